@@ -1,0 +1,61 @@
+# Pythons to look for, in this order; name your own with: make PYTHON=/path/to/python learn
+PYTHON ?= python3.12 python3.11 python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help learn test lint format benchmark clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
+
+learn: $(VENV)/.learn  ## install, run lesson 01, and open its first exercise
+	@$(BIN)/python lessons/01_devices_and_meshes.py
+	@$(BIN)/jaxpar
+
+test: $(VENV)/.dev  ## install the development tools and run the suite
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \
+	    --jaxtyping-packages=jaxpar,beartype.beartype
+
+lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports
+	@$(BIN)/jaxpar dev build --check
+
+format: $(VENV)/.dev  ## write the code in the project's format
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format --quiet
+
+benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove what make installed and what the tools cached; your answers stay
+	@rm -rf $(VENV) build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@find jaxpar lessons exercises tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# The files below are stamps: an install runs again only when pyproject.toml has changed.
+$(VENV)/.learn: pyproject.toml | $(BIN)/pip
+	@echo "Installing jaxpar into $(VENV): once, a minute or two."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	@echo "Installing jaxpar and its development tools into $(VENV): once, a few minutes."
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.learn
+
+# pip comes last when an environment is made, so a half-made one is made again.
+$(BIN)/pip:
+	@for python in $(PYTHON); do \
+	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    new=$$python; \
+	    $$python -c 'import ensurepip' 2>/dev/null && exec $$python -m venv --clear $(VENV); \
+	done; \
+	if [ -n "$$new" ]; then \
+	    echo "make: $$new has no venv module; run: sudo apt install $$(basename $$new)-venv"; \
+	else \
+	    echo "make: no Python 3.11 or newer found ($(PYTHON)); run: sudo apt install python3 python3-venv"; \
+	fi >&2; exit 1

@@ -1,0 +1,68 @@
+"""Collectives on two levels: fast links inside a node (inner), slow ones between nodes (outer).
+
+Devices are counted node by node, as in a mesh "node=2,device=4". The slow links carry a part for
+each device, never the whole.
+"""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Num, Shaped
+
+from jaxpar.mesh import check_chunks
+
+
+def hierarchical_all_gather(
+    x: Shaped[Array, "..."], *, inner: str, outer: str
+) -> Shaped[Array, "n ..."]:
+    """Every device's x in device order, on every device: first between nodes, while x is small.
+
+    Math: y[j] = x_j
+    Comm:
+        forward: all_gather(outer) x + all_gather(inner) n_outer*x
+        backward: reduce_scatter(inner) n_inner*n_outer*x + reduce_scatter(outer) n_outer*x
+    Memory: n_inner*n_outer*x
+    Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
+    """
+    y = lax.all_gather(x, outer)  # [n_outer, ...]
+    y = lax.all_gather(y, inner, axis=1)  # [n_outer, n_inner, ...]
+    return y.reshape(-1, *x.shape)
+
+
+def hierarchical_reduce_scatter(
+    x: Num[Array, "n ..."], *, inner: str, outer: str
+) -> Num[Array, "..."]:
+    """The sum of every device's chunk i, on device i: first inside the node, while x is large.
+
+    Math: y = sum_j x_j[i] on device i
+    Comm:
+        forward: reduce_scatter(inner) x + reduce_scatter(outer) x/n_inner
+        backward: all_gather(outer) x/(n_inner*n_outer) + all_gather(inner) x/n_inner
+    Memory: x/(n_inner*n_outer)
+    Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
+
+    Raises:
+        ValueError: dim 0 of x is not the number of devices on both axes.
+    """
+    check_chunks("hierarchical_reduce_scatter", x, (outer, inner))
+    x = x.reshape(lax.axis_size(outer), lax.axis_size(inner), *x.shape[1:])
+    x = lax.psum_scatter(x, inner, scatter_dimension=1)  # [n_outer, ...]
+    return lax.psum_scatter(x, outer)
+
+
+def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> Num[Array, "..."]:
+    """The sum of every device's x over both axes, on every device; x has any size.
+
+    Math: y = sum_j x_j
+    Comm:
+        forward: reduce_scatter(inner) n_inner*ceil(x/n_inner) + all_reduce(outer) ceil(x/n_inner)
+            + all_gather(inner) ceil(x/n_inner)
+        backward: all_gather(inner) ceil(x/n_inner)
+    Memory: x
+    Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
+    """
+    n = lax.axis_size(inner)
+    chunks = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)  # [n_inner, c]
+    chunk = lax.psum_scatter(chunks, inner)  # [c], the sum over the node
+    chunk = lax.psum(chunk, outer)  # [c], the sum over all
+    y = lax.all_gather(chunk, inner, to="invarying")  # [n_inner, c], equal on every device
+    return y.ravel()[: x.size].reshape(x.shape)

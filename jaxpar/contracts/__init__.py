@@ -1,0 +1,1 @@
+"""What a right answer is: one declaration per exercise, one file per topic."""

@@ -1,0 +1,241 @@
+"""The declarations that every contract is made of."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from jaxpar.contracts.sentences import SENTENCES
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Kind = Literal["program", "value"]
+PropertyName = Literal["values", "gradient", "sharding", "communication", "memory", "errors"]
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array argument: its global shape, its layout over the mesh, and how it is drawn."""
+
+    shape: tuple[int, ...]
+    layout: str
+    dtype: str = "float32"
+    draw: Literal["normal", "ties"] = "normal"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function given to the answer, by its import path `module:name`."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of the answer on one mesh.
+
+    Arguments are arrays, functions, plain values, or dicts, lists and tuples of these.
+    `args` are passed by position in this order, `kwargs` by name.
+    """
+
+    mesh: str
+    args: Mapping[str, Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of devices on each mesh axis, in order."""
+        pairs = (part.split("=") for part in self.mesh.split(","))
+        return {name: int(size) for name, size in pairs}
+
+    def arrays(self) -> Iterator[tuple[str, Array]]:
+        """Every array leaf, with the name of the argument that it belongs to."""
+        for name, value in self.args.items():
+            yield from ((name, leaf) for leaf in array_leaves(value))
+
+
+def array_leaves(value: Any) -> Iterator[Array]:
+    """The arrays of an argument, in the order of `jax.tree.leaves`."""
+    if isinstance(value, Array):
+        yield value
+    elif isinstance(value, Mapping):
+        for key in sorted(value):
+            yield from array_leaves(value[key])
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            yield from array_leaves(item)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a bound may depend on: the case, and nothing that the learner chose."""
+
+    case: Case
+
+    def n(self, over: str = "axis") -> int:
+        """Number of devices on the axis that the keyword argument `over` names."""
+        return self.case.sizes[self.case.kwargs[over]]
+
+    def bytes(self, name: str) -> int:
+        """Bytes of the argument `name` on one device."""
+        import numpy as np
+
+        from jaxpar.mesh import parse_layout
+
+        total = 0
+        for leaf in array_leaves(self.case.args[name]):
+            split = math.prod(
+                self.case.sizes[axis] for _, axes in parse_layout(leaf.layout) for axis in axes
+            )
+            item_bytes = np.dtype(leaf.dtype).itemsize if leaf.dtype != "bfloat16" else 2
+            total += math.prod(leaf.shape) // split * item_bytes
+        return total
+
+
+@dataclass(frozen=True)
+class Limit:
+    """An upper bound on what is sent over one axis by collectives of these kinds.
+
+    Args:
+        kinds: kinds of collective that this limit allows, as the inspector names them.
+        over: the keyword argument that names the axis.
+        wire_bytes: bound on the wire bytes of one device, all collectives together.
+        times: bound on how often, where that is the lesson.
+        neighbours: permutes go to the next or the previous device only.
+        each_way: the bounds hold for each direction around the ring separately.
+    """
+
+    kinds: tuple[str, ...]
+    over: str
+    wire_bytes: Callable[[Sizes], float]
+    times: Callable[[Sizes], int] | None = None
+    neighbours: bool = False
+    each_way: bool = False
+
+
+@dataclass(frozen=True)
+class Communication:
+    """What an answer may send.
+
+    Args:
+        words: the rule in one line, for the stub and for the verdict.
+        forward: alternatives; the answer must keep to all limits of one of them.
+        backward: the same for the backward pass; `reference` allows the wire bytes of the
+            reference over each axis, `forward` allows those of the forward limits.
+    """
+
+    words: str
+    forward: tuple[tuple[Limit, ...], ...]
+    backward: tuple[tuple[Limit, ...], ...] | Literal["reference", "forward"] = "reference"
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """Temp bytes of a device: at most `multiple` times those of the reference."""
+
+    words: str
+    multiple: float = 1.5
+    programs: tuple[Literal["forward", "gradient"], ...] = ("forward",)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output as it must be.
+
+    Args:
+        blocks: what each device must hold, [*mesh sizes, *local shape].
+        whole: the array of which each device must hold its part only, where there is one;
+            an answer that returns it everywhere has right values and no sharding.
+    """
+
+    blocks: Any
+    whole: Any = None
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that people write, and the property by which it must fail."""
+
+    name: str
+    function: Callable[..., Any]
+    fails: PropertyName
+
+    @property
+    def sentence(self) -> str:
+        """What the learner is told when an answer equals this mistake."""
+        return SENTENCES[self.name]
+
+
+@dataclass(frozen=True)
+class BadCall:
+    """A call that must raise ValueError while it is traced."""
+
+    case: Case
+    because: str
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a right answer to one exercise is.
+
+    Args:
+        id: the name of the exercise and of its function.
+        kind: `program` for an SPMD function, `value` for plain numbers in and out.
+        task: one line that says what to write; the body of the stub.
+        reference: the library function.
+        oracle: for a program, `oracle(case, *global arrays)` in the precision of its arguments
+            returns one `Expected` per output; for a value, the right result for the arguments.
+        mistakes: wrong answers, each with the property that rejects it.
+        hints: from a nudge to nearly the answer.
+        minimal: why no right answer can send or hold less; shown after passing.
+        harder: one harder variant to try; shown after passing.
+        cases: two or more, which differ in mesh and size.
+        values: for a value exercise, draws the (args, kwargs) that it is called with.
+        gradient: names of the arguments whose gradient is judged.
+        imports: earlier exercises or library functions that an answer may import.
+        tolerance: multiple of the usual tolerance; more than 1 needs a reason.
+    """
+
+    id: str
+    kind: Kind
+    task: str
+    reference: Callable[..., Any]
+    oracle: Callable[..., Any]
+    mistakes: tuple[Mistake, ...]
+    hints: tuple[str, ...]
+    minimal: str
+    harder: str
+    cases: tuple[Case, ...] = ()
+    values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
+    gradient: tuple[str, ...] = ()
+    communication: Communication | None = None
+    memory: MemoryLimit | None = None
+    sharding: bool = False
+    errors: tuple[BadCall, ...] = ()
+    imports: tuple[str, ...] = ()
+    tolerance: float = 1.0
+
+    def points(self) -> dict[str, int]:
+        """Points of each property that applies; what does not apply goes to values."""
+        if self.kind == "value":
+            return {"values": 5}
+        shares = {
+            "gradient": (bool(self.gradient), 1),
+            "sharding": (self.sharding, 1),
+            "communication": (self.communication is not None, 3),
+            "memory": (self.memory is not None, 1),
+            "errors": (bool(self.errors), 1),
+        }
+        earned = {name: share for name, (applies, share) in shares.items() if applies}
+        return {"values": 10 - sum(earned.values())} | earned
+
+
+def load(where: str) -> Contract:
+    """The contract of an exercise, by `module:id`."""
+    module, _, exercise_id = where.partition(":")
+    contracts: Sequence[Contract] = importlib.import_module(module).CONTRACTS
+    return next(contract for contract in contracts if contract.id == exercise_id)

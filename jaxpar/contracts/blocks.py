@@ -1,0 +1,47 @@
+"""What oracles and limits share: an array cut into what each device holds, bytes of collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jaxpar.contracts.base import Case, Sizes
+
+
+def axis_first(case: Case, x: jax.Array, over: str = "axis") -> jax.Array:
+    """Cuts x into what each device holds: [n, *sizes of the other mesh axes, *local shape].
+
+    Args:
+        case: the case that x belongs to.
+        x: a global array whose first dim is split over every mesh axis, in the order of the mesh.
+        over: the keyword argument that names the axis of size n.
+    """
+    blocks = x.reshape(*case.sizes.values(), -1, *x.shape[1:])
+    return jnp.moveaxis(blocks, _position(case, over), 0)
+
+
+def mesh_order(case: Case, blocks: jax.Array, over: str = "axis") -> jax.Array:
+    """Takes [n, *sizes of the other mesh axes, *shape] to [*mesh sizes, *shape]."""
+    return jnp.moveaxis(blocks, 0, _position(case, over))
+
+
+def on_every_device(case: Case, block: jax.Array, over: str = "axis") -> jax.Array:
+    """Repeats [*sizes of the other mesh axes, *shape] along the axis: [*mesh sizes, *shape]."""
+    n = case.sizes[case.kwargs[over]]
+    return mesh_order(case, jnp.broadcast_to(block, (n, *block.shape)), over)
+
+
+def share(passes: float, name: str = "x", over: str = "axis") -> Callable[[Sizes], float]:
+    """Wire bytes of `passes` times (n - 1) / n of an argument: 2 are one all-reduce."""
+
+    def wire_bytes(sizes: Sizes) -> float:
+        n = sizes.n(over)
+        return passes * (n - 1) / n * sizes.bytes(name)
+
+    return wire_bytes
+
+
+def _position(case: Case, over: str) -> int:
+    return list(case.sizes).index(case.kwargs[over])

@@ -1,0 +1,199 @@
+"""The lessons and exercises of the course: plain data, read without JAX."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+
+class BadUse(ValueError):
+    """What was asked for cannot be done; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    Attributes:
+        id: the name of its function, and of its file.
+        lesson: number of its lesson.
+        title: what to write, in a few words.
+        kind: `program` for a function that runs on many devices, `value` for plain numbers.
+        minutes: how long it takes someone who has read the lesson.
+        needs: exercises that help with this one.
+        contracts: the module that holds its contract.
+    """
+
+    id: str
+    lesson: str
+    title: str
+    kind: Literal["program", "value"]
+    minutes: int
+    needs: tuple[str, ...]
+    contracts: str
+
+    @property
+    def where(self) -> str:
+        """Its contract, as `module:id`."""
+        return f"{self.contracts}:{self.id}"
+
+    @property
+    def points(self) -> int:
+        """What a right answer earns."""
+        return {"program": 10, "value": 5}[self.kind]
+
+    @property
+    def file(self) -> str:
+        """The learner's file, from the course folder."""
+        return f"exercises/{lesson(self.lesson).name}/{self.id}.py"
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson: what it prints in full, and what it asks the reader to write.
+
+    Attributes:
+        number: two digits, as the curriculum fixes them.
+        topic: the name in its file name.
+        title: the name in words.
+        needs: numbers of the lessons to read first.
+        minutes: how long it takes to read and run.
+        prints: library functions whose source it shows; none of them is an exercise.
+    """
+
+    number: str
+    topic: str
+    title: str
+    needs: tuple[str, ...]
+    minutes: int
+    prints: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its file and of its folder of exercises."""
+        return f"{self.number}_{self.topic}"
+
+    @property
+    def file(self) -> str:
+        """The lesson's file, from the course folder."""
+        return f"lessons/{self.name}.py"
+
+    @property
+    def asks(self) -> tuple[Exercise, ...]:
+        """The exercises that belong to it, in order."""
+        return tuple(exercise for exercise in EXERCISES if exercise.lesson == self.number)
+
+
+LESSONS = (
+    Lesson(
+        "01", "devices_and_meshes", "Devices and meshes", (), 60,
+        prints=("make_mesh", "spec"),
+    ),
+    Lesson(
+        "02", "collectives", "Collectives", ("01",), 60,
+        prints=(
+            "broadcast", "reduce", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
+            "permute",
+        ),
+    ),
+    Lesson(
+        "03", "ring_and_tree", "Rings and trees", ("02",), 75,
+        prints=(
+            "ring_all_gather", "tree_reduce", "recursive_doubling_all_gather",
+            "hierarchical_all_gather",
+        ),
+    ),
+)  # fmt: skip
+
+_DEVICES = "jaxpar.contracts.devices"
+_COLLECTIVES = "jaxpar.contracts.collectives"
+_RINGS = "jaxpar.contracts.ring_and_tree"
+
+EXERCISES = (
+    Exercise(
+        "device_coordinates", "01", "the position of a device in a mesh",
+        "value", 10, (), _DEVICES,
+    ),
+    Exercise(
+        "local_shape", "01", "the shape of each device's part",
+        "value", 15, (), _DEVICES,
+    ),
+    Exercise(
+        "add_rank", "01", "add this device's index",
+        "program", 10, (), _DEVICES,
+    ),
+    Exercise(
+        "mean_over_devices", "02", "a mean by one all-reduce",
+        "program", 10, ("add_rank",), _COLLECTIVES,
+    ),
+    Exercise(
+        "scatter", "02", "to each device one part of the root's array",
+        "program", 20, ("mean_over_devices",), _COLLECTIVES,
+    ),
+    Exercise(
+        "gather", "02", "every device's array, on the root only",
+        "program", 20, ("scatter",), _COLLECTIVES,
+    ),
+    Exercise(
+        "reduce_max_location", "02", "the maximum, and who holds it",
+        "program", 25, ("mean_over_devices",), _COLLECTIVES,
+    ),
+    Exercise(
+        "all_to_all_by_permutes", "02", "a transpose across devices",
+        "program", 30, ("scatter",), _COLLECTIVES,
+    ),
+    Exercise(
+        "ring_reduce_scatter", "03", "sums that travel round a ring",
+        "program", 30, ("all_to_all_by_permutes",), _RINGS,
+    ),
+    Exercise(
+        "two_way_ring_all_gather", "03", "both ways round the ring at once",
+        "program", 30, ("all_to_all_by_permutes",), _RINGS,
+    ),
+    Exercise(
+        "tree_broadcast", "03", "from one to all in log2 n steps",
+        "program", 30, ("scatter",), _RINGS,
+    ),
+    Exercise(
+        "recursive_doubling_all_reduce", "03", "a sum in log2 n exchanges",
+        "program", 25, ("tree_broadcast",), _RINGS,
+    ),
+    Exercise(
+        "hierarchical_all_reduce", "03", "fast links first, slow links least",
+        "program", 30, ("ring_reduce_scatter",), _RINGS,
+    ),
+)  # fmt: skip
+
+
+def lesson(number: str) -> Lesson:
+    """The lesson with this number: "2", "02" and its full name all do.
+
+    Raises:
+        BadUse: there is none.
+    """
+    wanted = number.zfill(2) if number.isdigit() else number
+    for row in LESSONS:
+        if wanted in (row.number, row.topic, row.name):
+            return row
+    numbers = ", ".join(row.number for row in LESSONS)
+    raise BadUse(f"lesson: there is no lesson {number!r}; use one of {numbers}")
+
+
+def exercise(id: str) -> Exercise:
+    """The exercise with this id.
+
+    Raises:
+        BadUse: there is none; the message names the nearest.
+    """
+    by_id = {row.id: row for row in EXERCISES}
+    if id in by_id:
+        return by_id[id]
+    near = difflib.get_close_matches(id, by_id, n=1)
+    advice = f"did you mean {near[0]}?" if near else "`jaxpar list` shows them all"
+    raise BadUse(f"exercise: there is no exercise {id!r}; {advice}")
+
+
+def used_by(id: str) -> tuple[Exercise, ...]:
+    """The exercises that build on this one."""
+    return tuple(row for row in EXERCISES if id in row.needs)

@@ -1,0 +1,112 @@
+"""Judging one file, and remembering what was said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from jaxpar.course.catalog import Exercise
+from jaxpar.grading.cache import VerdictCache
+from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.verdict import Verdict
+
+if TYPE_CHECKING:
+    from jaxpar.grading.processes import Pool
+
+UNSETTLED = ("timeout", "killed", "infrastructure")
+"""What may come out otherwise when the machine is less busy."""
+
+
+class Judge(Protocol):
+    """What judges; every method but `cancel` belongs to the thread that opened it."""
+
+    def warm(self) -> None:
+        """Makes the next judgement quick."""
+        ...
+
+    def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
+        """The verdict on one file; raises Cancelled."""
+        ...
+
+    def cancel(self) -> None:
+        """Stops the running judgement, from any thread."""
+        ...
+
+
+@dataclass
+class PoolJudge:
+    """The judge of the course: a pool of child processes."""
+
+    pool: Pool
+
+    def warm(self) -> None:
+        """Starts spare processes."""
+        self.pool.warm()
+
+    def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
+        """Judges against the contract of the exercise."""
+        from jaxpar.grading.judge import judge
+
+        return judge(row.where, submission, pool=self.pool, seed=seed)
+
+    def cancel(self) -> None:
+        """Kills the children of the running judgement."""
+        self.pool.cancel()
+
+
+@contextmanager
+def open_judge() -> Iterator[Judge]:
+    """A judge whose children end with this block."""
+    from jaxpar.grading.processes import Pool
+
+    with Pool() as pool:
+        yield PoolJudge(pool)
+
+
+@dataclass
+class Verdicts:
+    """Verdicts of a course: on disk, and in memory where the disk cannot be written."""
+
+    folder: Path
+    _unwritten: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+
+    def get(self, where: str, submission: Submission) -> Verdict | None:
+        """The verdict on exactly these bytes, if there is one."""
+        unwritten = self._unwritten.get((where, submission.digest))
+        return unwritten or VerdictCache(self.folder).get(where, submission)
+
+    def settled(self, where: str, submission: Submission) -> Verdict | None:
+        """The same, unless judging again may say something else."""
+        verdict = self.get(where, submission)
+        return None if verdict and verdict.status in UNSETTLED else verdict
+
+    def put(self, where: str, submission: Submission, verdict: Verdict) -> None:
+        """Remembers a verdict; raises OSError where it cannot be written."""
+        if verdict.status == "infrastructure":
+            return
+        try:
+            VerdictCache(self.folder).put(where, submission, verdict)
+        except OSError:
+            self._unwritten[where, submission.digest] = verdict
+            raise
+
+
+def check(
+    row: Exercise, path: Path, judge: Judge, verdicts: Verdicts | None, seed: int | None = None
+) -> Verdict:
+    """The verdict on a file: a remembered one where there is one and no seed is given."""
+    try:
+        submission = read_submission(path)
+    except SubmissionError as error:
+        return Verdict(row.id, "not-submitted", 0, row.points, (), str(error), 0.0, 0)
+    remembered = verdicts.settled(row.where, submission) if verdicts and seed is None else None
+    if remembered:
+        return remembered
+    verdict = judge.judge(row, submission, seed)
+    if verdicts and seed is None:
+        with suppress(OSError):  # a verdict that cannot be written is shown all the same
+            verdicts.put(row.where, submission, verdict)
+    return verdict

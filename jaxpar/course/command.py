@@ -1,0 +1,19 @@
+"""How this program is called from where the learner is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def command() -> str:
+    """`jaxpar` where the shell finds this installation by that name, else the path to type."""
+    script = Path(sys.argv[0])
+    if script.name not in ("jaxpar", "jaxpar.exe"):
+        return "jaxpar"
+    found = shutil.which("jaxpar")
+    if found and Path(found).resolve() == script.resolve():
+        return "jaxpar"
+    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)

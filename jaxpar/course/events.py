@@ -1,0 +1,51 @@
+"""What can happen in a sitting, and what a sitting asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxpar.course.catalog import Exercise
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Files of these exercises changed."""
+
+    exercises: tuple[Exercise, ...]
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One key, or one line with its end."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judgement ended; `problem` says what could not be done, if anything."""
+
+    job: int
+    verdict: Verdict | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that the learner should know, in one line."""
+
+    line: str
+
+
+Event = Saved | Typed | Judged | Trouble
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be judged."""
+
+    number: int
+    exercise: Exercise
+    submission: Submission

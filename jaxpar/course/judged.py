@@ -1,0 +1,96 @@
+"""What is judged, in words: properties with points, the calls tried, the imports allowed."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Array, Case, Contract
+from jaxpar.grading.imports import allowed_in_words
+from jaxpar.mesh import parse_layout
+
+WIDTH = 96
+
+
+def judged(contract: Contract) -> Iterator[str]:
+    """The lines of the comment in a stub."""
+    points = contract.points()
+    yield f"What is judged ({sum(points.values())} points; values must be right to earn the rest)"
+    for name, score in points.items():
+        yield from _hanging(f"  {name:<13} {score}  ", _rule(contract, name))
+    if contract.cases:
+        yield ""
+        yield "Tried with, on each device:"
+        yield from (f"  {describe(case)}" for case in contract.cases)
+    if contract.values:
+        yield ""
+        yield "For example:"
+        yield from (f"  {example}" for example in _examples(contract))
+    yield ""
+    yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
+
+
+def describe(case: Case) -> str:
+    """The mesh, and what one device is called with: `tp=4: x float32[2, 6], axis="tp"`."""
+    arguments = [f"{name} {_describe(value, case)}" for name, value in case.args.items()]
+    arguments += [f"{name}={_quoted(value)}" for name, value in case.kwargs.items()]
+    return f"mesh {case.mesh}: {', '.join(arguments)}"
+
+
+def _examples(contract: Contract) -> Iterator[str]:
+    """The first calls, and the first that must raise."""
+    assert contract.values
+    results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
+    yield from results[:3]
+    yield from [line for line in results[3:] if line.endswith("raises ValueError")][:1]
+
+
+def _example(contract: Contract, args: tuple, kwargs: dict) -> str:
+    arguments = [_quoted(value) for value in args]
+    arguments += [f"{name}={_quoted(value)}" for name, value in kwargs.items()]
+    call = f"{contract.id}({', '.join(arguments)})"
+    try:
+        return f"{call} -> {_quoted(contract.oracle(*args, **kwargs))}"
+    except ValueError:
+        return f"{call} raises ValueError"
+
+
+def _describe(value: Any, case: Case) -> str:
+    if isinstance(value, Array):
+        return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
+    return repr(value)
+
+
+def _device_shape(array: Array, case: Case) -> list[int]:
+    dims = zip(array.shape, parse_layout(array.layout), strict=True)
+    return [size // math.prod(case.sizes[axis] for axis in axes) for size, (_, axes) in dims]
+
+
+def _rule(contract: Contract, name: str) -> str:
+    if name == "communication" and contract.communication:
+        return contract.communication.words
+    if name == "memory" and contract.memory:
+        return contract.memory.words
+    if name == "errors":
+        return f"ValueError where {'; '.join(bad.because for bad in contract.errors)}"
+    if name == "gradient":
+        return f"the gradient with respect to {', '.join(contract.gradient)}"
+    if name == "sharding":
+        return "each device returns its own part only"
+    if contract.kind == "value":
+        return "right for every call tried, among them random ones"
+    return "every device returns the right result"
+
+
+def _quoted(value: Any) -> str:
+    """The value as our formatter writes it."""
+    return repr(value).replace("'", '"')
+
+
+def _hanging(first: str, text: str) -> list[str]:
+    indent = " " * len(first)
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent)

@@ -1,0 +1,83 @@
+"""The one thread that judges, so that keys are answered meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from jaxpar.course.checking import Judge, Verdicts
+from jaxpar.course.events import Event, Job, Judged, Trouble
+from jaxpar.grading.processes import Cancelled
+from jaxpar.grading.verdict import Verdict
+
+
+class Judging(threading.Thread):
+    """Judges the job that is wanted, and drops the one that no longer is."""
+
+    def __init__(
+        self,
+        open_judge: Callable[[], AbstractContextManager[Judge]],
+        verdicts: Verdicts,
+        post: Callable[[Event], None],
+    ) -> None:
+        """Starts nothing yet; verdicts are posted as events."""
+        super().__init__(name="judging", daemon=True)
+        self._open, self._verdicts, self._post = open_judge, verdicts, post
+        self._changed = threading.Condition()
+        self._wanted: Job | None = None
+        self._running: Job | None = None
+        self._judge: Judge | None = None
+        self._stopped = False
+
+    def want(self, job: Job | None) -> None:
+        """Says what is to be judged now; what runs for another job is cancelled."""
+        with self._changed:
+            self._wanted = job
+            if self._running and self._running != job and self._judge:
+                self._judge.cancel()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Cancels what runs, and waits until the children have ended."""
+        with self._changed:
+            self._stopped = True
+        self.want(None)
+        self.join(timeout=10)
+
+    def run(self) -> None:
+        """Judges until stopped; the children belong to this thread and end with it."""
+        try:
+            with self._open() as self._judge:
+                self._judge.warm()
+                while job := self._next_job():
+                    self._answer(self._judge, job)
+                    self._judge.warm()
+        except Exception as error:
+            self._post(Trouble(f"judging has stopped ({error}); quit and start jaxpar again"))
+
+    def _next_job(self) -> Job | None:
+        with self._changed:
+            done, self._running = self._running, None
+            self._changed.wait_for(lambda: self._stopped or (self._wanted and self._wanted != done))
+            if not self._stopped:
+                self._running = self._wanted
+            return self._running
+
+    def _answer(self, judge: Judge, job: Job) -> None:
+        try:
+            verdict = judge.judge(job.exercise, job.submission, None)
+        except Cancelled:
+            return
+        except Exception as error:
+            line = f"the judge failed ({type(error).__name__}: {error}); save the file to try again"
+            self._post(Judged(job.number, None, line))
+            return
+        self._post(Judged(job.number, verdict, self._remember(job, verdict)))
+
+    def _remember(self, job: Job, verdict: Verdict) -> str:
+        try:
+            self._verdicts.put(job.exercise.where, job.submission, verdict)
+        except OSError as error:
+            return f"the verdict could not be saved ({error.strerror}); it counts until you quit"
+        return ""

@@ -1,0 +1,66 @@
+"""Keys and typed lines from standard input."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+STDIN = 0
+CHUNK = 1024
+
+
+@contextlib.contextmanager
+def single_keys(wanted: bool) -> Iterator[bool]:
+    """Lets keys arrive without Enter where that is wanted and the terminal can; says whether."""
+    if not wanted or sys.platform == "win32" or not os.isatty(STDIN):
+        yield False
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(STDIN)
+    tty.setcbreak(STDIN)
+    try:
+        yield True
+    finally:
+        termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
+
+
+def read_keys(typed: Callable[[str], None], ended: Callable[[], None]) -> threading.Thread:
+    """Passes on what is typed, from a thread of its own; `ended` is called at the end of input.
+
+    Reads the descriptor itself: a thread that waits inside `sys.stdin` would hold its lock when
+    the process ends.
+    """
+
+    def read() -> None:
+        rest = ""
+        with contextlib.suppress(OSError):
+            while chunk := os.read(STDIN, CHUNK):
+                texts, rest = split_keys(rest + chunk.decode(errors="ignore"))
+                for text in texts:
+                    typed(text)
+        ended()
+
+    thread = threading.Thread(target=read, name="keyboard", daemon=True)
+    thread.start()
+    return thread
+
+
+def split_keys(text: str) -> tuple[list[str], str]:
+    """Whole lines as lines, single characters as keys; what begins with Escape is dropped.
+
+    A line that arrived in one piece was pasted, or ended with Enter in a terminal without single
+    keys. Nothing is left over unless a paste was cut in the middle.
+    """
+    if text.startswith("\x1b"):
+        return [], ""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").splitlines(keepends=True)
+    if len(text) >= CHUNK and not lines[-1].endswith("\n"):
+        return lines[:-1], lines[-1]
+    whole = [line for line in lines if line.endswith("\n")]
+    keys = list(lines[-1]) if lines and not lines[-1].endswith("\n") else []
+    return whole + keys, ""

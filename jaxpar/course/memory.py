@@ -1,0 +1,68 @@
+"""What the course remembers of a learner: hints shown, solutions seen, predictions made.
+
+One small file for each fact, so that two watchers of one course never undo each other's writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jaxpar.grading.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Facts under the state folder of a course; what cannot be read counts as not remembered.
+
+    What cannot be written is remembered until the process ends.
+    """
+
+    folder: Path
+    _unwritten: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def hints_shown(self, id: str) -> int:
+        """How many hints of an exercise were shown."""
+        text = self._read("hints", id) or ""
+        return int(text) if text.isdecimal() else 0
+
+    def remember_hints(self, id: str, count: int) -> None:
+        """Records how many hints were shown; raises OSError where that cannot be written."""
+        self._write("hints", id, str(count))
+
+    def seen(self, id: str) -> bool:
+        """Whether the solution was shown before the exercise was solved."""
+        return self._read("seen", id) is not None
+
+    def remember_seen(self, id: str) -> None:
+        """Records that the solution was given up for; raises OSError."""
+        self._write("seen", id, "seen")
+
+    def asked(self, id: str) -> bool:
+        """Whether a prediction was asked for."""
+        return self._read("predictions", id) is not None
+
+    def prediction(self, id: str) -> int | None:
+        """The bytes that the learner predicted, if any."""
+        text = self._read("predictions", id) or ""
+        return int(text) if text.isdecimal() else None
+
+    def remember_prediction(self, id: str, count: int | None) -> None:
+        """Records a prediction, or that there was none; raises OSError."""
+        self._write("predictions", id, "skipped" if count is None else str(count))
+
+    def _read(self, kind: str, id: str) -> str | None:
+        if (kind, id) in self._unwritten:
+            return self._unwritten[kind, id]
+        try:
+            return (self.folder / kind / id).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _write(self, kind: str, id: str, text: str) -> None:
+        try:
+            write_atomically(self.folder / kind / id, f"{text}\n".encode("ascii"))
+        except OSError:
+            self._unwritten[kind, id] = text
+            raise
+        self._unwritten.pop((kind, id), None)

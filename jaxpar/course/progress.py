@@ -1,0 +1,103 @@
+"""How far a learner is: derived from the verdicts on the files as they are now."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.folder import Course
+from jaxpar.course.memory import Memory
+from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.verdict import Verdict
+
+Status = Literal["todo", "changed", "pass", "fail"]
+
+
+class Verdicts(Protocol):
+    """Verdicts by contract and content of the file."""
+
+    def get(self, where: str, submission: Submission) -> Verdict | None:
+        """The verdict on exactly these bytes, if there is one."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One exercise and how it stands.
+
+    Attributes:
+        exercise: the exercise.
+        status: `todo` while nothing was written, `changed` when not judged as it is now.
+        seen: whether the solution was shown before it was solved.
+    """
+
+    exercise: Exercise
+    status: Status
+    seen: bool
+
+    @property
+    def open(self) -> bool:
+        """Whether there is still something to do."""
+        return self.status != "pass"
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `jaxpar list --json` prints."""
+        row = self.exercise
+        return {
+            "id": row.id,
+            "lesson": row.lesson,
+            "title": row.title,
+            "kind": row.kind,
+            "points": row.points,
+            "status": self.status,
+            "file": row.file,
+            "needs": list(row.needs),
+            "minutes": row.minutes,
+            "seen": self.seen,
+        }
+
+
+def progress(course: Course, verdicts: Verdicts) -> list[Row]:
+    """Every exercise in order; never waits."""
+    memory = Memory(course.state)
+    return [Row(row, status(course, verdicts, row), memory.seen(row.id)) for row in EXERCISES]
+
+
+def status(course: Course, verdicts: Verdicts, row: Exercise) -> Status:
+    """How one exercise stands."""
+    path = course.file(row)
+    try:
+        submission = read_submission(path)
+    except SubmissionError:
+        return "changed" if path.exists() else "todo"
+    if is_stub(submission, row.id):
+        return "todo"
+    verdict = verdicts.get(row.where, submission)
+    if verdict is None:
+        return "changed"
+    return "pass" if verdict.passed else "fail"
+
+
+def next_row(rows: list[Row], start: str = "01") -> Row | None:
+    """The first exercise that is open, from the lesson with number `start` on."""
+    return next((row for row in rows if row.open and row.exercise.lesson >= start), None)
+
+
+def is_stub(submission: Submission, id: str) -> bool:
+    """Whether the function does nothing yet but raise NotImplementedError."""
+    try:
+        tree = ast.parse(submission.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == id]
+    if not functions:
+        return False
+    body = functions[-1].body
+    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    match body:
+        case [ast.Raise(exc=ast.Call(func=ast.Name(id="NotImplementedError")))]:
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""What a session looks like: three parts, each as text that a terminal can colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.syntax import Syntax
+from rich.text import Text
+
+from jaxpar.course.catalog import used_by
+from jaxpar.course.judged import describe
+from jaxpar.course.session import WORDS, Session
+from jaxpar.course.solution import solution
+from jaxpar.course.tables import bar, exercise_table, plain_table
+from jaxpar.grading.writers import plain_lines, render
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Where the learner is, what there is to see, and what can be typed."""
+
+    head: list[RenderableType]
+    body: list[RenderableType]
+    foot: list[RenderableType]
+
+
+def screen(session: Session, plain: bool) -> Screen:
+    """The screen of a session; `plain` leaves out tables and colours."""
+    body: list[RenderableType] = list(_views(session, plain))
+    if session.notice:
+        body += ["", _text(session.notice, "yellow")]
+    return Screen(list(_head(session)), body, [_text(_keys(session), "dim")])
+
+
+def _head(session: Session) -> Iterator[RenderableType]:
+    row, lesson = session.current, session.lesson
+    yield _text(bar(session.rows), "bold")
+    yield _text(f"Lesson {lesson.number}: {lesson.title}", "")
+    yield ""
+    if session.view != "lesson":
+        yield _text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
+        yield _text(f"file: {row.file}", "")
+
+
+def _views(session: Session, plain: bool) -> Iterator[RenderableType]:
+    match session.view:
+        case "lesson":
+            yield from _lesson(session)
+        case "list" if plain:
+            yield from (_text(line, "") for line in plain_table(session.rows))
+        case "list":
+            yield exercise_table(session.rows, session.current.id)
+        case "solution":
+            yield from _solution(session, plain)
+        case "predict":
+            yield from _question(session)
+        case "reset?":
+            yield _text("Put the stub back? A copy of your file is kept. Type y for yes.", "bold")
+        case "give up?":
+            yield _text(
+                'Show the solution before you have solved it? It is marked "seen". '
+                "Type y for yes.", "bold",
+            )  # fmt: skip
+        case _:
+            yield from _exercise(session, plain)
+
+
+def _lesson(session: Session) -> Iterator[RenderableType]:
+    lesson = session.lesson
+    yield _text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
+    yield _text(f"  open  {lesson.file}  in your editor, or as a notebook", "")
+    yield _text(f"  run   jaxpar lesson {lesson.number}  in another terminal", "")
+    yield ""
+    yield _text(f"It shows {', '.join(lesson.prints)}.", "")
+    yield _text(f"Then you write {', '.join(row.id for row in lesson.asks)}.", "")
+    yield ""
+    yield _text(f"Press Enter for the first exercise: {session.current.id}.", "bold")
+
+
+def _exercise(session: Session, plain: bool) -> Iterator[RenderableType]:
+    if session.problem:
+        yield _text(session.problem, "bold red")
+    elif not session.started:
+        yield _text(f"To do: {session.contract.task}.", "")
+        yield _text("Open the file, write the function, save: it is judged at once.", "")
+    elif session.job:
+        yield _text("Judging ...", "")
+    elif session.verdict:
+        predicted = session.memory.prediction(session.current.id)
+        if plain:
+            yield from (_text(line, "") for line in plain_lines(session.verdict, predicted))
+        else:
+            yield render(session.verdict, predicted)
+        if session.verdict.passed:
+            yield from _afterwards(session)
+    hints = session.contract.hints if session.hints else ()
+    for number, hint in enumerate(hints[: session.hints], start=1):
+        yield ""
+        yield _text(f"Hint {number} of {len(hints)}: {hint}", "cyan")
+
+
+def _afterwards(session: Session) -> Iterator[RenderableType]:
+    later = ", ".join(row.id for row in used_by(session.current.id))
+    yield ""
+    yield _text(f"Why this is the least: {session.contract.minimal}", "")
+    if later:
+        yield _text(f"What builds on it: {later}.", "")
+    yield _text(f"Harder, if you like: {session.contract.harder}", "")
+    yield ""
+    yield _text("Type n for the next exercise, s to compare with the library's answer.", "bold")
+
+
+def _question(session: Session) -> Iterator[RenderableType]:
+    yield _text("Predict before it is measured.", "bold")
+    yield _text(f"On one device: {describe(session.contract.cases[0])}.", "")
+    yield _text("How many bytes does each device send in one call? (backward not counted)", "")
+    yield _text("Type a number or a sum, such as 3/4 * 128 or 2 KiB; Enter alone skips.", "dim")
+    yield _text(f"> {session.typed}", "bold")
+
+
+def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
+    source, file = solution(session.contract)
+    yield _text(f"The library's own, in {file}:", "bold")
+    yield ""
+    yield _text(source, "") if plain else Syntax(source, "python", background_color="default")
+
+
+def _keys(session: Session) -> str:
+    if session.view == "predict":
+        return "Enter: judge    q and Enter: quit"
+    keys = "  ".join(f"{word[0]} {word}" for word in WORDS)
+    return keys if session.view == "exercise" else f"Enter go on  {keys}"
+
+
+def _text(text: str, style: str) -> Text:
+    return Text(text, style=style)
+
+
+def group(shown: Screen) -> RenderableType:
+    """The whole screen."""
+    return Group(*shown.head, "", *shown.body, "", *shown.foot)

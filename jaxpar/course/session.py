@@ -1,0 +1,265 @@
+"""One sitting of a learner, as a state machine: events in, state for the screen out.
+
+It starts nothing and waits for nothing: `job` says what should be judged now, and whoever runs
+the session sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxpar.contracts.base import Contract, load
+from jaxpar.course.backups import reset
+from jaxpar.course.catalog import BadUse, Exercise, Lesson, lesson
+from jaxpar.course.checking import Verdicts
+from jaxpar.course.events import Event, Job, Judged, Saved, Trouble, Typed
+from jaxpar.course.folder import Course
+from jaxpar.course.memory import Memory
+from jaxpar.course.prediction import parse_bytes
+from jaxpar.course.progress import Row, is_stub, next_row, progress
+from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.verdict import Verdict
+
+WORDS = ("hint", "list", "next", "reset", "solution", "quit")
+View = Literal["lesson", "exercise", "predict", "list", "solution", "reset?", "give up?"]
+
+
+@dataclass
+class Session:
+    """Where the learner is.
+
+    Attributes:
+        rows: every exercise and how it stands.
+        current: the exercise at hand.
+        view: what the screen is about.
+        submission: the file as it was last read, if it could be.
+        problem: why it could not, in one line.
+        verdict: the verdict on `submission`.
+        job: what is to be judged now.
+        notice: one line about the last event.
+        hints: how many hints are on the screen.
+        typed: the prediction as far as it was typed.
+        done: whether the sitting is over.
+    """
+
+    course: Course
+    verdicts: Verdicts
+    memory: Memory
+    contract_of: Callable[[str], Contract] = load
+    view: View = "exercise"
+    submission: Submission | None = None
+    problem: str = ""
+    verdict: Verdict | None = None
+    job: Job | None = None
+    notice: str = ""
+    hints: int = 0
+    typed: str = ""
+    done: bool = False
+    rows: list[Row] = field(init=False)
+    current: Exercise = field(init=False)
+    _lessons_shown: set[str] = field(default_factory=set)
+    _jobs: int = 0
+    _rest_of_word: str = ""
+
+    def __post_init__(self) -> None:
+        """Goes to the first exercise that is open."""
+        self.rows = progress(self.course, self.verdicts)
+        row = next_row(self.rows) or self.rows[0]
+        self._go(row.exercise)
+
+    @property
+    def lesson(self) -> Lesson:
+        """The lesson of the exercise at hand."""
+        return lesson(self.current.lesson)
+
+    @property
+    def contract(self) -> Contract:
+        """The contract of the exercise at hand."""
+        return self.contract_of(self.current.where)
+
+    @property
+    def started(self) -> bool:
+        """Whether the file holds more than the stub."""
+        return self.submission is not None and not is_stub(self.submission, self.current.id)
+
+    def handle(self, event: Event) -> None:
+        """Takes one event."""
+        match event:
+            case Saved(exercises):
+                self._saved(exercises)
+            case Judged(number, verdict, problem) if self.job and number == self.job.number:
+                self.job = None
+                self.verdict, self.notice = verdict, problem
+                self._refresh()
+            case Typed(text):
+                self.notice = ""
+                self._type(text)
+            case Trouble(line):
+                self.notice = line
+
+    def _saved(self, exercises: tuple[Exercise, ...]) -> None:
+        """Judges the current file again, or turns to the one other file that was saved."""
+        if self.current in exercises:
+            self._read()
+        elif len(exercises) == 1 and self.view != "predict":
+            self._go(exercises[0], lesson_first=False)
+            self._refresh()
+
+    def _go(self, row: Exercise, lesson_first: bool = True) -> None:
+        """Makes another exercise the current one."""
+        self.current, self.submission, self.hints, self.typed = row, None, 0, ""
+        self.view = "exercise"
+        self._read()
+        fresh = all(r.status == "todo" for r in self.rows if r.exercise.lesson == row.lesson)
+        if lesson_first and fresh and row.lesson not in self._lessons_shown:
+            self._lessons_shown.add(row.lesson)
+            self.view = "lesson"
+
+    def _refresh(self) -> None:
+        self.rows = progress(self.course, self.verdicts)
+
+    def _read(self) -> None:
+        """Reads the current file; what is new in it is judged."""
+        try:
+            submission = read_submission(self.course.file(self.current))
+        except SubmissionError as error:
+            self.problem = str(error)
+            self.submission = self.verdict = self.job = None
+            self.view = "exercise"
+            return
+        self.problem = ""
+        if self.submission and submission.digest == self.submission.digest:
+            return
+        self.submission, self.verdict, self.job = submission, None, None
+        self.view = "exercise"
+        if not self.started:
+            return
+        self.verdict = self.verdicts.settled(self.current.where, submission)
+        if self.verdict:
+            return
+        if self.contract.communication and not self.memory.asked(self.current.id):
+            self.view = "predict"
+        else:
+            self._judge()
+
+    def _judge(self) -> None:
+        assert self.submission is not None
+        self._jobs += 1
+        self.job = Job(self._jobs, self.current, self.submission)
+
+    def _type(self, text: str) -> None:
+        line = len(text) > 1
+        if self.view == "predict":
+            self._predict(text)
+        elif line:
+            self._rest_of_word = ""
+            self._command(text.strip())
+        elif self._rest_of_word and text == self._rest_of_word[0]:
+            self._rest_of_word = self._rest_of_word[1:]  # a word that is typed out: no new key
+        else:
+            word = next((word for word in WORDS if word[0] == text), "")
+            self._rest_of_word = f"{word[1:]}\n" if word else ""
+            self._command(text.strip())
+
+    def _predict(self, text: str) -> None:
+        """Edits the prediction; Enter ends it."""
+        if text in ("\x7f", "\b"):
+            self.typed = self.typed[:-1]
+            return
+        self.typed += text
+        if not self.typed.endswith("\n"):
+            return
+        answer, self.typed = self.typed.strip(), ""
+        if answer in ("q", "quit"):
+            self.done = True
+            return
+        try:
+            prediction = parse_bytes(answer) if answer else None
+        except ValueError as error:
+            self.notice = str(error)
+            return
+        self._remember(lambda: self.memory.remember_prediction(self.current.id, prediction))
+        self.view = "exercise"
+        self._judge()
+
+    def _command(self, word: str) -> None:
+        if self.view in ("reset?", "give up?"):
+            self._confirm(word)
+            return
+        name = next((name for name in WORDS if word in (name, name[0])), "")
+        if name:
+            getattr(self, f"_{name}")()
+        elif word:
+            self.notice = f"{word!r} means nothing here; the words are {', '.join(WORDS)}"
+        else:
+            self.view = "exercise"
+            self._read()
+
+    def _confirm(self, word: str) -> None:
+        view, self.view = self.view, "exercise"
+        if word not in ("y", "yes"):
+            self.notice = "nothing was changed"
+        elif view == "reset?":
+            self._put_stub_back()
+        else:
+            self._remember(lambda: self.memory.remember_seen(self.current.id))
+            self._refresh()
+            self.view = "solution"
+
+    def _hint(self) -> None:
+        self.view = "exercise"
+        shown = self.memory.hints_shown(self.current.id)
+        self.hints = min(max(shown, self.hints) + 1, len(self.contract.hints))
+        if self.hints > shown:
+            self._remember(lambda: self.memory.remember_hints(self.current.id, self.hints))
+
+    def _list(self) -> None:
+        self._refresh()
+        self.view = "list"
+
+    def _next(self) -> None:
+        self._refresh()
+        position = [row.exercise for row in self.rows].index(self.current)
+        row = next_row(self.rows[position + 1 :] + self.rows[:position])
+        if row:
+            self._go(row.exercise)
+        else:
+            self.notice = "there is no other exercise left to solve"
+
+    def _reset(self) -> None:
+        self.view = "reset?"
+
+    def _put_stub_back(self) -> None:
+        try:
+            backup = reset(self.course, self.current)
+        except BadUse as error:
+            self.notice = str(error)
+            return
+        kept = f"; your file is kept as {backup}" if backup else ""
+        self.notice = f"the stub is back{kept}"
+        self.hints = 0
+        self._read()
+        self._refresh()
+
+    def _solution(self) -> None:
+        shown, count = self.memory.hints_shown(self.current.id), len(self.contract.hints)
+        if (self.verdict and self.verdict.passed) or self.memory.seen(self.current.id):
+            self.view = "solution"
+        elif shown < count:
+            self.notice = (
+                "the solution comes after passing, or after the last hint "
+                f"({shown} of {count} shown)"
+            )
+        else:
+            self.view = "give up?"
+
+    def _quit(self) -> None:
+        self.done = True
+
+    def _remember(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self.notice = f"{self.course.state} cannot be written ({error.strerror}); going on"

@@ -1,0 +1,147 @@
+"""Stubs: what the learner starts from, derived from the library and the contract."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jaxpar.contracts.base import Contract, load
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.judged import judged
+from jaxpar.grading.files import write_atomically
+
+WIDTH = 100
+HIDDEN_SECTIONS = ("Comm:", "Memory:")
+STANDARD_NAMES = {"lax": "jax", "Array": "jax"}
+
+
+def build(root: Path) -> list[str]:
+    """Writes every stub that differs; returns the names of those written."""
+    written = stale(root)
+    for row in EXERCISES:
+        if row.file in written:
+            write_atomically(root / row.file, stub(row).encode())
+    return written
+
+
+def stale(root: Path) -> list[str]:
+    """Names of the stubs under `root` that are missing or differ from what the library says."""
+    return [row.file for row in EXERCISES if _read(root / row.file) != stub(row).encode()]
+
+
+def stub(row: Exercise) -> str:
+    """The text of one stub."""
+    contract = load(row.where)
+    function = _definition(contract.reference)
+    comment = "\n".join(f"# {line}".rstrip() for line in judged(contract))
+    return "\n".join((
+        _head(row, contract),
+        comment,
+        "",
+        *_imports(contract, function),
+        "",
+        "",
+        *_signature(function),
+        textwrap.indent(f'"""{_docstring(contract.reference)}"""', "    ", _not_blank),
+        *_body(contract.task),
+        "",
+    ))  # fmt: skip
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _head(row: Exercise, contract: Contract) -> str:
+    title = f"Exercise {row.id} (lesson {row.lesson}): {row.title}."
+    task = textwrap.fill(f"Your task: {contract.task}.", WIDTH - 1)
+    return f'"""{title}\n\n{task}\n\nCheck it with `jaxpar check {row.id}`.\n"""\n'
+
+
+def _definition(function: Callable) -> ast.FunctionDef:
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    (definition,) = tree.body
+    assert isinstance(definition, ast.FunctionDef)
+    return definition
+
+
+def _annotations(function: ast.FunctionDef) -> list[ast.expr]:
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    found = [*(argument.annotation for argument in arguments), function.returns]
+    return [annotation for annotation in found if annotation is not None]
+
+
+def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
+    """What the signature needs, and for a program what every answer uses."""
+    names = {
+        node.id: _origin(contract.reference, node.id)
+        for annotation in _annotations(function)
+        for node in ast.walk(annotation)
+        if isinstance(node, ast.Name)
+    }
+    if contract.kind == "program":
+        names |= STANDARD_NAMES
+    modules = {module: [n for n in names if names[n] == module] for module in names.values()}
+    lines = ["import jax.numpy as jnp"] if contract.kind == "program" else []
+    for module in sorted(set(modules) - {"builtins"}, key=_isort_key):
+        line = f"from {module} import {', '.join(sorted(modules[module]))}"
+        lines += ["", line] if lines and module.startswith("jaxpar") else [line]
+    return lines
+
+
+def _isort_key(module: str) -> tuple[bool, str]:
+    return module.startswith("jaxpar"), module
+
+
+def _origin(function: Callable, name: str) -> str:
+    """The module from which the library imports `name`, or the one that defines it."""
+    module = inspect.getmodule(function)
+    assert module is not None
+    if name not in vars(module):
+        return "builtins"
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
+            return str(node.module)
+    return module.__name__
+
+
+def _signature(function: ast.FunctionDef) -> Iterator[str]:
+    """The def line, as the formatter breaks it."""
+    arguments = ast.unparse(function.args)
+    returns = f" -> {ast.unparse(function.returns)}" if function.returns else ""
+    returns = returns.replace("'", '"')
+    arguments = arguments.replace("'", '"')
+    line = f"def {function.name}({arguments}){returns}:"
+    if len(line) <= WIDTH:
+        yield line
+    else:
+        yield from (f"def {function.name}(", f"    {arguments}", f"){returns}:")
+
+
+def _docstring(function: Callable) -> str:
+    """The docstring without what the learner is to predict."""
+    kept: list[str] = []
+    hidden = False
+    for line in (inspect.getdoc(function) or "").splitlines():
+        if line and not line.startswith(" "):
+            hidden = line.startswith(HIDDEN_SECTIONS)
+        if not hidden or not line:
+            kept.append(line)
+    text = "\n".join(kept).strip()
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
+    return f"{text}\n" if "\n" in text else text
+
+
+def _body(task: str) -> list[str]:
+    line = f'    raise NotImplementedError("{task}")'
+    if len(line) <= WIDTH:
+        return [line]
+    return ["    raise NotImplementedError(", f'        "{task}"', "    )"]
+
+
+def _not_blank(line: str) -> bool:
+    return bool(line.strip())

@@ -1,0 +1,60 @@
+"""The list of exercises as plain lines, and for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from jaxpar.course.catalog import lesson
+from jaxpar.course.progress import Row
+
+STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
+HEADINGS = ("", "exercise", "points", "minutes", "status", "needs")
+BAR = 26
+
+
+def bar(rows: Sequence[Row]) -> str:
+    """How much is solved: `[######----] 3 of 13 solved`."""
+    solved = sum(not row.open for row in rows)
+    filled = BAR * solved // len(rows)
+    return f"[{'#' * filled}{'-' * (BAR - filled)}] {solved} of {len(rows)} solved"
+
+
+def status_words(row: Row) -> str:
+    """The status, and whether the solution was seen first."""
+    return f"{row.status} (seen)" if row.seen else row.status
+
+
+def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
+    """Every exercise under its lesson."""
+    table = Table(box=None, pad_edge=False, header_style="underline")
+    for heading in HEADINGS:
+        right = heading in ("points", "minutes")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for row in rows:
+        exercise = row.exercise
+        if lesson(exercise.lesson).asks[0] == exercise:
+            title = f"{exercise.lesson} {lesson(exercise.lesson).title}"
+            table.add_row("", Text(title, style="bold"))
+        table.add_row(
+            ">" if exercise.id == current else "",
+            f"  {exercise.id}",
+            str(exercise.points),
+            str(exercise.minutes),
+            Text(status_words(row), style=STYLES[row.status]),
+            ", ".join(exercise.needs),
+        )
+    return table
+
+
+def plain_table(rows: Sequence[Row]) -> Iterator[str]:
+    """One line for each exercise."""
+    for row in rows:
+        exercise = row.exercise
+        needs = f"  needs {', '.join(exercise.needs)}" if exercise.needs else ""
+        yield (
+            f"{exercise.lesson}  {exercise.id:<30} {exercise.points:>2} points "
+            f"{exercise.minutes:>3} min  {status_words(row):<11}{needs}"
+        ).rstrip()

@@ -1,0 +1,137 @@
+"""`jaxpar` alone: judges the exercise at hand whenever its file is saved."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.console import Console
+from watchfiles import watch as watch_files
+
+from jaxpar.course.checking import Judge, Verdicts, open_judge
+from jaxpar.course.events import Event, Saved, Trouble, Typed
+from jaxpar.course.folder import Course, exercise_of
+from jaxpar.course.judging import Judging
+from jaxpar.course.keyboard import read_keys, single_keys
+from jaxpar.course.memory import Memory
+from jaxpar.course.screens import Screen, group, screen
+from jaxpar.course.session import Session
+
+SETTLE_MILLISECONDS = 50
+
+
+def watch(
+    course: Course,
+    console: Console,
+    plain: bool = False,
+    open_judge: Callable[[], AbstractContextManager[Judge]] = open_judge,
+) -> None:
+    """Runs a sitting until the learner quits; leaves no child behind."""
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    verdicts = Verdicts(course.state)
+    session = Session(course, verdicts, Memory(course.state))
+    show = PlainScreen(console) if plain else RedrawnScreen(console)
+    judging = Judging(open_judge, verdicts, events.put)
+    with single_keys(wanted=not plain), _ended_by_signals(), _saves(course.root, events.put):
+        judging.start()
+        try:
+            read_keys(lambda text: events.put(Typed(text)), lambda: events.put(Typed("quit\n")))
+            while not session.done:
+                show(screen(session, plain))
+                session.handle(events.get())
+                judging.want(session.job)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            judging.stop()
+    show.close()
+
+
+class RedrawnScreen:
+    """Draws the whole screen afresh."""
+
+    def __init__(self, console: Console) -> None:
+        """Draws on `console`."""
+        self._console = console
+
+    def __call__(self, shown: Screen) -> None:
+        """Draws."""
+        self._console.clear()
+        self._console.print(group(shown))
+
+    def close(self) -> None:
+        """Says that nothing is lost."""
+        self._console.print("\nSaved files stay as they are. `jaxpar` takes you back here.")
+
+
+class PlainScreen:
+    """Prints the parts that changed, as lines."""
+
+    def __init__(self, console: Console) -> None:
+        """Prints on `console`."""
+        self._console = console
+        self._parts: dict[str, str] = {}
+
+    def __call__(self, shown: Screen) -> None:
+        """Prints what differs from the last time."""
+        for name, part in vars(shown).items():
+            with self._console.capture() as capture:
+                for renderable in part:
+                    self._console.print(renderable, soft_wrap=True)
+            text = capture.get()
+            if self._parts.get(name) != text:
+                self._parts[name] = text
+                self._console.out(text, end="\n", highlight=False)
+
+    def close(self) -> None:
+        """Nothing is left to say."""
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ends the sitting in good order when it is told to end, or its terminal is closed."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    numbers = [signal.SIGTERM] if sys.platform == "win32" else [signal.SIGTERM, signal.SIGHUP]
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _saves(root: Path, post: Callable[[Event], None]) -> Iterator[None]:
+    """Posts the exercises whose files change, until the block ends."""
+    stop = threading.Event()
+
+    def run() -> None:
+        try:
+            for changes in watch_files(
+                root / "exercises", stop_event=stop, step=SETTLE_MILLISECONDS, raise_interrupt=False
+            ):
+                found = {exercise_of(Path(path)) for _, path in changes}
+                rows = tuple(row for row in found if row)
+                if rows:
+                    post(Saved(rows))
+        except (OSError, RuntimeError) as error:
+            post(Trouble(f"saves are no longer noticed ({error}); quit and start jaxpar again"))
+
+    thread = threading.Thread(target=run, name="saves", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=2)

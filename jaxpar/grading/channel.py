@@ -1,0 +1,73 @@
+"""Frames over a pipe: strict JSON and raw bytes, each with its length before it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO, NoReturn
+
+HEADER = struct.Struct(">cI")
+MAX_JSON_BYTES = 1 << 22
+MAX_BLOB_BYTES = 1 << 28
+MAX_DEPTH = 32
+
+
+class ProtocolError(ValueError):
+    """The other side sent something that is not a frame of the declared kind."""
+
+
+def send_json(pipe: BinaryIO, value: Any) -> None:
+    """Sends one JSON frame."""
+    _send(pipe, b"J", json.dumps(value, allow_nan=False).encode())
+
+
+def send_blob(pipe: BinaryIO, value: bytes) -> None:
+    """Sends one frame of raw bytes."""
+    _send(pipe, b"B", value)
+
+
+def receive(pipe: BinaryIO) -> Any:
+    """The next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
+
+    Raises:
+        ProtocolError: the frame is broken, too long, or not strict JSON.
+    """
+    header = pipe.read(HEADER.size)
+    if not header:
+        return None
+    if len(header) < HEADER.size:
+        raise ProtocolError("the stream ends within a frame header")
+    kind, length = HEADER.unpack(header)
+    limit = {b"J": MAX_JSON_BYTES, b"B": MAX_BLOB_BYTES}.get(kind)
+    if limit is None or length > limit:
+        raise ProtocolError(f"frame of kind {kind!r} and {length} bytes")
+    payload = pipe.read(length)
+    if len(payload) < length:
+        raise ProtocolError("the stream ends within a frame")
+    return payload if kind == b"B" else _parse(payload)
+
+
+def _send(pipe: BinaryIO, kind: bytes, payload: bytes) -> None:
+    pipe.write(HEADER.pack(kind, len(payload)) + payload)
+    pipe.flush()
+
+
+def _parse(payload: bytes) -> Any:
+    try:
+        value = json.loads(payload, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not strict JSON: {error}") from None
+    if _deeper_than(value, MAX_DEPTH):
+        raise ProtocolError(f"JSON nested deeper than {MAX_DEPTH}")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return depth == 0 or any(_deeper_than(item, depth - 1) for item in items)

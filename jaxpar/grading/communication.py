@@ -1,0 +1,204 @@
+"""Whether what a program sends keeps to a contract, and the first thing that does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from jaxpar.contracts.base import Communication, Limit, Sizes
+from jaxpar.inspector.report import Collective
+
+FREE_BYTES = 16
+FREE_TIMES = 8
+SLACK_BYTES = 0.5
+SAME_AS_ALL_REDUCE = ("all_reduce", "reduce_scatter", "all_gather")
+
+Totals = dict[str, float]
+"""Wire bytes over each axis."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What a program sends beyond a rule."""
+
+    message: str
+    expected: str
+
+
+def describe(collectives: Iterable[Collective]) -> str:
+    """What a program sends, in one line: kind, axes, how often, bytes on the wire."""
+    groups: Counter[tuple] = Counter()
+    for c in collectives:
+        key = (c.kind, c.axes, c.dtype, c.operand_bytes, c.wire_bytes, c.times is None)
+        groups[key] += c.times or 1
+    lines = [
+        f"{'unknown times' if unknown else times} x {kind} over {'+'.join(axes)} of "
+        f"{operand:g} B ({wire:g} B on the wire)"
+        for (kind, axes, _, operand, wire, unknown), times in groups.items()
+    ]
+    return "; ".join(lines) or "nothing"
+
+
+def charged(collectives: Sequence[Collective]) -> list[Collective]:
+    """All but a few scalars, which are free."""
+    small = [c for c in collectives if c.operand_bytes <= FREE_BYTES and c.times is not None]
+    if sum(c.times or 0 for c in small) > FREE_TIMES:
+        return list(collectives)
+    return [c for c in collectives if c not in small]
+
+
+def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
+    """Wire bytes over each axis; one that spans two axes counts on both."""
+    totals: Totals = {}
+    for c in collectives:
+        sent = float("inf") if c.times is None else c.times * c.wire_bytes
+        for axis in c.axes:
+            totals[axis] = totals.get(axis, 0.0) + sent
+    return totals
+
+
+def minimum_wire_bytes(rule: Communication, sizes: Sizes) -> float:
+    """The least that the rule's alternatives allow, over all axes."""
+    return min(sum(limit.wire_bytes(sizes) for limit in option) for option in rule.forward)
+
+
+def forward_excess(
+    rule: Communication, sizes: Sizes, collectives: Sequence[Collective]
+) -> Excess | None:
+    """What the forward program sends beyond every alternative; the nearest one is named."""
+    return _nearest(rule.forward, sizes, charged(collectives))
+
+
+def backward_excess(
+    rule: Communication,
+    sizes: Sizes,
+    forward: Sequence[Collective],
+    both: Sequence[Collective],
+    reference: Totals,
+) -> Excess | None:
+    """What the backward pass sends beyond its rule: the gradient program less the forward one."""
+    if not isinstance(rule.backward, str):
+        return _nearest(rule.backward, sizes, _without(charged(both), charged(forward)))
+    allowed = dict(reference)
+    if rule.backward == "forward":
+        for option in rule.forward:
+            for axis, sent in _option_totals(option, sizes).items():
+                allowed[axis] = max(allowed.get(axis, 0.0), sent)
+    before = wire_by_axis(charged(forward))
+    for axis, sent in wire_by_axis(charged(both)).items():
+        backward = sent - before.get(axis, 0.0)
+        limit = allowed.get(axis, 0.0)
+        if not backward <= limit + SLACK_BYTES:
+            message = (
+                f"on {sizes.case.mesh}, the backward pass puts {backward:g} B on the wire over "
+                f"{axis}; at most {limit:g} B are needed"
+            )
+            return Excess(message, f"backward: {limit:g} B over {axis}")
+    return None
+
+
+def _option_totals(option: Sequence[Limit], sizes: Sizes) -> Totals:
+    totals: Totals = {}
+    for limit in option:
+        axis = sizes.case.kwargs[limit.over]
+        both_ways = 2 if limit.each_way else 1
+        totals[axis] = totals.get(axis, 0.0) + both_ways * limit.wire_bytes(sizes)
+    return totals
+
+
+def _without(both: Sequence[Collective], forward: Sequence[Collective]) -> list[Collective]:
+    left = list(forward)
+    result = []
+    for c in both:
+        match = next((f for f in left if _shape(f) == _shape(c)), None)
+        if match is None:
+            result.append(c)
+        else:
+            left.remove(match)
+    return result
+
+
+def _shape(c: Collective) -> tuple:
+    return c.kind, c.axes, c.operand_bytes, c.times
+
+
+def _nearest(
+    options: Sequence[Sequence[Limit]], sizes: Sizes, collectives: Sequence[Collective]
+) -> Excess | None:
+    excesses = [_option_excess(option, sizes, collectives) for option in options]
+    if any(not found for found in excesses):
+        return None
+    return min(excesses, key=len)[0]
+
+
+def _option_excess(
+    option: Sequence[Limit], sizes: Sizes, collectives: Sequence[Collective]
+) -> list[Excess]:
+    """Every way in which the collectives break one alternative."""
+    under: dict[int, list[Collective]] = {i: [] for i in range(len(option))}
+    found: list[Excess] = []
+    for c in collectives:
+        index = next((i for i, limit in enumerate(option) if _covers(limit, sizes, c)), None)
+        if index is None:
+            found.append(_stranger(sizes, c))
+        elif c.times is None:
+            message = f"{c.kind} over {'+'.join(c.axes)} is in a loop of unknown length{_at(c)}"
+            found.append(Excess(message, "a number of trips known when traced"))
+        else:
+            under[index].append(c)
+    for i, limit in enumerate(option):
+        found += _limit_excess(limit, sizes, under[i])
+    return found
+
+
+def _covers(limit: Limit, sizes: Sizes, c: Collective) -> bool:
+    kinds = limit.kinds
+    if "all_reduce" in kinds:
+        kinds = (*kinds, *SAME_AS_ALL_REDUCE)
+    return c.kind in kinds and c.axes == (sizes.case.kwargs[limit.over],)
+
+
+def _stranger(sizes: Sizes, c: Collective) -> Excess:
+    message = (
+        f"on {sizes.case.mesh}, {c.kind} over {'+'.join(c.axes)} of {c.operand_bytes:g} B"
+        f"{_at(c)} is not among what this exercise may send"
+    )
+    return Excess(message, "")
+
+
+def _limit_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> list[Excess]:
+    n = sizes.n(limit.over)
+    if limit.neighbours:
+        far = next((c for c in collectives if not _to_neighbours(c, n)), None)
+        if far is not None:
+            message = f"on {sizes.case.mesh}, a permute{_at(far)} goes beyond the next device"
+            return [Excess(message, "pairs (i, i+1) or (i, i-1), modulo n")]
+    ways = _by_way(collectives, n) if limit.each_way else [("", collectives)]
+    found = []
+    for way, group in ways:
+        sent = sum(c.times * c.wire_bytes for c in group if c.times is not None)
+        allowed = limit.wire_bytes(sizes)
+        if sent > allowed + SLACK_BYTES:
+            message = f"on {sizes.case.mesh}, {sent:g} B go over the wire{way}; {allowed:g} B are enough"
+            found.append(Excess(message, f"at most {allowed:g} B{way}"))
+        times = sum(c.times for c in group if c.times is not None)
+        if limit.times is not None and times > limit.times(sizes):
+            message = f"on {sizes.case.mesh}, {times} steps{way}; {limit.times(sizes)} are enough"
+            found.append(Excess(message, f"at most {limit.times(sizes)} steps{way}"))
+    return found
+
+
+def _to_neighbours(c: Collective, n: int) -> bool:
+    return c.pairs is not None and all((b - a) % n in (1, n - 1) for a, b in c.pairs)
+
+
+def _by_way(collectives: list[Collective], n: int) -> list[tuple[str, list[Collective]]]:
+    """Permutes to the next device and to the previous one; a mixed one counts as both."""
+    up = [c for c in collectives if c.pairs and any((b - a) % n == 1 for a, b in c.pairs)]
+    down = [c for c in collectives if c.pairs and any((b - a) % n != 1 for a, b in c.pairs)]
+    return [(" to the next device", up), (" to the previous device", down)]
+
+
+def _at(c: Collective) -> str:
+    return f" (line {c.source.rpartition(':')[2]})" if c.source else ""

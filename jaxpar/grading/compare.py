@@ -1,0 +1,67 @@
+"""Whether results are right: the one table of tolerances, and the first difference in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxpar.contracts.base import Case
+
+RELATIVE_TOLERANCE = {"float64": 1e-12, "float32": 4e-6, "float16": 4e-3, "bfloat16": 3e-2}
+"""Of the largest expected element; times sqrt(elements reduced / 64) for large arrays."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a result first differs: what was expected and what was got, in words."""
+
+    message: str
+    expected: str
+    got: str
+
+
+def bound(dtype: str, expected: np.ndarray, multiple: float) -> float:
+    """How far an element of a right result may be from `expected`."""
+    if dtype not in RELATIVE_TOLERANCE:
+        return 0.0
+    scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
+    growth = max(1.0, (expected.size / 64) ** 0.5)
+    return multiple * RELATIVE_TOLERANCE[dtype] * growth * scale
+
+
+def same(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> bool:
+    """Whether all elements are equal within the tolerance; NaN never is."""
+    if got.shape != expected.shape:
+        return False
+    wide, right = got.astype(np.float64), expected.astype(np.float64)
+    return bool(np.all(np.abs(wide - right) <= bound(dtype, right, multiple)))
+
+
+def first_difference(
+    case: Case, dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float
+) -> Difference | None:
+    """The first wrong element of blocks [*mesh sizes, *local shape], or None."""
+    mesh_dims = len(case.sizes)
+    if got.shape != expected.shape:
+        shape, right = got.shape[mesh_dims:], expected.shape[mesh_dims:]
+        return Difference(
+            f"each device returns shape {shape}; it must be {right}", str(right), str(shape)
+        )
+    wide, right = got.astype(np.float64), expected.astype(np.float64)
+    wrong = ~(np.abs(wide - right) <= bound(dtype, right, multiple))
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    device = ", ".join(
+        f"{axis}={i}" for axis, i in zip(case.sizes, place[:mesh_dims], strict=True)
+    )
+    element = list(place[mesh_dims:])
+    count = f"{int(wrong.sum())} of {wrong.size} elements differ"
+    value, target = f"{wide[place]:.6g}", f"{right[place]:.6g}"
+    message = (
+        f"on {case.mesh}, device {device}, element {element} is {value}; "
+        f"it must be {target} ({count})"
+    )
+    return Difference(message, target, value)
+

@@ -1,0 +1,58 @@
+"""What was found about each property, and the points that it earns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jaxpar.contracts.base import Contract
+from jaxpar.grading.verdict import PropertyVerdict
+
+NOT_JUDGED = "not judged: values are wrong"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One property as seen: right, wrong, or (None) not reached."""
+
+    right: bool | None
+    message: str
+    expected: str = ""
+    got: str = ""
+
+
+@dataclass
+class Findings:
+    """The findings of one answer, by property; a wrong one is never overwritten."""
+
+    contract: Contract
+    by_name: dict[str, Finding] = field(default_factory=dict)
+
+    def add(self, name: str, finding: Finding) -> None:
+        """Files a finding of one case; the first wrong one stays."""
+        before = self.by_name.get(name)
+        if before is None or before.right is not False:
+            self.by_name[name] = finding
+
+    def wrong(self, name: str) -> bool:
+        """Whether a property was found wrong."""
+        return name in self.by_name and self.by_name[name].right is False
+
+    def properties(self) -> tuple[PropertyVerdict, ...]:
+        """One verdict per property of the contract; points only when values are right."""
+        judged = self.by_name.get("values", Finding(False, "")).right is True
+        return tuple(
+            self._verdict(name, points, judged or name == "values")
+            for name, points in self.contract.points().items()
+        )
+
+    def _verdict(self, name: str, points: int, judged: bool) -> PropertyVerdict:
+        found = self.by_name.get(name, Finding(None, "not judged: no program to judge"))
+        status: Literal["pass", "fail", "not-judged"] = "not-judged"
+        message = found.message
+        if not judged:
+            message = NOT_JUDGED
+        elif found.right is not None:
+            status = "pass" if found.right else "fail"
+        score = points if status == "pass" else 0
+        return PropertyVerdict(name, status, score, points, message, found.expected, found.got)

@@ -1,0 +1,118 @@
+"""What an answer may import, checked in its text and again while it runs."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+LIBRARIES = ("jax", "numpy", "optax", "flax", "jaxtyping", "jaxpar.mesh")
+STANDARD = (
+    "__future__", "collections", "dataclasses", "functools", "itertools", "math", "operator",
+    "typing",
+)  # fmt: skip
+DENIED_EVENTS = (
+    "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
+    "os.system", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree",
+    "socket.connect", "socket.bind", "os.kill",
+)  # fmt: skip
+
+
+def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
+    """Line and name of the first import that an answer may not have, if any."""
+    for line, name in _imports(ast.parse(text)):
+        if not _allowed(name, extra):
+            return line, name
+    return None
+
+
+def allowed_in_words(extra: Sequence[str]) -> str:
+    """The list for a message."""
+    return ", ".join((*LIBRARIES, *extra)) + " and, of Python's own, " + ", ".join(STANDARD[1:])
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def _allowed(name: str, extra: Sequence[str]) -> bool:
+    if any(part.startswith("_") for part in name.split(".") if part != "__future__"):
+        return False
+    return any(name == ok or name.startswith(f"{ok}.") for ok in (*LIBRARIES, *STANDARD, *extra))
+
+
+class _Closed:
+    """Finds no module of jaxpar that is not loaded yet."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name.split(".")[0] == "jaxpar":
+            raise ImportError(f"an answer may not import {name}")
+        return None
+
+
+def close_library(reference: str, extra: Sequence[str]) -> None:
+    """Makes the reference raise, and the rest of the library unreachable by import or open.
+
+    `extra` must have been imported already. There is no way back within this process.
+    """
+    _replace_reference(reference)
+    for name in [n for n in sys.modules if n.split(".")[0] == "jaxpar"]:
+        if name not in ("jaxpar", "jaxpar.mesh") and not _needed(name, extra):
+            del sys.modules[name]
+    sys.meta_path.insert(0, _Closed())
+    library = str(Path(__file__).resolve().parents[1])
+
+    def audit(event: str, args: tuple) -> None:
+        if event == "open" and isinstance(args[0], str) and args[0].startswith(library):
+            raise PermissionError(f"an answer may not read {Path(args[0]).name}")
+        if event in DENIED_EVENTS:
+            raise PermissionError(f"an answer may not call {event}")
+
+    sys.addaudithook(audit)
+
+
+def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:
+    """Builtins whose `__import__` follows the same list, for the learner's own frames."""
+
+    def guarded(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> ModuleType:
+        if not level and _names(name, fromlist, extra):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        raise ImportError(f"an answer may not import {name}")
+
+    return vars(builtins) | {"__import__": guarded}
+
+
+def _names(name: str, fromlist: Any, extra: Sequence[str]) -> bool:
+    full = [f"{name}.{item}" for item in fromlist or ()] or [name]
+    return all(_allowed(item, extra) for item in full)
+
+
+def _needed(module: str, extra: Sequence[str]) -> bool:
+    return any(f"{name}.".startswith(f"{module}.") for name in extra)
+
+
+def _replace_reference(reference: str) -> None:
+    module, _, name = reference.partition(":")
+    function = getattr(sys.modules.get(module), name, None)
+    if function is None:
+        return
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError(f"{name}: the library's own {name} is not an answer; write it yourself")
+
+    for loaded in [m for n, m in sys.modules.items() if n.split(".")[0] == "jaxpar"]:
+        for key, value in list(vars(loaded).items()):
+            if value is function:
+                setattr(loaded, key, refused)

@@ -1,0 +1,156 @@
+"""From a submission to a verdict. Never imports the learner's file, never touches its bytes."""
+
+from __future__ import annotations
+
+import ast
+import secrets
+import time
+from dataclasses import replace
+
+from jaxpar.contracts.base import Contract, load
+from jaxpar.grading.diagnosis import diagnose
+from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.imports import allowed_in_words, refused_import
+from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
+from jaxpar.grading.program_judge import ProgramJudge
+from jaxpar.grading.session import Evidence, ReaderSession, collect, stopped, worker_job
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.value_judge import judge_values
+from jaxpar.grading.verdict import Judgement, Verdict
+
+SEED_BITS = 32
+ENDED = {
+    "timeout": "the program does not end within {seconds:g} seconds",
+    "killed": "the program ends the process that runs it: {detail}",
+    "protocol": "the process that runs the program broke its protocol",
+}
+DISAGREE = (
+    "Devices disagree about a collective: {kind}{line} is under a condition or in a loop of "
+    "unknown length, and devices that do not reach it leave the others waiting. "
+    "Call it on every device, and choose afterwards with jnp.where."
+)
+
+
+def judge(where: str, submission: Submission, *, pool: Pool, seed: int | None = None) -> Verdict:
+    """Judges one answer against the contract `module:id`.
+
+    Args:
+        where: the contract.
+        submission: the learner's file as it was read.
+        pool: where child processes come from.
+        seed: repeats an earlier run; drawn at random if not given, and never shown to a child.
+
+    Raises:
+        Cancelled: another thread called `pool.cancel()`.
+    """
+    pool.begin()
+    started = time.monotonic()
+    contract = load(where)
+    chosen = secrets.randbits(SEED_BITS) if seed is None else seed
+    judgement = _refused_text(contract, submission)
+    if judgement is None and contract.kind == "value":
+        judgement = judge_values(contract, submission, pool, chosen)
+    elif judgement is None:
+        judgement = _judge_program(where, contract, submission, pool, chosen)
+    if pool.cancelled:
+        raise Cancelled
+    return Verdict(
+        exercise=contract.id,
+        score=sum(p.score for p in judgement.properties),
+        max_score=sum(p.max_score for p in judgement.properties),
+        seconds=round(time.monotonic() - started, 3),
+        seed=chosen,
+        **vars(judgement),
+    )
+
+
+def _refused_text(contract: Contract, submission: Submission) -> Judgement | None:
+    """What can be said from the text alone: syntax and imports."""
+    try:
+        refused = refused_import(submission.text, contract.imports)
+        if refused is None:
+            return None
+        line, name = refused
+        allowed = allowed_in_words(contract.imports)
+        message = f"line {line}: an answer may not import {name}; it may import {allowed}"
+    except SyntaxError as error:
+        message = f"line {error.lineno}: SyntaxError: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        message = f"Python cannot parse the file: {type(error).__name__}: {error}"
+    findings = Findings(contract)
+    findings.add("values", Finding(False, message))
+    return Judgement("error", findings.properties(), message)
+
+
+def _judge_program(
+    where: str, contract: Contract, submission: Submission, pool: Pool, seed: int
+) -> Judgement:
+    """The reader loads the contract while the worker exports; then the evidence is read."""
+    reader = ReaderSession(pool, where, contract)
+    try:
+        evidence = collect(pool, worker_job(contract, submission, pool.limits))
+        findings = Findings(contract)
+        end = stopped(evidence, pool.limits)
+        if end is not None:
+            status, message = end
+            findings.add("values", Finding(False, message))
+            return Judgement(status, findings.properties(), message, printed=evidence.printed)
+        reader.renew_deadline()
+        attempt = ProgramJudge(contract, seed, reader, evidence, findings)
+        try:
+            judgement = _finish(attempt)
+        except ChildEnded:
+            reader.close()
+            judgement = _second_try(where, contract, pool, attempt)
+        return replace(judgement, printed=evidence.printed)
+    finally:
+        reader.close()
+
+
+def _finish(attempt: ProgramJudge) -> Judgement:
+    attempt.judge()
+    properties = attempt.findings.properties()
+    if all(p.status == "pass" for p in properties):
+        return Judgement("pass", properties, sent=attempt.sent)
+    return Judgement("fail", properties, diagnose(attempt), attempt.sent)
+
+
+def _second_try(where: str, contract: Contract, pool: Pool, first: ProgramJudge) -> Judgement:
+    """Runs once more, alone; then a known-good program decides whose fault it is."""
+    if pool.cancelled:
+        raise Cancelled
+    reader = ReaderSession(pool, where, contract)
+    attempt = ProgramJudge(contract, first.seed, reader, first.evidence, Findings(contract))
+    try:
+        return _finish(attempt)
+    except ChildEnded as ended:
+        cause, detail = ended.cause, str(ended)
+    finally:
+        reader.close()
+    findings = Findings(contract)
+    status, message = cause, _why(cause, detail, pool, attempt)
+    if not _known_good_runs(where, contract, pool):
+        status, message = "infrastructure", f"the reader cannot run any program here: {detail}"
+    findings.add("values", Finding(False, message))
+    return Judgement(status, findings.properties(), message)
+
+
+def _why(cause: str, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
+    collectives = [c for facts in attempt.answer.values() for c in facts.collectives]
+    stray = next((c for c in collectives if c.conditional or c.times is None), None)
+    if stray is not None:
+        line = f" (line {stray.source.rpartition(':')[2]})" if stray.source else ""
+        return DISAGREE.format(kind=stray.kind, line=line)
+    last = (detail.strip().splitlines() or [cause])[-1][:300]
+    return ENDED[cause].format(seconds=pool.limits.wall_seconds, detail=last)
+
+
+def _known_good_runs(where: str, contract: Contract, pool: Pool) -> bool:
+    reader = ReaderSession(pool, where, contract)
+    try:
+        reader.export("reference", ("forward", 0))
+    except ChildEnded:
+        return False
+    finally:
+        reader.close()
+    return True

@@ -1,0 +1,43 @@
+"""A child process that cannot outlive its parent or take the machine with it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Ends this process when the thread that started it ends, at once on Linux."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get("JAXPAR_PARENT", str(parent)) != str(os.getppid()):
+        os._exit(1)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def limit_process(memory_bytes: int, cpu_seconds: int) -> None:
+    """Bounds address space, processor time and core dumps, where the platform can."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: cpu_seconds}
+    if sys.platform == "linux":
+        limits[resource.RLIMIT_AS] = memory_bytes
+    for which, value in limits.items():
+        _, hard = resource.getrlimit(which)
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (bound, bound))

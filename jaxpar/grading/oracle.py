@@ -1,0 +1,134 @@
+"""Inputs, and the results that they must give: drawn and computed where no answer can look."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpar.contracts.base import Array, Case, Contract, Expected
+from jaxpar.mesh import parse_layout
+
+Blocks = np.ndarray
+"""[*mesh sizes, *local shape]: what each device holds of one array."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Everything that one case must give.
+
+    Attributes:
+        inputs: global arrays, in the order of the case.
+        expected: one per output, as numpy arrays in float64.
+        cotangents: c_i for each float output, stacked like its blocks; None for the others.
+        gradients: blocks of the gradient of the sum over devices of <c_i, y_i>.
+    """
+
+    inputs: list[np.ndarray]
+    expected: list[Expected]
+    cotangents: list[np.ndarray | None]
+    gradients: list[Blocks]
+
+
+def truth(contract: Contract, index: int, seed: int) -> Truth:
+    """Draws the inputs of a case and computes what they must give, in float64 on one device."""
+    case = contract.cases[index]
+    rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
+    inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
+    chosen = [
+        i
+        for i, (name, _) in enumerate(case.arrays())
+        if name in contract.gradient and _is_float(inputs[i])
+    ]
+
+    with jax.enable_x64(True):
+        wide = [_widen(array) for array in inputs]
+        shapes = jax.eval_shape(lambda *arrays: _call(contract, case, arrays), *wide)
+        cotangents = [
+            rng.standard_normal(e.shape) if jnp.issubdtype(e.dtype, jnp.floating) else None
+            for e, _ in shapes
+        ]
+        results, gradients = jax.jit(
+            lambda *arrays: _with_gradient(contract, case, arrays, chosen, cotangents)
+        )(*wide)
+        layouts = [leaf.layout for _, leaf in case.arrays()]
+        return Truth(
+            inputs,
+            [Expected(np.asarray(b), None if w is None else np.asarray(w)) for b, w in results],
+            cotangents,
+            [blocks(np.asarray(g), case, layouts[i]) for i, g in zip(chosen, gradients, strict=True)],
+        )
+
+
+def blocks(array: np.ndarray, case: Case, layout: str) -> Blocks:
+    """A global array cut into what each device holds."""
+    sizes = case.sizes
+    parts = []
+    for position in np.ndindex(*sizes.values()):
+        place = dict(zip(sizes, position, strict=True))
+        part = array
+        for dim, (_, axes) in enumerate(parse_layout(layout)):
+            for axis in axes:
+                part = np.split(part, sizes[axis], axis=dim)[place[axis]]
+        parts.append(part)
+    return np.stack(parts).reshape((*sizes.values(), *parts[0].shape))
+
+
+def _call(contract: Contract, case: Case, arrays: Sequence[Any]) -> list[tuple[Any, Any]]:
+    leaves = iter(arrays)
+    args = [_fill(value, leaves) for value in case.args.values()]
+    return [(e.blocks, e.whole) for e in contract.oracle(case, *args)]
+
+
+def _fill(value: Any, leaves: Iterator[Any]) -> Any:
+    if isinstance(value, Array):
+        return next(leaves)
+    if isinstance(value, Mapping):
+        return {key: _fill(value[key], leaves) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return type(value)(_fill(item, leaves) for item in value)
+    return value
+
+
+def _with_gradient(
+    contract: Contract,
+    case: Case,
+    arrays: Sequence[Any],
+    chosen: Sequence[int],
+    cotangents: Sequence[np.ndarray | None],
+) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    def objective(*parts: Any) -> tuple[Any, Any]:
+        full = list(arrays)
+        for i, part in zip(chosen, parts, strict=True):
+            full[i] = part
+        results = _call(contract, case, full)
+        pairs = zip(results, cotangents, strict=True)
+        return sum(jnp.vdot(c, y) for (y, _), c in pairs if c is not None), results
+
+    if not chosen:
+        return _call(contract, case, arrays), []
+    parts = [arrays[i] for i in chosen]
+    gradients, results = jax.grad(objective, tuple(range(len(parts))), has_aux=True)(*parts)
+    return results, list(gradients)
+
+
+def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
+    dtype = jnp.dtype(leaf.dtype)
+    if leaf.draw == "ties":
+        return rng.integers(0, 3, leaf.shape).astype(dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return rng.integers(0, 100, leaf.shape).astype(dtype)
+    return rng.standard_normal(leaf.shape).astype(dtype)
+
+
+def _widen(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if _is_float(array) else array
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jnp.floating))

@@ -1,0 +1,213 @@
+"""Child processes of the judge: started ahead, bounded, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxpar.grading.channel import ProtocolError, receive, send_blob, send_json
+from jaxpar.grading.verdict import Cause
+
+KEPT_OUTPUT_BYTES = 4096
+ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
+               "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on one judgement.
+
+    Attributes:
+        wall_seconds: for the answer to be exported, and again for its programs to run.
+        memory_bytes: address space of a child.
+    """
+
+    wall_seconds: float = 30.0
+    memory_bytes: int = 12 << 30
+
+    def job(self) -> dict[str, int]:
+        """What a child is told."""
+        return {"memory_bytes": self.memory_bytes, "cpu_seconds": int(4 * self.wall_seconds) + 10}
+
+
+class Cancelled(Exception):
+    """The judgement was cancelled from another thread."""
+
+
+class ChildEnded(Exception):
+    """The child died, or said nothing in time."""
+
+    def __init__(self, cause: Cause, detail: str = "") -> None:
+        """Keeps the cause and what is known about it."""
+        super().__init__(detail or cause)
+        self.cause = cause
+
+
+class Child:
+    """One process with frames on its pipes; what else it prints is kept, up to 4 kB."""
+
+    def __init__(self, module: str) -> None:
+        """Starts `python -m module` with an environment of its own."""
+        environment = {k: v for k, v in os.environ.items() if k in ENVIRONMENT}
+        environment |= {
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "JAXPAR_PARENT": str(os.getpid()),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self._frames: queue.Queue[Any] = queue.Queue(maxsize=256)
+        self._printed: deque[bytes] = deque()
+        for target in (self._read_frames, self._read_output):
+            threading.Thread(target=target, daemon=True).start()
+
+    def send(self, value: dict, blobs: list[bytes] | None = None) -> None:
+        """Sends a JSON frame, then blobs."""
+        try:
+            send_json(self._stdin, value)
+            for blob in blobs or []:
+                send_blob(self._stdin, blob)
+        except OSError:
+            raise ChildEnded("killed", self.printed()) from None
+
+    def receive(self, deadline: float) -> Any:
+        """The next frame.
+
+        Raises:
+            ChildEnded: it died, broke the protocol, or the deadline (monotonic) passed.
+        """
+        try:
+            frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise ChildEnded("timeout") from None
+        if isinstance(frame, ProtocolError):
+            raise ChildEnded("protocol", str(frame))
+        if frame is None:
+            raise ChildEnded("killed", self.printed())
+        return frame
+
+    def printed(self) -> str:
+        """What the child wrote besides frames."""
+        return b"".join(list(self._printed)).decode(errors="replace")
+
+    def kill(self) -> None:
+        """Ends the child and everything in its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self._process.pid, 9)
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is still running."""
+        return self._process.poll() is None
+
+    @property
+    def _stdin(self) -> Any:
+        return self._process.stdin
+
+    def _read_frames(self) -> None:
+        try:
+            while (frame := receive(self._process.stdout)) is not None:
+                self._frames.put(frame)
+        except (ProtocolError, OSError, ValueError) as error:
+            self._frames.put(ProtocolError(str(error)))
+        self._frames.put(None)
+
+    def _read_output(self) -> None:
+        kept = 0
+        while chunk := os.read(self._process.stderr.fileno(), 1024):
+            if kept < KEPT_OUTPUT_BYTES:
+                self._printed.append(chunk[: KEPT_OUTPUT_BYTES - kept])
+                kept += len(chunk)
+
+
+WORKER = "jaxpar.grading.worker"
+READER = "jaxpar.grading.reader"
+
+
+@dataclass
+class Pool:
+    """Spare children, started ahead so that a judgement need not wait for imports.
+
+    Children die with the thread that started them: use one long-lived thread for `warm` and
+    `judge`. `cancel` may be called from any thread.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    _spares: dict[str, Child] = field(default_factory=dict)
+    _busy: set[Child] = field(default_factory=set)
+    _cancelled: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Pool:
+        """Nothing is started before it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends every child."""
+        for child in (*self._spares.values(), *self._busy):
+            child.kill()
+
+    def warm(self) -> None:
+        """Starts a spare of each kind, if there is none."""
+        for module in (WORKER, READER):
+            spare = self._spares.get(module)
+            if spare is None or not spare.alive:
+                self._spares[module] = Child(module)
+
+    def take(self, module: str) -> Child:
+        """A fresh child: the spare one, or a new one."""
+        child = self._spares.pop(module, None)
+        if child is None or not child.alive:
+            child = Child(module)
+        with self._lock:
+            self._busy.add(child)
+            if self._cancelled:
+                child.kill()
+        return child
+
+    def end(self, child: Child) -> None:
+        """Ends a child that was taken."""
+        child.kill()
+        with self._lock:
+            self._busy.discard(child)
+
+    def cancel(self) -> None:
+        """Kills the children of the running judgement, which then raises `Cancelled`."""
+        with self._lock:
+            self._cancelled = True
+            for child in self._busy:
+                child.kill()
+
+    def begin(self) -> None:
+        """A new judgement starts; an earlier cancel no longer counts."""
+        with self._lock:
+            self._cancelled = False
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the running judgement was cancelled."""
+        return self._cancelled

@@ -1,0 +1,208 @@
+"""The programs that are exported from an answer: its forward call, and its gradient."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export, lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxpar.contracts.base import Array, Case, Function
+from jaxpar.mesh import make_mesh, spec, varying_axes
+
+Arguments = tuple[jax.ShapeDtypeStruct, ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output on one device, and the mesh axes over which its type varies."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    varying: tuple[str, ...]
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether it is of a float type."""
+        return bool(jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating))
+
+
+@dataclass(frozen=True)
+class Program:
+    """An exported program and its outputs before they are stacked over the mesh."""
+
+    module: bytes
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """Types and layouts of the arguments and results of a program, as the contract has them."""
+
+    inputs: Arguments
+    results: Arguments
+
+
+def differentiated(case: Case, names: Sequence[str]) -> list[int]:
+    """Positions of the array leaves whose gradient is asked for."""
+    return [
+        i
+        for i, (name, leaf) in enumerate(case.arrays())
+        if name in names and jnp.issubdtype(jnp.dtype(leaf.dtype), jnp.floating)
+    ]
+
+
+def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
+    """Arguments by the layouts of the case; each output stacked over every mesh axis."""
+    return Interface(_inputs(case), tuple(_stacked(case, o.shape, o.dtype) for o in outputs))
+
+
+def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
+    """Adds a cotangent for each float output, and the gradient of each named argument."""
+    inputs = _inputs(case)
+    cotangents = tuple(_cotangent(case, o) for o in outputs if o.differentiable)
+    gradients = tuple(
+        _stacked(case, inputs[i].sharding.shard_shape(inputs[i].shape), inputs[i].dtype)
+        for i in differentiated(case, names)
+    )
+    results = tuple(_stacked(case, o.shape, o.dtype) for o in outputs)
+    return Interface(inputs + cotangents, results + gradients)
+
+
+def export_forward(function: Callable, case: Case) -> Program:
+    """Exports one call of the answer, its outputs stacked device by device."""
+    seen: list[Output] = []
+
+    def body(*leaves: jax.Array) -> list[jax.Array]:
+        outputs = _call(function, case, leaves)
+        seen[:] = [_describe(case, output) for output in outputs]
+        return [_stack(case, output) for output in outputs]
+
+    module = _export(body, case, _inputs(case))
+    return Program(module, tuple(seen))
+
+
+def export_gradient(
+    function: Callable, case: Case, names: Sequence[str], outputs: Sequence[Output]
+) -> Program:
+    """Exports outputs and gradients of the sum over devices of <c_i, y_i>."""
+    interface = gradient_interface(case, names, outputs)
+    count = len(_inputs(case))
+    chosen = differentiated(case, names)
+
+    def body(*leaves: jax.Array) -> list[jax.Array]:
+        arrays = list(leaves[:count])
+        cotangents = [
+            c.reshape(o.shape)
+            for c, o in zip(leaves[count:], (o for o in outputs if o.differentiable), strict=True)
+        ]
+
+        def objective(*parts: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+            full = list(arrays)
+            for i, part in zip(chosen, parts, strict=True):
+                full[i] = part
+            results = _call(function, case, full)
+            floats = [r for r in results if jnp.issubdtype(r.dtype, jnp.floating)]
+            return floats, results
+
+        _, pullback, results = jax.vjp(objective, *(arrays[i] for i in chosen), has_aux=True)
+        return [_stack(case, array) for array in (*results, *pullback(cotangents))]
+
+    return Program(_export(body, case, interface.inputs), tuple(outputs))
+
+
+def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> list[jax.Array]:
+    arrays = iter(leaves)
+    args = [_fill(value, arrays) for value in case.args.values()]
+    kwargs = {name: _fill(value, arrays) for name, value in case.kwargs.items()}
+    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(function(*args, **kwargs))]
+
+
+def _fill(value: Any, arrays: Iterator[jax.Array]) -> Any:
+    match value:
+        case Array():
+            return next(arrays)
+        case Function():
+            module, _, name = value.path.partition(":")
+            return getattr(importlib.import_module(module), name)
+        case Mapping():
+            return {key: _fill(value[key], arrays) for key in sorted(value)}
+        case list() | tuple():
+            return type(value)(_fill(item, arrays) for item in value)
+    return value
+
+
+def _inputs(case: Case) -> Arguments:
+    mesh = make_mesh(case.mesh)
+    return tuple(
+        jax.ShapeDtypeStruct(
+            leaf.shape, jnp.dtype(leaf.dtype), sharding=NamedSharding(mesh, spec(leaf.layout))
+        )
+        for _, leaf in case.arrays()
+    )
+
+
+def _stacked(case: Case, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(make_mesh(case.mesh), P(*case.sizes))
+    return jax.ShapeDtypeStruct(
+        (*case.sizes.values(), *shape), jnp.dtype(dtype), sharding=sharding
+    )
+
+
+def _cotangent(case: Case, output: Output) -> jax.ShapeDtypeStruct:
+    sizes = tuple(case.sizes[axis] for axis in output.varying)
+    sharding = NamedSharding(make_mesh(case.mesh), P(*output.varying))
+    return jax.ShapeDtypeStruct(
+        sizes + tuple(output.shape), jnp.dtype(output.dtype), sharding=sharding
+    )
+
+
+def _describe(case: Case, array: jax.Array) -> Output:
+    varying = tuple(axis for axis in case.sizes if axis in varying_axes(array))
+    return Output(tuple(array.shape), str(array.dtype), varying)
+
+
+def _stack(case: Case, array: jax.Array) -> jax.Array:
+    """[...] -> [1, ..., 1, ...]: one leading dim for each mesh axis, typed varying over it."""
+    missing = tuple(axis for axis in case.sizes if axis not in varying_axes(array))
+    if missing:
+        array = lax.pcast(array, missing, to="varying")
+    return array.reshape((1,) * len(case.sizes) + array.shape)
+
+
+def _export(body: Callable, case: Case, inputs: Arguments) -> bytes:
+    mesh = make_mesh(case.mesh)
+    stacked = P(*case.sizes)
+    sharded = jax.shard_map(
+        body, mesh=mesh, in_specs=tuple(a.sharding.spec for a in inputs), out_specs=stacked
+    )
+    jitted = jax.jit(
+        sharded,
+        in_shardings=tuple(a.sharding for a in inputs),
+        out_shardings=NamedSharding(mesh, stacked),
+        keep_unused=True,
+    )
+    return export.export(jitted, platforms=["cpu"])(*inputs).mlir_module_serialized
+
+
+def template(interface: Interface) -> export.Exported:
+    """An exported program of this interface; only its header is of use."""
+    results = interface.results
+
+    def zeros(*_: jax.Array) -> list[jax.Array]:
+        return [jnp.zeros(r.shape, r.dtype) for r in results]
+
+    jitted = jax.jit(
+        zeros,
+        in_shardings=tuple(a.sharding for a in interface.inputs),
+        out_shardings=[r.sharding for r in results],
+        keep_unused=True,
+    )
+    return export.export(jitted, platforms=["cpu"])(*interface.inputs)
+

@@ -1,0 +1,154 @@
+"""Judges an SPMD function by the programs that were exported from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jaxpar.contracts.base import Contract, Sizes
+from jaxpar.grading import communication, properties
+from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.oracle import Blocks, Truth, truth
+from jaxpar.grading.session import (
+    Evidence,
+    Facts,
+    Program,
+    ReaderSession,
+    Refusal,
+    cotangent_inputs,
+)
+from jaxpar.grading.verdict import Sent
+
+
+@dataclass
+class ProgramJudge:
+    """One pass over the evidence with one reader.
+
+    Attributes:
+        contract: the exercise.
+        seed: of the inputs, which are drawn here: the evidence is complete.
+        reader: the process that reads and runs the programs.
+        evidence: what the worker sent.
+        findings: what was found about each property.
+        answer: facts of the answer's programs.
+        reference: facts of the reference's programs.
+        results: outputs of each forward program, gradients of each gradient program.
+        truths: inputs and right results of each case that was run.
+        sent: bytes of the first case, for the learner's prediction.
+    """
+
+    contract: Contract
+    seed: int
+    reader: ReaderSession
+    evidence: Evidence
+    findings: Findings
+    answer: dict[Program, Facts] = field(default_factory=dict)
+    reference: dict[Program, Facts] = field(default_factory=dict)
+    results: dict[Program, list[Blocks]] = field(default_factory=dict)
+    truths: dict[int, Truth] = field(default_factory=dict)
+    sent: Sent | None = None
+
+    def judge(self) -> None:
+        """Fills the findings, case by case."""
+        for index in range(len(self.contract.cases)):
+            for which in self._kinds():
+                self.reference[which, index] = self.reader.export("reference", (which, index))
+        for index in range(len(self.contract.cases)):
+            self._judge_case(index)
+        for i, bad in enumerate(self.contract.errors):
+            reply = self.evidence.errors.get(i, {})
+            self.findings.add("errors", properties.judge_error(bad.because, reply))
+
+    def run_gradient(
+        self, name: str, program: Program, outputs: Sequence[dict]
+    ) -> tuple[list[Blocks], list[Blocks]]:
+        """Outputs and gradients of a gradient program, on the drawn inputs and cotangents."""
+        case, true = self.contract.cases[program[1]], self.truths[program[1]]
+        names = [leaf_name for leaf_name, _ in case.arrays()]
+        dtypes = [
+            array.dtype.name
+            for leaf_name, array in zip(names, true.inputs, strict=True)
+            if leaf_name in self.contract.gradient and not np.issubdtype(array.dtype, np.integer)
+        ]
+        gradients = [
+            {"dtype": dtype, "shape": target.shape[len(case.sizes) :]}
+            for dtype, target in zip(dtypes, true.gradients, strict=True)
+        ]
+        inputs = true.inputs + cotangent_inputs(case, outputs, true.cotangents)
+        results = self.reader.run(name, program, inputs, [*outputs, *gradients])
+        return results[: len(outputs)], results[len(outputs) :]
+
+    def _kinds(self) -> tuple[str, ...]:
+        return ("forward", "gradient") if self.contract.gradient else ("forward",)
+
+    def _judge_case(self, index: int) -> None:
+        """Every property of one case, from the bytes whose outputs are compared."""
+        contract, case, forward = self.contract, self.contract.cases[index], ("forward", index)
+        if not self._read(forward, "values"):
+            return
+        self.truths[index] = true = truth(contract, index, self.seed)
+        facts = self.answer[forward]
+        self.results[forward] = got = self.reader.run("answer", forward, true.inputs, facts.outputs)
+        dtypes = [o["dtype"] for o in self.reference[forward].outputs]
+        finding, whole = properties.judge_values(contract, case, true, facts, dtypes, got)
+        self.findings.add("values", finding)
+        if not finding.right:
+            return
+        if contract.sharding:
+            self.findings.add("sharding", properties.judge_sharding(whole))
+        if contract.gradient and whole:
+            self.findings.add("gradient", Finding(False, "the result has another shape"))
+        elif contract.gradient:
+            self._judge_gradient(index)
+        answer = {w: f for (w, i), f in self.answer.items() if i == index}
+        reference = {w: f for (w, i), f in self.reference.items() if i == index}
+        if contract.communication:
+            rule = contract.communication
+            self.findings.add(
+                "communication", properties.judge_communication(rule, case, answer, reference)
+            )
+            if index == 0:
+                self.sent = _sent(contract, facts)
+        if contract.memory:
+            self.findings.add(
+                "memory", properties.judge_memory(contract.memory, case, answer, reference)
+            )
+
+    def _judge_gradient(self, index: int) -> None:
+        program = ("gradient", index)
+        if not self._read(program, "gradient"):
+            return
+        facts = self.answer[program]
+        outputs, gradients = self.run_gradient("answer", program, facts.outputs)
+        self.results[program] = gradients
+        case, true = self.contract.cases[index], self.truths[index]
+        self.findings.add(
+            "gradient",
+            properties.judge_gradient(self.contract, case, true, facts, outputs, gradients),
+        )
+
+    def _read(self, program: Program, name: str) -> bool:
+        """Reads a program; what cannot be read is a finding about `name`."""
+        case = self.contract.cases[program[1]]
+        if program not in self.evidence.programs:
+            failure = self.evidence.failures.get(program, {"message": "no program was exported"})
+            self.findings.add(name, Finding(False, f"on {case.mesh}: {failure['message']}"))
+            return False
+        try:
+            self.answer[program] = self.reader.read(program, *self.evidence.programs[program])
+        except Refusal as refusal:
+            self.findings.add(name, Finding(False, f"on {case.mesh}: {refusal}"))
+            return False
+        return True
+
+
+def _sent(contract: Contract, facts: Facts) -> Sent | None:
+    assert contract.communication is not None
+    sizes = Sizes(contract.cases[0])
+    measured = sum(communication.wire_by_axis(facts.collectives).values())
+    if not np.isfinite(measured):
+        return None
+    minimum = communication.minimum_wire_bytes(contract.communication, sizes)
+    return Sent(sizes.case.mesh, round(measured), round(minimum))

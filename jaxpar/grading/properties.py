@@ -1,0 +1,156 @@
+"""What is right and wrong about one case, property by property, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jaxpar.contracts.base import Case, Communication, Contract, MemoryLimit, Sizes
+from jaxpar.grading import communication, compare
+from jaxpar.grading.findings import Finding
+from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.session import Facts
+
+SLACK_BYTES = 512
+
+
+def judge_values(
+    contract: Contract, case: Case, true: Truth, answer: Facts, dtypes: Sequence[str],
+    got: Sequence[Blocks],
+) -> tuple[Finding, bool]:
+    """Compares outputs; the flag tells that every device returned a whole result.
+
+    Args:
+        contract: the exercise.
+        case: the call.
+        true: what it must give.
+        answer: declared types of the outputs.
+        dtypes: dtypes of the reference's outputs.
+        got: the outputs, [*mesh sizes, *local shape].
+    """  # fmt: skip
+    if len(got) != len(true.expected):
+        found, needed = f"{len(got)} arrays", f"{len(true.expected)} arrays"
+        return Finding(False, f"returns {found}; it must return {needed}", needed, found), False
+    whole = False
+    for output, dtype, blocks, target in zip(
+        answer.outputs, dtypes, got, true.expected, strict=True
+    ):
+        if output["dtype"] != dtype:
+            message = f"the result has dtype {output['dtype']}; it must be {dtype}"
+            return Finding(False, message, dtype, output["dtype"]), False
+        if _is_whole(contract, case, dtype, blocks, target.whole):
+            whole = True
+            continue
+        difference = compare.first_difference(case, dtype, blocks, target.blocks, contract.tolerance)
+        if difference:
+            return Finding(False, *vars(difference).values()), False
+    return Finding(True, f"right on {meshes(contract)}"), whole
+
+
+def judge_sharding(whole: bool) -> Finding:
+    """Whether each device returns its own part."""
+    if whole:
+        message = "every device returns the whole result, where it must return its own part"
+        return Finding(False, message, "its own part", "the whole")
+    return Finding(True, "each device returns its own part", "its own part", "its own part")
+
+
+def judge_gradient(
+    contract: Contract,
+    case: Case,
+    true: Truth,
+    answer: Facts,
+    outputs: Sequence[Blocks],
+    gradients: Sequence[Blocks],
+) -> Finding:
+    """Compares outputs and gradients of the differentiated program."""
+    pairs = zip(answer.outputs, outputs, true.expected, strict=True)
+    for output, blocks, target in pairs:
+        if not compare.same(output["dtype"], blocks, target.blocks, contract.tolerance):
+            return Finding(False, f"on {case.mesh}, the differentiated program has other values")
+    for gradient, target in zip(gradients, true.gradients, strict=True):
+        difference = compare.first_difference(
+            case, str(gradient.dtype), gradient, target, contract.tolerance
+        )
+        if difference:
+            return Finding(False, *vars(difference).values())
+    return Finding(True, f"right on {meshes(contract)}")
+
+
+def judge_communication(
+    rule: Communication,
+    case: Case,
+    answer: Mapping[str, Facts],
+    reference: Mapping[str, Facts],
+) -> Finding:
+    """Holds the forward program, and the backward pass, against the rule.
+
+    Args:
+        rule: the contract's.
+        case: the call.
+        answer: facts of the answer's `forward` program and, if judged, its `gradient` program.
+        reference: the same of the reference.
+    """
+    sizes, forward = Sizes(case), answer["forward"]
+    got = communication.describe(forward.collectives)
+    excess = communication.forward_excess(rule, sizes, forward.collectives)
+    if excess is None and "gradient" in answer:
+        totals = {w: communication.wire_by_axis(f.collectives) for w, f in reference.items()}
+        backward = {
+            axis: sent - totals["forward"].get(axis, 0.0)
+            for axis, sent in totals["gradient"].items()
+        }
+        both = answer["gradient"].collectives
+        excess = communication.backward_excess(rule, sizes, forward.collectives, both, backward)
+        if excess:
+            got = f"forward and backward: {communication.describe(both)}"
+    hidden = [text for facts in answer.values() for text in facts.hidden]
+    if excess is None and hidden:
+        excess = communication.Excess(f"the compiler sends this for you: {hidden[0]}", rule.words)
+    if excess:
+        return Finding(False, excess.message, excess.expected or rule.words, got)
+    return Finding(True, rule.words, rule.words, got)
+
+
+def judge_memory(
+    rule: MemoryLimit, case: Case, answer: Mapping[str, Facts], reference: Mapping[str, Facts]
+) -> Finding:
+    """Holds temp and constant bytes of the compiled programs against the reference's."""
+    finding = Finding(None, "not judged: no program to measure")
+    for which in rule.programs:
+        if which in answer:
+            held, least = _temp_bytes(answer[which]), _temp_bytes(reference[which])
+            allowed = int(rule.multiple * least + SLACK_BYTES)
+            limit, seen = f"at most {allowed} B of temp", f"{held} B of temp"
+            message = f"on {case.mesh}, the program holds {seen}; {limit}"
+            if held > allowed:
+                return Finding(False, message, limit, seen)
+            finding = Finding(True, rule.words, limit, seen)
+    return finding
+
+
+def judge_error(because: str, reply: Mapping) -> Finding:
+    """Whether a bad call raised ValueError while it was traced."""
+    raised = reply.get("raised") or "nothing"
+    if reply.get("raised") and reply.get("is_value_error"):
+        return Finding(True, f"{because} raises ValueError", "ValueError", raised)
+    message = f"{because} must raise ValueError; {raised} is raised"
+    return Finding(False, message, "ValueError", raised)
+
+
+def meshes(contract: Contract) -> str:
+    """The meshes of the cases, for a message."""
+    return " and ".join(dict.fromkeys(case.mesh for case in contract.cases))
+
+
+def _is_whole(
+    contract: Contract, case: Case, dtype: str, blocks: Blocks, whole: np.ndarray | None
+) -> bool:
+    if whole is None or blocks.shape[len(case.sizes) :] != whole.shape:
+        return False
+    return compare.same(dtype, blocks, np.broadcast_to(whole, blocks.shape), contract.tolerance)
+
+
+def _temp_bytes(facts: Facts) -> int:
+    return facts.memory.temp_bytes + facts.memory.constants_bytes

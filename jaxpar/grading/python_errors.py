@@ -1,0 +1,74 @@
+"""The errors of Python, and those of the worker, in plain words; see `jax_errors` for the form."""
+
+PYTHON_ERRORS = (
+    (
+        "stub",
+        r"^raised NotImplementedError: ",
+        "Nothing is written here yet. Replace the `raise NotImplementedError` line.",
+    ),
+    (
+        "name",
+        r"NameError: name '(?P<name>\w+)' is not defined",
+        "`{name}` is not defined. Check its spelling, or import or assign it first.",
+    ),
+    (
+        "name",
+        r"UnboundLocalError: .*?variable '(?P<name>\w+)'",
+        "`{name}` is used before it gets a value. Assign it first.",
+    ),
+    (
+        "name",
+        r"AttributeError: module '(?P<module>[\w.]+)' has no attribute '(?P<name>\w+)'",
+        "`{module}` has no `{name}`. Check its spelling, and that it belongs to the JAX of today.",
+    ),
+    (
+        "module",
+        r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'",
+        "There is no module `{name}` here. An answer may import jax, numpy, optax, flax, "
+        "`jaxpar.mesh`, and what its file lists.",
+    ),
+    (
+        "signature",
+        r"^outside TypeError: (?P<name>\w+)\(\) (?P<text>(got|missing|takes) .+)",
+        "`{name}` cannot be called as the exercise calls it: it {text}. Put back the first line "
+        "of the function as it was.",
+    ),
+    (
+        "result",
+        r"^outside TypeError: (Value|Argument) (?P<text>'.{,80}?').* not a valid JAX (array )?type",
+        "The function must return arrays, not {text}.",
+    ),
+    (
+        "recursion",
+        r"RecursionError",
+        "This function calls itself without an end. Use a loop over `range(n)`.",
+    ),
+    ("exit", r"SystemExit", "This line ends Python. Return the result instead."),
+    (
+        "memory",
+        r"MemoryError",
+        "This line asks for more memory than there is. Compute shapes from `x.shape` and the "
+        "number of devices.",
+    ),
+    (
+        "missing",
+        r"^outside NameError: the file defines no function named (?P<name>\w+)",
+        "The file defines no function named {name}. Put back its first line as it was.",
+    ),
+    (
+        "import",
+        r"ImportError: an answer may not import (?P<name>[\w.]+)",
+        "An answer may not import `{name}`. It may import jax, numpy, optax, flax, `jaxpar.mesh`, "
+        "and what its file lists.",
+    ),
+    (
+        "refused",
+        r"RuntimeError: (?P<text>\w+: the library's own .+)",
+        "{text}.",
+    ),
+    (
+        "refused",
+        r"PermissionError: an answer may not (?P<text>(read|call) .+)",
+        "An answer may not {text}. It needs only its arguments.",
+    ),
+)

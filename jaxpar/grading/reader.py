@@ -1,0 +1,167 @@
+"""The process that reads exported programs: checks, counts, compiles, runs them.
+
+Started as `python -m jaxpar.grading.reader`. It runs no learner Python. Crafted bytes can end
+it, and no more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO
+
+import jax
+import numpy as np
+
+from jaxpar.contracts.base import Case, Contract, load
+from jaxpar.grading.allowlist import MAX_MODULE_BYTES, Refused, check_program
+from jaxpar.grading.channel import receive, send_blob, send_json
+from jaxpar.grading.lifetime import die_with_parent, limit_process
+from jaxpar.grading.program import (
+    Interface,
+    Output,
+    export_forward,
+    export_gradient,
+    forward_interface,
+    gradient_interface,
+    template,
+)
+from jaxpar.inspector.mlir import parse
+from jaxpar.inspector.report import Memory
+from jaxpar.inspector.stablehlo import read_module
+from jaxpar.mesh import simulate_devices
+
+MAX_RUN_BYTES = 2e9
+
+
+@dataclass
+class Reader:
+    """What one exercise needs: its contract, and the programs compiled so far."""
+
+    contract: Contract
+    compiled: dict[str, tuple[Any, Interface]] = field(default_factory=dict)
+
+    def answer(self, request: dict, blobs: list[bytes]) -> tuple[dict, list[bytes]]:
+        """Answers one request; what cannot be answered says why under `refused`."""
+        try:
+            if "program" in request:
+                outputs = [Output(tuple(o["shape"]), o["dtype"], tuple(o["varying"]))
+                           for o in request["outputs"]]  # fmt: skip
+                return self._read(request["key"], request["program"], outputs, blobs[0]), []
+            if "mistake" in request:
+                return self._export(request), []
+            return self._run(request["run"], blobs)
+        except Refused as error:
+            return {"refused": str(error)}, []
+
+    def _case(self, program: list) -> Case:
+        return self.contract.cases[program[1]]
+
+    def _read(self, key: str, program: list, outputs: list[Output], blob: bytes) -> dict:
+        """Checks one exported program, then counts, compiles and measures it."""
+        case = self._case(program)
+        interface = self._interface(program, outputs)
+        if len(blob) > MAX_MODULE_BYTES:
+            raise Refused(f"the program has {len(blob)} bytes; at most {MAX_MODULE_BYTES}")
+        try:
+            module = parse(blob)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        check_program(module, case, interface)
+        try:
+            collectives = read_module(module, case.sizes)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        exported = dataclasses.replace(template(interface), mlir_module_serialized=blob)
+        jitted = jax.jit(
+            exported.call,
+            in_shardings=tuple(a.sharding for a in interface.inputs),
+            out_shardings=[r.sharding for r in interface.results],
+        )
+        lowered = jitted.lower(*interface.inputs)
+        compiled = lowered.compile()
+        held = _memory(compiled)
+        total = held.total_bytes * int(np.prod(list(case.sizes.values())))
+        if total > MAX_RUN_BYTES:
+            raise Refused(f"the program needs {total / 1e9:.1f} GB on all devices; at most 2 GB")
+        self.compiled[key] = compiled, interface
+        return {
+            "collectives": [asdict(c) for c in collectives],
+            "memory": asdict(held),
+            "hidden": [],
+        }
+
+    def _interface(self, program: list, outputs: list[Output]) -> Interface:
+        case = self._case(program)
+        if program[0] == "forward":
+            return forward_interface(case, outputs)
+        return gradient_interface(case, self.contract.gradient, outputs)
+
+    def _export(self, request: dict) -> dict:
+        """Exports and reads the reference or a named mistake, our own code."""
+        name, program = request["mistake"], request["of"]
+        functions = {m.name: m.function for m in self.contract.mistakes}
+        function = functions.get(name, self.contract.reference)
+        case = self._case(program)
+        try:
+            exported = export_forward(function, case)
+            if program[0] == "gradient":
+                exported = export_gradient(
+                    function, case, self.contract.gradient, exported.outputs
+                )
+        except Exception as error:
+            raise Refused(f"{name}: {type(error).__name__}: {error}") from None
+        outputs = list(exported.outputs)
+        facts = self._read(request["key"], program, outputs, exported.module)
+        return facts | {"outputs": [asdict(o) for o in outputs]}
+
+    def _run(self, key: str, blobs: list[bytes]) -> tuple[dict, list[bytes]]:
+        compiled, interface = self.compiled[key]
+        arrays = []
+        for struct, blob in zip(interface.inputs, blobs, strict=True):
+            data = np.frombuffer(blob, struct.dtype).reshape(struct.shape)
+            arrays.append(jax.device_put(data, struct.sharding))
+        results = [np.asarray(r) for r in compiled(*arrays)]
+        return {"results": len(results)}, [np.ascontiguousarray(r).tobytes() for r in results]
+
+
+def _memory(compiled: Any) -> Memory:
+    stats = compiled.memory_analysis()
+    return Memory(
+        stats.argument_size_in_bytes,
+        stats.output_size_in_bytes,
+        stats.alias_size_in_bytes,
+        stats.temp_size_in_bytes,
+        0,
+    )
+
+
+def main() -> None:
+    """Answers requests until the other side closes the pipe."""
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    send_json(replies, {"ready": True})
+    job = receive(sys.stdin.buffer)
+    if job is None:
+        return
+    limit_process(job["memory_bytes"], job["cpu_seconds"])
+    simulate_devices(job["devices"])
+    reader = Reader(load(job["where"]))
+    send_json(replies, {"started": True})
+    _serve(reader, replies)
+
+
+def _serve(reader: Reader, replies: BinaryIO) -> None:
+    while (request := receive(sys.stdin.buffer)) is not None:
+        blobs = [receive(sys.stdin.buffer) for _ in range(request["blobs"])]
+        header, results = reader.answer(request, blobs)
+        send_json(replies, header)
+        for blob in results:
+            send_blob(replies, blob)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Errors of Python and JAX in the learner's words: which line, what it means, what to write."""
+
+from __future__ import annotations
+
+import linecache
+import opcode
+import re
+from dataclasses import dataclass
+from types import TracebackType
+
+from jaxpar.grading.jax_errors import JAX_ERRORS
+from jaxpar.grading.python_errors import PYTHON_ERRORS
+
+RULES = PYTHON_ERRORS + JAX_ERRORS
+
+_MENTIONED_BY = {
+    "callback": r"callback",
+    "ragged": r"ragged_all_to_all",
+    "signature": r"def {name}\(",
+}
+"""Errors that come after tracing, without a frame: what to look for in the file instead."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """An error, translated.
+
+    Attributes:
+        kind: a short name of the error, `unknown` when no rule knows it.
+        line: line of the learner's file, where it can be told.
+        message: one to three sentences.
+    """
+
+    kind: str
+    line: int | None
+    message: str
+
+
+def translate(error: BaseException, filename: str) -> Explanation:
+    """Explains an error that the code in `filename` caused, by hand or through a library."""
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        return Explanation("syntax", error.lineno, f"Python cannot read this line: {error.msg}.")
+    where, line = _place(error, filename)
+    subject = f"{where} {type(error).__name__}: {error}"
+    for kind, pattern, message in RULES:
+        if found := re.search(pattern, subject, re.DOTALL):
+            parts = {name: text.strip(" .") for name, text in found.groupdict("").items()}
+            line = line or _mentioned(kind, parts, filename)
+            return Explanation(kind, line, message.format_map(parts))
+    first_line = (str(error).strip() or "no message").splitlines()[0][:300]
+    return Explanation("unknown", line, f"{type(error).__name__}: {first_line}")
+
+
+def _place(error: BaseException, filename: str) -> tuple[str, int | None]:
+    """Who raised the error, and the learner's line behind it.
+
+    `raised`: the learner's code, by a raise or an assert. `inside`: something that this code
+    called. `later`: JAX, after tracing, with the traced line as the cause. `outside`: nothing in
+    the traceback is the learner's.
+    """
+    if frame := _last_frame(error.__traceback__, filename):
+        operation = opcode.opname[frame.tb_frame.f_code.co_code[frame.tb_lasti]]
+        return "raised" if operation == "RAISE_VARARGS" else "inside", frame.tb_lineno
+    if error.__cause__ and (frame := _last_frame(error.__cause__.__traceback__, filename)):
+        return "later", frame.tb_lineno
+    return "outside", None
+
+
+def _last_frame(traceback: TracebackType | None, filename: str) -> TracebackType | None:
+    last = None
+    while traceback:
+        if traceback.tb_frame.f_code.co_filename == filename:
+            last = traceback
+        traceback = traceback.tb_next
+    return last
+
+
+def _mentioned(kind: str, parts: dict[str, str], filename: str) -> int | None:
+    """First line of the file that mentions what this kind of error is about."""
+    if kind not in _MENTIONED_BY:
+        return None
+    wanted = _MENTIONED_BY[kind].format_map(parts)
+    lines = enumerate(linecache.getlines(filename), start=1)
+    return next((number for number, text in lines if re.search(wanted, text)), None)

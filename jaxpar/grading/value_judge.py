@@ -1,0 +1,114 @@
+"""Judges plain numbers: the same calls in two fresh processes, in different orders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Contract, Mistake
+from jaxpar.grading.cases import encode
+from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.processes import Pool
+from jaxpar.grading.session import Evidence, collect, stopped, worker_job
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Judgement
+
+Call = tuple[tuple, dict]
+
+RAISES = "raises ValueError"
+FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
+
+def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: int) -> Judgement:
+    """Calls the answer on drawn arguments and compares with the oracle."""
+    assert contract.values is not None
+    rng = np.random.default_rng(seed)
+    calls = contract.values(rng)
+    expected = [_outcome(contract.oracle, call) for call in calls]
+    job = worker_job(contract, submission, pool.limits)
+    job["calls"] = [[encode(tuple(args)), encode(dict(kwargs))] for args, kwargs in calls]
+    orders = [list(range(len(calls))), [int(i) for i in rng.permutation(len(calls))]]
+
+    findings = Findings(contract)
+    runs = []
+    for order in orders:
+        runs.append(collect(pool, job | {"order": order}))
+        end = stopped(runs[-1], pool.limits)
+        if end is not None:
+            status, message = end
+            findings.add("values", Finding(False, message))
+            return Judgement(status, findings.properties(), message, printed=runs[-1].printed)
+
+    got, again = ([_replied(run.values.get(i)) for i in range(len(calls))] for run in runs)
+    for call, right, one, two in zip(calls, expected, got, again, strict=True):
+        findings.add("values", _finding(contract, call, right, one, two))
+    if not findings.wrong("values"):
+        findings.add("values", Finding(True, f"{len(calls)} calls are right"))
+        return Judgement("pass", findings.properties(), printed=runs[0].printed)
+    diagnosis = _diagnosis(contract, calls, got, expected, runs[0])
+    return Judgement("fail", findings.properties(), diagnosis, printed=runs[0].printed)
+
+
+def _finding(contract: Contract, call: Call, right: Any, one: Any, two: Any) -> Finding:
+    if one != two:
+        return Finding(False, FORGETFUL.format(_show(one), _show(two)))
+    text = f"{contract.id}{_arguments(call)} gives {_show(one)}; it must give {_show(right)}"
+    return Finding(one == right, text, _show(right), _show(one))
+
+
+def _diagnosis(
+    contract: Contract, calls: list[Call], got: list, expected: list, run: Evidence
+) -> str:
+    """The mistake with the same results, or what the first unwanted exception means."""
+    for mistake in contract.mistakes:
+        if _equals(mistake, calls, got):
+            return mistake.sentence
+    for i, right in enumerate(expected):
+        if right != RAISES and "explained" in run.values.get(i, {}):
+            return run.values[i]["explained"]
+    return ""
+
+
+def _outcome(function: Any, call: Call) -> Any:
+    args, kwargs = call
+    try:
+        return _plain(function(*args, **kwargs))
+    except ValueError:
+        return RAISES
+    except Exception as error:
+        return f"raises {type(error).__name__}"
+
+
+def _replied(value: dict | None) -> Any:
+    if value is None:
+        return "nothing"
+    if "raised" in value:
+        return RAISES if value.get("is_value_error") else f"raises {value['raised']}"
+    return _plain(value["result"])
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that both are right; a bool is not a number."""
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return ("bool", value) if isinstance(value, bool) else value
+
+
+def _equals(mistake: Mistake, calls: list, got: list) -> bool:
+    return all(_outcome(mistake.function, c) == g for c, g in zip(calls, got, strict=True))
+
+
+def _arguments(call: Call) -> str:
+    args, kwargs = call
+    parts = [repr(a) for a in args] + [f"{k}={v!r}" for k, v in kwargs.items()]
+    return f"({', '.join(parts)})"
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(_show(v) for v in value)}{',' if len(value) == 1 else ''})"
+    if isinstance(value, tuple):
+        return str(value[1])
+    return str(value)

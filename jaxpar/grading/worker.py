@@ -1,0 +1,174 @@
+"""The process that runs the learner's Python: it exports programs, and expects nothing.
+
+Started as `python -m jaxpar.grading.worker`. It reads one job from its standard input and
+answers on what was its standard output; what the answer prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from jaxpar.grading.cases import decode, decode_case
+from jaxpar.grading.channel import receive, send_blob, send_json
+from jaxpar.grading.imports import close_library, learner_builtins
+from jaxpar.grading.lifetime import die_with_parent, limit_process
+from jaxpar.grading.translate import translate
+
+Job = dict[str, Any]
+
+
+def main() -> None:
+    """Answers one job; the process ends with it, or with its parent."""
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    import jaxpar.grading.program as programs  # a warm spare has this behind it
+
+    send_json(replies, {"ready": True})
+    job = receive(sys.stdin.buffer)
+    if job is None:
+        return
+    limit_process(job["memory_bytes"], job["cpu_seconds"])
+    for frames in _answer(job, programs):
+        _send(replies, *frames)
+    send_json(replies, {"done": True})
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _send(replies: BinaryIO, header: dict, blob: bytes | None = None) -> None:
+    send_json(replies, header)
+    if blob is not None:
+        send_blob(replies, blob)
+
+
+def _answer(job: Job, programs: ModuleType) -> Iterator[tuple]:
+    filename = job["filename"]
+    try:
+        function = _load(job)
+    except BaseException as error:
+        yield (_failure(["load", 0], error, filename),)
+        return
+    if job["kind"] == "value":
+        yield from _values(function, job)
+    else:
+        yield from _programs(function, job, programs)
+
+
+def _load(job: Job) -> Callable:
+    """Runs the learner's module with the library closed behind it."""
+    import jax
+
+    source, filename = job["source"], job["filename"]
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    code = compile(source, filename, "exec")
+    for name in job["modules"]:
+        importlib.import_module(name)
+    if job["devices"]:
+        from jaxpar.mesh import simulate_devices
+
+        simulate_devices(job["devices"])
+        jax.devices()
+    jax.debug.print = _print_now
+    close_library(job["reference"], job["modules"])
+    module = {
+        "__name__": "answer",
+        "__file__": filename,
+        "__builtins__": learner_builtins(job["imports"]),
+    }
+    exec(code, module)
+    function = module.get(job["exercise"])
+    if not callable(function):
+        raise NameError(f"the file defines no function named {job['exercise']}")
+    return function
+
+
+def _print_now(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+    """Stands in for jax.debug.print: shows the traced value, and leaves the program alone."""
+    del ordered
+    print(fmt.format(*args, **kwargs))
+
+
+def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tuple]:
+    filename = job["filename"]
+    for i, data in enumerate(job["cases"]):
+        case = decode_case(data)
+        key = ["forward", i]
+        try:
+            program = programs.export_forward(function, case)
+            yield _described(key, program), program.module
+            if job["gradient"]:
+                key = ["gradient", i]
+                program = programs.export_gradient(
+                    function, case, job["gradient"], program.outputs
+                )
+                yield _described(key, program), program.module
+        except BaseException as error:
+            yield (_failure(key, error, filename),)
+    for i, data in enumerate(job["errors"]):
+        try:
+            programs.export_forward(function, decode_case(data))
+            yield ({"error": i, "raised": None, "message": ""},)
+        except BaseException as error:
+            yield (_raised({"error": i}, error),)
+
+
+def _described(key: list, program: Any) -> dict:
+    outputs = [
+        {"shape": list(o.shape), "dtype": o.dtype, "varying": list(o.varying)}
+        for o in program.outputs
+    ]
+    return {"program": key, "outputs": outputs}
+
+
+def _values(function: Callable, job: Job) -> Iterator[tuple]:
+    for position in job["order"]:
+        args, kwargs = (decode(part) for part in job["calls"][position])
+        try:
+            result = function(*args, **kwargs)
+        except Exception as error:
+            explained = translate(error, job["filename"])
+            yield (
+                _raised({"value": position, "line": explained.line, "kind": explained.kind}, error)
+                | {"explained": explained.message},
+            )
+            continue
+        try:
+            json.dumps(result, allow_nan=False)
+            yield ({"value": position, "result": result, "type": type(result).__name__},)
+        except (TypeError, ValueError, RecursionError):
+            yield (
+                {"value": position, "raised": "TypeError", "kind": "type", "line": None}
+                | {"message": "", "explained": f"returned {_type_name(result)}, not plain numbers"},
+            )
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}"
+
+
+def _raised(header: dict, error: BaseException) -> dict:
+    return header | {"raised": type(error).__name__, "message": str(error)[:2000]} | {
+        "is_value_error": isinstance(error, ValueError)
+    }
+
+
+def _failure(key: list, error: BaseException, filename: str) -> dict:
+    explained = translate(error, filename)
+    return {
+        "failure": key,
+        "kind": explained.kind,
+        "line": explained.line,
+        "message": explained.message[:4000],
+    }
+
+
+if __name__ == "__main__":
+    main()

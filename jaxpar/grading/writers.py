@@ -1,0 +1,131 @@
+"""A verdict as JSON, as plain lines, and as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+
+STYLES = {"pass": "green", "fail": "bold red", "not-judged": "dim"}
+
+
+def to_json(verdict: Verdict) -> dict[str, Any]:
+    """What `jaxpar check --json` prints."""
+    return {
+        "exercise": verdict.exercise,
+        "status": verdict.status,
+        "score": verdict.score,
+        "max_score": verdict.max_score,
+        "properties": [asdict(row) for row in verdict.properties],
+        "diagnosis": verdict.diagnosis,
+        "seconds": verdict.seconds,
+    }
+
+
+def headline(verdict: Verdict) -> str:
+    """Points, status, time and seed in one line."""
+    return (
+        f"{verdict.exercise}: {verdict.status}, {verdict.score} of {verdict.max_score} points "
+        f"({verdict.seconds:.1f} s, seed {verdict.seed})"
+    )
+
+
+def failure_lines(row: PropertyVerdict) -> list[str]:
+    """One property in full: the message, and expected and got where they are short enough."""
+    lines = [f"{row.name}: {row.message or row.status}"]
+    for word, value in (("expected", row.expected), ("got", row.got)):
+        if value:
+            lines += [f"  {word:<8}  {line}" for line in value.splitlines()]
+    return lines
+
+
+def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
+    """What each device sent in one call: as predicted, as measured, and the least possible."""
+    rows = [("predicted", predicted)] if predicted is not None else []
+    rows += [("measured", sent.measured_bytes), ("minimum", sent.minimum_bytes)]
+    return [(word, f"{count:,} bytes") for word, count in rows]
+
+
+def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]:
+    """The verdict without colour or boxes."""
+    yield headline(verdict)
+    for row in verdict.properties:
+        note = "" if row.status == "pass" else f"  {_first_line(row.message)}"
+        yield f"  {row.status:<10}  {row.name:<13}  {row.score}/{row.max_score}{note}"
+    failed = verdict.first_failure()
+    if failed:
+        yield from ("", *failure_lines(failed))
+    if verdict.diagnosis:
+        yield from ("", *verdict.diagnosis.splitlines())
+    if verdict.sent:
+        yield from ("", f"bytes that each device sends ({verdict.sent.case})")
+        for word, count in sent_rows(verdict.sent, predicted):
+            yield f"  {word:<10} {count}"
+    if verdict.printed:
+        yield from ("", "your program printed", *_indented(verdict.printed))
+
+
+def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
+    """The verdict for a terminal: what plain_lines says, in tables and colours."""
+    parts: list[RenderableType] = [
+        Text(headline(verdict), style="bold green" if verdict.passed else "bold red")
+    ]
+    if verdict.properties:
+        parts += [Text(), _property_table(verdict)]
+    failed = verdict.first_failure()
+    if failed:
+        parts += [Text(), Text("\n".join(failure_lines(failed)))]
+    if verdict.diagnosis:
+        parts += [Text(), Text(verdict.diagnosis, style="yellow")]
+    if verdict.sent:
+        parts += [Text(), _sent_table(verdict.sent, predicted)]
+    if verdict.printed:
+        parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
+    return Group(*parts)
+
+
+def _property_table(verdict: Verdict) -> Table:
+    table = Table(pad_edge=False, box=None, header_style="underline")
+    table.add_column("property", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("points", justify="right", no_wrap=True)
+    table.add_column("expected", no_wrap=True, overflow="ellipsis")
+    table.add_column("got", no_wrap=True, overflow="ellipsis")
+    for row in verdict.properties:
+        table.add_row(
+            row.name,
+            Text(row.status, style=STYLES[row.status]),
+            f"{row.score}/{row.max_score}",
+            Text(_first_line(row.expected)),
+            Text(_first_line(row.got) or _reason(row)),
+        )
+    return table
+
+
+def _sent_table(sent: Sent, predicted: int | None) -> Table:
+    table = Table(pad_edge=False, box=None, show_header=False, title_justify="left")
+    table.title = Text(f"bytes that each device sends ({sent.case})", style="")
+    table.add_column()
+    table.add_column(justify="right")
+    for word, count in sent_rows(sent, predicted):
+        table.add_row(word, count)
+    return table
+
+
+def _reason(row: PropertyVerdict) -> str:
+    return _first_line(row.message) if row.status == "not-judged" else ""
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"  {line}" for line in text.splitlines())

@@ -1,0 +1,1 @@
+"""What a JAX program sends, stores and computes."""

@@ -1,0 +1,74 @@
+"""A program compiled once, kept as XLA had it after splitting it and at the end."""
+
+import math
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from jaxpar.inspector.dtypes import buffer_bytes, dtype_name
+from jaxpar.inspector.hlo_text import parse_hlo
+from jaxpar.inspector.report import Memory
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled program.
+
+    Attributes:
+        executable: What runs.
+        partitioned: HLO text just after XLA split the program; None for a single device.
+        final: HLO text of what runs.
+    """
+
+    executable: jax.stages.Compiled
+    partitioned: str | None
+    final: str
+
+
+def compile_program(lowered: jax.stages.Lowered) -> Compiled:
+    """Compiles a program without optimizing its machine code: memory and HLO are the same.
+
+    Args:
+        lowered: What `jax.jit(function).lower(*args)` returned.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = {
+            "xla_backend_optimization_level": 0,
+            "xla_dump_to": folder,
+            "xla_dump_hlo_pass_re": "^spmd-partitioning$",
+            # Matches no emitter. A new value each time keeps JAX's persistent cache, whose hits
+            # write no dump, out of the way.
+            "xla_dump_emitter_re": folder,
+        }
+        executable = lowered.compile(compiler_options=options)
+        dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))
+        partitioned = dumps[-1].read_text() if dumps else None
+    return Compiled(executable, partitioned, executable.as_text() or "")
+
+
+def read_memory(compiled: Compiled) -> Memory:
+    """Returns what one device holds while the program runs.
+
+    XLA's own peak leaves temporaries out on CPU, and all its figures leave constants out.
+
+    Args:
+        compiled: The program.
+    """
+    stats = compiled.executable.memory_analysis()
+    constants = (
+        buffer_bytes(dtype_name(dtype), math.prod(sizes))
+        for computation in parse_hlo(compiled.final).computations.values()
+        for instruction in computation.instructions.values()
+        if instruction.opcode == "constant"
+        for dtype, sizes in instruction.shapes
+        if sizes
+    )
+    return Memory(
+        arguments_bytes=stats.argument_size_in_bytes,
+        outputs_bytes=stats.output_size_in_bytes,
+        aliases_bytes=stats.alias_size_in_bytes,
+        temp_bytes=stats.temp_size_in_bytes,
+        constants_bytes=sum(constants),
+    )

@@ -1,0 +1,45 @@
+"""Element types: how MLIR and HLO spell them, JAX's name, and their size."""
+
+import re
+
+_BITS = {
+    "bool": 8,
+    "bfloat16": 16,
+    "complex64": 64,
+    "complex128": 128,
+}
+_SPELLINGS = {
+    "i1": "bool",
+    "pred": "bool",
+    "bf16": "bfloat16",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+_WHOLE = {"i": "int", "si": "int", "s": "int", "ui": "uint", "u": "uint", "f": "float"}
+
+
+def dtype_name(spelling: str) -> str:
+    """Returns JAX's name of a type that MLIR or HLO spells so ("ui8" and "u8" are "uint8")."""
+    if spelling in _SPELLINGS:
+        return _SPELLINGS[spelling]
+    if match := re.fullmatch(r"(si|ui|i|s|u|f)(2|4|8|16|32|64)", spelling):
+        return _WHOLE[match[1]] + match[2]
+    if match := re.fullmatch(r"f([48])(e\w+)", spelling.lower()):
+        return f"float{match[1]}_{match[2]}"
+    raise ValueError(
+        f"inspector: element type {spelling!r} has no known size; "
+        "use integers, floats, complex numbers or booleans"
+    )
+
+
+def dtype_bits(name: str) -> int:
+    """Returns the bits of one element of the dtype that JAX calls `name`."""
+    match = re.match(r"(?:u?int|float)(\d+)", name)
+    return int(match[1]) if match else _BITS[name]
+
+
+def buffer_bytes(name: str, elements: int) -> int:
+    """Returns the bytes of that many elements, packed (two int4 in a byte)."""
+    return -(-elements * dtype_bits(name) // 8)

@@ -1,0 +1,143 @@
+"""From groups of positions in a mesh to axes, and from bytes given to bytes sent."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from jaxpar.inspector.dtypes import buffer_bytes
+from jaxpar.inspector.report import Collective, Kind
+
+Groups = Sequence[Sequence[int]]
+Pairs = Sequence[tuple[int, int]]
+Operands = Sequence[tuple[str, int]]  # (dtype, elements) of each array that takes part
+
+
+def wire_bytes(kind: Kind, operand_bytes: int, size: int) -> int | float:
+    """Returns what one device of a group of `size` sends with a ring algorithm.
+
+    Args:
+        kind: What the collective does.
+        operand_bytes: What one device gives in.
+        size: Devices in the group.
+    """
+    if kind == "all_gather":
+        return (size - 1) * operand_bytes
+    if kind in ("permute", "broadcast"):
+        return operand_bytes
+    passes = 2 if kind == "all_reduce" else 1
+    whole, rest = divmod(passes * (size - 1) * operand_bytes, size)
+    return passes * (size - 1) * operand_bytes / size if rest else whole
+
+
+def grouped(
+    kind: Kind, groups: Groups, mesh: Mapping[str, int], operands: Operands, **rest
+) -> Collective | None:
+    """Builds the collective of these groups; None if every group is one device alone.
+
+    Args:
+        kind: What it does.
+        groups: Positions in the mesh (not device ids), the last axis fastest, as sets.
+        mesh: Sizes of the mesh's axes.
+        operands: The arrays that one device gives in.
+        **rest: The further fields of `Collective`.
+    """
+    size = max(len(set(group)) for group in groups)
+    if size == 1:
+        return None
+    axes = _varying_axes(groups, mesh)
+    dtype, operand_bytes = _sum_operands(operands)
+    sent = wire_bytes(kind, operand_bytes, size)
+    return Collective(kind, axes, size, dtype, operand_bytes, sent, **rest)
+
+
+def permuted(
+    pairs: Pairs, mesh: Mapping[str, int], operands: Operands, **rest
+) -> Collective | None:
+    """Builds the permute of these (source, target) positions; None if all stay where they are.
+
+    Args:
+        pairs: Positions in the mesh.
+        mesh: Sizes of the mesh's axes.
+        operands: The arrays that one device sends.
+        **rest: The further fields of `Collective`.
+    """
+    moves = [pair for pair in pairs if pair[0] != pair[1]]
+    if not moves:
+        return None
+    axes = _varying_axes(moves, mesh)
+    dtype, operand_bytes = _sum_operands(operands)
+    return Collective(
+        kind="permute",
+        axes=axes,
+        group_size=math.prod(mesh[axis] for axis in axes),
+        dtype=dtype,
+        operand_bytes=operand_bytes,
+        wire_bytes=wire_bytes("permute", operand_bytes, 2),
+        pairs=_pairs_of_one_group(moves, mesh, axes),
+        **rest,
+    )
+
+
+def axis_groups(axes: Sequence[str], mesh: Mapping[str, int]) -> list[list[int]]:
+    """Returns the groups of positions that differ only along `axes`.
+
+    Args:
+        axes: Names of axes of the mesh.
+        mesh: Sizes of the mesh's axes.
+    """
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for position in range(math.prod(mesh.values())):
+        place = _coordinates(position, mesh)
+        elsewhere = tuple(place[axis] for axis in mesh if axis not in axes)
+        groups.setdefault(elsewhere, []).append(position)
+    return list(groups.values())
+
+
+def _sum_operands(operands: Operands) -> tuple[str, int]:
+    names = "+".join(dict.fromkeys(dtype for dtype, _ in operands))
+    return names, sum(buffer_bytes(dtype, elements) for dtype, elements in operands)
+
+
+def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
+    devices = math.prod(mesh.values())
+    if not 0 <= position < devices:
+        sizes = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+        raise ValueError(
+            f"inspector: a collective names position {position}, but the mesh {sizes} has "
+            f"positions 0 to {devices - 1}; inspect the program with its own mesh"
+        )
+    place = {}
+    for axis in reversed(mesh):
+        position, place[axis] = divmod(position, mesh[axis])
+    return place
+
+
+def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
+    varying = set()
+    for group in groups:
+        places = [_coordinates(position, mesh) for position in group]
+        varying |= {axis for axis in mesh if len({place[axis] for place in places}) > 1}
+    return tuple(axis for axis in mesh if axis in varying)
+
+
+def _pairs_of_one_group(
+    moves: Pairs, mesh: Mapping[str, int], axes: tuple[str, ...]
+) -> tuple[tuple[int, int], ...] | None:
+    """The moves along `axes` if they are the same wherever one stands on the other axes."""
+    by_group: dict[tuple[int, ...], set[tuple[int, int]]] = {}
+    for move in moves:
+        source, target = (_coordinates(position, mesh) for position in move)
+        elsewhere = tuple(source[axis] for axis in mesh if axis not in axes)
+        along = (_position(source, mesh, axes), _position(target, mesh, axes))
+        by_group.setdefault(elsewhere, set()).add(along)
+    number_of_groups = math.prod(size for axis, size in mesh.items() if axis not in axes)
+    first, *others = by_group.values()
+    if len(by_group) != number_of_groups or any(other != first for other in others):
+        return None
+    return tuple(sorted(first))
+
+
+def _position(place: Mapping[str, int], mesh: Mapping[str, int], axes: tuple[str, ...]) -> int:
+    position = 0
+    for axis in axes:
+        position = position * mesh[axis] + place[axis]
+    return position

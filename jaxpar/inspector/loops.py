@@ -1,0 +1,111 @@
+"""How often a `stablehlo.while` runs, read from its counter."""
+
+import re
+
+from jax.extend.mlir.dialects import stablehlo
+
+from jaxpar.inspector.mlir import array_type, ir
+
+MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
+
+
+def trip_count(loop: ir.Operation) -> int | None:
+    """Returns how often the loop's body runs; None if its counter does not say.
+
+    A counter is a carried integer that the condition compares with a constant and that the body
+    moves by a constant, up or down.
+
+    Args:
+        loop: A `stablehlo.while`.
+    """
+    condition, body = (region.blocks[0] for region in loop.regions)
+    compare = _producer(_returned(condition)[0])
+    if compare is None or compare.name != "stablehlo.compare":
+        return None
+    attribute = compare.attributes["comparison_direction"]
+    direction = stablehlo.ComparisonDirectionAttr(attribute).value
+    left, right = compare.operands
+    if _argument(left, condition) is None:
+        left, right, direction = right, left, MIRRORED.get(direction, direction)
+    counter = _argument(left, condition)
+    if counter is None:
+        return None
+    start, stop = _constant(loop.operands[counter]), _constant(right)
+    step = _step(body, counter)
+    if start is None or stop is None or step is None:
+        return None
+    return count_trips(direction, start, stop, step, array_type(left)[0])
+
+
+def count_trips(direction: str, start: int, stop: int, step: int, dtype: str) -> int | None:
+    """Returns how often a loop runs; None if its counter passes `stop` or overflows.
+
+    Args:
+        direction: How the counter must compare with `stop` for a run: "LT", "LE", "GT", ...
+        start: The counter's first value.
+        stop: What it is compared with.
+        step: What each run adds to it.
+        dtype: The counter's.
+    """
+    integer = re.fullmatch(r"(u?)int(\d+)", dtype)
+    if not integer or step == 0:
+        return None
+    strict, inclusive = ("LT", "LE") if step > 0 else ("GT", "GE")
+    if direction == inclusive:
+        stop += 1 if step > 0 else -1
+    elif direction == "NE":
+        if (stop - start) % step or (stop - start) // step < 0:
+            return None
+    elif direction != strict:
+        return None
+    trips = max(0, -((start - stop) // step))
+    lowest = 0 if integer[1] else -(2 ** (int(integer[2]) - 1))
+    overflows = not 0 <= start + trips * step - lowest < 2 ** int(integer[2])
+    return None if overflows else trips
+
+
+def _step(body: ir.Block, counter: int) -> int | None:
+    """What the body adds to its carried value, if that is a constant."""
+    update = _producer(_returned(body)[counter])
+    if update is None or update.name not in ("stablehlo.add", "stablehlo.subtract"):
+        return None
+    left, right = update.operands
+    if update.name == "stablehlo.add" and _argument(right, body) == counter:
+        left, right = right, left
+    amount = _constant(right)
+    if _argument(left, body) != counter or amount is None:
+        return None
+    return amount if update.name == "stablehlo.add" else -amount
+
+
+def _constant(value: ir.Value) -> int | None:
+    """The integer that a scalar always holds, looked up through loops that only carry it."""
+    while (producer := _producer(value)) is None:
+        argument = ir.BlockArgument(value)
+        loop = argument.owner.owner.operation
+        if loop.name != "stablehlo.while":
+            return None
+        body = loop.regions[1].blocks[0]
+        if _argument(_returned(body)[argument.arg_number], body) != argument.arg_number:
+            return None
+        value = loop.operands[argument.arg_number]
+    dense = producer.attributes["value"] if producer.name == "stablehlo.constant" else None
+    if not isinstance(dense, ir.DenseIntElementsAttr) or ir.RankedTensorType(dense.type).rank:
+        return None
+    return int(dense[0])
+
+
+def _returned(block: ir.Block) -> list[ir.Value]:
+    return list(block.operations[len(block.operations) - 1].operands)
+
+
+def _producer(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes a value; None for an argument of a block."""
+    return None if isinstance(value, ir.BlockArgument) else value.owner.operation
+
+
+def _argument(value: ir.Value, block: ir.Block) -> int | None:
+    """Which argument of `block` the value is; None if it is none."""
+    if not isinstance(value, ir.BlockArgument):
+        return None
+    return value.arg_number if value.owner == block else None

@@ -1,0 +1,102 @@
+"""What an inspected program sends, stores and computes, as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One collective of a program, with the bytes of one execution on one device.
+
+    Attributes:
+        kind: What it does.
+        axes: The mesh axes along which its groups extend, in mesh order.
+        group_size: How many devices take part together (the largest group).
+        dtype: JAX's name of the element type; several, joined by "+", for a mixed tuple.
+        operand_bytes: What one device gives in: the shard of an all_gather, the whole input of
+            a reduce_scatter.
+        wire_bytes: What one device sends with a ring algorithm (for a permute, the busiest one).
+        times: Executions in one run of the program; None where a loop's length is unknown.
+        conditional: Whether it stands in a branch, so that it may not run at all.
+        pairs: For a permute, (source, target) positions along its axes (the last axis fastest),
+            without those that stay where they are; None if groups differ, and for other kinds.
+        source: "file:line" of the innermost Python frame outside JAX.
+    """
+
+    kind: Kind
+    axes: tuple[str, ...]
+    group_size: int
+    dtype: str
+    operand_bytes: int
+    wire_bytes: int | float
+    times: int | None = 1
+    conditional: bool = False
+    pairs: tuple[tuple[int, int], ...] | None = None
+    source: str | None = None
+
+    @property
+    def total_wire_bytes(self) -> int | float | None:
+        """Wire bytes of all executions; None where their number is unknown."""
+        return None if self.times is None else self.times * self.wire_bytes
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one device holds while the compiled program runs."""
+
+    arguments_bytes: int
+    outputs_bytes: int
+    aliases_bytes: int
+    temp_bytes: int
+    constants_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Everything held at once; an output that reuses an argument counts once."""
+        held = self.arguments_bytes + self.outputs_bytes + self.temp_bytes + self.constants_bytes
+        return held - self.aliases_bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one device of a program sends, computes and stores in one run.
+
+    Attributes:
+        collectives: In program order; those that move nothing are left out.
+        flops: Multiplications and additions of matrix products and convolutions, every branch
+            counted; None where a loop's length is unknown.
+        memory: None where the program was not compiled.
+        notes: What a reader should know besides: what XLA changed, what was not counted.
+    """
+
+    collectives: tuple[Collective, ...]
+    flops: int | None = None
+    memory: Memory | None = None
+    notes: tuple[str, ...] = ()
+
+    def wire_bytes_by_axis(self) -> dict[tuple[str, ...], float]:
+        """Sums wire bytes over all executions, for each group of axes.
+
+        A collective whose number of executions is unknown makes its sum infinite.
+        """
+        totals: dict[tuple[str, ...], float] = {}
+        for collective in self.collectives:
+            total = collective.total_wire_bytes
+            totals[collective.axes] = totals.get(collective.axes, 0) + (
+                float("inf") if total is None else total
+            )
+        return totals
+
+    def to_dict(self) -> Mapping[str, object]:
+        """Returns the report as values that JSON can hold."""
+        memory = self.memory and {**asdict(self.memory), "total_bytes": self.memory.total_bytes}
+        return {
+            "collectives": [asdict(collective) for collective in self.collectives],
+            "flops": self.flops,
+            "memory": memory,
+            "notes": list(self.notes),
+        }

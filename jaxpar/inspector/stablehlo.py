@@ -1,0 +1,194 @@
+"""Collectives and flops of StableHLO: as written, before XLA has changed anything."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import stablehlo as dialect
+
+from jaxpar.inspector.groups import axis_groups, grouped, permuted
+from jaxpar.inspector.mlir import array_size, array_type, ir, source
+from jaxpar.inspector.report import Collective, Kind
+from jaxpar.inspector.walk import Site, walk
+
+Meshes = Mapping[str, Mapping[str, int]]
+
+_KINDS: dict[str, Kind] = {
+    "stablehlo.all_reduce": "all_reduce",
+    "stablehlo.reduce_scatter": "reduce_scatter",
+    "stablehlo.all_gather": "all_gather",
+    "stablehlo.all_to_all": "all_to_all",
+    "stablehlo.collective_permute": "permute",
+    "stablehlo.collective_broadcast": "broadcast",
+}
+_LOCAL_OPS = re.compile(
+    r"(func|chlo)\.\w+|sdy\.(manual_computation|named_computation|return|sharding_constraint)|"
+    r"stablehlo\.(?!async|cross|custom_call|infeed|outfeed|send|recv)\w+"
+)
+_LOCAL_CALLS = re.compile(
+    r"Sharding|annotate_device_placement|(mhlo|chlo|stablehlo)\.\w+|lapack_\w+|"
+    r"cu(blas|dnn|fft|solver|sparse)\S*|__cu\S+|xla\S*_python_\S+|shape_assertion"
+)
+
+
+def read_module(
+    module: ir.Module, mesh: Mapping[str, int] | None = None
+) -> tuple[Collective, ...]:
+    """Returns the collectives that one run of `main` executes, in program order.
+
+    Args:
+        module: StableHLO, as `jax.export` or `.lower()` give it.
+        mesh: Names and sizes of the axes, by position; what the module says if not given.
+
+    Raises:
+        ValueError: Something communicates, or may, in a way that is not understood.
+    """
+    meshes = module_meshes(module)
+    found = (_collective(site, meshes, mesh) for site in walk(module))
+    return tuple(collective for collective in found if collective)
+
+
+def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
+    """Returns the meshes that a module declares: axis sizes by name, by the mesh's symbol.
+
+    Raises:
+        ValueError: A mesh orders its devices itself, so that positions would not be devices.
+    """
+    meshes = {}
+    for op in module.body:
+        if op.operation.name == "sdy.mesh":
+            mesh = sdy.MeshAttr(op.operation.attributes["mesh"])
+            if mesh.device_ids:
+                raise ValueError(
+                    f"inspector: {op.operation.attributes['mesh']} lists device ids; "
+                    "give jit one mesh whose order is that of its devices"
+                )
+            axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
+            name = ir.StringAttr(op.operation.attributes["sym_name"]).value
+            meshes[name] = {axis.name: axis.size for axis in axes}
+    return meshes
+
+
+def manual_mesh(manual: ir.Operation) -> str | None:
+    """Returns the symbol of the mesh that a manual computation runs on.
+
+    Args:
+        manual: A `sdy.manual_computation`.
+    """
+    for attribute in ("in_shardings", "out_shardings"):
+        for sharding in sdy.TensorShardingPerValueAttr(manual.attributes[attribute]).shardings:
+            reference = sdy.TensorShardingAttr(sharding).mesh_or_ref
+            return ir.FlatSymbolRefAttr(reference).value
+    return None
+
+
+def count_flops(module: ir.Module) -> int | None:
+    """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
+
+    Inside `shard_map` these are one device's. Every branch of a conditional counts.
+
+    Args:
+        module: StableHLO, as `jax.export` or `.lower()` give it.
+    """
+    total = 0
+    for site in walk(module):
+        if count := _FLOPS.get(site.op.name):
+            if site.times is None:
+                return None
+            total += site.times * count(site.op)
+    return total
+
+
+def _dot_flops(op: ir.Operation) -> int:
+    numbers = dialect.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+    _, left = array_type(op.operands[0])
+    contracted = math.prod(left[dim] for dim in numbers.lhs_contracting_dimensions)
+    return 2 * array_size(op.results[0])[1] * contracted
+
+
+def _convolution_flops(op: ir.Operation) -> int:
+    numbers = dialect.ConvDimensionNumbers(op.attributes["dimension_numbers"])
+    _, kernel = array_type(op.operands[1])
+    per_output = math.prod(kernel) // kernel[numbers.kernel_output_feature_dimension]
+    return 2 * array_size(op.results[0])[1] * per_output
+
+
+_FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
+
+
+def _collective(
+    site: Site, meshes: Meshes, given: Mapping[str, int] | None
+) -> Collective | None:
+    op = site.op
+    if op.name not in _KINDS:
+        _check_local(op)
+        return None
+    if site.per_element:
+        raise ValueError(f"inspector: {_where(op)} is in the body of a reduction; move it out")
+    here = meshes.get(manual_mesh(site.manual) or "") if site.manual else None
+    mesh = given or here
+    if mesh is None:
+        raise ValueError(f"inspector: {_where(op)} is in no mesh; call it inside shard_map")
+    rest = {
+        "times": site.times,
+        "conditional": site.conditional,
+        "source": source(op.location),
+    }
+    operands = [array_size(operand) for operand in op.operands]
+    _check_partitioned(op)
+    if _KINDS[op.name] == "permute":
+        pairs = _rows(op.attributes["source_target_pairs"])
+        return permuted([(pair[0], pair[1]) for pair in pairs], mesh, operands, **rest)
+    return grouped(_KINDS[op.name], _groups(op, meshes, mesh), mesh, operands, **rest)
+
+
+def _check_local(op: ir.Operation) -> None:
+    if op.name == "stablehlo.custom_call":
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if not _LOCAL_CALLS.fullmatch(target):
+            raise ValueError(
+                f"inspector: {_where(op)} calls {target!r}, which may communicate; "
+                "what it sends cannot be counted"
+            )
+    elif not _LOCAL_OPS.fullmatch(op.name):
+        raise ValueError(f"inspector: {_where(op)} is not known; what it sends cannot be counted")
+
+
+def _check_partitioned(op: ir.Operation) -> None:
+    """Refuses groups of replicas: without these two marks the numbers mean something else."""
+    attributes = op.attributes
+    channel = "channel_handle" in attributes and attributes["channel_handle"]
+    if not channel or dialect.ChannelHandle(channel).handle <= 0:
+        raise ValueError(f"inspector: {_where(op)} has no channel; call it inside shard_map")
+    needs_ids = op.name in ("stablehlo.all_reduce", "stablehlo.reduce_scatter", "stablehlo.all_gather")
+    if needs_ids and "use_global_device_ids" not in attributes:
+        raise ValueError(
+            f"inspector: {_where(op)} groups replicas, not devices; call it inside shard_map"
+        )
+
+
+def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[list[int]]:
+    attribute = op.attributes["replica_groups"]
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        groups = [[position for position in row if position >= 0] for row in _rows(attribute)]
+        return groups or [list(range(math.prod(mesh.values())))]
+    spelled = re.fullmatch(
+        r"#stablehlo\.replica_group_mesh_axes<mesh = @([\w.]+), axes = \[(.*)\]>", str(attribute)
+    )
+    axes = spelled and re.findall(r'#stablehlo\.axis_ref<name = "([^"]*)">', spelled[2])
+    known = spelled and spelled[1] in meshes and set(axes) <= meshes[spelled[1]].keys()
+    if not known or spelled[2].count("<name") != spelled[2].count('">'):
+        raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
+    return axis_groups(axes, meshes[spelled[1]])
+
+
+def _rows(attribute: ir.Attribute) -> list[list[int]]:
+    dense = ir.DenseIntElementsAttr(attribute)
+    rows, columns = ir.RankedTensorType(dense.type).shape
+    flat = [int(number) for number in dense]
+    return [flat[row * columns : (row + 1) * columns] for row in range(rows)]
+
+
+def _where(op: ir.Operation) -> str:
+    return f"{op.name} at {source(op.location) or 'an unknown line'}"

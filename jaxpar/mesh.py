@@ -1,0 +1,236 @@
+"""Meshes and layouts: axis names, simulated devices, and strings for both.
+
+An *axis* is an axis of the mesh of devices, a *dim* a dimension of an array. A layout names every
+dim of an array and appends the axes that split it: in "b_dp t f_tp" each device of axis dp holds a
+part of dim b, each device of axis tp a part of dim f, and dim t is whole everywhere.
+"""
+
+import math
+from collections.abc import Mapping
+
+import jax
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+# Slowest link outermost. The last five: extra tensor-parallel axes, and meshes of two levels.
+AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp", "tpx", "tpy", "tpz", "node", "device")
+
+Axis = str | tuple[str, ...] | None
+"""One mesh axis, several taken together (the first is outermost), or None: not split."""
+
+Layout = tuple[tuple[str, tuple[str, ...]], ...]
+"""One (dim name, its mesh axes) for each dim of an array."""
+
+
+def simulate_devices(count: int) -> None:
+    """Makes the CPU show `count` devices; call it before anything else uses JAX's devices.
+
+    Raises:
+        ValueError: JAX has already started with fewer CPU devices than that.
+    """
+    try:
+        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+        jax.config.update("jax_platforms", "cpu")
+    except RuntimeError:  # JAX has started
+        available = len(jax.devices("cpu"))
+        if available < count:
+            raise ValueError(
+                f"simulate_devices: {count} devices asked for after JAX has started with "
+                f"{available}; call it before the first JAX operation"
+            ) from None
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """The axis sizes that `text` names, in its order: "dp=2,tp=4" is {"dp": 2, "tp": 4}.
+
+    Raises:
+        ValueError: `text` is malformed, or names an unknown axis, an axis twice or a size below 1.
+    """
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = (word.strip() for word in part.partition("="))
+        if not (equals and size.isascii() and size.isdigit()):
+            raise ValueError(
+                f"parse_mesh: {part!r} in {text!r}; write axis=size, as in 'dp=2,tp=4'"
+            )
+        if name in sizes:
+            raise ValueError(f"parse_mesh: axis {name} appears twice in {text!r}; name it once")
+        sizes[name] = int(size)
+    _check_sizes("parse_mesh", sizes)
+    return sizes
+
+
+def make_mesh(sizes: str | Mapping[str, int]) -> Mesh:
+    """The mesh of these axis sizes over the first devices, as many as it needs.
+
+    Raises:
+        ValueError: the sizes are not those of a mesh, or need more devices than there are.
+    """
+    sizes = parse_mesh(sizes) if isinstance(sizes, str) else dict(sizes)
+    _check_sizes("make_mesh", sizes)
+    devices, needed = jax.devices(), math.prod(sizes.values())
+    if needed > len(devices):
+        raise ValueError(
+            f"make_mesh: {_show(sizes)} needs {needed} devices; there are {len(devices)}; call "
+            f"jaxpar.mesh.simulate_devices({needed}) before the first JAX operation"
+        )
+    return jax.make_mesh(
+        tuple(sizes.values()),
+        tuple(sizes),
+        axis_types=(AxisType.Auto,) * len(sizes),
+        devices=devices[:needed],
+    )
+
+
+def parse_layout(layout: str) -> Layout:
+    """The dims of `layout`, each with its mesh axes: "b_dp t" is (("b", ("dp",)), ("t", ())).
+
+    Raises:
+        ValueError: a dim has no name, an axis is unknown, or an axis splits two dims.
+    """
+    dims = tuple((dim, tuple(axes)) for dim, *axes in (word.split("_") for word in layout.split()))
+    used: set[str] = set()
+    for dim, axes in dims:
+        if not dim.isalnum():
+            raise ValueError(f"parse_layout: dim {dim!r} in {layout!r}; name dims as in 'b_dp t'")
+        for axis in axes:
+            _check_axis("parse_layout", axis)
+            if axis in used:
+                raise ValueError(f"parse_layout: axis {axis} twice in {layout!r}; use it once")
+            used.add(axis)
+    return dims
+
+
+def spec(layout: str) -> PartitionSpec:
+    """The partition spec of a layout: "b_dp t f_tp" is P("dp", None, "tp")."""
+    entries = [axes[0] if len(axes) == 1 else axes or None for _, axes in parse_layout(layout)]
+    return PartitionSpec(*entries)
+
+
+def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
+    """`size / n`, for a dim that a mesh axis of size n splits; an error begins with `where`.
+
+    Raises:
+        ValueError: n does not divide size.
+    """
+    if size % n:
+        padded = -(-size // n) * n
+        divisors = ", ".join(str(k) for k in range(1, size + 1) if size % k == 0)
+        name = _name(axis)
+        raise ValueError(
+            f"{where}: dim {dim} (size {size}) must be divisible by mesh axis {name} (size {n}); "
+            f"pad {dim} to {padded} or use {name} in {{{divisors}}}"
+        )
+    return size // n
+
+
+def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of each device's part of an array, in a mesh of these sizes.
+
+    Raises:
+        ValueError: the layout does not fit the shape or the mesh, or a size does not divide.
+    """
+    dims = parse_layout(layout)
+    if len(dims) != len(shape):
+        raise ValueError(
+            f"local_shape: shape {tuple(shape)} has {len(shape)} dims and layout {layout!r} names "
+            f"{len(dims)}; name each dim once"
+        )
+    for axis in (axis for _, axes in dims for axis in axes if axis not in sizes):
+        raise ValueError(
+            f"local_shape: layout {layout!r} uses mesh axis {axis}; the mesh is {_show(sizes)}; "
+            f"add {axis} to the mesh or drop it from the layout"
+        )
+    return tuple(
+        divide("local_shape", dim, size, axes, math.prod(sizes[axis] for axis in axes))
+        for size, (dim, axes) in zip(shape, dims, strict=True)
+    )
+
+
+def device_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    count = math.prod(sizes.values())
+    if not 0 <= rank < count:
+        raise ValueError(
+            f"device_coordinates: rank {rank} in a mesh of {count} devices ({_show(sizes)}); "
+            f"use a rank from 0 to {count - 1}"
+        )
+    position = {}
+    for axis, size in reversed(sizes.items()):
+        rank, position[axis] = divmod(rank, size)
+    return {axis: position[axis] for axis in sizes}
+
+
+def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:
+    """The size n of the mesh axis, after checking that x is [n, ...]: a chunk for each device.
+
+    Raises:
+        ValueError: dim 0 of x has another size.
+    """
+    n = jax.lax.axis_size(axis or ())
+    if x.shape[:1] != (n,):
+        raise ValueError(
+            f"{where}: x has shape {x.shape}; dim 0 must be the size of mesh axis {_name(axis)} "
+            f"({n}); "
+            f"reshape x to [{n}, ...], a chunk for each device"
+        )
+    return n
+
+
+def check_root(where: str, root: int, axis: Axis) -> int:
+    """The size n of the mesh axis, after checking that it has a device number `root`.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    n = jax.lax.axis_size(axis or ())
+    if not 0 <= root < n:
+        raise ValueError(
+            f"{where}: root {root} on mesh axis {_name(axis)} (size {n}); "
+            f"use a root from 0 to {n - 1}"
+        )
+    return n
+
+
+def check_power_of_two(where: str, axis: str) -> int:
+    """The size of the mesh axis, after checking that it is a power of two.
+
+    Raises:
+        ValueError: it is not.
+    """
+    n = jax.lax.axis_size(axis)
+    if n & (n - 1):
+        below = 1 << (n.bit_length() - 1)
+        raise ValueError(
+            f"{where}: mesh axis {axis} has size {n}; the size must be a power of two; "
+            f"use {below} or {2 * below} devices, or a ring"
+        )
+    return n
+
+
+def varying_axes(x: jax.Array) -> frozenset[str]:
+    """The mesh axes over which x may differ from device to device, by its type in `shard_map`."""
+    return frozenset(jax.typeof(x).manual_axis_type.varying)
+
+
+def _name(axis: Axis) -> str:
+    return axis if isinstance(axis, str) else "*".join(axis or ("None",))
+
+
+def _check_axis(where: str, axis: str) -> None:
+    if axis not in AXES:
+        raise ValueError(f"{where}: mesh axis {axis!r} is unknown; use one of {', '.join(AXES)}")
+
+
+def _check_sizes(where: str, sizes: Mapping[str, int]) -> None:
+    for axis, size in sizes.items():
+        _check_axis(where, axis)
+        if size < 1:
+            raise ValueError(f"{where}: mesh axis {axis} has size {size}; use 1 or more")
+
+
+def _show(sizes: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())

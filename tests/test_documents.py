@@ -1,0 +1,77 @@
+"""The documents say what is true of the tree: links, paths, lessons, commands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+WRITTEN = {path.name[:2] for path in (ROOT / "lessons").glob("[0-9][0-9]_*.py")}
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def rows(document: str) -> list[list[str]]:
+    """Return the cells of every table row, without heads and rules."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    lines = re.sub(r"\|.*\n\|[-|]+\|\n", "", text).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for line, row in zip(lines, cells, strict=True) if line.startswith("|")]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
+    local = [target for target in targets if not target.startswith("http")]
+    assert not [target for target in local if not (path.parent / target).exists()]
+
+
+def test_the_house_is_the_tree() -> None:
+    named = {
+        path
+        for path in re.findall(r"^\| `([^`]+)` \|", README, re.MULTILINE)
+        if "jaxpar " not in path
+    }
+    parts = [ROOT / "jaxpar" / part for part in ("mesh.py", "cli.py")]
+    parts += [path.parent for path in (ROOT / "jaxpar").glob("*/__init__.py")]
+    there = {f"{path.relative_to(ROOT)}{'/' if path.is_dir() else ''}" for path in parts}
+    assert there <= named
+    assert not [path for path in named if path != "jaxpar" and not (ROOT / path).exists()]
+
+
+def test_every_lesson_is_listed() -> None:
+    linked = set(re.findall(r"\(lessons/([0-9][0-9])_", README))
+    assert linked == WRITTEN
+
+
+def test_glossary_rows_are_complete() -> None:
+    table = rows("GLOSSARY.md")
+    assert len(table) >= 70
+    for english, chinese, meaning, where in table:
+        assert english.isascii()
+        assert re.search(r"[\u4e00-\u9fff]", chinese), english
+        assert meaning, english
+        lesson = re.fullmatch(r"(0[1-9]|1[0-9]|2[0-4])(\*?)", where)
+        assert lesson or where.startswith("["), english
+        if lesson:
+            assert (lesson[1] in WRITTEN) != bool(lesson[2]), f"{english}: star or no star?"
+
+
+def test_glossary_terms_are_unique() -> None:
+    terms = [row[0] for row in rows("GLOSSARY.md")]
+    assert len(terms) == len(set(terms))
+
+
+def test_numbers_of_the_curriculum() -> None:
+    numbers = [row[0] for row in rows("docs/design.md") if re.fullmatch(r"[0-9][0-9]", row[0])]
+    assert numbers == [f"{number:02}" for number in range(1, 25)]
+
+
+def test_every_command_is_documented() -> None:
+    import typer
+
+    from jaxpar.cli import app
+
+    group = typer.main.get_command(app)
+    commands = set(group.commands)  # pyright: ignore
+    assert commands == set(re.findall(r"^\| `jaxpar (\w+)", README, re.MULTILINE))

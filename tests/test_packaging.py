@@ -1,0 +1,40 @@
+"""The wheel is the whole course."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import jaxpar
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_it_carries_library_lessons_and_stubs(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("*.py")}
+    for folder in ("lessons", "exercises"):
+        files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")]
+        assert files
+        expected |= {f"jaxpar/_course/{path}" for path in files}
+    assert {name for name in packed if name.endswith(".py")} == expected
+
+
+def test_its_version_is_the_library_s(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    assert re.search(r"^Version: (.*)$", metadata, re.MULTILINE)[1] == jaxpar.__version__
