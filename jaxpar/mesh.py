@@ -27,8 +27,9 @@ def simulate_devices(count: int) -> None:
     Raises:
         ValueError: JAX has already started with fewer CPU devices than that.
     """
+    before = jax.config.values["jax_num_cpu_devices"]
     try:
-        jax.config.update("jax_num_cpu_devices", max(count, jax.config.jax_num_cpu_devices))
+        jax.config.update("jax_num_cpu_devices", max(count, before))
         jax.config.update("jax_platforms", "cpu")
     except RuntimeError:  # JAX has started
         available = len(jax.devices("cpu"))
@@ -158,10 +159,10 @@ def device_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
             f"device_coordinates: rank {rank} in a mesh of {count} devices ({_show(sizes)}); "
             f"use a rank from 0 to {count - 1}"
         )
-    position = {}
-    for axis, size in reversed(sizes.items()):
-        rank, position[axis] = divmod(rank, size)
-    return {axis: position[axis] for axis in sizes}
+    position = dict.fromkeys(sizes, 0)
+    for axis in reversed(position):
+        rank, position[axis] = divmod(rank, sizes[axis])
+    return position
 
 
 def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:

@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
+
+from jaxpar.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -68,10 +71,6 @@ def test_numbers_of_the_curriculum() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    import typer
-
-    from jaxpar.cli import app
-
     group = typer.main.get_command(app)
-    commands = set(group.commands)  # pyright: ignore
-    assert commands == set(re.findall(r"^\| `jaxpar (\w+)", README, re.MULTILINE))
+    assert isinstance(group, typer.core.TyperGroup)
+    assert set(group.commands) == set(re.findall(r"^\| `jaxpar (\w+)", README, re.MULTILINE))

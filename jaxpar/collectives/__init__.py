@@ -14,7 +14,7 @@ against the inspector:
     direction  forward, or backward: what the reverse pass sends
     part       <kind>(<axis argument>) <size>
     kind       all_reduce, reduce_scatter, all_gather, all_to_all, permute
-    size       an expression in numbers, + - * /, ceil, log2, and
+    size       an expression without spaces, in numbers, + - * /, ceil, log2, and
                  x        (an array argument) its number of elements on one device
                  n        the number of devices on `axis`; n_inner, n_outer on `inner`, `outer`
 

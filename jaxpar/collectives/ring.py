@@ -29,7 +29,7 @@ def ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n .
 def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
     """Every device's x in device order, on every device: each block goes half round, both ways.
 
-    Links that carry both directions at once are used twice as well: half the steps.
+    Where a link carries both directions at once, this takes half the steps of one way.
 
     Math: y[j] = x_j
     Comm:

@@ -148,8 +148,8 @@ class Expected:
 
     Args:
         blocks: what each device must hold, [*mesh sizes, *local shape].
-        whole: the array of which each device must hold its part only, where there is one;
-            an answer that returns it everywhere has right values and no sharding.
+        whole: what each device holds, [*mesh sizes, *shape], if every device returns the array of
+            which it must hold its part only: right values and no sharding.
     """
 
     blocks: Any

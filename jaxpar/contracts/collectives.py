@@ -168,7 +168,7 @@ ALL_TO_ALL_BY_PERMUTES = Contract(
     ),
     gradient=("x",),
     communication=Communication(
-        "permutes only, (n-1)/n of x in all; each counts as its busiest device",
+        "permutes only, (n-1)/n of x in all",
         forward=((Limit(("permute",), "axis", share(1)),),),
         backward="forward",
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +12,14 @@ from jaxpar.contracts.base import Mistake
 from jaxpar.mesh import parse_layout
 
 
-def _first_axis_fastest(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _first_axis_fastest(rank: int, sizes: dict[str, int]) -> dict[str, int]:
     position = {}
     for axis, size in sizes.items():
         rank, position[axis] = divmod(rank, size)
     return position
 
 
-def _stride_without_remainder(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _stride_without_remainder(rank: int, sizes: dict[str, int]) -> dict[str, int]:
     axes = list(sizes)
     return {
         axis: rank // math.prod(sizes[later] for later in axes[i + 1 :])
@@ -28,15 +27,15 @@ def _stride_without_remainder(rank: int, sizes: Mapping[str, int]) -> dict[str, 
     }
 
 
-def _remainder_without_stride(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _remainder_without_stride(rank: int, sizes: dict[str, int]) -> dict[str, int]:
     return {axis: rank % size for axis, size in sizes.items()}
 
 
-def _own_size_as_stride(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _own_size_as_stride(rank: int, sizes: dict[str, int]) -> dict[str, int]:
     return {axis: rank // size % size for axis, size in sizes.items()}
 
 
-def _ranks_from_one(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _ranks_from_one(rank: int, sizes: dict[str, int]) -> dict[str, int]:
     position = {}
     rank -= 1
     for axis, size in reversed(sizes.items()):
@@ -44,32 +43,28 @@ def _ranks_from_one(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
     return position
 
 
-def _rounds_down(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _rounds_down(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         size // math.prod(sizes[axis] for axis in axes)
         for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
     )
 
 
-def _rounds_up(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _rounds_up(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         -(-size // math.prod(sizes[axis] for axis in axes))
         for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
     )
 
 
-def _first_axis_only(
-    shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
-) -> tuple[int, ...]:
+def _first_axis_only(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         _divided(size, sizes[axes[0]] if axes else 1)
         for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
     )
 
 
-def _adds_the_axes(
-    shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
-) -> tuple[int, ...]:
+def _adds_the_axes(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         _divided(size, sum(sizes[axis] for axis in axes) or 1)
         for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
@@ -77,12 +72,12 @@ def _adds_the_axes(
 
 
 def _first_dim_by_whole_mesh(
-    shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
+    shape: tuple[int, ...], layout: str, sizes: dict[str, int]
 ) -> tuple[int, ...]:
     return (_divided(shape[0], math.prod(sizes.values())), *shape[1:])
 
 
-def _global_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _global_shape(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(shape)
 
 

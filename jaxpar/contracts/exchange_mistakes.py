@@ -124,17 +124,6 @@ def _whole_x_each_step(x: jax.Array, *, axis: str) -> jax.Array:
     return y
 
 
-def _one_pair_at_a_time(x: jax.Array, *, axis: str) -> jax.Array:
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y = jnp.zeros_like(x).at[i].set(x[i])
-    for source in range(n):
-        for target in range(n):
-            if source != target:
-                chunk = lax.ppermute(x[target], axis, [(source, target)])
-                y = y.at[source].add(chunk)  # zeros but on the target
-    return y
-
-
 REDUCE_MAX_LOCATION = (
     Mistake("highest_index", _highest_index, "values"),
     Mistake("others_vote_zero", _others_vote_zero, "values"),
@@ -157,5 +146,4 @@ ALL_TO_ALL_BY_PERMUTES = (
     Mistake("one_collective", _one_collective, "communication"),
     Mistake("gathers_everything", _gathers_everything, "communication"),
     Mistake("whole_x_each_step", _whole_x_each_step, "communication"),
-    Mistake("one_pair_at_a_time", _one_pair_at_a_time, "communication"),
 )

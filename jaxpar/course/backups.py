@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import itertools
 from pathlib import Path
 
-from jaxpar.course.catalog import BadUse, Exercise
+from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.folder import Course, original
 from jaxpar.grading.files import write_atomically
 
@@ -15,7 +14,7 @@ def reset(course: Course, row: Exercise) -> Path | None:
     """Restores the stub of an exercise; returns the backup of the learner's file, if there was one.
 
     Raises:
-        BadUse: the backup or the stub could not be written; the learner's file is as it was.
+        BadUseError: the backup or the stub could not be written; the learner's file is as it was.
     """
     path = course.file(row)
     stub = original(row)
@@ -25,7 +24,7 @@ def reset(course: Course, row: Exercise) -> Path | None:
     try:
         write_atomically(path, stub)
     except OSError as error:
-        raise BadUse(
+        raise BadUseError(
             f"reset: cannot write {path} ({error.strerror}); it is as it was"
         ) from None
     return backup
@@ -35,7 +34,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadUse(f"reset: cannot read {path} ({error.strerror}); it is as it was") from None
+        raise BadUseError(
+            f"reset: cannot read {path} ({error.strerror}); it is as it was"
+        ) from None
 
 
 def _back_up(folder: Path, id: str, data: bytes) -> Path:
@@ -52,7 +53,7 @@ def _back_up(folder: Path, id: str, data: bytes) -> Path:
             raise OSError(errno.EIO, "what was read back differs")
         return backup
     except OSError as error:
-        raise BadUse(
+        raise BadUseError(
             f"reset: no backup could be written in {folder} ({error.strerror}); "
             "your file is as it was"
         ) from None
@@ -60,11 +61,11 @@ def _back_up(folder: Path, id: str, data: bytes) -> Path:
 
 def _reserve(folder: Path, id: str) -> Path:
     """Creates the first free name, so that two resets never share a number."""
-    for number in itertools.count(1):
+    number = 1
+    while True:
         backup = folder / f"{id}.{number}.py"
         try:
             backup.touch(exist_ok=False)
             return backup
         except FileExistsError:
-            continue
-    raise AssertionError("count() never ends")
+            number += 1

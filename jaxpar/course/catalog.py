@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 
-class BadUse(ValueError):
+class BadUseError(ValueError):
     """What was asked for cannot be done; the message says why, and what to do."""
 
 
@@ -78,6 +78,10 @@ class Lesson:
     def file(self) -> str:
         """The lesson's file, from the course folder."""
         return f"lessons/{self.name}.py"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self) | {"file": self.file, "asks": [row.id for row in self.asks]}
 
     @property
     def asks(self) -> tuple[Exercise, ...]:
@@ -170,28 +174,28 @@ def lesson(number: str) -> Lesson:
     """The lesson with this number: "2", "02" and its full name all do.
 
     Raises:
-        BadUse: there is none.
+        BadUseError: there is none.
     """
     wanted = number.zfill(2) if number.isdigit() else number
     for row in LESSONS:
         if wanted in (row.number, row.topic, row.name):
             return row
     numbers = ", ".join(row.number for row in LESSONS)
-    raise BadUse(f"lesson: there is no lesson {number!r}; use one of {numbers}")
+    raise BadUseError(f"lesson: there is no lesson {number!r}; use one of {numbers}")
 
 
 def exercise(id: str) -> Exercise:
     """The exercise with this id.
 
     Raises:
-        BadUse: there is none; the message names the nearest.
+        BadUseError: there is none; the message names the nearest.
     """
     by_id = {row.id: row for row in EXERCISES}
     if id in by_id:
         return by_id[id]
     near = difflib.get_close_matches(id, by_id, n=1)
     advice = f"did you mean {near[0]}?" if near else "`jaxpar list` shows them all"
-    raise BadUse(f"exercise: there is no exercise {id!r}; {advice}")
+    raise BadUseError(f"exercise: there is no exercise {id!r}; {advice}")
 
 
 def used_by(id: str) -> tuple[Exercise, ...]:

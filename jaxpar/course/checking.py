@@ -16,9 +16,6 @@ from jaxpar.grading.verdict import Verdict
 if TYPE_CHECKING:
     from jaxpar.grading.processes import Pool
 
-UNSETTLED = ("timeout", "killed", "infrastructure")
-"""What may come out otherwise when the machine is less busy."""
-
 
 class Judge(Protocol):
     """What judges; every method but `cancel` belongs to the thread that opened it."""
@@ -78,15 +75,8 @@ class Verdicts:
         unwritten = self._unwritten.get((where, submission.digest))
         return unwritten or VerdictCache(self.folder).get(where, submission)
 
-    def settled(self, where: str, submission: Submission) -> Verdict | None:
-        """The same, unless judging again may say something else."""
-        verdict = self.get(where, submission)
-        return None if verdict and verdict.status in UNSETTLED else verdict
-
     def put(self, where: str, submission: Submission, verdict: Verdict) -> None:
         """Remembers a verdict; raises OSError where it cannot be written."""
-        if verdict.status == "infrastructure":
-            return
         try:
             VerdictCache(self.folder).put(where, submission, verdict)
         except OSError:
@@ -102,7 +92,7 @@ def check(
         submission = read_submission(path)
     except SubmissionError as error:
         return Verdict(row.id, "not-submitted", 0, row.points, (), str(error), 0.0, 0)
-    remembered = verdicts.settled(row.where, submission) if verdicts and seed is None else None
+    remembered = verdicts.get(row.where, submission) if verdicts and seed is None else None
     if remembered:
         return remembered
     verdict = judge.judge(row, submission, seed)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpar import __version__
-from jaxpar.course.catalog import EXERCISES, LESSONS, BadUse
+from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
 from jaxpar.course.folder import find_course
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxtyping", "rich", "typer", "watchfiles",
@@ -110,7 +110,7 @@ def _memory_bytes() -> int | None:
 def _course(start: Path) -> tuple[Path | None, list[str]]:
     try:
         course = find_course(start)
-    except BadUse:
+    except BadUseError:
         return None, ["course: none here; make one with `jaxpar init FOLDER`"]
     absent = [row.file for row in (*LESSONS, *EXERCISES) if not course.file(row).is_file()]
     missing = [f"{file}: `jaxpar init {course.root}` puts it back" for file in absent]

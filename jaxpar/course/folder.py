@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from jaxpar.course.catalog import EXERCISES, LESSONS, BadUse, Exercise, Lesson
+from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson
 from jaxpar.grading.files import write_atomically
 
 PACKAGE = Path(str(files("jaxpar")))
@@ -24,8 +24,13 @@ class Course:
 
     @property
     def state(self) -> Path:
-        """Where verdicts, hints shown, predictions and backups are kept."""
+        """Where hints shown, predictions and backups are kept."""
         return self.root / ".jaxpar"
+
+    @property
+    def verdicts(self) -> Path:
+        """Where verdicts are kept."""
+        return self.state / "verdicts"
 
 
 def exercise_of(path: Path) -> Exercise | None:
@@ -38,12 +43,12 @@ def find_course(start: Path) -> Course:
     """The course folder that `start` is in.
 
     Raises:
-        BadUse: no folder from `start` upwards has the exercises of a lesson.
+        BadUseError: no folder from `start` upwards has the exercises of a lesson.
     """
     for folder in (start, *start.parents):
         if any((folder / "exercises" / lesson.name).is_dir() for lesson in LESSONS):
             return Course(folder)
-    raise BadUse(
+    raise BadUseError(
         f"jaxpar: no course in {start} or above it; go to your course folder, "
         "or make one with `jaxpar init FOLDER`"
     )
@@ -55,7 +60,7 @@ def make_course(folder: Path) -> tuple[list[str], list[str]]:
     A file that is there already is kept as it is.
 
     Raises:
-        BadUse: `folder` cannot be written, or the lessons are not at hand.
+        BadUseError: `folder` cannot be written, or the lessons are not at hand.
     """
     written: list[str] = []
     kept: list[str] = []
@@ -67,7 +72,7 @@ def make_course(folder: Path) -> tuple[list[str], list[str]]:
         try:
             write_atomically(path, data)
         except OSError as error:
-            raise BadUse(f"init: cannot write {path} ({error.strerror})") from None
+            raise BadUseError(f"init: cannot write {path} ({error.strerror})") from None
         written.append(name)
     return written, kept
 
@@ -91,7 +96,7 @@ def _course_files() -> dict[str, bytes]:
     names = [conftest, *(lesson.file for lesson in LESSONS)]
     missing = [name for name in names if not (source / name).is_file()]
     if missing:
-        raise BadUse(
+        raise BadUseError(
             f"init: this installation has no {missing[0]}; install the wheel, "
             "or a checkout of the repository"
         )

@@ -15,7 +15,8 @@ from jaxpar.grading.files import write_atomically
 class Memory:
     """Facts under the state folder of a course; what cannot be read counts as not remembered.
 
-    What cannot be written is remembered until the process ends.
+    What cannot be written is remembered until the process ends; `remember_...` return what went
+    wrong, in one line, or nothing.
     """
 
     folder: Path
@@ -26,17 +27,17 @@ class Memory:
         text = self._read("hints", id) or ""
         return int(text) if text.isdecimal() else 0
 
-    def remember_hints(self, id: str, count: int) -> None:
-        """Records how many hints were shown; raises OSError where that cannot be written."""
-        self._write("hints", id, str(count))
+    def remember_hints(self, id: str, count: int) -> str:
+        """Records how many hints were shown."""
+        return self._write("hints", id, str(count))
 
     def seen(self, id: str) -> bool:
         """Whether the solution was shown before the exercise was solved."""
         return self._read("seen", id) is not None
 
-    def remember_seen(self, id: str) -> None:
-        """Records that the solution was given up for; raises OSError."""
-        self._write("seen", id, "seen")
+    def remember_seen(self, id: str) -> str:
+        """Records that the solution was shown before the exercise was solved."""
+        return self._write("seen", id, "seen")
 
     def asked(self, id: str) -> bool:
         """Whether a prediction was asked for."""
@@ -47,9 +48,9 @@ class Memory:
         text = self._read("predictions", id) or ""
         return int(text) if text.isdecimal() else None
 
-    def remember_prediction(self, id: str, count: int | None) -> None:
-        """Records a prediction, or that there was none; raises OSError."""
-        self._write("predictions", id, "skipped" if count is None else str(count))
+    def remember_prediction(self, id: str, count: int | None) -> str:
+        """Records a prediction, or that there was none."""
+        return self._write("predictions", id, "skipped" if count is None else str(count))
 
     def _read(self, kind: str, id: str) -> str | None:
         if (kind, id) in self._unwritten:
@@ -59,10 +60,11 @@ class Memory:
         except (OSError, UnicodeDecodeError):
             return None
 
-    def _write(self, kind: str, id: str, text: str) -> None:
+    def _write(self, kind: str, id: str, text: str) -> str:
         try:
             write_atomically(self.folder / kind / id, f"{text}\n".encode("ascii"))
-        except OSError:
+        except OSError as error:
             self._unwritten[kind, id] = text
-            raise
+            return f"{self.folder} cannot be written ({error.strerror}); going on"
         self._unwritten.pop((kind, id), None)
+        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -80,7 +81,7 @@ def status(course: Course, verdicts: Verdicts, row: Exercise) -> Status:
     return "pass" if verdict.passed else "fail"
 
 
-def next_row(rows: list[Row], start: str = "01") -> Row | None:
+def next_row(rows: Sequence[Row], start: str = "01") -> Row | None:
     """The first exercise that is open, from the lesson with number `start` on."""
     return next((row for row in rows if row.open and row.exercise.lesson >= start), None)
 

@@ -10,10 +10,11 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from jaxpar.course.catalog import used_by
+from jaxpar.course.command import command
 from jaxpar.course.judged import describe
+from jaxpar.course.listing import bar, exercise_table, plain_table
 from jaxpar.course.session import WORDS, Session
 from jaxpar.course.solution import solution
-from jaxpar.course.tables import bar, exercise_table, plain_table
 from jaxpar.grading.writers import plain_lines, render
 
 
@@ -71,7 +72,7 @@ def _lesson(session: Session) -> Iterator[RenderableType]:
     lesson = session.lesson
     yield _text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
     yield _text(f"  open  {lesson.file}  in your editor, or as a notebook", "")
-    yield _text(f"  run   jaxpar lesson {lesson.number}  in another terminal", "")
+    yield _text(f"  run   {command()} lesson {lesson.number}  in another terminal", "")
     yield ""
     yield _text(f"It shows {', '.join(lesson.prints)}.", "")
     yield _text(f"Then you write {', '.join(row.id for row in lesson.asks)}.", "")

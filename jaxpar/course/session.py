@@ -6,19 +6,21 @@ the session sees to it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.backups import reset
-from jaxpar.course.catalog import BadUse, Exercise, Lesson, lesson
+from jaxpar.course.catalog import BadUseError, Exercise, Lesson, lesson
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.events import Event, Job, Judged, Saved, Trouble, Typed
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
 from jaxpar.course.prediction import parse_bytes
 from jaxpar.course.progress import Row, is_stub, next_row, progress
+from jaxpar.course.solution import hints_left, next_hint
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 from jaxpar.grading.verdict import Verdict
 
@@ -91,7 +93,7 @@ class Session:
                 self._saved(exercises)
             case Judged(number, verdict, problem) if self.job and number == self.job.number:
                 self.job = None
-                self.verdict, self.notice = verdict, problem
+                self.verdict, self.notice = verdict, problem or self.notice
                 self._refresh()
             case Typed(text):
                 self.notice = ""
@@ -133,10 +135,12 @@ class Session:
         if self.submission and submission.digest == self.submission.digest:
             return
         self.submission, self.verdict, self.job = submission, None, None
-        self.view = "exercise"
+        self.view, self.notice = "exercise", ""
+        if b"\r\n" in submission.source and os.linesep == "\n":
+            self.notice = "the line ends of this file are CRLF; they are read as LF"
         if not self.started:
             return
-        self.verdict = self.verdicts.settled(self.current.where, submission)
+        self.verdict = self.verdicts.get(self.current.where, submission)
         if self.verdict:
             return
         if self.contract.communication and not self.memory.asked(self.current.id):
@@ -150,10 +154,10 @@ class Session:
         self.job = Job(self._jobs, self.current, self.submission)
 
     def _type(self, text: str) -> None:
-        line = len(text) > 1
+        text = text.lower()
         if self.view == "predict":
             self._predict(text)
-        elif line:
+        elif len(text) > 1:
             self._rest_of_word = ""
             self._command(text.strip())
         elif self._rest_of_word and text == self._rest_of_word[0]:
@@ -180,7 +184,7 @@ class Session:
         except ValueError as error:
             self.notice = str(error)
             return
-        self._remember(lambda: self.memory.remember_prediction(self.current.id, prediction))
+        self.notice = self.memory.remember_prediction(self.current.id, prediction)
         self.view = "exercise"
         self._judge()
 
@@ -204,16 +208,13 @@ class Session:
         elif view == "reset?":
             self._put_stub_back()
         else:
-            self._remember(lambda: self.memory.remember_seen(self.current.id))
+            self.notice = self.memory.remember_seen(self.current.id)
             self._refresh()
             self.view = "solution"
 
     def _hint(self) -> None:
         self.view = "exercise"
-        shown = self.memory.hints_shown(self.current.id)
-        self.hints = min(max(shown, self.hints) + 1, len(self.contract.hints))
-        if self.hints > shown:
-            self._remember(lambda: self.memory.remember_hints(self.current.id, self.hints))
+        self.hints, self.notice = next_hint(self.memory, self.contract)
 
     def _list(self) -> None:
         self._refresh()
@@ -234,32 +235,23 @@ class Session:
     def _put_stub_back(self) -> None:
         try:
             backup = reset(self.course, self.current)
-        except BadUse as error:
+        except BadUseError as error:
             self.notice = str(error)
             return
-        kept = f"; your file is kept as {backup}" if backup else ""
-        self.notice = f"the stub is back{kept}"
         self.hints = 0
         self._read()
         self._refresh()
+        kept = f"; your file is kept as {backup}" if backup else ""
+        self.notice = f"the stub is back{kept}"
 
     def _solution(self) -> None:
-        shown, count = self.memory.hints_shown(self.current.id), len(self.contract.hints)
+        left = hints_left(self.memory, self.contract)
         if (self.verdict and self.verdict.passed) or self.memory.seen(self.current.id):
             self.view = "solution"
-        elif shown < count:
-            self.notice = (
-                "the solution comes after passing, or after the last hint "
-                f"({shown} of {count} shown)"
-            )
+        elif left:
+            self.notice = f"the solution comes after passing, or after the last hint: {left} to go"
         else:
             self.view = "give up?"
 
     def _quit(self) -> None:
         self.done = True
-
-    def _remember(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            self.notice = f"{self.course.state} cannot be written ({error.strerror}); going on"

@@ -1,4 +1,4 @@
-"""The reference of an exercise, as its source."""
+"""Hints one by one, and the solution once it is due."""
 
 from __future__ import annotations
 
@@ -6,6 +6,37 @@ import inspect
 from pathlib import Path
 
 from jaxpar.contracts.base import Contract
+from jaxpar.course.catalog import BadUseError
+from jaxpar.course.command import command
+from jaxpar.course.memory import Memory
+
+
+def next_hint(memory: Memory, contract: Contract) -> tuple[int, str]:
+    """The number of the hint to show now, the last one over and over; and what went wrong."""
+    number = min(memory.hints_shown(contract.id) + 1, len(contract.hints))
+    return number, memory.remember_hints(contract.id, number)
+
+
+def hints_left(memory: Memory, contract: Contract) -> int:
+    """How many hints were not shown yet; at none, one may give up."""
+    return len(contract.hints) - memory.hints_shown(contract.id)
+
+
+def give(memory: Memory, contract: Contract, give_up: bool) -> str:
+    """Lets the solution be seen before the exercise passes; returns what went wrong.
+
+    Raises:
+        BadUseError: the learner does not give up, or has not had every hint.
+    """
+    if memory.seen(contract.id):
+        return ""
+    left = hints_left(memory, contract)
+    if left or not give_up:
+        raise BadUseError(
+            f"solution: it is shown once `{command()} check {contract.id}` passes, or with "
+            f"--give-up after the last hint ({left} to go)"
+        )
+    return memory.remember_seen(contract.id)
 
 
 def solution(contract: Contract) -> tuple[str, str]:

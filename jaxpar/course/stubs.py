@@ -11,7 +11,9 @@ from pathlib import Path
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.judged import judged
+from jaxpar.course.progress import is_stub
 from jaxpar.grading.files import write_atomically
+from jaxpar.grading.submission import Submission
 
 WIDTH = 100
 HIDDEN_SECTIONS = ("Comm:", "Memory:")
@@ -19,11 +21,14 @@ STANDARD_NAMES = {"lax": "jax", "Array": "jax"}
 
 
 def build(root: Path) -> list[str]:
-    """Writes every stub that differs; returns the names of those written."""
-    written = stale(root)
+    """Writes every stub that differs, but not over an answer; returns the names written."""
+    written = []
     for row in EXERCISES:
-        if row.file in written:
-            write_atomically(root / row.file, stub(row).encode())
+        data, path = stub(row).encode(), root / row.file
+        found = _read(path)
+        if found != data and (not found or is_stub(Submission(path, found), row.id)):
+            write_atomically(path, data)
+            written.append(row.file)
     return written
 
 

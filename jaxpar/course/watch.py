@@ -36,7 +36,7 @@ def watch(
 ) -> None:
     """Runs a sitting until the learner quits; leaves no child behind."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    verdicts = Verdicts(course.state)
+    verdicts = Verdicts(course.verdicts)
     session = Session(course, verdicts, Memory(course.state))
     show = PlainScreen(console) if plain else RedrawnScreen(console)
     judging = Judging(open_judge, verdicts, events.put)
@@ -59,8 +59,9 @@ class RedrawnScreen:
     """Draws the whole screen afresh."""
 
     def __init__(self, console: Console) -> None:
-        """Draws on `console`."""
+        """Draws on `console`; what stood there can still be scrolled back to."""
         self._console = console
+        console.print("\n" * console.height)
 
     def __call__(self, shown: Screen) -> None:
         """Draws."""

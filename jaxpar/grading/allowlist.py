@@ -14,7 +14,6 @@ from jaxpar.inspector.mlir import array_size, array_type, ir, operations
 from jaxpar.inspector.stablehlo import module_meshes
 from jaxpar.inspector.walk import walk
 
-MAX_MODULE_BYTES = 1 << 24
 MAX_TENSOR_ELEMENTS = 1 << 28
 MAX_NAME_CHARACTERS = 4096
 ALLOWED = re.compile(
@@ -49,10 +48,10 @@ def check_program(module: ir.Module, case: Case, interface: Interface) -> None:
         meshes = module_meshes(module)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if [list(sizes.values()) for sizes in meshes.values()] != [list(case.sizes.values())]:
-        raise Refused(f"the program is for mesh {meshes}, not {case.mesh}")
-    ((mesh, sizes),) = meshes.items()
-    _check_main(module, interface, mesh, dict(zip(case.sizes, sizes, strict=True)))
+    sizes, *others = meshes.values()
+    if list(sizes.values()) != list(case.sizes.values()) or any(o != sizes for o in others):
+        raise Refused(f"the program is for {meshes}, not for one mesh {case.mesh}")
+    _check_main(module, interface, dict(zip(case.sizes, sizes, strict=True)))
 
 
 def _check_operation(op: ir.Operation) -> None:
@@ -65,14 +64,11 @@ def _check_operation(op: ir.Operation) -> None:
             raise Refused(str(error)) from None
         if elements > MAX_TENSOR_ELEMENTS:
             raise Refused(f"the program holds an array of {elements} elements")
-    name = op.attributes["sym_name"] if "sym_name" in op.attributes else None
-    if name is not None and len(str(name)) > MAX_NAME_CHARACTERS:
+    if "sym_name" in op.attributes and len(str(op.attributes["sym_name"])) > MAX_NAME_CHARACTERS:
         raise Refused("the program contains a name that is too long")
 
 
-def _check_main(
-    module: ir.Module, interface: Interface, mesh: str, names: dict[str, str]
-) -> None:
+def _check_main(module: ir.Module, interface: Interface, names: dict[str, str]) -> None:
     """Main is: constants, one manual computation over every axis, return."""
     main = next(
         op.operation
@@ -97,15 +93,15 @@ def _check_main(
     _check_types("argument", arguments, inputs)
     _check_types("result", list(manual.results), results)
     for kind, structs in (("arg_attrs", inputs), ("res_attrs", results)):
-        found = [_declared(attrs) for attrs in ir.ArrayAttr(main.attributes[kind])] if structs else []
-        if found != [f"#sdy.sharding<{_layout(s, mesh, names)}>" for s in structs]:
+        found = (
+            [_declared(attrs) for attrs in ir.ArrayAttr(main.attributes[kind])] if structs else []
+        )
+        if found != [f"#sdy.sharding{_layout(s, names)}" for s in structs]:
             raise Refused(f"{kind} of the program have other shardings than the contract's")
-    whole = {value: f"<@{mesh}, [{', '.join(['{}'] * _rank(value))}]>" for value in manual.operands}
-    given = dict(zip(arguments, (f"<{_layout(s, mesh, names)}>" for s in inputs), strict=True))
+    whole = {value: f"<@mesh, [{', '.join(['{}'] * _rank(value))}]>" for value in manual.operands}
+    given = dict(zip(arguments, (_layout(s, names) for s in inputs), strict=True))
     _check_shardings(manual, "in_shardings", [given.get(v, whole[v]) for v in manual.operands])
-    _check_shardings(
-        manual, "out_shardings", [f"<{_layout(s, mesh, names)}>" for s in results]
-    )
+    _check_shardings(manual, "out_shardings", [_layout(s, names) for s in results])
 
 
 def _check_types(
@@ -118,24 +114,29 @@ def _check_types(
 
 
 def _check_shardings(manual: ir.Operation, attribute: str, expected: list[str]) -> None:
-    text = str(manual.attributes[attribute])
+    text = _spelled(manual.attributes[attribute])
     if text != f"#sdy.sharding_per_value<[{', '.join(expected)}]>":
         raise Refused(f"{attribute} of the program are {text}, not {expected}")
 
 
 def _declared(attributes: ir.Attribute) -> str:
     found = ir.DictAttr(attributes)
-    return str(found["sdy.sharding"]) if "sdy.sharding" in found else ""
+    return _spelled(found["sdy.sharding"]) if "sdy.sharding" in found else ""
 
 
-def _layout(struct: jax.ShapeDtypeStruct, mesh: str, names: dict[str, str]) -> str:
+def _spelled(attribute: ir.Attribute) -> str:
+    """An attribute with one name for every mesh: all have been found equal."""
+    return re.sub(r"<@[\w.$-]+, ", "<@mesh, ", str(attribute))
+
+
+def _layout(struct: jax.ShapeDtypeStruct, names: dict[str, str]) -> str:
     """A sharding as the module must spell it, with the module's own axis names."""
     entries = [*struct.sharding.spec, *[None] * len(struct.shape)][: len(struct.shape)]
     dims = []
     for entry in entries:
         axes = (entry,) if isinstance(entry, str) else entry or ()
         dims.append("{" + ", ".join(f'"{names[axis]}"' for axis in axes) + "}")
-    return f"@{mesh}, [{', '.join(dims)}]"
+    return f"<@mesh, [{', '.join(dims)}]>"
 
 
 def _rank(value: ir.Value) -> int:

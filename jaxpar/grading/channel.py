@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO, NoReturn
+from typing import IO, Any, NoReturn
 
 HEADER = struct.Struct(">cI")
 MAX_JSON_BYTES = 1 << 22
@@ -16,18 +16,22 @@ class ProtocolError(ValueError):
     """The other side sent something that is not a frame of the declared kind."""
 
 
-def send_json(pipe: BinaryIO, value: Any) -> None:
+def send_json(pipe: IO[bytes], value: Any) -> None:
     """Sends one JSON frame."""
     _send(pipe, b"J", json.dumps(value, allow_nan=False).encode())
 
 
-def send_blob(pipe: BinaryIO, value: bytes) -> None:
+def send_blob(pipe: IO[bytes], value: bytes) -> None:
     """Sends one frame of raw bytes."""
     _send(pipe, b"B", value)
 
 
-def receive(pipe: BinaryIO) -> Any:
+def receive(pipe: IO[bytes], max_blob_bytes: int = MAX_BLOB_BYTES) -> Any:
     """The next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
+
+    Args:
+        pipe: where it comes from.
+        max_blob_bytes: the most that a blob may have.
 
     Raises:
         ProtocolError: the frame is broken, too long, or not strict JSON.
@@ -38,7 +42,7 @@ def receive(pipe: BinaryIO) -> Any:
     if len(header) < HEADER.size:
         raise ProtocolError("the stream ends within a frame header")
     kind, length = HEADER.unpack(header)
-    limit = {b"J": MAX_JSON_BYTES, b"B": MAX_BLOB_BYTES}.get(kind)
+    limit = {b"J": MAX_JSON_BYTES, b"B": max_blob_bytes}.get(kind)
     if limit is None or length > limit:
         raise ProtocolError(f"frame of kind {kind!r} and {length} bytes")
     payload = pipe.read(length)
@@ -47,7 +51,7 @@ def receive(pipe: BinaryIO) -> Any:
     return payload if kind == b"B" else _parse(payload)
 
 
-def _send(pipe: BinaryIO, kind: bytes, payload: bytes) -> None:
+def _send(pipe: IO[bytes], kind: bytes, payload: bytes) -> None:
     pipe.write(HEADER.pack(kind, len(payload)) + payload)
     pipe.flush()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +16,9 @@ SAME_AS_ALL_REDUCE = ("all_reduce", "reduce_scatter", "all_gather")
 
 Totals = dict[str, float]
 """Wire bytes over each axis."""
+
+Loads = defaultdict[tuple[str, str, int], float]
+"""Wire bytes by axis, way (sends, receives, or both for everyone) and position on the axis."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,31 @@ def charged(collectives: Sequence[Collective]) -> list[Collective]:
 
 
 def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
-    """Wire bytes over each axis; one that spans two axes counts on both."""
-    totals: Totals = {}
+    """Wire bytes of the busiest device over each axis; what spans two axes counts on both."""
+    return _busiest(_loads(collectives))
+
+
+def _loads(collectives: Iterable[Collective]) -> Loads:
+    """What each device sends and receives: a permute burdens the devices of its pairs only."""
+    loads: Loads = defaultdict(float)
     for c in collectives:
-        sent = float("inf") if c.times is None else c.times * c.wire_bytes
+        total = float("inf") if c.times is None else c.times * c.wire_bytes
         for axis in c.axes:
-            totals[axis] = totals.get(axis, 0.0) + sent
+            if c.pairs is None or len(c.axes) > 1:
+                loads[axis, "everyone", 0] += total
+                continue
+            for source, target in c.pairs:
+                loads[axis, "sends", source] += total
+                loads[axis, "receives", target] += total
+    return loads
+
+
+def _busiest(loads: Loads) -> Totals:
+    everyone = {axis: loads.get((axis, "everyone", 0), 0.0) for axis, _, _ in loads}
+    totals = dict(everyone)
+    for (axis, way, _), total in loads.items():
+        if way != "everyone":
+            totals[axis] = max(totals[axis], everyone[axis] + total)
     return totals
 
 
@@ -85,9 +107,10 @@ def backward_excess(
         for option in rule.forward:
             for axis, sent in _option_totals(option, sizes).items():
                 allowed[axis] = max(allowed.get(axis, 0.0), sent)
-    before = wire_by_axis(charged(forward))
-    for axis, sent in wire_by_axis(charged(both)).items():
-        backward = sent - before.get(axis, 0.0)
+    loads = _loads(charged(both))
+    for place, sent in _loads(charged(forward)).items():
+        loads[place] -= sent
+    for axis, backward in _busiest(loads).items():
         limit = allowed.get(axis, 0.0)
         if not backward <= limit + SLACK_BYTES:
             message = (
@@ -177,10 +200,12 @@ def _limit_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> 
     ways = _by_way(collectives, n) if limit.each_way else [("", collectives)]
     found = []
     for way, group in ways:
-        sent = sum(c.times * c.wire_bytes for c in group if c.times is not None)
+        sent = wire_by_axis(group).get(sizes.case.kwargs[limit.over], 0.0)
         allowed = limit.wire_bytes(sizes)
         if sent > allowed + SLACK_BYTES:
-            message = f"on {sizes.case.mesh}, {sent:g} B go over the wire{way}; {allowed:g} B are enough"
+            message = (
+                f"on {sizes.case.mesh}, {sent:g} B go over the wire{way}; {allowed:g} B are enough"
+            )
             found.append(Excess(message, f"at most {allowed:g} B{way}"))
         times = sum(c.times for c in group if c.times is not None)
         if limit.times is not None and times > limit.times(sizes):

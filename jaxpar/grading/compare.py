@@ -53,9 +53,7 @@ def first_difference(
     if not wrong.any():
         return None
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    device = ", ".join(
-        f"{axis}={i}" for axis, i in zip(case.sizes, place[:mesh_dims], strict=True)
-    )
+    device = ", ".join(f"{axis}={i}" for axis, i in zip(case.sizes, place[:mesh_dims], strict=True))
     element = list(place[mesh_dims:])
     count = f"{int(wrong.sum())} of {wrong.size} elements differ"
     value, target = f"{wide[place]:.6g}", f"{right[place]:.6g}"
@@ -64,4 +62,3 @@ def first_difference(
         f"it must be {target} ({count})"
     )
     return Difference(message, target, value)
-

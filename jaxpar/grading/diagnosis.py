@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from jaxpar.contracts.base import Mistake
 from jaxpar.grading import compare
-from jaxpar.grading.communication import describe
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.session import Facts, Program, Refusal
+from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1
 
@@ -45,7 +48,7 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     if mistake.fails == "gradient":
         return _same_gradients(judge, mistake, program, facts)
     mine, theirs = judge.answer[program], facts
-    if describe(mine.collectives) != describe(theirs.collectives):
+    if _traffic(mine.collectives) != _traffic(theirs.collectives):
         return False
     if mistake.fails == "memory":
         near = abs(mine.memory.temp_bytes - theirs.memory.temp_bytes)
@@ -53,7 +56,7 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     backward: Program = ("gradient", program[1])
     if backward in judge.answer:
         both = judge.reader.export(mistake.name, backward)
-        return describe(judge.answer[backward].collectives) == describe(both.collectives)
+        return _traffic(judge.answer[backward].collectives) == _traffic(both.collectives)
     return True
 
 
@@ -74,3 +77,13 @@ def _same_gradients(judge: ProgramJudge, mistake: Mistake, program: Program, fac
         compare.same(str(b.dtype), a, b, judge.contract.tolerance)
         for a, b in zip(mine, theirs, strict=True)
     )
+
+
+def _traffic(collectives: Iterable[Collective]) -> Counter[tuple]:
+    """How often what is sent over which axes, and for permutes how far round the ring."""
+    sent: Counter[tuple] = Counter()
+    for c in collectives:
+        n = c.group_size
+        far = max((min((b - a) % n, (a - b) % n) for a, b in c.pairs or ()), default=0)
+        sent[c.kind, c.axes, c.dtype, c.operand_bytes, far] += c.times or 1
+    return sent

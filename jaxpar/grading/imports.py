@@ -87,7 +87,8 @@ def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:
     def guarded(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
-        if not level and _names(name, fromlist, extra):
+        from_c = isinstance(fromlist, list)  # an extension imports what it needs, in our frame
+        if from_c or (not level and _names(name, fromlist, extra)):
             return builtins.__import__(name, globals, locals, fromlist, level)
         raise ImportError(f"an answer may not import {name}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import secrets
 import time
 from dataclasses import replace
@@ -13,10 +12,10 @@ from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.imports import allowed_in_words, refused_import
 from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
 from jaxpar.grading.program_judge import ProgramJudge
-from jaxpar.grading.session import Evidence, ReaderSession, collect, stopped, worker_job
+from jaxpar.grading.session import ReaderSession, collect, stopped, worker_job
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import judge_values
-from jaxpar.grading.verdict import Judgement, Verdict
+from jaxpar.grading.verdict import Cause, Judgement, Status, Verdict
 
 SEED_BITS = 32
 ENDED = {
@@ -124,18 +123,20 @@ def _second_try(where: str, contract: Contract, pool: Pool, first: ProgramJudge)
     try:
         return _finish(attempt)
     except ChildEnded as ended:
-        cause, detail = ended.cause, str(ended)
+        cause: Cause = ended.cause
+        detail = str(ended)
     finally:
         reader.close()
     findings = Findings(contract)
-    status, message = cause, _why(cause, detail, pool, attempt)
+    status: Status = cause
+    message = _why(cause, detail, pool, attempt)
     if not _known_good_runs(where, contract, pool):
         status, message = "infrastructure", f"the reader cannot run any program here: {detail}"
     findings.add("values", Finding(False, message))
     return Judgement(status, findings.properties(), message)
 
 
-def _why(cause: str, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
+def _why(cause: Cause, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
     collectives = [c for facts in attempt.answer.values() for c in facts.collectives]
     stray = next((c for c in collectives if c.conditional or c.times is None), None)
     if stray is not None:

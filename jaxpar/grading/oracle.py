@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.contracts.base import Array, Case, Contract, Expected
-from jaxpar.mesh import parse_layout
+from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
 """[*mesh sizes, *local shape]: what each device holds of one array."""
@@ -46,6 +46,7 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
         if name in contract.gradient and _is_float(inputs[i])
     ]
 
+    simulate_devices(1)  # no accelerator is started for this
     with jax.enable_x64(True):
         wide = [_widen(array) for array in inputs]
         shapes = jax.eval_shape(lambda *arrays: _call(contract, case, arrays), *wide)
@@ -61,7 +62,10 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
             inputs,
             [Expected(np.asarray(b), None if w is None else np.asarray(w)) for b, w in results],
             cotangents,
-            [blocks(np.asarray(g), case, layouts[i]) for i, g in zip(chosen, gradients, strict=True)],
+            [
+                blocks(np.asarray(g), case, layouts[i])
+                for i, g in zip(chosen, gradients, strict=True)
+            ],
         )
 
 

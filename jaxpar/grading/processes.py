@@ -12,12 +12,21 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from jaxpar.grading.channel import ProtocolError, receive, send_blob, send_json
+from jaxpar.grading.channel import (
+    MAX_BLOB_BYTES,
+    ProtocolError,
+    receive,
+    send_blob,
+    send_json,
+)
 from jaxpar.grading.verdict import Cause
 
+WORKER = "jaxpar.grading.worker"
+READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
+MAX_MODULE_BYTES = 1 << 24
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
                "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
 
@@ -32,7 +41,7 @@ class Limits:
     """
 
     wall_seconds: float = 30.0
-    memory_bytes: int = 12 << 30
+    memory_bytes: int = 8 << 30
 
     def job(self) -> dict[str, int]:
         """What a child is told."""
@@ -49,7 +58,7 @@ class ChildEnded(Exception):
     def __init__(self, cause: Cause, detail: str = "") -> None:
         """Keeps the cause and what is known about it."""
         super().__init__(detail or cause)
-        self.cause = cause
+        self.cause: Cause = cause
 
 
 class Child:
@@ -74,10 +83,16 @@ class Child:
             env=environment,
             start_new_session=True,
         )
-        self._frames: queue.Queue[Any] = queue.Queue(maxsize=256)
+        self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
+        self._frames: queue.Queue[Any] = queue.Queue(maxsize=64)
         self._printed: deque[bytes] = deque()
-        for target in (self._read_frames, self._read_output):
-            threading.Thread(target=target, daemon=True).start()
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._stdin = self._process.stdin
+        for target, pipe in (
+            (self._read_frames, self._process.stdout),
+            (self._read_output, self._process.stderr),
+        ):
+            threading.Thread(target=target, args=(pipe,), daemon=True).start()
 
     def send(self, value: dict, blobs: list[bytes] | None = None) -> None:
         """Sends a JSON frame, then blobs."""
@@ -116,6 +131,10 @@ class Child:
             else:
                 os.killpg(self._process.pid, 9)
         self._process.wait()
+        with contextlib.suppress(queue.Empty):  # lets a blocked reading thread end
+            while True:
+                self._frames.get_nowait()
+        self._frames.put(None)
         with contextlib.suppress(OSError):
             self._stdin.close()
 
@@ -124,28 +143,22 @@ class Child:
         """Whether it is still running."""
         return self._process.poll() is None
 
-    @property
-    def _stdin(self) -> Any:
-        return self._process.stdin
+    def _read_frames(self, pipe: IO[bytes]) -> None:
+        with pipe:
+            try:
+                while (frame := receive(pipe, self._max_blob_bytes)) is not None:
+                    self._frames.put(frame)
+            except (ProtocolError, OSError) as error:
+                self._frames.put(ProtocolError(str(error)))
+            self._frames.put(None)
 
-    def _read_frames(self) -> None:
-        try:
-            while (frame := receive(self._process.stdout)) is not None:
-                self._frames.put(frame)
-        except (ProtocolError, OSError, ValueError) as error:
-            self._frames.put(ProtocolError(str(error)))
-        self._frames.put(None)
-
-    def _read_output(self) -> None:
+    def _read_output(self, pipe: IO[bytes]) -> None:
         kept = 0
-        while chunk := os.read(self._process.stderr.fileno(), 1024):
-            if kept < KEPT_OUTPUT_BYTES:
-                self._printed.append(chunk[: KEPT_OUTPUT_BYTES - kept])
-                kept += len(chunk)
-
-
-WORKER = "jaxpar.grading.worker"
-READER = "jaxpar.grading.reader"
+        with pipe:
+            while chunk := os.read(pipe.fileno(), 1024):
+                if kept < KEPT_OUTPUT_BYTES:
+                    self._printed.append(chunk[: KEPT_OUTPUT_BYTES - kept])
+                    kept += len(chunk)
 
 
 @dataclass

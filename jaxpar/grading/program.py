@@ -150,9 +150,7 @@ def _inputs(case: Case) -> Arguments:
 
 def _stacked(case: Case, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
     sharding = NamedSharding(make_mesh(case.mesh), P(*case.sizes))
-    return jax.ShapeDtypeStruct(
-        (*case.sizes.values(), *shape), jnp.dtype(dtype), sharding=sharding
-    )
+    return jax.ShapeDtypeStruct((*case.sizes.values(), *shape), jnp.dtype(dtype), sharding=sharding)
 
 
 def _cotangent(case: Case, output: Output) -> jax.ShapeDtypeStruct:
@@ -205,4 +203,3 @@ def template(interface: Interface) -> export.Exported:
         keep_unused=True,
     )
     return export.export(jitted, platforms=["cpu"])(*interface.inputs)
-

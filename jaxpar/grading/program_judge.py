@@ -94,14 +94,17 @@ class ProgramJudge:
         dtypes = [o["dtype"] for o in self.reference[forward].outputs]
         finding, whole = properties.judge_values(contract, case, true, facts, dtypes, got)
         self.findings.add("values", finding)
-        if not finding.right:
-            return
-        if contract.sharding:
+        if contract.sharding and finding.right:
             self.findings.add("sharding", properties.judge_sharding(whole))
         if contract.gradient and whole:
-            self.findings.add("gradient", Finding(False, "the result has another shape"))
-        elif contract.gradient:
+            self.findings.add("gradient", Finding(None, "not judged: the result is not sharded"))
+        elif contract.gradient and finding.right:
             self._judge_gradient(index)
+        self._judge_cost(index)
+
+    def _judge_cost(self, index: int) -> None:
+        """What the programs of a case send and hold; shown also where values are wrong."""
+        contract, case = self.contract, self.contract.cases[index]
         answer = {w: f for (w, i), f in self.answer.items() if i == index}
         reference = {w: f for (w, i), f in self.reference.items() if i == index}
         if contract.communication:
@@ -110,7 +113,7 @@ class ProgramJudge:
                 "communication", properties.judge_communication(rule, case, answer, reference)
             )
             if index == 0:
-                self.sent = _sent(contract, facts)
+                self.sent = _sent(contract, answer["forward"])
         if contract.memory:
             self.findings.add(
                 "memory", properties.judge_memory(contract.memory, case, answer, reference)

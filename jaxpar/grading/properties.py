@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from jaxpar.contracts.base import Case, Communication, Contract, MemoryLimit, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import Finding
@@ -16,7 +14,11 @@ SLACK_BYTES = 512
 
 
 def judge_values(
-    contract: Contract, case: Case, true: Truth, answer: Facts, dtypes: Sequence[str],
+    contract: Contract,
+    case: Case,
+    true: Truth,
+    answer: Facts,
+    dtypes: Sequence[str],
     got: Sequence[Blocks],
 ) -> tuple[Finding, bool]:
     """Compares outputs; the flag tells that every device returned a whole result.
@@ -28,7 +30,7 @@ def judge_values(
         answer: declared types of the outputs.
         dtypes: dtypes of the reference's outputs.
         got: the outputs, [*mesh sizes, *local shape].
-    """  # fmt: skip
+    """
     if len(got) != len(true.expected):
         found, needed = f"{len(got)} arrays", f"{len(true.expected)} arrays"
         return Finding(False, f"returns {found}; it must return {needed}", needed, found), False
@@ -39,10 +41,12 @@ def judge_values(
         if output["dtype"] != dtype:
             message = f"the result has dtype {output['dtype']}; it must be {dtype}"
             return Finding(False, message, dtype, output["dtype"]), False
-        if _is_whole(contract, case, dtype, blocks, target.whole):
+        if _is_whole(contract, dtype, blocks, target.whole):
             whole = True
             continue
-        difference = compare.first_difference(case, dtype, blocks, target.blocks, contract.tolerance)
+        difference = compare.first_difference(
+            case, dtype, blocks, target.blocks, contract.tolerance
+        )
         if difference:
             return Finding(False, *vars(difference).values()), False
     return Finding(True, f"right on {meshes(contract)}"), whole
@@ -144,12 +148,10 @@ def meshes(contract: Contract) -> str:
     return " and ".join(dict.fromkeys(case.mesh for case in contract.cases))
 
 
-def _is_whole(
-    contract: Contract, case: Case, dtype: str, blocks: Blocks, whole: np.ndarray | None
-) -> bool:
-    if whole is None or blocks.shape[len(case.sizes) :] != whole.shape:
+def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | None) -> bool:
+    if whole is None or blocks.shape != whole.shape:
         return False
-    return compare.same(dtype, blocks, np.broadcast_to(whole, blocks.shape), contract.tolerance)
+    return compare.same(dtype, blocks, whole, contract.tolerance)
 
 
 def _temp_bytes(facts: Facts) -> int:

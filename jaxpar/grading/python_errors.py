@@ -2,7 +2,7 @@
 
 PYTHON_ERRORS = (
     (
-        "stub",
+        "not-implemented",
         r"^raised NotImplementedError: ",
         "Nothing is written here yet. Replace the `raise NotImplementedError` line.",
     ),

@@ -16,8 +16,9 @@ import jax
 import numpy as np
 
 from jaxpar.contracts.base import Case, Contract, load
-from jaxpar.grading.allowlist import MAX_MODULE_BYTES, Refused, check_program
+from jaxpar.grading.allowlist import Refused, check_program
 from jaxpar.grading.channel import receive, send_blob, send_json
+from jaxpar.grading.communication import describe
 from jaxpar.grading.lifetime import die_with_parent, limit_process
 from jaxpar.grading.program import (
     Interface,
@@ -28,8 +29,10 @@ from jaxpar.grading.program import (
     gradient_interface,
     template,
 )
+from jaxpar.inspector.compiled import compile_program, read_memory
+from jaxpar.inspector.hlo import read_hlo
 from jaxpar.inspector.mlir import parse
-from jaxpar.inspector.report import Memory
+from jaxpar.inspector.notes import unexplained
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import simulate_devices
 
@@ -53,8 +56,8 @@ class Reader:
             if "mistake" in request:
                 return self._export(request), []
             return self._run(request["run"], blobs)
-        except Refused as error:
-            return {"refused": str(error)}, []
+        except (Refused, jax.errors.JaxRuntimeError) as error:
+            return {"refused": str(error).splitlines()[0]}, []
 
     def _case(self, program: list) -> Case:
         return self.contract.cases[program[1]]
@@ -63,8 +66,6 @@ class Reader:
         """Checks one exported program, then counts, compiles and measures it."""
         case = self._case(program)
         interface = self._interface(program, outputs)
-        if len(blob) > MAX_MODULE_BYTES:
-            raise Refused(f"the program has {len(blob)} bytes; at most {MAX_MODULE_BYTES}")
         try:
             module = parse(blob)
         except ValueError as error:
@@ -81,16 +82,17 @@ class Reader:
             out_shardings=[r.sharding for r in interface.results],
         )
         lowered = jitted.lower(*interface.inputs)
-        compiled = lowered.compile()
-        held = _memory(compiled)
+        compiled = compile_program(lowered)
+        held = read_memory(compiled)
         total = held.total_bytes * int(np.prod(list(case.sizes.values())))
         if total > MAX_RUN_BYTES:
             raise Refused(f"the program needs {total / 1e9:.1f} GB on all devices; at most 2 GB")
-        self.compiled[key] = compiled, interface
+        self.compiled[key] = compiled.executable, interface
+        hidden = unexplained(collectives, read_hlo(compiled.partitioned or "", case.sizes))
         return {
             "collectives": [asdict(c) for c in collectives],
             "memory": asdict(held),
-            "hidden": [],
+            "hidden": [describe([c]) for c in hidden],
         }
 
     def _interface(self, program: list, outputs: list[Output]) -> Interface:
@@ -108,9 +110,7 @@ class Reader:
         try:
             exported = export_forward(function, case)
             if program[0] == "gradient":
-                exported = export_gradient(
-                    function, case, self.contract.gradient, exported.outputs
-                )
+                exported = export_gradient(function, case, self.contract.gradient, exported.outputs)
         except Exception as error:
             raise Refused(f"{name}: {type(error).__name__}: {error}") from None
         outputs = list(exported.outputs)
@@ -125,17 +125,6 @@ class Reader:
             arrays.append(jax.device_put(data, struct.sharding))
         results = [np.asarray(r) for r in compiled(*arrays)]
         return {"results": len(results)}, [np.ascontiguousarray(r).tobytes() for r in results]
-
-
-def _memory(compiled: Any) -> Memory:
-    stats = compiled.memory_analysis()
-    return Memory(
-        stats.argument_size_in_bytes,
-        stats.output_size_in_bytes,
-        stats.alias_size_in_bytes,
-        stats.temp_size_in_bytes,
-        0,
-    )
 
 
 def main() -> None:

@@ -19,7 +19,9 @@ from jaxpar.inspector.report import Collective, Memory
 Program = tuple[str, int]
 """`forward` or `gradient`, and the number of the case."""
 
-MAX_FRAMES = 256
+DTYPES = ("bool", "bfloat16", *(f"float{b}" for b in (16, 32, 64)),
+          *(f"{kind}{b}" for kind in ("int", "uint") for b in (8, 16, 32, 64)))  # fmt: skip
+MAX_OUTPUTS = 256
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
     try:
         worker.receive(deadline)
         worker.send(job)
-        for _ in range(MAX_FRAMES):
+        for _ in range(2 * len(job["cases"]) + len(job["errors"]) + len(job.get("order", [])) + 1):
             if _store(evidence, worker, deadline):
                 break
         else:
-            raise ChildEnded("protocol", f"more than {MAX_FRAMES} frames")
+            raise ChildEnded("protocol", "more replies than the job asks for")
     except ChildEnded as ended:
         evidence.ended = ended
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -102,7 +104,7 @@ def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
         blob = worker.receive(deadline)
         if not isinstance(blob, bytes):
             raise ChildEnded("protocol", "a program without its bytes")
-        evidence.programs[str(which), int(index)] = (frame["outputs"], blob)
+        evidence.programs[str(which), int(index)] = (_outputs(frame["outputs"]), blob)
     elif "failure" in frame:
         which, index = frame["failure"]
         evidence.failures[str(which), int(index)] = frame
@@ -134,6 +136,22 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
         cause = evidence.ended.cause
         return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
     return None
+
+
+def _outputs(described: Any) -> list[dict]:
+    """Checks what the worker says of its outputs; the bytes must agree with it later.
+
+    Raises:
+        ValueError: it is not a list of shapes, dtypes and axes.
+    """
+    for output in described:
+        shape, varying = output["shape"], output["varying"]
+        known = output["dtype"] in DTYPES and all(isinstance(axis, str) for axis in varying)
+        if not known or not all(isinstance(size, int) and 0 <= size < 1 << 28 for size in shape):
+            raise ValueError("an output of unknown type")
+    if not isinstance(described, list) or len(described) > MAX_OUTPUTS:
+        raise ValueError("the outputs are not a short list")
+    return described
 
 
 class ReaderSession:
@@ -210,9 +228,11 @@ def _functions(value: Any) -> list[Function]:
     if isinstance(value, Function):
         return [value]
     items = value.values() if isinstance(value, dict) else value
-    return [f for i in items for f in _functions(i)] if isinstance(items, list | tuple) or (
-        isinstance(value, dict)
-    ) else []
+    return (
+        [f for i in items for f in _functions(i)]
+        if isinstance(items, list | tuple) or (isinstance(value, dict))
+        else []
+    )
 
 
 def _key(name: str, program: Program) -> str:

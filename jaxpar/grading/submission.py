@@ -63,10 +63,14 @@ def _read(path: Path) -> bytes:
         ) from None
     except OSError as error:
         raise SubmissionError(f"{path}: cannot be opened ({error.strerror})") from None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise SubmissionError(f"{path}: not a regular file")
-        source = file.read(MAX_SOURCE_BYTES + 1)
+        source = b""
+        while chunk := os.read(descriptor, MAX_SOURCE_BYTES + 1 - len(source)):
+            source += chunk
+    finally:
+        os.close(descriptor)
     if len(source) > MAX_SOURCE_BYTES:
         raise SubmissionError(f"{path}: larger than {MAX_SOURCE_BYTES} bytes")
     return source

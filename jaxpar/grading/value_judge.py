@@ -19,6 +19,7 @@ Call = tuple[tuple, dict]
 RAISES = "raises ValueError"
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
+
 def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: int) -> Judgement:
     """Calls the answer on drawn arguments and compares with the oracle."""
     assert contract.values is not None

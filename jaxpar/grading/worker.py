@@ -19,7 +19,7 @@ from jaxpar.grading.cases import decode, decode_case
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.imports import close_library, learner_builtins
 from jaxpar.grading.lifetime import die_with_parent, limit_process
-from jaxpar.grading.translate import translate
+from jaxpar.grading.translate import Explanation, translate
 
 Job = dict[str, Any]
 
@@ -106,16 +106,14 @@ def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tu
             yield _described(key, program), program.module
             if job["gradient"]:
                 key = ["gradient", i]
-                program = programs.export_gradient(
-                    function, case, job["gradient"], program.outputs
-                )
+                program = programs.export_gradient(function, case, job["gradient"], program.outputs)
                 yield _described(key, program), program.module
         except BaseException as error:
             yield (_failure(key, error, filename),)
     for i, data in enumerate(job["errors"]):
         try:
             programs.export_forward(function, decode_case(data))
-            yield ({"error": i, "raised": None, "message": ""},)
+            yield ({"error": i, "raised": None},)
         except BaseException as error:
             yield (_raised({"error": i}, error),)
 
@@ -136,18 +134,25 @@ def _values(function: Callable, job: Job) -> Iterator[tuple]:
         except Exception as error:
             explained = translate(error, job["filename"])
             yield (
-                _raised({"value": position, "line": explained.line, "kind": explained.kind}, error)
-                | {"explained": explained.message},
+                _raised({"value": position, "kind": explained.kind}, error)
+                | {"explained": _with_line(explained)},
             )
             continue
         try:
-            json.dumps(result, allow_nan=False)
-            yield ({"value": position, "result": result, "type": type(result).__name__},)
+            plain = json.loads(json.dumps(result, allow_nan=False, default=_number))
+            yield ({"value": position, "result": plain},)
         except (TypeError, ValueError, RecursionError):
             yield (
-                {"value": position, "raised": "TypeError", "kind": "type", "line": None}
-                | {"message": "", "explained": f"returned {_type_name(result)}, not plain numbers"},
+                {"value": position, "raised": "TypeError", "kind": "type"}
+                | {"explained": f"returned {_type_name(result)}, not plain numbers"},
             )
+
+
+def _number(value: Any) -> Any:
+    """The plain number in a scalar of numpy or JAX."""
+    if getattr(value, "shape", None) == ():
+        return value.item()
+    raise TypeError
 
 
 def _type_name(value: Any) -> str:
@@ -155,19 +160,18 @@ def _type_name(value: Any) -> str:
 
 
 def _raised(header: dict, error: BaseException) -> dict:
-    return header | {"raised": type(error).__name__, "message": str(error)[:2000]} | {
-        "is_value_error": isinstance(error, ValueError)
-    }
+    is_value_error = isinstance(error, ValueError)
+    return header | {"raised": type(error).__name__, "is_value_error": is_value_error}
 
 
 def _failure(key: list, error: BaseException, filename: str) -> dict:
     explained = translate(error, filename)
-    return {
-        "failure": key,
-        "kind": explained.kind,
-        "line": explained.line,
-        "message": explained.message[:4000],
-    }
+    return {"failure": key, "kind": explained.kind, "message": _with_line(explained)}
+
+
+def _with_line(explained: Explanation) -> str:
+    where = f"line {explained.line}: " if explained.line else ""
+    return where + explained.message[:4000]
 
 
 if __name__ == "__main__":

@@ -37,13 +37,16 @@ def headline(verdict: Verdict) -> str:
     )
 
 
-def failure_lines(row: PropertyVerdict) -> list[str]:
-    """One property in full: the message, and expected and got where they are short enough."""
-    lines = [f"{row.name}: {row.message or row.status}"]
+def failure_lines(verdict: Verdict, row: PropertyVerdict | None) -> list[str]:
+    """A property that failed, in full, then the diagnosis; nothing twice."""
+    diagnosis = verdict.diagnosis.splitlines()
+    if row is None:
+        return diagnosis
+    lines = [] if row.message == verdict.diagnosis else [f"{row.name}: {row.message}"]
     for word, value in (("expected", row.expected), ("got", row.got)):
         if value:
             lines += [f"  {word:<8}  {line}" for line in value.splitlines()]
-    return lines
+    return [*lines, "", *diagnosis] if lines and diagnosis else lines + diagnosis
 
 
 def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
@@ -57,15 +60,12 @@ def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]
     """The verdict without colour or boxes."""
     yield headline(verdict)
     for row in verdict.properties:
-        note = "" if row.status == "pass" else f"  {_first_line(row.message)}"
+        note = f"  {_first_line(row.message)}".rstrip()
         yield f"  {row.status:<10}  {row.name:<13}  {row.score}/{row.max_score}{note}"
-    failed = verdict.first_failure()
-    if failed:
-        yield from ("", *failure_lines(failed))
-    if verdict.diagnosis:
-        yield from ("", *verdict.diagnosis.splitlines())
+    if lines := failure_lines(verdict, verdict.first_failure()):
+        yield from ("", *lines)
     if verdict.sent:
-        yield from ("", f"bytes that each device sends ({verdict.sent.case})")
+        yield from ("", _sent_title(verdict.sent))
         for word, count in sent_rows(verdict.sent, predicted):
             yield f"  {word:<10} {count}"
     if verdict.printed:
@@ -79,48 +79,44 @@ def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
     ]
     if verdict.properties:
         parts += [Text(), _property_table(verdict)]
-    failed = verdict.first_failure()
-    if failed:
-        parts += [Text(), Text("\n".join(failure_lines(failed)))]
-    if verdict.diagnosis:
-        parts += [Text(), Text(verdict.diagnosis, style="yellow")]
+    if lines := failure_lines(verdict, verdict.first_failure()):
+        parts += [Text(), Text("\n".join(lines), style="yellow")]
     if verdict.sent:
-        parts += [Text(), _sent_table(verdict.sent, predicted)]
+        parts += [Text(), Text(_sent_title(verdict.sent)), _sent_table(verdict.sent, predicted)]
     if verdict.printed:
         parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
     return Group(*parts)
 
 
 def _property_table(verdict: Verdict) -> Table:
-    table = Table(pad_edge=False, box=None, header_style="underline")
+    table = Table(pad_edge=False, box=None, header_style="underline", expand=True)
     table.add_column("property", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("points", justify="right", no_wrap=True)
-    table.add_column("expected", no_wrap=True, overflow="ellipsis")
-    table.add_column("got", no_wrap=True, overflow="ellipsis")
+    table.add_column("expected", ratio=1)
+    table.add_column("got", ratio=1)
     for row in verdict.properties:
         table.add_row(
             row.name,
             Text(row.status, style=STYLES[row.status]),
             f"{row.score}/{row.max_score}",
             Text(_first_line(row.expected)),
-            Text(_first_line(row.got) or _reason(row)),
+            Text(_first_line(row.got or row.message)),
         )
     return table
 
 
+def _sent_title(sent: Sent) -> str:
+    return f"what each device sends in one call ({sent.case})"
+
+
 def _sent_table(sent: Sent, predicted: int | None) -> Table:
-    table = Table(pad_edge=False, box=None, show_header=False, title_justify="left")
-    table.title = Text(f"bytes that each device sends ({sent.case})", style="")
+    table = Table(box=None, show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for word, count in sent_rows(sent, predicted):
         table.add_row(word, count)
     return table
-
-
-def _reason(row: PropertyVerdict) -> str:
-    return _first_line(row.message) if row.status == "not-judged" else ""
 
 
 def _first_line(text: str) -> str:

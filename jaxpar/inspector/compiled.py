@@ -48,8 +48,8 @@ def compile_program(lowered: jax.stages.Lowered) -> Compiled:
     return Compiled(executable, partitioned, executable.as_text() or "")
 
 
-def read_memory(compiled: Compiled) -> Memory:
-    """Returns what one device holds while the program runs.
+def read_memory(compiled: Compiled) -> Memory | None:
+    """Returns what one device holds while the program runs; None if the backend does not say.
 
     XLA's own peak leaves temporaries out on CPU, and all its figures leave constants out.
 
@@ -57,6 +57,8 @@ def read_memory(compiled: Compiled) -> Memory:
         compiled: The program.
     """
     stats = compiled.executable.memory_analysis()
+    if stats is None:
+        return None
     constants = (
         buffer_bytes(dtype_name(dtype), math.prod(sizes))
         for computation in parse_hlo(compiled.final).computations.values()

@@ -106,7 +106,7 @@ def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
             f"positions 0 to {devices - 1}; inspect the program with its own mesh"
         )
     place = {}
-    for axis in reversed(mesh):
+    for axis in reversed(tuple(mesh)):
         position, place[axis] = divmod(position, mesh[axis])
     return place
 

@@ -114,9 +114,7 @@ def _convolution_flops(convolution: Instruction, computation: Computation) -> in
 _FLOPS = {"dot": _dot_flops, "convolution": _convolution_flops}
 
 
-def _collective(
-    site: HloSite, module: HloText, mesh: Mapping[str, int]
-) -> Collective | None:
+def _collective(site: HloSite, module: HloText, mesh: Mapping[str, int]) -> Collective | None:
     instruction = site.instruction
     opcode = instruction.opcode.removesuffix("-start")
     if opcode not in _KINDS:

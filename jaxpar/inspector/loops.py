@@ -101,11 +101,13 @@ def _returned(block: ir.Block) -> list[ir.Value]:
 
 def _producer(value: ir.Value) -> ir.Operation | None:
     """The operation that makes a value; None for an argument of a block."""
-    return None if isinstance(value, ir.BlockArgument) else value.owner.operation
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def _argument(value: ir.Value, block: ir.Block) -> int | None:
     """Which argument of `block` the value is; None if it is none."""
     if not isinstance(value, ir.BlockArgument):
         return None
-    return value.arg_number if value.owner == block else None
+    argument = ir.BlockArgument(value)
+    return argument.arg_number if argument.owner == block else None

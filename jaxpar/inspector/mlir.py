@@ -74,5 +74,6 @@ def source(location: ir.Location) -> str | None:
     if isinstance(location, ir.CallSiteLoc):
         return source(location.callee) or source(location.caller)
     if isinstance(location, ir.FusedLoc):
-        return next(filter(None, map(source, location.locations)), None)
+        parts = [source(part) for part in location.locations if isinstance(part, ir.Location)]
+        return next(filter(None, parts), None)
     return None

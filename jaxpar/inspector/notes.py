@@ -40,24 +40,30 @@ def what_xla_did(before: Sequence[Collective], final: Sequence[Collective]) -> t
         before: The collectives as written or as partitioning made them.
         final: The collectives of the HLO that runs.
     """
-    notes = list(_promotions(before, final))
+    promotions, changes = {}, []
     for kind, axes in dict.fromkeys((one.kind, one.axes) for one in (*before, *final)):
         mine, theirs = (
-            [one for one in ones if (one.kind, one.axes) == (kind, axes)] for ones in (before, final)
+            [one for one in ones if (one.kind, one.axes) == (kind, axes)]
+            for ones in (before, final)
         )
+        promotions |= _promotions(mine, theirs)
         if change := _change(mine, theirs):
-            notes.append(f"{kind} over {', '.join(axes)}: {change}")
-    return tuple(notes)
+            changes.append(f"{kind} over {', '.join(axes)}: {change}")
+    return tuple(
+        f"XLA sends {narrow} as {wide} on this backend; the tables count {narrow}"
+        for narrow, wide in promotions.items()
+    ) + tuple(changes)
 
 
-def _promotions(before: Sequence[Collective], final: Sequence[Collective]) -> Iterable[str]:
-    missing = {one.dtype for one in before} - {one.dtype for one in final}
-    new = {one.dtype for one in final} - {one.dtype for one in before}
-    if missing and "float32" in {one.dtype for one in final} | new:
-        yield (
-            f"XLA sends {' and '.join(sorted(missing))} as float32 on this platform; "
-            "the tables count the bytes as written"
-        )
+def _promotions(before: Sequence[Collective], final: Sequence[Collective]) -> dict[str, str]:
+    """Dtypes that are gone, each with the wider one that is there instead."""
+    gone, there = _dtypes(before) - _dtypes(final), _dtypes(final)
+    widest = max(there, key=dtype_bits, default="bool")
+    return {dtype: widest for dtype in gone if dtype_bits(dtype) < dtype_bits(widest)}
+
+
+def _dtypes(collectives: Iterable[Collective]) -> set[str]:
+    return {dtype for one in collectives for dtype in one.dtype.split("+")}
 
 
 def _change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
@@ -77,11 +83,11 @@ def _change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
     return counts + "XLA removed those whose result is unused or already there"
 
 
-def _executions(collectives: Iterable[Collective]) -> float:
+def _executions(collectives: Iterable[Collective]) -> int | float:
     return sum(math.inf if one.times is None else one.times for one in collectives)
 
 
-def _elements(collectives: Iterable[Collective]) -> float:
+def _elements(collectives: Iterable[Collective]) -> int | float:
     """Elements given in by all executions, whatever their dtype; NaN for mixed tuples."""
     return sum(
         math.nan if "+" in one.dtype else one.operand_bytes * 8 // dtype_bits(one.dtype) * one.times

@@ -36,6 +36,7 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     lowered = jitted.lower(*args)
     module = lowered.compiler_ir("stablehlo")
+    assert isinstance(module, ir.Module)
     compiled = compile_program(lowered)
     memory = read_memory(compiled)
     if compiled.partitioned is None:
@@ -43,9 +44,10 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
     mesh = _first_mesh(module)
     partitioned = read_hlo(compiled.partitioned, mesh)
     partly_manual = is_partly_manual(module)
-    written = () if partly_manual else read_module(module)
-    added = partitioned
-    if written:
+    written, added = read_module(module), partitioned
+    if partly_manual:
+        written = ()
+    else:
         added = unexplained(read_module(module, mesh), partitioned)
     return Report(
         collectives=written + added,
@@ -56,3 +58,68 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
             *what_xla_did(partitioned, read_hlo(compiled.final, mesh)),
         ),
     )
+
+
+def inspect_path(target: str) -> Report:
+    """Inspects the program that "path.py:make" makes.
+
+    Args:
+        target: A Python file and a function in it that returns (function, arguments).
+
+    Raises:
+        ValueError: There is no such file or function, or it returns something else.
+    """
+    function, arguments = load_target(target)
+    return inspect(function, *arguments)
+
+
+def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Runs a Python file and calls its function, which returns (function, arguments).
+
+    Args:
+        target: "path.py:make".
+
+    Raises:
+        ValueError: There is no such file or function, or it returns something else.
+    """
+    name, _, maker = target.rpartition(":")
+    path = Path(name)
+    if not name or not maker.isidentifier():
+        raise ValueError(f"inspect: {target!r} names no function; write it as path.py:make")
+    if not path.is_file() or path.suffix != ".py":
+        raise ValueError(f"inspect: {name!r} is not a Python file here; check the path")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    make = getattr(module, maker, None)
+    if not callable(make):
+        raise ValueError(f"inspect: {name} defines no function {maker!r}; check the name")
+    made = make()
+    match made:
+        case (function, tuple() | list() as arguments) if callable(function):
+            return function, tuple(arguments)
+    raise ValueError(
+        f"inspect: {target} returned {type(made).__name__}; "
+        "return (function, args) with args a tuple of arrays or jax.ShapeDtypeStruct"
+    )
+
+
+def _first_mesh(module: ir.Module) -> Mapping[str, int]:
+    for mesh in module_meshes(module).values():
+        if mesh:
+            return mesh
+    raise ValueError(
+        "inspect: the program is split over devices but names no mesh; "
+        "use jax.NamedSharding or jax.shard_map"
+    )
+
+
+def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[str, ...]:
+    if partly_manual:
+        return ("shard_map leaves axes to the compiler: all is counted after it split the program",)
+    if added and not written:
+        return ("the compiler makes every collective: counted after it split the program",)
+    if added:
+        return (f"the last {added} are not in the program: the compiler sends them for you",)
+    return ()

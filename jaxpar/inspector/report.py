@@ -1,5 +1,6 @@
 """What an inspected program sends, stores and computes, as plain data."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
@@ -78,16 +79,16 @@ class Report:
     memory: Memory | None = None
     notes: tuple[str, ...] = ()
 
-    def wire_bytes_by_axis(self) -> dict[tuple[str, ...], float]:
+    def wire_bytes_by_axis(self) -> dict[tuple[str, ...], int | float]:
         """Sums wire bytes over all executions, for each group of axes.
 
         A collective whose number of executions is unknown makes its sum infinite.
         """
-        totals: dict[tuple[str, ...], float] = {}
+        totals: dict[tuple[str, ...], int | float] = {}
         for collective in self.collectives:
             total = collective.total_wire_bytes
             totals[collective.axes] = totals.get(collective.axes, 0) + (
-                float("inf") if total is None else total
+                math.inf if total is None else total
             )
         return totals
 
@@ -96,6 +97,10 @@ class Report:
         memory = self.memory and {**asdict(self.memory), "total_bytes": self.memory.total_bytes}
         return {
             "collectives": [asdict(collective) for collective in self.collectives],
+            "wire_bytes_by_axis": [
+                {"axes": list(axes), "wire_bytes": None if total == math.inf else total}
+                for axes, total in self.wire_bytes_by_axis().items()
+            ],
             "flops": self.flops,
             "memory": memory,
             "notes": list(self.notes),

@@ -8,7 +8,7 @@ from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
 
 from jaxpar.inspector.groups import axis_groups, grouped, permuted
-from jaxpar.inspector.mlir import array_size, array_type, ir, source
+from jaxpar.inspector.mlir import array_size, array_type, ir, operations, source
 from jaxpar.inspector.report import Collective, Kind
 from jaxpar.inspector.walk import Site, walk
 
@@ -22,19 +22,21 @@ _KINDS: dict[str, Kind] = {
     "stablehlo.collective_permute": "permute",
     "stablehlo.collective_broadcast": "broadcast",
 }
+# What these sdy operations ask for, the compiler sends: it stands in the HLO, not here.
 _LOCAL_OPS = re.compile(
-    r"(func|chlo)\.\w+|sdy\.(manual_computation|named_computation|return|sharding_constraint)|"
-    r"stablehlo\.(?!async|cross|custom_call|infeed|outfeed|send|recv)\w+"
+    r"(stablehlo|chlo)\.\w+|func\.(call|return)|sdy\.(manual_computation|named_computation|"
+    r"return|sharding_constraint|reshard|sharding_group|propagation_barrier)"
 )
+_TALKING_OPS = re.compile(r".*\.(send|recv|infeed|outfeed|async|cross|all_|collective|ragged).*")
+_TALKING_ATTRIBUTES = ("replica_groups", "source_target_pairs", "channel_handle", "channel_id")
 _LOCAL_CALLS = re.compile(
-    r"Sharding|annotate_device_placement|(mhlo|chlo|stablehlo)\.\w+|lapack_\w+|"
-    r"cu(blas|dnn|fft|solver|sparse)\S*|__cu\S+|xla\S*_python_\S+|shape_assertion"
+    r"Sharding|SPMD\w+Shape|annotate_device_placement|MoveTo(Host|Device)|AllocateBuffer|"
+    r"(mhlo|chlo|stablehlo)\.\w+|(Approx)?TopK|PartialReduce|lapack_\w+|xla\S*_python_\S+|"
+    r"(cu|hip)(blas|dnn|fft|solver|sparse|_)\S*|__cu\S+|shape_assertion"
 )
 
 
-def read_module(
-    module: ir.Module, mesh: Mapping[str, int] | None = None
-) -> tuple[Collective, ...]:
+def read_module(module: ir.Module, mesh: Mapping[str, int] | None = None) -> tuple[Collective, ...]:
     """Returns the collectives that one run of `main` executes, in program order.
 
     Args:
@@ -68,6 +70,23 @@ def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
             name = ir.StringAttr(op.operation.attributes["sym_name"]).value
             meshes[name] = {axis.name: axis.size for axis in axes}
     return meshes
+
+
+def is_partly_manual(module: ir.Module) -> bool:
+    """Tells whether some `shard_map` leaves axes to the compiler: its shapes are then not local.
+
+    Args:
+        module: StableHLO, as `jax.export` or `.lower()` give it.
+    """
+    meshes = module_meshes(module)
+    for op in operations(module.operation):
+        if op.name == "sdy.manual_computation":
+            attribute = sdy.ManualAxesAttr(op.attributes["manual_axes"])
+            manual = {attribute[index] for index in range(len(attribute))}
+            sizes = meshes.get(manual_mesh(op) or "", {})
+            if any(size > 1 for axis, size in sizes.items() if axis not in manual):
+                return True
+    return False
 
 
 def manual_mesh(manual: ir.Operation) -> str | None:
@@ -117,9 +136,7 @@ def _convolution_flops(op: ir.Operation) -> int:
 _FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
 
 
-def _collective(
-    site: Site, meshes: Meshes, given: Mapping[str, int] | None
-) -> Collective | None:
+def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> Collective | None:
     op = site.op
     if op.name not in _KINDS:
         _check_local(op)
@@ -144,6 +161,10 @@ def _collective(
 
 
 def _check_local(op: ir.Operation) -> None:
+    """Refuses what may communicate without being one of the known collectives."""
+    known = _LOCAL_OPS.fullmatch(op.name) and not _TALKING_OPS.fullmatch(op.name)
+    if not known or any(attribute in op.attributes for attribute in _TALKING_ATTRIBUTES):
+        raise ValueError(f"inspector: {_where(op)} is not known; what it sends cannot be counted")
     if op.name == "stablehlo.custom_call":
         target = ir.StringAttr(op.attributes["call_target_name"]).value
         if not _LOCAL_CALLS.fullmatch(target):
@@ -151,8 +172,6 @@ def _check_local(op: ir.Operation) -> None:
                 f"inspector: {_where(op)} calls {target!r}, which may communicate; "
                 "what it sends cannot be counted"
             )
-    elif not _LOCAL_OPS.fullmatch(op.name):
-        raise ValueError(f"inspector: {_where(op)} is not known; what it sends cannot be counted")
 
 
 def _check_partitioned(op: ir.Operation) -> None:
@@ -161,7 +180,11 @@ def _check_partitioned(op: ir.Operation) -> None:
     channel = "channel_handle" in attributes and attributes["channel_handle"]
     if not channel or dialect.ChannelHandle(channel).handle <= 0:
         raise ValueError(f"inspector: {_where(op)} has no channel; call it inside shard_map")
-    needs_ids = op.name in ("stablehlo.all_reduce", "stablehlo.reduce_scatter", "stablehlo.all_gather")
+    needs_ids = op.name in (
+        "stablehlo.all_reduce",
+        "stablehlo.reduce_scatter",
+        "stablehlo.all_gather",
+    )
     if needs_ids and "use_global_device_ids" not in attributes:
         raise ValueError(
             f"inspector: {_where(op)} groups replicas, not devices; call it inside shard_map"
@@ -176,11 +199,12 @@ def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[l
     spelled = re.fullmatch(
         r"#stablehlo\.replica_group_mesh_axes<mesh = @([\w.]+), axes = \[(.*)\]>", str(attribute)
     )
-    axes = spelled and re.findall(r'#stablehlo\.axis_ref<name = "([^"]*)">', spelled[2])
-    known = spelled and spelled[1] in meshes and set(axes) <= meshes[spelled[1]].keys()
-    if not known or spelled[2].count("<name") != spelled[2].count('">'):
-        raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
-    return axis_groups(axes, meshes[spelled[1]])
+    if spelled and spelled[1] in meshes:
+        axes = re.findall(r'"([^"]*)"', spelled[2])
+        understood = ", ".join(f'#stablehlo.axis_ref<name = "{axis}">' for axis in axes)
+        if understood == spelled[2] and set(axes) <= meshes[spelled[1]].keys():
+            return axis_groups(axes, meshes[spelled[1]])
+    raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
 
 
 def _rows(attribute: ir.Attribute) -> list[list[int]]:

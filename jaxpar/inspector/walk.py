@@ -76,9 +76,7 @@ def _function(name: str, functions: dict[str, ir.Operation]) -> ir.Operation:
     return functions[name]
 
 
-def _inside(
-    site: Site, functions: dict[str, ir.Operation]
-) -> Iterator[tuple[ir.Region, Site]]:
+def _inside(site: Site, functions: dict[str, ir.Operation]) -> Iterator[tuple[ir.Region, Site]]:
     """The regions that running an operation runs, each with its circumstances."""
     op = site.op
     if op.name in _CALLS:

@@ -1,47 +1,53 @@
-"""Every public collective with arguments that suit it, on a mesh; read off its signature."""
+"""Every public collective with arguments that suit it, read off its signature."""
 
 import inspect
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
-import pytest
 
 from jaxpar import collectives
 from jaxpar.mesh import make_mesh
 
-FUNCTIONS = [f for f in vars(collectives).values() if inspect.isfunction(f)]
-OPS = ("sum", "prod", "min", "max", "and", "or", "xor")
 AXES = {"axis": "device", "inner": "device", "outer": "node"}
+OPS = ("sum", "prod", "min", "max", "and", "or", "xor")
+BITS = ("and", "or", "xor")
 
 
-def cases() -> list:
-    """Every function with each of its ops, on two meshes."""
-    found = []
-    for function in FUNCTIONS:
-        powers_of_two_only = function.__name__.startswith("recursive_doubling")
-        for op in OPS if "op" in inspect.signature(function).parameters else (None,):
-            for sizes in ("node=2,device=4", f"node=3,device={2 if powers_of_two_only else 5}"):
-                name = "-".join(filter(None, (function.__name__, op, sizes)))
-                found.append(pytest.param(function, op, sizes, id=name))
-    return found
-
-
+@dataclass(frozen=True)
 class Call:
-    """A function with its arguments, on every device of a mesh whose devices hold different x."""
+    """A collective on a mesh of these sizes, with one of its reductions if it has several."""
 
-    def __init__(self, function: Callable, op: str | None, sizes: str) -> None:
-        parameters = inspect.signature(function).parameters
-        choices = {**AXES, "root": 1, "shift": 1, "op": op}
-        arguments = {name: choices[name] for name in parameters if name != "x"}
-        self.per_device = lambda x: function(x, **arguments)
-        self.mesh = make_mesh(sizes)
-        groups = {name: self.mesh.shape[AXES[name]] for name in parameters if name in AXES}
-        chunks = parameters["x"].annotation.dim_str.startswith("n ")
-        self.shape = (math.prod(groups.values()),) * chunks + (3, 5)
-        self.names = {"x": math.prod(self.shape), "n": groups.get("axis", 0)}
-        self.names |= {f"n_{name}": size for name, size in groups.items()}
+    function: Callable
+    sizes: str
+    op: str | None
+
+    @cached_property
+    def mesh(self) -> jax.sharding.Mesh:
+        return make_mesh(self.sizes)
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(inspect.signature(self.function).parameters)
+
+    @cached_property
+    def groups(self) -> dict[str, int]:
+        """How many devices are on the axis that each axis argument names."""
+        return {name: self.mesh.shape[AXES[name]] for name in self.parameters if name in AXES}
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of x on each device: 15 elements, or chunks of 15."""
+        chunks = self.parameters["x"].annotation.dim_str.startswith("n ")
+        return (math.prod(self.groups.values()),) * chunks + (3, 5)
+
+    def per_device(self, x: jax.Array) -> Any:
+        choices = {**AXES, "root": 1, "shift": 1, "op": self.op}
+        arguments = {name: choices[name] for name in self.parameters if name != "x"}
+        return self.function(x, **arguments)
 
     def on_devices(self, per_device: Callable[[jax.Array], Any], varying: bool) -> Callable:
         """Gives every device the same x, typed as different on each if `varying`."""
@@ -51,6 +57,18 @@ class Call:
             results = per_device(jax.lax.pcast(x, axes, to="varying") if varying else x)
             return jax.tree.map(lambda y: y[None], results)
 
-        return jax.shard_map(
-            on_one_device, mesh=self.mesh, in_specs=jax.P(), out_specs=jax.P(axes)
-        )
+        return jax.shard_map(on_one_device, mesh=self.mesh, in_specs=jax.P(), out_specs=jax.P(axes))
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, (self.function.__name__, self.op, self.sizes)))
+
+
+def calls() -> list[Call]:
+    """Every function with each of its reductions, on two meshes."""
+    found = []
+    for function in filter(inspect.isfunction, vars(collectives).values()):
+        second = 2 if function.__name__.startswith("recursive_doubling") else 5
+        for op in OPS if "op" in inspect.signature(function).parameters else (None,):
+            found.append(Call(function, "node=2,device=4", op))
+            found.append(Call(function, f"node=3,device={second}", op))
+    return found

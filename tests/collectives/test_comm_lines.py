@@ -1,5 +1,6 @@
 """Every public collective sends and holds what its docstring says, measured by the inspector."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from jaxpar.inspector.stablehlo import read_module
-from tests.collectives.calls import AXES, Call, cases
+from tests.collectives.calls import AXES, BITS, Call, calls
 from tests.comm_lines import comm, evaluate, memory
 
 WIRE = {  # what crosses the wire for each element that goes in
@@ -23,53 +24,75 @@ Sent = Counter[tuple[str, str]]
 """Elements that go into the collectives of a kind over an axis."""
 
 
-def lowered(call: Call, per_device: Callable, dtype: str = "float32") -> jax.stages.Lowered:
-    function = call.on_devices(per_device, varying=True)
-    return jax.jit(function).lower(jax.ShapeDtypeStruct(call.shape, dtype))
-
-
 def stated(call: Call, direction: str) -> Sent:
+    """What the docstring says."""
     sent: Sent = Counter()
     for part in comm(call.function, direction, call.op) or ():
-        sent[part.kind, AXES[part.axis]] += evaluate(part.size, call.names)
+        sent[part.kind, AXES[part.axis]] += evaluate(part.size, names(call))
     return sent
 
 
-def measured(lowered: jax.stages.Lowered) -> Sent:
+def measured(program: jax.stages.Lowered) -> Sent:
+    """What the program says; every element has four bytes here."""
     sent: Sent = Counter()
-    for collective in read_module(lowered.compiler_ir("stablehlo")):
+    for collective in read_module(program.compiler_ir("stablehlo")):
         (axis,) = collective.axes
         assert collective.times and not collective.conditional
         elements = collective.times * collective.operand_bytes / 4
-        assert collective.wire_bytes * collective.times == pytest.approx(
-            4 * elements * WIRE[collective.kind](collective.group_size)
-        )
+        expected = 4 * elements * WIRE[collective.kind](collective.group_size)
+        assert collective.total_wire_bytes == pytest.approx(expected)
         sent[collective.kind, axis] += elements
     return sent
 
 
-def wire(sent: Sent, mesh: jax.sharding.Mesh) -> Counter[str]:
+def names(call: Call) -> dict[str, int]:
+    """What a size may name."""
+    groups = {"n" if axis == "axis" else f"n_{axis}": n for axis, n in call.groups.items()}
+    return {"x": math.prod(call.shape), **groups}
+
+
+def on_the_wire(sent: Sent, call: Call) -> Counter[str]:
     """Elements that cross the wire, by axis."""
     total: Counter[str] = Counter()
     for (kind, axis), elements in sent.items():
-        total[axis] += elements * WIRE[kind](mesh.shape[axis])
+        total[axis] += elements * WIRE[kind](call.mesh.shape[axis])
     return total
 
 
-@pytest.mark.parametrize(("function", "op", "sizes"), cases())
-def test_docstring(function: Callable, op: str | None, sizes: str) -> None:
-    call = Call(function, op, sizes)
-    lowered = call.lower(call.per_device, "int32" if op in ("and", "or", "xor") else "float32")
-    forward = measured(lowered)
-    assert forward == pytest.approx(call.stated(function, "forward", op))
-    results = jax.tree.leaves(lowered.out_info)
-    held = sum(result.size for result in results) / call.mesh.size
-    assert held == pytest.approx(evaluate(memory(function), call.names))
+def lower(call: Call, per_device: Callable) -> jax.stages.Lowered:
+    x = jax.ShapeDtypeStruct(call.shape, "int32" if call.op in BITS else "float32")
+    return jax.jit(call.on_devices(per_device, varying=True)).lower(x)
 
-    if comm(function, "backward", op) is None:
-        with pytest.raises((NotImplementedError, TypeError)):
-            call.lower(call.forward_and_backward)
-        return
-    backward = measured(call.lower(call.forward_and_backward)) - forward
-    assert backward == pytest.approx(call.stated(function, "backward", op))
-    assert wire(backward, call.mesh) <= wire(forward, call.mesh)
+
+@pytest.mark.parametrize("call", calls(), ids=str)
+def test_forward_and_memory(call: Call) -> None:
+    program = lower(call, call.per_device)
+    assert measured(program) == pytest.approx(stated(call, "forward"))
+    results = jax.tree.leaves(program.out_info)
+    held = sum(result.size for result in results) / call.mesh.size
+    assert held == pytest.approx(evaluate(memory(call.function), names(call)))
+
+
+@pytest.mark.parametrize("call", [call for call in calls() if call.op not in BITS], ids=str)
+def test_backward(call: Call) -> None:
+    """Differentiated inside `shard_map`, as a training step is."""
+
+    def forward_and_backward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y, pull = jax.vjp(call.per_device, x)
+        return y, pull(jnp.ones_like(y))[0]
+
+    if comm(call.function, "backward", call.op) is None:
+        with pytest.raises(NotImplementedError):
+            lower(call, forward_and_backward)
+    else:
+        forward = measured(lower(call, call.per_device))
+        backward = measured(lower(call, forward_and_backward)) - forward
+        assert backward == pytest.approx(stated(call, "backward"))
+        assert on_the_wire(backward, call) <= on_the_wire(forward, call)
+
+
+@pytest.mark.parametrize("op", BITS)
+def test_bits_have_no_derivative(op: str) -> None:
+    for call in calls():
+        if call.op == op:
+            assert comm(call.function, "backward", op) is None

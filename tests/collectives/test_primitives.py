@@ -86,7 +86,7 @@ def test_two_axes_are_one_group() -> None:
 
 
 def test_no_axis_is_one_device() -> None:
-    x = random(1, 3)
+    x = jnp.asarray(random(1, 3))
     for y in (
         collectives.broadcast(x, axis=None, root=0),
         collectives.all_gather(x[0], axis=None),

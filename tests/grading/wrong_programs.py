@@ -112,7 +112,7 @@ PROGRAMS = (
     ("shape", "return lax.dynamic_slice(x, (0, 0), (9, 9))  # here"),
     ("shape", "return jnp.split(x, 5)[0]  # here"),
     ("dtype", "return lax.add(x, jnp.ones(x.shape, jnp.int32))  # here"),
-    ("stub", "raise NotImplementedError('add x over the axis')  # here"),
+    ("not-implemented", "raise NotImplementedError('add x over the axis')  # here"),
     ("name", "return lax.psum(x, axes)  # here"),
     ("name", "return lax.pvary_all(x, axis)  # here"),
     (

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxpar.course.catalog import lesson
-from jaxpar.course.progress import Row
+from jaxpar.course.command import command
+from jaxpar.course.progress import Row, next_row
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
 HEADINGS = ("", "exercise", "points", "minutes", "status", "needs")
@@ -58,3 +59,21 @@ def plain_table(rows: Sequence[Row]) -> Iterator[str]:
             f"{exercise.lesson}  {exercise.id:<30} {exercise.points:>2} points "
             f"{exercise.minutes:>3} min  {status_words(row):<11}{needs}"
         ).rstrip()
+
+
+def where_to_go(rows: Sequence[Row]) -> list[str]:
+    """The whole list as lines, and what to do next."""
+    return [*plain_table(rows), bar(rows), "", *to_solve(next_row(rows))]
+
+
+def to_solve(row: Row | None) -> list[str]:
+    """What to read, to write and to type for an exercise."""
+    if row is None:
+        return ["Every exercise is solved."]
+    exercise = row.exercise
+    return [
+        f"Next: {exercise.id}, {exercise.title} (lesson {exercise.lesson})",
+        f"  read   {lesson(exercise.lesson).file}",
+        f"  write  {exercise.file}",
+        f"  type   {command()} check {exercise.id}",
+    ]

@@ -1,0 +1,78 @@
+"""How long a verdict takes: from a cold `jaxpar check`, and on a file saved again in watch mode.
+
+Every exercise is judged with a right answer: its stub, with the body of the library's function.
+"""
+
+import inspect
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import Row
+from jaxpar.contracts.base import load
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.checking import check, open_judge
+from jaxpar.course.folder import original
+
+HELPERS = "from jaxpar.mesh import *\n\n_show = str\n\n\n"  # what the references call
+IDLE_SECONDS = 6  # the spare processes import JAX while the learner edits
+
+
+def answer(row: Exercise) -> str:
+    stub = original(row).decode()
+    return stub[: stub.index(f"def {row.id}(")] + HELPERS + inspect.getsource(reference(row))
+
+
+def reference(row: Exercise):
+    return load(row.where).reference
+
+
+def cold_seconds(row: Exercise, path: Path) -> float:
+    command = [sys.executable, "-m", "jaxpar.cli", "check", row.id, "--file", path, "--json"]
+    start = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    seconds = time.perf_counter() - start
+    assert json.loads(done.stdout)["status"] == "pass"
+    return seconds
+
+
+def warm_seconds(rows: dict[Exercise, Path]) -> list[float]:
+    seconds = []
+    with open_judge() as judge:
+        for row, path in rows.items():
+            load(row.where)  # as after the first judgement of a sitting
+            judge.warm()
+            time.sleep(IDLE_SECONDS)
+            start = time.perf_counter()
+            verdict = check(row, path, judge, None)
+            seconds.append(time.perf_counter() - start)
+            assert verdict.status == "pass", verdict
+    return seconds
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {row: Path(folder) / f"{row.id}.py" for row in EXERCISES}
+        for row, path in paths.items():
+            path.write_text(answer(row))
+        cold = [cold_seconds(row, path) for row, path in paths.items()]
+        warm = warm_seconds(paths)
+    return [
+        _row("`jaxpar check`, cold process to verdict", "4 s", cold),
+        _row("re-check in watch mode, save to verdict", "1.5 s", warm),
+    ]
+
+
+def _row(what: str, target: str, seconds: list[float]) -> Row:
+    median, worst = statistics.median(seconds), max(seconds)
+    over = f"median of {len(seconds)} exercises"
+    return Row(f"{what}, {over}", target, f"{median:.1f} s (slowest {worst:.1f} s)")
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row.what, row.target, row.measured, sep=" | ")

@@ -1,0 +1,31 @@
+"""Exercise local_shape (lesson 01): the shape of each device's part.
+
+Your task: return the shape of each device's part; a size that does not divide raises.
+
+Check it with `jaxpar check local_shape`.
+"""
+
+# What is judged (5 points; values must be right to earn the rest)
+#   values        5  right for every call tried, among them random ones
+#
+# For example:
+#   local_shape((8, 6), "b_dp d", {"dp": 4}) -> (2, 6)
+#   local_shape((8, 6), "b_dp d", {"dp": 4, "tp": 2}) -> (2, 6)
+#   local_shape((12, 2, 2), "b_dp t d", {"dp": 4, "tp": 2, "cp": 3}) -> (3, 2, 2)
+#   local_shape((13, 2), "b_dp d", {"dp": 4, "tp": 2, "cp": 3}) raises ValueError
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+from collections.abc import Mapping
+
+
+def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of each device's part of an array, in a mesh of these sizes.
+
+    Raises:
+        ValueError: the layout does not fit the shape or the mesh, or a size does not divide.
+    """
+    raise NotImplementedError(
+        "return the shape of each device's part; a size that does not divide raises"
+    )

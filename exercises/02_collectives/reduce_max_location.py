@@ -1,0 +1,36 @@
+"""Exercise reduce_max_location (lesson 02): the maximum, and who holds it.
+
+Your task: return (maximum over devices, int32 lowest index of a device that holds it).
+
+Check it with `jaxpar check reduce_max_location`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        7  every device returns the right result
+#   communication 3  at most three all-reduces of x; no gather
+#
+# Tried with, on each device:
+#   mesh tp=8: x float32[24], axis="tp"
+#   mesh dp=3,tp=2: x float32[3, 4, 2], axis="dp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Int32, Num
+
+
+def reduce_max_location(
+    x: Num[Array, "..."], *, axis: str
+) -> tuple[Num[Array, "..."], Int32[Array, "..."]]:
+    """The largest x of all devices and the index of the device that holds it, on every device.
+
+    Where several devices hold it, the lowest index. Element by element.
+
+    Math: y = max_j x_j, and min {j : x_j = y}
+    Source: MPI 4.1, section 6.9.4 (MPI_MAXLOC)
+    """
+    raise NotImplementedError(
+        "return (maximum over devices, int32 lowest index of a device that holds it)"
+    )

@@ -1,0 +1,38 @@
+"""Exercise ring_reduce_scatter (lesson 03): sums that travel round a ring.
+
+Your task: return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes.
+
+Check it with `jaxpar check ring_reduce_scatter`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        5  every device returns the right result
+#   gradient      1  the gradient with respect to x
+#   sharding      1  each device returns its own part only
+#   communication 3  permutes to a neighbour only, (n-1)/n of x in all
+#
+# Tried with, on each device:
+#   mesh tp=8: x float32[8, 10], axis="tp"
+#   mesh dp=5: x float32[5, 4, 3], axis="dp"
+#   mesh dp=2,tp=3: x float32[3, 14], axis="tp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Num
+
+
+def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, "..."]:
+    """The sum of every device's chunk i, on device i: partial sums travel, and grow on their way.
+
+    Math: y = sum_j x_j[i] on device i
+    Source: Patarasuk and Yuan 2009 (ring algorithm)
+
+    Raises:
+        ValueError: dim 0 of x is not the size of the axis.
+    """
+    raise NotImplementedError(
+        "return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes"
+    )

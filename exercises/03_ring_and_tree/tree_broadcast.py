@@ -1,0 +1,37 @@
+"""Exercise tree_broadcast (lesson 03): from one to all in log2 n steps.
+
+Your task: return the root's x on every device of `axis`, in ceil(log2 n) permutes.
+
+Check it with `jaxpar check tree_broadcast`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        6  every device returns the right result
+#   gradient      1  the gradient with respect to x
+#   communication 3  permutes only, ceil(log2 n) of them, each of x
+#
+# Tried with, on each device:
+#   mesh tp=8: x float32[40], axis="tp", root=5
+#   mesh cp=6: x bfloat16[5, 3, 6], axis="cp", root=4
+#   mesh dp=3,tp=2: x float32[7, 6], axis="dp", root=1
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Shaped
+
+
+def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "..."]:
+    """The root's x, on every device: in each step, all that hold it send it on.
+
+    Math: y = x_root
+    Source: Thakur, Rabenseifner and Gropp 2005, section 4 (broadcast)
+
+    Raises:
+        ValueError: the axis has no device `root`.
+    """
+    raise NotImplementedError(
+        "return the root's x on every device of `axis`, in ceil(log2 n) permutes"
+    )

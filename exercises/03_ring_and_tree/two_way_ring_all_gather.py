@@ -1,0 +1,36 @@
+"""Exercise two_way_ring_all_gather (lesson 03): both ways round the ring at once.
+
+Your task: return every device's x, [n, ...] in device order, by permutes both ways round a ring.
+
+Check it with `jaxpar check two_way_ring_all_gather`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        6  every device returns the right result
+#   gradient      1  the gradient with respect to x
+#   communication 3  permutes to a neighbour only; ceil((n-1)/2) times x each way
+#
+# Tried with, on each device:
+#   mesh tp=8: x float32[40], axis="tp"
+#   mesh dp=5: x bfloat16[6, 15], axis="dp"
+#   mesh dp=3,tp=2: x float32[4, 5, 2], axis="dp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Shaped
+
+
+def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
+    """Every device's x in device order, on every device: each block goes half round, both ways.
+
+    Links that carry both directions at once are used twice as well: half the steps.
+
+    Math: y[j] = x_j
+    Source: Austin et al. 2025, How to Scale Your Model, "Sharded Matrices" (AllGather)
+    """
+    raise NotImplementedError(
+        "return every device's x, [n, ...] in device order, by permutes both ways round a ring"
+    )

@@ -1,0 +1,163 @@
+"""What collectives send, and how long that takes on links of known latency and bandwidth.
+
+The latency-bandwidth model, also called alpha-beta: a message of s bytes takes
+`latency_seconds + s / bytes_per_second`. A device sends one message at a time (two at a time on a
+two-way ring), all devices send at once, and arithmetic is free.
+
+Everywhere n is the number of devices. Operand bytes are what one device gives in: the shard of an
+all-gather, the whole array of an all-reduce or a reduce-scatter.
+
+Sources: Thakur, Rabenseifner and Gropp 2005, Optimization of Collective Communication Operations
+in MPICH, sections 3 and 4; Chan, Heimlich, Purkayastha and van de Geijn 2007, Collective
+communication: theory, practice, and experience; NVIDIA/nccl-tests, doc/PERFORMANCE.md, where wire
+bytes over the bytes of the full tensor are the bus factor.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast"]
+
+
+def wire_bytes(kind: Kind, operand_bytes: float, n: int) -> float:
+    """Bytes that one device sends by a ring algorithm; for a permute, one that sends.
+
+    An int where the operand's bytes are and n divides them.
+
+    Math: all_reduce 2(n-1)/n of the operand, reduce_scatter and all_to_all (n-1)/n, all_gather
+        n-1 times the operand, permute and broadcast the operand.
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
+    """
+    if kind == "all_gather":
+        return (n - 1) * operand_bytes
+    if kind in ("permute", "broadcast"):
+        return operand_bytes
+    times_n = (2 if kind == "all_reduce" else 1) * (n - 1) * operand_bytes
+    return times_n / n if times_n % n else times_n // n
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins two devices.
+
+    Attributes:
+        latency_seconds: the time of a message, however small (alpha).
+        bytes_per_second: its bandwidth in one direction (1 / beta).
+    """
+
+    latency_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an algorithm asks of the busiest device.
+
+    Attributes:
+        steps: messages that wait for one another.
+        wire_bytes: bytes that the device sends.
+        serial_bytes: those that wait for one another: half of them if it sends both ways at once.
+    """
+
+    steps: int
+    wire_bytes: float
+    serial_bytes: float
+
+    def seconds(self, link: Link) -> float:
+        """The time of the algorithm: steps * latency + serial bytes / bandwidth."""
+        return self.steps * link.latency_seconds + self.serial_bytes / link.bytes_per_second
+
+
+def ring_all_gather(operand_bytes: float, n: int) -> Cost:
+    """n-1 steps, in each the shard of one device (Thakur et al., section 4.1)."""
+    return _one_way(n - 1, wire_bytes("all_gather", operand_bytes, n))
+
+
+def two_way_ring_all_gather(operand_bytes: float, n: int) -> Cost:
+    """As many bytes as one way round, in ceil((n-1)/2) steps: both directions at once."""
+    steps = n // 2
+    return Cost(steps, wire_bytes("all_gather", operand_bytes, n), steps * operand_bytes)
+
+
+def ring_reduce_scatter(operand_bytes: float, n: int) -> Cost:
+    """n-1 steps, in each one of n chunks (Chan et al., bucket algorithm)."""
+    return _one_way(n - 1, wire_bytes("reduce_scatter", operand_bytes, n))
+
+
+def ring_all_reduce(operand_bytes: float, n: int) -> Cost:
+    """A ring reduce-scatter, then a ring all-gather of the chunks: 2(n-1) steps."""
+    return _one_way(2 * (n - 1), wire_bytes("all_reduce", operand_bytes, n))
+
+
+def tree_broadcast(operand_bytes: float, n: int) -> Cost:
+    """ceil(log2 n) steps, and the root sends all in each (Thakur et al., section 4.2)."""
+    steps = (n - 1).bit_length()
+    return _one_way(steps, steps * operand_bytes)
+
+
+def tree_reduce(operand_bytes: float, n: int) -> Cost:
+    """The tree broadcast, backwards: the root receives all in each step."""
+    return tree_broadcast(operand_bytes, n)
+
+
+def recursive_doubling_all_gather(operand_bytes: float, n: int) -> Cost:
+    """log2 n steps of 1, 2, 4, ... shards: n-1 in all (Thakur et al., section 4.1).
+
+    Raises:
+        ValueError: n is not a power of two.
+    """
+    steps = _log2("recursive_doubling_all_gather", n)
+    return _one_way(steps, wire_bytes("all_gather", operand_bytes, n))
+
+
+def recursive_doubling_all_reduce(operand_bytes: float, n: int) -> Cost:
+    """log2 n steps, in each the whole array (Thakur et al., section 4.5).
+
+    Raises:
+        ValueError: n is not a power of two.
+    """
+    steps = _log2("recursive_doubling_all_reduce", n)
+    return _one_way(steps, steps * operand_bytes)
+
+
+def hierarchical_all_reduce(operand_bytes: float, n_inner: int, n_outer: int) -> tuple[Cost, Cost]:
+    """What goes over the inner links, and what over the outer ones; the times add up.
+
+    A ring reduce-scatter inside the node, a ring all-reduce of 1/n_inner of the array between
+    nodes, a ring all-gather inside the node.
+
+    Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
+    """
+    inner = ring_all_reduce(operand_bytes, n_inner)
+    return inner, ring_all_reduce(operand_bytes / n_inner, n_outer)
+
+
+def crossover_bytes(
+    few_steps: Callable[[float, int], Cost],
+    few_bytes: Callable[[float, int], Cost],
+    n: int,
+    link: Link,
+) -> float:
+    """The operand bytes at which two algorithms take the same time; below, fewer steps win.
+
+    Math: with k steps and g serial bytes for each operand byte, k1 a + g1 s/b = k2 a + g2 s/b, so
+        s = a b (k2 - k1) / (g1 - g2), where a is the latency and b the bandwidth.
+    """
+    first, second = few_steps(1.0, n), few_bytes(1.0, n)
+    more_steps = second.steps - first.steps
+    more_bytes = first.serial_bytes - second.serial_bytes
+    return link.latency_seconds * link.bytes_per_second * more_steps / more_bytes
+
+
+def _one_way(steps: int, sent: float) -> Cost:
+    return Cost(steps, sent, sent)
+
+
+def _log2(where: str, n: int) -> int:
+    if n & (n - 1):
+        below = 1 << (n.bit_length() - 1)
+        raise ValueError(
+            f"{where}: n = {n}; it must be a power of two; use {below} or {2 * below}, or a ring"
+        )
+    return n.bit_length() - 1

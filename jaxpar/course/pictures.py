@@ -1,0 +1,101 @@
+"""Pictures for lessons: what every device holds, step by step, and what is sent in between.
+
+Each cell has a value, and a colour with a letter for whose it is. `draw` prints a picture as
+lines, and writes it as SVG.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from jaxpar.course.catalog import BadUseError
+from jaxpar.course.drawing import Block, Panel, Picture
+from jaxpar.course.folder import find_course
+from jaxpar.grading.files import write_atomically
+
+NOBODY = -1
+# For a terminal that has no boxes and arrows.
+_ASCII = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
+
+
+def panel(
+    title: str,
+    arrays: Iterable[ArrayLike],
+    owners: Iterable[ArrayLike] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    arrows: Iterable[tuple[int, int]] = (),
+    columns: int | None = None,
+) -> Panel:
+    """What every device holds at one moment.
+
+    Args:
+        title: What happens here.
+        arrays: For each device an array of numbers or short texts: dim 0 goes down, dim 1 to
+            the right.
+        owners: For each device whose cells these are: a number (0 is "a" and orange), or an
+            array of numbers that broadcasts to the device's; NOBODY for white. Left out: each
+            device owns its own.
+        names: What stands above each device; "device 0", "device 1" ... if left out.
+        arrows: (source, target) pairs of devices, drawn towards the next panel; both panels
+            must have all devices side by side.
+        columns: Devices side by side; all if left out.
+    """
+    held = [_two_dims(np.asarray(array)) for array in arrays]
+    whose = range(len(held)) if owners is None else owners
+    blocks = tuple(_block(values, owner) for values, owner in zip(held, whose, strict=True))
+    titles = [f"device {number}" for number in range(len(held))] if names is None else names
+    return Panel(title, blocks, tuple(titles), tuple(arrows), columns or len(held))
+
+
+def draw(name: str, title: str, *panels: Panel) -> Picture:
+    """Prints a picture, and writes it to pictures/NAME.svg in the course folder.
+
+    Returns the picture, so that a notebook shows it too.
+    """
+    picture = Picture(title, panels)
+    text = picture.to_text()
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII)
+    print(f"{text}\n\n{_write(name, picture)}\n")
+    return picture
+
+
+def _write(name: str, picture: Picture) -> str:
+    try:
+        root = find_course(Path.cwd()).root
+    except BadUseError:
+        root = Path.cwd()
+    path = root / "pictures" / f"{name}.svg"
+    try:
+        write_atomically(path, picture.to_svg().encode())
+    except OSError as error:
+        return f"(the picture in colour was not written: {error})"
+    return f"(in colour: {path.relative_to(root)})"
+
+
+def _two_dims(values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1, 1) if values.ndim < 2 else values
+
+
+def _block(values: np.ndarray, owner: ArrayLike) -> Block:
+    owners = np.asarray(owner)
+    whose = np.broadcast_to(_two_dims(owners) if owners.ndim else owners, values.shape)
+    return tuple(
+        tuple(
+            (_show(value), None if one == NOBODY else int(one))
+            for value, one in zip(row, row_owners, strict=True)
+        )
+        for row, row_owners in zip(values, whose, strict=True)
+    )
+
+
+def _show(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

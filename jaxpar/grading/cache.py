@@ -1,0 +1,65 @@
+"""Verdicts kept by what they depend on: the file, the contract and everything under it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from jaxpar.grading.files import write_atomically
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Verdict
+
+PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax")
+TRANSIENT = ("timeout", "memory", "killed", "infrastructure")
+
+
+@cache
+def environment() -> str:
+    """Hash of this library's sources and of the versions that it runs on."""
+    digest = hashlib.sha256(platform.python_version().encode())
+    for package in PACKAGES:
+        digest.update(f"{package}={version(package)};".encode())
+    root = Path(__file__).resolve().parents[1]
+    for folder in ("mesh.py", "collectives", "contracts", "grading", "inspector"):
+        path = root / folder
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(root)).encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+class VerdictCache:
+    """A folder of verdicts; a file that says something else than its name is not believed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Uses this folder, which need not exist."""
+        self._folder = folder
+
+    def get(self, where: str, submission: Submission) -> Verdict | None:
+        """The verdict on exactly these bytes, if it is known."""
+        key = _key(where, submission)
+        try:
+            data = json.loads((self._folder / f"{key}.json").read_text())
+            return Verdict.from_dict(data["verdict"]) if data["key"] == key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def put(self, where: str, submission: Submission, verdict: Verdict) -> None:
+        """Keeps a verdict, unless another run could end otherwise.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if verdict.status in TRANSIENT:
+            return
+        key = _key(where, submission)
+        text = json.dumps({"key": key, "verdict": verdict.to_dict()})
+        write_atomically(self._folder / f"{key}.json", text.encode())
+
+
+def _key(where: str, submission: Submission) -> str:
+    text = f"{where}\n{submission.digest}\n{environment()}"
+    return hashlib.sha256(text.encode()).hexdigest()

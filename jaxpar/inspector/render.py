@@ -1,0 +1,148 @@
+"""A report as tables for a terminal."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jaxpar.inspector.report import Collective, Memory, Report
+
+Number = int | float | None  # None: not known before the program runs
+_PREFIXES = (("T", 10**12), ("G", 10**9), ("M", 10**6))
+
+
+def render(report: Report) -> RenderableType:
+    """Returns tables of what one device sends, by axis and by line, holds and computes.
+
+    Args:
+        report: What `inspect` found.
+    """
+    parts: list[RenderableType] = [Text("One device, in one run of the program\n", style="bold")]
+    if report.collectives:
+        parts += [_by_axis(report.collectives), _by_line(report.collectives)]
+        parts.append(Text(_legend(report.collectives) + "\n"))
+    else:
+        parts.append(Text("Sends nothing.\n"))
+    if report.memory:
+        parts.append(_memory(report.memory))
+    parts.append(Text(f"Flops of matrix products and convolutions: {_number(report.flops)}"))
+    parts += [Text(f"Note: {note}.") for note in report.notes]
+    return Group(*parts)
+
+
+def _by_axis(collectives: Sequence[Collective]) -> Table:
+    table = _table(
+        "Bytes sent over each mesh axis, all executions together", ("axes", "devices", "collective")
+    )
+    groups = _grouped(collectives, lambda one: (", ".join(one.axes), str(one.group_size), one.kind))
+    for texts, members in sorted(groups.items()):
+        table.add_row(*texts, *_totals(members))
+    table.add_section()
+    table.add_row("total", "", "", *_totals(collectives), style="bold")
+    return table
+
+
+def _by_line(collectives: Sequence[Collective]) -> Table:
+    table = _table(
+        "Bytes sent by each line, each time it runs", ("line", "collective", "axes", "dtype")
+    )
+    groups = _grouped(
+        collectives,
+        lambda one: (
+            _short(one.source),
+            one.kind,
+            ", ".join(one.axes),
+            one.dtype,
+            _bytes(one.operand_bytes),
+            _bytes(one.wire_bytes),
+        ),
+    )
+    for (*texts, operand, wire), members in groups.items():
+        table.add_row(*texts, _totals(members)[0], operand, wire)
+    return table
+
+
+def _table(title: str, texts: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
+    for header in texts:
+        table.add_column(header, overflow="fold")
+    for header in ("times", "operand", "wire"):
+        table.add_column(header, justify="right", no_wrap=True)
+    return table
+
+
+def _grouped(
+    collectives: Sequence[Collective], key: Callable[[Collective], tuple[str, ...]]
+) -> dict[tuple[str, ...], list[Collective]]:
+    groups: dict[tuple[str, ...], list[Collective]] = {}
+    for collective in collectives:
+        groups.setdefault(key(collective), []).append(collective)
+    return groups
+
+
+def _totals(collectives: Sequence[Collective]) -> tuple[str, str, str]:
+    """Executions, operand bytes and wire bytes of all."""
+    sums: list[Number] = [0, 0, 0]
+    for one in collectives:
+        for column, each in enumerate((1, one.operand_bytes, one.wire_bytes)):
+            known = sums[column]
+            sums[column] = None if known is None or one.times is None else known + one.times * each
+    conditional = any(one.conditional for one in collectives)
+    mark = "<= " if conditional and sums[0] is not None else ""
+    return mark + _number(sums[0]), mark + _bytes(sums[1]), mark + _bytes(sums[2])
+
+
+def _legend(collectives: Sequence[Collective]) -> str:
+    lines = [
+        "operand: what the device gives in; wire: what it then sends, with a ring algorithm "
+        "(of a permute, the busiest device)."
+    ]
+    if any(one.conditional for one in collectives):
+        lines.append("<=: stands in a branch of a conditional, so it may not run.")
+    if any(one.times is None for one in collectives):
+        lines.append("?: stands in a loop whose length is not known before it runs.")
+    return "\n".join(lines)
+
+
+def _memory(memory: Memory) -> Table:
+    table = Table(
+        title="Bytes held", title_justify="left", title_style="italic", box=box.SIMPLE_HEAD
+    )
+    table.add_column("what")
+    table.add_column("bytes", justify="right")
+    table.add_row("arguments", _bytes(memory.arguments_bytes))
+    table.add_row("outputs", _bytes(memory.outputs_bytes))
+    table.add_row("temporaries", _bytes(memory.temp_bytes))
+    table.add_row("constants", _bytes(memory.constants_bytes))
+    if memory.aliases_bytes:
+        table.add_row("outputs in place of arguments", "-" + _bytes(memory.aliases_bytes))
+    table.add_section()
+    table.add_row("total", _bytes(memory.total_bytes), style="bold")
+    return table
+
+
+def _bytes(value: Number) -> str:
+    return _number(value, unit="B")
+
+
+def _number(value: Number, unit: str = "") -> str:
+    """Exact up to seven digits, then with a decimal prefix."""
+    if value is None:
+        return "?"
+    for prefix, size in _PREFIXES:
+        if value >= 10 * size:
+            return f"{value / size:,.1f} {prefix}{unit}"
+    return f"{value:,.1f}" if value % 1 else f"{int(value):,}"
+
+
+def _short(source: str | None) -> str:
+    """The path as seen from here, or its last two parts."""
+    if source is None:
+        return "?"
+    path = Path(source)
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return str(Path(*path.parts[-2:]))

@@ -1,0 +1,131 @@
+"""Answers to the exercises of lesson 01: right ones by other ways, wrong ones by clever ways."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding
+
+from jaxpar.mesh import divide, parse_layout, spec
+
+
+def coordinates_by_numpy(rank, sizes):
+    return dict(zip(sizes, map(int, np.unravel_index(rank, tuple(sizes.values()))), strict=True))
+
+
+def coordinates_by_strides(rank, sizes):
+    position, stride = {}, math.prod(sizes.values())
+    for axis, size in sizes.items():
+        stride //= size
+        position[axis] = rank // stride % size
+    return position
+
+
+def coordinates_in_table(rank, sizes):
+    grid = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    return dict(zip(sizes, np.argwhere(grid == rank)[0].tolist(), strict=True))
+
+
+_seen = []
+
+
+def coordinates_with_memory(rank, sizes):
+    _seen.append(rank)
+    right = coordinates_by_numpy(rank, sizes)
+    return right if len(_seen) % 7 else dict.fromkeys(sizes, 0)
+
+
+def coordinates_as_floats(rank, sizes):
+    return {axis: place + 0.25 for axis, place in coordinates_by_numpy(rank, sizes).items()}
+
+
+def shape_by_sharding(shape, layout, sizes):
+    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    return NamedSharding(mesh, spec(layout)).shard_shape(tuple(shape))
+
+
+def shape_by_parse_layout(shape, layout, sizes):
+    return tuple(
+        divide("mine", dim, size, axes, math.prod(sizes[axis] for axis in axes))
+        for size, (dim, axes) in zip(shape, parse_layout(layout), strict=True)
+    )
+
+
+def shape_by_hand_as_list(shape, layout, sizes):
+    local = []
+    for size, word in zip(shape, layout.split(" "), strict=True):
+        for axis in word.split("_")[1:]:
+            if size % sizes[axis]:
+                raise ValueError(f"{word}: {size} does not divide by {sizes[axis]}")
+            size //= sizes[axis]
+        local.append(size)
+    return local
+
+
+def shape_that_asserts(shape, layout, sizes):
+    local = []
+    for size, (_, axes) in zip(shape, parse_layout(layout), strict=True):
+        parts = math.prod(sizes[axis] for axis in axes)
+        assert size % parts == 0
+        local.append(size // parts)
+    return tuple(local)
+
+
+def shape_that_always_raises(shape, layout, sizes):
+    raise ValueError("it does not divide")
+
+
+def rank_by_promotion(x, *, axis):
+    return x + lax.axis_index(axis)
+
+
+def rank_from_table(x, *, axis):
+    return x + jnp.arange(lax.axis_size(axis), dtype=x.dtype)[lax.axis_index(axis)]
+
+
+def rank_in_loop(x, *, axis):
+    return lax.fori_loop(0, lax.axis_index(axis), lambda _, y: y + jnp.ones((), x.dtype), x)
+
+
+def rank_of_tp(x, *, axis):
+    return x + lax.axis_index("tp")
+
+
+@jax.custom_vjp
+def _double_backward(x):
+    return x
+
+
+_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
+
+
+def rank_with_false_gradient(x, *, axis):
+    return _double_backward(x) + lax.axis_index(axis)
+
+
+def rank_by_chain(x, *, axis):
+    n = lax.axis_size(axis)
+    rank = jnp.zeros_like(x)
+    for _ in range(n - 1):  # one more each time it moves on
+        rank = lax.ppermute(rank + 1, axis, [(j, j + 1) for j in range(n - 1)])
+    return x + rank
+
+
+RIGHT = {
+    "device_coordinates": (coordinates_by_numpy, coordinates_by_strides, coordinates_in_table),
+    "local_shape": (shape_by_sharding, shape_by_parse_layout, shape_by_hand_as_list),
+    "add_rank": (rank_by_promotion, rank_from_table),
+}
+WRONG = {
+    "device_coordinates": {coordinates_with_memory: "values", coordinates_as_floats: "values"},
+    "local_shape": {shape_that_asserts: "values", shape_that_always_raises: "values"},
+    "add_rank": {
+        rank_of_tp: "values",
+        rank_with_false_gradient: "gradient",
+        rank_by_chain: "communication",
+    },
+}

@@ -1,0 +1,116 @@
+"""Every contract refuses its stub, its mistakes and every attack, and no right answer.
+
+The answers are tables in `answers_*.py`: RIGHT by exercise, and WRONG by exercise with the first
+property that must fail.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from jaxpar.contracts.base import Contract, Mistake, load
+from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.stubs import stub
+from jaxpar.grading.verdict import Verdict
+from tests.contracts.in_process import InProcessPool, judged
+
+TABLES = [
+    importlib.import_module(f"tests.contracts.{path.stem}")
+    for path in sorted(Path(__file__).parent.glob("answers_*.py"))
+]
+POOLS = cache(InProcessPool)
+
+
+def judge(row: Exercise, function: Callable) -> Verdict:
+    return judged(row, function, POOLS(row))
+
+
+def first_failure(verdict: Verdict) -> str | None:
+    failure = verdict.first_failure()
+    return failure and failure.name
+
+
+def contract_of(row: Exercise) -> Contract:
+    return load(row.where)
+
+
+MISTAKES = [
+    pytest.param(row, mistake, id=f"{row.id}-{mistake.name}")
+    for row in EXERCISES
+    for mistake in contract_of(row).mistakes
+]
+RIGHT = [
+    pytest.param(row, function, id=f"{row.id}-{function.__name__}")
+    for row in EXERCISES
+    for table in TABLES
+    for function in table.RIGHT.get(row.id, ())
+]
+WRONG = [
+    pytest.param(row, function, fails, id=f"{row.id}-{function.__name__}")
+    for row in EXERCISES
+    for table in TABLES
+    for function, fails in table.WRONG.get(row.id, {}).items()
+]
+each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=[row.id for row in EXERCISES])
+
+
+@each_exercise
+def test_the_stub_fails(row: Exercise) -> None:
+    module: dict = {}
+    exec(compile(stub(row), f"{row.id}.py", "exec"), module)
+    verdict = judge(row, module[row.id])
+    assert verdict.status == "fail"
+    assert verdict.score == 0
+
+
+@each_exercise
+def test_the_reference_passes(row: Exercise) -> None:
+    verdict = judge(row, contract_of(row).reference)
+    assert verdict.passed, verdict.first_failure()
+    assert verdict.score == verdict.max_score == row.points
+
+
+@pytest.mark.parametrize(("row", "mistake"), MISTAKES)
+def test_a_mistake_fails_by_its_property_and_is_named(row: Exercise, mistake: Mistake) -> None:
+    verdict = judge(row, mistake.function)
+    assert first_failure(verdict) == mistake.fails
+    assert verdict.diagnosis == mistake.sentence
+
+
+@pytest.mark.parametrize(("row", "function"), RIGHT)
+def test_a_right_answer_passes(row: Exercise, function: Callable) -> None:
+    verdict = judge(row, function)
+    assert verdict.passed, verdict.first_failure()
+
+
+@pytest.mark.parametrize(("row", "function", "fails"), WRONG)
+def test_a_wrong_answer_fails(row: Exercise, function: Callable, fails: str) -> None:
+    assert first_failure(judge(row, function)) == fails
+
+
+@each_exercise
+def test_cases_differ_in_mesh_and_size(row: Exercise) -> None:
+    contract = contract_of(row)
+    if contract.kind == "value":
+        return
+    assert len({case.mesh for case in contract.cases}) >= 2
+    shapes = {tuple(leaf.shape for _, leaf in case.arrays()) for case in contract.cases}
+    assert len(shapes) >= 2
+
+
+@each_exercise
+def test_mistakes_and_hints_are_enough(row: Exercise) -> None:
+    contract = contract_of(row)
+    assert len(contract.mistakes) >= 5
+    assert 2 <= len(contract.hints) <= 3
+
+
+def test_every_sentence_is_used() -> None:
+    named = {mistake.name for row in EXERCISES for mistake in contract_of(row).mistakes}
+    assert named == set(SENTENCES)

@@ -1,0 +1,109 @@
+"""The formulas against published values, and each algorithm's time by hand."""
+
+import pytest
+
+from jaxpar.cost.communication import (
+    Cost,
+    Link,
+    crossover_bytes,
+    hierarchical_all_reduce,
+    recursive_doubling_all_gather,
+    recursive_doubling_all_reduce,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_broadcast,
+    tree_reduce,
+    two_way_ring_all_gather,
+    wire_bytes,
+)
+
+LINK = Link(latency_seconds=1e-6, bytes_per_second=1e9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 256])
+def test_wire_bytes_over_tensor_bytes_are_the_bus_factors_of_nccl_tests(n):
+    tensor = 4096 * n
+    assert wire_bytes("all_reduce", tensor, n) / tensor == pytest.approx(2 * (n - 1) / n)
+    assert wire_bytes("reduce_scatter", tensor, n) / tensor == pytest.approx((n - 1) / n)
+    assert wire_bytes("all_gather", tensor // n, n) / tensor == pytest.approx((n - 1) / n)
+    assert wire_bytes("all_to_all", tensor, n) / tensor == pytest.approx((n - 1) / n)
+    assert wire_bytes("broadcast", tensor, n) / tensor == 1
+    assert wire_bytes("permute", tensor, n) / tensor == 1
+
+
+def test_wire_bytes_are_exact():
+    big = 2**60 + 8  # float64 cannot hold it
+    assert wire_bytes("all_reduce", big, 8) == 2 * 7 * big // 8
+    assert isinstance(wire_bytes("all_reduce", 80, 8), int)
+    assert wire_bytes("reduce_scatter", 10, 4) == 7.5
+
+
+def test_all_gather_of_a_gib_tensor_half_on_eight_h100():
+    tensor = 2 * 4096 * 65536  # bf16
+    nvlink = Link(latency_seconds=0, bytes_per_second=450e9)
+    seconds = ring_all_gather(tensor / 8, 8).seconds(nvlink)
+    assert seconds == pytest.approx(1.04e-3, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (ring_all_gather(100, 5), Cost(4, 400, 400)),
+        (two_way_ring_all_gather(100, 5), Cost(2, 400, 200)),
+        (two_way_ring_all_gather(100, 8), Cost(4, 700, 400)),
+        (ring_reduce_scatter(100, 5), Cost(4, 80, 80)),
+        (ring_all_reduce(100, 5), Cost(8, 160, 160)),
+        (tree_broadcast(100, 5), Cost(3, 300, 300)),
+        (tree_broadcast(100, 8), Cost(3, 300, 300)),
+        (tree_reduce(100, 9), Cost(4, 400, 400)),
+        (recursive_doubling_all_gather(100, 8), Cost(3, 700, 700)),
+        (recursive_doubling_all_reduce(100, 8), Cost(3, 300, 300)),
+    ],
+)
+def test_steps_and_bytes(cost, expected):
+    assert cost == expected
+    seconds = expected.steps * 1e-6 + expected.serial_bytes * 1e-9
+    assert cost.seconds(LINK) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        ring_all_gather,
+        two_way_ring_all_gather,
+        ring_reduce_scatter,
+        ring_all_reduce,
+        tree_broadcast,
+        tree_reduce,
+        recursive_doubling_all_gather,
+        recursive_doubling_all_reduce,
+    ],
+)
+def test_one_device_sends_nothing(algorithm):
+    assert algorithm(100, 1) == Cost(0, 0, 0)
+
+
+def test_the_slow_links_carry_one_part_for_each_inner_device():
+    inner, outer = hierarchical_all_reduce(800, n_inner=4, n_outer=2)
+    assert inner == ring_all_reduce(800, 4)
+    assert outer == ring_all_reduce(200, 2)
+
+
+@pytest.mark.parametrize("n", [4, 8, 1024])
+def test_below_the_crossover_fewer_steps_win_and_above_it_fewer_bytes(n):
+    size = crossover_bytes(recursive_doubling_all_reduce, ring_all_reduce, n, LINK)
+    for factor, doubling_wins in ((0.5, True), (2.0, False)):
+        doubling = recursive_doubling_all_reduce(factor * size, n).seconds(LINK)
+        ring = ring_all_reduce(factor * size, n).seconds(LINK)
+        assert (doubling < ring) == doubling_wins
+    at_size = (recursive_doubling_all_reduce(size, n), ring_all_reduce(size, n))
+    assert at_size[0].seconds(LINK) == pytest.approx(at_size[1].seconds(LINK))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [recursive_doubling_all_gather, recursive_doubling_all_reduce]
+)
+def test_recursive_doubling_needs_a_power_of_two(algorithm):
+    with pytest.raises(ValueError, match=r"n = 6; it must be a power of two; use 4 or 8, or a ring"):
+        algorithm(100, 6)

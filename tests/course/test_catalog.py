@@ -1,0 +1,72 @@
+"""The table of lessons and exercises agrees with the contracts, the library and itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+from jaxpar import collectives, mesh
+from jaxpar.contracts.base import load
+from jaxpar.course import catalog
+from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
+
+EXPECTED = {
+    "01": ["device_coordinates", "local_shape", "add_rank"],
+    "02": [
+        "mean_over_devices", "scatter", "gather", "reduce_max_location", "all_to_all_by_permutes",
+    ],
+    "03": [
+        "ring_reduce_scatter", "two_way_ring_all_gather", "tree_broadcast",
+        "recursive_doubling_all_reduce", "hierarchical_all_reduce",
+    ],
+}  # fmt: skip
+each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
+
+
+def test_the_curriculum() -> None:
+    assert {row.number: [asked.id for asked in row.asks] for row in LESSONS} == EXPECTED
+
+
+@each_exercise
+def test_an_exercise_agrees_with_its_contract(row: catalog.Exercise) -> None:
+    contract = load(row.where)
+    assert contract.kind == row.kind
+    assert sum(contract.points().values()) == row.points
+    assert 2 <= len(contract.hints) <= 3
+    assert contract.reference.__name__ == row.id
+
+
+@each_exercise
+def test_an_exercise_needs_what_comes_before_it(row: catalog.Exercise) -> None:
+    ids = [other.id for other in EXERCISES]
+    assert all(ids.index(needed) < ids.index(row.id) for needed in row.needs)
+
+
+@pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.number)
+def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Lesson) -> None:
+    library = vars(collectives) | vars(mesh)
+    assert all(callable(library[name]) for name in row.prints)
+    assert not set(row.prints) & {asked.id for asked in EXERCISES}
+    assert all(needed < row.number for needed in row.needs)
+
+
+def test_a_lesson_is_found_by_number_and_by_name() -> None:
+    assert lesson("2") == lesson("02") == lesson("collectives") == lesson("02_collectives")
+    with pytest.raises(BadUseError, match=r"no lesson '9'; use one of 01, 02, 03"):
+        lesson("9")
+
+
+def test_an_unknown_exercise_is_answered_with_the_nearest() -> None:
+    with pytest.raises(BadUseError, match="'tree_brodcast'; did you mean tree_broadcast"):
+        exercise("tree_brodcast")
+    with pytest.raises(BadUseError, match="jaxpar list"):
+        exercise("x")
+
+
+def test_what_builds_on_an_exercise() -> None:
+    assert [row.id for row in used_by("tree_broadcast")] == ["recursive_doubling_all_reduce"]
+
+
+def test_it_is_read_without_jax() -> None:
+    program = "import sys, jaxpar.course.catalog; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

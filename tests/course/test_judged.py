@@ -1,0 +1,16 @@
+"""What is judged, in words."""
+
+from jaxpar.contracts.base import Array, Case, load
+from jaxpar.course.catalog import exercise
+from jaxpar.course.judged import describe, judged
+
+
+def test_a_case_shows_what_one_device_holds() -> None:
+    case = Case("dp=2,tp=4", {"x": Array((8, 12), "b_dp_tp d")}, {"axis": "tp", "root": 1})
+    assert describe(case) == 'mesh dp=2,tp=4: x float32[1, 12], axis="tp", root=1'
+
+
+def test_a_value_exercise_shows_calls_and_one_that_raises() -> None:
+    lines = list(judged(load(exercise("local_shape").where)))
+    assert '  local_shape((8, 6), "b_dp d", {"dp": 4}) -> (2, 6)' in lines
+    assert sum(line.endswith("raises ValueError") for line in lines) == 1

@@ -1,0 +1,24 @@
+"""Predictions as people type them."""
+
+import pytest
+
+from jaxpar.course.prediction import parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("96", 96), ("0", 0), (" 3/4 * 128 ", 96), ("2 * (8 - 1) / 8 * 96", 168), ("1.5 kB", 1500),
+        ("2KiB", 2048), ("10 bytes", 10), ("7/3", 2),
+    ],
+)  # fmt: skip
+def test_a_number_or_a_sum_with_a_unit(text: str, count: int) -> None:
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    "text", ["", "many", "3 x", "1/0", "-1", "2**99", "n*x", "()", "1 2", "1" * 101, "9" * 5 + "e9"]
+)
+def test_what_is_no_number_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^prediction: received .*Enter alone to skip$"):
+        parse_bytes(text)

@@ -1,0 +1,73 @@
+"""Stubs are what the library and the contract say, and nothing that gives an answer away."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from jaxpar.contracts.base import load
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.folder import Course
+from jaxpar.course.progress import is_stub
+from jaxpar.course.stubs import build, stale, stub
+from jaxpar.grading.imports import refused_import
+from jaxpar.grading.submission import Submission
+from tests.course.fakes import answer, stub_of, write
+
+ROOT = Path(__file__).parents[2]
+each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
+
+
+@each_exercise
+def test_the_stub_in_the_repository_is_the_derived_one(row: Exercise) -> None:
+    committed = Submission(ROOT / row.file, (ROOT / row.file).read_bytes())
+    if is_stub(committed, row.id):  # else it is the answer of whoever runs this
+        assert committed.text == stub(row)
+
+
+@each_exercise
+def test_a_stub_says_what_is_judged_and_keeps_what_is_to_be_predicted(row: Exercise) -> None:
+    text, contract = stub(row), load(row.where)
+    assert is_stub(Submission(Path(), text.encode()), row.id)
+    assert contract.task in text
+    assert "Comm:" not in text
+    assert "Memory:" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    for name, points in contract.points().items():
+        assert f"#   {name:<13} {points}  " in text
+    if contract.communication:
+        assert contract.communication.words.split()[0] in text
+
+
+@each_exercise
+def test_a_stub_runs_and_raises_its_task(row: Exercise) -> None:
+    text, contract = stub(row), load(row.where)
+    assert refused_import(text, contract.imports) is None
+    names: dict = {}
+    exec(compile(text, row.file, "exec"), names)
+    function = names[row.id]
+    parameters = inspect.signature(contract.reference).parameters
+    assert list(inspect.signature(function).parameters) == list(parameters)
+    arguments = {name: None for name, p in parameters.items() if p.kind is not p.KEYWORD_ONLY}
+    keywords = {name: None for name in parameters if name not in arguments}
+    with pytest.raises(NotImplementedError) as raised:
+        function(*arguments.values(), **keywords)
+    assert str(raised.value) == contract.task
+
+
+def test_the_body_of_a_stub_is_one_statement() -> None:
+    for row in EXERCISES:
+        (function,) = (n for n in ast.parse(stub(row)).body if isinstance(n, ast.FunctionDef))
+        assert len(function.body) == 2  # docstring and raise
+
+
+def test_build_writes_what_differs_but_never_over_an_answer(course: Course) -> None:
+    missing, edited, solved = EXERCISES[:3]
+    course.file(missing).unlink()
+    write(course, edited, stub_of(edited).replace(b"Check it", b"Try it"))
+    write(course, solved, answer(solved, "mine"))
+    assert stale(course.root) == [missing.file, edited.file, solved.file]
+    assert build(course.root) == [missing.file, edited.file]
+    assert stale(course.root) == [solved.file]
+    assert course.file(solved).read_text() == answer(solved, "mine")

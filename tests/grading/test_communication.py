@@ -1,0 +1,155 @@
+"""The bounds on what is sent: closed lists, upper bounds, every sensible route."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxpar.contracts.base import Array, Case, Communication, Limit, Sizes
+from jaxpar.grading.communication import (
+    backward_excess,
+    charged,
+    describe,
+    forward_excess,
+    wire_by_axis,
+)
+from jaxpar.inspector.report import Collective
+
+CASE = Case("dp=2,tp=4", {"x": Array((8, 16), "b_tp d")}, {"axis": "tp"})
+SIZES = Sizes(CASE)
+X_BYTES = 2 * 16 * 4
+RING = tuple((i, (i + 1) % 4) for i in range(4))
+BACK = tuple((b, a) for a, b in RING)
+
+
+def sends(kind: str, operand: float, wire: float, **rest) -> Collective:
+    fields = {"axes": ("tp",), "group_size": 4, "dtype": "float32"} | rest
+    return Collective(kind=kind, operand_bytes=int(operand), wire_bytes=wire, **fields)
+
+
+ALL_REDUCE = sends("all_reduce", X_BYTES, 1.5 * X_BYTES)
+HOP = sends("permute", X_BYTES, X_BYTES, pairs=RING)
+ONE_ALL_REDUCE = Communication(
+    "one all-reduce of x", ((Limit(("all_reduce",), "axis", lambda s: 1.5 * s.bytes("x")),),)
+)
+RING_ONLY = Communication(
+    "n-1 hops",
+    (
+        (
+            Limit(
+                ("permute",),
+                "axis",
+                lambda s: 3 * s.bytes("x"),
+                times=lambda s: s.n() - 1,
+                neighbours=True,
+            ),
+        ),
+    ),
+)
+BOTH_WAYS = Communication(
+    "two hops each way",
+    (
+        (
+            Limit(
+                ("permute",),
+                "axis",
+                lambda s: 2 * s.bytes("x"),
+                times=lambda s: 2,
+                neighbours=True,
+                each_way=True,
+            ),
+        ),
+    ),
+)
+
+
+def test_bytes_are_of_one_device() -> None:
+    assert SIZES.bytes("x") == X_BYTES
+    assert SIZES.n() == 4
+
+
+@pytest.mark.parametrize(
+    ("rule", "collectives"),
+    [
+        (ONE_ALL_REDUCE, []),
+        (ONE_ALL_REDUCE, [ALL_REDUCE]),
+        (
+            ONE_ALL_REDUCE,
+            [
+                sends("reduce_scatter", X_BYTES, 0.75 * X_BYTES),
+                sends("all_gather", X_BYTES / 4, 0.75 * X_BYTES),
+            ],
+        ),
+        (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES / 2, 0.75 * X_BYTES, times=2)]),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=8)]),
+        (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=3)]),
+        (RING_ONLY, [HOP, HOP, HOP]),
+        (BOTH_WAYS, [HOP, HOP, sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=2)]),
+    ],
+)
+def test_right_routes_pass(rule: Communication, collectives: list[Collective]) -> None:
+    assert forward_excess(rule, SIZES, collectives) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "collectives", "says"),
+    [
+        (ONE_ALL_REDUCE, [ALL_REDUCE, ALL_REDUCE], "384 B go over the wire; 192 B are enough"),
+        (ONE_ALL_REDUCE, [sends("all_to_all", X_BYTES, 0.75 * X_BYTES)], "all_to_all"),
+        (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, X_BYTES, axes=("dp",))], "over dp"),
+        (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, 1, axes=("dp", "tp"))], "over dp"),
+        (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, 1, times=None)], "unknown length"),
+        (ONE_ALL_REDUCE, [sends("all_reduce", 4, 6, times=None)], "unknown length"),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=9)], "are enough"),
+        (RING_ONLY, [HOP] * 4, "are enough"),
+        (RING_ONLY, [sends("permute", 1 << 5, 1 << 5, pairs=RING, times=6)], "6 steps"),
+        (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=((0, 2),))], "beyond the next"),
+        (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=None)], "beyond the next"),
+        (BOTH_WAYS, [HOP] * 3, "to the next device"),
+        (BOTH_WAYS, [sends("permute", X_BYTES, X_BYTES, pairs=BACK)] * 3, "previous device"),
+        (BOTH_WAYS, [sends("permute", X_BYTES, X_BYTES, pairs=RING + BACK)] * 3, "device"),
+    ],
+)
+def test_more_than_the_rule_is_named(
+    rule: Communication, collectives: list[Collective], says: str
+) -> None:
+    excess = forward_excess(rule, SIZES, collectives)
+    assert excess is not None
+    assert says in excess.message
+
+
+def test_the_nearest_alternative_is_named() -> None:
+    rule = Communication("either", (*RING_ONLY.forward, *ONE_ALL_REDUCE.forward))
+    assert forward_excess(rule, SIZES, [ALL_REDUCE]) is None
+    assert forward_excess(rule, SIZES, [HOP] * 3) is None
+    excess = forward_excess(rule, SIZES, [HOP, HOP, HOP, ALL_REDUCE])
+    assert excess is not None
+    assert "all_reduce" in excess.message
+
+
+def test_backward_is_the_gradient_program_less_the_forward_one() -> None:
+    reference = {"tp": 192.0}
+    twice = [ALL_REDUCE, ALL_REDUCE]
+    assert backward_excess(ONE_ALL_REDUCE, SIZES, [ALL_REDUCE], twice, reference) is None
+    assert backward_excess(ONE_ALL_REDUCE, SIZES, [ALL_REDUCE], twice, {}) is not None
+    excess = backward_excess(ONE_ALL_REDUCE, SIZES, [ALL_REDUCE], [*twice, ALL_REDUCE], reference)
+    assert excess is not None
+    assert "384 B" in excess.message
+
+
+def test_backward_as_forward_allows_the_forward_bytes() -> None:
+    rule = Communication("", ONE_ALL_REDUCE.forward, backward="forward")
+    assert backward_excess(rule, SIZES, [ALL_REDUCE], [ALL_REDUCE, ALL_REDUCE], {}) is None
+
+
+def test_a_stated_backward_rule_is_held() -> None:
+    rule = Communication("", ONE_ALL_REDUCE.forward, backward=RING_ONLY.forward)
+    assert backward_excess(rule, SIZES, [ALL_REDUCE], [ALL_REDUCE, HOP], {}) is None
+    assert backward_excess(rule, SIZES, [ALL_REDUCE], [ALL_REDUCE, ALL_REDUCE], {}) is not None
+
+
+def test_totals_and_words() -> None:
+    over_both = sends("all_reduce", X_BYTES, 10, axes=("dp", "tp"))
+    assert wire_by_axis([ALL_REDUCE, over_both]) == {"tp": 202, "dp": 10}
+    assert charged([ALL_REDUCE, sends("permute", 16, 16)]) == [ALL_REDUCE]
+    assert describe([HOP, HOP]) == "2 x permute over tp of 128 B (128 B on the wire)"
+    assert describe([]) == "nothing"

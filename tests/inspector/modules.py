@@ -1,0 +1,63 @@
+"""StableHLO written by hand, to spell what JAX does not."""
+
+from jax.interpreters.mlir import ir, make_ir_context
+
+CHANNEL = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>"
+PAIR = "tensor<2xf32>"
+
+
+def module(body: str, functions: str = "", mesh: str = '"dp"=2, "tp"=4') -> ir.Module:
+    """A module whose main computes with %x, 2 float32, on each device of a mesh."""
+    text = f"""
+    sdy.mesh @mesh = <[{mesh}]>
+    func.func public @main(%arg: {PAIR}) -> {PAIR} {{
+      %0 = sdy.manual_computation(%arg) in_shardings=[<@mesh, [{{}}]>]
+          out_shardings=[<@mesh, [{{}}]>] manual_axes={{"dp", "tp"}} (%x: {PAIR}) {{
+        {body}
+        sdy.return %x : {PAIR}
+      }} : ({PAIR}) -> {PAIR}
+      return %0 : {PAIR}
+    }}
+    {functions}"""
+    with make_ir_context():
+        return ir.Module.parse(text)
+
+
+def permute(value: str = "%x", attributes: str = CHANNEL) -> str:
+    """A permute of one pair along tp, 8 bytes."""
+    pairs = "source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>"
+    return f'"stablehlo.collective_permute"({value}) <{{{attributes}, {pairs}}}> : ({PAIR}) -> {PAIR}'
+
+
+def all_reduce(groups: str, attributes: str = f"{CHANNEL}, use_global_device_ids") -> str:
+    """A sum of 8 bytes."""
+    return f"""%sum = "stablehlo.all_reduce"(%x) <{{{attributes}, replica_groups = {groups}}}> ({{
+      ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+        %c = stablehlo.add %a, %b : tensor<f32>
+        stablehlo.return %c : tensor<f32>
+      }}) : ({PAIR}) -> {PAIR}"""
+
+
+def loop(
+    start: int = 0,
+    stop: int = 5,
+    step: int = 1,
+    direction: str = "LT",
+    update: str = "add",
+    dtype: str = "i32",
+) -> str:
+    """A loop around a permute, its counter the second value it carries."""
+    return f"""
+        %start = stablehlo.constant dense<{start}> : tensor<{dtype}>
+        %stop = stablehlo.constant dense<{stop}> : tensor<{dtype}>
+        %step = stablehlo.constant dense<{step}> : tensor<{dtype}>
+        %loop:2 = stablehlo.while(%y = %x, %i = %start) : {PAIR}, tensor<{dtype}>
+        cond {{
+          %go = stablehlo.compare {direction}, %i, %stop
+              : (tensor<{dtype}>, tensor<{dtype}>) -> tensor<i1>
+          stablehlo.return %go : tensor<i1>
+        }} do {{
+          %moved = {permute("%y")}
+          %next = stablehlo.{update} %i, %step : tensor<{dtype}>
+          stablehlo.return %moved, %next : {PAIR}, tensor<{dtype}>
+        }}"""
