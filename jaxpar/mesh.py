@@ -147,22 +147,25 @@ def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -
     )
 
 
-def device_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
+
+    In a mesh of 2 by 4 devices, device 5 is at (1, 1): the second row, the second column.
 
     Raises:
         ValueError: there is no such device.
     """
-    count = math.prod(sizes.values())
+    count = math.prod(sizes)
     if not 0 <= rank < count:
         raise ValueError(
-            f"device_coordinates: rank {rank} in a mesh of {count} devices ({_show(sizes)}); "
+            f"device_coordinates: rank {rank} in a mesh of {count} devices {tuple(sizes)}; "
             f"use a rank from 0 to {count - 1}"
         )
-    position = dict.fromkeys(sizes, 0)
-    for axis in reversed(position):
-        rank, position[axis] = divmod(rank, sizes[axis])
-    return position
+    position = []
+    for size in reversed(sizes):
+        rank, place = divmod(rank, size)
+        position.append(place)
+    return tuple(reversed(position))
 
 
 def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:

@@ -14,23 +14,19 @@ from jaxpar.contracts import devices_mistakes as mistakes
 from jaxpar.contracts.base import Array, Case, Communication, Contract, Expected
 from jaxpar.contracts.blocks import axis_first, mesh_order
 
-_AXES = ("pp", "dp", "fsdp", "cp", "tp")
 _Shapes = tuple[tuple[int, ...], str, dict[str, int]]
 
 
-def _position(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
-    place = np.unravel_index(rank, tuple(sizes.values()))
-    return dict(zip(sizes, map(int, place), strict=True))
+def _position(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(int(place) for place in np.unravel_index(rank, sizes))
 
 
 def _ranks_and_sizes(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
     """Random ranks in the usual meshes and in random ones, then ranks that tell mistakes apart."""
-    meshes = [{"tp": 8}, {"dp": 2, "tp": 4}, {"tp": 4, "dp": 2}, {"pp": 3, "dp": 1, "tp": 2}]
-    for _ in range(8):
-        names = rng.permutation(_AXES)[:3]
-        meshes.append({str(name): int(rng.integers(2, 6)) for name in names})
-    ranks = [int(rng.integers(math.prod(sizes.values()))) for sizes in meshes]
-    chosen = [(rank, {"pp": 2, "dp": 3, "tp": 4}) for rank in (0, 9, 23)]
+    meshes: list[tuple[int, ...]] = [(8,), (2, 4), (4, 2), (3, 1, 2), (2, 3, 2, 2)]
+    meshes += [tuple(int(size) for size in rng.integers(2, 6, 3)) for _ in range(8)]
+    ranks = [int(rng.integers(math.prod(sizes))) for sizes in meshes]
+    chosen = [(rank, (2, 3, 4)) for rank in (0, 9, 23)]
     return [(call, {}) for call in [*zip(ranks, meshes, strict=True), *chosen]]
 
 
@@ -81,7 +77,7 @@ CONTRACTS = (
     Contract(
         id="device_coordinates",
         kind="value",
-        task="return {axis: position} of device number `rank`, the last axis of `sizes` fastest",
+        task="return the position of device number `rank` as a tuple, the last axis fastest",
         reference=mesh.device_coordinates,
         oracle=_position,
         values=_ranks_and_sizes,
@@ -89,7 +85,7 @@ CONTRACTS = (
         hints=(
             "A rank is a number whose digits are the positions: write 11 in a mesh of 3 by 4.",
             "The last digit is rank % size of the last axis; what is left over is rank // size.",
-            "Go through reversed(sizes.items()) with rank, place = divmod(rank, size).",
+            "Go through reversed(sizes) with rank, place = divmod(rank, size); then turn it round.",
         ),
         minimal="It is arithmetic on the rank: no device has to ask another where it is.",
         harder="Write the inverse: the rank of the device at given coordinates.",

@@ -12,35 +12,33 @@ from jaxpar.contracts.base import Mistake
 from jaxpar.mesh import parse_layout
 
 
-def _first_axis_fastest(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    position = {}
-    for axis, size in sizes.items():
-        rank, position[axis] = divmod(rank, size)
-    return position
+def _first_axis_fastest(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    position = []
+    for size in sizes:
+        rank, place = divmod(rank, size)
+        position.append(place)
+    return tuple(position)
 
 
-def _stride_without_remainder(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    axes = list(sizes)
-    return {
-        axis: rank // math.prod(sizes[later] for later in axes[i + 1 :])
-        for i, axis in enumerate(axes)
-    }
+def _stride_without_remainder(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(rank // math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
 
-def _remainder_without_stride(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    return {axis: rank % size for axis, size in sizes.items()}
+def _remainder_without_stride(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(rank % size for size in sizes)
 
 
-def _own_size_as_stride(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    return {axis: rank // size % size for axis, size in sizes.items()}
+def _own_size_as_stride(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(rank // size % size for size in sizes)
 
 
-def _ranks_from_one(rank: int, sizes: dict[str, int]) -> dict[str, int]:
-    position = {}
+def _ranks_from_one(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    position = []
     rank -= 1
-    for axis, size in reversed(sizes.items()):
-        rank, position[axis] = divmod(rank, size)
-    return position
+    for size in reversed(sizes):
+        rank, place = divmod(rank, size)
+        position.append(place)
+    return tuple(reversed(position))
 
 
 def _rounds_down(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:

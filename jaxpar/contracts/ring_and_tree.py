@@ -91,7 +91,7 @@ RING_REDUCE_SCATTER = Contract(
     oracle=_sums_of_chunks,
     cases=(
         _case("tp=8", Array((8 * 8, 10), "n_tp d"), axis="tp"),
-        _case("dp=2,tp=3", Array((6 * 3, 7, 2), "n_dp_tp t d"), axis="tp"),
+        _case("dp=2,tp=5", Array((10 * 5, 7, 2), "n_dp_tp t d"), axis="tp"),
     ),
     gradient=("x",),
     sharding=True,

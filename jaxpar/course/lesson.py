@@ -12,8 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
+from rich.text import Text
 
 from jaxpar.course.catalog import lesson
+from jaxpar.inspector import Report, render
 
 WIDTH = 100
 
@@ -25,14 +27,19 @@ def show(function: Callable[..., Any]) -> None:
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table; numbers are set to the right, with commas."""
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    shown = Table(box=box.SIMPLE_HEAD)
     rows = [tuple(row) for row in rows]
     for place, header in enumerate(headers):
         numbers = all(isinstance(row[place], int | float) for row in rows)
         shown.add_column(header, justify="right" if numbers else "left")
     for row in rows:
         shown.add_row(*(_cell(value) for value in row))
-    _console().print(shown)
+    _console().print(Text(title, "bold"), shown)
+
+
+def show_report(report: Report) -> None:
+    """Prints what the inspector found."""
+    _console().print(render(report))
 
 
 def exercises(number: str) -> None:
@@ -68,7 +75,7 @@ def _cell(value: object) -> str:
 
 def _console() -> Console:
     console = Console(highlight=False)
-    console.width = min(console.width, WIDTH)
+    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
 

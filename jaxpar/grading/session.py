@@ -99,12 +99,16 @@ def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
 def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
     """Files one reply; True after the last."""
     frame = worker.receive(deadline)
+    if not isinstance(frame, dict):
+        raise ChildEnded("protocol", "bytes, or a list, where a reply must be")
     if "program" in frame:
         which, index = frame["program"]
+        if which not in ("forward", "gradient"):
+            raise ChildEnded("protocol", "a program of an unknown kind")
         blob = worker.receive(deadline)
         if not isinstance(blob, bytes):
             raise ChildEnded("protocol", "a program without its bytes")
-        evidence.programs[str(which), int(index)] = (_outputs(frame["outputs"]), blob)
+        evidence.programs[which, int(index)] = (_outputs(frame["outputs"]), blob)
     elif "failure" in frame:
         which, index = frame["failure"]
         evidence.failures[str(which), int(index)] = frame

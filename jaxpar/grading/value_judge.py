@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ def _finding(contract: Contract, call: Call, right: Any, one: Any, two: Any) -> 
     if one != two:
         return Finding(False, FORGETFUL.format(_show(one), _show(two)))
     text = f"{contract.id}{_arguments(call)} gives {_show(one)}; it must give {_show(right)}"
-    return Finding(one == right, text, _show(right), _show(one))
+    return Finding(_same(one, right), text, _show(right), _show(one))
 
 
 def _diagnosis(
@@ -89,16 +90,29 @@ def _replied(value: dict | None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, so that both are right; a bool is not a number."""
+    """Tuples as lists, so that both are right."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
-    return ("bool", value) if isinstance(value, bool) else value
+    return value
+
+
+def _same(got: Any, right: Any) -> bool:
+    """Equal, integers as integers; floats within rounding, and an integer may stand for one."""
+    if isinstance(right, list):
+        return isinstance(got, list) and len(got) == len(right) and all(map(_same, got, right))
+    if isinstance(right, dict):
+        keys_match = isinstance(got, dict) and got.keys() == right.keys()
+        return keys_match and all(_same(got[key], right[key]) for key in right)
+    if isinstance(right, float):
+        return type(got) in (int, float) and math.isclose(got, right, rel_tol=1e-9)
+    return type(got) is type(right) and got == right
 
 
 def _equals(mistake: Mistake, calls: list, got: list) -> bool:
-    return all(_outcome(mistake.function, c) == g for c, g in zip(calls, got, strict=True))
+    outcomes = [_outcome(mistake.function, call) for call in calls]
+    return all(_same(g, o) for g, o in zip(got, outcomes, strict=True))
 
 
 def _arguments(call: Call) -> str:
@@ -110,6 +124,4 @@ def _arguments(call: Call) -> str:
 def _show(value: Any) -> str:
     if isinstance(value, list):
         return f"({', '.join(_show(v) for v in value)}{',' if len(value) == 1 else ''})"
-    if isinstance(value, tuple):
-        return str(value[1])
     return str(value)

@@ -14,20 +14,20 @@ from jaxpar.mesh import divide, parse_layout, spec
 
 
 def coordinates_by_numpy(rank, sizes):
-    return dict(zip(sizes, map(int, np.unravel_index(rank, tuple(sizes.values()))), strict=True))
+    return np.unravel_index(rank, sizes)
 
 
 def coordinates_by_strides(rank, sizes):
-    position, stride = {}, math.prod(sizes.values())
-    for axis, size in sizes.items():
+    position, stride = [], math.prod(sizes)
+    for size in sizes:
         stride //= size
-        position[axis] = rank // stride % size
+        position.append(rank // stride % size)
     return position
 
 
 def coordinates_in_table(rank, sizes):
-    grid = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
-    return dict(zip(sizes, np.argwhere(grid == rank)[0].tolist(), strict=True))
+    grid = np.arange(math.prod(sizes)).reshape(sizes)
+    return np.argwhere(grid == rank)[0].tolist()
 
 
 _seen = []
@@ -35,12 +35,11 @@ _seen = []
 
 def coordinates_with_memory(rank, sizes):
     _seen.append(rank)
-    right = coordinates_by_numpy(rank, sizes)
-    return right if len(_seen) % 7 else dict.fromkeys(sizes, 0)
+    return coordinates_by_strides(rank, sizes) if len(_seen) % 7 else [0] * len(sizes)
 
 
 def coordinates_as_floats(rank, sizes):
-    return {axis: place + 0.25 for axis, place in coordinates_by_numpy(rank, sizes).items()}
+    return [float(place) for place in coordinates_by_strides(rank, sizes)]
 
 
 def shape_by_sharding(shape, layout, sizes):

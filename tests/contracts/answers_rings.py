@@ -1,4 +1,4 @@
-"""Answers to the ring exercises of lesson 03: right by other ways, wrong by clever ways."""
+"""Answers to the ring reduce-scatter: right by other ways, wrong by clever ways."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def sums_half_each_way(x, *, axis):
 
 def sums_in_two_messages(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    partial = jnp.split(x[(i - 1) % n], 2)
+    partial = x[(i - 1) % n]
     for k in range(2, n + 1):
-        arrived = _hop(tuple(partial), axis)
-        partial = [a + b for a, b in zip(arrived, jnp.split(x[(i - k) % n], 2), strict=True)]
-    return jnp.concatenate(partial)
+        first, rest = _hop((partial[:5], partial[5:]), axis)
+        partial = jnp.concatenate([first, rest]) + x[(i - k) % n]
+    return partial
 
 
 def _ring_all_gather(x, axis):
@@ -83,13 +83,7 @@ def _ring_all_gather(x, axis):
 
 
 def sums_by_transpose(x, *, axis):
-    part = lax.pcast(jax.ShapeDtypeStruct(x.shape[1:], x.dtype), axis, to="varying")
-    return jax.linear_transpose(lambda part: _ring_all_gather(part, axis), part)(x)[0]
-
-
-def sums_and_pieces(x, *, axis):
-    pieces = [lax.psum(piece, axis) for piece in x.reshape(-1, 4)[:9]]
-    return sums_the_other_way(x, axis=axis) + 0 * pieces[0].sum()
+    return jax.linear_transpose(lambda part: _ring_all_gather(part, axis), x[0])(x)[0]
 
 
 def sums_in_free_pieces(x, *, axis):
@@ -158,147 +152,6 @@ def sums_with_false_gradient(x, *, axis):
     return sums_the_other_way(_double_backward(x), axis=axis)
 
 
-def _place(x, up, down, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
-    for k, block in enumerate(up, start=1):
-        y = y.at[(i - k) % n].set(block)
-    for k, block in enumerate(down, start=1):
-        y = y.at[(i + k) % n].set(block)
-    return y
-
-
-def _arrivals(x, hops, axis, by):
-    arrived = []
-    for _ in range(hops):
-        x = _hop(x, axis, by)
-        arrived.append(x)
-    return arrived
-
-
-def gathers_more_from_below(x, *, axis):
-    n = lax.axis_size(axis)
-    up, down = _arrivals(x, (n - 1) // 2, axis, 1), _arrivals(x, n // 2, axis, -1)
-    return _place(x, up, down, axis)
-
-
-def gathers_opposite_twice(x, *, axis):
-    n = lax.axis_size(axis)
-    up, down = _arrivals(x, n // 2, axis, 1), _arrivals(x, n // 2, axis, -1)
-    return _place(x, up, down, axis)
-
-
-def gathers_in_one_loop(x, *, axis):
-    n = lax.axis_size(axis)
-    up, down, ups, downs = x, x, [], []
-    for k in range(1, n // 2 + 1):
-        up = _hop(up, axis, 1)
-        ups.append(up)
-        if 2 * k < n:
-            down = _hop(down, axis, -1)
-            downs.append(down)
-    return _place(x, ups, downs, axis)
-
-
-def gathers_in_scans(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-
-    def ring(by, hops):
-        def step(block, _):
-            block = _hop(block, axis, by)
-            return block, block
-
-        return lax.scan(step, x, None, length=hops)[1]
-
-    ups, downs = ring(1, n // 2), ring(-1, n - 1 - n // 2)
-    blocks = jnp.concatenate([downs[::-1], x[None], ups])  # from device i + ..., i, i - ...
-    return jnp.roll(blocks[::-1], i - n // 2, axis=0)
-
-
-def gathers_in_a_loop_with_updates(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-
-    def step(k, state):
-        y, up, down = state
-        up, down = _hop(up, axis, 1), _hop(down, axis, -1)
-        y = lax.dynamic_update_index_in_dim(y, up, (i - k) % n, axis=0)
-        return lax.dynamic_update_index_in_dim(y, down, (i + k) % n, axis=0), up, down
-
-    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
-    return lax.fori_loop(1, n // 2 + 1, step, (y, x, x))[0]
-
-
-def gathers_last_hop_in_halves(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    hops = (n - 1) // 2
-    ups, downs = _arrivals(x, hops, axis, 1), _arrivals(x, hops, axis, -1)
-    y = _place(x, ups, downs, axis)
-    if n % 2 == 0:
-        half = x.size // 2
-        first = _hop(ups[-1].ravel()[:half], axis, 1)
-        second = _hop(downs[-1].ravel()[half:], axis, -1)
-        y = y.at[(i + n // 2) % n].set(jnp.concatenate([first, second]).reshape(x.shape))
-    return y
-
-
-def gathers_half_each_way(x, *, axis):
-    n = lax.axis_size(axis)
-    first, second = jnp.split(x, 2)
-    up = _place(first, _arrivals(first, n - 1, axis, 1), [], axis)
-    down = _place(second, [], _arrivals(second, n - 1, axis, -1), axis)
-    return jnp.concatenate([up, down], axis=1)
-
-
-def gathers_by_masks(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = [x, *_arrivals(x, n // 2, axis, 1), *_arrivals(x, n - 1 - n // 2, axis, -1)[::-1]]
-    place = jnp.arange(n).reshape(-1, *(1,) * x.ndim)
-    y = jnp.zeros((n, *x.shape), x.dtype)
-    for k, block in enumerate(blocks):
-        y = jnp.where(place == (i - k) % n, block[None], y)
-    return y
-
-
-def gathers_lopsided(x, *, axis):
-    n = lax.axis_size(axis)
-    hops = n // 2 + 1
-    ups, downs = _arrivals(x, hops, axis, 1), _arrivals(x, n - 1 - hops, axis, -1)
-    return _place(x, ups, downs, axis)
-
-
-def gathers_by_both_full_rings(x, *, axis):
-    hops = lax.axis_size(axis) - 1
-    return _place(x, _arrivals(x, hops, axis, 1), _arrivals(x, hops, axis, -1), axis)
-
-
-def gathers_in_free_pieces(x, *, axis):
-    flat = x.ravel()
-    size = 16 // x.dtype.itemsize
-    pieces = [lax.all_gather(flat[k : k + size], axis) for k in range(0, x.size, size)]
-    return jnp.concatenate(pieces, axis=1).reshape(-1, *x.shape)
-
-
-def gathers_in_float32(x, *, axis):
-    return gathers_in_one_loop(x.astype(jnp.float32), axis=axis).astype(x.dtype)
-
-
-def gathers_all_with_neighbours(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
-    for _ in range(n // 2):
-        y = jnp.where(y == 0, _hop(y, axis, 1), y)
-        y = jnp.where(y == 0, _hop(y, axis, -1), y)
-    return y
-
-
-def gathers_with_hidden_sum(x, *, axis):
-    return gathers_in_one_loop(x, axis=axis) + 0 * lax.psum(x, axis)
-
-
-def gathers_with_false_gradient(x, *, axis):
-    return gathers_in_one_loop(_double_backward(x), axis=axis)
-
-
 RIGHT = {
     "ring_reduce_scatter": (
         sums_the_other_way,
@@ -310,20 +163,9 @@ RIGHT = {
         sums_in_two_messages,
         sums_by_transpose,
     ),
-    "two_way_ring_all_gather": (
-        gathers_more_from_below,
-        gathers_opposite_twice,
-        gathers_in_one_loop,
-        gathers_in_scans,
-        gathers_in_a_loop_with_updates,
-        gathers_last_hop_in_halves,
-        gathers_half_each_way,
-        gathers_by_masks,
-    ),
 }
 WRONG = {
     "ring_reduce_scatter": {
-        sums_and_pieces: "communication",
         sums_in_free_pieces: "communication",
         sums_with_hidden_gather: "communication",
         sums_by_far_hops_for_odd_n: "communication",
@@ -332,14 +174,5 @@ WRONG = {
         sums_under_a_condition: "communication",
         sums_in_a_loop_of_unknown_length: "gradient",
         sums_with_false_gradient: "gradient",
-    },
-    "two_way_ring_all_gather": {
-        gathers_lopsided: "communication",
-        gathers_by_both_full_rings: "communication",
-        gathers_in_free_pieces: "communication",
-        gathers_in_float32: "communication",
-        gathers_all_with_neighbours: "gradient",
-        gathers_with_hidden_sum: "communication",
-        gathers_with_false_gradient: "gradient",
     },
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.interpreters.mlir import ir
 from jax.sharding import NamedSharding
 
 from jaxpar.inspector import Collective
@@ -96,3 +97,9 @@ def short(collectives: tuple[Collective, ...]) -> tuple[Sent, ...]:
         )
         for one in collectives
     )
+
+
+def stablehlo(function: Callable[..., Any], **fields: Any) -> ir.Module:
+    """What JAX lowers a per-shard function to."""
+    program = Program("program", function, (), **fields)
+    return program.jitted().lower(*program.shapes()).compiler_ir("stablehlo")

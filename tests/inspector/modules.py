@@ -8,25 +8,30 @@ PAIR = "tensor<2xf32>"
 
 def module(body: str, functions: str = "", mesh: str = '"dp"=2, "tp"=4') -> ir.Module:
     """A module whose main computes with %x, 2 float32, on each device of a mesh."""
-    text = f"""
-    sdy.mesh @mesh = <[{mesh}]>
-    func.func public @main(%arg: {PAIR}) -> {PAIR} {{
-      %0 = sdy.manual_computation(%arg) in_shardings=[<@mesh, [{{}}]>]
-          out_shardings=[<@mesh, [{{}}]>] manual_axes={{"dp", "tp"}} (%x: {PAIR}) {{
-        {body}
-        sdy.return %x : {PAIR}
-      }} : ({PAIR}) -> {PAIR}
-      return %0 : {PAIR}
-    }}
-    {functions}"""
+    manual = f"""%0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{}}]>]
+          out_shardings=[<@mesh, [{{}}]>] manual_axes={{"dp", "tp"}} (%x_local: {PAIR}) {{
+        {body.replace("%x", "%x_local")}
+        sdy.return %x_local : {PAIR}
+      }} : ({PAIR}) -> {PAIR}"""
+    return plain_module(manual, f"sdy.mesh @mesh = <[{mesh}]>\n{functions}")
+
+
+def plain_module(body: str, functions: str = "") -> ir.Module:
+    """The same without shard_map."""
+    main = f"""func.func public @main(%x: {PAIR}) -> {PAIR} {{
+      {body}
+      return %x : {PAIR}
+    }}"""
     with make_ir_context():
-        return ir.Module.parse(text)
+        return ir.Module.parse(f"{main}\n{functions}")
 
 
 def permute(value: str = "%x", attributes: str = CHANNEL) -> str:
     """A permute of one pair along tp, 8 bytes."""
     pairs = "source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>"
-    return f'"stablehlo.collective_permute"({value}) <{{{attributes}, {pairs}}}> : ({PAIR}) -> {PAIR}'
+    return (
+        f'"stablehlo.collective_permute"({value}) <{{{attributes}, {pairs}}}> : ({PAIR}) -> {PAIR}'
+    )
 
 
 def all_reduce(groups: str, attributes: str = f"{CHANNEL}, use_global_device_ids") -> str:

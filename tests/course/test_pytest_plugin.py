@@ -1,0 +1,86 @@
+"""`pytest exercises`: one item for each property, the verdict of `jaxpar check`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxpar.course.catalog import EXERCISES, exercise
+from jaxpar.course.folder import Course, make_course
+from tests.course.fakes import write
+
+ROOT = Path(__file__).parents[2]
+VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
+RIGHT = """import numpy
+
+
+def device_coordinates(rank, sizes):
+    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
+"""
+SUM_FIRST = """from jax import lax
+
+
+def add_rank(x, *, axis):
+    return x + lax.psum(lax.axis_index(axis), axis).astype(x.dtype)
+"""
+NOISY = "raise SystemExit('imported by pytest')\n"
+
+
+@pytest.fixture
+def course(course: Course) -> Course:
+    conftest = course.root / "exercises" / "conftest.py"
+    conftest.write_bytes((ROOT / "exercises" / "conftest.py").read_bytes())
+    return course
+
+
+def run(course: Course, *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    environment["PYTHONPATH"] = str(ROOT)
+    ended = subprocess.run(
+        command, cwd=course.root, env=environment, capture_output=True, text=True
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def test_each_property_is_an_item_and_a_stub_fails_with_its_task(course: Course) -> None:
+    code, out = run(course, "exercises", "-v")
+    assert code == 1
+    assert f"{PROGRAM.file}::communication FAILED" in out
+    assert f"0 of {sum(row.points for row in EXERCISES)} points" in out
+    assert "to do: return x plus the index of this device" in out
+    assert "Traceback" not in out
+    assert "pytest_plugin.py" not in out
+
+
+def test_one_judgement_for_all_items_of_an_exercise_in_several_processes(course: Course) -> None:
+    write(course, VALUE, RIGHT)
+    write(course, PROGRAM, SUM_FIRST)
+    code, out = run(course, "exercises/01_devices_and_meshes", "-n", "2")
+    assert code == 1
+    assert "The indices are summed" in out or "values: " in out
+    assert "not judged: values are wrong" in out
+    assert "5 of 20 points" in out
+    assert "pytest_plugin.py" not in out
+    verdicts = [path.read_text() for path in course.verdicts.glob("*.json")]
+    assert sorted('"add_rank"' in text for text in verdicts) == [False, True]
+
+
+def test_one_file_and_one_property(course: Course) -> None:
+    write(course, VALUE, RIGHT)
+    code, out = run(course, VALUE.file, "-q")
+    assert code == 0
+    assert "5 of 5 points" in out
+    write(course, VALUE, NOISY)
+    code, out = run(course, VALUE.file, "-k", "communication")
+    assert code == 5  # a value has no such property
+    assert "imported by pytest" not in out
+
+
+def test_the_folder_that_init_makes_has_it(tmp_path: Path) -> None:
+    make_course(tmp_path)
+    code, out = run(Course(tmp_path), "-q", "-k", "sharding")
+    assert code == 1
+    assert "ring_reduce_scatter.py::sharding" in out

@@ -1,0 +1,129 @@
+"""What the screens say, as plain lines and as tables."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from jaxpar.course.catalog import EXERCISES, exercise
+from jaxpar.course.checking import Verdicts
+from jaxpar.course.events import Judged, Saved, Typed
+from jaxpar.course.folder import Course
+from jaxpar.course.memory import Memory
+from jaxpar.course.screens import group, screen
+from jaxpar.course.session import Session
+from tests.course.fakes import answer, verdict, write
+
+VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
+plain_or_not = pytest.mark.parametrize("plain", [True, False], ids=["plain", "tables"])
+
+
+@pytest.fixture
+def session(course: Course) -> Session:
+    return Session(course, Verdicts(course.verdicts), Memory(course.state))
+
+
+def text(session: Session, plain: bool, **console: bool) -> str:
+    file = io.StringIO()
+    Console(file=file, width=100, highlight=False, **console).print(group(screen(session, plain)))
+    return file.getvalue()
+
+
+def judge(session: Session, passes: bool, word: str = "answer") -> None:
+    write(session.course, session.current, answer(session.current, word))
+    session.handle(Saved((session.current,)))
+    if session.view == "predict":
+        session.handle(Typed("100\n"))
+    assert session.job
+    session.handle(Judged(session.job.number, verdict(session.current, passes)))
+
+
+@plain_or_not
+def test_the_lesson_says_how_to_open_it(session: Session, plain: bool) -> None:
+    shown = text(session, plain)
+    assert "lessons/01_devices_and_meshes.py" in shown
+    assert "jaxpar lesson 01" in shown
+    assert "0 of 13 solved" in shown
+
+
+@plain_or_not
+def test_an_untouched_exercise_says_what_to_do(session: Session, plain: bool) -> None:
+    session.handle(Typed("\n"))
+    shown = text(session, plain)
+    assert VALUE.file in shown
+    assert session.contract.task in shown
+    assert "h hint  l list  n next  r reset  s solution  q quit" in shown
+
+
+@plain_or_not
+def test_a_failure_shows_expected_got_and_the_diagnosis(session: Session, plain: bool) -> None:
+    judge(session, passes=False)
+    shown = text(session, plain)
+    assert "values: device 0 is wrong" in shown
+    assert "expected  1.5" in shown
+    assert "got       2.5" in shown
+    assert "The root is ignored." in shown
+    assert "Why this is the least" not in shown
+
+
+@plain_or_not
+def test_a_pass_shows_why_what_next_and_what_is_harder(session: Session, plain: bool) -> None:
+    session.handle(Saved((PROGRAM,)))
+    judge(session, passes=True)
+    shown = " ".join(text(session, plain).split())
+    contract = session.contract
+    assert contract.minimal in shown
+    assert contract.harder in shown
+    assert "What builds on it: mean_over_devices." in shown
+    assert "predicted 100 bytes measured 96 bytes minimum 96 bytes" in shown
+
+
+@plain_or_not
+def test_a_prediction_is_asked_for_with_the_call_in_view(session: Session, plain: bool) -> None:
+    write(session.course, PROGRAM, answer(PROGRAM, "right"))
+    session.handle(Saved((PROGRAM,)))
+    session.handle(Typed("4"))
+    shown = text(session, plain)
+    assert "How many bytes does each device send" in shown
+    assert f"mesh {session.contract.cases[0].mesh}: x " in shown
+    assert "> 4" in shown
+
+
+@plain_or_not
+def test_the_list_has_every_exercise(session: Session, plain: bool) -> None:
+    session.handle(Typed("list\n"))
+    shown = text(session, plain)
+    assert all(row.id in shown for row in EXERCISES)
+
+
+@plain_or_not
+def test_the_solution_is_the_source_of_the_library(session: Session, plain: bool) -> None:
+    judge(session, passes=True)
+    session.handle(Typed("s"))
+    shown = text(session, plain)
+    assert "jaxpar/mesh.py" in shown
+    assert "def device_coordinates(" in shown
+
+
+def test_hints_questions_and_problems_are_shown(session: Session) -> None:
+    session.handle(Typed("h"))
+    assert f"Hint 1 of {len(session.contract.hints)}" in text(session, True)
+    session.handle(Typed("r"))
+    assert "A copy of your file is kept." in text(session, True)
+    session.handle(Typed("n"))
+    session.course.file(VALUE).unlink()
+    session.handle(Saved((VALUE,)))
+    assert "there is no such file" in " ".join(text(session, True).split())
+
+
+def test_brackets_in_a_message_are_no_markup(session: Session) -> None:
+    session.notice = "x [bold] and [/] and [4, 16]"
+    assert "x [bold] and [/] and [4, 16]" in text(session, False)
+
+
+def test_no_color_is_obeyed(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge(session, passes=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;31m" in text(session, False, force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in text(session, False, force_terminal=True)

@@ -1,0 +1,94 @@
+"""One verdict, written three ways."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+from jaxpar.grading.writers import plain_lines, render, to_json
+
+FAILED = Verdict(
+    exercise="scatter",
+    status="fail",
+    score=7,
+    max_score=10,
+    properties=(
+        PropertyVerdict("values", "pass", 5, 5, "right on tp=8 and dp=3"),
+        PropertyVerdict(
+            "communication", "fail", 0, 3, "too much is sent", "84 bytes [n=8]", "672 bytes\nin all"
+        ),
+        PropertyVerdict("memory", "not-judged", 0, 1, "not judged: it was not run"),
+    ),
+    diagnosis="Everything is gathered.",
+    seconds=1.26,
+    seed=7,
+    sent=Sent("tp=8", 672, 84),
+    printed="shape (8, 4)\n",
+)
+
+
+def rendered(verdict: Verdict, predicted: int | None = None) -> str:
+    file = io.StringIO()
+    Console(file=file, width=100).print(render(verdict, predicted))
+    return file.getvalue()
+
+
+def test_json_has_these_keys_and_no_others() -> None:
+    data = to_json(FAILED)
+    assert list(data) == [
+        "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds",
+    ]  # fmt: skip
+    assert data["properties"][1] == {
+        "name": "communication",
+        "status": "fail",
+        "score": 0,
+        "max_score": 3,
+        "message": "too much is sent",
+        "expected": "84 bytes [n=8]",
+        "got": "672 bytes\nin all",
+    }
+
+
+def test_plain_lines_say_everything_once() -> None:
+    assert list(plain_lines(FAILED, predicted=1000)) == [
+        "scatter: fail, 7 of 10 points (1.3 s, seed 7)",
+        "  pass        values         5/5  right on tp=8 and dp=3",
+        "  fail        communication  0/3  too much is sent",
+        "  not-judged  memory         0/1  not judged: it was not run",
+        "",
+        "communication: too much is sent",
+        "  expected  84 bytes [n=8]",
+        "  got       672 bytes",
+        "  got       in all",
+        "",
+        "Everything is gathered.",
+        "",
+        "what each device sends in one call (tp=8)",
+        "  predicted  1,000 bytes",
+        "  measured   672 bytes",
+        "  minimum    84 bytes",
+        "",
+        "your program printed",
+        "  shape (8, 4)",
+    ]
+
+
+def test_the_terminal_shows_the_same_in_tables() -> None:
+    shown = rendered(FAILED, predicted=1000)
+    words = ("fail", "not-judged", "84 bytes [n=8]", "Everything is gathered.", "1,000 bytes")
+    assert all(word in shown for word in (*words, "shape (8, 4)"))
+
+
+def test_a_diagnosis_that_is_the_message_is_said_once() -> None:
+    error = "line 3: this answer may not import os"
+    failed = PropertyVerdict("values", "fail", 0, 10, error)
+    verdict = replace(FAILED, properties=(failed,), diagnosis=error, sent=None, printed="")
+    assert list(plain_lines(verdict))[2:] == ["", error]
+
+
+def test_a_pass_has_no_failure_to_show() -> None:
+    passed = replace(FAILED, status="pass", properties=FAILED.properties[:1], diagnosis="")
+    lines = list(plain_lines(replace(passed, sent=None, printed="")))
+    assert lines[1:] == ["  pass        values         5/5  right on tp=8 and dp=3"]
+    assert "expected" in rendered(passed)

@@ -1,0 +1,307 @@
+"""The command line: which commands there are, what they print, and how they end."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from jaxpar import __version__, cli
+from jaxpar.course.catalog import EXERCISES, LESSONS, exercise
+from jaxpar.course.checking import Verdicts
+from jaxpar.course.folder import Course
+from jaxpar.grading.submission import read_submission
+from tests.course.fakes import answer, make_course, stub_of, verdict, write
+
+ROOT = Path(__file__).parents[1]
+ROW = exercise("device_coordinates")
+RIGHT = """import numpy
+
+
+def device_coordinates(rank, sizes):
+    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
+"""
+COMMANDS = {
+    "": ["--plain", "--version"],
+    "list": ["--json"],
+    "lesson": ["number", "--json"],
+    "next": ["--from", "--json"],
+    "check": ["id", "--file", "--seed", "--json"],
+    "hint": ["id", "--json"],
+    "solution": ["id", "--give-up", "--json"],
+    "reset": ["id", "--json"],
+    "doctor": ["--json"],
+    "inspect": ["target", "--json"],
+    "init": ["folder", "--json"],
+    "dev build": ["--check"],
+}
+
+
+@dataclass
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
+    monkeypatch.chdir(tmp_path)
+    return make_course(tmp_path)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command in this process."""
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["jaxpar", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def test_the_commands_and_their_options_are_these() -> None:
+    found: dict[str, list[str]] = {}
+
+    def collect(prefix: str, command: Any) -> None:
+        names = [
+            (param.opts[0] if param.opts[0].startswith("-") else param.name)
+            for param in command.params
+            if param.name != "help"
+        ]
+        if names:
+            found[prefix.strip()] = names
+        for name, child in getattr(command, "commands", {}).items():
+            collect(f"{prefix} {name}", child)
+
+    collect("", typer.main.get_command(cli.app))
+    assert found == COMMANDS
+
+
+def test_version_and_help(run: Any) -> None:
+    assert run("--version").out == f"jaxpar {__version__}\n"
+    assert all(name.split()[0] in run("--help").out for name in COMMANDS if name)
+
+
+def test_without_a_terminal_it_prints_the_list_and_what_to_type(course: Course, run: Any) -> None:
+    ended = run()
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert [line.split()[1] for line in lines[: len(EXERCISES)]] == [row.id for row in EXERCISES]
+    assert lines[-1].split() == ["type", "jaxpar", "check", ROW.id]
+
+
+def test_list_says_how_each_file_stands(course: Course, run: Any) -> None:
+    write(course, ROW, RIGHT)
+    write(course, EXERCISES[1], answer(EXERCISES[1], "wrong"))
+    submission = read_submission(course.file(ROW))
+    Verdicts(course.verdicts).put(ROW.where, submission, verdict(ROW, True))
+    rows = run("list", "--json").json
+    assert [row["id"] for row in rows] == [row.id for row in EXERCISES]
+    assert [row["status"] for row in rows[:3]] == ["pass", "changed", "todo"]
+    assert rows[0] == {
+        "id": "device_coordinates",
+        "lesson": "01",
+        "title": ROW.title,
+        "kind": "value",
+        "points": 5,
+        "status": "pass",
+        "file": "exercises/01_devices_and_meshes/device_coordinates.py",
+        "needs": [],
+        "minutes": ROW.minutes,
+        "seen": False,
+    }
+    assert "1 of 13 solved" in run("list").out
+
+
+def test_list_never_waits_for_jax(course: Course) -> None:
+    program = (
+        "import sys; sys.argv = ['jaxpar', 'list']\n"
+        "from jaxpar import cli\n"
+        "try:\n    cli.main()\n"
+        "finally:\n    sys.exit('jax' in sys.modules)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=environment, cwd=course.root, capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_next_and_from(course: Course, run: Any) -> None:
+    assert run("next", "--json").json["id"] == ROW.id
+    assert run("next", "--from", "3", "--json").json["id"] == "ring_reduce_scatter"
+    assert "jaxpar check device_coordinates" in run("next").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["check", "devicecoordinates"], "did you mean device_coordinates?"),
+        (["check", "add_rank", "--file", "nowhere.py"], "no file nowhere.py"),
+        (["lesson", "99"], "use one of 01, 02, 03"),
+        (["next", "--from", "x"], "use one of 01, 02, 03"),
+        (["solution", "add_rank", "--give-up"], "after the last hint"),
+        (["inspect", "nowhere.py:make"], "nowhere.py"),
+        (["lesson", "01"], "lessons/01_devices_and_meshes.py is missing"),
+    ],
+)
+def test_bad_use_is_one_line_and_ends_with_2(
+    course: Course, run: Any, arguments: list[str], line: str
+) -> None:
+    ended = run(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert line in ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["chek"], ["check"], ["check", "add_rank", "--seed", "x"]])
+def test_a_command_line_that_cannot_be_parsed_ends_with_2(run: Any, arguments: list[str]) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2
+    assert "Traceback" not in ended.err
+
+
+def test_outside_a_course_it_says_how_to_make_one(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in ([], ["list"], ["check", "add_rank"], ["next"]):
+        ended = run(*arguments)
+        assert ended.code == 2
+        assert "jaxpar init" in ended.err
+
+
+def test_check_passes_a_right_answer(course: Course, run: Any) -> None:
+    write(course, ROW, RIGHT)
+    ended = run("check", ROW.id, "--json")
+    assert ended.code == 0
+    data = ended.json
+    seconds, properties = data.pop("seconds"), data.pop("properties")
+    assert data == {
+        "exercise": ROW.id,
+        "status": "pass",
+        "score": 5,
+        "max_score": 5,
+        "diagnosis": "",
+    }
+    assert seconds > 0
+    assert [(row["name"], row["status"]) for row in properties] == [("values", "pass")]
+    assert run("list", "--json").json[0]["status"] == "pass"
+    assert run("solution", ROW.id, "--json").json["file"] == "jaxpar/mesh.py"
+
+
+def test_check_refuses_a_wrong_answer_and_repeats_a_seed(course: Course, run: Any) -> None:
+    wrong = course.root / "elsewhere.py"
+    wrong.write_text("def device_coordinates(rank, sizes):\n    return (0,) * len(sizes)\n")
+    first, second = (run("check", ROW.id, "--file", str(wrong), "--seed", "3") for _ in range(2))
+    assert first.code == second.code == 1
+    assert "seed 3" in first.out
+    assert first.out.splitlines()[1:] == second.out.splitlines()[1:]
+    assert run("list", "--json").json[0]["status"] == "todo"  # the learner's own is untouched
+
+
+def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> None:
+    ended = run("check", ROW.id)
+    assert ended.code == 1
+    assert "Nothing is written here yet" in ended.out
+    course.file(ROW).unlink()
+    data = run("check", ROW.id, "--json").json
+    assert data["status"] == "not-submitted"
+    assert "no such file" in data["diagnosis"]
+
+
+def test_hints_come_one_by_one_then_the_solution_may_be_seen(course: Course, run: Any) -> None:
+    numbers = [run("hint", ROW.id, "--json").json["number"] for _ in range(4)]
+    assert numbers == [1, 2, 3, 3]
+    assert "--give-up" in run("hint", ROW.id).out
+    assert run("solution", ROW.id).code == 2
+    assert "def device_coordinates" in run("solution", ROW.id, "--give-up").out
+    row = run("list", "--json").json[0]
+    assert (row["status"], row["seen"]) == ("todo", True)
+
+
+def test_reset_keeps_a_backup(course: Course, run: Any) -> None:
+    write(course, ROW, RIGHT)
+    data = run("reset", ROW.id, "--json").json
+    assert Path(data["backup"]).read_text() == RIGHT
+    assert course.file(ROW).read_bytes() == stub_of(ROW)
+    assert "is the stub again" in run("reset", ROW.id).out
+
+
+def test_lesson_runs_the_script_and_ends_as_it_ends(course: Course, run: Any) -> None:
+    row = LESSONS[1]
+    path = course.file(row)
+    path.parent.mkdir()
+    path.write_text("print('the idea')\n")
+    data = run("lesson", "2", "--json").json
+    assert (data["output"], data["exit_code"]) == ("the idea\n", 0)
+    assert data["asks"] == [asked.id for asked in row.asks]
+    path.write_text("raise SystemExit(3)\n")
+    assert run("lesson", "02").code == 1
+
+
+def test_inspect_prints_the_report(course: Course, run: Any) -> None:
+    program = course.root / "program.py"
+    program.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "from jaxpar.mesh import make_mesh, spec\n"
+        "def make():\n"
+        "    mesh = make_mesh('dp=4')\n"
+        "    total = lambda x: jax.lax.psum(x, 'dp')\n"
+        "    f = jax.shard_map(total, mesh=mesh, in_specs=spec('b_dp'), out_specs=spec('b'))\n"
+        "    return jax.jit(f), (jnp.ones(8),)\n"
+    )
+    data = run("inspect", "program.py:make", "--json").json
+    (collective,) = data["collectives"]
+    assert (collective["kind"], collective["operand_bytes"]) == ("all_reduce", 8)
+    assert "all_reduce" in run("inspect", "program.py:make").out
+
+
+def test_doctor_tells_what_there_is_and_what_is_missing(course: Course) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "jaxpar.cli", "doctor", "--json"]
+    ended = subprocess.run(command, env=environment, cwd=course.root, capture_output=True)
+    data = json.loads(ended.stdout)
+    assert data["devices"][0].startswith("8 simulated")
+    assert data["versions"]["jaxpar"] == __version__
+    assert data["course"] == str(course.root)
+    assert ended.returncode == 1  # this course has no lessons
+    assert [line.split(":")[0] for line in data["missing"]] == [row.file for row in LESSONS]
+
+
+def test_init_makes_a_course_from_a_checkout(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run("init", "mine", "--json")
+    assert ended.code == 0
+    assert len(ended.json["written"]) == len(EXERCISES) + len(LESSONS) + 1
+    assert "cd mine && jaxpar" in run("init", "mine").out
+    monkeypatch.chdir(tmp_path / "mine")
+    assert run("next", "--json").json["id"] == ROW.id
+
+
+def test_dev_build_names_the_stub_that_differs(course: Course, run: Any) -> None:
+    assert run("dev", "build", "--check").code == 0
+    write(course, ROW, stub_of(ROW).replace(b"Check it", b"Try it"))
+    ended = run("dev", "build", "--check")
+    assert ended.code == 1
+    assert ended.out.startswith(f"{ROW.file}: ")
+    assert f"{ROW.file}: written" in run("dev", "build").out
+    assert course.file(ROW).read_bytes() == stub_of(ROW)
