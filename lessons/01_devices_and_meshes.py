@@ -3,9 +3,8 @@
 #
 # A large model does not fit on one device. So its arrays are cut into parts, and each device holds
 # one part. This lesson shows how JAX names the devices, cuts the arrays, and runs one program on
-# all devices. You need Python and numpy. You do not need JAX: it is explained below.
-#
-# At the end you can say, before you run a program, what each device will hold and send.
+# all devices. At the end you can say, before you run a program, what each device holds and sends.
+# You need Python and numpy, but no JAX: it is explained below.
 #
 # The first cell makes the CPU look like 8 devices. It must come before anything else uses JAX.
 
@@ -18,15 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, reshard
 
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, show_report, table
 from jaxpar.course.pictures import draw, panel
 from jaxpar.inspector import inspect
 
-print(f"{jax.device_count()} devices, all of them {jax.devices()[0].platform}\n")
-assert jax.device_count() == 8
+print(f"{jax.device_count()} devices, on the platform {jax.devices()[0].platform}\n")
 
 # %% [markdown]
 # ## The idea in one picture
@@ -37,7 +35,7 @@ assert jax.device_count() == 8
 #
 # An array has *dims* (dimensions). A *layout* says which axis of the mesh cuts which dim. It has
 # one word for each dim: `"b_dp d_tp"` names the dims b and d, cuts b over axis `dp`, and cuts d
-# over axis `tp`. A dim without an axis is whole on every device.
+# over axis `tp`. A dim without an axis is whole on every device. A part is also called a *shard*.
 #
 # In the picture, the small letter (in the SVG file the colour, too) says which device holds it.
 
@@ -47,34 +45,29 @@ x = np.arange(4 * 8, dtype="float32").reshape(4, 8)
 x_cut = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))  # sends each device its part
 parts = [np.asarray(shard.data) for shard in x_cut.addressable_shards]
 owner = np.arange(8).reshape(2, 4).repeat(2, axis=0).repeat(2, axis=1)
-places = [(i, j) for i in range(2) for j in range(4)]
-names = [f"dp {i}, tp {j}" for i, j in places]
-picture = draw(
+names = [f"dp {i}, tp {j}" for i in range(2) for j in range(4)]
+draw(
     "01_layout",
     "x with the layout b_dp d_tp on a mesh of dp=2, tp=4",
-    panel(f"The whole array, shape {x.shape}", [x], [owner], names=[""]),
+    panel(f"The whole array, shape {x.shape}", [x], [owner], names=["x"]),
     panel(f"What each device holds, shape {parts[0].shape}", parts, names=names, columns=4),
 )
-for rank, part in enumerate(parts):
-    np.testing.assert_array_equal(part, x[owner == rank].reshape(2, 2))
+assert all((x[owner == rank] == part.ravel()).all() for rank, part in enumerate(parts))
 
 # %% [markdown]
 # All devices run the same program, each on its own part. This is *SPMD*: single program, multiple
-# data. Some words that you will meet:
+# data. Words that you will meet:
 #
-# - *world size*: the number of devices in all.
-# - *rank*: the number of a device, from 0. In a mesh the last axis counts fastest.
+# - *world size*: how many devices there are. *Rank*: the number of one of them, from 0. In a mesh
+#   the last axis counts fastest.
 # - *node*: one machine with several devices. *Local rank*: the number of a device in its node.
-# - *process group*: devices that exchange data with one another. In JAX this is an axis of the
-#   mesh: a group is the devices that differ only along that axis.
+# - *process group*: devices that exchange data with one another. In JAX you name an axis of the
+#   mesh instead: a group is the devices that differ only along that axis.
 
 # %%
 ranks = np.arange(8).reshape(2, 4)  # the rank of the device at (dp, tp)
-table(
-    f"Process groups of the mesh dp=2, tp=4 (world size {ranks.size})",
-    ("axis", "groups of ranks"),
-    [("tp", ranks.tolist()), ("dp", ranks.T.tolist()), ("dp and tp", [ranks.ravel().tolist()])],
-)
+rows = [("tp", ranks.tolist()), ("dp", ranks.T.tolist()), ("dp and tp", [ranks.ravel().tolist()])]
+table(f"Mesh dp=2, tp=4: world size {ranks.size}", ("axis", "process groups, by rank"), rows)
 
 # %% [markdown]
 # ## The JAX that you need
@@ -90,13 +83,11 @@ table(
 # %%
 old = jnp.arange(4.0)
 print(f"set returns {old.at[0].set(9.0)}; the old array is still {old}")
-
 traced = []
 absolute = jax.jit(lambda x: traced.append(x.shape) or jnp.where(x < 0, -x, x))
-calls = [absolute(jnp.ones(size)) for size in (3, 3, 3, 5)]
-print(f"called {len(calls)} times, traced {len(traced)} times, for the shapes {traced}")
+results = [absolute(jnp.ones(size)) for size in (3, 3, 3, 5)]
+print(f"called {len(results)} times, traced {len(traced)} times, for the shapes {traced}")
 assert traced == [(3,), (5,)]
-
 try:
     jax.jit(lambda x: -x if x < 0 else x)(1.0)
 except jax.errors.TracerBoolConversionError as error:
@@ -104,8 +95,7 @@ except jax.errors.TracerBoolConversionError as error:
 
 # %% [markdown]
 # **Pytrees.** Dictionaries, lists and tuples of arrays, in any nesting, are *pytrees*. JAX takes
-# them wherever it takes an array. `jax.tree.map` calls a function on each array in one.
-#
+# them wherever it takes an array. `jax.tree.map` calls a function on each array in them.
 # **`jax.grad`** makes, from a function that returns one number, the function that returns its
 # gradient with respect to the first argument: a pytree of the same form.
 #
@@ -120,24 +110,22 @@ except jax.errors.TracerBoolConversionError as error:
 params = {"w": jnp.array([1.0, 2.0]), "bias": jnp.array(0.5)}
 loss_gradient = jax.grad(lambda params, x: jnp.sum((params["w"] * x + params["bias"]) ** 2))
 gradient = loss_gradient(params, jnp.array([3.0, 4.0]))
-np.testing.assert_allclose(gradient["w"], [2 * 3.5 * 3, 2 * 8.5 * 4])  # residuals 3.5 and 8.5
-np.testing.assert_allclose(gradient["bias"], 2 * 3.5 + 2 * 8.5)
+np.testing.assert_allclose(gradient["w"], [2 * 3.5 * 3, 2 * 8.5 * 4])  # w * x + bias: 3.5, 8.5
 print(f"gradient: w {gradient['w']}, bias {gradient['bias']}")
-
+stepped = jax.tree.map(lambda p, g: p - g / 4, params, gradient)
+print(f"one step of gradient descent: w {stepped['w']}, bias {stepped['bias']}")
 unrolled = jax.make_jaxpr(lambda xs: sum(x for x in xs))(jnp.ones(100))
 scanned = jax.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + x, None), 0.0, xs))(jnp.ones(100))
 print(f"100 steps: {len(unrolled.eqns)} operations by a Python loop, {len(scanned.eqns)} by scan")
-
-first, second = jax.random.split(jax.random.key(0))
-assert (jax.random.normal(first, 3) == jax.random.normal(first, 3)).all()
-assert (jax.random.normal(first, 3) != jax.random.normal(second, 3)).all()
+one, other = (jax.random.normal(key, 3) for key in jax.random.split(jax.random.key(0)))
+print(f"two keys: {one} and {other}\n")
 
 # %% [markdown]
 # ## Predict
 #
-# One matrix product, y = x @ w. Now the dim d, over which the product sums, is cut over `tp`: x
-# [4, 8] has layout `"b_dp d_tp"`, w [8, 6] has `"d_tp f"`, and y must come out as `"b_dp f"`. All
-# numbers are float32, 4 bytes each.
+# One matrix product, y = x @ w. The dim d, over which the product sums, is cut over `tp`: x [4, 8]
+# has layout `"b_dp d_tp"` as in the picture, w [8, 12] has `"d_tp f"`, and y must come out as
+# `"b_dp f"`. All numbers are float32, 4 bytes each.
 #
 # A device has a quarter of d, so it computes a quarter of each sum: a *partial sum*. The 4 devices
 # of a tp group must add their partial sums, and each of them needs the result. This is an
@@ -147,48 +135,40 @@ assert (jax.random.normal(first, 3) != jax.random.normal(second, 3)).all()
 # many bytes do they hold? Which array goes into the all-reduce, and how many bytes are then sent?
 
 # %%
-shapes = {"x": (4, 8), "w": (8, 6), "y": (4, 6)}
-layouts = {"x": "b_dp d_tp", "w": "d_tp f", "y": "b_dp f"}
-cuts = {name: NamedSharding(mesh, spec(layout)) for name, layout in layouts.items()}
-local = {name: cuts[name].shard_shape(shape) for name, shape in shapes.items()}
+arrays = {"x": (4, 8, "b_dp d_tp"), "w": (8, 12, "d_tp f"), "y": (4, 12, "b_dp f")}
+cuts = {name: NamedSharding(mesh, spec(layout)) for name, (*_, layout) in arrays.items()}
+local = {name: cuts[name].shard_shape(tuple(shape)) for name, (*shape, _) in arrays.items()}
 held = {name: 4 * int(np.prod(shape)) for name, shape in local.items()}
-table(
-    "Predicted, for one device",
-    ("array", "layout", "whole", "part", "bytes held"),
-    [(name, layouts[name], str(shapes[name]), str(local[name]), held[name]) for name in shapes],
-)
-arguments, sent = held["x"] + held["w"], wire_bytes("all_reduce", held["y"], mesh.shape["tp"])
-predicted = ("all_reduce", "tp", held["y"], sent, arguments)
-print(f"Sent: one all-reduce of y over tp, {held['y']} bytes in, {sent} bytes over the wire.\n")
-assert list(local.values()) == [(2, 2), (2, 6), (2, 6)]
+rows = [(name, *arrays[name], str(local[name]), held[name]) for name in arrays]
+table("Predicted, for one device", ("array", "rows", "columns", "layout", "part", "bytes"), rows)
+wire = wire_bytes("all_reduce", held["y"], mesh.shape["tp"])
+predicted = ("all_reduce", "tp", held["y"], wire, held["x"] + held["w"])
+print(f"Sent: one all-reduce of y over tp, {held['y']} bytes in, {wire} bytes over the wire.\n")
 
 # %% [markdown]
 # ## Implement
 #
-# First, the two functions of the library that this lesson has used so far.
+# First, two functions of the library that this lesson has used so far.
 
 # %%
-show(make_mesh)
-show(spec)
+show(make_mesh, spec)
 
 # %% [markdown]
-# `AxisType.Auto` comes up below. For the rest, a mesh is an array of devices with a name for each
-# dim, and a `PartitionSpec` has one entry for each dim of an array: the axes that cut it, or None.
+# A mesh is an array of devices with a name for each dim. A `PartitionSpec` (`jax.P` for short) has
+# an entry for each dim of an array: the axes that cut it, or None. `AxisType` comes up below.
 #
-# **The explicit version** of the product: a loop over devices. Each pass does the work of one
-# device. In the `+=` the devices must talk.
+# **The explicit version** of the product is a loop over devices. Each pass does the work of one
+# device. At the `+=` the devices must talk.
 
 # %%
 np.testing.assert_array_equal(mesh.devices, np.array(jax.devices()).reshape(2, 4))
-assert spec("b_dp t f_tp") == PartitionSpec("dp", None, "tp")
-
-w = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
-y = np.zeros((4, 6), "float32")
-for i, j in places:
-    rows, inner = slice(2 * i, 2 * i + 2), slice(2 * j, 2 * j + 2)
-    y[rows] += x[rows, inner] @ w[inner]
-close = {"rtol": 1e-5, "atol": 1e-5}
-np.testing.assert_allclose(y, x @ w, **close)
+assert spec("b_dp t f_tp") == jax.P("dp", None, "tp")
+w = np.random.default_rng(0).normal(size=(8, 12)).astype("float32")
+y = np.zeros((4, 12), "float32")
+for i, j in np.ndindex(2, 4):
+    b, d = slice(2 * i, 2 * i + 2), slice(2 * j, 2 * j + 2)
+    y[b] += x[b, d] @ w[d]
+np.testing.assert_allclose(y, x @ w, rtol=1e-5)
 
 # %% [markdown]
 # **`jax.shard_map`: you write what one device does.** The function sees parts, not whole arrays.
@@ -204,55 +184,54 @@ def product_of_parts(x_shard, w_shard):
     return lax.psum(y_partial, "tp")
 
 
-specs = {name: spec(layout) for name, layout in layouts.items()}
-in_specs, out_specs = (specs["x"], specs["w"]), specs["y"]
+in_specs, out_specs = (cuts["x"].spec, cuts["w"].spec), cuts["y"].spec
 mapped = jax.shard_map(product_of_parts, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 w_cut = jax.device_put(w, cuts["w"])
-np.testing.assert_allclose(mapped(x_cut, w_cut), y, **close)
+np.testing.assert_allclose(mapped(x_cut, w_cut), y, rtol=1e-5)
 
 # %% [markdown]
 # **`jax.jit` with shardings: the compiler decides.** You write the program for whole arrays, and
 # say how arguments and results are cut. XLA, the compiler under JAX, splits the work and adds what
-# must be sent. Axes of type `Auto` let it. It is short, but what it sends is not in your code:
-# you must look at what was compiled.
+# must be sent; axes of type `Auto` let it. It is short, but what it sends is not in your code: you
+# must look at what was compiled.
 
 # %%
 automatic = jax.jit(lambda x, w: x @ w, out_shardings=cuts["y"])
-np.testing.assert_allclose(automatic(x_cut, w_cut), y, **close)
+np.testing.assert_allclose(automatic(x_cut, w_cut), y, rtol=1e-5)
+automatic_report = inspect(automatic, x_cut, w_cut)
 
 # %% [markdown]
-# **Explicit mode: layouts are part of the type.** With axes of type `AxisType.Explicit`, each
-# array's type says how it is cut, and each operation says how its result is cut. Where that is
-# open, JAX does not choose: you must. The compiler still writes the all-reduce.
+# **Explicit mode: layouts are part of the type.** With axes of type `AxisType.Explicit`, the type
+# of each array says how it is cut. Where several results are possible, JAX does not choose: you
+# must. The compiler still adds the all-reduce.
 
 # %%
 explicit_mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(AxisType.Explicit,) * 2)
 with jax.set_mesh(explicit_mesh):
-    x_typed, w_typed = jax.sharding.reshard((x, w), in_specs)
+    x_typed, w_typed = reshard((x, w), in_specs)
     print(f"the types are {jax.typeof(x_typed)} and {jax.typeof(w_typed)}")
     try:
         x_typed @ w_typed
     except Exception as error:
         print(f"x @ w raises {type(error).__name__}: {str(error).split('.')[0]}.\n")
-    explicit = jax.jit(lambda x, w: jnp.matmul(x, w, out_sharding=specs["y"]))
-    np.testing.assert_allclose(explicit(x_typed, w_typed), y, **close)
+    explicit = jax.jit(lambda x, w: jnp.matmul(x, w, out_sharding=out_specs))
+    np.testing.assert_allclose(explicit(x_typed, w_typed), y, rtol=1e-5)
     explicit_report = inspect(explicit, x_typed, w_typed)
 
 # %% [markdown]
-# **`jax.pmap`: how it was done before 2023.** You will meet it in old code. It has one axis only,
+# **`jax.pmap`: the way before `shard_map`.** You will meet it in old code. It has one axis only,
 # over all devices, and dim 0 of every array counts the devices. Do not write it any more.
 
 # %%
-x_by_device, w_by_device = x.reshape(4, 8, 1).swapaxes(0, 1), w.reshape(8, 1, 6)  # d over 8 devices
 mapped_before = jax.pmap(lambda x, w: lax.psum(x @ w, "all"), axis_name="all")
-np.testing.assert_allclose(mapped_before(x_by_device, w_by_device)[0], y, **close)
+y_by_device = mapped_before(x.T.reshape(8, 4, 1), w.reshape(8, 1, 12))  # d over all 8 devices
+np.testing.assert_allclose(y_by_device[0], y, rtol=1e-5)
 
 # %% [markdown]
 # ## Measure
 #
-# The *inspector* reads the compiled program and lists what one device sends and holds. Nothing is
-# run, and nothing is taken on trust. This is the program written with `shard_map`; "operand" is
-# what the device gives in, "wire" is what it then sends.
+# The *inspector* compiles a program, reads what the compiler was given and what it made, and lists
+# what one device sends and holds. Here it reads the `shard_map` program.
 
 # %%
 mapped_report = inspect(mapped, x_cut, w_cut)
@@ -261,43 +240,61 @@ show_report(mapped_report)
 # %% [markdown]
 # ## Compare
 #
-# Three ways to write the program, one prediction. If a row differed, the lesson would stop here.
+# Three ways to write the program, one prediction. If a row differed, the lesson would stop.
 
 # %%
-reports = {
-    "shard_map": mapped_report,
-    "jit with shardings": inspect(automatic, x_cut, w_cut),
-    "Explicit mode": explicit_report,
-}
+reports = {"shard_map": mapped_report, "jit": automatic_report, "Explicit": explicit_report}
 rows = [("predicted", *predicted)]
 for way, report in reports.items():
-    (one,) = report.collectives
-    measured = (one.kind, *one.axes, one.operand_bytes, one.wire_bytes)
+    (sent,) = report.collectives
+    measured = (sent.kind, *sent.axes, sent.operand_bytes, sent.wire_bytes)
     rows.append((way, *measured, report.memory.arguments_bytes))
-table(
-    "The same program three times, for one device",
-    ("way", "sends", "over", "operand bytes", "wire bytes", "argument bytes"),
-    rows,
-)
+headers = ("way", "sends", "over", "operand bytes", "wire bytes", "argument bytes")
+table("The same product, for one device", headers, rows)
 assert all(row[1:] == predicted for row in rows)
 
 # %% [markdown]
 # ## On real hardware
 #
-# - **Time.** Simulated devices share one CPU and one memory. Sending costs next to nothing here,
-#   so this course counts bytes on the CPU, and never seconds.
-# - **Links.** Real devices in one node have fast links, nodes have slow links between them. The
-#   axis order of this course, `pp, dp, fsdp, ep, cp, tp`, puts the axis that sends most last, where
-#   neighbours in rank, mostly in one node, are its groups. `jax.make_mesh` orders TPUs by their
-#   links.
-# - **Processes.** With several nodes, each runs one process of the same program and calls
-#   `jax.distributed.initialize()` first. `jax.devices()` are then all devices, and
-#   `jax.local_devices()` those of this process. A process can only read the parts that it holds.
-# - **The compiler.** What it adds depends on the platform. Ask for the product above cut over `tp`:
-#   a GPU or TPU can sum and cut in one step, a reduce-scatter, which sends half as much. The CPU
-#   makes an all-reduce and cuts afterwards. With `shard_map` you write the one that you want.
+# - **Time.** Simulated devices share one CPU and one memory. Sending costs next to nothing, so on
+#   the CPU this course counts bytes, and never seconds.
+# - **Links.** Links inside a node are fast, links between nodes are slow. The order of axes in this
+#   course, `pp, dp, fsdp, ep, cp, tp`, puts last the axis that sends most: its groups are
+#   neighbours in rank, which mostly share a node. `jax.make_mesh` orders TPUs by their links.
+# - **Processes.** Each node runs one process of the same program, which first calls
+#   `jax.distributed.initialize()`. `jax.devices()` are then all devices, `jax.local_devices()`
+#   those of this process, which can only read the parts that its own devices hold.
+# - **The compiler** does other things on other platforms. Ask for y as `"b_dp f_tp"`: a GPU or TPU
+#   can sum and cut in one step (a *reduce-scatter*), which sends half as much. The CPU makes an
+#   all-reduce, and cuts afterwards. With `shard_map` you write the one that you want.
 
 # %%
-cut_result = jax.jit(lambda x, w: x @ w, out_shardings=NamedSharding(mesh, spec("b_dp_tp f")))
-kinds = [one.kind for one in inspect(cut_result, x_cut[:, :], w_cut).collectives]
-print(f"on this CPU, the product with its result cut over tp sends: {kinds}")
+cut_twice = jax.jit(lambda x, w: x @ w, out_shardings=NamedSharding(mesh, spec("b_dp f_tp")))
+(sent,) = inspect(cut_twice, x_cut, w_cut).collectives
+print(f"y as b_dp f_tp, on this CPU: {sent.kind}, {sent.wire_bytes} bytes over the wire\n")
+assert (sent.kind, sent.wire_bytes) == (predicted[0], predicted[3])
+
+# %% [markdown]
+# ## Exercises
+#
+# Write one, save it, run `jaxpar check NAME`. Or run `jaxpar` alone: it checks at every save.
+
+# %%
+exercises("01")
+
+# %% [markdown]
+# ## Sources
+#
+# | torch.distributed | JAX |
+# |---|---|
+# | `torchrun`: one process for each GPU | one process for each node drives all its devices |
+# | `init_process_group` | `jax.distributed.initialize` (not needed for one process) |
+# | `get_world_size()`, `get_rank()` | `jax.device_count()`; `lax.axis_index(axis)` in `shard_map` |
+# | `new_group(ranks)`, `init_device_mesh` | name an axis of the mesh, `jax.make_mesh` |
+# | DTensor: `Shard(0)`, `Replicate()` | `PartitionSpec("dp")`, `PartitionSpec()` |
+# | `distribute_tensor`, `redistribute` | `jax.device_put`, `jax.sharding.reshard` |
+# | `all_reduce`, `all_gather` and the others | `lax.psum`, `lax.all_gather`: lesson 02 |
+#
+# Megatron-LM keeps its groups in `parallel_state.py`, DeepSpeed in `utils/groups.py`; MPI and NCCL
+# say communicator. To read: docs.jax.dev, "Distributed arrays and automatic parallelization" and
+# "Manual parallelism with shard_map"; Darema and others 1988 (SPMD); arXiv 2105.04663 (GSPMD).

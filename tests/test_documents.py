@@ -30,16 +30,13 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_the_house_is_the_tree() -> None:
-    named = {
-        path
-        for path in re.findall(r"^\| `([^`]+)` \|", README, re.MULTILINE)
-        if "jaxpar " not in path
-    }
-    parts = [ROOT / "jaxpar" / part for part in ("mesh.py", "cli.py")]
-    parts += [path.parent for path in (ROOT / "jaxpar").glob("*/__init__.py")]
-    there = {f"{path.relative_to(ROOT)}{'/' if path.is_dir() else ''}" for path in parts}
-    assert there <= named
-    assert not [path for path in named if path != "jaxpar" and not (ROOT / path).exists()]
+    house = README.partition("## The house")[2].partition("\n## ")[0]
+    named = set(re.findall(r"^\| `([^`]+)` \|", house, re.MULTILINE))
+    modules = [ROOT / "jaxpar" / name for name in ("mesh.py", "cli.py")]
+    packages = [path.parent for path in (ROOT / "jaxpar").glob("*/__init__.py")]
+    there = {str(path.relative_to(ROOT)) for path in (*modules, *packages)}
+    assert there <= {name.rstrip("/") for name in named}
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def test_every_lesson_is_listed() -> None:

@@ -1,6 +1,6 @@
 """Exercise device_coordinates (lesson 01): the position of a device in a mesh.
 
-Your task: return {axis: position} of device number `rank`, the last axis of `sizes` fastest.
+Your task: return the position of device number `rank` as a tuple, the last axis fastest.
 
 Check it with `jaxpar check device_coordinates`.
 """
@@ -9,22 +9,23 @@ Check it with `jaxpar check device_coordinates`.
 #   values        5  right for every call tried, among them random ones
 #
 # For example:
-#   device_coordinates(7, {"tp": 8}) -> {"tp": 7}
-#   device_coordinates(1, {"dp": 2, "tp": 4}) -> {"dp": 0, "tp": 1}
-#   device_coordinates(4, {"tp": 4, "dp": 2}) -> {"tp": 2, "dp": 0}
+#   device_coordinates(3, (8,)) -> (3,)
+#   device_coordinates(6, (2, 4)) -> (1, 2)
+#   device_coordinates(4, (4, 2)) -> (2, 0)
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
-from collections.abc import Mapping
 
 
-def device_coordinates(rank: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
+
+    In a mesh of 2 by 4 devices, device 5 is at (1, 1): the second row, the second column.
 
     Raises:
         ValueError: there is no such device.
     """
     raise NotImplementedError(
-        "return {axis: position} of device number `rank`, the last axis of `sizes` fastest"
+        "return the position of device number `rank` as a tuple, the last axis fastest"
     )

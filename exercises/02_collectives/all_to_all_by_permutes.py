@@ -8,7 +8,7 @@ Check it with `jaxpar check all_to_all_by_permutes`.
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
 #   gradient      1  the gradient with respect to x
-#   communication 3  permutes only, (n-1)/n of x in all; each counts as its busiest device
+#   communication 3  permutes only, (n-1)/n of x in all
 #
 # Tried with, on each device:
 #   mesh dp=8: x float32[8, 6], axis="dp"

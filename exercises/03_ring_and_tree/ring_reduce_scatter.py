@@ -13,8 +13,7 @@ Check it with `jaxpar check ring_reduce_scatter`.
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[8, 10], axis="tp"
-#   mesh dp=5: x float32[5, 4, 3], axis="dp"
-#   mesh dp=2,tp=3: x float32[3, 14], axis="tp"
+#   mesh dp=2,tp=5: x float32[5, 7, 2], axis="tp"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

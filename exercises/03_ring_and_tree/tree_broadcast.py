@@ -12,8 +12,7 @@ Check it with `jaxpar check tree_broadcast`.
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[40], axis="tp", root=5
-#   mesh cp=6: x bfloat16[5, 3, 6], axis="cp", root=4
-#   mesh dp=3,tp=2: x float32[7, 6], axis="dp", root=1
+#   mesh dp=2,tp=6: x bfloat16[4, 5, 4], axis="tp", root=4
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

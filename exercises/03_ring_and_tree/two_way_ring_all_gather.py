@@ -12,8 +12,7 @@ Check it with `jaxpar check two_way_ring_all_gather`.
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[40], axis="tp"
-#   mesh dp=5: x bfloat16[6, 15], axis="dp"
-#   mesh dp=3,tp=2: x float32[4, 5, 2], axis="dp"
+#   mesh dp=5,tp=2: x bfloat16[4, 5, 4], axis="dp"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -26,7 +25,7 @@ from jaxtyping import Shaped
 def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
     """Every device's x in device order, on every device: each block goes half round, both ways.
 
-    Links that carry both directions at once are used twice as well: half the steps.
+    Where a link carries both directions at once, this takes half the steps of one way.
 
     Math: y[j] = x_j
     Source: Austin et al. 2025, How to Scale Your Model, "Sharded Matrices" (AllGather)

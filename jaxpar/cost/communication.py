@@ -101,6 +101,12 @@ def tree_reduce(operand_bytes: float, n: int) -> Cost:
     return tree_broadcast(operand_bytes, n)
 
 
+def tree_all_reduce(operand_bytes: float, n: int) -> Cost:
+    """A tree reduce, then a tree broadcast: 2 ceil(log2 n) steps (Chan et al., short vectors)."""
+    steps = 2 * (n - 1).bit_length()
+    return _one_way(steps, steps * operand_bytes)
+
+
 def recursive_doubling_all_gather(operand_bytes: float, n: int) -> Cost:
     """log2 n steps of 1, 2, 4, ... shards: n-1 in all (Thakur et al., section 4.1).
 

@@ -134,9 +134,9 @@ def _arrow_lines(arrows: Iterable[tuple[int, int]], centres: list[int]) -> list[
         start, end = centres[low] + 1, centres[high] - 1
         left = "\u25c0" if low in heads else "\u25cf"
         right = "\u25b6" if high in heads else "\u25cf"
-        arrow = left + "\u2500" * (end - start - 1) + right
         place = next((i for i, line in enumerate(lines) if len(line) <= start), len(lines))
-        lines[place : place + 1] = [(lines[place] if place < len(lines) else "").ljust(start) + arrow]
+        lines += [""] * (place == len(lines))
+        lines[place] = lines[place].ljust(start) + left + "\u2500" * (end - start - 1) + right
     return lines
 
 
@@ -163,8 +163,7 @@ def _panel_svg(panel: Panel, slot: int, top: int) -> tuple[list[str], int]:
     if panel.arrows:
         centres = [MARGIN + place * (slot + GAP) + slot // 2 for place in range(panel.columns)]
         for source, target in panel.arrows:
-            ends = f'x1="{centres[source]}" y1="{y - 4}" x2="{centres[target]}" y2="{y + ARROW_HEIGHT}"'
-            parts.append(f'<line {ends} stroke="#222" stroke-width="1.8" marker-end="url(#head)"/>')
+            parts.append(_arrow_svg(centres[source], y - 4, centres[target], y + ARROW_HEIGHT))
         y += ARROW_HEIGHT
     return parts, y + GAP + 10 - top
 
@@ -194,6 +193,11 @@ def _cell_svg(text: str, owner: int | None, x: int, y: int, width: int) -> Itera
     if owner is not None:
         letter = LETTERS[owner % len(LETTERS)]
         yield _label(x + width - 4, y + 13, letter, 'font-size="12" text-anchor="end"')
+
+
+def _arrow_svg(x1: int, y1: int, x2: int, y2: int) -> str:
+    ends = f'x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"'
+    return f'<line {ends} stroke="#222" stroke-width="1.8" marker-end="url(#head)"/>'
 
 
 def _label(x: int, y: int, text: str, style: str) -> str:

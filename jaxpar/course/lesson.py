@@ -11,6 +11,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -18,15 +19,18 @@ from jaxpar.course.catalog import lesson
 from jaxpar.inspector import Report, render
 
 WIDTH = 100
+YOUR_TURN = "**Your turn"
 
 
-def show(function: Callable[..., Any]) -> None:
-    """Prints the source of a function: what is printed is what runs."""
-    print(f"# {function.__module__.replace('.', '/')}.py\n{inspect.getsource(function)}")
+def show(*functions: Callable[..., Any]) -> None:
+    """Prints the source of functions: what is printed is what runs."""
+    for function in functions:
+        file = function.__module__.replace(".", "/")
+        print(f"# {file}.py\n{inspect.getsource(function)}")
 
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; numbers are set to the right, with commas."""
+    """Prints a table; numbers stand to the right, with commas."""
     shown = Table(box=box.SIMPLE_HEAD)
     rows = [tuple(row) for row in rows]
     for place, header in enumerate(headers):
@@ -44,19 +48,31 @@ def show_report(report: Report) -> None:
 
 def exercises(number: str) -> None:
     """Prints what the lesson asks the reader to write."""
-    rows = [(row.id, row.title, row.minutes, row.file) for row in lesson(number).asks]
-    table(f"Exercises of lesson {number}", ("exercise", "what", "minutes", "file"), rows)
+    row = lesson(number)
+    rows = [(one.id, one.title, one.minutes) for one in row.asks]
+    table(f"To write, in exercises/{row.name}/", ("exercise", "what", "minutes"), rows)
 
 
 def run_lesson(path: Path) -> None:
-    """Runs a lesson cell by cell, its prose printed in between."""
-    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
+    """Runs a lesson cell by cell: prints its prose and its code, and in between what it prints.
+
+    In a terminal it stops before each section, and where it is the reader's turn.
+    """
+    console, namespace = _console(), {"__name__": "__main__", "__file__": str(path)}
+    interactive = sys.stdin.isatty() and console.is_terminal
     for kind, start, lines in _cells(path.read_text(encoding="utf-8").splitlines()):
-        if kind == "markdown":
-            prose = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
-            _console().print(Markdown(prose), "")
-        else:  # the blank lines give errors and the inspector the line numbers of the file
-            exec(compile("\n" * start + "\n".join(lines), path, "exec"), namespace)
+        if kind == "code":
+            source = "\n".join(lines)
+            console.print(Syntax(source.strip(), "python", background_color="default"), "")
+            # The blank lines give errors and the inspector the line numbers of the file.
+            exec(compile("\n" * start + source, path, "exec"), namespace)
+            continue
+        prose = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
+        if interactive and prose.startswith("## "):
+            console.input("[dim]Enter goes on[/dim] ")
+        console.print(Markdown(prose), "")
+        if interactive and YOUR_TURN in prose:
+            console.input("[dim]Enter shows the answer[/dim] ")
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:

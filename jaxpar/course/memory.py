@@ -65,6 +65,6 @@ class Memory:
             write_atomically(self.folder / kind / id, f"{text}\n".encode("ascii"))
         except OSError as error:
             self._unwritten[kind, id] = text
-            return f"{self.folder} cannot be written ({error.strerror}); going on"
+            return f"{self.folder} cannot be written ({error.strerror}); this is not saved"
         self._unwritten.pop((kind, id), None)
         return ""

@@ -71,7 +71,7 @@ def _views(session: Session, plain: bool) -> Iterator[RenderableType]:
 def _lesson(session: Session) -> Iterator[RenderableType]:
     lesson = session.lesson
     yield _text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
-    yield _text(f"  open  {lesson.file}  in your editor, or as a notebook", "")
+    yield _text(f"  open  {lesson.file}  in your editor", "")
     yield _text(f"  run   {command()} lesson {lesson.number}  in another terminal", "")
     yield ""
     yield _text(f"It shows {', '.join(lesson.prints)}.", "")

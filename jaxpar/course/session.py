@@ -94,6 +94,7 @@ class Session:
             case Judged(number, verdict, problem) if self.job and number == self.job.number:
                 self.job = None
                 self.verdict, self.notice = verdict, problem or self.notice
+                self.hints = 0 if verdict and verdict.passed else self.hints
                 self._refresh()
             case Typed(text):
                 self.notice = ""

@@ -226,4 +226,4 @@ def _by_way(collectives: list[Collective], n: int) -> list[tuple[str, list[Colle
 
 
 def _at(c: Collective) -> str:
-    return f" (line {c.source.rpartition(':')[2]})" if c.source else ""
+    return f" ({c.source})" if c.source else ""

@@ -85,7 +85,7 @@ def _judge_program(
     where: str, contract: Contract, submission: Submission, pool: Pool, seed: int
 ) -> Judgement:
     """The reader loads the contract while the worker exports; then the evidence is read."""
-    reader = ReaderSession(pool, where, contract)
+    reader = ReaderSession(pool, where, contract, submission.path.name)
     try:
         evidence = collect(pool, worker_job(contract, submission, pool.limits))
         findings = Findings(contract)
@@ -100,7 +100,7 @@ def _judge_program(
             judgement = _finish(attempt)
         except ChildEnded:
             reader.close()
-            judgement = _second_try(where, contract, pool, attempt)
+            judgement = _second_try(where, submission.path.name, pool, attempt)
         return replace(judgement, printed=evidence.printed)
     finally:
         reader.close()
@@ -114,11 +114,12 @@ def _finish(attempt: ProgramJudge) -> Judgement:
     return Judgement("fail", properties, diagnose(attempt), attempt.sent)
 
 
-def _second_try(where: str, contract: Contract, pool: Pool, first: ProgramJudge) -> Judgement:
+def _second_try(where: str, filename: str, pool: Pool, first: ProgramJudge) -> Judgement:
     """Runs once more, alone; then a known-good program decides whose fault it is."""
     if pool.cancelled:
         raise Cancelled
-    reader = ReaderSession(pool, where, contract)
+    contract = first.contract
+    reader = ReaderSession(pool, where, contract, filename)
     attempt = ProgramJudge(contract, first.seed, reader, first.evidence, Findings(contract))
     try:
         return _finish(attempt)
@@ -140,7 +141,7 @@ def _why(cause: Cause, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
     collectives = [c for facts in attempt.answer.values() for c in facts.collectives]
     stray = next((c for c in collectives if c.conditional or c.times is None), None)
     if stray is not None:
-        line = f" (line {stray.source.rpartition(':')[2]})" if stray.source else ""
+        line = f" ({stray.source})" if stray.source else ""
         return DISAGREE.format(kind=stray.kind, line=line)
     last = (detail.strip().splitlines() or [cause])[-1][:300]
     return ENDED[cause].format(seconds=pool.limits.wall_seconds, detail=last)

@@ -88,6 +88,16 @@ def export_forward(function: Callable, case: Case) -> Program:
     return Program(module, tuple(seen))
 
 
+def trace(function: Callable, case: Case) -> None:
+    """Traces one call of the answer; nothing is lowered, so that no error is the compiler's."""
+
+    def body(*leaves: jax.Array) -> list[jax.Array]:
+        return [_stack(case, output) for output in _call(function, case, leaves)]
+
+    inputs = _inputs(case)
+    jax.eval_shape(_shard(body, case, inputs), *inputs)
+
+
 def export_gradient(
     function: Callable, case: Case, names: Sequence[str], outputs: Sequence[Output]
 ) -> Program:
@@ -174,16 +184,16 @@ def _stack(case: Case, array: jax.Array) -> jax.Array:
     return array.reshape((1,) * len(case.sizes) + array.shape)
 
 
+def _shard(body: Callable, case: Case, inputs: Arguments) -> Callable:
+    specs = tuple(a.sharding.spec for a in inputs)
+    return jax.shard_map(body, mesh=make_mesh(case.mesh), in_specs=specs, out_specs=P(*case.sizes))
+
+
 def _export(body: Callable, case: Case, inputs: Arguments) -> bytes:
-    mesh = make_mesh(case.mesh)
-    stacked = P(*case.sizes)
-    sharded = jax.shard_map(
-        body, mesh=mesh, in_specs=tuple(a.sharding.spec for a in inputs), out_specs=stacked
-    )
     jitted = jax.jit(
-        sharded,
+        _shard(body, case, inputs),
         in_shardings=tuple(a.sharding for a in inputs),
-        out_shardings=NamedSharding(mesh, stacked),
+        out_shardings=NamedSharding(make_mesh(case.mesh), P(*case.sizes)),
         keep_unused=True,
     )
     return export.export(jitted, platforms=["cpu"])(*inputs).mlir_module_serialized

@@ -84,6 +84,8 @@ class Reader:
         lowered = jitted.lower(*interface.inputs)
         compiled = compile_program(lowered)
         held = read_memory(compiled)
+        if held is None:
+            raise Refused("the compiler does not say how much memory the program needs")
         total = held.total_bytes * int(np.prod(list(case.sizes.values())))
         if total > MAX_RUN_BYTES:
             raise Refused(f"the program needs {total / 1e9:.1f} GB on all devices; at most 2 GB")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -161,9 +161,18 @@ def _outputs(described: Any) -> list[dict]:
 class ReaderSession:
     """One reader process, and what was read in it."""
 
-    def __init__(self, pool: Pool, where: str, contract: Contract) -> None:
-        """Starts the reader on a contract; it loads while the worker exports."""
-        self._pool, self._contract = pool, contract
+    def __init__(
+        self, pool: Pool, where: str, contract: Contract, filename: str | None = None
+    ) -> None:
+        """Starts the reader on a contract; it loads while the worker exports.
+
+        Args:
+            pool: where the process comes from.
+            where: the contract, as `module:id`.
+            contract: the same, loaded.
+            filename: of the answer; a source location in another file is not believed.
+        """
+        self._pool, self._contract, self._filename = pool, contract, filename
         self._reader = pool.take(READER)
         self._deadline = time.monotonic() + pool.limits.wall_seconds
         job = {**pool.limits.job(), "where": where, "devices": devices_needed(contract)}
@@ -181,7 +190,8 @@ class ReaderSession:
     def read(self, program: Program, outputs: Sequence[dict], blob: bytes) -> Facts:
         """Reads one program of the answer under the key `answer`."""
         request = {"key": _key("answer", program), "program": program, "outputs": list(outputs)}
-        return _facts(self._ask(request, [blob])[0], outputs)
+        facts = _facts(self._ask(request, [blob])[0], outputs)
+        return replace(facts, collectives=tuple(map(self._located, facts.collectives)))
 
     def export(self, name: str, program: Program) -> Facts:
         """Exports and reads a mistake, or `reference`."""
@@ -200,6 +210,11 @@ class ReaderSession:
             np.frombuffer(blob, _dtype(r["dtype"])).reshape(sizes + tuple(r["shape"]))
             for r, blob in zip(results, raw, strict=True)
         ]
+
+    def _located(self, collective: Collective) -> Collective:
+        name, _, line = (collective.source or "").rpartition(":")
+        own = name == self._filename and line.isdigit()
+        return replace(collective, source=f"line {line}" if own else None)
 
     def _ask(self, request: dict, blobs: list[bytes]) -> tuple[dict, list[bytes]]:
         while not self._started:

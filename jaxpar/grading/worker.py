@@ -112,7 +112,7 @@ def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tu
             yield (_failure(key, error, filename),)
     for i, data in enumerate(job["errors"]):
         try:
-            programs.export_forward(function, decode_case(data))
+            programs.trace(function, decode_case(data))
             yield ({"error": i, "raised": None},)
         except BaseException as error:
             yield (_raised({"error": i}, error),)

@@ -77,18 +77,22 @@ def permuted(
     )
 
 
-def axis_groups(axes: Sequence[str], mesh: Mapping[str, int]) -> list[list[int]]:
-    """Returns the groups of positions that differ only along `axes`.
+def axis_groups(parts: Sequence[tuple[str, str, str]], mesh: Mapping[str, int]) -> list[list[int]]:
+    """Returns the groups of positions that differ only along these axes, or parts of axes.
 
     Args:
-        axes: Names of axes of the mesh.
+        parts: As (axis, before, size): the axis has `before` times `size` times more devices, and
+            the middle factor is meant; the whole axis if both are empty.
         mesh: Sizes of the mesh's axes.
     """
     groups: dict[tuple[int, ...], list[int]] = {}
     for position in range(math.prod(mesh.values())):
         place = _coordinates(position, mesh)
-        elsewhere = tuple(place[axis] for axis in mesh if axis not in axes)
-        groups.setdefault(elsewhere, []).append(position)
+        for axis, before, size in parts:
+            span = mesh[axis] // int(before or 1)
+            inner = span // int(size or span)
+            place[axis] -= place[axis] % span // inner * inner
+        groups.setdefault(tuple(place.values()), []).append(position)
     return list(groups.values())
 
 
@@ -100,7 +104,7 @@ def _sum_operands(operands: Operands) -> tuple[str, int]:
 def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
     devices = math.prod(mesh.values())
     if not 0 <= position < devices:
-        sizes = ",".join(f"{axis}={size}" for axis, size in mesh.items())
+        sizes = ",".join(f"{axis}={size}" for axis, size in mesh.items()) or "of no axes"
         raise ValueError(
             f"inspector: a collective names position {position}, but the mesh {sizes} has "
             f"positions 0 to {devices - 1}; inspect the program with its own mesh"

@@ -147,13 +147,13 @@ def _groups(instruction: Instruction, mesh: Mapping[str, int]) -> list[list[int]
     if tiles := re.fullmatch(rf"\[\d+,(\d+)\]<={_RANGE}", spelled):
         return _range(tiles[2], tiles[3]).reshape(-1, int(tiles[1])).tolist()
     if axes := re.fullmatch(
-        rf"mesh\[([^\]]*)\](?:, device_ids=\({_RANGE}\))? \{{([^{{}}:]*)\}}", spelled
+        rf"mesh\[([^\]]*)\](?:, device_ids=\({_RANGE}\))? \{{([^{{}}]*)\}}", spelled
     ):
         sizes = {axis: int(size) for axis, size in re.findall(r"'([^']*)'=(\d+)", axes[1])}
-        names = re.findall(r"'([^']*)'", axes[4])
-        if set(names) <= sizes.keys():
+        parts = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", axes[4])
+        if all(axis in sizes for axis, _, _ in parts):
             positions = _range(axes[2] or str(math.prod(sizes.values())), axes[3]).ravel()
-            return [positions[group].tolist() for group in axis_groups(names, sizes)]
+            return [positions[group].tolist() for group in axis_groups(parts, sizes)]
     raise ValueError(f"inspector: HLO replica_groups={spelled!r} have a form that is not known")
 
 

@@ -1,7 +1,7 @@
 """One call that lowers, compiles and reads a program."""
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxpar.inspector.compiled import compile_program, read_memory
 from jaxpar.inspector.hlo import count_hlo_flops, read_hlo
 from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.notes import unexplained, what_xla_did
-from jaxpar.inspector.report import Report
+from jaxpar.inspector.report import Collective, Report
 from jaxpar.inspector.stablehlo import (
     count_flops,
     is_partly_manual,
@@ -41,7 +41,7 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
     memory = read_memory(compiled)
     if compiled.partitioned is None:
         return Report(read_module(module), count_flops(module), memory)
-    mesh = _first_mesh(module)
+    mesh = next(filter(None, module_meshes(module).values()), {})
     partitioned = read_hlo(compiled.partitioned, mesh)
     partly_manual = is_partly_manual(module)
     written, added = read_module(module), partitioned
@@ -55,7 +55,7 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
         memory=memory,
         notes=(
             *_about_the_compiler(len(written), len(added), partly_manual),
-            *what_xla_did(partitioned, read_hlo(compiled.final, mesh)),
+            *_about_the_end(partitioned, compiled.final, mesh),
         ),
     )
 
@@ -105,16 +105,6 @@ def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     )
 
 
-def _first_mesh(module: ir.Module) -> Mapping[str, int]:
-    for mesh in module_meshes(module).values():
-        if mesh:
-            return mesh
-    raise ValueError(
-        "inspect: the program is split over devices but names no mesh; "
-        "use jax.NamedSharding or jax.shard_map"
-    )
-
-
 def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[str, ...]:
     if partly_manual:
         return ("shard_map leaves axes to the compiler: all is counted after it split the program",)
@@ -123,3 +113,12 @@ def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[
     if added:
         return (f"the last {added} are not in the program: the compiler sends them for you",)
     return ()
+
+
+def _about_the_end(
+    partitioned: Sequence[Collective], final: str, mesh: Mapping[str, int]
+) -> tuple[str, ...]:
+    try:
+        return what_xla_did(partitioned, read_hlo(final, mesh))
+    except ValueError as error:  # a backend's own instructions: the counts do not need them
+        return (f"what XLA made of it at the end is not known ({error})",)

@@ -29,6 +29,7 @@ _LOCAL_OPS = re.compile(
 )
 _TALKING_OPS = re.compile(r".*\.(send|recv|infeed|outfeed|async|cross|all_|collective|ragged).*")
 _TALKING_ATTRIBUTES = ("replica_groups", "source_target_pairs", "channel_handle", "channel_id")
+_AXIS_PART = r'<name = "([^"]*)"(?:, sub_axis_info = \((\d+)\)(\d+))?>'
 _LOCAL_CALLS = re.compile(
     r"Sharding|SPMD\w+Shape|annotate_device_placement|MoveTo(Host|Device)|AllocateBuffer|"
     r"(mhlo|chlo|stablehlo)\.\w+|(Approx)?TopK|PartialReduce|lapack_\w+|xla\S*_python_\S+|"
@@ -61,7 +62,7 @@ def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
     for op in module.body:
         if op.operation.name == "sdy.mesh":
             mesh = sdy.MeshAttr(op.operation.attributes["mesh"])
-            if mesh.device_ids:
+            if mesh.axes and mesh.device_ids:  # no axes and one id: where a callback runs
                 raise ValueError(
                     f"inspector: {op.operation.attributes['mesh']} lists device ids; "
                     "give jit one mesh whose order is that of its devices"
@@ -144,9 +145,7 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
     if site.per_element:
         raise ValueError(f"inspector: {_where(op)} is in the body of a reduction; move it out")
     here = meshes.get(manual_mesh(site.manual) or "") if site.manual else None
-    mesh = given or here
-    if mesh is None:
-        raise ValueError(f"inspector: {_where(op)} is in no mesh; call it inside shard_map")
+    mesh = given or here or {}
     rest = {
         "times": site.times,
         "conditional": site.conditional,
@@ -200,10 +199,10 @@ def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[l
         r"#stablehlo\.replica_group_mesh_axes<mesh = @([\w.]+), axes = \[(.*)\]>", str(attribute)
     )
     if spelled and spelled[1] in meshes:
-        axes = re.findall(r'"([^"]*)"', spelled[2])
-        understood = ", ".join(f'#stablehlo.axis_ref<name = "{axis}">' for axis in axes)
-        if understood == spelled[2] and set(axes) <= meshes[spelled[1]].keys():
-            return axis_groups(axes, meshes[spelled[1]])
+        parts = re.findall(_AXIS_PART, spelled[2])
+        known = all(axis in meshes[spelled[1]] for axis, _, _ in parts)
+        if known and len(parts) == spelled[2].count("<"):
+            return axis_groups(parts, meshes[spelled[1]])
     raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
 
 

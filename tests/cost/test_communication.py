@@ -12,6 +12,7 @@ from jaxpar.cost.communication import (
     ring_all_gather,
     ring_all_reduce,
     ring_reduce_scatter,
+    tree_all_reduce,
     tree_broadcast,
     tree_reduce,
     two_way_ring_all_gather,
@@ -57,6 +58,7 @@ def test_all_gather_of_a_gib_tensor_half_on_eight_h100():
         (tree_broadcast(100, 5), Cost(3, 300, 300)),
         (tree_broadcast(100, 8), Cost(3, 300, 300)),
         (tree_reduce(100, 9), Cost(4, 400, 400)),
+        (tree_all_reduce(100, 9), Cost(8, 800, 800)),
         (recursive_doubling_all_gather(100, 8), Cost(3, 700, 700)),
         (recursive_doubling_all_reduce(100, 8), Cost(3, 300, 300)),
     ],
@@ -76,6 +78,7 @@ def test_steps_and_bytes(cost, expected):
         ring_all_reduce,
         tree_broadcast,
         tree_reduce,
+        tree_all_reduce,
         recursive_doubling_all_gather,
         recursive_doubling_all_reduce,
     ],
@@ -105,5 +108,7 @@ def test_below_the_crossover_fewer_steps_win_and_above_it_fewer_bytes(n):
     "algorithm", [recursive_doubling_all_gather, recursive_doubling_all_reduce]
 )
 def test_recursive_doubling_needs_a_power_of_two(algorithm):
-    with pytest.raises(ValueError, match=r"n = 6; it must be a power of two; use 4 or 8, or a ring"):
+    with pytest.raises(
+        ValueError, match=r"n = 6; it must be a power of two; use 4 or 8, or a ring"
+    ):
         algorithm(100, 6)

@@ -45,6 +45,7 @@ def test_a_wheel_makes_a_whole_course(wheel: Path, tmp_path: Path) -> None:
     course = find_course(tmp_path / "mine")
     assert all(course.file(row).is_file() for row in (*LESSONS, *EXERCISES))
     assert len(written) == len(LESSONS) + len(EXERCISES) + 1
+    assert "exercises/conftest.py" in written
 
 
 def test_a_file_of_the_learner_is_never_overwritten(wheel: Path, tmp_path: Path) -> None:

@@ -37,17 +37,20 @@ class Watcher:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "100"}
         command = [sys.executable, "-m", "jaxpar.cli", *options]
         if terminal:
-            self._keys, there = pty.openpty()
-            self._out = self._keys
-            ends = {"stdin": there, "stdout": there}
+            self._keys, stdin = pty.openpty()
+            self._out, stdout = self._keys, stdin
         else:
-            there, self._keys = os.pipe()
-            self._out, out = os.pipe()
-            ends = {"stdin": there, "stdout": out}
+            stdin, self._keys = os.pipe()
+            self._out, stdout = os.pipe()
         self.process = subprocess.Popen(
-            command, cwd=course.root, env=environment, stderr=subprocess.STDOUT, **ends
+            command,
+            cwd=course.root,
+            env=environment,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.STDOUT,
         )
-        for end in set(ends.values()):
+        for end in {stdin, stdout}:
             os.close(end)
         self.printed = ""
 

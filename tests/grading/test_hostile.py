@@ -113,7 +113,10 @@ def test_devices_that_disagree_are_told_so() -> None:
 
 def test_values_are_called_twice_in_fresh_processes(pool: Pool) -> None:
     where = "jaxpar.contracts.devices:device_coordinates"
-    body = "seen = []\ndef device_coordinates(rank, sizes):\n    seen.append(rank)\n    return len(seen)"
+    body = (
+        "seen = []\ndef device_coordinates(rank, sizes):\n"
+        "    seen.append(rank)\n    return len(seen)"
+    )
     verdict = verdict_on(body, pool, where)
     assert verdict.status == "fail"
     assert "depends on earlier calls" in verdict.properties[0].message

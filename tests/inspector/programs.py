@@ -134,6 +134,12 @@ PER_SHARD = [
         (("all_gather", "tp", "float32", 64, 192, 1),),
     ),
     Program(
+        "all_gather_to_a_result_equal_on_all",
+        lambda x: lax.all_gather(x, "tp", tiled=True, to="invarying"),
+        (("all_gather", "tp", "float32", 64, 192, 1),),
+        out="b_dp t",
+    ),
+    Program(
         "all_gather_of_int8",
         lambda x: lax.all_gather(x, "dp", tiled=True),
         (("all_gather", "dp", "int8", 16, 16, 1),),

@@ -61,6 +61,9 @@ def all_reduce(groups: str, rest: str = "") -> str:
         ("mesh['axis_0'=1,'axis_1'=4,'axis_2'=2] {'axis_1','axis_2'}", "dp+tp", 8),
         ("mesh['axis_0'=4,'axis_1'=2], device_ids=([2,4]T(1,0)) {'axis_1'}", "dp", 2),
         ("mesh['axis_0'=4,'axis_1'=2], device_ids=([2,4]T(1,0)) {'axis_0'}", "tp", 4),
+        ("mesh['a'=8] {'a':(2)2}", "tp", 2),
+        ("mesh['a'=8] {'a':(1)4}", "dp+tp", 4),
+        ("mesh['a'=8] {'a':(1)2,'a':(4)2}", "dp+tp", 4),
     ],
 )
 def test_spellings_of_groups(groups: str, axes: str, size: int) -> None:
@@ -72,7 +75,6 @@ def test_spellings_of_groups(groups: str, axes: str, size: int) -> None:
     "groups",
     [
         "mesh['dp'=2,'tp'=4] {'up'}",
-        "mesh['dp'=2,'tp'=4] {'tp':(1)2}",
         "mesh['dp'=2,'tp'=4], device_ids=(7,6,5,4,3,2,1,0) {'tp'}",
         "all",
     ],
@@ -105,9 +107,10 @@ def test_names_that_users_chose_are_not_read() -> None:
 
 def test_started_and_done_count_once() -> None:
     groups = "channel_id=1, replica_groups=[2,4]<=[8]"
+    pairs = "source_target_pairs={{0,1},{2,2}}"
     body = f"""%s = (f32[8]{{0}}, /*index=1*/f32[32]{{0}}) all-gather-start(%x), {groups}
   %d = f32[32]{{0}} all-gather-done(%s)
-  %p = (f32[8]{{0}}, f32[8]{{0}}) collective-permute-start(%x), source_target_pairs={{{{0,1}},{{2,2}}}}
+  %p = (f32[8]{{0}}, f32[8]{{0}}) collective-permute-start(%x), {pairs}
   %q = f32[8]{{0}} collective-permute-done(%p)
   %t = ((f32[8]{{0}}), f32[8]{{0}}, u32[]) async-start(%x), calls=%wrapped
   %u = f32[8]{{0}} async-done(%t)"""

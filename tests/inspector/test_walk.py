@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpar.inspector.mlir import operations
+from jaxpar.inspector.mlir import operations, parse
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.inspector.walk import walk
 from tests.inspector.modules import PAIR, module, permute
@@ -17,9 +17,8 @@ def call(name: str, result: str) -> str:
 
 
 def test_a_called_function_counts_for_each_call() -> None:
-    functions = function("inner", permute()) + function("outer", 2 * "{}").format(
-        call("inner", "a"), call("inner", "b")
-    )
+    twice = call("inner", "a") + call("inner", "b")
+    functions = function("inner", permute()) + function("outer", twice)
     body = call("outer", "a") + call("outer", "b") + permute()
     assert len(read_module(module(body, functions))) == 5
 
@@ -62,6 +61,11 @@ def test_a_collective_for_each_element_is_refused() -> None:
         }}) : ({PAIR}, tensor<f32>) -> tensor<f32>"""
     with pytest.raises(ValueError, match="in the body of a reduction"):
         read_module(module(body))
+
+
+def test_a_program_without_main_is_refused() -> None:
+    with pytest.raises(ValueError, match="no function 'main'"):
+        read_module(parse(b""))
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:

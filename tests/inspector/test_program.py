@@ -1,0 +1,164 @@
+"""One call for every kind of program, and programs named on a command line."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxpar.inspector import inspect, inspect_path, load_target
+from jaxpar.mesh import make_mesh, spec
+from tests.inspector.corpus import short
+
+SIZES = "dp=2,tp=4"
+
+
+def shaped(layout: str, shape: tuple[int, ...] = (8, 16)) -> jax.ShapeDtypeStruct:
+    sharding = NamedSharding(make_mesh(SIZES), spec(layout))
+    return jax.ShapeDtypeStruct(shape, "float32", sharding=sharding)
+
+
+def summed(x):
+    mapped = jax.shard_map(
+        lambda x: lax.psum(x, "tp"),
+        mesh=make_mesh(SIZES),
+        in_specs=spec("b_dp t_tp"),
+        out_specs=spec("b_dp t"),
+    )
+    return mapped(x)
+
+
+def test_one_device_sends_nothing() -> None:
+    shape = jax.ShapeDtypeStruct((4, 4), "float32")
+    report = inspect(lambda x: x @ x, shape)
+    assert (report.collectives, report.flops, report.notes) == ((), 128, ())
+
+
+def test_arrays_and_jitted_functions_are_taken_too() -> None:
+    x = jax.device_put(jnp.ones((8, 16)), shaped("b_dp t_tp").sharding)
+    assert inspect(jax.jit(summed), x) == inspect(summed, shaped("b_dp t_tp"))
+
+
+def test_what_the_compiler_adds_to_shard_map_is_shown() -> None:
+    report = inspect(lambda x: summed(x).sum(), shaped("b_dp t_tp"))
+    assert short(report.collectives) == (
+        ("all_reduce", "tp", "float32", 64, 96, 1),
+        ("all_reduce", "dp", "float32", 4, 4, 1),
+    )
+    assert report.notes == ("the last 1 are not in the program: the compiler sends them for you",)
+
+
+def test_axes_that_shard_map_leaves_to_the_compiler() -> None:
+    """Of a global x [8, 16], a device sums its [4, 4], though the body sees [8, 4]."""
+    mapped = jax.shard_map(
+        lambda x: lax.psum(x, "tp"),
+        mesh=make_mesh(SIZES),
+        in_specs=P(None, "tp"),
+        out_specs=P(),
+        axis_names={"tp"},
+    )
+    report = inspect(mapped, shaped("b_dp t_tp"))
+    assert short(report.collectives) == (("all_reduce", "tp", "float32", 64, 96, 1),)
+    assert "leaves axes to the compiler" in report.notes[0]
+
+
+def test_two_meshes_in_one_program() -> None:
+    mapped = jax.shard_map(
+        lambda x: lax.pmax(x, "cp"),
+        mesh=make_mesh("cp=8"),
+        in_specs=spec("b_cp"),
+        out_specs=spec("b"),
+    )
+    report = inspect(lambda x: (summed(x), mapped(x)), shaped("b t"))
+    assert [one.axes for one in report.collectives] == [("tp",), ("cp",)]
+
+
+def test_a_mesh_of_one_device_sends_nothing() -> None:
+    mapped = jax.shard_map(
+        lambda x: lax.psum(x, "dp"), mesh=make_mesh("dp=1"), in_specs=P("dp"), out_specs=P()
+    )
+    assert inspect(mapped, jax.ShapeDtypeStruct((4,), "float32")).collectives == ()
+
+
+def test_printing_in_a_program_is_no_collective() -> None:
+    def program(x):
+        jax.debug.print("{}", x.sum())
+        return summed(x)
+
+    found = inspect(program, shaped("b_dp t_tp")).collectives
+    assert ("all_reduce", "tp", "float32", 64, 96, 1) in short(found)
+
+
+def test_arguments_may_be_trees() -> None:
+    report = inspect(lambda tree: {"y": tree["x"] + 1}, {"x": shaped("b_dp t_tp")})
+    assert report.collectives == ()
+
+
+def test_final_hlo_that_is_not_understood_costs_only_its_notes(monkeypatch) -> None:
+    def refuse(*_):
+        raise ValueError("HLO 'new' is not known")
+
+    monkeypatch.setattr("jaxpar.inspector.program.what_xla_did", refuse)
+    report = inspect(summed, shaped("b_dp t_tp"))
+    assert len(report.collectives) == 1
+    assert report.notes == ("what XLA made of it at the end is not known (HLO 'new' is not known)",)
+
+
+def test_report_is_json() -> None:
+    report = inspect(summed, shaped("b_dp t_tp"))
+    found = json.loads(json.dumps(report.to_dict()))
+    assert found["collectives"][0]["axes"] == ["tp"]
+    assert found["wire_bytes_by_axis"] == [{"axes": ["tp"], "wire_bytes": 96}]
+    assert found["memory"]["total_bytes"] == report.memory.total_bytes
+
+
+SOURCE = """
+import jax
+
+def make():
+    return (lambda x: x @ x), (jax.ShapeDtypeStruct((4, 4), "float32"),)
+
+def wrong():
+    return 7
+
+def half():
+    return (lambda x: x, jax.numpy.ones(3))
+
+value = 3
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "program.py").write_text(SOURCE)
+    return tmp_path / "program.py"
+
+
+def test_a_program_named_on_the_command_line(path: Path) -> None:
+    assert inspect_path(f"{path}:make").flops == 128
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("", "names no function; write it as path.py:make"),
+        (":", "names no function; write it as path.py:make"),
+        (":absent", "defines no function 'absent'"),
+        (":value", "defines no function 'value'"),
+        (":wrong", r"returned int; return \(function, args\)"),
+        (":half", r"returned tuple; return \(function, args\)"),
+    ],
+)
+def test_wrong_targets_get_one_line(path: Path, end: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        load_target(f"{path}{end}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no\.py' is not a Python file here"):
+        load_target(f"{tmp_path / 'no.py'}:make")
