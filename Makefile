@@ -22,7 +22,7 @@ lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/basedpyright --pythonpath $(BIN)/python
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/jaxpar dev build --check
 
 format: $(VENV)/.dev  ## write the code in the project's format

@@ -117,7 +117,8 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 # *wire bytes*. They differ. In a reduce-scatter, a device keeps one chunk of its own and sends
 # seven, or sums in their place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x.
 # An all-reduce can be built as a reduce-scatter of x, then an all-gather of chunks of x/n. That is
-# (n-1)/n and again (n-1)/n: 2(n-1)/n of x. No algorithm sends less, if devices only send and add.
+# (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, no algorithm lets the
+# busiest device send less.
 #
 # **Your turn, before you read on:** how many bytes does a device send in each of these? JAX has no
 # broadcast and no reduce. The library makes a broadcast from an all-reduce in which all but the
@@ -125,18 +126,13 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 
 # %%
 n, x_bytes = 8, 1024
-PLAN = {
-    "permute": (("permute", x_bytes),),
-    "all_to_all": (("all_to_all", x_bytes),),
-    "reduce_scatter": (("reduce_scatter", x_bytes),),
-    "all_gather": (("all_gather", x_bytes),),
-    "all_reduce": (("all_reduce", x_bytes),),
-    "broadcast": (("all_reduce", x_bytes),),
-    "reduce": (("reduce_scatter", x_bytes), ("all_gather", x_bytes / n)),
-}
+KINDS = ("permute", "all_to_all", "reduce_scatter", "all_gather", "all_reduce")
+plan = {kind: [(kind, x_bytes)] for kind in KINDS}
+plan["broadcast"] = [("all_reduce", x_bytes)]
+plan["reduce"] = [("reduce_scatter", x_bytes), ("all_gather", x_bytes / n)]
 predicted = {
     name: [(kind, operand, wire_bytes(kind, operand, n)) for kind, operand in parts]
-    for name, parts in PLAN.items()
+    for name, parts in plan.items()
 }
 rows = [(name, *part) for name, parts in predicted.items() for part in parts]
 table("Predicted", ("function", "sends", "operand bytes", "wire bytes"), rows)
@@ -149,41 +145,38 @@ assert wire_bytes("all_reduce", x_bytes, n) == sum(wire for *_, wire in predicte
 # comes out, *Comm* what is sent (x is the number of elements of x), *Memory* what the result takes.
 
 # %%
-show(*(getattr(collectives, name) for name in PLAN))
+show(*(getattr(collectives, name) for name in plan))
 
 # %% [markdown]
 # ## Measure
 #
-# The inspector reads the compiled programs. Nothing is run.
+# The inspector reads the programs as they are compiled for 8 devices. Nothing is run.
 
 # %%
 shape = jax.ShapeDtypeStruct((n, n, 32), jnp.float32)  # [device, chunk, ...]: no numbers needed
-reports = {name: inspect(on_devices(per_shard[name], n), shape) for name in PLAN}
-measured = {
-    name: [(one.kind, one.operand_bytes, one.wire_bytes) for one in report.collectives]
-    for name, report in reports.items()
-}
+measured = {}
+for name in plan:
+    report = inspect(on_devices(per_shard[name], n), shape)
+    measured[name] = [(one.kind, one.operand_bytes, one.wire_bytes) for one in report.collectives]
 
 # %% [markdown]
 # ## Compare
 
 # %%
-rows = [
-    (
-        name,
-        " + ".join(kind for kind, *_ in parts),
-        *(sum(part[2] for part in both[name]) for both in (predicted, measured)),
-    )
-    for name, parts in measured.items()
-]
+rows = []
+for name, parts in measured.items():
+    totals = [sum(wire for *_, wire in both[name]) for both in (predicted, measured)]
+    rows.append((name, " + ".join(kind for kind, *_ in parts), *totals))
 table("Wire bytes on one device", ("function", "sends", "predicted", "measured"), rows)
 assert measured == predicted
+least = wire_bytes("broadcast", x_bytes, n)
+print(f"A broadcast along a line of devices, piece by piece: {least} bytes.\n")
 
 # %% [markdown]
-# Two differences to what is possible. A broadcast could send about half as much: nobody but the
-# root has anything to add. And a reduce leaves the sums on all devices before all but the root
-# drop them: one program runs on all devices, so in JAX they all take part. Lesson 03 builds both
-# from permutes.
+# Two of them could do better. In a broadcast only the root has something to say: let each device
+# pass on what it gets, and it sends x once. And our reduce leaves the sums on all devices; then all
+# but the root drop them. JAX runs one program on all devices, so all of them take part. Lesson 03
+# builds both from permutes.
 #
 # **The master as bottleneck.** The first idea of many is a *master*: all devices send x to device
 # 0, which adds, and sends the sums back. Count the bytes that pass through device 0.
@@ -220,34 +213,30 @@ table("Bytes sent and received, to sum 1024 bytes", headers, rows)
 # ## Types that vary, and gradients
 #
 # Inside `shard_map`, JAX knows of each array whether it may differ between the devices of an axis.
-# If so, its type is *varying* over the axis, otherwise *invariant*. `psum` makes an invariant array
-# from a varying one. `lax.pcast(y, "tp", to="varying")` does the opposite: it changes the type and
-# sends nothing. A result that leaves through `out_specs` without the axis must be invariant.
+# If it may, its type is *varying* over the axis, if not, *invariant*. `lax.psum` makes an invariant
+# array from a varying one. `lax.pcast(y, "tp", to="varying")` goes back: it changes the type and
+# sends nothing. What leaves through `out_specs` that do not name the axis must be invariant.
 
 
 # %%
 def types(x):
     total = lax.psum(x, "tp")
-    for what, y in {
-        "x": x,
-        "psum(x)": total,
-        "pcast": lax.pcast(total, "tp", to="varying"),
-    }.items():
-        print(f"{what:8} varies over {set(varying_axes(y)) or 'nothing'}")
+    for y in (x, total, lax.pcast(total, "tp", to="varying")):
+        print(f"varies over {set(varying_axes(y)) or 'nothing'}")
     return x
 
 
-mesh = make_mesh("tp=4")
+print("x, then psum(x), then pcast(psum(x)):")
 try:
-    jax.shard_map(types, mesh=mesh, in_specs=spec("n_tp"), out_specs=spec("n"))(x)
+    jax.shard_map(types, mesh=make_mesh("tp=4"), in_specs=spec("n_tp"), out_specs=spec("n"))(x)
 except ValueError as error:
-    print(f"returning x as if it were equal everywhere: {type(error).__name__}\n")
-    assert "possibly varying over {tp}" in str(error)
+    print(f"x cannot leave as if all devices had the same: {type(error).__name__}\n")
 
 # %% [markdown]
 # The backward pass of a collective is another collective. If forward copies a number to many
 # devices, backward must sum their gradients, and the other way round. Megatron-LM calls `pcast` f
-# and `psum` g: f sends nothing forward and an all-reduce backward, g the reverse.
+# and `psum` g: f sends nothing forward and an all-reduce backward, g the reverse. A maximum over
+# devices (`lax.pmax`) has no derivative in JAX.
 
 
 # %%
@@ -259,17 +248,56 @@ def kinds(function, layout):
         return y, pull_back(y)
 
     shape = jax.ShapeDtypeStruct((8 if layout == "n_tp" else 1, 8, 4), jnp.float32)
-    one_way, both_ways = (
-        [one.kind for one in inspect(on_devices(f, 8, layout), shape).collectives]
-        for f in (function, both)
-    )
-    assert both_ways[: len(one_way)] == one_way
-    return one_way, both_ways[len(one_way) :]
+    programs = (on_devices(f, 8, layout) for f in (function, both))
+    there, and_back = ([c.kind for c in inspect(f, shape).collectives] for f in programs)
+    assert and_back[: len(there)] == there
+    return [" ".join(kinds) or "nothing" for kinds in (there, and_back[len(there) :])]
 
 
 rows = [("pcast (f)", *kinds(lambda x: lax.pcast(x, "tp", to="varying"), "n"))]
 rows += [("psum (g)", *kinds(lambda x: lax.psum(x, "tp"), "n_tp"))]
-for name in ("all_gather", "reduce_scatter", "all_to_all", "permute"):
-    rows.append((name, *kinds(per_shard[name], "n_tp")))
-rows = [(name, *(" ".join(kinds) or "nothing" for kinds in both)) for name, *both in rows]
+rows += [(name, *kinds(per_shard[name], "n_tp")) for name in KINDS[:-1]]
 table("What is sent", ("function", "forward", "backward"), rows)
+
+# %% [markdown]
+# ## On real hardware
+#
+# - **Algorithms.** Wire bytes here are those of a ring. NCCL, the library under JAX on GPUs, chooses
+#   among rings, trees, and sums made inside the network switch; with the last, devices send less.
+# - **Time** is bytes over bandwidth for large arrays only. For small ones it is the latency of each
+#   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
+# - **Order.** All devices must call the same collectives in the same order. If one does not, the
+#   others wait for ever: a hang, not an error.
+# - **bfloat16.** The CPU sends it as float32. The inspector counts what you wrote, and notes it:
+
+# %%
+shape = jax.ShapeDtypeStruct((8, 4), jnp.bfloat16)
+report = inspect(on_devices(per_shard["all_reduce"], 8), shape)
+print(f"{report.collectives[0].operand_bytes} bytes in. {' '.join(report.notes)}.\n")
+
+# %% [markdown]
+# ## Exercises
+#
+# Scatter and gather are left to you, and what they send. Then `jaxpar check NAME` or `jaxpar`.
+
+# %%
+exercises("02")
+
+# %% [markdown]
+# ## Sources
+#
+# | here | JAX | torch.distributed | MPI |
+# |---|---|---|---|
+# | broadcast, reduce | - | `broadcast`, `reduce` | `MPI_Bcast`, `MPI_Reduce` |
+# | scatter, gather | - | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
+# | all_gather | `lax.all_gather` | `all_gather_into_tensor` | `MPI_Allgather` |
+# | reduce_scatter | `lax.psum_scatter` | `reduce_scatter_tensor` | `MPI_Reduce_scatter_block` |
+# | all_reduce | `lax.psum`, `pmin`, `pmax` | `all_reduce` | `MPI_Allreduce` |
+# | all_to_all | `lax.all_to_all` | `all_to_all_single` | `MPI_Alltoall` |
+# | permute | `lax.ppermute` | `batch_isend_irecv` | `MPI_Sendrecv` |
+#
+# NCCL writes `ncclBroadcast`, `ncclAllReduce` and so on; a permute is `ncclSend` with `ncclRecv`.
+# `deepspeed.comm` has the names of torch.distributed. f and g: Megatron-LM (arXiv 1909.08053),
+# section 3; in its code `copy_to_` and `reduce_from_tensor_model_parallel_region`. The bounds:
+# Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005. Wire bytes: NVIDIA/nccl-tests,
+# doc/PERFORMANCE.md. The standard: MPI 4.1, chapter 6.

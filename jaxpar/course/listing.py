@@ -12,7 +12,7 @@ from jaxpar.course.command import command
 from jaxpar.course.progress import Row, next_row
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
-HEADINGS = ("", "exercise", "points", "minutes", "status", "needs")
+HEADINGS = ("exercise", "points", "minutes", "status", "needs")
 BAR = 26
 
 
@@ -30,18 +30,18 @@ def status_words(row: Row) -> str:
 
 def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
     """Every exercise under its lesson."""
-    table = Table(box=None, pad_edge=False, header_style="underline")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
     for heading in HEADINGS:
         right = heading in ("points", "minutes")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+        justify = "right" if right else "left"
+        table.add_column(heading, justify=justify, no_wrap=heading != "needs")
     for row in rows:
         exercise = row.exercise
         if lesson(exercise.lesson).asks[0] == exercise:
             title = f"{exercise.lesson} {lesson(exercise.lesson).title}"
-            table.add_row("", Text(title, style="bold"))
+            table.add_row(Text(title, style="bold"))
         table.add_row(
-            ">" if exercise.id == current else "",
-            f"  {exercise.id}",
+            f"{'>' if exercise.id == current else ' '} {exercise.id}",
             str(exercise.points),
             str(exercise.minutes),
             Text(status_words(row), style=STYLES[row.status]),

@@ -24,6 +24,7 @@ from jaxpar.course.solution import hints_left, next_hint
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 from jaxpar.grading.verdict import Verdict
 
+NO_OTHER = "there is no other exercise left to solve"
 WORDS = ("hint", "list", "next", "reset", "solution", "quit")
 View = Literal["lesson", "exercise", "predict", "list", "solution", "reset?", "give up?"]
 
@@ -68,8 +69,10 @@ class Session:
     def __post_init__(self) -> None:
         """Goes to the first exercise that is open."""
         self.rows = progress(self.course, self.verdicts)
-        row = next_row(self.rows) or self.rows[0]
-        self._go(row.exercise)
+        row = next_row(self.rows)
+        self._go(row.exercise if row else self.rows[0].exercise)
+        if row is None:
+            self.notice = NO_OTHER
 
     @property
     def lesson(self) -> Lesson:
@@ -228,7 +231,7 @@ class Session:
         if row:
             self._go(row.exercise)
         else:
-            self.notice = "there is no other exercise left to solve"
+            self.notice = NO_OTHER
 
     def _reset(self) -> None:
         self.view = "reset?"

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from jaxpar.contracts.base import Mistake
 from jaxpar.grading import compare
+from jaxpar.grading.evidence import Program
 from jaxpar.grading.program_judge import ProgramJudge
-from jaxpar.grading.session import Facts, Program, Refusal
+from jaxpar.grading.session import Facts, Refusal
 from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1

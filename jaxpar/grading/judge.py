@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from jaxpar.contracts.base import Contract, load
 from jaxpar.grading.diagnosis import diagnose
+from jaxpar.grading.evidence import collect, stopped, worker_job
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.imports import allowed_in_words, refused_import
 from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
 from jaxpar.grading.program_judge import ProgramJudge
-from jaxpar.grading.session import ReaderSession, collect, stopped, worker_job
+from jaxpar.grading.session import ReaderSession
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import judge_values
 from jaxpar.grading.verdict import Cause, Judgement, Status, Verdict

@@ -9,12 +9,11 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract, Sizes
 from jaxpar.grading import communication, properties
+from jaxpar.grading.evidence import Evidence, Program
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.oracle import Blocks, Truth, truth
 from jaxpar.grading.session import (
-    Evidence,
     Facts,
-    Program,
     ReaderSession,
     Refusal,
     cotangent_inputs,

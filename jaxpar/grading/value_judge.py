@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading.cases import encode
+from jaxpar.grading.evidence import Evidence, collect, stopped, worker_job
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.processes import Pool
-from jaxpar.grading.session import Evidence, collect, stopped, worker_job
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 

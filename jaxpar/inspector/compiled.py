@@ -59,17 +59,20 @@ def read_memory(compiled: Compiled) -> Memory | None:
     stats = compiled.executable.memory_analysis()
     if stats is None:
         return None
+    module = parse_hlo(compiled.final)
     constants = (
         buffer_bytes(dtype_name(dtype), math.prod(sizes))
-        for computation in parse_hlo(compiled.final).computations.values()
+        for computation in module.computations.values()
         for instruction in computation.instructions.values()
         if instruction.opcode == "constant"
         for dtype, sizes in instruction.shapes
         if sizes
     )
+    results = len(module.computations[module.entry].root.shapes)
+    pointers = 8 * results if results > 1 else 0  # XLA's table of where several results are
     return Memory(
         arguments_bytes=stats.argument_size_in_bytes,
-        outputs_bytes=stats.output_size_in_bytes,
+        outputs_bytes=stats.output_size_in_bytes - pointers,
         aliases_bytes=stats.alias_size_in_bytes,
         temp_bytes=stats.temp_size_in_bytes,
         constants_bytes=sum(constants),

@@ -300,4 +300,6 @@ def test_when_all_is_solved_there_is_no_next(session: Session) -> None:
         finish(session, passes=True)
     type_keys(session, "n")
     assert "no other exercise" in session.notice
-    assert start(session.course).current == EXERCISES[0]
+    again = start(session.course)
+    assert again.current == EXERCISES[0]
+    assert "no other exercise" in again.notice

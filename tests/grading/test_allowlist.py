@@ -13,9 +13,10 @@ from jax.interpreters.mlir import ir, make_ir_context
 
 from jaxpar.contracts.base import load
 from jaxpar.grading.allowlist import Refused, check_program
+from jaxpar.grading.evidence import collect, worker_job
 from jaxpar.grading.processes import WORKER, ChildEnded, Pool
 from jaxpar.grading.program import Interface, export_forward, forward_interface
-from jaxpar.grading.session import ReaderSession, Refusal, collect, worker_job
+from jaxpar.grading.session import ReaderSession, Refusal
 from jaxpar.grading.submission import Submission
 from jaxpar.inspector.mlir import parse
 

@@ -118,6 +118,13 @@ def test_aliases_are_lost_in_exported_programs() -> None:
     assert inspect(exported, shape).memory.aliases_bytes == 0
 
 
+@pytest.mark.parametrize("results", [0, 1, 3])
+def test_pointers_to_several_outputs_are_not_counted(results: int) -> None:
+    shape = jax.ShapeDtypeStruct((16,), "float32")
+    memory = inspect(lambda x: tuple(x + i for i in range(results)), shape).memory
+    assert memory.outputs_bytes == 64 * results
+
+
 def test_constants_are_held_though_no_figure_of_xla_says_so() -> None:
     table = jnp.sin(jnp.arange(1000.0))
     memory = inspect(lambda x: x * table, jax.ShapeDtypeStruct((1000,), "float32")).memory

@@ -1,0 +1,156 @@
+"""What the worker sends, and the job that it is given: nothing in it tells what is right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Contract, Function
+from jaxpar.grading.cases import encode
+from jaxpar.grading.processes import WORKER, Child, ChildEnded, Limits, Pool
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Cause, Status
+
+Program = tuple[str, int]
+"""`forward` or `gradient`, and the number of the case."""
+
+DTYPES = ("bool", "bfloat16", *(f"float{b}" for b in (16, 32, 64)),
+          *(f"{kind}{b}" for kind in ("int", "uint") for b in (8, 16, 32, 64)))  # fmt: skip
+MAX_OUTPUTS = 256
+
+
+@dataclass
+class Evidence:
+    """What the worker sent: programs, failures, bad calls, values."""
+
+    programs: dict[Program, tuple[list[dict], bytes]] = field(default_factory=dict)
+    failures: dict[Program, dict] = field(default_factory=dict)
+    errors: dict[int, dict] = field(default_factory=dict)
+    values: dict[int, dict] = field(default_factory=dict)
+    printed: str = ""
+    ended: ChildEnded | None = None
+
+
+def devices_needed(contract: Contract) -> int:
+    """Devices of the largest mesh of the cases, bad calls included."""
+    cases = [*contract.cases, *(bad.case for bad in contract.errors)]
+    return max((int(np.prod(list(case.sizes.values()))) for case in cases), default=0)
+
+
+def worker_job(contract: Contract, submission: Submission, limits: Limits) -> dict[str, Any]:
+    """The job of a worker for a program; nothing in it tells what is right."""
+    reference = contract.reference
+    functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
+    imports = {name.rpartition(".")[0] for name in contract.imports}
+    return {
+        **limits.job(),
+        "exercise": contract.id,
+        "kind": contract.kind,
+        "source": submission.text,
+        "filename": submission.path.name,
+        "cases": [encode(case) for case in contract.cases],
+        "errors": [encode(bad.case) for bad in contract.errors],
+        "gradient": list(contract.gradient),
+        "imports": list(contract.imports),
+        "modules": sorted(functions | imports),
+        "reference": f"{reference.__module__}:{reference.__name__}",
+        "devices": devices_needed(contract),
+    }
+
+
+def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
+    """Runs one worker to its end, and keeps what it sent until then."""
+    evidence = Evidence()
+    deadline = time.monotonic() + pool.limits.wall_seconds
+    worker = pool.take(WORKER)
+    try:
+        worker.receive(deadline)
+        worker.send(job)
+        for _ in range(2 * len(job["cases"]) + len(job["errors"]) + len(job.get("order", [])) + 1):
+            if _store(evidence, worker, deadline):
+                break
+        else:
+            raise ChildEnded("protocol", "more replies than the job asks for")
+    except ChildEnded as ended:
+        evidence.ended = ended
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        evidence.ended = ChildEnded("protocol", repr(error))
+    finally:
+        pool.end(worker)
+        evidence.printed = worker.printed()
+    return evidence
+
+
+def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
+    """Files one reply; True after the last."""
+    frame = worker.receive(deadline)
+    if not isinstance(frame, dict):
+        raise ChildEnded("protocol", "bytes, or a list, where a reply must be")
+    if "program" in frame:
+        which, index = frame["program"]
+        if which not in ("forward", "gradient"):
+            raise ChildEnded("protocol", "a program of an unknown kind")
+        blob = worker.receive(deadline)
+        if not isinstance(blob, bytes):
+            raise ChildEnded("protocol", "a program without its bytes")
+        evidence.programs[which, int(index)] = (_outputs(frame["outputs"]), blob)
+    elif "failure" in frame:
+        which, index = frame["failure"]
+        evidence.failures[str(which), int(index)] = frame
+    elif "error" in frame:
+        evidence.errors[int(frame["error"])] = frame
+    elif "value" in frame:
+        evidence.values[int(frame["value"])] = frame
+    return bool(frame.get("done"))
+
+
+STOPPED: dict[Cause, str] = {
+    "timeout": "no answer within {seconds:g} seconds; is there a loop without an end?",
+    "killed": "the process that ran the answer ended early",
+    "protocol": "the process that ran the answer broke its protocol",
+    "memory": "the answer needs more memory than it may have",
+}
+
+
+def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
+    """Status and reason of an answer that could not be called, or exported in no case."""
+    failures = list(evidence.failures.values())
+    if failures and not evidence.programs:
+        kinds: dict[str, Status] = {"not-implemented": "fail", "memory": "memory"}
+        return kinds.get(failures[0]["kind"], "error"), failures[0]["message"]
+    unwritten = [v for v in evidence.values.values() if v.get("kind") == "not-implemented"]
+    if unwritten:
+        return "fail", unwritten[0]["explained"]
+    if evidence.ended is not None:
+        cause = evidence.ended.cause
+        return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
+    return None
+
+
+def _outputs(described: Any) -> list[dict]:
+    """Checks what the worker says of its outputs; the bytes must agree with it later.
+
+    Raises:
+        ValueError: it is not a list of shapes, dtypes and axes.
+    """
+    for output in described:
+        shape, varying = output["shape"], output["varying"]
+        known = output["dtype"] in DTYPES and all(isinstance(axis, str) for axis in varying)
+        if not known or not all(isinstance(size, int) and 0 <= size < 1 << 28 for size in shape):
+            raise ValueError("an output of unknown type")
+    if not isinstance(described, list) or len(described) > MAX_OUTPUTS:
+        raise ValueError("the outputs are not a short list")
+    return described
+
+
+def _functions(value: Any) -> Iterator[Function]:
+    if isinstance(value, Function):
+        yield value
+    elif isinstance(value, dict):
+        yield from _functions(list(value.values()))
+    elif isinstance(value, list | tuple):
+        yield from (found for item in value for found in _functions(item))
