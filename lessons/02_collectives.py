@@ -3,10 +3,8 @@
 #
 # Devices that work on parts of one array must exchange numbers. They do it in a few fixed patterns,
 # the *collectives*: operations in which all devices of a group take part. This lesson shows each of
-# them before and after, says what it sends, and measures that.
-#
-# A *root* is the one device that gives or gets everything. A *chunk* is one of n equal pieces of an
-# array, where n is the number of devices in the group.
+# them before and after, says what it sends, and measures that. A *root* is the one device that
+# gives or gets everything. A *chunk* is one of n equal pieces of an array, for n devices.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec, varying_axes
@@ -120,9 +118,9 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 # (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, no algorithm lets the
 # busiest device send less.
 #
-# **Your turn, before you read on:** how many bytes does a device send in each of these? JAX has no
-# broadcast and no reduce. The library makes a broadcast from an all-reduce in which all but the
-# root give zeros, and a reduce from a reduce-scatter and an all-gather.
+# **Your turn, before you read on:** how many bytes does a device send in each of these? A broadcast
+# is here an all-reduce to which all but the root give zeros (JAX has `lax.pbroadcast`, but not on a
+# CPU), and a reduce is a reduce-scatter and an all-gather (JAX has none).
 
 # %%
 n, x_bytes = 8, 1024
@@ -262,9 +260,9 @@ table("What is sent", ("function", "forward", "backward"), rows)
 # %% [markdown]
 # ## On real hardware
 #
-# - **Algorithms.** Wire bytes here are those of a ring. NCCL, the library under JAX on GPUs, chooses
-#   among rings, trees, and sums made inside the network switch; with the last, devices send less.
-# - **Time** is bytes over bandwidth for large arrays only. For small ones it is the latency of each
+# - **Algorithms.** Wire bytes here are those of a ring. NCCL, under JAX on NVIDIA GPUs, chooses among
+#   rings, trees, and sums made inside the network switch; with the last, devices send less.
+# - **Time** is bytes over bandwidth for large arrays only; for small ones it is the latency of each
 #   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
 # - **Order.** All devices must call the same collectives in the same order. If one does not, the
 #   others wait for ever: a hang, not an error.
@@ -288,8 +286,8 @@ exercises("02")
 #
 # | here | JAX | torch.distributed | MPI |
 # |---|---|---|---|
-# | broadcast, reduce | - | `broadcast`, `reduce` | `MPI_Bcast`, `MPI_Reduce` |
-# | scatter, gather | - | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
+# | broadcast, reduce | `lax.pbroadcast`, none | `broadcast`, `reduce` | `MPI_Bcast`, `MPI_Reduce` |
+# | scatter, gather | none | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
 # | all_gather | `lax.all_gather` | `all_gather_into_tensor` | `MPI_Allgather` |
 # | reduce_scatter | `lax.psum_scatter` | `reduce_scatter_tensor` | `MPI_Reduce_scatter_block` |
 # | all_reduce | `lax.psum`, `pmin`, `pmax` | `all_reduce` | `MPI_Allreduce` |
@@ -298,6 +296,6 @@ exercises("02")
 #
 # NCCL writes `ncclBroadcast`, `ncclAllReduce` and so on; a permute is `ncclSend` with `ncclRecv`.
 # `deepspeed.comm` has the names of torch.distributed. f and g: Megatron-LM (arXiv 1909.08053),
-# section 3; in its code `copy_to_` and `reduce_from_tensor_model_parallel_region`. The bounds:
-# Patarasuk and Yuan 2009; Thakur, Rabenseifner and Gropp 2005. Wire bytes: NVIDIA/nccl-tests,
-# doc/PERFORMANCE.md. The standard: MPI 4.1, chapter 6.
+# section 3; in its code `copy_to_` and `reduce_from_tensor_model_parallel_region`. The bound on the
+# all-reduce: Patarasuk and Yuan 2009. Wire bytes: NVIDIA/nccl-tests, doc/PERFORMANCE.md. The
+# standard: MPI 4.1, chapter 6.

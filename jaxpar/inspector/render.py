@@ -65,11 +65,18 @@ def _by_line(collectives: Sequence[Collective]) -> Table:
     return table
 
 
-def _table(title: str, texts: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="italic",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for header in texts:
         table.add_column(header, overflow="fold")
-    for header in ("times", "operand", "wire"):
+    for header in numbers:
         table.add_column(header, justify="right", no_wrap=True)
     return table
 
