@@ -1,6 +1,8 @@
 # Pythons to look for, in this order; name your own with: make PYTHON=/path/to/python learn
 PYTHON ?= python3.12 python3.11 python3
 VENV := .venv
+# Where functions say the shapes of their arrays: the suite checks these when they are called.
+SHAPED := jaxpar.collectives,jaxpar.parallel,jaxpar.nn,jaxpar.model
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -16,7 +18,7 @@ learn: $(VENV)/.learn  ## install, run lesson 01, and open its first exercise
 
 test: $(VENV)/.dev  ## install the development tools and run the suite
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \
-	    --jaxtyping-packages=jaxpar,beartype.beartype
+	    --jaxtyping-packages=$(SHAPED),beartype.beartype
 
 lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/ruff check --quiet

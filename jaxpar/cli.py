@@ -138,6 +138,7 @@ def check_exercise(
         _print_json(to_json(verdict))
     else:
         _print(plain_lines(verdict), render(verdict))
+        print(f"\nNext, type: {command()} {'next' if verdict.passed else f'hint {id}'}")
     raise typer.Exit(0 if verdict.passed else WRONG)
 
 

@@ -74,6 +74,7 @@ LOOPS = {
     "permute": ("every x goes to the next device, in a ring", lambda i: x[(i - 1) % n]),
 }
 WITH_ROOT = ("broadcast", "scatter", "reduce", "gather")
+WITHOUT_ROOT = ("all_gather", "reduce_scatter", "all_to_all", "permute")
 extra = {name: {"root": ROOT} for name in WITH_ROOT} | {"permute": {"shift": 1}}
 per_shard = {
     name: partial(getattr(collectives, name), axis="tp", **extra.get(name, {})) for name in LOOPS
@@ -83,9 +84,8 @@ for name, (meaning, loop) in LOOPS.items():
     held = np.asarray(on_devices(per_shard[name], n)(x))
     np.testing.assert_array_equal(held, np.stack([loop(i) for i in range(n)]))
     panels[name] = panel(f"after {name}: {meaning}", held, map(whose, held))
-del panels["all_reduce"]  # above
-draw("02_root", "With a root: device 1", before, *(panels.pop(name) for name in WITH_ROOT))
-draw("02_no_root", "Without a root", before, *panels.values())
+draw("02_root", "With a root: device 1", before, *(panels[name] for name in WITH_ROOT))
+draw("02_no_root", "Without a root", before, *(panels[name] for name in WITHOUT_ROOT))
 
 # %% [markdown]
 # A *reduction* combines numbers. A sum is one of seven. The *locations* say besides which device
@@ -118,22 +118,22 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 # (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, no algorithm lets the
 # busiest device send less.
 #
-# **Your turn, before you read on:** how many bytes does a device send in each of these? A broadcast
-# is here an all-reduce to which all but the root give zeros (JAX has `lax.pbroadcast`, but not on a
-# CPU), and a reduce is a reduce-scatter and an all-gather (JAX has none).
+# **Your turn, before you read on:** how many bytes does a device send in each of these, and how
+# many does the result take? A broadcast is here an all-reduce to which all but the root give zeros
+# (`lax.pbroadcast` does not run on a CPU). A reduce is a reduce-scatter and an all-gather.
 
 # %%
 n, x_bytes = 8, 1024
-KINDS = ("permute", "all_to_all", "reduce_scatter", "all_gather", "all_reduce")
-plan = {kind: [(kind, x_bytes)] for kind in KINDS}
+plan = {kind: [(kind, x_bytes)] for kind in (*WITHOUT_ROOT, "all_reduce")}
 plan["broadcast"] = [("all_reduce", x_bytes)]
-plan["reduce"] = [("reduce_scatter", x_bytes), ("all_gather", x_bytes / n)]
+plan["reduce"] = [("reduce_scatter", x_bytes), ("all_gather", x_bytes // n)]
 predicted = {
     name: [(kind, operand, wire_bytes(kind, operand, n)) for kind, operand in parts]
     for name, parts in plan.items()
 }
-rows = [(name, *part) for name, parts in predicted.items() for part in parts]
-table("Predicted", ("function", "sends", "operand bytes", "wire bytes"), rows)
+results = dict.fromkeys(plan, x_bytes) | {"reduce_scatter": x_bytes // n, "all_gather": n * x_bytes}
+rows = [(name, *part, results[name]) for name, parts in predicted.items() for part in parts]
+table("Predicted", ("function", "sends", "operand bytes", "wire bytes", "result bytes"), rows)
 assert wire_bytes("all_reduce", x_bytes, n) == sum(wire for *_, wire in predicted["reduce"])
 
 # %% [markdown]
@@ -152,29 +152,28 @@ show(*(getattr(collectives, name) for name in plan))
 
 # %%
 shape = jax.ShapeDtypeStruct((n, n, 32), jnp.float32)  # [device, chunk, ...]: no numbers needed
-measured = {}
-for name in plan:
-    report = inspect(on_devices(per_shard[name], n), shape)
-    measured[name] = [(one.kind, one.operand_bytes, one.wire_bytes) for one in report.collectives]
+reports = {name: inspect(on_devices(per_shard[name], n), shape) for name in plan}
 
 # %% [markdown]
 # ## Compare
+#
+# Each number is predicted / measured. If a pair differed, the lesson would stop.
 
 # %%
 rows = []
-for name, parts in measured.items():
-    totals = [sum(wire for *_, wire in both[name]) for both in (predicted, measured)]
-    rows.append((name, " + ".join(kind for kind, *_ in parts), *totals))
-table("Wire bytes on one device", ("function", "sends", "predicted", "measured"), rows)
-assert measured == predicted
+for name, report in reports.items():
+    measured = [(one.kind, one.operand_bytes, one.wire_bytes) for one in report.collectives]
+    assert measured == predicted[name] and report.memory.outputs_bytes == results[name]
+    wires = [f"{sum(wire for *_, wire in parts):,}" for parts in (predicted[name], measured)]
+    rows.append((name, " / ".join(wires), f"{results[name]:,} / {report.memory.outputs_bytes:,}"))
+table("One device", ("function", "wire bytes", "result bytes"), rows)
 least = wire_bytes("broadcast", x_bytes, n)
-print(f"A broadcast along a line of devices, piece by piece: {least} bytes.\n")
+print(f"A broadcast along a line of devices, piece by piece, sends {least:,} bytes.\n")
 
 # %% [markdown]
 # Two of them could do better. In a broadcast only the root has something to say: let each device
-# pass on what it gets, and it sends x once. And our reduce leaves the sums on all devices; then all
-# but the root drop them. JAX runs one program on all devices, so all of them take part. Lesson 03
-# builds both from permutes.
+# pass on what it gets, and it sends x once. And our reduce brings the sums to all devices, though
+# only the root keeps them. Lesson 03 builds both from permutes.
 #
 # **The master as bottleneck.** The first idea of many is a *master*: all devices send x to device
 # 0, which adds, and sends the sums back. Count the bytes that pass through device 0.
@@ -233,8 +232,8 @@ except ValueError as error:
 # %% [markdown]
 # The backward pass of a collective is another collective. If forward copies a number to many
 # devices, backward must sum their gradients, and the other way round. Megatron-LM calls `pcast` f
-# and `psum` g: f sends nothing forward and an all-reduce backward, g the reverse. A maximum over
-# devices (`lax.pmax`) has no derivative in JAX.
+# and `psum` g: f sends nothing forward and an all-reduce backward, g the reverse. Where a varying
+# array meets an invariant one, JAX adds the `pcast`. `lax.pmax` has no derivative.
 
 
 # %%
@@ -242,25 +241,25 @@ def kinds(function, layout):
     """The collectives of the forward pass, and those that the backward pass adds."""
 
     def both(x):
-        y, pull_back = jax.vjp(function, x)
+        y, pull_back = jax.vjp(function, x)  # pull_back: from a gradient of y to one of x
         return y, pull_back(y)
 
     shape = jax.ShapeDtypeStruct((8 if layout == "n_tp" else 1, 8, 4), jnp.float32)
     programs = (on_devices(f, 8, layout) for f in (function, both))
     there, and_back = ([c.kind for c in inspect(f, shape).collectives] for f in programs)
     assert and_back[: len(there)] == there
-    return [" ".join(kinds) or "nothing" for kinds in (there, and_back[len(there) :])]
+    return [" ".join(names) or "nothing" for names in (there, and_back[len(there) :])]
 
 
 rows = [("pcast (f)", *kinds(lambda x: lax.pcast(x, "tp", to="varying"), "n"))]
 rows += [("psum (g)", *kinds(lambda x: lax.psum(x, "tp"), "n_tp"))]
-rows += [(name, *kinds(per_shard[name], "n_tp")) for name in KINDS[:-1]]
+rows += [(name, *kinds(per_shard[name], "n_tp")) for name in WITHOUT_ROOT]
 table("What is sent", ("function", "forward", "backward"), rows)
 
 # %% [markdown]
 # ## On real hardware
 #
-# - **Algorithms.** Wire bytes here are those of a ring. NCCL, under JAX on NVIDIA GPUs, chooses among
+# - **Algorithms.** Wire bytes here are those of a ring. NCCL, which JAX uses on NVIDIA GPUs, has
 #   rings, trees, and sums made inside the network switch; with the last, devices send less.
 # - **Time** is bytes over bandwidth for large arrays only; for small ones it is the latency of each
 #   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
@@ -284,18 +283,18 @@ exercises("02")
 # %% [markdown]
 # ## Sources
 #
-# | here | JAX | torch.distributed | MPI |
-# |---|---|---|---|
-# | broadcast, reduce | `lax.pbroadcast`, none | `broadcast`, `reduce` | `MPI_Bcast`, `MPI_Reduce` |
-# | scatter, gather | none | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
-# | all_gather | `lax.all_gather` | `all_gather_into_tensor` | `MPI_Allgather` |
-# | reduce_scatter | `lax.psum_scatter` | `reduce_scatter_tensor` | `MPI_Reduce_scatter_block` |
-# | all_reduce | `lax.psum`, `pmin`, `pmax` | `all_reduce` | `MPI_Allreduce` |
-# | all_to_all | `lax.all_to_all` | `all_to_all_single` | `MPI_Alltoall` |
-# | permute | `lax.ppermute` | `batch_isend_irecv` | `MPI_Sendrecv` |
+# | JAX | torch.distributed | MPI |
+# |---|---|---|
+# | `lax.pbroadcast` | `broadcast` | `MPI_Bcast` |
+# | - | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
+# | - | `reduce` | `MPI_Reduce` |
+# | `lax.all_gather` | `all_gather_into_tensor` | `MPI_Allgather` |
+# | `lax.psum_scatter` | `reduce_scatter_tensor` | `MPI_Reduce_scatter_block` |
+# | `lax.psum`, `pmin`, `pmax` | `all_reduce` | `MPI_Allreduce` |
+# | `lax.all_to_all` | `all_to_all_single` | `MPI_Alltoall` |
+# | `lax.ppermute` | `batch_isend_irecv` | `MPI_Sendrecv` |
 #
-# NCCL writes `ncclBroadcast`, `ncclAllReduce` and so on; a permute is `ncclSend` with `ncclRecv`.
-# `deepspeed.comm` has the names of torch.distributed. f and g: Megatron-LM (arXiv 1909.08053),
-# section 3; in its code `copy_to_` and `reduce_from_tensor_model_parallel_region`. The bound on the
-# all-reduce: Patarasuk and Yuan 2009. Wire bytes: NVIDIA/nccl-tests, doc/PERFORMANCE.md. The
-# standard: MPI 4.1, chapter 6.
+# NCCL writes `ncclBroadcast`, `ncclAllReduce` and so on; `deepspeed.comm` has the names of
+# torch.distributed. f and g: Megatron-LM, arXiv 1909.08053, section 3, in its code `copy_to_` and
+# `reduce_from_tensor_model_parallel_region`. The bound on the all-reduce: Patarasuk and Yuan 2009.
+# Wire bytes: NVIDIA/nccl-tests, doc/PERFORMANCE.md. The standard: MPI 4.1, chapter 6.

@@ -44,7 +44,7 @@ def draw_steps(name, title, moments, arrows):
         owners = np.where(here, np.arange(held.shape[-1]), NOBODY)
         values = np.where(here, held.astype(object), ".")
         moment = f"after step {step}" if step else "at the start"
-        panels.append(panel(moment, values, owners, arrows=pairs))
+        panels.append(panel(moment, values[..., None], owners[..., None], arrows=pairs))
     return draw(name, title, *panels)
 
 

@@ -16,16 +16,10 @@ from jaxpar.course.catalog import EXERCISES, LESSONS, exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.grading.submission import read_submission
-from tests.course.fakes import answer, make_course, stub_of, verdict, write
+from tests.course.fakes import RIGHT, WRONG, answer, make_course, stub_of, verdict, write
 
 ROOT = Path(__file__).parents[1]
 ROW = exercise("device_coordinates")
-RIGHT = """import numpy
-
-
-def device_coordinates(rank, sizes):
-    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
-"""
 COMMANDS = {
     "": ["--plain", "--version"],
     "list": ["--json"],
@@ -192,23 +186,17 @@ def test_check_passes_a_right_answer(course: Course, run: Any) -> None:
     ended = run("check", ROW.id, "--json")
     assert ended.code == 0
     data = ended.json
-    seconds, properties = data.pop("seconds"), data.pop("properties")
-    assert data == {
-        "exercise": ROW.id,
-        "status": "pass",
-        "score": 5,
-        "max_score": 5,
-        "diagnosis": "",
-    }
-    assert seconds > 0
-    assert [(row["name"], row["status"]) for row in properties] == [("values", "pass")]
+    assert data.pop("seconds") > 0
+    assert [(row["name"], row["status"]) for row in data.pop("properties")] == [("values", "pass")]
+    expected = {"exercise": ROW.id, "status": "pass", "score": 5, "max_score": 5, "diagnosis": ""}
+    assert data == expected
     assert run("list", "--json").json[0]["status"] == "pass"
     assert run("solution", ROW.id, "--json").json["file"] == "jaxpar/mesh.py"
 
 
 def test_check_refuses_a_wrong_answer_and_repeats_a_seed(course: Course, run: Any) -> None:
     wrong = course.root / "elsewhere.py"
-    wrong.write_text("def device_coordinates(rank, sizes):\n    return (0,) * len(sizes)\n")
+    wrong.write_text(WRONG)
     first, second = (run("check", ROW.id, "--file", str(wrong), "--seed", "3") for _ in range(2))
     assert first.code == second.code == 1
     assert "seed 3" in first.out
@@ -220,6 +208,7 @@ def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> No
     ended = run("check", ROW.id)
     assert ended.code == 1
     assert "Nothing is written here yet" in ended.out
+    assert ended.out.endswith(f"Next, type: jaxpar hint {ROW.id}\n")
     course.file(ROW).unlink()
     data = run("check", ROW.id, "--json").json
     assert data["status"] == "not-submitted"

@@ -17,7 +17,6 @@ Check it with `jaxpar check device_coordinates`.
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
 
-
 def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
 

@@ -70,8 +70,8 @@ MEAN_OVER_DEVICES = Contract(
         "A mean is a sum over the devices and a division on each of them.",
         "lax.psum sums over a mesh axis; lax.axis_size gives the number to divide by.",
     ),
-    minimal="Each device must give away its x and learn a sum of n: in a reduce-scatter and an "
-    "all-gather, (n-1)/n of x each, every byte is new to its receiver.",
+    minimal="The x of each device must leave it, and the mean, which none knew, must come back: "
+    "(n-1)/n of x each way.",
     harder="Take a weight on each device, and return the weighted mean with one all-reduce.",
 )
 
@@ -152,8 +152,9 @@ REDUCE_MAX_LOCATION = Contract(
         "Let each holder vote with its index, and everybody else with something larger.",
         "lax.pmax of x; then lax.pmin of jnp.where(x == largest, index, n).",
     ),
-    minimal="The index cannot be known before the maximum: two all-reduces, one after the other.",
-    harder="Return the two largest values, and who holds each.",
+    minimal="Each device must give away its x and learn a maximum and an index: (n-1)/n of x "
+    "each. Two all-reduces send 4/3 of that, as JAX has no reduce-scatter of maxima.",
+    harder="Send that minimum: an all-to-all, a local maximum and argmax, and two all-gathers.",
 )
 
 ALL_TO_ALL_BY_PERMUTES = Contract(

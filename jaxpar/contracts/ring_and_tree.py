@@ -138,7 +138,7 @@ TWO_WAY_RING_ALL_GATHER = Contract(
         "y.at[(i - k) % n].set(block), and (i + k) % n.",
     ),
     minimal="Each device must receive n-1 blocks over two links, so one of them carries at least "
-    "(n-1)/2 of x.",
+    "(n-1)/2 times x.",
     harder="For even n, let the last block come half from each side, so that both ways are equal.",
 )
 

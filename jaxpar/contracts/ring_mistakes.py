@@ -129,12 +129,12 @@ def _place(
 ) -> jax.Array:
     """Puts before[k] at i - 1 - k, after[k] at i + 1 + k, and x at i."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
+    slots = [x] + [jnp.zeros_like(x)] * (n - 1)  # slots[k] goes to i + k
     for k, block in enumerate(before, start=1):
-        y = y.at[(i - k) % n].set(block)
+        slots[-k % n] = block
     for k, block in enumerate(after, start=1):
-        y = y.at[(i + k) % n].set(block)
-    return y
+        slots[k % n] = block
+    return jnp.stack(slots)[(jnp.arange(n) - i) % n]
 
 
 def _halves(axis: str) -> tuple[int, int]:

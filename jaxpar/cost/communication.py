@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast"]
+Number = int | float
 
 
-def wire_bytes(kind: Kind, operand_bytes: float, n: int) -> float:
+def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
     """Bytes that one device sends by a ring algorithm; for a permute, one that sends.
 
     An int where the operand's bytes are and n divides them.
@@ -46,8 +47,8 @@ class Link:
         bytes_per_second: its bandwidth in one direction (1 / beta).
     """
 
-    latency_seconds: float
-    bytes_per_second: float
+    latency_seconds: Number
+    bytes_per_second: Number
 
 
 @dataclass(frozen=True)
@@ -61,53 +62,53 @@ class Cost:
     """
 
     steps: int
-    wire_bytes: float
-    serial_bytes: float
+    wire_bytes: Number
+    serial_bytes: Number
 
     def seconds(self, link: Link) -> float:
         """The time of the algorithm: steps * latency + serial bytes / bandwidth."""
         return self.steps * link.latency_seconds + self.serial_bytes / link.bytes_per_second
 
 
-def ring_all_gather(operand_bytes: float, n: int) -> Cost:
+def ring_all_gather(operand_bytes: Number, n: int) -> Cost:
     """n-1 steps, in each the shard of one device (Thakur et al., section 4.1)."""
     return _one_way(n - 1, wire_bytes("all_gather", operand_bytes, n))
 
 
-def two_way_ring_all_gather(operand_bytes: float, n: int) -> Cost:
+def two_way_ring_all_gather(operand_bytes: Number, n: int) -> Cost:
     """As many bytes as one way round, in ceil((n-1)/2) steps: both directions at once."""
     steps = n // 2
     return Cost(steps, wire_bytes("all_gather", operand_bytes, n), steps * operand_bytes)
 
 
-def ring_reduce_scatter(operand_bytes: float, n: int) -> Cost:
+def ring_reduce_scatter(operand_bytes: Number, n: int) -> Cost:
     """n-1 steps, in each one of n chunks (Chan et al., bucket algorithm)."""
     return _one_way(n - 1, wire_bytes("reduce_scatter", operand_bytes, n))
 
 
-def ring_all_reduce(operand_bytes: float, n: int) -> Cost:
+def ring_all_reduce(operand_bytes: Number, n: int) -> Cost:
     """A ring reduce-scatter, then a ring all-gather of the chunks: 2(n-1) steps."""
     return _one_way(2 * (n - 1), wire_bytes("all_reduce", operand_bytes, n))
 
 
-def tree_broadcast(operand_bytes: float, n: int) -> Cost:
+def tree_broadcast(operand_bytes: Number, n: int) -> Cost:
     """ceil(log2 n) steps, and the root sends all in each (Thakur et al., section 4.2)."""
     steps = (n - 1).bit_length()
     return _one_way(steps, steps * operand_bytes)
 
 
-def tree_reduce(operand_bytes: float, n: int) -> Cost:
+def tree_reduce(operand_bytes: Number, n: int) -> Cost:
     """The tree broadcast, backwards: the root receives all in each step."""
     return tree_broadcast(operand_bytes, n)
 
 
-def tree_all_reduce(operand_bytes: float, n: int) -> Cost:
+def tree_all_reduce(operand_bytes: Number, n: int) -> Cost:
     """A tree reduce, then a tree broadcast: 2 ceil(log2 n) steps (Chan et al., short vectors)."""
     steps = 2 * (n - 1).bit_length()
     return _one_way(steps, steps * operand_bytes)
 
 
-def recursive_doubling_all_gather(operand_bytes: float, n: int) -> Cost:
+def recursive_doubling_all_gather(operand_bytes: Number, n: int) -> Cost:
     """log2 n steps of 1, 2, 4, ... shards: n-1 in all (Thakur et al., section 4.1).
 
     Raises:
@@ -117,7 +118,7 @@ def recursive_doubling_all_gather(operand_bytes: float, n: int) -> Cost:
     return _one_way(steps, wire_bytes("all_gather", operand_bytes, n))
 
 
-def recursive_doubling_all_reduce(operand_bytes: float, n: int) -> Cost:
+def recursive_doubling_all_reduce(operand_bytes: Number, n: int) -> Cost:
     """log2 n steps, in each the whole array (Thakur et al., section 4.5).
 
     Raises:
@@ -127,7 +128,7 @@ def recursive_doubling_all_reduce(operand_bytes: float, n: int) -> Cost:
     return _one_way(steps, steps * operand_bytes)
 
 
-def hierarchical_all_reduce(operand_bytes: float, n_inner: int, n_outer: int) -> tuple[Cost, Cost]:
+def hierarchical_all_reduce(operand_bytes: Number, n_inner: int, n_outer: int) -> tuple[Cost, Cost]:
     """What goes over the inner links, and what over the outer ones; the times add up.
 
     A ring reduce-scatter inside the node, a ring all-reduce of 1/n_inner of the array between
@@ -140,8 +141,8 @@ def hierarchical_all_reduce(operand_bytes: float, n_inner: int, n_outer: int) ->
 
 
 def crossover_bytes(
-    few_steps: Callable[[float, int], Cost],
-    few_bytes: Callable[[float, int], Cost],
+    few_steps: Callable[[Number, int], Cost],
+    few_bytes: Callable[[Number, int], Cost],
     n: int,
     link: Link,
 ) -> float:
@@ -156,7 +157,7 @@ def crossover_bytes(
     return link.latency_seconds * link.bytes_per_second * more_steps / more_bytes
 
 
-def _one_way(steps: int, sent: float) -> Cost:
+def _one_way(steps: int, sent: Number) -> Cost:
     return Cost(steps, sent, sent)
 
 

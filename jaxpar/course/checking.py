@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jaxpar.course.catalog import Exercise
 from jaxpar.grading.cache import VerdictCache
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jaxpar.grading.processes import Pool
 
 
+@runtime_checkable
 class Judge(Protocol):
     """What judges; every method but `cancel` belongs to the thread that opened it."""
 

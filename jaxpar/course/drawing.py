@@ -107,12 +107,12 @@ def _text_width(panel: Panel) -> int:
 def _panel_text(panel: Panel, slot: int) -> Iterator[str]:
     yield panel.title
     for row in panel.rows:
-        yield "  ".join(panel.names[number].center(slot) for number in row)
+        yield " ".join(panel.names[number].center(slot) for number in row)
         boxes = [_box_text(panel.blocks[number], _cell_width(panel), slot) for number in row]
         height = max(map(len, boxes))
         boxes = [box + [" " * slot] * (height - len(box)) for box in boxes]
-        yield from ("  ".join(parts) for parts in zip(*boxes, strict=True))
-    centres = [place * (slot + 2) + slot // 2 for place in range(panel.columns)]
+        yield from (" ".join(parts) for parts in zip(*boxes, strict=True))
+    centres = [place * (slot + 1) + slot // 2 for place in range(panel.columns)]
     yield from _arrow_lines(panel.arrows, centres)
 
 
@@ -146,7 +146,7 @@ def _svg_width(panel: Panel) -> int:
 
 
 def _svg_cell(panel: Panel) -> int:
-    return max(CELL_HEIGHT + 8, CHARACTER * _cell_width(panel) + 14)
+    return CHARACTER * max(3, _cell_width(panel)) + 18
 
 
 def _panel_svg(panel: Panel, slot: int, top: int) -> tuple[list[str], int]:

@@ -19,7 +19,7 @@ from jaxpar.course.catalog import lesson
 from jaxpar.inspector import Report, render
 
 WIDTH = 100
-YOUR_TURN = "**Your turn"
+YOUR_TURN = "Your turn"
 
 
 def show(*functions: Callable[..., Any]) -> None:
@@ -59,11 +59,12 @@ def run_lesson(path: Path) -> None:
     In a terminal it stops before each section, and where it is the reader's turn.
     """
     console, namespace = _console(), {"__name__": "__main__", "__file__": str(path)}
-    interactive = sys.stdin.isatty() and console.is_terminal
+    interactive = _is_interactive()
     for kind, start, lines in _cells(path.read_text(encoding="utf-8").splitlines()):
         if kind == "code":
             source = "\n".join(lines)
-            console.print(Syntax(source.strip(), "python", background_color="default"), "")
+            code = Syntax(source.strip(), "python", theme="ansi_dark", word_wrap=True)
+            console.print(code, "")
             # The blank lines give errors and the inspector the line numbers of the file.
             exec(compile("\n" * start + source, path, "exec"), namespace)
             continue
@@ -73,6 +74,10 @@ def run_lesson(path: Path) -> None:
         console.print(Markdown(prose), "")
         if interactive and YOUR_TURN in prose:
             console.input("[dim]Enter shows the answer[/dim] ")
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:

@@ -19,14 +19,15 @@ from jaxpar.course.folder import find_course
 from jaxpar.grading.files import write_atomically
 
 NOBODY = -1
+Values = ArrayLike | int | float
 # For a terminal that has no boxes and arrows.
 _ASCII = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
 
 
 def panel(
     title: str,
-    arrays: Iterable[ArrayLike],
-    owners: Iterable[ArrayLike] | None = None,
+    arrays: Iterable[Values],
+    owners: Iterable[Values] | None = None,
     *,
     names: Sequence[str] | None = None,
     arrows: Iterable[tuple[int, int]] = (),
@@ -39,8 +40,8 @@ def panel(
         arrays: For each device an array of numbers or short texts: dim 0 goes down, dim 1 to
             the right.
         owners: For each device whose cells these are: a number (0 is "a" and orange), or an
-            array of numbers that broadcasts to the device's; NOBODY for white. Left out: each
-            device owns its own.
+            array of numbers, one for each cell or for each row; NOBODY for white. Left out:
+            each device owns its own.
         names: What stands above each device; "device 0", "device 1" ... if left out.
         arrows: (source, target) pairs of devices, drawn towards the next panel; both panels
             must have all devices side by side.
@@ -85,7 +86,7 @@ def _two_dims(values: np.ndarray) -> np.ndarray:
     return values.reshape(-1, 1) if values.ndim < 2 else values
 
 
-def _block(values: np.ndarray, owner: ArrayLike) -> Block:
+def _block(values: np.ndarray, owner: Values) -> Block:
     owners = np.asarray(owner)
     whose = np.broadcast_to(_two_dims(owners) if owners.ndim else owners, values.shape)
     return tuple(

@@ -5,23 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
-from jaxpar.grading.verdict import Verdict
 
 Status = Literal["todo", "changed", "pass", "fail"]
-
-
-class Verdicts(Protocol):
-    """Verdicts by contract and content of the file."""
-
-    def get(self, where: str, submission: Submission) -> Verdict | None:
-        """The verdict on exactly these bytes, if there is one."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -42,11 +42,11 @@ def stub(row: Exercise) -> str:
     contract = load(row.where)
     function = _definition(contract.reference)
     comment = "\n".join(f"# {line}".rstrip() for line in judged(contract))
+    imports = _imports(contract, function)
     return "\n".join((
         _head(row, contract),
         comment,
-        "",
-        *_imports(contract, function),
+        *(["", *imports] if imports else []),
         "",
         "",
         *_signature(function),

@@ -8,8 +8,17 @@ import signal
 import sys
 import threading
 import time
+from typing import IO
 
 PR_SET_PDEATHSIG = 1
+
+
+def begin_child() -> IO[bytes]:
+    """Ties this process to its parent; returns the pipe of replies, and frees standard output."""
+    die_with_parent()
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return replies
 
 
 def die_with_parent() -> None:

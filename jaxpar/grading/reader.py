@@ -7,7 +7,6 @@ it, and no more.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any, BinaryIO
@@ -19,7 +18,7 @@ from jaxpar.contracts.base import Case, Contract, load
 from jaxpar.grading.allowlist import Refused, check_program
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.communication import describe
-from jaxpar.grading.lifetime import die_with_parent, limit_process
+from jaxpar.grading.lifetime import begin_child, limit_process
 from jaxpar.grading.program import (
     Interface,
     Output,
@@ -131,9 +130,7 @@ class Reader:
 
 def main() -> None:
     """Answers requests until the other side closes the pipe."""
-    die_with_parent()
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    replies = begin_child()
     send_json(replies, {"ready": True})
     job = receive(sys.stdin.buffer)
     if job is None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from jaxpar.grading.cases import decode, decode_case
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.imports import close_library, learner_builtins
-from jaxpar.grading.lifetime import die_with_parent, limit_process
+from jaxpar.grading.lifetime import begin_child, limit_process
 from jaxpar.grading.translate import Explanation, translate
 
 Job = dict[str, Any]
@@ -26,9 +26,7 @@ Job = dict[str, Any]
 
 def main() -> None:
     """Answers one job; the process ends with it, or with its parent."""
-    die_with_parent()
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    replies = begin_child()
     import jaxpar.grading.program as programs  # a warm spare has this behind it
 
     send_json(replies, {"ready": True})

@@ -72,8 +72,8 @@ def _change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
     if runs_before == runs_final:
         return ""
     if math.inf in (runs_before, runs_final):
-        return f"{len(before)} written, {len(final)} left, in loops of unknown length"
-    counts = f"{runs_before} written, {runs_final} run: "
+        return f"{len(before)} counted, {len(final)} left, in loops of unknown length"
+    counts = f"{runs_before} counted, {runs_final} run: "
     if runs_final > runs_before:
         return counts + "XLA made them from others, or could not share them"
     if _elements(before) == _elements(final):

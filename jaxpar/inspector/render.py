@@ -11,6 +11,7 @@ from rich.text import Text
 from jaxpar.inspector.report import Collective, Memory, Report
 
 Number = int | float | None  # None: not known before the program runs
+_SENT = ("times", "operand", "wire")
 _PREFIXES = (("T", 10**12), ("G", 10**9), ("M", 10**6))
 
 
@@ -34,9 +35,8 @@ def render(report: Report) -> RenderableType:
 
 
 def _by_axis(collectives: Sequence[Collective]) -> Table:
-    table = _table(
-        "Bytes sent over each mesh axis, all executions together", ("axes", "devices", "collective")
-    )
+    title = "Bytes sent over each mesh axis, all executions together"
+    table = _table(title, ("axes", "devices", "collective"), _SENT)
     groups = _grouped(collectives, lambda one: (", ".join(one.axes), str(one.group_size), one.kind))
     for texts, members in sorted(groups.items()):
         table.add_row(*texts, *_totals(members))
@@ -46,9 +46,8 @@ def _by_axis(collectives: Sequence[Collective]) -> Table:
 
 
 def _by_line(collectives: Sequence[Collective]) -> Table:
-    table = _table(
-        "Bytes sent by each line, each time it runs", ("line", "collective", "axes", "dtype")
-    )
+    title = "Bytes sent by each line, each time it runs"
+    table = _table(title, ("line", "collective", "axes", "dtype"), _SENT)
     groups = _grouped(
         collectives,
         lambda one: (
@@ -115,11 +114,7 @@ def _legend(collectives: Sequence[Collective]) -> str:
 
 
 def _memory(memory: Memory) -> Table:
-    table = Table(
-        title="Bytes held", title_justify="left", title_style="italic", box=box.SIMPLE_HEAD
-    )
-    table.add_column("what")
-    table.add_column("bytes", justify="right")
+    table = _table("Bytes held", ("what",), ("bytes",))
     table.add_row("arguments", _bytes(memory.arguments_bytes))
     table.add_row("outputs", _bytes(memory.outputs_bytes))
     table.add_row("temporaries", _bytes(memory.temp_bytes))

@@ -22,12 +22,12 @@ _double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
 
 def _place(x, up, down, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
+    slots = [x] * n  # slots[k] goes to i + k
     for k, block in enumerate(up, start=1):
-        y = y.at[(i - k) % n].set(block)
+        slots[-k % n] = block
     for k, block in enumerate(down, start=1):
-        y = y.at[(i + k) % n].set(block)
-    return y
+        slots[k % n] = block
+    return jnp.stack(slots)[(jnp.arange(n) - i) % n]
 
 
 def _arrivals(x, hops, axis, by):

@@ -15,6 +15,14 @@ from jaxpar.grading.processes import Cancelled
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
 
+RIGHT = """import numpy
+
+
+def device_coordinates(rank, sizes):
+    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
+"""
+WRONG = RIGHT.replace("rank, sizes))", "0, sizes))")
+
 stub_of = cache(original)
 
 

@@ -11,16 +11,10 @@ import pytest
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import EXERCISES, exercise
 from jaxpar.course.folder import Course
-from tests.course.fakes import write
+from tests.course.fakes import RIGHT, write
 
 ROOT = Path(__file__).parents[2]
 VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
-RIGHT = """import numpy
-
-
-def device_coordinates(rank, sizes):
-    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
-"""
 SUM_FIRST = """from jax import lax
 
 

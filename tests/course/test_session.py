@@ -5,52 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.course import session as session_module
-from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
-from jaxpar.course.checking import Verdicts
-from jaxpar.course.events import Judged, Saved, Trouble, Typed
+from jaxpar.course.catalog import EXERCISES, exercise
+from jaxpar.course.events import Judged, Saved, Trouble
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
 from jaxpar.course.session import Session
-from tests.course.fakes import answer, stub_of, verdict, write
-
-VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
-
-
-def start(course: Course) -> Session:
-    return Session(course, Verdicts(course.verdicts), Memory(course.state))
-
-
-def save(session: Session, row: Exercise, source: str | bytes) -> None:
-    write(session.course, row, source)
-    session.handle(Saved((row,)))
-
-
-def type_keys(session: Session, *texts: str) -> None:
-    for text in texts:
-        session.handle(Typed(text))
-
-
-def finish(session: Session, passes: bool) -> None:
-    """What the judging thread does: keeps the verdict, then posts it."""
-    job = session.job
-    assert job
-    result = verdict(job.exercise, passes)
-    session.verdicts.put(job.exercise.where, job.submission, result)
-    session.handle(Judged(job.number, result))
-
-
-def turn_to(session: Session, row: Exercise) -> None:
-    """Makes an exercise the current one by a save that changes nothing."""
-    session.handle(Saved((row,)))
-    assert session.current == row
-
-
-@pytest.fixture
-def session(course: Course) -> Session:
-    session = start(course)
-    type_keys(session, "\n")
-    return session
+from tests.course.fakes import answer, verdict
+from tests.course.sittings import PROGRAM, VALUE, finish, save, start, type_keys
 
 
 def test_the_lesson_comes_before_its_first_exercise(course: Course) -> None:
@@ -172,93 +132,6 @@ def test_saving_another_exercise_turns_to_it(session: Session) -> None:
     assert session.job
     session.handle(Saved((VALUE, PROGRAM)))  # several at once: not somebody who edits one
     assert session.current == row
-
-
-@pytest.mark.parametrize("typed", [["h"], ["hint\n"], list("hint\n")])
-def test_hints_come_one_by_one_by_key_and_by_word(session: Session, typed: list[str]) -> None:
-    count = len(session.contract.hints)
-    for expected in (*range(1, count + 1), count):
-        type_keys(session, *typed)
-        assert session.hints == expected
-    assert session.memory.hints_shown(VALUE.id) == count
-    assert session.current == VALUE  # the n of hint is no `next`
-
-
-@pytest.mark.parametrize("typed", [["q"], ["quit\n"], ["QUIT\n"], list("quit\n")])
-def test_quit(session: Session, typed: list[str]) -> None:
-    type_keys(session, *typed)
-    assert session.done
-
-
-def test_other_words_are_answered(session: Session) -> None:
-    type_keys(session, "hello\n")
-    assert "the words are hint, list" in session.notice
-    assert session.hints == 0
-
-
-def test_next_goes_round_what_is_open(session: Session) -> None:
-    seen = [session.current]
-    for _ in EXERCISES[1:]:
-        type_keys(session, "n")
-        seen.append(session.current)
-    assert tuple(seen) == EXERCISES
-    type_keys(session, "n")
-    assert session.current == VALUE
-
-
-def test_next_shows_a_new_lesson_first(session: Session) -> None:
-    turn_to(session, PROGRAM)
-    type_keys(session, "next\n")
-    assert (session.view, session.current.lesson) == ("lesson", "02")
-
-
-def test_list_and_back(session: Session) -> None:
-    type_keys(session, "l")
-    assert session.view == "list"
-    type_keys(session, "\n")
-    assert session.view == "exercise"
-
-
-def test_reset_asks_then_keeps_a_backup(session: Session) -> None:
-    save(session, VALUE, answer(VALUE, "wrong"))
-    type_keys(session, "r", "n")
-    assert session.notice == "nothing was changed"
-    assert session.started
-    type_keys(session, *"reset\n", "y")
-    assert "your file is kept as" in session.notice
-    assert (session.started, session.job) == (False, None)
-    assert session.course.file(VALUE).read_bytes() == stub_of(VALUE)
-
-
-def test_reset_that_fails_says_so(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(course: Course, row: Exercise) -> Path:
-        raise BadUseError("reset: no backup could be written")
-
-    monkeypatch.setattr(session_module, "reset", refuse)
-    save(session, VALUE, answer(VALUE, "wrong"))
-    type_keys(session, "r", "y")
-    assert "no backup" in session.notice
-    assert session.started
-
-
-def test_the_solution_comes_after_passing(session: Session) -> None:
-    save(session, VALUE, answer(VALUE, "right"))
-    finish(session, passes=True)
-    type_keys(session, "s")
-    assert session.view == "solution"
-    assert not session.memory.seen(VALUE.id)
-
-
-def test_the_solution_before_passing_needs_every_hint_and_is_marked(session: Session) -> None:
-    type_keys(session, "s")
-    assert "after the last hint" in session.notice
-    type_keys(session, "h", "h", "h", "s")
-    assert session.view == "give up?"
-    type_keys(session, "\n")
-    assert session.view == "exercise"
-    type_keys(session, "s", "y")
-    assert session.view == "solution"
-    assert session.rows[0].seen
 
 
 def test_a_judge_that_failed_is_one_line_and_the_loop_goes_on(session: Session) -> None:

@@ -34,6 +34,7 @@ def test_a_stub_says_what_is_judged_and_keeps_what_is_to_be_predicted(row: Exerc
     assert "Comm:" not in text
     assert "Memory:" not in text
     assert max(map(len, text.splitlines())) <= 100
+    assert "\n\n\n\n" not in text
     for name, points in contract.points().items():
         assert f"#   {name:<13} {points}  " in text
     if contract.communication:

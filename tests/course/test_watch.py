@@ -15,17 +15,10 @@ import pytest
 
 from jaxpar.course.catalog import exercise
 from jaxpar.course.folder import Course
-from tests.course.fakes import write
+from tests.course.fakes import RIGHT, WRONG, write
 
 ROOT = Path(__file__).parents[2]
 ROW = exercise("device_coordinates")
-RIGHT = """import numpy
-
-
-def device_coordinates(rank, sizes):
-    return tuple(int(place) for place in numpy.unravel_index(rank, sizes))
-"""
-WRONG = RIGHT.replace("rank, sizes))", "0, sizes))")
 WAIT_SECONDS = 90
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

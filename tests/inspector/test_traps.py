@@ -54,7 +54,7 @@ def test_counting_text_misses_loops_and_combined_tuples() -> None:
         ("all_reduce", 1),
         ("permute", 5),
     ]
-    assert found.notes == ("all_reduce over tp: 2 written, 1 run: XLA combined several into one",)
+    assert found.notes == ("all_reduce over tp: 2 counted, 1 run: XLA combined several into one",)
 
 
 def test_duplicates_and_loop_invariants_count_as_written() -> None:
@@ -67,7 +67,7 @@ def test_duplicates_and_loop_invariants_count_as_written() -> None:
     found = report(program)
     assert [one.times for one in found.collectives] == [5]
     assert found.notes == (
-        "all_gather over tp: 5 written, 1 run: XLA moved some out of a loop, or removed them",
+        "all_gather over tp: 5 counted, 1 run: XLA moved some out of a loop, or removed them",
     )
     twice = report(lambda x: lax.psum(x, "tp") + 2 * lax.psum(x, "tp"), out="b_dp t")
     assert len(twice.collectives) == 2

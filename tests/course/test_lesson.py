@@ -1,0 +1,89 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxpar.course.lesson import exercises, run_lesson, show, table
+from jaxpar.mesh import spec
+
+LESSON = """\
+# %% [markdown]
+# # Title
+#
+# Prose with `code`.
+
+# %%
+x = 6
+
+
+def line():
+    return sys._getframe().f_lineno
+
+
+# %% [markdown]
+# ## Predict
+#
+# **Your turn:** how much?
+
+# %%
+import sys
+
+print("x is", 7 * x, "on line", line())
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "lesson.py").write_text(LESSON)
+    return tmp_path / "lesson.py"
+
+
+def test_prose_code_and_output_come_in_order(path: Path, capsys: pytest.CaptureFixture) -> None:
+    run_lesson(path)
+    printed = capsys.readouterr().out
+    parts = ("Title", "Prose with code.", "x = 6", "Your turn: how much?", "x is 42 on line 11")
+    places = [printed.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "# %%" not in printed
+
+
+def test_a_terminal_stops_where_the_reader_thinks(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("jaxpar.course.lesson._is_interactive", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda *_: asked.append(capsys.readouterr().out) or "")
+    run_lesson(path)
+    before_section, before_answer = asked
+    assert "x = 6" in before_section and "Predict" not in before_section
+    assert "Your turn" in before_answer and "x is 42" not in before_answer
+
+
+def test_a_pipe_is_not_a_terminal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it waits for a key"))
+    run_lesson(path)
+
+
+def test_show_prints_the_source(capsys: pytest.CaptureFixture) -> None:
+    show(spec)
+    printed = capsys.readouterr().out
+    assert (
+        printed.startswith("# jaxpar/mesh.py\ndef spec(") and "PartitionSpec(*entries)" in printed
+    )
+
+
+def test_table_sets_numbers_to_the_right(capsys: pytest.CaptureFixture) -> None:
+    table("Bytes", ("what", "bytes"), [("a", 1024.0), ("b", 1.5)])
+    title, *rows = capsys.readouterr().out.splitlines()
+    assert title == "Bytes"
+    assert [row.rstrip() for row in rows if row.strip().startswith(("a", "b"))] == [
+        "  a      1,024",
+        "  b        1.5",
+    ]
+
+
+def test_exercises_are_those_of_the_catalog(capsys: pytest.CaptureFixture) -> None:
+    exercises("01")
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("device_coordinates", "local_shape", "add_rank"))

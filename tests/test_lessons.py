@@ -1,0 +1,83 @@
+"""Every lesson runs, keeps the order of a lesson, shows what the catalog says, and no answer."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jupytext
+import pytest
+
+from jaxpar.course.catalog import LESSONS, Lesson
+from jaxpar.course.lesson import YOUR_TURN
+
+ROOT = Path(__file__).parents[1]
+HEADINGS = [
+    "The idea in one picture",
+    "Predict",
+    "Implement",
+    "Measure",
+    "Compare",
+    "On real hardware",
+    "Exercises",
+    "Sources",
+]
+
+every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+
+
+def source(lesson: Lesson) -> str:
+    return (ROOT / lesson.file).read_text(encoding="utf-8")
+
+
+@every_lesson
+def test_it_runs_and_prints_what_the_catalog_says(lesson: Lesson, tmp_path: Path) -> None:
+    started = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / lesson.file)],
+        cwd=tmp_path,  # pictures go there
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    print(f"{lesson.name}: {time.monotonic() - started:.1f} s")
+    assert ran.returncode == 0, ran.stderr
+    assert set(lesson.prints) <= set(re.findall(r"^def (\w+)\(", ran.stdout, re.MULTILINE))
+    pictures = list((tmp_path / "pictures").glob(f"{lesson.number}_*.svg"))
+    assert pictures
+    assert all(f"(in colour: pictures/{path.name})" in ran.stdout for path in pictures)
+    assert max(map(len, ran.stdout.splitlines())) <= 130
+
+
+@every_lesson
+def test_it_shows_no_answer(lesson: Lesson) -> None:
+    answers = {exercise.id for exercise in lesson.asks}
+    assert not answers & set(lesson.prints)
+    tree = ast.parse(source(lesson))
+    assert not answers & {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+
+
+@every_lesson
+def test_it_keeps_the_order_of_a_lesson(lesson: Lesson) -> None:
+    found = re.findall(r"^# ## (.+)$", source(lesson), re.MULTILINE)
+    assert [heading for heading in found if heading in HEADINGS] == HEADINGS
+    predict = source(lesson).split("# ## Predict")[1].split("# ## ")[0]
+    assert YOUR_TURN in predict
+
+
+@every_lesson
+def test_devices_are_simulated_before_jax_is_imported(lesson: Lesson) -> None:
+    text = source(lesson)
+    assert text.index("\nsimulate_devices(8)\n") < text.index("\nimport jax\n")
+
+
+@every_lesson
+def test_it_opens_as_a_notebook(lesson: Lesson) -> None:
+    notebook = jupytext.read(ROOT / lesson.file)
+    assert notebook.cells[0].cell_type == "markdown"
+    assert notebook.cells[0].source.startswith(f"# Lesson {lesson.number}: ")
+    assert {cell.cell_type for cell in notebook.cells} == {"markdown", "code"}
+    assert all(cell.source.strip() for cell in notebook.cells)
