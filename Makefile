@@ -13,7 +13,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
 
 learn: $(VENV)/.learn  ## install, run lesson 01, and open its first exercise
-	@$(BIN)/python lessons/01_devices_and_meshes.py
+	@$(BIN)/jaxpar lesson 01
 	@$(BIN)/jaxpar
 
 test: $(VENV)/.dev  ## install the development tools and run the suite

@@ -85,12 +85,13 @@ def run_lesson(
     number: Annotated[str, typer.Argument(metavar="NUMBER", help="Such as 02.")],
     as_json: AsJson = False,
 ) -> None:
-    """Runs a lesson, and shows what it prints."""
+    """Runs a lesson, and shows its prose, its code and what it prints."""
     row = lesson(number)
     path = _course().file(row)
     if not path.is_file():
         raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
-    ran = subprocess.run([sys.executable, str(path)], capture_output=as_json, text=True)
+    reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path)]
+    ran = subprocess.run(reader, capture_output=as_json, text=True)
     if as_json:
         output = {"exit_code": ran.returncode, "output": ran.stdout + ran.stderr}
         _print_json(row.to_dict() | output)

@@ -237,11 +237,15 @@ def test_lesson_runs_the_script_and_ends_as_it_ends(course: Course, run: Any) ->
     row = LESSONS[1]
     path = course.file(row)
     path.parent.mkdir()
-    path.write_text("print('the idea')\n")
+    path.write_text("# %% [markdown]\n# # The idea\n# %%\nprint(6 * 7)\n")
     data = run("lesson", "2", "--json").json
-    assert (data["output"], data["exit_code"]) == ("the idea\n", 0)
+    assert data["exit_code"] == 0
+    assert [line.strip() for line in data["output"].split("\n") if line.strip()][1:] == [
+        "print(6 * 7)",
+        "42",
+    ]
     assert data["asks"] == [asked.id for asked in row.asks]
-    path.write_text("raise SystemExit(3)\n")
+    path.write_text("# %%\nraise SystemExit(3)\n")
     assert run("lesson", "02").code == 1
 
 

@@ -125,7 +125,9 @@ def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
     source, file = solution(session.contract)
     yield _text(f"The library's own, in {file}:", "bold")
     yield ""
-    yield _text(source, "") if plain else Syntax(source, "python", background_color="default")
+    yield (
+        _text(source, "") if plain else Syntax(source, "python", theme="ansi_dark", word_wrap=True)
+    )
 
 
 def _keys(session: Session) -> str:
