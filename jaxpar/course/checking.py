@@ -46,6 +46,7 @@ class PoolJudge:
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
         """Judges against the contract of the exercise."""
+        self.pool.warm()  # the children import while this process does
         from jaxpar.grading.judge import judge
 
         return judge(row.where, submission, pool=self.pool, seed=seed)

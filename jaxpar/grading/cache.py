@@ -24,7 +24,7 @@ def environment() -> str:
     for package in PACKAGES:
         digest.update(f"{package}={version(package)};".encode())
     root = Path(__file__).resolve().parents[1]
-    for folder in ("mesh.py", "collectives", "contracts", "grading", "inspector"):
+    for folder in ("mesh.py", "collectives", "cost", "contracts", "grading", "inspector"):
         path = root / folder
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(str(file.relative_to(root)).encode() + file.read_bytes())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import asdict, dataclass, field
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import jax
 import numpy as np
@@ -142,7 +142,7 @@ def main() -> None:
     _serve(reader, replies)
 
 
-def _serve(reader: Reader, replies: BinaryIO) -> None:
+def _serve(reader: Reader, replies: IO[bytes]) -> None:
     while (request := receive(sys.stdin.buffer)) is not None:
         blobs = [receive(sys.stdin.buffer) for _ in range(request["blobs"])]
         header, results = reader.answer(request, blobs)

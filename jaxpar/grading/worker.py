@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from jaxpar.grading.cases import decode, decode_case
 from jaxpar.grading.channel import receive, send_blob, send_json
@@ -41,7 +41,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _send(replies: BinaryIO, header: dict, blob: bytes | None = None) -> None:
+def _send(replies: IO[bytes], header: dict, blob: bytes | None = None) -> None:
     send_json(replies, header)
     if blob is not None:
         send_blob(replies, blob)

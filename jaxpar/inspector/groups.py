@@ -3,29 +3,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from jaxpar.cost.communication import wire_bytes
 from jaxpar.inspector.dtypes import buffer_bytes
 from jaxpar.inspector.report import Collective, Kind
 
 Groups = Sequence[Sequence[int]]
 Pairs = Sequence[tuple[int, int]]
 Operands = Sequence[tuple[str, int]]  # (dtype, elements) of each array that takes part
-
-
-def wire_bytes(kind: Kind, operand_bytes: int, size: int) -> int | float:
-    """Returns what one device of a group of `size` sends with a ring algorithm.
-
-    Args:
-        kind: What the collective does.
-        operand_bytes: What one device gives in.
-        size: Devices in the group.
-    """
-    if kind == "all_gather":
-        return (size - 1) * operand_bytes
-    if kind in ("permute", "broadcast"):
-        return operand_bytes
-    passes = 2 if kind == "all_reduce" else 1
-    whole, rest = divmod(passes * (size - 1) * operand_bytes, size)
-    return passes * (size - 1) * operand_bytes / size if rest else whole
 
 
 def grouped(

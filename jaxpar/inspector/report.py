@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast"]
+from jaxpar.cost.communication import Kind as Kind
+
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 

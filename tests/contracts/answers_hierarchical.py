@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -42,12 +41,6 @@ def levels_typed_varying(x, *, inner, outer):
     return _cut(lax.all_gather(chunk, inner), x)
 
 
-def levels_tiled(x, *, inner, outer):
-    flat = jnp.concatenate([x.ravel(), jnp.zeros(-x.size % lax.axis_size(inner), x.dtype)])
-    chunk = lax.psum(lax.psum_scatter(flat, inner, tiled=True), outer)
-    return _cut(lax.all_gather(chunk, inner, tiled=True), x)
-
-
 def levels_with_free_rest(x, *, inner, outer):
     n = lax.axis_size(inner)
     flat = x.ravel()
@@ -69,11 +62,6 @@ def levels_by_rings(x, *, inner, outer):
     chunk = _ring_scatter(_chunks(x, lax.axis_size(inner)), inner)
     part = _ring_scatter(_chunks(chunk, lax.axis_size(outer)), outer)
     chunk = _cut(_ring_gather(part, outer), chunk)
-    return _cut(_ring_gather(chunk, inner), x)
-
-
-def levels_by_inner_rings(x, *, inner, outer):
-    chunk = lax.psum(_ring_scatter(_chunks(x, lax.axis_size(inner)), inner), outer)
     return _cut(_ring_gather(chunk, inner), x)
 
 
@@ -124,7 +112,7 @@ def levels_twice_doubled(x, *, inner, outer):
 
 def levels_in_free_pieces(x, *, inner, outer):
     flat = jnp.pad(x.ravel(), (0, -x.size % 4)).reshape(-1, 4)
-    return _cut(jnp.stack([lax.psum(piece, (outer, inner)) for piece in flat]), x)
+    return _cut(lax.map(lambda piece: lax.psum(piece, (outer, inner)), flat), x)
 
 
 def levels_over_a_joint_axis(x, *, inner, outer):
@@ -143,26 +131,12 @@ def levels_in_bfloat16(x, *, inner, outer):
     return _cut(lax.all_gather(lax.psum(chunk, outer).astype(x.dtype), inner), x)
 
 
-@jax.custom_vjp
-def _double_backward(x):
-    return x
-
-
-_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
-
-
-def levels_with_false_gradient(x, *, inner, outer):
-    return levels_typed_varying(_double_backward(x), inner=inner, outer=outer)
-
-
 RIGHT = {
     "hierarchical_all_reduce": (
         levels_typed_varying,
-        levels_tiled,
         levels_with_free_rest,
         levels_in_four_steps,
         levels_by_rings,
-        levels_by_inner_rings,
         levels_by_all_to_all,
         levels_on_columns,
     ),
@@ -178,6 +152,5 @@ WRONG = {
         levels_over_a_joint_axis: "communication",
         levels_that_check_by_sum: "communication",
         levels_in_bfloat16: "values",
-        levels_with_false_gradient: "gradient",
     },
 }

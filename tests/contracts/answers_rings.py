@@ -88,7 +88,7 @@ def sums_by_transpose(x, *, axis):
 
 def sums_in_free_pieces(x, *, axis):
     flat = jnp.pad(x.ravel(), (0, -x.size % 4)).reshape(-1, 4)
-    total = jnp.stack([lax.psum(piece, axis) for piece in flat])
+    total = lax.map(lambda piece: lax.psum(piece, axis), flat)
     return total.ravel()[: x.size].reshape(x.shape)[lax.axis_index(axis)]
 
 
@@ -158,7 +158,6 @@ RIGHT = {
         sums_in_a_scan,
         sums_in_a_loop,
         sums_in_place,
-        sums_after_a_roll,
         sums_half_each_way,
         sums_in_two_messages,
         sums_by_transpose,

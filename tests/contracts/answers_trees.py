@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -79,24 +78,6 @@ def tree_by_free_choice(x, *, axis, root):
     return _by_pairs(x, axis, 0, steps)
 
 
-def tree_by_partners(x, *, axis, root):
-    n = lax.axis_size(axis)
-    steps = [
-        [(a, a ^ (1 << k)) for a in range(1 << k) if a ^ (1 << k) < n] for k in range(_steps(n))
-    ]
-    return _by_pairs(x, axis, root, steps)
-
-
-def tree_adds_to_masked(x, *, axis, root):
-    n = lax.axis_size(axis)
-    place = (lax.axis_index(axis) - root) % n
-    for k in range(_steps(n)):
-        pairs = [(a, a + (1 << k)) for a in range(1 << k) if a + (1 << k) < n]
-        receives = ((place >= 1 << k) & (place < 2 << k)).astype(x.dtype)
-        x = (1 - receives) * x + _send(x, axis, root, pairs)
-    return x
-
-
 def tree_one_step_more(x, *, axis, root):
     n = lax.axis_size(axis)
     x = tree_far_first(x, axis=axis, root=root)
@@ -134,18 +115,6 @@ def scatters_then_gathers(x, *, axis, root):
     return lax.all_gather(part, axis, tiled=True)[: x.size].reshape(x.shape)
 
 
-@jax.custom_vjp
-def _double_backward(x):
-    return x
-
-
-_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
-
-
-def tree_with_false_gradient(x, *, axis, root):
-    return tree_far_first(_double_backward(x), axis=axis, root=root)
-
-
 def _power_of_two(axis):
     n = lax.axis_size(axis)
     if 2 ** int(math.log2(n)) != n:
@@ -166,12 +135,6 @@ def doubles_far_first(x, *, axis):
     return x
 
 
-def doubles_by_shifts(x, *, axis):
-    for k in range(_steps(_power_of_two(axis))):
-        x = x + _swap(x, axis, lambda j, k=k: j + 2**k)
-    return x
-
-
 def doubles_by_shifts_back(x, *, axis):
     for k in reversed(range(_steps(_power_of_two(axis)))):
         x += _swap(x, axis, lambda j, k=k: j - 2**k)
@@ -185,16 +148,6 @@ def doubles_by_mirrors(x, *, axis):
     while block <= n:
         x = x + _swap(x, axis, lambda j, b=block: j // b * b + b - 1 - j % b)
         block *= 2
-    return x
-
-
-def doubles_and_adds_to_partner(x, *, axis):
-    distance, n = 1, _power_of_two(axis)
-    while distance < n:
-        lower = (lax.axis_index(axis) & distance) == 0
-        other = _swap(x, axis, lambda j, d=distance: j ^ d)
-        x = jnp.where(lower, x, other) + jnp.where(lower, other, x)  # in device order
-        distance *= 2
     return x
 
 
@@ -237,15 +190,6 @@ def halves_then_doubles(x, *, axis):
     return flat[: x.size].reshape(x.shape)
 
 
-def doubles_in_bfloat16(x, *, axis):
-    _power_of_two(axis)
-    return doubles_without_check(x.astype(jnp.bfloat16), axis=axis).astype(x.dtype)
-
-
-def doubles_with_false_gradient(x, *, axis):
-    return doubles_far_first(_double_backward(x), axis=axis)
-
-
 def doubles_of_eight(x, *, axis):
     if lax.axis_size(axis) != 8:
         raise ValueError("n must be 8")
@@ -259,15 +203,11 @@ RIGHT = {
         tree_all_devices_send,
         tree_towards_lower,
         tree_by_free_choice,
-        tree_by_partners,
-        tree_adds_to_masked,
     ),
     "recursive_doubling_all_reduce": (
         doubles_far_first,
-        doubles_by_shifts,
         doubles_by_shifts_back,
         doubles_by_mirrors,
-        doubles_and_adds_to_partner,
     ),
 }
 WRONG = {
@@ -278,7 +218,6 @@ WRONG = {
         tree_with_hidden_gather: "communication",
         tree_or_sum: "communication",
         scatters_then_gathers: "communication",
-        tree_with_false_gradient: "gradient",
     },
     "recursive_doubling_all_reduce": {
         doubles_without_check: "errors",
@@ -286,8 +225,6 @@ WRONG = {
         doubles_by_assert: "errors",
         doubles_powers_and_sums_others: "errors",
         halves_then_doubles: "communication",
-        doubles_in_bfloat16: "values",
-        doubles_with_false_gradient: "gradient",
         doubles_of_eight: "values",
     },
 }
