@@ -43,10 +43,10 @@ def describe(collectives: Iterable[Collective]) -> str:
     return "; ".join(lines) or "nothing"
 
 
-def charged(collectives: Sequence[Collective]) -> list[Collective]:
-    """All but a few scalars, which are free."""
+def charged(collectives: Sequence[Collective], passes: int = 1) -> list[Collective]:
+    """All but a few scalars, which are free: some in each pass, forward and backward."""
     small = [c for c in collectives if c.operand_bytes <= FREE_BYTES and c.times is not None]
-    if sum(c.times or 0 for c in small) > FREE_TIMES:
+    if sum(c.times or 0 for c in small) > passes * FREE_TIMES:
         return list(collectives)
     return [c for c in collectives if c not in small]
 
@@ -80,11 +80,6 @@ def _busiest(loads: Loads) -> Totals:
     return totals
 
 
-def minimum_wire_bytes(rule: Communication, sizes: Sizes) -> float:
-    """The least that the rule's alternatives allow, over all axes."""
-    return min(sum(limit.wire_bytes(sizes) for limit in option) for option in rule.forward)
-
-
 def forward_excess(
     rule: Communication, sizes: Sizes, collectives: Sequence[Collective]
 ) -> Excess | None:
@@ -101,13 +96,13 @@ def backward_excess(
 ) -> Excess | None:
     """What the backward pass sends beyond its rule: the gradient program less the forward one."""
     if not isinstance(rule.backward, str):
-        return _nearest(rule.backward, sizes, _without(charged(both), charged(forward)))
+        return _nearest(rule.backward, sizes, _without(charged(both, passes=2), charged(forward)))
     allowed = dict(reference)
     if rule.backward == "forward":
         for option in rule.forward:
             for axis, sent in _option_totals(option, sizes).items():
                 allowed[axis] = max(allowed.get(axis, 0.0), sent)
-    loads = _loads(charged(both))
+    loads = _loads(charged(both, passes=2))
     for place, sent in _loads(charged(forward)).items():
         loads[place] -= sent
     for axis, backward in _busiest(loads).items():

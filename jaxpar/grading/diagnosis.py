@@ -51,7 +51,7 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     mine, theirs = judge.answer[program], facts
     if _traffic(mine.collectives) != _traffic(theirs.collectives):
         return False
-    if mistake.fails == "memory":
+    if mistake.fails == "memory" and mine.memory and theirs.memory:
         near = abs(mine.memory.temp_bytes - theirs.memory.temp_bytes)
         return near <= MEMORY_TOLERANCE * theirs.memory.temp_bytes
     backward: Program = ("gradient", program[1])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, Sizes
+from jaxpar.contracts.base import Case, Contract
 from jaxpar.grading import communication, properties
 from jaxpar.grading.evidence import Evidence, Program
 from jaxpar.grading.findings import Finding, Findings
@@ -112,7 +112,7 @@ class ProgramJudge:
                 "communication", properties.judge_communication(rule, case, answer, reference)
             )
             if index == 0:
-                self.sent = _sent(contract, answer["forward"])
+                self.sent = _sent(case, answer["forward"], reference["forward"])
         if contract.memory:
             self.findings.add(
                 "memory", properties.judge_memory(contract.memory, case, answer, reference)
@@ -146,11 +146,10 @@ class ProgramJudge:
         return True
 
 
-def _sent(contract: Contract, facts: Facts) -> Sent | None:
-    assert contract.communication is not None
-    sizes = Sizes(contract.cases[0])
-    measured = sum(communication.wire_by_axis(facts.collectives).values())
+def _sent(case: Case, answer: Facts, reference: Facts) -> Sent | None:
+    measured, minimum = (
+        sum(communication.wire_by_axis(facts.collectives).values()) for facts in (answer, reference)
+    )
     if not np.isfinite(measured):
         return None
-    minimum = communication.minimum_wire_bytes(contract.communication, sizes)
-    return Sent(sizes.case.mesh, round(measured), round(minimum))
+    return Sent(case.mesh, round(measured), round(minimum))

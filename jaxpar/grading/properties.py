@@ -155,4 +155,5 @@ def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | No
 
 
 def _temp_bytes(facts: Facts) -> int:
+    assert facts.memory is not None
     return facts.memory.temp_bytes + facts.memory.constants_bytes

@@ -19,7 +19,7 @@ class Facts:
     """What the reader found in one program."""
 
     collectives: tuple[Collective, ...]
-    memory: Memory
+    memory: Memory | None
     hidden: tuple[str, ...]
     outputs: tuple[dict, ...]
 
@@ -118,7 +118,8 @@ def _facts(reply: dict, outputs: Sequence[dict]) -> Facts:
         Collective(**{**c, "axes": tuple(c["axes"]), "pairs": _pairs(c["pairs"])})
         for c in reply["collectives"]
     )
-    return Facts(collectives, Memory(**reply["memory"]), tuple(reply["hidden"]), tuple(outputs))
+    memory = Memory(**reply["memory"]) if reply["memory"] else None
+    return Facts(collectives, memory, tuple(reply["hidden"]), tuple(outputs))
 
 
 def _pairs(pairs: list | None) -> tuple[tuple[int, int], ...] | None:
