@@ -8,7 +8,7 @@ from jaxpar.mesh import Axis, check_chunks, check_root
 
 
 def add_rank(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """Adds to x the index of this device on the axis.
+    """Adds to x the index of this device on the axis; the result has the dtype of x.
 
     Math: y = x + i on device i
     Comm:

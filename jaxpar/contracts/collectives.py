@@ -7,9 +7,19 @@ import jax.numpy as jnp
 
 from jaxpar import collectives
 from jaxpar.contracts import collectives_mistakes, exchange_mistakes
-from jaxpar.contracts.base import Array, Case, Communication, Contract, Expected, Limit
+from jaxpar.contracts.base import (
+    Array,
+    Case,
+    Communication,
+    Contract,
+    Expected,
+    Limit,
+    MemoryLimit,
+)
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
 
+# An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
+_NO_GATHER = MemoryLimit("at most 3 times the temp bytes of the library's own", multiple=3.0)
 _ALL_BUT_ALL_REDUCE = ("reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast")
 
 
@@ -56,7 +66,7 @@ MEAN_OVER_DEVICES = Contract(
     reference=collectives.mean_over_devices,
     oracle=_mean,
     cases=(
-        Case("tp=8", {"x": Array((8 * 24,), "b_tp")}, {"axis": "tp"}),
+        Case("tp=8", {"x": Array((8 * 1200,), "b_tp")}, {"axis": "tp"}),
         Case("dp=3,tp=2", {"x": Array((6 * 6, 5, 2), "b_dp_tp t d")}, {"axis": "dp"}),
     ),
     gradient=("x",),
@@ -65,6 +75,7 @@ MEAN_OVER_DEVICES = Contract(
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", share(2)),),),
         backward="forward",
     ),
+    memory=_NO_GATHER,
     mistakes=collectives_mistakes.MEAN_OVER_DEVICES,
     hints=(
         "A mean is a sum over the devices and a division on each of them.",
@@ -109,8 +120,8 @@ GATHER = Contract(
     reference=collectives.gather,
     oracle=_gathered,
     cases=_rooted(
-        ("tp=8", (8 * 12,), "b_tp", "tp", 5),
-        ("dp=4,tp=2", (8 * 2, 3, 4), "b_dp_tp t d", "dp", 2),
+        ("tp=8", (8 * 60,), "b_tp", "tp", 5),
+        ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 2),
     ),
     gradient=("x",),
     communication=Communication(
@@ -135,8 +146,8 @@ REDUCE_MAX_LOCATION = Contract(
     reference=collectives.reduce_max_location,
     oracle=_maximum_and_holder,
     cases=(
-        Case("tp=8", {"x": Array((8 * 24,), "b_tp", draw="ties")}, {"axis": "tp"}),
-        Case("dp=3,tp=2", {"x": Array((6 * 3, 4, 2), "b_dp_tp t d")}, {"axis": "dp"}),
+        Case("tp=8", {"x": Array((8 * 1024,), "b_tp", draw="ties")}, {"axis": "tp"}),
+        Case("dp=3,tp=2", {"x": Array((6 * 6, 4, 2), "b_dp_tp t d")}, {"axis": "dp"}),
     ),
     communication=Communication(
         "at most three all-reduces of x; no gather",
@@ -146,15 +157,16 @@ REDUCE_MAX_LOCATION = Contract(
             (Limit(("all_to_all", "all_gather"), "axis", share(3)),),
         ),
     ),
+    memory=_NO_GATHER,
     mistakes=exchange_mistakes.REDUCE_MAX_LOCATION,
     hints=(
         "Find the maximum first. Then each device knows whether it holds it.",
         "Let each holder vote with its index, and everybody else with something larger.",
         "lax.pmax of x; then lax.pmin of jnp.where(x == largest, index, n).",
     ),
-    minimal="Each device must give away its x and learn a maximum and an index: (n-1)/n of x "
-    "each. Two all-reduces send 4/3 of that, as JAX has no reduce-scatter of maxima.",
-    harder="Send that minimum: an all-to-all, a local maximum and argmax, and two all-gathers.",
+    minimal="A device knows whether to vote only once it knows the maximum: two all-reduces, one "
+    "after the other. JAX has none that carries both.",
+    harder="Send 3/4 of that: an all-to-all, a local maximum and argmax, and two all-gathers.",
 )
 
 ALL_TO_ALL_BY_PERMUTES = Contract(
