@@ -35,7 +35,7 @@ benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
 	@$(BIN)/python -m benchmarks
 
 clean:  ## remove what make installed and what the tools cached; your answers stay
-	@rm -rf $(VENV) build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) pictures build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
 	@find jaxpar lessons exercises tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 # The files below are stamps: an install runs again only when pyproject.toml has changed.
