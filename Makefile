@@ -27,9 +27,11 @@ lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/jaxpar dev build --check
 
-format: $(VENV)/.dev  ## write the code in the project's format
+format: $(VENV)/.dev  ## write code, stubs and the README's list of files as they must be
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
+	@$(BIN)/jaxpar dev build
+	@$(BIN)/python docs/house.py
 
 benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
 	@$(BIN)/python -m benchmarks
