@@ -21,6 +21,10 @@ def _sum_for_mean(x: jax.Array, *, axis: str) -> jax.Array:
     return lax.psum(x, axis)
 
 
+def _axis_by_its_name(x: jax.Array, *, axis: str) -> jax.Array:
+    return lax.pmean(x, "tp")
+
+
 def _constant_n(x: jax.Array, *, axis: str) -> jax.Array:
     return lax.psum(x, axis) / 8
 
@@ -63,6 +67,10 @@ def _own_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 def _next_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
     return lax.psum_scatter(jnp.roll(_from_root(x, axis, root), -1, axis=0), axis)
+
+
+def _keeps_chunk_dim(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    return lax.psum_scatter(_from_root(x, axis, root), axis)[None]
 
 
 def _counts_from_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
@@ -132,6 +140,7 @@ def _gather_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 MEAN_OVER_DEVICES = (
     Mistake("sum_for_mean", _sum_for_mean, "values"),
+    Mistake("axis_by_its_name", _axis_by_its_name, "values"),
     Mistake("constant_n", _constant_n, "values"),
     Mistake("divides_by_whole_mesh", _divides_by_whole_mesh, "values"),
     Mistake("means_over_whole_mesh", _means_over_whole_mesh, "values"),
@@ -145,6 +154,7 @@ SCATTER = (
     Mistake("scatter_from_zero", _scatter_from_zero, "values"),
     Mistake("own_chunk", _own_chunk, "values"),
     Mistake("next_chunk", _next_chunk, "values"),
+    Mistake("keeps_chunk_dim", _keeps_chunk_dim, "values"),
     Mistake("counts_from_root", _counts_from_root, "values"),
     Mistake("scatter_cuts_gradient", _scatter_cuts_gradient, "gradient"),
     Mistake("broadcast_for_scatter", _broadcast_for_scatter, "sharding"),

@@ -97,6 +97,10 @@ def _rank_from_one(x: jax.Array, *, axis: str) -> jax.Array:
     return x + lax.axis_index(axis) + 1
 
 
+def _axis_by_its_name(x: jax.Array, *, axis: str) -> jax.Array:
+    return x + lax.axis_index("tp").astype(x.dtype)
+
+
 def _row_for_rank(x: jax.Array, *, axis: str) -> jax.Array:
     rows = jnp.arange(x.shape[0], dtype=x.dtype)
     return x + rows.reshape(-1, *(1,) * (x.ndim - 1))
@@ -135,6 +139,7 @@ ADD_RANK = (
     Mistake("size_for_index", _size_for_index, "values"),
     Mistake("rank_in_whole_mesh", _rank_in_whole_mesh, "values"),
     Mistake("rank_from_one", _rank_from_one, "values"),
+    Mistake("axis_by_its_name", _axis_by_its_name, "values"),
     Mistake("row_for_rank", _row_for_rank, "values"),
     Mistake("rank_widens_x", _rank_widens_x, "values"),
     Mistake("rank_cuts_gradient", _rank_cuts_gradient, "gradient"),

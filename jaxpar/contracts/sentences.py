@@ -25,6 +25,7 @@ SENTENCES: dict[str, str] = {
     "size_for_index": "This adds the number of devices on the axis; add the index of this device.",
     "rank_in_whole_mesh": "This adds the rank in the whole mesh; add the index on `axis` alone.",
     "rank_from_one": "Indices are counted from one here; the first device of an axis has index 0.",
+    "axis_by_its_name": 'The axis is always "tp" here; use the one that the argument `axis` names.',
     "row_for_rank": "This adds the row number within the device's own x; every element gets the "
     "same index, that of the device.",
     "rank_widens_x": "The result is float32 where x is bfloat16; convert the index to the dtype of "
@@ -50,6 +51,7 @@ SENTENCES: dict[str, str] = {
     "scatter_from_zero": "Device 0 is always taken for the root; use `root`.",
     "own_chunk": "Each device keeps its own chunk i; chunk i must come from the root.",
     "next_chunk": "Device i gets chunk i+1; it must get chunk i.",
+    "keeps_chunk_dim": "The result keeps a dim of size 1 in front; return x[i], not x[i : i + 1].",
     "counts_from_root": "Chunks are dealt out from the root on; device i gets chunk i, wherever "
     "the root is.",
     "scatter_cuts_gradient": "The gradient does not come back to the root; the backward pass of a "

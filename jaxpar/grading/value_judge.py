@@ -55,7 +55,9 @@ def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: i
 
 
 def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
-    text = f"{contract.id}{_arguments(call)} gives {_show(got)}; it must give {_show(right)}"
+    does = got if _raised(got) else f"gives {_show(got)}"
+    must = "raise ValueError" if _raised(right) else f"give {_show(right)}"
+    text = f"{contract.id}{_arguments(call)} {does}; it must {must}"
     return Finding(_same(got, right), text, _show(right), _show(got))
 
 
@@ -88,6 +90,10 @@ def _replied(value: dict | None) -> Any:
     if "raised" in value:
         return RAISES if value.get("is_value_error") else f"raises {value['raised']}"
     return _plain(value["result"])
+
+
+def _raised(outcome: Any) -> bool:
+    return isinstance(outcome, str) and outcome.startswith("raises ")
 
 
 def _plain(value: Any) -> Any:
