@@ -51,6 +51,17 @@ def receive(pipe: IO[bytes], max_blob_bytes: int = MAX_BLOB_BYTES) -> Any:
     return payload if kind == b"B" else _parse(payload)
 
 
+def printable(text: str) -> str:
+    """Text from a child without what would steer a terminal.
+
+    Raises:
+        TypeError: it is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{type(text).__name__} where text must be")
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def _send(pipe: IO[bytes], kind: bytes, payload: bytes) -> None:
     pipe.write(HEADER.pack(kind, len(payload)) + payload)
     pipe.flush()

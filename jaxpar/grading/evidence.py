@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract, Function
 from jaxpar.grading.cases import encode
+from jaxpar.grading.channel import printable
 from jaxpar.grading.processes import WORKER, Child, ChildEnded, Limits, Pool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Cause, Status
@@ -100,11 +101,13 @@ def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
         evidence.programs[which, int(index)] = (_outputs(frame["outputs"]), blob)
     elif "failure" in frame:
         which, index = frame["failure"]
-        evidence.failures[str(which), int(index)] = frame
+        evidence.failures[str(which), int(index)] = {
+            key: printable(frame[key]) for key in ("kind", "message")
+        }
     elif "error" in frame:
-        evidence.errors[int(frame["error"])] = frame
+        evidence.errors[int(frame["error"])] = _raised(frame)
     elif "value" in frame:
-        evidence.values[int(frame["value"])] = frame
+        evidence.values[int(frame["value"])] = _value(frame)
     return bool(frame.get("done"))
 
 
@@ -129,6 +132,17 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
         cause = evidence.ended.cause
         return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
     return None
+
+
+def _value(frame: dict) -> dict:
+    if "result" in frame:
+        return {"result": frame["result"]}
+    return _raised(frame) | {key: printable(frame[key]) for key in ("kind", "explained")}
+
+
+def _raised(frame: dict) -> dict:
+    name = None if frame["raised"] is None else printable(frame["raised"])
+    return {"raised": name, "is_value_error": frame["is_value_error"] is True}
 
 
 def _outputs(described: Any) -> list[dict]:

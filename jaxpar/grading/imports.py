@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -73,8 +74,10 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
     library = str(Path(__file__).resolve().parents[1])
 
     def audit(event: str, args: tuple) -> None:
-        if event == "open" and isinstance(args[0], str) and args[0].startswith(library):
-            raise PermissionError(f"an answer may not read {Path(args[0]).name}")
+        if event == "open" and isinstance(args[0], str | bytes):
+            path = os.path.realpath(os.fsdecode(args[0]))
+            if path.startswith(library):
+                raise PermissionError(f"an answer may not read {os.path.basename(path)}")
         if event in DENIED_EVENTS:
             raise PermissionError(f"an answer may not call {event}")
 

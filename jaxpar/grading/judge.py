@@ -19,6 +19,7 @@ from jaxpar.grading.value_judge import judge_values
 from jaxpar.grading.verdict import Cause, Judgement, Status, Verdict
 
 SEED_BITS = 32
+KNOWN_GOOD_SECONDS = 60
 ENDED = {
     "timeout": "the program does not end within {seconds:g} seconds",
     "killed": "the program ends the process that runs it: {detail}",
@@ -150,6 +151,7 @@ def _why(cause: Cause, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
 
 def _known_good_runs(where: str, contract: Contract, pool: Pool) -> bool:
     reader = ReaderSession(pool, where, contract)
+    reader.renew_deadline(at_least_seconds=KNOWN_GOOD_SECONDS)
     try:
         reader.export("reference", ("forward", 0))
     except ChildEnded:

@@ -17,6 +17,7 @@ from typing import IO, Any
 from jaxpar.grading.channel import (
     MAX_BLOB_BYTES,
     ProtocolError,
+    printable,
     receive,
     send_blob,
     send_json,
@@ -121,7 +122,7 @@ class Child:
 
     def printed(self) -> str:
         """What the child wrote besides frames."""
-        return b"".join(list(self._printed)).decode(errors="replace")
+        return printable(b"".join(list(self._printed)).decode(errors="replace"))
 
     def kill(self) -> None:
         """Ends the child and everything in its session."""

@@ -41,7 +41,7 @@ def read_submission(path: Path) -> Submission:
     """
     submission = Submission(path, _read(path))
     if not submission.source.strip():
-        raise SubmissionError(f"{path}: the file is empty; `jaxpar reset {path.stem}` restores it")
+        raise SubmissionError(f"{path}: the file is empty; restore it with reset")
     try:
         text = submission.text
     except UnicodeDecodeError as error:
@@ -58,9 +58,7 @@ def _read(path: Path) -> bytes:
     try:
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        raise SubmissionError(
-            f"{path}: there is no such file; `jaxpar reset {path.stem}` restores it"
-        ) from None
+        raise SubmissionError(f"{path}: there is no such file; restore it with reset") from None
     except OSError as error:
         raise SubmissionError(f"{path}: cannot be opened ({error.strerror})") from None
     try:

@@ -11,6 +11,7 @@ from types import TracebackType
 from jaxpar.grading.jax_errors import JAX_ERRORS
 from jaxpar.grading.python_errors import PYTHON_ERRORS
 
+MAX_CHARACTERS = 20_000
 RULES = PYTHON_ERRORS + JAX_ERRORS
 
 _MENTIONED_BY = {
@@ -41,14 +42,22 @@ def translate(error: BaseException, filename: str) -> Explanation:
     if isinstance(error, SyntaxError) and error.filename == filename:
         return Explanation("syntax", error.lineno, f"Python cannot read this line: {error.msg}.")
     where, line = _place(error, filename)
-    subject = f"{where} {type(error).__name__}: {error}"
+    text = _text_of(error)
+    subject = f"{where} {type(error).__name__}: {text}"
     for kind, pattern, message in RULES:
         if found := re.search(pattern, subject, re.DOTALL):
             parts = {name: text.strip(" .") for name, text in found.groupdict("").items()}
             line = line or _mentioned(kind, parts, filename)
             return Explanation(kind, line, message.format_map(parts))
-    first_line = (str(error).strip() or "no message").splitlines()[0][:300]
+    first_line = (text.strip() or "no message").splitlines()[0][:300]
     return Explanation("unknown", line, f"{type(error).__name__}: {first_line}")
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:MAX_CHARACTERS]
+    except Exception:  # an error of the learner's own, whose __str__ fails
+        return ""
 
 
 def _place(error: BaseException, filename: str) -> tuple[str, int | None]:

@@ -76,13 +76,12 @@ def _load(job: Job) -> Callable:
         jax.devices()
     jax.debug.print = _print_now
     close_library(job["reference"], job["modules"])
-    module = {
-        "__name__": "answer",
-        "__file__": filename,
-        "__builtins__": learner_builtins(job["imports"]),
-    }
-    exec(code, module)
-    function = module.get(job["exercise"])
+    module = ModuleType("answer")
+    module.__dict__["__file__"] = filename
+    module.__dict__["__builtins__"] = learner_builtins(job["imports"])
+    sys.modules["answer"] = module  # dataclasses look their module up
+    exec(code, module.__dict__)
+    function = getattr(module, job["exercise"], None)
     if not callable(function):
         raise NameError(f"the file defines no function named {job['exercise']}")
     return function
@@ -111,7 +110,7 @@ def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tu
     for i, data in enumerate(job["errors"]):
         try:
             programs.trace(function, decode_case(data))
-            yield ({"error": i, "raised": None},)
+            yield ({"error": i, "raised": None, "is_value_error": False},)
         except BaseException as error:
             yield (_raised({"error": i}, error),)
 
@@ -129,7 +128,7 @@ def _values(function: Callable, job: Job) -> Iterator[tuple]:
         args, kwargs = (decode(part) for part in job["calls"][position])
         try:
             result = function(*args, **kwargs)
-        except Exception as error:
+        except BaseException as error:
             explained = translate(error, job["filename"])
             yield (
                 _raised({"value": position, "kind": explained.kind}, error)
@@ -140,16 +139,13 @@ def _values(function: Callable, job: Job) -> Iterator[tuple]:
             plain = json.loads(json.dumps(result, allow_nan=False, default=_number))
             yield ({"value": position, "result": plain},)
         except (TypeError, ValueError, RecursionError):
-            yield (
-                {"value": position, "raised": "TypeError", "kind": "type"}
-                | {"explained": f"returned {_type_name(result)}, not plain numbers"},
-            )
+            yield ({"value": position, "result": f"a {_type_name(result)}, not plain numbers"},)
 
 
 def _number(value: Any) -> Any:
-    """The plain number in a scalar of numpy or JAX."""
-    if getattr(value, "shape", None) == ():
-        return value.item()
+    """The plain numbers in an array of numpy or JAX."""
+    if hasattr(value, "shape") and hasattr(value, "tolist"):
+        return value.tolist()
     raise TypeError
 
 

@@ -11,9 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jaxpar.grading.findings import NOT_JUDGED
 from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
 
-STYLES = {"pass": "green", "fail": "bold red", "not-judged": "dim"}
+STYLES = {"pass": "green", "fail": "bold red"}
+CELL = 30
+UNTIL = "not judged until values are right"
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -78,45 +81,53 @@ def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
         Text(headline(verdict), style="bold green" if verdict.passed else "bold red")
     ]
     if verdict.properties:
-        parts += [Text(), _property_table(verdict)]
+        parts += [Text(), _property_table(verdict), *map(Text, _under_table(verdict))]
     if lines := failure_lines(verdict, verdict.first_failure()):
         parts += [Text(), Text("\n".join(lines), style="yellow")]
     if verdict.sent:
-        parts += [Text(), Text(_sent_title(verdict.sent)), _sent_table(verdict.sent, predicted)]
+        counts = (f"  {word} {count}" for word, count in sent_rows(verdict.sent, predicted))
+        parts += [Text(), Text(_sent_title(verdict.sent)), Text("".join(counts))]
     if verdict.printed:
         parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
     return Group(*parts)
 
 
 def _property_table(verdict: Verdict) -> Table:
-    table = Table(pad_edge=False, box=None, header_style="underline", expand=True)
+    """What was judged, with those texts that fit beside each other in a small terminal."""
+    table = Table(pad_edge=False, box=None, header_style="underline")
     table.add_column("property", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("points", justify="right", no_wrap=True)
-    table.add_column("expected", ratio=1)
-    table.add_column("got", ratio=1)
+    table.add_column("expected")
+    table.add_column("got")
     for row in verdict.properties:
-        table.add_row(
-            row.name,
-            Text(row.status, style=STYLES[row.status]),
-            f"{row.score}/{row.max_score}",
-            Text(_first_line(row.expected)),
-            Text(_first_line(row.got or row.message)),
-        )
+        if row.status != "not-judged":
+            cells = (Text(text if len(text) <= CELL else "") for text in _cells(verdict, row))
+            status = Text(row.status, style=STYLES[row.status])
+            table.add_row(row.name, status, f"{row.score}/{row.max_score}", *cells)
     return table
+
+
+def _cells(verdict: Verdict, row: PropertyVerdict) -> tuple[str, str]:
+    """What was expected and what came; the first failure's message is told in full elsewhere."""
+    message = "" if row == verdict.first_failure() else row.message
+    return _first_line(row.expected), _first_line(row.got or message)
+
+
+def _under_table(verdict: Verdict) -> Iterator[str]:
+    """What did not fit into the table, and what was not judged."""
+    waiting: dict[str, list[str]] = {}
+    for row in verdict.properties:
+        if row.status == "not-judged":
+            waiting.setdefault(row.message.replace(NOT_JUDGED, UNTIL), []).append(row.name)
+        elif row != verdict.first_failure() and max(map(len, _cells(verdict, row))) > CELL:
+            yield f"{row.name}: {_first_line(row.message)}"
+    for reason, names in waiting.items():
+        yield f"{reason}: {', '.join(names)}"
 
 
 def _sent_title(sent: Sent) -> str:
-    return f"what each device sends in one call ({sent.case})"
-
-
-def _sent_table(sent: Sent, predicted: int | None) -> Table:
-    table = Table(box=None, show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for word, count in sent_rows(sent, predicted):
-        table.add_row(word, count)
-    return table
+    return f"what each device sends in one call on {sent.case}"
 
 
 def _first_line(text: str) -> str:

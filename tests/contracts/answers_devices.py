@@ -27,7 +27,7 @@ def coordinates_by_strides(rank, sizes):
 
 def coordinates_in_table(rank, sizes):
     grid = np.arange(math.prod(sizes)).reshape(sizes)
-    return np.argwhere(grid == rank)[0].tolist()
+    return np.argwhere(grid == rank)[0]
 
 
 _seen = []

@@ -168,6 +168,11 @@ class Liar:
         [{"program": ["forward", 0], "outputs": [{"shape": "12", "dtype": "bool", "varying": []}]},
          b""],
         [{"value": "x", "result": 1}],
+        [{"value": 0, "raised": "TypeError", "is_value_error": False}],
+        [{"failure": ["forward", 0]}],
+        [{"failure": ["forward", 0], "kind": [], "message": "x"}],
+        [{"failure": ["forward", 0], "kind": "x", "message": 7}],
+        [{"error": 0, "raised": 7, "is_value_error": True}],
         [{"nothing": 1}] * 100,
     ],
 )  # fmt: skip

@@ -91,6 +91,31 @@ def test_prints_are_kept_and_harmless(pool: Pool) -> None:
     assert len(verdict.printed) == 4096
 
 
+def test_what_is_printed_cannot_steer_the_terminal(pool: Pool) -> None:
+    verdict = verdict_on(
+        "print('\\x1b[2J\\x07ok')\nraise ValueError('\\x1b[31m' + 'y' * 10**7)", pool
+    )
+    assert verdict.printed == "?[2J?ok\n" * 2
+    assert verdict.diagnosis.startswith("line 7: ValueError: ?[31myyy")
+    assert len(verdict.diagnosis) < 400
+
+
+def test_modules_of_an_answer_work_as_usual(pool: Pool) -> None:
+    source = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "from jax import lax\n\n@dataclass\nclass Ring:\n    axis: str\n\n"
+        "def mean_over_devices(x, *, axis):\n    return lax.pmean(x, Ring(axis).axis)\n"
+    )
+    assert verdict_on(source, pool).passed
+
+
+def test_ending_python_in_a_value_is_explained(pool: Pool) -> None:
+    where = "jaxpar.contracts.devices:device_coordinates"
+    verdict = verdict_on("def device_coordinates(rank, sizes):\n    raise SystemExit", pool, where)
+    assert verdict.status == "fail"
+    assert "ends Python" in verdict.diagnosis
+
+
 def test_an_endless_loop_ends(pool: Pool) -> None:
     with Pool(Limits(wall_seconds=4)) as short:
         verdict = verdict_on("while True: pass", short)

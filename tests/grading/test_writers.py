@@ -64,7 +64,7 @@ def test_plain_lines_say_everything_once() -> None:
         "",
         "Everything is gathered.",
         "",
-        "what each device sends in one call (tp=8)",
+        "what each device sends in one call on tp=8",
         "  predicted  1,000 bytes",
         "  measured   672 bytes",
         "  minimum    84 bytes",
@@ -76,8 +76,35 @@ def test_plain_lines_say_everything_once() -> None:
 
 def test_the_terminal_shows_the_same_in_tables() -> None:
     shown = rendered(FAILED, predicted=1000)
-    words = ("fail", "not-judged", "84 bytes [n=8]", "Everything is gathered.", "1,000 bytes")
+    words = (
+        "fail",
+        "not judged: it was not run: memory",
+        "84 bytes [n=8]",
+        "Everything is gathered.",
+        "1,000 bytes",
+    )
     assert all(word in shown for word in (*words, "shape (8, 4)"))
+
+
+def test_long_texts_stand_under_the_table_and_what_waits_in_one_line() -> None:
+    long = "1 x all_reduce over dp of 240 B (320 B on the wire)"
+    waits = "not judged: values are wrong"
+    properties = (
+        PropertyVerdict("values", "fail", 0, 5, "element [0] is 2", "1", "2"),
+        PropertyVerdict("gradient", "not-judged", 0, 1, waits),
+        PropertyVerdict("communication", "not-judged", 0, 3, waits, "at most 8 B", long),
+    )
+    shown = rendered(replace(FAILED, properties=properties))
+    assert "not judged until values are right: gradient, communication\n" in shown
+    assert long not in shown
+    sent = PropertyVerdict("communication", "pass", 3, 3, "one all-reduce", "at most 8 B", long)
+    assert "communication: one all-reduce\n" in rendered(replace(FAILED, properties=(sent,)))
+
+
+def test_an_error_is_said_once() -> None:
+    error = "line 3: `y` is not defined"
+    failed = PropertyVerdict("values", "fail", 0, 10, error)
+    assert rendered(replace(FAILED, properties=(failed,), diagnosis=error)).count(error) == 1
 
 
 def test_a_diagnosis_that_is_the_message_is_said_once() -> None:
