@@ -12,9 +12,17 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
 
-learn: $(VENV)/.learn  ## install, run lesson 01, and open its first exercise
-	@$(BIN)/jaxpar lesson 01
-	@$(BIN)/jaxpar
+learn: $(VENV)/.learn  ## install, run lesson 01 the first time, and open the exercise at hand
+	@trap : INT; \
+	if [ ! -e .jaxpar/lessons/01 ]; then \
+	    echo "Next time type $(BIN)/jaxpar; or source $(BIN)/activate first, and then jaxpar."; \
+	    $(BIN)/jaxpar lesson 01; code=$$?; \
+	    [ $$code -ne 130 ] || exit 0; [ $$code -eq 0 ] || exit $$code; \
+	    if [ -t 0 ] && [ -t 1 ]; then \
+	        printf 'Enter opens the first exercise. '; read -r line || { echo; exit 0; }; \
+	    fi; \
+	fi; \
+	$(BIN)/jaxpar
 
 test: $(VENV)/.dev  ## install the development tools and run the suite
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from jaxpar.course.folder import Course, find_course, make_course
 from jaxpar.course.memory import Memory
 from jaxpar.course.progress import Row, next_row, progress, status
 
-WRONG, BAD_USE = 1, 2
+WRONG, BAD_USE, LEFT = 1, 2, 130
 
 app = typer.Typer(
     name="jaxpar", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
@@ -86,16 +85,12 @@ def run_lesson(
     as_json: AsJson = False,
 ) -> None:
     """Runs a lesson, and shows its prose, its code and what it prints."""
+    from jaxpar.course.reading import read_lesson
+
     row = lesson(number)
-    path = _course().file(row)
-    if not path.is_file():
-        raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
-    reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path)]
-    ran = subprocess.run(reader, capture_output=as_json, text=True)
-    if as_json:
-        output = {"exit_code": ran.returncode, "output": ran.stdout + ran.stderr}
-        _print_json(row.to_dict() | output)
-    raise typer.Exit(WRONG if ran.returncode else 0)
+    code, output = read_lesson(_course(), row, captured=as_json)
+    _show(as_json, row.to_dict() | {"exit_code": code, "output": output}, ())
+    raise typer.Exit(LEFT if code == LEFT else WRONG if code else 0)
 
 
 @app.command("next")
@@ -147,15 +142,16 @@ def check_exercise(
 def show_hint(id: Id, as_json: AsJson = False) -> None:
     """The next hint of an exercise."""
     from jaxpar.contracts.base import load
-    from jaxpar.course.solution import next_hint
+    from jaxpar.course.solution import hints_left, next_hint
 
-    contract = load(exercise(id).where)
-    number, trouble = next_hint(Memory(_course().state), contract)
+    contract, memory = load(exercise(id).where), Memory(_course().state)
+    last = "This is the last." if hints_left(memory, contract) else "There are no more hints."
+    number, trouble = next_hint(memory, contract)
     count, hint = len(contract.hints), contract.hints[number - 1]
     _warn(trouble)
     lines = [f"Hint {number} of {count}: {hint}"]
     if number == count:
-        lines.append(f"This is the last. `{command()} solution {id} --give-up` shows the solution.")
+        lines.append(f"{last} `{command()} solution {id} --give-up` shows the solution.")
     _show(as_json, {"exercise": id, "hint": hint, "number": number, "of": count}, lines)
 
 
@@ -210,7 +206,11 @@ def inspect_program(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What a JAX program sends, holds and computes."""
+    """What a JAX program sends, holds and computes.
+
+    It finds 8 simulated CPU devices, unless its file or the environment chooses: JAX_PLATFORMS,
+    JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS.
+    """
     from jaxpar.inspector import inspect_path, render
 
     try:
@@ -252,8 +252,7 @@ def build_stubs(
     written = [] if only_check else build(root)
     left = stale(root)
     _print(f"{name}: written" for name in written)
-    reason = "run `jaxpar dev build`" if only_check else "it holds an answer; reset it first"
-    _print(f"{name}: not the stub that the library gives; {reason}" for name in left)
+    _print(f"{name}: not the library's stub; {advice}" for name, advice in left.items())
     raise typer.Exit(WRONG if left else 0)
 
 

@@ -19,12 +19,32 @@ import numpy as np
 from jax import lax
 
 from jaxpar import collectives
-from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.communication import ring_all_reduce, tree_broadcast, wire_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import NOBODY, draw, panel
 from jaxpar.inspector import inspect
 
+# %% [markdown]
+# ## The idea in one picture
+#
+# Four devices, and four numbers on each. After an *all-reduce* every device has the sums. A small
+# letter (in the SVG file a colour, too) says which device a number comes from; a sum has none.
 
+# %%
+x = 10 * np.arange(1, 5)[:, None] + np.arange(4)  # [device, chunk]: chunk 2 of device 0 is 12
+sums = np.tile(x.sum(axis=0), (4, 1))
+before, after = panel("before", x), panel("after", sums, [NOBODY] * 4)
+draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
+
+# %% [markdown]
+# ## All of them, before and after
+#
+# The loop over devices says what a collective leaves on device i, where x[j] is what device j gives
+# in. The library must agree with the loop. `on_devices` makes a program of what one device does:
+# it gets a part of x with one row, `x[0]`; each y that it returns becomes one row, `y[None]`.
+
+
+# %%
 def on_devices(function, n, layout="n_tp"):
     """Calls `function` on each of n devices; dim 0 of what goes in and comes out counts them."""
 
@@ -36,31 +56,6 @@ def on_devices(function, n, layout="n_tp"):
     return jax.jit(mapped)
 
 
-# %% [markdown]
-# ## The idea in one picture
-#
-# Four devices, and four numbers on each. After an *all-reduce* every device has the sums. A small
-# letter (in the SVG file a colour, too) says which device a number comes from; a sum has none.
-
-
-# %%
-def whose(held):
-    """The device that each number comes from; nobody's are sums, and the zeros of no root."""
-    return np.where(held < 50, held // 10 - 1, NOBODY)
-
-
-x = 10 * np.arange(1, 5)[:, None] + np.arange(4)  # [device, chunk]: chunk 2 of device 0 is 12
-sums = np.asarray(on_devices(partial(collectives.all_reduce, axis="tp"), 4)(x))
-before, after = panel("before", x), panel("after", sums, map(whose, sums))
-draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
-
-# %% [markdown]
-# ## All of them, before and after
-#
-# The loop over devices says what a collective leaves on device i, where x[j] is what device j gives
-# in. The library must agree with the loop.
-
-# %%
 ROOT, n = 1, 4
 LOOPS = {
     "broadcast": ("the root's x goes to all", lambda i: x[ROOT]),
@@ -83,7 +78,8 @@ panels = {}
 for name, (meaning, loop) in LOOPS.items():
     held = np.asarray(on_devices(per_shard[name], n)(x))
     np.testing.assert_array_equal(held, np.stack([loop(i) for i in range(n)]))
-    panels[name] = panel(f"after {name}: {meaning}", held, map(whose, held))
+    whose = np.where(held < 50, held // 10 - 1, NOBODY)  # nobody's: sums, zeros of no root
+    panels[name] = panel(f"after {name}: {meaning}", held, whose)
 draw("02_root", "With a root: device 1", before, *(panels[name] for name in WITH_ROOT))
 draw("02_no_root", "Without a root", before, *(panels[name] for name in WITHOUT_ROOT))
 
@@ -115,8 +111,8 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 # *wire bytes*. They differ. In a reduce-scatter, a device keeps one chunk of its own and sends
 # seven, or sums in their place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x.
 # An all-reduce can be built as a reduce-scatter of x, then an all-gather of chunks of x/n. That is
-# (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, no algorithm lets the
-# busiest device send less.
+# (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, in every all-reduce some
+# device sends at least that much (lesson 03 says why).
 #
 # **Your turn, before you read on:** how many bytes does a device send in each of these, and how
 # many does the result take? A broadcast is here an all-reduce to which all but the root give zeros
@@ -167,13 +163,16 @@ for name, report in reports.items():
     wires = [f"{sum(wire for *_, wire in parts):,}" for parts in (predicted[name], measured)]
     rows.append((name, " / ".join(wires), f"{results[name]:,} / {report.memory.outputs_bytes:,}"))
 table("One device", ("function", "wire bytes", "result bytes"), rows)
-least = wire_bytes("broadcast", x_bytes, n)
-print(f"A broadcast along a line of devices, piece by piece, sends {least:,} bytes.\n")
+print(f"Broadcast along a line, piece by piece: {wire_bytes('broadcast', x_bytes, n):,} bytes.")
+tree, ring = (cost(x_bytes, n) for cost in (tree_broadcast, ring_all_reduce))
+print(f"Broadcast as a tree: {tree.steps} steps, {tree.wire_bytes:,} bytes through the root;")
+print(f"as a ring all-reduce: {ring.steps} steps, {ring.wire_bytes:,} bytes through each.\n")
 
 # %% [markdown]
-# Two of them could do better. In a broadcast only the root has something to say: let each device
-# pass on what it gets, and it sends x once. And our reduce brings the sums to all devices, though
-# only the root keeps them. Lesson 03 builds both from permutes.
+# Two of them do more than they must. In a broadcast only the root has something to say: passed on
+# along a line of devices, x is sent once by each. And our reduce brings the sums to all devices,
+# though only the root keeps them. Lesson 03 builds both as trees: fewer steps, but more bytes
+# through the busiest device, the root.
 #
 # **The master as bottleneck.** The first idea of many is a *master*: all devices send x to device
 # 0, which adds, and sends the sums back. Count the bytes that pass through device 0.
@@ -206,7 +205,8 @@ table("Bytes sent and received, to sum 1024 bytes", headers, rows)
 # %% [markdown]
 # The master's bytes grow with n, and all the others wait for it. In an all-reduce no device ever
 # passes more than 4 times x, sent and received, however many devices there are.
-#
+
+# %% [markdown]
 # ## Types that vary, and gradients
 #
 # Inside `shard_map`, JAX knows of each array whether it may differ between the devices of an axis.
@@ -275,7 +275,7 @@ print(f"{report.collectives[0].operand_bytes} bytes in. {' '.join(report.notes)}
 # %% [markdown]
 # ## Exercises
 #
-# Scatter and gather are left to you, and what they send. Then `jaxpar check NAME` or `jaxpar`.
+# Scatter and gather are left to you, and what they send.
 
 # %%
 exercises("02")

@@ -21,7 +21,7 @@ import numpy as np
 from jaxpar import collectives
 from jaxpar.cost import communication as cost
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import draw_steps
 from jaxpar.inspector import inspect
 
 n = 8
@@ -34,18 +34,6 @@ def on_devices(function, mesh, **arguments):
     parts = spec("b_" + "_".join(mesh.axis_names))
     local = partial(function, **arguments)
     return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=parts, out_specs=parts))
-
-
-def draw_steps(name, title, moments, arrows):
-    """A panel for each moment; a block keeps the colour of the device that it comes from."""
-    panels = []
-    for step, (held, pairs) in enumerate(zip(moments, [*arrows, []], strict=True)):
-        here = ~np.isnan(held)
-        owners = np.where(here, np.arange(held.shape[-1]), NOBODY)
-        values = np.where(here, held.astype(object), ".")
-        moment = f"after step {step}" if step else "at the start"
-        panels.append(panel(moment, values[..., None], owners[..., None], arrows=pairs))
-    return draw(name, title, *panels)
 
 
 # %% [markdown]
@@ -75,7 +63,7 @@ draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
 # Your turn, before you read on. On 8 devices, each with an `x` of 4096 bytes:
 #
 # 1. How many steps does the ring all-gather take, and how many bytes does each device send and
-#    hold in the end?
+#    return in the end?
 # 2. In a *tree*, all that have the root's array send it on in each step. How many steps is that?
 # 3. An all-reduce could be an all-gather and a sum on each device. What is the least it can send?
 #
@@ -85,6 +73,8 @@ draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
 # Arithmetic is free in this model. `jaxpar/cost/communication.py` has a formula per algorithm.
 #
 # The link below has the bandwidth of NVLink between H100 GPUs, one way. Its latency is assumed.
+# *Wire bytes* are from here on the bytes through the busiest device, sent or received. In a tree
+# reduce that is the root, which only receives; every other device sends `x` once.
 
 # %%
 X_BYTES = 4096
@@ -94,7 +84,7 @@ RETURNED = dict.fromkeys(GATHERS, n * X_BYTES) | dict.fromkeys(OTHERS, X_BYTES)
 RETURNED["ring_reduce_scatter"] = X_BYTES // n
 nvlink = cost.Link(latency_seconds=2e-6, bytes_per_second=450e9)
 predicted = {name: getattr(cost, name)(X_BYTES, n) for name in RETURNED}
-headers = ("algorithm", "steps", "bytes sent", "bytes returned", "microseconds")
+headers = ("algorithm", "steps", "wire bytes", "returned", "microseconds")
 rows = [
     (name, c.steps, c.wire_bytes, RETURNED[name], round(1e6 * c.seconds(nvlink), 2))
     for name, c in predicted.items()
@@ -116,8 +106,8 @@ assert predicted["ring_all_gather"].wire_bytes == n / 2 * predicted["ring_all_re
 #
 # But the ring takes `2 (n-1)` steps. A tree reduce and a tree broadcast take `2 log2 n`.
 # *Recursive doubling* takes `log2 n`: partners swap all they have, at distance 1, then 2, then 4.
-# Both send the whole `x` in each step. A small `x` wants few steps, a large `x` few bytes. The
-# *crossover* is the size at which both take the same time.
+# In both, the whole `x` passes the busiest device in each step. A small `x` wants few steps, a
+# large `x` few bytes. The *crossover* is the size at which both take the same time.
 
 # %%
 few_steps = (cost.tree_all_reduce, cost.recursive_doubling_all_reduce)
@@ -169,14 +159,23 @@ for half in (4, 2, 1):
         now[source] = np.nan
     tree.append(now)
 draw_steps("03_tree", "Tree reduce on eight devices", tree, arrows)
+senders = [source for pairs in arrows for source, _ in pairs]
+assert sorted(senders) == list(range(1, 8))  # each but the root sends x once
 
 show(collectives.tree_reduce)
 y = on_devices(collectives.tree_reduce, line, axis="tp", root=0)(x8)
 assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 
 # %% [markdown]
-# A **tree broadcast** is the same tree from the root outwards. **Recursive doubling:** the partner
-# of device `i` at distance `d` is `i ^ d`, its number with one bit flipped.
+# A **tree broadcast** is the tree reduce run backwards: from the root outwards.
+
+# %%
+holders = [(step, str(list(range(2**step)))) for step in range(4)]
+table("Tree broadcast from device 0", ("after step", "devices that hold x"), holders)
+
+# %% [markdown]
+# **Recursive doubling:** the partner of device `i` at distance `d` is `i ^ d`, its number with one
+# bit flipped.
 
 # %%
 doubling, arrows = [start], []
@@ -208,8 +207,8 @@ np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 # %% [markdown]
 # ## Measure
 #
-# The inspector reads the programs, and runs nothing: how many permutes there are, how many bytes a
-# device sends, and how many it returns.
+# The inspector reads the programs, and runs nothing: how many permutes there are, how many bytes
+# pass the busiest device, sent or received, and how many bytes a device returns.
 
 # %%
 shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)  # [n, ...] on each device
@@ -220,7 +219,7 @@ for name in RETURNED:
     report = inspect(program, shapes)
     (sent,) = report.wire_bytes_by_axis().values()
     measured.append((name, len(report.collectives), sent, report.memory.outputs_bytes))
-table("Measured", ("algorithm", "permutes", "bytes sent", "bytes returned"), measured)
+table("Measured", ("algorithm", "permutes", "wire bytes", "returned"), measured)
 
 # %% [markdown]
 # ## Compare
@@ -236,7 +235,8 @@ for name, permutes, sent, result_bytes in measured:
 
 # %% [markdown]
 # The hierarchical all-reduce, by axis: `device` is the fast one, `node` the slow one. A flat ring
-# over all devices also crosses from node to node, with all its bytes: here 7 times as many.
+# over all devices has no such axes: all that a device sends may go to its own node or to the other
+# one. So the same bytes cross both kinds of links: between nodes, 7 times those of the hierarchy.
 
 # %%
 program = on_devices(collectives.hierarchical_all_reduce, nodes, inner="device", outer="node")
@@ -244,8 +244,8 @@ by_axis = inspect(program, shapes).wire_bytes_by_axis()
 inner, outer = cost.hierarchical_all_reduce(X_BYTES, n_inner=4, n_outer=2)
 assert by_axis == {("device",): inner.wire_bytes, ("node",): outer.wire_bytes}
 flat = predicted["ring_all_reduce"].wire_bytes
-rows = [(*axes, sent, flat) for axes, sent in by_axis.items()]
-table("All-reduce, bytes sent", ("over", "hierarchical", "flat ring"), rows)
+table("Hierarchical", ("over", "bytes sent"), [(*axes, sent) for axes, sent in by_axis.items()])
+print(f"Flat ring: the same {flat:,} bytes cross the links inside a node and between nodes.\n")
 assert flat == 7 * outer.wire_bytes
 
 # %% [markdown]
@@ -270,13 +270,13 @@ network = cost.Link(latency_seconds=10e-6, bytes_per_second=50e9)
 flat = cost.ring_all_reduce(1e9, 64).seconds(network)
 inner, outer = cost.hierarchical_all_reduce(1e9, n_inner=8, n_outer=8)
 levels = inner.seconds(nvlink) + outer.seconds(network)
-print(f"all-reduce of 1 GB on 64 GPUs: ring {1e3 * flat:.1f} ms, hierarchy {1e3 * levels:.1f} ms")
+print(f"all-reduce of 1 GB on 64 GPUs: ring {1e3 * flat:.1f} ms, hierarchy {1e3 * levels:.1f} ms\n")
 assert flat > 4 * levels
 
 # %% [markdown]
 # ## Exercises
 #
-# Open a file, write the function, type `jaxpar check` and its name: `jaxpar check tree_broadcast`.
+# Each is the sibling of something that you have read here.
 
 # %%
 exercises("03")

@@ -15,6 +15,7 @@ from jaxpar import __version__, cli
 from jaxpar.course.catalog import EXERCISES, LESSONS, exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
+from jaxpar.course.memory import Memory
 from jaxpar.grading.submission import read_submission
 from tests.course.fakes import RIGHT, WRONG, answer, make_course, stub_of, verdict, write
 
@@ -218,8 +219,11 @@ def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> No
 def test_hints_come_one_by_one_then_the_solution_may_be_seen(course: Course, run: Any) -> None:
     numbers = [run("hint", ROW.id, "--json").json["number"] for _ in range(4)]
     assert numbers == [1, 2, 3, 3]
-    assert "--give-up" in run("hint", ROW.id).out
-    assert run("solution", ROW.id).code == 2
+    shown = run("hint", ROW.id).out
+    assert f"no more hints. `jaxpar solution {ROW.id} --give-up`" in shown
+    refused = run("solution", ROW.id)
+    assert refused.code == 2
+    assert "add --give-up" in refused.err
     assert "def device_coordinates" in run("solution", ROW.id, "--give-up").out
     row = run("list", "--json").json[0]
     assert (row["status"], row["seen"]) == ("todo", True)
@@ -247,6 +251,8 @@ def test_lesson_runs_the_script_and_ends_as_it_ends(course: Course, run: Any) ->
     assert data["asks"] == [asked.id for asked in row.asks]
     path.write_text("# %%\nraise SystemExit(3)\n")
     assert run("lesson", "02").code == 1
+    assert Memory(course.state).lesson_run("02")
+    assert not Memory(course.state).lesson_run("01")
 
 
 def test_inspect_prints_the_report(course: Course, run: Any) -> None:
@@ -264,18 +270,6 @@ def test_inspect_prints_the_report(course: Course, run: Any) -> None:
     (collective,) = data["collectives"]
     assert (collective["kind"], collective["operand_bytes"]) == ("all_reduce", 8)
     assert "all_reduce" in run("inspect", "program.py:make").out
-
-
-def test_doctor_tells_what_there_is_and_what_is_missing(course: Course) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "jaxpar.cli", "doctor", "--json"]
-    ended = subprocess.run(command, env=environment, cwd=course.root, capture_output=True)
-    data = json.loads(ended.stdout)
-    assert data["devices"][0].startswith("8 simulated")
-    assert data["versions"]["jaxpar"] == __version__
-    assert data["course"] == str(course.root)
-    assert ended.returncode == 1  # this course has no lessons
-    assert [line.split(":")[0] for line in data["missing"]] == [row.file for row in LESSONS]
 
 
 def test_init_makes_a_course_from_a_checkout(

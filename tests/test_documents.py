@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from jaxpar.cli import app
+from jaxpar.inspector import inspect_path
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -39,6 +40,15 @@ def test_the_house_is_the_tree() -> None:
 def test_every_file_of_the_library_has_its_line() -> None:
     listed = README.partition("<!-- house -->\n")[2].partition("<!-- end of house -->")[0]
     assert listed == runpy.run_path(str(ROOT / "docs" / "house.py"))["house"]()
+
+
+def test_the_program_of_the_readme_can_be_inspected(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (program,) = (block for block in blocks if "def make" in block)
+    path = tmp_path / "program.py"
+    path.write_text(program)
+    (sent,) = inspect_path(f"{path}:make").collectives
+    assert (sent.kind, sent.operand_bytes, sent.wire_bytes) == ("all_reduce", 32, 56)
 
 
 def test_every_lesson_is_listed() -> None:

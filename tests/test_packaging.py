@@ -22,14 +22,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_it_carries_library_lessons_and_stubs(wheel: Path) -> None:
+def test_it_carries_library_and_lessons_and_no_answers(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     expected = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("*.py")}
-    for folder in ("lessons", "exercises"):
-        files = [path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py")]
-        assert files
-        expected |= {f"jaxpar/_course/{path}" for path in files}
+    lessons = {str(path.relative_to(ROOT)) for path in (ROOT / "lessons").rglob("*.py")}
+    assert lessons
+    expected |= {f"jaxpar/_course/{name}" for name in (*lessons, "exercises/conftest.py")}
     assert {name for name in packed if name.endswith(".py")} == expected
 
 

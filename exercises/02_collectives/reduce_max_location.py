@@ -12,7 +12,7 @@ Check it with `jaxpar check reduce_max_location`.
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[1024], axis="tp"
-#   mesh dp=3,tp=2: x float32[6, 4, 2], axis="dp"
+#   mesh dp=5,tp=2: x float32[10, 4, 2], axis="dp"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

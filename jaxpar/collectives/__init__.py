@@ -19,10 +19,10 @@ against the inspector:
                  n        the number of devices on `axis`; n_inner, n_outer on `inner`, `outer`
 
 The size of a part counts the elements that go into the collective on one device, over all its
-calls. What then crosses the wire, per device: all_reduce 2*(n-1)/n of that size, reduce_scatter
-and all_to_all (n-1)/n, all_gather n-1 times that size, permute all of it. The first line of a
-direction whose condition holds is the one that counts; a long line goes on, indented. Memory is
-the size of the result on one device.
+calls. What the device then sends: all_reduce 2*(n-1)/n of that size, reduce_scatter and all_to_all
+(n-1)/n, all_gather n-1 times that size. For a permute it is all of that size: bytes through the
+busiest device, sent or received. The first line of a direction whose condition holds is the one
+that counts; a long line goes on, indented. Memory is the size of the result on one device.
 """
 
 from jaxpar.collectives.hierarchical import (

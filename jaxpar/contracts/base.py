@@ -107,6 +107,7 @@ class Limit:
         times: bound on how often, where that is the lesson.
         neighbours: permutes go to the next or the previous device only.
         each_way: the bounds hold for each direction around the ring separately.
+        exact: these kinds only; otherwise an all-reduce may be a reduce-scatter and an all-gather.
     """
 
     kinds: tuple[str, ...]
@@ -115,6 +116,7 @@ class Limit:
     times: Callable[[Sizes], int] | None = None
     neighbours: bool = False
     each_way: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def _parts_bytes(sizes: Sizes, *levels: str) -> int:
 
 def _over_inner(sizes: Sizes) -> int:
     """The bytes of one all-reduce of x, padded."""
-    return 2 * (sizes.n("inner") - 1) * _parts_bytes(sizes, "inner")
+    chunk_bytes = sizes.n("outer") * _parts_bytes(sizes, "inner", "outer")
+    return 2 * (sizes.n("inner") - 1) * chunk_bytes
 
 
 def _over_outer(sizes: Sizes) -> int:

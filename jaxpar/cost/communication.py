@@ -22,7 +22,9 @@ Number = int | float
 
 
 def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
-    """Bytes that one device sends by a ring algorithm; for a permute, one that sends.
+    """Bytes that one device sends by a ring algorithm.
+
+    For a permute, bytes through the busiest device, sent or received.
 
     An int where the operand's bytes are and n divides them.
 
@@ -57,7 +59,7 @@ class Cost:
 
     Attributes:
         steps: messages that wait for one another.
-        wire_bytes: bytes that the device sends.
+        wire_bytes: bytes through the device, sent or received: once where it does both at once.
         serial_bytes: those that wait for one another: half of them if it sends both ways at once.
     """
 
@@ -98,7 +100,7 @@ def tree_broadcast(operand_bytes: Number, n: int) -> Cost:
 
 
 def tree_reduce(operand_bytes: Number, n: int) -> Cost:
-    """The tree broadcast, backwards: the root receives all in each step."""
+    """The tree broadcast, backwards: the root receives all in each step, the others send once."""
     return tree_broadcast(operand_bytes, n)
 
 

@@ -6,6 +6,8 @@ import difflib
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from jaxpar.course.command import command
+
 
 class BadUseError(ValueError):
     """What was asked for cannot be done; the message says why, and what to do."""
@@ -91,18 +93,18 @@ class Lesson:
 
 LESSONS = (
     Lesson(
-        "01", "devices_and_meshes", "Devices and meshes", (), 60,
+        "01", "devices_and_meshes", "Devices and meshes", (), 25,
         prints=("make_mesh", "spec"),
     ),
     Lesson(
-        "02", "collectives", "Collectives", ("01",), 60,
+        "02", "collectives", "Collectives", ("01",), 25,
         prints=(
             "broadcast", "reduce", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
             "permute",
         ),
     ),
     Lesson(
-        "03", "ring_and_tree", "Rings and trees", ("02",), 75,
+        "03", "ring_and_tree", "Rings and trees", ("02",), 30,
         prints=(
             "ring_all_gather", "tree_reduce", "recursive_doubling_all_gather",
             "hierarchical_all_gather",
@@ -194,7 +196,7 @@ def exercise(id: str) -> Exercise:
     if id in by_id:
         return by_id[id]
     near = difflib.get_close_matches(id, by_id, n=1)
-    advice = f"did you mean {near[0]}?" if near else "`jaxpar list` shows them all"
+    advice = f"did you mean {near[0]}?" if near else f"`{command()} list` shows them all"
     raise BadUseError(f"exercise: there is no exercise {id!r}; {advice}")
 
 

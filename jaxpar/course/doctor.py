@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxpar import __version__
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
+from jaxpar.course.command import command
 from jaxpar.course.folder import find_course
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxtyping", "rich", "typer", "watchfiles",
@@ -54,7 +55,7 @@ class Diagnosis:
             *(("device", line) for line in self.devices),
             ("memory", memory),
             ("disk free", f"{self.disk_free_bytes / GB:.1f} GB"),
-            ("course", self.course or "none here"),
+            ("course", self.course or f"none here; `{command()} init FOLDER` makes one"),
             *(("missing", line) for line in self.missing or ("nothing",)),
         ]
         return [f"{name:<12} {value}" for name, value in facts]
@@ -111,9 +112,9 @@ def _course(start: Path) -> tuple[Path | None, list[str]]:
     try:
         course = find_course(start)
     except BadUseError:
-        return None, ["course: none here; make one with `jaxpar init FOLDER`"]
+        return None, []
     absent = [row.file for row in (*LESSONS, *EXERCISES) if not course.file(row).is_file()]
-    missing = [f"{file}: `jaxpar init {course.root}` puts it back" for file in absent]
+    missing = [f"{file}: `{command()} init {course.root}` puts it back" for file in absent]
     if not os.access(course.root, os.W_OK):
         missing.append(f"{course.root}: cannot be written; progress will not be remembered")
     return course.root, missing

@@ -33,13 +33,18 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Resized:
+    """The terminal has another size."""
+
+
+@dataclass(frozen=True)
 class Trouble:
     """Something that the learner should know, in one line."""
 
     line: str
 
 
-Event = Saved | Typed | Judged | Trouble
+Event = Saved | Typed | Judged | Resized | Trouble
 
 
 @dataclass(frozen=True)

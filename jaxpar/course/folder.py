@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson
+from jaxpar.course.command import command
 from jaxpar.grading.files import write_atomically
 
 PACKAGE = Path(str(files("jaxpar")))
@@ -50,7 +51,7 @@ def find_course(start: Path) -> Course:
             return Course(folder)
     raise BadUseError(
         f"jaxpar: no course in {start} or above it; go to your course folder, "
-        "or make one with `jaxpar init FOLDER`"
+        f"or make one with `{command()} init FOLDER`"
     )
 
 
@@ -78,10 +79,7 @@ def make_course(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def original(row: Exercise) -> bytes:
-    """The stub of an exercise, as the course hands it out."""
-    packaged = PACKAGE / "_course" / row.file
-    if packaged.is_file():
-        return packaged.read_bytes()
+    """The stub of an exercise: derived, so that no answer saved anywhere can be taken for it."""
     from jaxpar.course.stubs import stub
 
     return stub(row).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,9 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxpar.course.catalog import lesson
+from jaxpar.course.command import command
+from jaxpar.course.pager import Pager, ReaderLeft
 from jaxpar.inspector import Report, render
 
 WIDTH = 100
+LEFT = 130
 YOUR_TURN = "Your turn"
 
 
@@ -30,20 +34,20 @@ def show(*functions: Callable[..., Any]) -> None:
 
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; numbers stand to the right, with commas."""
+    """Prints a table; numbers stand to the right, with commas, and all of a column alike."""
     shown = Table(box=box.SIMPLE_HEAD)
-    rows = [tuple(row) for row in rows]
-    for place, header in enumerate(headers):
-        numbers = all(isinstance(row[place], int | float) for row in rows)
+    columns = list(zip(*rows, strict=True))
+    for header, column in zip(headers, columns, strict=True):
+        numbers = all(isinstance(value, int | float) for value in column)
         shown.add_column(header, justify="right" if numbers else "left")
-    for row in rows:
-        shown.add_row(*(_cell(value) for value in row))
+    for row in zip(*map(_cells_of_column, columns), strict=True):
+        shown.add_row(*row)
     _console().print(Text(title, "bold"), shown)
 
 
 def show_report(report: Report) -> None:
     """Prints what the inspector found."""
-    _console().print(render(report))
+    _console().print(render(report), "")
 
 
 def exercises(number: str) -> None:
@@ -51,29 +55,47 @@ def exercises(number: str) -> None:
     row = lesson(number)
     rows = [(one.id, one.title, one.minutes) for one in row.asks]
     table(f"To write, in exercises/{row.name}/", ("exercise", "what", "minutes"), rows)
+    print(f"Write one, save it, and run `{command()} check {row.asks[0].id}`.")
+    print(f"Or run `{command()}` alone: it checks at every save.\n")
 
 
-def run_lesson(path: Path) -> None:
+def run_lesson(path: Path) -> bool:
     """Runs a lesson cell by cell: prints its prose and its code, and in between what it prints.
 
-    In a terminal it stops before each section, and where it is the reader's turn.
+    In a terminal it stops before each section, where it is the reader's turn, and where the screen
+    is full. Returns whether the reader stayed to its end.
     """
-    console, namespace = _console(), {"__name__": "__main__", "__file__": str(path)}
-    interactive = _is_interactive()
+    pager = Pager() if _is_interactive() else None
+    try:
+        _run_cells(path, pager)
+    except (ReaderLeft, KeyboardInterrupt):
+        if not pager:
+            raise
+        print(f"To come back: {command()} lesson {path.name[:2]}")
+        return False
+    return True
+
+
+def _run_cells(path: Path, pager: Pager | None) -> None:
+    collected = pager.collected if pager else contextlib.nullcontext
+    namespace = {"__name__": "__main__", "__file__": str(path)}
     for kind, start, lines in _cells(path.read_text(encoding="utf-8").splitlines()):
         if kind == "code":
             source = "\n".join(lines)
             code = Syntax(source.strip(), "python", theme="ansi_dark", word_wrap=True)
-            console.print(code, "")
-            # The blank lines give errors and the inspector the line numbers of the file.
-            exec(compile("\n" * start + source, path, "exec"), namespace)
+            with collected():
+                _console().print(code, "")
+            with collected():
+                # The blank lines give errors and the inspector the line numbers of the file.
+                exec(compile("\n" * start + source, path, "exec"), namespace)
             continue
         prose = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
-        if interactive and prose.startswith("## "):
-            console.input("[dim]Enter goes on[/dim] ")
-        console.print(Markdown(prose), "")
-        if interactive and YOUR_TURN in prose:
-            console.input("[dim]Enter shows the answer[/dim] ")
+        if pager and prose.startswith("## "):
+            pager.pause()
+        with collected():
+            _console().print(Markdown(prose), "")
+        if pager and YOUR_TURN in prose:
+            pager.pause("Enter shows the answer, q ends")
 
 
 def _is_interactive() -> bool:
@@ -88,10 +110,14 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:
         yield kind, mark + 1, lines[mark + 1 : end]
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return f"{value:,}" if isinstance(value, int | float) else str(value)
+def _cells_of_column(column: Sequence[object]) -> list[str]:
+    """Numbers with as many decimals as the one that has most."""
+    floats = (value for value in column if isinstance(value, float) and not value.is_integer())
+    decimals = max((len(str(value).partition(".")[2]) for value in floats), default=0)
+    return [
+        f"{value:,.{decimals}f}" if isinstance(value, int | float) else str(value)
+        for value in column
+    ]
 
 
 def _console() -> Console:
@@ -101,4 +127,7 @@ def _console() -> Console:
 
 
 if __name__ == "__main__":
-    run_lesson(Path(sys.argv[1]))
+    lesson_file = Path(sys.argv[1])
+    # `command` spells the program that started this: the one beside this Python.
+    sys.argv[0] = str(Path(sys.executable).with_name("jaxpar"))
+    sys.exit(0 if run_lesson(lesson_file) else LEFT)

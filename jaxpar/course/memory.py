@@ -1,4 +1,4 @@
-"""What the course remembers of a learner: hints shown, solutions seen, predictions made.
+"""What the course remembers of a learner: lessons run, hints shown, solutions seen, predictions.
 
 One small file for each fact, so that two watchers of one course never undo each other's writes.
 """
@@ -38,6 +38,14 @@ class Memory:
     def remember_seen(self, id: str) -> str:
         """Records that the solution was shown before the exercise was solved."""
         return self._write("seen", id, "seen")
+
+    def lesson_run(self, number: str) -> bool:
+        """Whether a lesson was run to its end."""
+        return self._read("lessons", number) is not None
+
+    def remember_lesson(self, number: str) -> str:
+        """Records that a lesson was run to its end."""
+        return self._write("lessons", number, "run")
 
     def asked(self, id: str) -> bool:
         """Whether a prediction was asked for."""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
+import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from numpy.typing import ArrayLike
 
 from jaxpar.course.catalog import BadUseError
@@ -67,6 +70,51 @@ def draw(name: str, title: str, *panels: Panel) -> Picture:
         text = text.translate(_ASCII)
     print(f"{text}\n\n{_write(name, picture)}\n")
     return picture
+
+
+def draw_layout(name: str, title: str, x: jax.Array) -> Picture:
+    """Draws an array as a whole, and the part of it that each device of its mesh holds."""
+    assert isinstance(x.sharding, NamedSharding)
+    mesh, owner = cast(Mesh, x.sharding.mesh), np.full(x.shape, NOBODY)
+    shards = {shard.device: shard for shard in x.addressable_shards}
+    places = list(np.ndindex(*mesh.devices.shape))
+    for rank, place in enumerate(places):
+        owner[shards[mesh.devices[place]].index] = rank
+    parts = [np.asarray(shards[mesh.devices[place]].data) for place in places]
+    names = [", ".join(map("{} {}".format, mesh.axis_names, place)) for place in places]
+    held = f"What each device holds, shape {parts[0].shape}"
+    return draw(
+        name,
+        title,
+        panel(f"The whole array, shape {x.shape}", [np.asarray(x)], [owner], names=["x"]),
+        panel(held, parts, names=names, columns=mesh.devices.shape[-1]),
+    )
+
+
+def draw_steps(
+    name: str,
+    title: str,
+    moments: Sequence[np.ndarray],
+    arrows: Sequence[Sequence[tuple[int, int]]],
+) -> Picture:
+    """Draws what each device holds at the start and after each step; nan is nothing yet.
+
+    A number keeps the letter of the device that gave it in; a sum has none.
+
+    Args:
+        name: Of the file.
+        title: What happens.
+        moments: For each moment an array [device] or [device, block].
+        arrows: For each step, who sends to whom.
+    """
+    given = np.nanmax(np.atleast_2d(moments[0]), axis=0)
+    panels = []
+    for step, (held, pairs) in enumerate(zip(moments, [*arrows, []], strict=True)):
+        owners = np.where(held == given, np.arange(len(given)), NOBODY)
+        values = np.where(np.isnan(held), ".", held.astype(object))
+        moment = f"after step {step}" if step else "at the start"
+        panels.append(panel(moment, values[..., None], owners[..., None], arrows=pairs))
+    return draw(name, title, *panels)
 
 
 def _write(name: str, picture: Picture) -> str:

@@ -78,13 +78,19 @@ def next_row(rows: Sequence[Row], start: str = "01") -> Row | None:
     return next((row for row in rows if row.open and row.exercise.lesson >= start), None)
 
 
+def parsed(text: str) -> ast.Module | None:
+    """The syntax tree, if it is Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 def is_stub(submission: Submission, id: str) -> bool:
     """Whether the function does nothing yet but raise NotImplementedError."""
-    try:
-        tree = ast.parse(submission.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == id]
+    tree = parsed(submission.text)
+    body = tree.body if tree else []
+    functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name == id]
     if not functions:
         return False
     body = functions[-1].body

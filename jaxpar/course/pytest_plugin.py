@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,7 @@ class ExerciseFile(pytest.File):
         """Judges nothing yet."""
         super().__init__(**kwargs)
         self.exercise = exercise
+        self.said = False  # one line is enough for a file that cannot be judged
         self._verdict: Verdict | None = None
 
     def collect(self) -> Iterator[pytest.Item]:
@@ -86,7 +88,7 @@ class ExerciseFile(pytest.File):
             untouched = is_stub(read_submission(self.path), self.exercise.id)
         except SubmissionError as error:
             return str(error)
-        return f"to do: {load(self.exercise.where).task}" if untouched else ""
+        return f"not written yet: {load(self.exercise.where).task}" if untouched else ""
 
     def verdict(self) -> Verdict:
         """The one verdict that the items share."""
@@ -99,6 +101,23 @@ class ExerciseFile(pytest.File):
                 _judges.append(_children.enter_context(open_judge()))
             self._verdict = check(self.exercise, self.path, _judges[0], verdicts)
         return self._verdict
+
+
+class Words:
+    """A failure in our words: in full, and in pytest's summary its first line."""
+
+    def __init__(self, text: str) -> None:
+        """Shows `text`."""
+        self.text = text
+        self.reprcrash = SimpleNamespace(message=text)
+
+    def __str__(self) -> str:
+        """What remains where only text can be sent."""
+        return self.text
+
+    def toterminal(self, writer: Any) -> None:
+        """Prints it."""
+        writer.line(self.text)
 
 
 class PropertyFailedError(Exception):
@@ -120,6 +139,9 @@ class PropertyItem(pytest.Item):
         problem = self.parent.problem()
         if problem:
             self.user_properties.append((POINTS, (0, self.points)))
+            if self.parent.said:
+                pytest.skip(problem)
+            self.parent.said = True
             raise PropertyFailedError(problem)
         verdict = self.parent.verdict()
         row = next((row for row in verdict.properties if row.name == self.name), None)
@@ -134,7 +156,7 @@ class PropertyItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo, style: Any = None) -> Any:
         """The message alone; a traceback only where the judge itself failed."""
         if isinstance(excinfo.value, PropertyFailedError):
-            return str(excinfo.value)
+            return Words(str(excinfo.value))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:

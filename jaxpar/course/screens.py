@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.segment import SegmentLines
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -25,6 +26,7 @@ class Screen:
     head: list[RenderableType]
     body: list[RenderableType]
     foot: list[RenderableType]
+    cut: bool = False  # what does not fit may be left out of the middle
 
 
 def screen(session: Session, plain: bool) -> Screen:
@@ -32,13 +34,14 @@ def screen(session: Session, plain: bool) -> Screen:
     body: list[RenderableType] = list(_views(session, plain))
     if session.notice:
         body += ["", _text(session.notice, "yellow")]
-    return Screen(list(_head(session)), body, [_text(_keys(session), "dim")])
+    foot = _text(_keys(session), "dim")
+    return Screen(list(_head(session)), body, [foot], cut=session.view == "exercise")
 
 
 def _head(session: Session) -> Iterator[RenderableType]:
     row, lesson = session.current, session.lesson
-    yield _text(bar(session.rows), "bold")
-    yield _text(f"Lesson {lesson.number}: {lesson.title}", "")
+    title = Text(f"   Lesson {lesson.number}: {lesson.title}")
+    yield _text(bar(session.rows), "bold") + title
     yield ""
     if session.view != "lesson":
         yield _text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
@@ -86,6 +89,7 @@ def _exercise(session: Session, plain: bool) -> Iterator[RenderableType]:
     elif not session.started:
         yield _text(f"To do: {session.contract.task}.", "")
         yield _text("Open the file, write the function, save: it is judged at once.", "")
+        yield _text(f"In another terminal: {command()} check {session.current.id}", "dim")
     elif session.job:
         yield _text("Judging ...", "")
     elif session.verdict:
@@ -96,6 +100,10 @@ def _exercise(session: Session, plain: bool) -> Iterator[RenderableType]:
             yield render(session.verdict, predicted)
         if session.verdict.passed:
             yield from _afterwards(session)
+    yield from _hints(session)
+
+
+def _hints(session: Session) -> Iterator[RenderableType]:
     hints = session.contract.hints if session.hints else ()
     for number, hint in enumerate(hints[: session.hints], start=1):
         yield ""
@@ -119,6 +127,7 @@ def _question(session: Session) -> Iterator[RenderableType]:
     yield _text("How many bytes does each device send in one call? (backward not counted)", "")
     yield _text("Type a number or a sum, such as 3/4 * 128 or 2 KiB; Enter alone skips.", "dim")
     yield _text(f"> {session.typed}", "bold")
+    yield from _hints(session)
 
 
 def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
@@ -132,7 +141,7 @@ def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
 
 def _keys(session: Session) -> str:
     if session.view == "predict":
-        return "Enter: judge    q and Enter: quit"
+        return "Enter: judge    h and Enter: hint    q and Enter: quit"
     keys = "  ".join(f"{word[0]} {word}" for word in WORDS)
     return keys if session.view == "exercise" else f"Enter go on  {keys}"
 
@@ -144,3 +153,17 @@ def _text(text: str, style: str) -> Text:
 def group(shown: Screen) -> RenderableType:
     """The whole screen."""
     return Group(*shown.head, "", *shown.body, "", *shown.foot)
+
+
+def fitted(shown: Screen, console: Console) -> RenderableType:
+    """The screen, without its middle if the terminal is too low: the verdict stays in view."""
+    lines = console.render_lines(group(shown), pad=False)
+    room = console.height - 2  # below it: one line for what is left out, one for the cursor
+    top = len(console.render_lines(Group(*shown.head))) + 2
+    if not shown.cut or len(lines) <= room + 1 or room <= top:
+        return group(shown)
+    left_out = f"... {len(lines) - room} lines are left out: make the window higher"
+    bottom = lines[len(lines) - room + top :]
+    return Group(
+        SegmentLines(lines[:top], True), _text(left_out, "dim"), SegmentLines(bottom, True)
+    )

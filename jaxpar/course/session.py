@@ -19,11 +19,12 @@ from jaxpar.course.events import Event, Job, Judged, Saved, Trouble, Typed
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
 from jaxpar.course.prediction import parse_bytes
-from jaxpar.course.progress import Row, is_stub, next_row, progress
+from jaxpar.course.progress import Row, is_stub, next_row, parsed, progress
 from jaxpar.course.solution import hints_left, next_hint
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 from jaxpar.grading.verdict import Verdict
 
+NO_MORE_HINTS = "there are no more hints; s shows the solution"
 NO_OTHER = "there is no other exercise left to solve"
 WORDS = ("hint", "list", "next", "reset", "solution", "quit")
 View = Literal["lesson", "exercise", "predict", "list", "solution", "reset?", "give up?"]
@@ -100,7 +101,6 @@ class Session:
                 self.hints = 0 if verdict and verdict.passed else self.hints
                 self._refresh()
             case Typed(text):
-                self.notice = ""
                 self._type(text)
             case Trouble(line):
                 self.notice = line
@@ -119,7 +119,8 @@ class Session:
         self.view = "exercise"
         self._read()
         fresh = all(r.status == "todo" for r in self.rows if r.exercise.lesson == row.lesson)
-        if lesson_first and fresh and row.lesson not in self._lessons_shown:
+        known = row.lesson in self._lessons_shown or self.memory.lesson_run(row.lesson)
+        if lesson_first and fresh and not known:
             self._lessons_shown.add(row.lesson)
             self.view = "lesson"
 
@@ -147,7 +148,8 @@ class Session:
         self.verdict = self.verdicts.get(self.current.where, submission)
         if self.verdict:
             return
-        if self.contract.communication and not self.memory.asked(self.current.id):
+        asks = self.contract.communication and not self.memory.asked(self.current.id)
+        if asks and parsed(submission.text):  # a syntax error is said at once
             self.view = "predict"
         else:
             self._judge()
@@ -159,6 +161,7 @@ class Session:
 
     def _type(self, text: str) -> None:
         text = text.lower()
+        notice, self.notice = self.notice, ""
         if self.view == "predict":
             self._predict(text)
         elif len(text) > 1:
@@ -166,6 +169,7 @@ class Session:
             self._command(text.strip())
         elif self._rest_of_word and text == self._rest_of_word[0]:
             self._rest_of_word = self._rest_of_word[1:]  # a word that is typed out: no new key
+            self.notice = notice
         else:
             word = next((word for word in WORDS if word[0] == text), "")
             self._rest_of_word = f"{word[1:]}\n" if word else ""
@@ -182,6 +186,9 @@ class Session:
         answer, self.typed = self.typed.strip(), ""
         if answer in ("q", "quit"):
             self.done = True
+            return
+        if answer in ("h", "hint"):
+            self._hint()
             return
         try:
             prediction = parse_bytes(answer) if answer else None
@@ -217,8 +224,10 @@ class Session:
             self.view = "solution"
 
     def _hint(self) -> None:
-        self.view = "exercise"
-        self.hints, self.notice = next_hint(self.memory, self.contract)
+        self.view = "predict" if self.view == "predict" else "exercise"
+        last = not hints_left(self.memory, self.contract)
+        self.hints, trouble = next_hint(self.memory, self.contract)
+        self.notice = trouble or (NO_MORE_HINTS if last else "")
 
     def _list(self) -> None:
         self._refresh()

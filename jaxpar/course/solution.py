@@ -31,9 +31,9 @@ def give(memory: Memory, contract: Contract, give_up: bool) -> str:
         return ""
     left = hints_left(memory, contract)
     if left or not give_up:
+        way = f"with --give-up after the last hint ({left} to go)" if left else "add --give-up"
         raise BadUseError(
-            f"solution: it is shown once `{command()} check {contract.id}` passes, or with "
-            f"--give-up after the last hint ({left} to go)"
+            f"solution: it is shown once `{command()} check {contract.id}` passes; or {way}"
         )
     return memory.remember_seen(contract.id)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.command import command
 from jaxpar.course.judged import judged
 from jaxpar.course.progress import is_stub
 from jaxpar.grading.files import write_atomically
@@ -32,9 +33,16 @@ def build(root: Path) -> list[str]:
     return written
 
 
-def stale(root: Path) -> list[str]:
-    """Names of the stubs under `root` that are missing or differ from what the library says."""
-    return [row.file for row in EXERCISES if _read(root / row.file) != stub(row).encode()]
+def stale(root: Path) -> dict[str, str]:
+    """Files under `root` that differ from the stub that the library gives, and what to do."""
+    found = {row: _read(root / row.file) for row in EXERCISES}
+    return {
+        row.file: f"it holds an answer; `{command()} reset {row.id}` keeps a copy of it"
+        if data and not is_stub(Submission(root / row.file, data), row.id)
+        else f"run `{command()} dev build`"
+        for row, data in found.items()
+        if data != stub(row).encode()
+    }
 
 
 def stub(row: Exercise) -> str:

@@ -11,21 +11,23 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from watchfiles import watch as watch_files
 
 from jaxpar.course.checking import Judge, Verdicts, open_judge
-from jaxpar.course.events import Event, Saved, Trouble, Typed
+from jaxpar.course.command import command
+from jaxpar.course.events import Event, Resized, Saved, Trouble, Typed
 from jaxpar.course.folder import Course, exercise_of
 from jaxpar.course.judging import Judging
 from jaxpar.course.keyboard import read_keys, single_keys
 from jaxpar.course.memory import Memory
-from jaxpar.course.screens import Screen, group, screen
+from jaxpar.course.screens import Screen, fitted, screen
 from jaxpar.course.session import Session
 
 SETTLE_MILLISECONDS = 50
+SIGNAL_SECONDS = 0.5
 
 
 def watch(
@@ -40,19 +42,27 @@ def watch(
     session = Session(course, verdicts, Memory(course.state))
     show = PlainScreen(console) if plain else RedrawnScreen(console)
     judging = Judging(open_judge, verdicts, events.put)
-    with single_keys(wanted=not plain), _ended_by_signals(), _saves(course.root, events.put):
+    signals = _signals(lambda: events.put(Resized()))
+    with single_keys(wanted=not plain), signals, _saves(course.root, events.put):
         judging.start()
         try:
             read_keys(lambda text: events.put(Typed(text)), lambda: events.put(Typed("quit\n")))
             while not session.done:
                 show(screen(session, plain))
-                session.handle(events.get())
+                session.handle(_next(events))
                 judging.want(session.job)
         except KeyboardInterrupt:
             pass
         finally:
             judging.stop()
     show.close()
+
+
+def _next(events: queue.SimpleQueue[Event]) -> Event:
+    """Waits in short turns: a signal that another thread took is seen between two of them."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=SIGNAL_SECONDS)
 
 
 class RedrawnScreen:
@@ -66,11 +76,11 @@ class RedrawnScreen:
     def __call__(self, shown: Screen) -> None:
         """Draws."""
         self._console.clear()
-        self._console.print(group(shown))
+        self._console.print(fitted(shown, self._console))
 
     def close(self) -> None:
         """Says that nothing is lost."""
-        self._console.print("\nSaved files stay as they are. `jaxpar` takes you back here.")
+        self._console.print(f"\nSaved files stay as they are. `{command()}` takes you back here.")
 
 
 class PlainScreen:
@@ -83,7 +93,8 @@ class PlainScreen:
 
     def __call__(self, shown: Screen) -> None:
         """Prints what differs from the last time."""
-        for name, part in vars(shown).items():
+        for name in ("head", "body", "foot"):
+            part: list[RenderableType] = getattr(shown, name)
             with self._console.capture() as capture:
                 for renderable in part:
                     self._console.print(renderable, soft_wrap=True)
@@ -97,14 +108,16 @@ class PlainScreen:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _signals(resized: Callable[[], None]) -> Iterator[None]:
     """Ends the sitting in good order when it is told to end, or its terminal is closed."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    numbers = [signal.SIGTERM] if sys.platform == "win32" else [signal.SIGTERM, signal.SIGHUP]
-    before = {number: signal.signal(number, end) for number in numbers}
+    handlers: dict[int, Any] = {signal.SIGTERM: end}
+    if sys.platform != "win32":
+        handlers |= {signal.SIGHUP: end, signal.SIGWINCH: lambda number, frame: resized()}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from jaxpar.contracts.base import Communication, Limit, Sizes
 from jaxpar.inspector.report import Collective
 
-FREE_BYTES = 16
+FREE_BYTES = 8
 FREE_TIMES = 8
+FREE_WIRE_BYTES = 64
 SLACK_BYTES = 0.5
 SAME_AS_ALL_REDUCE = ("all_reduce", "reduce_scatter", "all_gather")
 
@@ -46,9 +47,18 @@ def describe(collectives: Iterable[Collective]) -> str:
 def charged(collectives: Sequence[Collective], passes: int = 1) -> list[Collective]:
     """All but a few scalars, which are free: some in each pass, forward and backward."""
     small = [c for c in collectives if c.operand_bytes <= FREE_BYTES and c.times is not None]
-    if sum(c.times or 0 for c in small) > passes * FREE_TIMES:
+    times = sum(c.times or 0 for c in small)
+    sent = sum(c.total_wire_bytes or 0 for c in small)
+    if times > passes * FREE_TIMES or sent > passes * FREE_WIRE_BYTES:
         return list(collectives)
     return [c for c in collectives if c not in small]
+
+
+def _charged(
+    rule: Communication, collectives: Sequence[Collective], passes: int = 1
+) -> list[Collective]:
+    """Where nothing may be sent, not even scalars are free."""
+    return charged(collectives, passes) if any(rule.forward) else list(collectives)
 
 
 def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
@@ -84,7 +94,7 @@ def forward_excess(
     rule: Communication, sizes: Sizes, collectives: Sequence[Collective]
 ) -> Excess | None:
     """What the forward program sends beyond every alternative; the nearest one is named."""
-    return _nearest(rule.forward, sizes, charged(collectives))
+    return _nearest(rule.forward, sizes, _charged(rule, collectives))
 
 
 def backward_excess(
@@ -96,14 +106,16 @@ def backward_excess(
 ) -> Excess | None:
     """What the backward pass sends beyond its rule: the gradient program less the forward one."""
     if not isinstance(rule.backward, str):
-        return _nearest(rule.backward, sizes, _without(charged(both, passes=2), charged(forward)))
+        return _nearest(
+            rule.backward, sizes, _without(_charged(rule, both, 2), _charged(rule, forward))
+        )
     allowed = dict(reference)
     if rule.backward == "forward":
         for option in rule.forward:
             for axis, sent in _option_totals(option, sizes).items():
                 allowed[axis] = max(allowed.get(axis, 0.0), sent)
-    loads = _loads(charged(both, passes=2))
-    for place, sent in _loads(charged(forward)).items():
+    loads = _loads(_charged(rule, both, 2))
+    for place, sent in _loads(_charged(rule, forward)).items():
         loads[place] -= sent
     for axis, backward in _busiest(loads).items():
         limit = allowed.get(axis, 0.0)
@@ -172,7 +184,7 @@ def _option_excess(
 
 def _covers(limit: Limit, sizes: Sizes, c: Collective) -> bool:
     kinds = limit.kinds
-    if "all_reduce" in kinds:
+    if "all_reduce" in kinds and not limit.exact:
         kinds = (*kinds, *SAME_AS_ALL_REDUCE)
     return c.kind in kinds and c.axes == (sizes.case.kwargs[limit.over],)
 

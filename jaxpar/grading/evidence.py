@@ -156,7 +156,7 @@ def _outputs(described: Any) -> list[dict]:
         known = output["dtype"] in DTYPES and all(isinstance(axis, str) for axis in varying)
         if not known or not all(isinstance(size, int) and 0 <= size < 1 << 28 for size in shape):
             raise ValueError("an output of unknown type")
-    if not isinstance(described, list) or len(described) > MAX_OUTPUTS:
+    if not isinstance(described, list) or not 0 < len(described) <= MAX_OUTPUTS:
         raise ValueError("the outputs are not a short list")
     return described
 

@@ -29,9 +29,8 @@ class Findings:
     by_name: dict[str, Finding] = field(default_factory=dict)
 
     def add(self, name: str, finding: Finding) -> None:
-        """Files a finding of one case; the first wrong one stays."""
-        before = self.by_name.get(name)
-        if before is None or before.right is not False:
+        """Files a finding of one case: the first wrong one stays, or else the first."""
+        if name not in self.by_name or (finding.right is False and not self.wrong(name)):
             self.by_name[name] = finding
 
     def wrong(self, name: str) -> bool:

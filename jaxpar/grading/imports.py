@@ -6,6 +6,7 @@ import ast
 import builtins
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -20,13 +21,17 @@ STANDARD = (
 DENIED_EVENTS = (
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
     "os.system", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree",
-    "socket.connect", "socket.bind", "os.kill",
+    "socket.connect", "socket.bind", "os.kill", "ctypes.dlopen", "ctypes.dlsym",
+    "ctypes.dlsym/handle",
 )  # fmt: skip
 
 
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
     """Line and name of the first import that an answer may not have, if any."""
-    for line, name in _imports(ast.parse(text)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in the learner's strings
+        tree = ast.parse(text)
+    for line, name in _imports(tree):
         if not _allowed(name, extra):
             return line, name
     return None
@@ -64,6 +69,7 @@ class _Closed:
 def close_library(reference: str, extra: Sequence[str]) -> None:
     """Makes the reference raise, and the rest of the library unreachable by import or open.
 
+    This keeps honest answers honest. It is a fence, not a wall: a sandbox is for the others.
     `extra` must have been imported already. There is no way back within this process.
     """
     _replace_reference(reference)

@@ -187,14 +187,21 @@ COLLECTIVES = (
     ),
     (
         "axis-name",
+        r"unbound axis name: \w(?:\. To fix|$)",
+        "An axis name was read letter by letter. `jnp.sum`, `jnp.mean` and their like work along "
+        "array dims of one device; over the devices of a mesh axis use `lax.psum(x, axis)`.",
+    ),
+    (
+        "axis-name",
         r"unbound axis name: (?P<axis>.+?)(?:\. To fix|$)",
         "The mesh has no axis `{axis}`. Use the axis that the function is given.",
     ),
     (
         "axis-name",
         r"^inside AssertionError: $",
-        "JAX stops here without a word, most often because the mesh has no axis of this name. "
-        "Use the axis that the function is given.",
+        "JAX stops here without a word. Most often the mesh has no axis of this name: use the one "
+        "that the function is given. Or `jnp.sum` was given a mesh axis: it adds along array dims "
+        "of one device; over the devices use `lax.psum(x, axis)`.",
     ),
     (
         "groups",

@@ -96,7 +96,7 @@ def _judge_program(
             status, message = end
             findings.add("values", Finding(False, message))
             return Judgement(status, findings.properties(), message, printed=evidence.printed)
-        reader.renew_deadline()
+        reader.give(pool.limits.wall_seconds / 3)
         attempt = ProgramJudge(contract, seed, reader, evidence, findings)
         try:
             judgement = _finish(attempt)
@@ -151,7 +151,7 @@ def _why(cause: Cause, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
 
 def _known_good_runs(where: str, contract: Contract, pool: Pool) -> bool:
     reader = ReaderSession(pool, where, contract)
-    reader.renew_deadline(at_least_seconds=KNOWN_GOOD_SECONDS)
+    reader.give(KNOWN_GOOD_SECONDS)
     try:
         reader.export("reference", ("forward", 0))
     except ChildEnded:

@@ -124,7 +124,7 @@ def _with_gradient(
 def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
     dtype = jnp.dtype(leaf.dtype)
     if leaf.draw == "ties":
-        return rng.integers(0, 3, leaf.shape).astype(dtype)
+        return rng.standard_normal(3).astype(dtype)[rng.integers(0, 3, leaf.shape)]
     if not jnp.issubdtype(dtype, jnp.floating):
         return rng.integers(0, 100, leaf.shape).astype(dtype)
     return rng.standard_normal(leaf.shape).astype(dtype)

@@ -131,7 +131,10 @@ def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> list[j
     arrays = iter(leaves)
     args = [_fill(value, arrays) for value in case.args.values()]
     kwargs = {name: _fill(value, arrays) for name, value in case.kwargs.items()}
-    return [jnp.asarray(leaf) for leaf in jax.tree.leaves(function(*args, **kwargs))]
+    leaves = jax.tree.leaves(function(*args, **kwargs))
+    if not leaves:
+        raise TypeError("the answer returns nothing")
+    return [jnp.asarray(leaf) for leaf in leaves]
 
 
 def _fill(value: Any, arrays: Iterator[jax.Array]) -> Any:

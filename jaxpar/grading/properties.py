@@ -32,7 +32,7 @@ def judge_values(
         got: the outputs, [*mesh sizes, *local shape].
     """
     if len(got) != len(true.expected):
-        found, needed = f"{len(got)} arrays", f"{len(true.expected)} arrays"
+        found, needed = (f"{n} array{'s' * (n != 1)}" for n in (len(got), len(true.expected)))
         return Finding(False, f"returns {found}; it must return {needed}", needed, found), False
     whole = False
     for output, dtype, blocks, target in zip(

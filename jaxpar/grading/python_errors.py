@@ -2,6 +2,11 @@
 
 PYTHON_ERRORS = (
     (
+        "nothing-returned",
+        r"TypeError: the answer returns nothing",
+        "The function returns nothing. End it with `return` and the result.",
+    ),
+    (
         "not-implemented",
         r"^raised NotImplementedError: ",
         "Nothing is written here yet. Replace the `raise NotImplementedError` line.",

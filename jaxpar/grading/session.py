@@ -49,9 +49,8 @@ class ReaderSession:
         """Ends the process."""
         self._pool.end(self._reader)
 
-    def renew_deadline(self, at_least_seconds: float = 0) -> None:
-        """Gives what follows the whole wall clock, or more."""
-        seconds = max(self._pool.limits.wall_seconds, at_least_seconds)
+    def give(self, seconds: float) -> None:
+        """Gives what follows this much time."""
         self._deadline = time.monotonic() + seconds
 
     def read(self, program: Program, outputs: Sequence[dict], blob: bytes) -> Facts:

@@ -11,6 +11,7 @@ import json
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import IO, Any
@@ -66,7 +67,9 @@ def _load(job: Job) -> Callable:
 
     source, filename = job["source"], job["filename"]
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    code = compile(source, filename, "exec")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code = compile(source, filename, "exec")
     for name in job["modules"]:
         importlib.import_module(name)
     if job["devices"]:

@@ -1,6 +1,9 @@
 """One call that lowers, compiles and reads a program."""
 
+import contextlib
 import importlib.util
+import os
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,10 @@ from jaxpar.inspector.stablehlo import (
     module_meshes,
     read_module,
 )
+from jaxpar.mesh import simulate_devices
+
+SIMULATED = 8
+COUNT_FLAG = "xla_force_host_platform_device_count"
 
 
 def inspect(function: Callable[..., Any], *args: Any) -> Report:
@@ -67,10 +74,22 @@ def inspect_path(target: str) -> Report:
         target: A Python file and a function in it that returns (function, arguments).
 
     Raises:
-        ValueError: There is no such file or function, or it returns something else.
+        ValueError: There is no such file or function, it returns something else, or it raises;
+            the message then names the line.
     """
-    function, arguments = load_target(target)
-    return inspect(function, *arguments)
+    name = target.rpartition(":")[0]
+    _simulate_devices(Path(name))
+    try:
+        function, arguments = load_target(target)
+        return inspect(function, *arguments)
+    except (Exception, SystemExit) as error:
+        line = _line_in(name, error)
+        if line is None and isinstance(error, ValueError):  # our own words
+            raise
+        where = f"{name}:{line}" if line else name
+        message = (str(error).splitlines() or [""])[0]
+        told = f"inspect: {where}: {type(error).__name__}: {message}".removesuffix(": ")
+        raise ValueError(told) from None
 
 
 def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -103,6 +122,29 @@ def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         f"inspect: {target} returned {type(made).__name__}; "
         "return (function, args) with args a tuple of arrays or jax.ShapeDtypeStruct"
     )
+
+
+def _simulate_devices(path: Path) -> None:
+    """Makes the CPU show several devices, unless JAX has started or somebody else chooses."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if path.is_file():
+        flags += path.read_text(encoding="utf-8", errors="ignore")
+    chosen = {"JAX_NUM_CPU_DEVICES", "JAX_PLATFORMS"} & os.environ.keys()
+    if not chosen and COUNT_FLAG not in flags:
+        with contextlib.suppress(ValueError):  # JAX has started
+            simulate_devices(SIMULATED)
+
+
+def _line_in(name: str, error: BaseException) -> int | None:
+    """The innermost line of the file that had to do with the error."""
+    if isinstance(error, SyntaxError) and error.filename and _same(error.filename, name):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno for f in reversed(frames) if _same(f.filename, name)), None)
+
+
+def _same(one: str, other: str) -> bool:
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[str, ...]:

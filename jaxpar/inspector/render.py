@@ -35,7 +35,7 @@ def render(report: Report) -> RenderableType:
 
 
 def _by_axis(collectives: Sequence[Collective]) -> Table:
-    title = "Bytes sent over each mesh axis, all executions together"
+    title = "Bytes over each mesh axis, in total"
     table = _table(title, ("axes", "devices", "collective"), _SENT)
     groups = _grouped(collectives, lambda one: (", ".join(one.axes), str(one.group_size), one.kind))
     for texts, members in sorted(groups.items()):
@@ -46,7 +46,7 @@ def _by_axis(collectives: Sequence[Collective]) -> Table:
 
 
 def _by_line(collectives: Sequence[Collective]) -> Table:
-    title = "Bytes sent by each line, each time it runs"
+    title = "Bytes of each line, each time it runs"
     table = _table(title, ("line", "collective", "axes", "dtype"), _SENT)
     groups = _grouped(
         collectives,
@@ -103,8 +103,8 @@ def _totals(collectives: Sequence[Collective]) -> tuple[str, str, str]:
 
 def _legend(collectives: Sequence[Collective]) -> str:
     lines = [
-        "operand: what the device gives in; wire: what it then sends, with a ring algorithm "
-        "(of a permute, the busiest device)."
+        "operand: what the device gives in; wire: what it then sends, with a ring algorithm.",
+        "Permute: wire bytes are those through the busiest device, sent or received.",
     ]
     if any(one.conditional for one in collectives):
         lines.append("<=: stands in a branch of a conditional, so it may not run.")

@@ -5,20 +5,23 @@ from pathlib import Path
 import pytest
 
 from jaxpar.course import folder
+from jaxpar.course.backups import reset
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
 from jaxpar.course.folder import Course, exercise_of, find_course, make_course
-from tests.course.fakes import stub_of
+from tests.course.fakes import stub_of, write
+
+SOLVED = b"# solved by whoever built it\n"
 
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What an installed wheel has: the files of a course, inside the package."""
+    """What an older wheel had: the files of a course inside the package, answers among them."""
     package = tmp_path / "jaxpar"
     files = [lesson.file for lesson in LESSONS] + ["exercises/conftest.py"]
-    for name, data in [(f, b"# text\n") for f in files] + [(r.file, stub_of(r)) for r in EXERCISES]:
+    for name in [*files, *(row.file for row in EXERCISES)]:
         path = package / "_course" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        path.write_bytes(SOLVED)
     monkeypatch.setattr(folder, "PACKAGE", package)
     return package
 
@@ -46,6 +49,16 @@ def test_a_wheel_makes_a_whole_course(wheel: Path, tmp_path: Path) -> None:
     assert all(course.file(row).is_file() for row in (*LESSONS, *EXERCISES))
     assert len(written) == len(LESSONS) + len(EXERCISES) + 1
     assert "exercises/conftest.py" in written
+
+
+def test_no_packaged_answer_reaches_init_or_reset(wheel: Path, tmp_path: Path) -> None:
+    make_course(tmp_path / "mine")
+    course = find_course(tmp_path / "mine")
+    assert all(course.file(row).read_bytes() == stub_of(row) for row in EXERCISES)
+    row = EXERCISES[0]
+    write(course, row, "my answer")
+    reset(course, row)
+    assert course.file(row).read_bytes() == stub_of(row)
 
 
 def test_a_file_of_the_learner_is_never_overwritten(wheel: Path, tmp_path: Path) -> None:

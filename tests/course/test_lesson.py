@@ -59,6 +59,26 @@ def test_a_terminal_stops_where_the_reader_thinks(
     assert "Your turn" in before_answer and "x is 42" not in before_answer
 
 
+@pytest.mark.parametrize("leaves", ["q", EOFError, KeyboardInterrupt])
+def test_a_reader_who_leaves_learns_how_to_come_back(
+    path: Path,
+    leaves: str | type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def answer(*_: str) -> str:
+        if isinstance(leaves, str):
+            return leaves
+        raise leaves
+
+    monkeypatch.setattr("jaxpar.course.lesson._is_interactive", lambda: True)
+    monkeypatch.setattr("builtins.input", answer)
+    assert not run_lesson(path.rename(path.with_name("07_title.py")))
+    printed = capsys.readouterr().out
+    assert "x = 6" in printed and "Predict" not in printed
+    assert printed.endswith("To come back: jaxpar lesson 07\n")
+
+
 def test_a_pipe_is_not_a_terminal(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it waits for a key"))
@@ -78,8 +98,8 @@ def test_table_sets_numbers_to_the_right(capsys: pytest.CaptureFixture) -> None:
     title, *rows = capsys.readouterr().out.splitlines()
     assert title == "Bytes"
     assert [row.rstrip() for row in rows if row.strip().startswith(("a", "b"))] == [
-        "  a      1,024",
-        "  b        1.5",
+        "  a      1,024.0",
+        "  b          1.5",
     ]
 
 
@@ -87,3 +107,4 @@ def test_exercises_are_those_of_the_catalog(capsys: pytest.CaptureFixture) -> No
     exercises("01")
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("device_coordinates", "local_shape", "add_rank"))
+    assert "`jaxpar check device_coordinates`" in printed

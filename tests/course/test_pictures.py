@@ -3,11 +3,14 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
 
 from jaxpar.course.drawing import COLOURS, Picture
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import NOBODY, draw, draw_layout, draw_steps, panel
+from jaxpar.mesh import make_mesh, spec
 
 SVG = "{http://www.w3.org/2000/svg}"
 RING = [(0, 1), (1, 2), (2, 0)]
@@ -122,3 +125,25 @@ def test_a_terminal_without_boxes_gets_ascii(
     out.flush()
     printed = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
     assert "| 1a |" in printed and "<------>" in printed
+
+
+def test_a_layout_shows_who_holds_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sharding = NamedSharding(make_mesh("dp=2,tp=2"), spec("b_tp d"))
+    picture = draw_layout("layout", "Title", jax.device_put(np.arange(4).reshape(4, 1), sharding))
+    whole, parts = picture.panels
+    assert [row[0][0] for row in whole.blocks[0]] == ["0", "1", "2", "3"]
+    assert parts.names == ("dp 0, tp 0", "dp 0, tp 1", "dp 1, tp 0", "dp 1, tp 1")
+    held = [[row[0][0] for row in block] for block in parts.blocks]
+    assert held == [["0", "1"], ["2", "3"]] * 2
+
+
+def test_steps_mark_where_a_number_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    moments = [np.array([1.0, 2.0]), np.array([3.0, np.nan])]
+    before, after = draw_steps("steps", "Title", moments, [[(1, 0)]]).panels
+    assert before.blocks == (((("1", 0),),), ((("2", 1),),))
+    assert after.blocks == (((("3", None),),), (((".", None),),))
+    assert before.arrows == ((1, 0),)

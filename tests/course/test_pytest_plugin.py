@@ -34,7 +34,7 @@ def course(course: Course) -> Course:
 def run(course: Course, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment |= {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     ended = subprocess.run(
         command, cwd=course.root, env=environment, capture_output=True, text=True
     )
@@ -44,11 +44,20 @@ def run(course: Course, *arguments: str) -> tuple[int, str]:
 def test_each_property_is_an_item_and_a_stub_fails_with_its_task(course: Course) -> None:
     code, out = run(course, "exercises", "-v")
     assert code == 1
-    assert f"{PROGRAM.file}::communication FAILED" in out
+    assert f"{PROGRAM.file}::values FAILED" in out
+    assert f"{PROGRAM.file}::communication SKIPPED" in out
+    assert len(re.findall(r"^FAILED .*::values - not written yet: ", out, re.M)) == len(EXERCISES)
     assert f"0 of {sum(row.points for row in EXERCISES)} points" in out
-    assert "to do: return x plus the index of this device" in out
+    assert "not written yet: return x plus the index of this device" in out
     assert "Traceback" not in out
     assert "pytest_plugin.py" not in out
+
+
+def test_one_property_of_a_stub_fails_alone(course: Course) -> None:
+    code, out = run(course, PROGRAM.file, "-k", "communication")
+    assert code == 1
+    assert "1 failed" in out
+    assert "0 of 3 points" in out
 
 
 def test_one_judgement_for_all_items_of_an_exercise_in_several_processes(course: Course) -> None:

@@ -10,7 +10,7 @@ from jaxpar.course.checking import Verdicts
 from jaxpar.course.events import Judged, Saved, Typed
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
-from jaxpar.course.screens import group, screen
+from jaxpar.course.screens import fitted, group, screen
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, verdict, write
 
@@ -114,6 +114,24 @@ def test_hints_questions_and_problems_are_shown(session: Session) -> None:
     session.course.file(VALUE).unlink()
     session.handle(Saved((VALUE,)))
     assert "there is no such file" in " ".join(text(session, True).split())
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_verdict_fits_a_small_terminal_and_its_headline_stays(
+    session: Session, passes: bool
+) -> None:
+    session.handle(Saved((PROGRAM,)))
+    judge(session, passes)
+    hints = session.contract.hints
+    for shown_hints in range(len(hints) + 1):
+        session.hints = shown_hints
+        console = Console(file=io.StringIO(), width=80, height=24, highlight=False)
+        lines = console.render_lines(fitted(screen(session, False), console))
+        assert len(lines) < 24
+        shown = ["".join(segment.text for segment in line) for line in lines]
+        assert any(" of 10 points" in line for line in shown[:8])
+    assert "lines are left out" in "".join(shown)
+    assert hints[-1][-20:] in " ".join(" ".join(shown).split())
 
 
 def test_brackets_in_a_message_are_no_markup(session: Session) -> None:

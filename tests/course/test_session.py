@@ -8,6 +8,7 @@ import pytest
 from jaxpar.course.catalog import EXERCISES, exercise
 from jaxpar.course.events import Judged, Saved, Trouble
 from jaxpar.course.folder import Course
+from jaxpar.course.memory import Memory
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, verdict
 from tests.course.sittings import PROGRAM, VALUE, finish, save, start, type_keys
@@ -123,6 +124,30 @@ def test_a_prediction_that_is_no_number_is_asked_for_again(session: Session) -> 
     assert session.view == "predict"
     type_keys(session, "quit\n")
     assert session.done
+
+
+def test_a_hint_may_come_before_a_prediction(session: Session) -> None:
+    save(session, PROGRAM, answer(PROGRAM, "right"))
+    type_keys(session, "hint\n")
+    assert (session.view, session.hints) == ("predict", 1)
+
+
+def test_a_save_before_the_prediction_is_read_and_a_syntax_error_said(session: Session) -> None:
+    save(session, PROGRAM, answer(PROGRAM, "right"))
+    save(session, PROGRAM, answer(PROGRAM, "other"))
+    assert (session.view, session.job) == ("predict", None)
+    assert session.submission
+    assert "other" in session.submission.text
+    save(session, PROGRAM, "def add_rank(:\n")
+    assert session.view == "exercise"
+    assert session.job  # whose verdict names the line
+    save(session, PROGRAM, answer(PROGRAM, "right"))
+    assert (session.view, session.job) == ("predict", None)
+
+
+def test_a_lesson_that_was_run_is_not_shown_again(course: Course) -> None:
+    Memory(course.state).remember_lesson("01")
+    assert start(course).view == "exercise"
 
 
 def test_saving_another_exercise_turns_to_it(session: Session) -> None:

@@ -18,6 +18,7 @@ def test_hints_come_one_by_one_by_key_and_by_word(session: Session, typed: list[
     for expected in (*range(1, count + 1), count):
         type_keys(session, *typed)
         assert session.hints == expected
+    assert "no more hints" in session.notice
     assert session.memory.hints_shown(VALUE.id) == count
     assert session.current == VALUE  # the n of hint is no `next`
 

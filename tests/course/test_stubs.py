@@ -68,7 +68,9 @@ def test_build_writes_what_differs_but_never_over_an_answer(course: Course) -> N
     course.file(missing).unlink()
     write(course, edited, stub_of(edited).replace(b"Check it", b"Try it"))
     write(course, solved, answer(solved, "mine"))
-    assert stale(course.root) == [missing.file, edited.file, solved.file]
+    assert list(stale(course.root)) == [missing.file, edited.file, solved.file]
+    assert stale(course.root)[edited.file] == "run `jaxpar dev build`"
     assert build(course.root) == [missing.file, edited.file]
-    assert stale(course.root) == [solved.file]
+    assert "holds an answer; `jaxpar reset " in stale(course.root)[solved.file]
+    assert len(stale(course.root)) == 1
     assert course.file(solved).read_text() == answer(solved, "mine")

@@ -31,6 +31,7 @@ HOP = sends("permute", X_BYTES, X_BYTES, pairs=RING)
 ONE_ALL_REDUCE = Communication(
     "one all-reduce of x", ((Limit(("all_reduce",), "axis", lambda s: 1.5 * s.bytes("x")),),)
 )
+NOTHING = Communication("nothing is sent", ((),))
 RING_ONLY = Communication(
     "n-1 hops",
     (
@@ -80,7 +81,7 @@ def test_bytes_are_of_one_device() -> None:
             ],
         ),
         (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES / 2, 0.75 * X_BYTES, times=2)]),
-        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=8)]),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=5)]),
         (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=3)]),
         (RING_ONLY, [HOP, HOP, HOP]),
         (BOTH_WAYS, [HOP, HOP, sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=2)]),
@@ -99,7 +100,9 @@ def test_right_routes_pass(rule: Communication, collectives: list[Collective]) -
         (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, 1, axes=("dp", "tp"))], "over dp"),
         (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, 1, times=None)], "unknown length"),
         (ONE_ALL_REDUCE, [sends("all_reduce", 4, 6, times=None)], "unknown length"),
-        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=9)], "are enough"),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("permute", 4, 4, times=9)], "permute"),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 8, 24, times=3)], "are enough"),
+        (NOTHING, [sends("all_gather", 4, 12)], "not among"),
         (RING_ONLY, [HOP] * 4, "are enough"),
         (RING_ONLY, [sends("permute", 1 << 5, 1 << 5, pairs=RING, times=6)], "6 steps"),
         (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=((0, 2),))], "beyond the next"),
@@ -150,6 +153,6 @@ def test_a_stated_backward_rule_is_held() -> None:
 def test_totals_and_words() -> None:
     over_both = sends("all_reduce", X_BYTES, 10, axes=("dp", "tp"))
     assert wire_by_axis([ALL_REDUCE, over_both]) == {"tp": 202, "dp": 10}
-    assert charged([ALL_REDUCE, sends("permute", 16, 16)]) == [ALL_REDUCE]
+    assert charged([ALL_REDUCE, sends("permute", 8, 8)]) == [ALL_REDUCE]
     assert describe([HOP, HOP]) == "2 x permute over tp of 128 B (128 B on the wire)"
     assert describe([]) == "nothing"

@@ -109,4 +109,4 @@ def test_constants_in_the_program_count_as_held(pool: Pool) -> None:
 
 def test_the_number_of_results_is_told(pool: Pool) -> None:
     verdict = verdict_on("return loss", pool)
-    assert "1 arrays; it must return 3" in verdict.properties[0].message
+    assert "1 array; it must return 3" in verdict.properties[0].message

@@ -1,6 +1,7 @@
 """Answers that JAX or Python refuses: (kind, body). The line to blame ends in `# here`."""
 
 PROGRAMS = (
+    ("nothing-returned", "lax.pmean(x, axis)"),
     ("carry-varying", "return lax.fori_loop(0, 3, lambda i, c: c + x, jnp.zeros(x.shape))  # here"),
     (
         "carry-varying",

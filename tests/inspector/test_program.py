@@ -1,6 +1,9 @@
 """One call for every kind of program, and programs named on a command line."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -14,6 +17,7 @@ from jaxpar.inspector import inspect, inspect_path, load_target
 from jaxpar.mesh import make_mesh, spec
 from tests.inspector.corpus import short
 
+ROOT = Path(__file__).parents[2]
 SIZES = "dp=2,tp=4"
 
 
@@ -157,6 +161,73 @@ def test_wrong_targets_get_one_line(path: Path, end: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         load_target(f"{path}{end}")
     assert "\n" not in str(error.value)
+
+
+RAISING = """import jax.numpy as jnp
+
+
+def make():
+    return step, (jnp.ones(3),)
+
+
+def step(x):
+    return helper(x)
+
+
+def helper(x):
+    return x + "one"
+
+
+def leave():
+    raise SystemExit("enough")
+"""
+
+
+def test_what_the_program_raises_is_one_line_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+    with pytest.raises(ValueError, match=rf"^inspect: {path}:13: TypeError: .+") as error:
+        inspect_path(f"{path}:make")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=rf"^inspect: {path}:17: SystemExit: enough$"):
+        inspect_path(f"{path}:leave")
+    path.write_text("x = 1\ndef make(:\n")
+    with pytest.raises(ValueError, match=rf"^inspect: {path}:2: SyntaxError: "):
+        inspect_path(f"{path}:make")
+
+
+COUNTING = """import jax
+
+
+def make():
+    raise SystemExit(len(jax.devices()))
+"""
+FLAG = "--xla_force_host_platform_device_count"
+
+
+@pytest.mark.parametrize(
+    ("environment", "head", "count"),
+    [
+        ({}, "", 8),
+        ({"JAX_PLATFORMS": "cpu"}, "", 1),
+        ({"JAX_NUM_CPU_DEVICES": "3"}, "", 3),
+        ({"XLA_FLAGS": f"{FLAG}=5"}, "", 5),
+        ({}, f"import os\nos.environ['XLA_FLAGS'] = '{FLAG}=6'\n", 6),
+    ],
+)
+def test_eight_devices_unless_somebody_chooses(
+    tmp_path: Path, environment: dict[str, str], head: str, count: int
+) -> None:
+    (tmp_path / "counting.py").write_text(head + COUNTING)
+    chosen = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES")
+    kept = {name: value for name, value in os.environ.items() if name not in chosen}
+    ended = subprocess.run(
+        [sys.executable, "-m", "jaxpar.cli", "inspect", "counting.py:make"],
+        cwd=tmp_path, env=kept | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert f": SystemExit: {count}\n" in ended.stderr
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
