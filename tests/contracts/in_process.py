@@ -23,6 +23,7 @@ from jaxpar.grading.verdict import Verdict
 from jaxpar.inspector.compiled import Compiled
 
 SEED = 20
+JUDGEMENTS_KEPT = 8
 
 
 class InProcess:
@@ -67,6 +68,7 @@ class InProcessPool:
 
     def __init__(self, row: Exercise) -> None:
         self.function: Callable | None = None
+        self.judgements = 0
         self._reader = RememberingReader(load(row.where))
         self._known: dict[str, dict] = {}
 
@@ -112,5 +114,7 @@ def judged(row: Exercise, function: Callable, pool: InProcessPool) -> Verdict:
     submission = Submission(Path(f"{row.id}.py"), b"# elsewhere")
     with patch.object(program_judge, "truth", lambda _, index, seed: _truth(row.where, index)):
         verdict = judge(row.where, submission, pool=pool, seed=SEED)
-    jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
+    pool.judgements += 1
+    if pool.judgements % JUDGEMENTS_KEPT == 0:
+        jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
     return verdict
