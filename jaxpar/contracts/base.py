@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 Kind = Literal["program", "value"]
-PropertyName = Literal["values", "gradient", "sharding", "communication", "memory", "errors"]
+PropertyName = Literal[
+    "values", "gradient", "sharding", "communication", "memory", "flops", "errors"
+]
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,15 @@ class MemoryLimit:
 
 
 @dataclass(frozen=True)
+class FlopsLimit:
+    """Flops of matrix products on a device: at most `multiple` times those of the reference."""
+
+    words: str
+    multiple: float = 1.0
+    programs: tuple[Literal["forward", "gradient"], ...] = ("gradient",)
+
+
+@dataclass(frozen=True)
 class Expected:
     """One output as it must be.
 
@@ -216,6 +227,7 @@ class Contract:
     gradient: tuple[str, ...] = ()
     communication: Communication | None = None
     memory: MemoryLimit | None = None
+    flops: FlopsLimit | None = None
     sharding: bool = False
     errors: tuple[BadCall, ...] = ()
     imports: tuple[str, ...] = ()
@@ -230,6 +242,7 @@ class Contract:
             "sharding": (self.sharding, 1),
             "communication": (self.communication is not None, 3),
             "memory": (self.memory is not None, 1),
+            "flops": (self.flops is not None, 1),
             "errors": (bool(self.errors), 1),
         }
         earned = {name: share for name, (applies, share) in shares.items() if applies}

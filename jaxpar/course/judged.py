@@ -73,6 +73,8 @@ def _device_shape(array: Array, case: Case) -> list[int]:
 def _rule(contract: Contract, name: str) -> str:
     if name == "communication" and contract.communication:
         return contract.communication.words
+    if name == "flops" and contract.flops:
+        return contract.flops.words
     if name == "memory" and contract.memory:
         return contract.memory.words
     if name == "errors":

@@ -113,6 +113,10 @@ class ProgramJudge:
             )
             if index == 0:
                 self.sent = _sent(case, answer["forward"], reference["forward"])
+        if contract.flops:
+            self.findings.add(
+                "flops", properties.judge_flops(contract.flops, case, answer, reference)
+            )
         if contract.memory:
             self.findings.add(
                 "memory", properties.judge_memory(contract.memory, case, answer, reference)

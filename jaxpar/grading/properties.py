@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxpar.contracts.base import Case, Communication, Contract, MemoryLimit, Sizes
+from jaxpar.contracts.base import Case, Communication, Contract, FlopsLimit, MemoryLimit, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import Finding
 from jaxpar.grading.oracle import Blocks, Truth
@@ -130,6 +130,24 @@ def judge_memory(
             message = f"on {case.mesh}, the program holds {seen}; {limit}"
             if held > allowed:
                 return Finding(False, message, limit, seen)
+            finding = Finding(True, rule.words, limit, seen)
+    return finding
+
+
+def judge_flops(
+    rule: FlopsLimit, case: Case, answer: Mapping[str, Facts], reference: Mapping[str, Facts]
+) -> Finding:
+    """Holds the flops of matrix products, as written, against the reference's."""
+    finding = Finding(None, "not judged: no program to count")
+    for which in rule.programs:
+        if which in answer:
+            done, least = answer[which].flops, reference[which].flops
+            if done is None or least is None:
+                message = f"on {case.mesh}, a matrix product is in a loop of unknown length"
+                return Finding(False, message, "a number of trips known when traced", "unknown")
+            limit, seen = f"at most {int(rule.multiple * least)} flops", f"{done} flops"
+            if done > rule.multiple * least:
+                return Finding(False, f"on {case.mesh}, {seen}; {limit}", limit, seen)
             finding = Finding(True, rule.words, limit, seen)
     return finding
 

@@ -34,7 +34,7 @@ from jaxpar.inspector.hlo import read_hlo
 from jaxpar.inspector.mlir import parse
 from jaxpar.inspector.notes import unexplained
 from jaxpar.inspector.report import Collective
-from jaxpar.inspector.stablehlo import read_module
+from jaxpar.inspector.stablehlo import count_flops, read_module
 from jaxpar.mesh import simulate_devices
 
 MAX_RUN_BYTES = 2e9
@@ -96,7 +96,12 @@ class Reader:
         except ValueError as error:
             raise Refused(str(error)) from None
         self.loaded[key] = Loaded(blob, interface, collectives)
-        return {"collectives": [asdict(c) for c in collectives], "memory": None, "hidden": []}
+        return {
+            "collectives": [asdict(c) for c in collectives],
+            "flops": count_flops(module),
+            "memory": None,
+            "hidden": [],
+        }
 
     def _measure(self, key: str, program: list) -> dict:
         """Compiles a program: what it holds, and what it sends beyond what it says."""

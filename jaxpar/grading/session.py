@@ -19,6 +19,7 @@ class Facts:
     """What the reader found in one program."""
 
     collectives: tuple[Collective, ...]
+    flops: int | None
     memory: Memory | None
     hidden: tuple[str, ...]
     outputs: tuple[dict, ...]
@@ -119,7 +120,7 @@ def _facts(reply: dict, outputs: Sequence[dict]) -> Facts:
         for c in reply["collectives"]
     )
     memory = Memory(**reply["memory"]) if reply["memory"] else None
-    return Facts(collectives, memory, tuple(reply["hidden"]), tuple(outputs))
+    return Facts(collectives, reply["flops"], memory, tuple(reply["hidden"]), tuple(outputs))
 
 
 def _pairs(pairs: list | None) -> tuple[tuple[int, int], ...] | None:

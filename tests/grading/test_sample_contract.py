@@ -73,6 +73,7 @@ def test_whole_results_have_right_values_alone(pool: Pool) -> None:
     verdict = verdict_on("return loss, jax.tree.map(lambda g: lax.pmean(g, axis), gradients)", pool)
     assert statuses(verdict) | {"memory": ""} == {
         "values": "pass", "sharding": "fail", "communication": "fail", "memory": "",
+        "flops": "pass",
     }  # fmt: skip
 
 
@@ -89,8 +90,21 @@ def test_a_program_that_holds_more_fails_memory_alone(pool: Pool) -> None:
     )
     assert statuses(verdict) == {
         "values": "pass", "sharding": "pass", "communication": "pass", "memory": "fail",
+        "flops": "pass",
     }  # fmt: skip
     assert verdict.score == 9
+
+
+def test_a_second_forward_pass_fails_flops_alone(pool: Pool) -> None:
+    verdict = verdict_on(
+        """
+        again = loss_fn(params, jax.tree.map(lambda leaf: leaf * 2, batch))
+        scatter = lambda g: lax.psum_scatter(g, axis, tiled=True) / n
+        return loss + 0 * lax.pmean(again, axis), jax.tree.map(scatter, gradients)
+        """,
+        pool,
+    )
+    assert {name for name, status in statuses(verdict).items() if status == "fail"} == {"flops"}
 
 
 def test_constants_in_the_program_count_as_held(pool: Pool) -> None:
