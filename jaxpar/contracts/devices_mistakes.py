@@ -20,6 +20,14 @@ def _first_axis_fastest(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(position)
 
 
+def _not_turned_round(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    position = []
+    for size in reversed(sizes):
+        rank, place = divmod(rank, size)
+        position.append(place)
+    return tuple(position)
+
+
 def _stride_without_remainder(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(rank // math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
@@ -122,6 +130,7 @@ def _gathers_to_add_rank(x: jax.Array, *, axis: str) -> jax.Array:
 
 DEVICE_COORDINATES = (
     Mistake("first_axis_fastest", _first_axis_fastest, "values"),
+    Mistake("not_turned_round", _not_turned_round, "values"),
     Mistake("stride_without_remainder", _stride_without_remainder, "values"),
     Mistake("remainder_without_stride", _remainder_without_stride, "values"),
     Mistake("own_size_as_stride", _own_size_as_stride, "values"),

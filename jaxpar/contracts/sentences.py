@@ -4,6 +4,7 @@ SENTENCES: dict[str, str] = {
     # 01 devices and meshes
     "first_axis_fastest": "The first axis of `sizes` moves fastest here; in a mesh the last one "
     "does, so start from the end.",
+    "not_turned_round": "The positions are right, but the last axis comes first; turn them round.",
     "stride_without_remainder": "Each position is the rank divided by the sizes after its axis, "
     "but never reduced modulo the size of the axis itself.",
     "remainder_without_stride": "Each position is the rank modulo the size of its axis; first "
