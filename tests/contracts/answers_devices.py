@@ -114,6 +114,11 @@ def rank_by_chain(x, *, axis):
     return x + rank
 
 
+def rank_by_gather(x, *, axis):
+    ranks = lax.all_gather(lax.axis_index(axis), axis)
+    return x + ranks[lax.axis_index(axis)].astype(x.dtype)
+
+
 RIGHT = {
     "device_coordinates": (coordinates_by_numpy, coordinates_by_strides, coordinates_in_table),
     "local_shape": (shape_by_sharding, shape_by_parse_layout, shape_by_hand_as_list),
@@ -126,5 +131,6 @@ WRONG = {
         rank_of_tp: "values",
         rank_with_false_gradient: "gradient",
         rank_by_chain: "communication",
+        rank_by_gather: "communication",
     },
 }

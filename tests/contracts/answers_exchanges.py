@@ -197,6 +197,23 @@ def exchange_by_ring_without_waste(x, *, axis):
     return y
 
 
+def gather_by_all_reduce(x, *, axis, root):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = lax.psum(jnp.zeros((n, *x.shape), x.dtype).at[i].set(x), axis)
+    return _from_root(y, axis, root)
+
+
+def location_by_gather_in_int8(x, *, axis):
+    wire = jnp.int8 if lax.axis_size(axis) > 4 else x.dtype
+    y = lax.all_gather(x.astype(wire), axis).astype(x.dtype)
+    return y.max(0), y.argmax(0).astype(jnp.int32)
+
+
+def location_by_gather_in_bfloat16(x, *, axis):
+    y = lax.all_gather(x.astype(jnp.bfloat16), axis).astype(x.dtype)
+    return y.max(0), y.argmax(0).astype(jnp.int32)
+
+
 RIGHT = {
     "gather": (
         gather_by_mask,
@@ -226,6 +243,7 @@ WRONG = {
         gather_by_two_steps_of_all_reduce: "communication",
         gather_one_slot_at_a_time: "communication",
         gather_sends_it_back: "communication",
+        gather_by_all_reduce: "communication",
         gather_of_eight: "values",
     },
     "reduce_max_location": {
@@ -233,6 +251,8 @@ WRONG = {
         location_device_by_device: "communication",
         location_in_other_order: "values",
         location_as_unsigned: "values",
+        location_by_gather_in_int8: "values",
+        location_by_gather_in_bfloat16: "values",
     },
     "all_to_all_by_permutes": {
         exchange_by_bruck: "communication",

@@ -78,6 +78,13 @@ def levels_on_columns(x, *, inner, outer):
     return whole.ravel()[: x.size].reshape(x.shape)
 
 
+def levels_padded_twice(x, *, inner, outer):
+    flat = jnp.pad(x.ravel(), (0, -x.size % (lax.axis_size(inner) * lax.axis_size(outer))))
+    chunk = lax.psum_scatter(lax.psum_scatter(flat, inner, tiled=True), outer, tiled=True)
+    row = lax.all_gather(chunk, outer, tiled=True)
+    return _cut(lax.all_gather(row, inner, tiled=True), x)
+
+
 def levels_of_one_mesh(x, *, inner, outer):
     return levels_typed_varying(x, inner="device", outer="node")
 
@@ -139,6 +146,7 @@ RIGHT = {
         levels_by_rings,
         levels_by_all_to_all,
         levels_on_columns,
+        levels_padded_twice,
     ),
 }
 WRONG = {

@@ -92,6 +92,16 @@ def sums_in_free_pieces(x, *, axis):
     return total.ravel()[: x.size].reshape(x.shape)[lax.axis_index(axis)]
 
 
+def sums_with_a_free_hop(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    pieces = jnp.zeros_like(x[0]).ravel()
+    free = [_hop(pieces[k : k + 4], axis) for k in range(0, pieces.size, 4)]
+    partial = jnp.concatenate(free).reshape(x.shape[1:]) + x[(i - 1) % n]
+    for k in range(2, n + 1):
+        partial = _hop(partial, axis) + x[(i - k) % n]
+    return partial
+
+
 def sums_with_hidden_gather(x, *, axis):
     return sums_the_other_way(x, axis=axis) + 0 * lax.all_gather(x, axis).sum()
 
@@ -166,6 +176,7 @@ RIGHT = {
 WRONG = {
     "ring_reduce_scatter": {
         sums_in_free_pieces: "communication",
+        sums_with_a_free_hop: "communication",
         sums_with_hidden_gather: "communication",
         sums_by_far_hops_for_odd_n: "communication",
         sums_by_halving: "communication",

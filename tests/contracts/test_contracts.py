@@ -18,7 +18,7 @@ from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.stubs import stub
 from jaxpar.grading.verdict import Verdict
-from tests.contracts.in_process import InProcessPool, judged
+from tests.in_process import InProcessPool, judged
 
 TABLES = [
     importlib.import_module(f"tests.contracts.{path.stem}")
@@ -28,7 +28,7 @@ POOLS = cache(InProcessPool)
 
 
 def judge(row: Exercise, function: Callable) -> Verdict:
-    return judged(row, function, POOLS(row))
+    return judged(function, POOLS(row.where))
 
 
 def first_failure(verdict: Verdict) -> str | None:

@@ -43,17 +43,11 @@ def verdict_on(body: str, pool: Pool, where: str = WHERE) -> Verdict:
         ("import collections\ncollections._sys.exit(0)", "error", "ends Python"),
         ("jax._src.lib.xla_client.os._exit(0)", "killed", "ended early"),
         ("y = np.ones(1 << 36)\nreturn x + y[0]", "memory", "more memory"),
-        ("return lax.pmean(x, axis) + 0 * jnp.ones(1 << 31).sum()", "fail", "2147483648"),
-        ("return lax.pmean(x, axis).astype(jnp.bfloat16)", "fail", "bfloat16"),
-        ("return lax.pmean(x, axis), x", "fail", "2 arrays"),
-        ("return lax.pmean(x, axis)[..., None]", "fail", "shape"),
-        ("return x / 0 - x / 0", "fail", "nan"),
         (
             "return jax.pure_callback(lambda a: a, jax.ShapeDtypeStruct(x.shape, x.dtype), x)",
             "error",
             "callback",
         ),
-        ("return x + 0 * jnp.linalg.qr(jnp.ones((3, 3)))[0].sum()", "fail", "custom_call"),
         ("import os\nreturn x", "error", "may not import os"),
         ("from jaxpar.collectives import mean_over_devices as f\nreturn f(x)", "error", "import"),
         (

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from jaxpar.grading.judge import judge
-from jaxpar.grading.processes import Pool
-from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
+from tests.in_process import InProcessPool, judged_source
 
-WHERE = "tests.grading.sample_contract:sharded_gradients"
+POOL = InProcessPool("tests.grading.sample_contract:sharded_gradients")
 HEAD = """\
 import jax
 import jax.numpy as jnp
@@ -27,19 +23,12 @@ def sharded_gradients(loss_fn, params, batch, *, axis):
 """
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool() as pool:
-        yield pool
-
-
 def statuses(verdict: Verdict) -> dict[str, str]:
     return {p.name: p.status for p in verdict.properties}
 
 
-def verdict_on(body: str, pool: Pool) -> Verdict:
-    source = HEAD + textwrap.indent(textwrap.dedent(body), "    ")
-    return judge(WHERE, Submission(Path("answer.py"), source.encode()), pool=pool)
+def verdict_on(body: str) -> Verdict:
+    return judged_source(HEAD + textwrap.indent(textwrap.dedent(body), "    "), POOL)
 
 
 @pytest.mark.parametrize(
@@ -63,21 +52,21 @@ def verdict_on(body: str, pool: Pool) -> Verdict:
         """,
     ],
 )
-def test_sensible_routes_pass_in_full(pool: Pool, body: str) -> None:
-    verdict = verdict_on(body, pool)
+def test_sensible_routes_pass_in_full(body: str) -> None:
+    verdict = verdict_on(body)
     assert verdict.passed, verdict.first_failure()
     assert verdict.score == 10
 
 
-def test_whole_results_have_right_values_alone(pool: Pool) -> None:
-    verdict = verdict_on("return loss, jax.tree.map(lambda g: lax.pmean(g, axis), gradients)", pool)
+def test_whole_results_have_right_values_alone() -> None:
+    verdict = verdict_on("return loss, jax.tree.map(lambda g: lax.pmean(g, axis), gradients)")
     assert statuses(verdict) | {"memory": ""} == {
         "values": "pass", "sharding": "fail", "communication": "fail", "memory": "",
         "flops": "pass",
     }  # fmt: skip
 
 
-def test_a_program_that_holds_more_fails_memory_alone(pool: Pool) -> None:
+def test_a_program_that_holds_more_fails_memory_alone() -> None:
     verdict = verdict_on(
         """
         copies = jnp.stack([gradients["w"] * (i + 1) for i in range(16)])
@@ -85,8 +74,7 @@ def test_a_program_that_holds_more_fails_memory_alone(pool: Pool) -> None:
         scatter = lambda g: lax.psum_scatter(g, axis, tiled=True) / n
         gradients["w"] = gradients["w"] + w[0]
         return loss, jax.tree.map(scatter, gradients)
-        """,
-        pool,
+        """
     )
     assert statuses(verdict) == {
         "values": "pass", "sharding": "pass", "communication": "pass", "memory": "fail",
@@ -95,19 +83,18 @@ def test_a_program_that_holds_more_fails_memory_alone(pool: Pool) -> None:
     assert verdict.score == 9
 
 
-def test_a_second_forward_pass_fails_flops_alone(pool: Pool) -> None:
+def test_a_second_forward_pass_fails_flops_alone() -> None:
     verdict = verdict_on(
         """
         again = loss_fn(params, jax.tree.map(lambda leaf: leaf * 2, batch))
         scatter = lambda g: lax.psum_scatter(g, axis, tiled=True) / n
         return loss + 0 * lax.pmean(again, axis), jax.tree.map(scatter, gradients)
-        """,
-        pool,
+        """
     )
     assert {name for name, status in statuses(verdict).items() if status == "fail"} == {"flops"}
 
 
-def test_constants_in_the_program_count_as_held(pool: Pool) -> None:
+def test_constants_in_the_program_count_as_held() -> None:
     verdict = verdict_on(
         """
         import numpy as np
@@ -115,12 +102,11 @@ def test_constants_in_the_program_count_as_held(pool: Pool) -> None:
         w = lax.dynamic_slice(table, (lax.axis_index(axis),), (1,))
         scatter = lambda g: lax.psum_scatter(g, axis, tiled=True) / n
         return loss + 0 * lax.pmean(w[0], axis), jax.tree.map(scatter, gradients)
-        """,
-        pool,
+        """
     )
     assert statuses(verdict)["memory"] == "fail"
 
 
-def test_the_number_of_results_is_told(pool: Pool) -> None:
-    verdict = verdict_on("return loss", pool)
+def test_the_number_of_results_is_told() -> None:
+    verdict = verdict_on("return loss")
     assert "1 array; it must return 3" in verdict.properties[0].message

@@ -13,8 +13,7 @@ from unittest.mock import patch
 import jax
 
 from jaxpar.contracts.base import Contract, load
-from jaxpar.course.catalog import Exercise
-from jaxpar.grading import oracle, program, program_judge, worker
+from jaxpar.grading import oracle, program, program_judge, reader, worker
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import WORKER, Limits
 from jaxpar.grading.reader import Loaded, Reader
@@ -66,10 +65,11 @@ class InProcessPool:
     limits = Limits()
     cancelled = False
 
-    def __init__(self, row: Exercise) -> None:
+    def __init__(self, where: str) -> None:
+        self.where = where
         self.function: Callable | None = None
         self.judgements = 0
-        self._reader = RememberingReader(load(row.where))
+        self._reader = RememberingReader(load(where))
         self._known: dict[str, dict] = {}
 
     def begin(self) -> None:
@@ -103,18 +103,32 @@ class InProcessPool:
             yield from results
 
 
+_template = cache(program.template)
+
+
 @cache
 def _truth(where: str, index: int) -> oracle.Truth:
     return oracle.truth(load(where), index, SEED)
 
 
-def judged(row: Exercise, function: Callable, pool: InProcessPool) -> Verdict:
+def judged(function: Callable, pool: InProcessPool) -> Verdict:
     """The verdict on a function as the answer to an exercise; inputs are the same each time."""
     pool.function = function
-    submission = Submission(Path(f"{row.id}.py"), b"# elsewhere")
-    with patch.object(program_judge, "truth", lambda _, index, seed: _truth(row.where, index)):
-        verdict = judge(row.where, submission, pool=pool, seed=SEED)
+    with (
+        patch.object(program_judge, "truth", lambda _, index, seed: _truth(pool.where, index)),
+        patch.object(reader, "template", _template),
+    ):
+        verdict = judge(
+            pool.where, Submission(Path("answer.py"), b"# elsewhere"), pool=pool, seed=SEED
+        )
     pool.judgements += 1
     if pool.judgements % JUDGEMENTS_KEPT == 0:
         jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
     return verdict
+
+
+def judged_source(source: str, pool: InProcessPool) -> Verdict:
+    """The verdict on the last function that a source defines."""
+    module: dict = {}
+    exec(compile(source, "answer.py", "exec"), module)
+    return judged(module[pool.where.partition(":")[2]], pool)
