@@ -22,6 +22,7 @@ from jaxpar.grading.verdict import Verdict
 from jaxpar.inspector.compiled import Compiled
 
 SEED = 20
+FILE = Path("answer.py")
 JUDGEMENTS_KEPT = 8
 
 
@@ -118,9 +119,7 @@ def judged(function: Callable, pool: InProcessPool) -> Verdict:
         patch.object(program_judge, "truth", lambda _, index, seed: _truth(pool.where, index)),
         patch.object(reader, "template", _template),
     ):
-        verdict = judge(
-            pool.where, Submission(Path("answer.py"), b"# elsewhere"), pool=pool, seed=SEED
-        )
+        verdict = judge(pool.where, Submission(FILE, b"# elsewhere"), pool=pool, seed=SEED)
     pool.judgements += 1
     if pool.judgements % JUDGEMENTS_KEPT == 0:
         jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
@@ -128,7 +127,7 @@ def judged(function: Callable, pool: InProcessPool) -> Verdict:
 
 
 def judged_source(source: str, pool: InProcessPool) -> Verdict:
-    """The verdict on the last function that a source defines."""
+    """The verdict on the function of that name in a source."""
     module: dict = {}
-    exec(compile(source, "answer.py", "exec"), module)
+    exec(compile(source, FILE.name, "exec"), module)
     return judged(module[pool.where.partition(":")[2]], pool)

@@ -18,7 +18,7 @@ from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.stubs import stub
 from jaxpar.grading.verdict import Verdict
-from tests.in_process import InProcessPool, judged
+from tests.in_process import InProcessPool, judged, judged_source
 
 TABLES = [
     importlib.import_module(f"tests.contracts.{path.stem}")
@@ -64,9 +64,7 @@ each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id
 
 @each_exercise
 def test_the_stub_fails(row: Exercise) -> None:
-    module: dict = {}
-    exec(compile(stub(row), f"{row.id}.py", "exec"), module)
-    verdict = judge(row, module[row.id])
+    verdict = judged_source(stub(row), POOLS(row.where))
     assert verdict.status == "fail"
     assert verdict.score == 0
 
