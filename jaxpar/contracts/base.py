@@ -21,12 +21,15 @@ PropertyName = Literal[
 
 @dataclass(frozen=True)
 class Array:
-    """One array argument: its global shape, its layout over the mesh, and how it is drawn."""
+    """One array argument: its global shape, its layout over the mesh, and how it is drawn.
+
+    `padded` is true in the first rows, at most half of them, and false in the others.
+    """
 
     shape: tuple[int, ...]
     layout: str
     dtype: str = "float32"
-    draw: Literal["normal", "ties"] = "normal"
+    draw: Literal["normal", "positive", "ties", "padded"] = "normal"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,12 @@ class Function:
     """A function given to the answer, by its import path `module:name`."""
 
     path: str
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What the path leads to."""
+        module, _, name = self.path.partition(":")
+        return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -84,18 +93,22 @@ class Sizes:
 
     def bytes(self, name: str) -> int:
         """Bytes of the argument `name` on one device."""
+        return sum(self.leaf_bytes(name))
+
+    def leaf_bytes(self, name: str) -> list[int]:
+        """Bytes of each leaf of the argument `name` on one device."""
         import numpy as np
 
         from jaxpar.mesh import parse_layout
 
-        total = 0
+        found = []
         for leaf in array_leaves(self.case.args[name]):
             split = math.prod(
                 self.case.sizes[axis] for _, axes in parse_layout(leaf.layout) for axis in axes
             )
             item_bytes = np.dtype(leaf.dtype).itemsize if leaf.dtype != "bfloat16" else 2
-            total += math.prod(leaf.shape) // split * item_bytes
-        return total
+            found.append(math.prod(leaf.shape) // split * item_bytes)
+        return found
 
 
 @dataclass(frozen=True)
@@ -110,6 +123,8 @@ class Limit:
         neighbours: permutes go to the next or the previous device only.
         each_way: the bounds hold for each direction around the ring separately.
         exact: these kinds only; otherwise an all-reduce may be a reduce-scatter and an all-gather.
+        operand_bytes: what the collectives take in, one bound for each, where that is the lesson:
+            no more collectives than bounds, and the k-th largest keeps to the k-th largest bound.
     """
 
     kinds: tuple[str, ...]
@@ -119,6 +134,7 @@ class Limit:
     neighbours: bool = False
     each_way: bool = False
     exact: bool = False
+    operand_bytes: Callable[[Sizes], Sequence[int]] | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +224,9 @@ class Contract:
         harder: one harder variant to try; shown after passing.
         cases: two or more, which differ in mesh and size.
         values: for a value exercise, draws the (args, kwargs) that it is called with.
+        complaint: where a value exercise has many right results, takes all calls and their
+            results and returns the first thing wrong with them, or None; the oracle's result is
+            then an example only.
         gradient: names of the arguments whose gradient is judged.
         imports: earlier exercises or library functions that an answer may import.
         tolerance: multiple of the usual tolerance; more than 1 needs a reason.
@@ -224,6 +243,7 @@ class Contract:
     harder: str
     cases: tuple[Case, ...] = ()
     values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
+    complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
     gradient: tuple[str, ...] = ()
     communication: Communication | None = None
     memory: MemoryLimit | None = None

@@ -110,11 +110,19 @@ LESSONS = (
             "hierarchical_all_gather",
         ),
     ),
+    Lesson(
+        "05", "data_parallel", "Data parallelism", ("02",), 35,
+        prints=("single_master_gradients", "stale_server", "make_step"),
+    ),
 )  # fmt: skip
 
 _DEVICES = "jaxpar.contracts.devices"
 _COLLECTIVES = "jaxpar.contracts.collectives"
 _RINGS = "jaxpar.contracts.ring_and_tree"
+_DATA = "jaxpar.contracts.data_parallel"
+_BUCKETS = "jaxpar.contracts.buckets"
+_SERVER = "jaxpar.contracts.parameter_server"
+_SAMPLER = "jaxpar.contracts.sampler"
 
 EXERCISES = (
     Exercise(
@@ -168,6 +176,30 @@ EXERCISES = (
     Exercise(
         "hierarchical_all_reduce", "03", "fast links first, slow links least",
         "program", 30, ("ring_reduce_scatter",), _RINGS,
+    ),
+    Exercise(
+        "data_parallel_gradients", "05", "gradients of a split batch",
+        "program", 20, ("mean_over_devices",), _DATA,
+    ),
+    Exercise(
+        "accumulate_gradients", "05", "many microbatches, one all-reduce",
+        "program", 30, ("data_parallel_gradients",), _DATA,
+    ),
+    Exercise(
+        "bucketed_all_reduce", "05", "several leaves in one all-reduce",
+        "program", 30, ("data_parallel_gradients",), _BUCKETS,
+    ),
+    Exercise(
+        "parameter_server_step", "05", "one device updates for all",
+        "program", 25, ("data_parallel_gradients", "gather"), _SERVER,
+    ),
+    Exercise(
+        "masked_mean", "05", "a mean that leaves padding out",
+        "program", 15, ("mean_over_devices",), _DATA,
+    ),
+    Exercise(
+        "shard_indices", "05", "which examples each device takes",
+        "value", 20, (), _SAMPLER,
     ),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Array, Case, Contract
+from jaxpar.contracts.base import Array, Case, Contract, Function
 from jaxpar.grading.imports import allowed_in_words
 from jaxpar.mesh import parse_layout
 
@@ -25,10 +25,14 @@ def judged(contract: Contract) -> Iterator[str]:
     if contract.cases:
         yield ""
         yield "Tried with, on each device:"
-        yield from (f"  {describe(case)}" for case in contract.cases)
+        for case in contract.cases:
+            yield from textwrap.wrap(
+                describe(case), WIDTH, initial_indent="  ", subsequent_indent="      "
+            )
     if contract.values:
         yield ""
-        yield "For example:"
+        others = ", where other results may be as right" if contract.complaint else ""
+        yield f"For example{others}:"
         yield from (f"  {example}" for example in _examples(contract))
     yield ""
     yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
@@ -60,8 +64,16 @@ def _example(contract: Contract, args: tuple, kwargs: dict) -> str:
 
 
 def _describe(value: Any, case: Case) -> str:
-    if isinstance(value, Array):
-        return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
+    match value:
+        case Array():
+            return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
+        case Function():
+            return value.path.partition(":")[2]
+        case dict():
+            return f"{{{', '.join(f'{key}: {_describe(value[key], case)}' for key in value)}}}"
+        case list() | tuple():
+            items = ", ".join(_describe(item, case) for item in value)
+            return f"[{items}]" if isinstance(value, list) else f"({items})"
     return repr(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -98,15 +99,17 @@ def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
     if contract.kind == "program":
         names |= STANDARD_NAMES
     modules = {module: [n for n in names if names[n] == module] for module in names.values()}
-    lines = ["import jax.numpy as jnp"] if contract.kind == "program" else []
-    for module in sorted(set(modules) - {"builtins"}, key=_isort_key):
+    blocks: list[list[str]] = [[], ["import jax.numpy as jnp"][: contract.kind == "program"], []]
+    for module in sorted(set(modules) - {"builtins"}):
         line = f"from {module} import {', '.join(sorted(modules[module]))}"
-        lines += ["", line] if lines and module.startswith("jaxpar") else [line]
-    return lines
+        blocks[_isort_block(module)].append(line)
+    return "\n\n".join("\n".join(block) for block in blocks if block).splitlines()
 
 
-def _isort_key(module: str) -> tuple[bool, str]:
-    return module.startswith("jaxpar"), module
+def _isort_block(module: str) -> int:
+    """Python's own modules, then those of others, then ours."""
+    package = module.partition(".")[0]
+    return 0 if package in sys.stdlib_module_names else 1 + (package == "jaxpar")
 
 
 def _origin(function: Callable, name: str) -> str:
@@ -123,15 +126,19 @@ def _origin(function: Callable, name: str) -> str:
 
 def _signature(function: ast.FunctionDef) -> Iterator[str]:
     """The def line, as the formatter breaks it."""
-    arguments = ast.unparse(function.args)
+    parts = [ast.unparse(argument) for argument in function.args.args]
+    named = [ast.unparse(argument) for argument in function.args.kwonlyargs]
+    parts = [part.replace("'", '"') for part in (*parts, *["*"][: len(named)], *named)]
     returns = f" -> {ast.unparse(function.returns)}" if function.returns else ""
     returns = returns.replace("'", '"')
-    arguments = arguments.replace("'", '"')
-    line = f"def {function.name}({arguments}){returns}:"
+    line = f"def {function.name}({', '.join(parts)}){returns}:"
     if len(line) <= WIDTH:
         yield line
-    else:
-        yield from (f"def {function.name}(", f"    {arguments}", f"){returns}:")
+        return
+    yield f"def {function.name}("
+    arguments = f"    {', '.join(parts)}"
+    yield from [arguments] if len(arguments) <= WIDTH else [f"    {part}," for part in parts]
+    yield f"){returns}:"
 
 
 def _docstring(function: Callable) -> str:

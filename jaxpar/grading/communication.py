@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jaxpar.contracts.base import Communication, Limit, Sizes
+from jaxpar.grading.verdict import in_bytes
 from jaxpar.inspector.report import Collective
 
 FREE_BYTES = 8
@@ -38,7 +39,7 @@ def describe(collectives: Iterable[Collective]) -> str:
         groups[key] += c.times or 1
     lines = [
         f"{'unknown times' if unknown else times} x {kind} over {'+'.join(axes)} of "
-        f"{operand:g} B ({wire:g} B on the wire)"
+        f"{in_bytes(operand)} ({in_bytes(wire)} on the wire)"
         for (kind, axes, _, operand, wire, unknown), times in groups.items()
     ]
     return "; ".join(lines) or "nothing"
@@ -121,10 +122,10 @@ def backward_excess(
         limit = allowed.get(axis, 0.0)
         if not backward <= limit + SLACK_BYTES:
             message = (
-                f"on {sizes.case.mesh}, the backward pass puts {backward:g} B on the wire over "
-                f"{axis}; at most {limit:g} B are needed"
+                f"on {sizes.case.mesh}, the backward pass puts {in_bytes(backward)} on the wire "
+                f"over {axis}; at most {in_bytes(limit)} are needed"
             )
-            return Excess(message, f"backward: {limit:g} B over {axis}")
+            return Excess(message, f"backward: {in_bytes(limit)} over {axis}")
     return None
 
 
@@ -191,7 +192,7 @@ def _covers(limit: Limit, sizes: Sizes, c: Collective) -> bool:
 
 def _stranger(sizes: Sizes, c: Collective) -> Excess:
     message = (
-        f"on {sizes.case.mesh}, {c.kind} over {'+'.join(c.axes)} of {c.operand_bytes:g} B"
+        f"on {sizes.case.mesh}, {c.kind} over {'+'.join(c.axes)} of {in_bytes(c.operand_bytes)}"
         f"{_at(c)} is not among what this exercise may send"
     )
     return Excess(message, "")
@@ -211,14 +212,35 @@ def _limit_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> 
         allowed = limit.wire_bytes(sizes)
         if sent > allowed + SLACK_BYTES:
             message = (
-                f"on {sizes.case.mesh}, {sent:g} B go over the wire{way}; {allowed:g} B are enough"
+                f"on {sizes.case.mesh}, {in_bytes(sent)} go over the wire{way}; "
+                f"{in_bytes(allowed)} are enough"
             )
-            found.append(Excess(message, f"at most {allowed:g} B{way}"))
+            found.append(Excess(message, f"at most {in_bytes(allowed)}{way}"))
         times = sum(c.times for c in group if c.times is not None)
         if limit.times is not None and times > limit.times(sizes):
             message = f"on {sizes.case.mesh}, {times} steps{way}; {limit.times(sizes)} are enough"
             found.append(Excess(message, f"at most {limit.times(sizes)} steps{way}"))
-    return found
+    return found + _operands_excess(limit, sizes, collectives)
+
+
+def _operands_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> list[Excess]:
+    if limit.operand_bytes is None:
+        return []
+    allowed = sorted(limit.operand_bytes(sizes), reverse=True)
+    times = sum(c.times for c in collectives if c.times is not None)
+    expected = f"one of each: {', '.join(map(in_bytes, allowed))}"
+    if times > len(allowed):
+        message = f"on {sizes.case.mesh}, {times} collectives; {len(allowed)} are enough"
+        return [Excess(message, expected)]
+    taken = [c.operand_bytes for c in collectives for _ in range(c.times or 0)]
+    for got, bound in zip(sorted(taken, reverse=True), allowed, strict=False):
+        if got > bound:
+            message = (
+                f"on {sizes.case.mesh}, a collective takes {in_bytes(got)} where "
+                f"{in_bytes(bound)} are enough"
+            )
+            return [Excess(message, expected)]
+    return []
 
 
 def _to_neighbours(c: Collective, n: int) -> bool:

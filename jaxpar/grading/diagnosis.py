@@ -1,7 +1,12 @@
-"""Which known mistake a wrong answer equals: the same result, or the same traffic or memory."""
+"""Which known mistake a wrong answer equals: the same result, or the same traffic or memory.
+
+Of several with the same result, the one that also sends the same. An answer that raises in some
+cases is compared in the others.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
@@ -13,20 +18,30 @@ from jaxpar.grading.session import Facts, Refusal
 from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1
+NOTHING_ARRIVED = (
+    "A device ends with zeros only: lax.ppermute gives zeros to a device that no pair sends to. "
+    "Keep there what it held, with jnp.where."
+)
 
 
 def diagnose(judge: ProgramJudge) -> str:
     """The sentence of the first mistake that equals the answer; else what its errors mean."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
     candidates = [m for m in judge.contract.mistakes if m.fails == wrong]
+    equal: list[Mistake] = []
     for mistake in candidates:
         try:
             if _equals(judge, mistake):
-                return mistake.sentence
+                equal.append(mistake)
+                if _sends_the_same(judge, mistake):
+                    return mistake.sentence
         except Refusal:
             continue
-    failures = judge.evidence.failures
-    return next((f["message"] for (which, _), f in failures.items() if which != "error"), "")
+    if equal:
+        return equal[0].sentence
+    if wrong == "values" and _ends_with_zeros(judge):
+        return NOTHING_ARRIVED
+    return _first_error(judge)
 
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
@@ -34,7 +49,41 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     if mistake.fails == "errors":
         return True
     which = "gradient" if mistake.fails == "gradient" else "forward"
-    return all(_agrees(judge, mistake, (which, i)) for i in range(len(judge.contract.cases)))
+    programs: list[Program] = [(which, i) for i in range(len(judge.contract.cases))]
+    exported = [program for program in programs if program in judge.answer]
+    return all(_agrees(judge, mistake, program) for program in exported or programs)
+
+
+def _sends_the_same(judge: ProgramJudge, mistake: Mistake) -> bool:
+    return all(
+        _traffic(facts.collectives)
+        == _traffic(judge.reader.export(mistake.name, program).collectives)
+        for program, facts in judge.answer.items()
+    )
+
+
+def _first_error(judge: ProgramJudge) -> str:
+    for index, case in enumerate(judge.contract.cases):
+        for which in ("forward", "gradient"):
+            if failure := judge.evidence.failures.get((which, index)):
+                return f"on {case.mesh}: {failure['message']}"
+    return ""
+
+
+def _ends_with_zeros(judge: ProgramJudge) -> bool:
+    """Whether some device has zeros only, wrongly, and some permute sends nothing to a device."""
+    for (which, index), facts in judge.answer.items():
+        some_idle = any(
+            c.pairs and len({target for _, target in c.pairs}) < c.group_size
+            for c in facts.collectives
+        )
+        if which == "forward" and some_idle:
+            got, right = judge.results[which, index][0], judge.truths[index].expected[0].blocks
+            n = math.prod(judge.contract.cases[index].sizes.values())
+            got, right = (blocks.reshape(n, -1).any(axis=1) for blocks in (got, right))
+            if (right & ~got).any():
+                return True
+    return False
 
 
 def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:

@@ -125,9 +125,13 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
     dtype = jnp.dtype(leaf.dtype)
     if leaf.draw == "ties":
         return rng.standard_normal(3).astype(dtype)[rng.integers(0, 3, leaf.shape)]
+    if leaf.draw == "padded":
+        rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2 + 1)
+        return np.broadcast_to(rows.reshape(-1, *[1] * (len(leaf.shape) - 1)), leaf.shape)
     if not jnp.issubdtype(dtype, jnp.floating):
         return rng.integers(0, 100, leaf.shape).astype(dtype)
-    return rng.standard_normal(leaf.shape).astype(dtype)
+    normal = rng.standard_normal(leaf.shape)
+    return (np.abs(normal) if leaf.draw == "positive" else normal).astype(dtype)
 
 
 def _widen(array: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,8 +141,7 @@ def _fill(value: Any, arrays: Iterator[jax.Array]) -> Any:
         case Array():
             return next(arrays)
         case Function():
-            module, _, name = value.path.partition(":")
-            return getattr(importlib.import_module(module), name)
+            return value.function
         case Mapping():
             return {key: _fill(value[key], arrays) for key in sorted(value)}
         case list() | tuple():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,14 +46,24 @@ def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: i
     for one, two in zip(got, again, strict=True):
         if one != two:
             findings.add("values", Finding(False, FORGETFUL.format(_show(one), _show(two))))
-    for call, right, one in zip(calls, expected, got, strict=True):
-        if not _same(one, right):
-            findings.add("values", _finding(contract, call, right, one))
+    for finding in _wrong(contract, calls, expected, got):
+        findings.add("values", finding)
     if not findings.wrong("values"):
         findings.add("values", Finding(True, f"{len(calls)} calls are right"))
         return Judgement("pass", findings.properties(), printed=runs[0].printed)
     diagnosis = _diagnosis(contract, calls, got, expected, runs[0])
     return Judgement("fail", findings.properties(), diagnosis, printed=runs[0].printed)
+
+
+def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> Iterator[Finding]:
+    if contract.complaint is not None:
+        complaint = contract.complaint(calls, got)
+        if complaint is not None:
+            yield Finding(False, complaint)
+        return
+    for call, right, one in zip(calls, expected, got, strict=True):
+        if not _same(one, right):
+            yield _finding(contract, call, right, one)
 
 
 def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:

@@ -9,6 +9,8 @@ from jaxpar import collectives, mesh
 from jaxpar.contracts.base import load
 from jaxpar.course import catalog
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
+from jaxpar.parallel import server
+from jaxpar.train import step
 
 EXPECTED = {
     "01": ["device_coordinates", "local_shape", "add_rank"],
@@ -18,6 +20,10 @@ EXPECTED = {
     "03": [
         "ring_reduce_scatter", "two_way_ring_all_gather", "tree_broadcast",
         "recursive_doubling_all_reduce", "hierarchical_all_reduce",
+    ],
+    "05": [
+        "data_parallel_gradients", "accumulate_gradients", "bucketed_all_reduce",
+        "parameter_server_step", "masked_mean", "shard_indices",
     ],
 }  # fmt: skip
 each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
@@ -44,7 +50,7 @@ def test_an_exercise_needs_what_comes_before_it(row: catalog.Exercise) -> None:
 
 @pytest.mark.parametrize("row", LESSONS, ids=lambda row: row.number)
 def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Lesson) -> None:
-    library = vars(collectives) | vars(mesh)
+    library = vars(collectives) | vars(mesh) | vars(server) | vars(step)
     assert all(callable(library[name]) for name in row.prints)
     assert not set(row.prints) & {asked.id for asked in EXERCISES}
     assert all(needed < row.number for needed in row.needs)

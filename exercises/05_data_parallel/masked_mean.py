@@ -1,0 +1,38 @@
+"""Exercise masked_mean (lesson 05): a mean that leaves padding out.
+
+Your task: return the mean of the values whose mask is true, over all devices of `axis`.
+
+Check it with `jaxpar check masked_mean`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        6  every device returns the right result
+#   gradient      1  the gradient with respect to values
+#   communication 3  scalars only: a total and a number from each device
+#
+# Tried with, on each device:
+#   mesh dp=8: values float32[40], mask bool[40], axis="dp"
+#   mesh fsdp=2,tp=3: values float32[9, 4], mask bool[9, 4], axis="fsdp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float
+
+
+def masked_mean(
+    values: Float[Array, "*b"], mask: Bool[Array, "*b"], *, axis: str
+) -> Float[Array, ""]:
+    """The mean of the values whose mask is true, over all devices of the axis, on every device.
+
+    The last batch of an epoch is padded so that every device has as many values as the others, of
+    which some devices may have no real one; at least one value is real on some device.
+
+    Math: y = (sum_j sum mask_j*values_j) / (sum_j sum mask_j)
+    Source: Goyal et al. 2017 (Accurate, Large Minibatch SGD), section 3 (gradient aggregation)
+    """
+    raise NotImplementedError(
+        "return the mean of the values whose mask is true, over all devices of `axis`"
+    )

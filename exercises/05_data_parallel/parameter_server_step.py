@@ -1,0 +1,56 @@
+"""Exercise parameter_server_step (lesson 05): one device updates for all.
+
+Your task: return the parameters that `server` makes of the mean gradients, on every device.
+
+Check it with `jaxpar check parameter_server_step`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        7  every device returns the right result
+#   communication 3  permutes and gathers only, no all-reduce; each way, to the server and back,
+#                    at most n-1 times the bytes of params
+#
+# Tried with, on each device:
+#   mesh dp=4: loss_fn squared_error, params {w_in: float32[4, 6], bias: float32[6], w_out:
+#       float32[6]}, batch {inputs: float32[40, 4], targets: float32[40]}, update_fn
+#       rate_by_rank_on_dp, axis="dp", server=3
+#   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[5, 6], scale: float32[6]}, {w:
+#       float32[6, 3]}], batch (float32[60, 5], float32[60, 3]), update_fn rate_by_rank_on_fsdp,
+#       axis="fsdp", server=1
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.collectives.gather,
+#                jaxpar.collectives.tree_broadcast and, of Python's own, collections, dataclasses,
+#                functools, itertools, math, operator, typing.
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import PyTree
+
+
+def parameter_server_step(
+    loss_fn: Callable[[Any, Any], Array],
+    params: PyTree[Array],
+    batch: PyTree[Array],
+    update_fn: Callable[[Any, Any], Any],
+    *,
+    axis: str,
+    server: int,
+) -> PyTree[Array]:
+    """The new parameters, on every device: the server makes them from the mean gradients.
+
+    `params` are equal on all devices of the axis, and typed so; `batch` is this device's part.
+    `update_fn(params, gradients)` counts on the server only, where the optimizer's state is; what
+    it gives on another device is of no use.
+
+    Math: y = update_fn(params, (sum_j gradients_j) / n), as the server computes it
+    Source: Li et al. 2014 (Scaling Distributed Machine Learning with the Parameter Server)
+
+    Raises:
+        ValueError: the axis has no device `server`.
+    """
+    raise NotImplementedError(
+        "return the parameters that `server` makes of the mean gradients, on every device"
+    )

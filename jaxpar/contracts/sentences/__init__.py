@@ -1,0 +1,34 @@
+"""What the learner is told about each known mistake, in one sentence."""
+
+from jaxpar.contracts.sentences import (
+    collectives,
+    data_parallel,
+    devices,
+    parameter_server,
+    ring_and_tree,
+    sampler,
+)
+
+
+def merge(*parts: dict[str, str]) -> dict[str, str]:
+    """One dict of all sentences.
+
+    Raises:
+        ValueError: two mistakes have the same name.
+    """
+    merged: dict[str, str] = {}
+    for part in parts:
+        for name in part.keys() & merged.keys():
+            raise ValueError(f"sentences: two mistakes are named {name}; rename one")
+        merged |= part
+    return merged
+
+
+SENTENCES = merge(
+    devices.SENTENCES,
+    collectives.SENTENCES,
+    ring_and_tree.SENTENCES,
+    data_parallel.SENTENCES,
+    parameter_server.SENTENCES,
+    sampler.SENTENCES,
+)

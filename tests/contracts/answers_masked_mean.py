@@ -1,0 +1,76 @@
+"""Answers to the mean over a padded batch: right by other ways, wrong by clever ways."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+
+
+def mean_by_product(values, mask, *, axis):
+    weights = mask.astype(values.dtype)
+    return lax.psum((values * weights).sum(), axis) / lax.psum(weights.sum(), axis)
+
+
+def mean_in_one_message(values, mask, *, axis):
+    total, count = lax.psum(jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()]), axis)
+    return total / count
+
+
+def mean_of_gathered_totals(values, mask, *, axis):
+    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    total, count = lax.all_gather(pair, axis).sum(axis=0)
+    return total / count
+
+
+def mean_of_means_by_weight(values, mask, *, axis):
+    count = mask.sum()
+    mean = jnp.where(mask, values, 0).sum() / jnp.maximum(count, 1)
+    return lax.psum(mean * count, axis) / lax.psum(count, axis)
+
+
+def mean_as_quotient_of_means(values, mask, *, axis):
+    means = (jnp.where(mask, values, 0).mean(), mask.mean())
+    total, count = lax.pmean(means, axis)
+    return total / count
+
+
+def mean_from_empty_devices(values, mask, *, axis):
+    mean = values.mean(where=mask)
+    return lax.psum(mean * mask.sum(), axis) / lax.psum(mask.sum(), axis)
+
+
+def mean_over_the_first_axis(values, mask, *, axis):
+    return mean_by_product(values, mask, axis="dp")
+
+
+def mean_over_the_mesh(values, mask, *, axis):
+    return mean_by_product(values, mask, axis=("fsdp", "tp") if axis == "fsdp" else axis)
+
+
+def mean_of_values_one_by_one(values, mask, *, axis):
+    weighted = jnp.where(mask, values, 0).ravel()
+    return lax.map(lambda x: lax.psum(x, axis), weighted).sum() / lax.psum(mask.sum(), axis)
+
+
+def mean_in_bfloat16(values, mask, *, axis):
+    return mean_by_product(values.astype(jnp.bfloat16), mask, axis=axis).astype(values.dtype)
+
+
+RIGHT = {
+    "masked_mean": (
+        mean_by_product,
+        mean_in_one_message,
+        mean_of_gathered_totals,
+        mean_of_means_by_weight,
+        mean_as_quotient_of_means,
+    ),
+}
+WRONG = {
+    "masked_mean": {
+        mean_from_empty_devices: "values",
+        mean_over_the_first_axis: "values",
+        mean_over_the_mesh: "values",
+        mean_of_values_one_by_one: "communication",
+        mean_in_bfloat16: "values",
+    },
+}
