@@ -1,0 +1,145 @@
+"""The decoder as flax nnx modules; the parameters of its layers are stacked on a leading dim l."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array, lax
+from jaxtyping import Float, Int, PyTree
+
+from jaxpar import nn
+from jaxpar.model.settings import Settings
+
+# The gradient needs what is inside a layer: products with weights are saved, and the rest (norms,
+# attention, the nonlinearity) is computed again, which takes less time than to store and load it.
+SAVED = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+class Norm(nnx.Module):
+    """The norm that the settings name."""
+
+    def __init__(self, settings: Settings):
+        self.scale = nnx.Param(jnp.ones(settings.d_model))
+        self.bias = nnx.Param(jnp.zeros(settings.d_model)) if settings.norm == "layer" else None
+
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """Every activation normalized."""
+        if self.bias is None:
+            return nn.rms_norm(x, self.scale[...])
+        return nn.layer_norm(x, self.scale[...], self.bias[...])
+
+
+class Attention(nnx.Module):
+    """Causal self-attention."""
+
+    def __init__(self, settings: Settings, rngs: nnx.Rngs):
+        d, d_kv = settings.d_model, settings.key_heads * settings.d_head
+        self.query = _matrix(rngs, d, d)
+        self.key = _matrix(rngs, d, d_kv)
+        self.value = _matrix(rngs, d, d_kv)
+        self.output = _matrix(rngs, d, d, settings.layers)
+        self.d_head = settings.d_head
+        self.rotary = settings.positions == "rotary"
+
+    def __call__(
+        self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
+    ) -> Float[Array, "b t d"]:
+        """What each position gathers from itself and those before it."""
+        q, k, v = (self._heads(x, w[...]) for w in (self.query, self.key, self.value))
+        if self.rotary:
+            q, k = nn.rotary(q, positions), nn.rotary(k, positions)
+        gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, t, a, h]
+        return nn.matmul(gathered.reshape(*x.shape[:2], -1), self.output[...])
+
+    def _heads(
+        self, x: Float[Array, "b t d"], w: Float[Array, "d o"]
+    ) -> Float[Array, "b heads t h"]:
+        return nn.matmul(x, w).reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
+
+
+class MLP(nnx.Module):
+    """The gated or plain MLP."""
+
+    def __init__(self, settings: Settings, rngs: nnx.Rngs):
+        d, f = settings.d_model, settings.d_hidden
+        self.gate = _matrix(rngs, d, f) if settings.mlp == "swiglu" else None
+        self.up = _matrix(rngs, d, f)
+        self.down = _matrix(rngs, f, d, settings.layers)
+
+    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        """The same function of every activation."""
+        hidden = nn.matmul(x, self.up[...])
+        if self.gate is None:
+            hidden = nn.gelu(hidden)
+        else:
+            hidden = nn.swiglu(nn.matmul(x, self.gate[...]), hidden)
+        return nn.matmul(hidden, self.down[...])
+
+
+class Layer(nnx.Module):
+    """Attention, then the MLP: each reads the stream normalized, and adds to it."""
+
+    def __init__(self, settings: Settings, rngs: nnx.Rngs):
+        self.attention_norm = Norm(settings)
+        self.attention = Attention(settings, rngs)
+        self.mlp_norm = Norm(settings)
+        self.mlp = MLP(settings, rngs)
+
+    def __call__(
+        self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
+    ) -> Float[Array, "b t d"]:
+        """The stream after this layer."""
+        x = x + self.attention(self.attention_norm(x), positions)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Decoder(nnx.Module):
+    """A decoder-only transformer (Radford et al. 2019; Touvron et al. 2023, with the defaults)."""
+
+    def __init__(self, settings: Settings, rngs: nnx.Rngs):
+        v, d = settings.vocabulary, settings.d_model
+        learned = settings.positions == "learned"
+        self.embedding = _table(rngs, v, d)
+        self.positions = _table(rngs, settings.sequence, d) if learned else None
+        stacked = nnx.vmap(lambda rngs: Layer(settings, rngs))
+        self.layers = nnx.split_rngs(splits=settings.layers)(stacked)(rngs)
+        self.final_norm = Norm(settings)
+        self.head = None if settings.tied else _table(rngs, d, v)
+
+    def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:
+        """The logits of the token after each position.
+
+        Raises:
+            ValueError: there are more tokens than learned positions.
+        """
+        t = tokens.shape[1]
+        x = self.embedding[...][tokens]
+        if self.positions is not None:
+            x = x + nn.align(_first(self.positions[...], t), x)
+        graph, stacked = nnx.split(self.layers)
+
+        def layer(x: Array, params: PyTree[Array]) -> tuple[Array, None]:
+            return nnx.merge(graph, params)(x, jnp.arange(t)), None
+
+        x, _ = lax.scan(jax.checkpoint(layer, policy=SAVED, prevent_cse=False), x, stacked)
+        head = self.embedding[...].T if self.head is None else self.head[...]
+        return nn.matmul(self.final_norm(x), head)
+
+
+def _first(table: Float[Array, "sequence d"], t: int) -> Float[Array, "t d"]:
+    if t > len(table):
+        raise ValueError(
+            f"Decoder: {t} tokens in a sequence; learned positions reach {len(table)}; "
+            f"cut the sequence, or use Settings(sequence={t})"
+        )
+    return table[:t]
+
+
+def _matrix(rngs: nnx.Rngs, i: int, o: int, layers: int = 0) -> nnx.Param[Array]:
+    """Keeps an activation's size; what each of `layers` adds twice is smaller, so the sum too."""
+    return nnx.Param(jax.random.normal(rngs.params(), (i, o)) / math.sqrt(i * max(1, 2 * layers)))
+
+
+def _table(rngs: nnx.Rngs, rows: int, columns: int) -> nnx.Param[Array]:
+    return nnx.Param(0.02 * jax.random.normal(rngs.params(), (rows, columns)))

@@ -1,0 +1,37 @@
+"""The decoder as pure functions of its parameters, which are plain nested dicts of arrays."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+from flax import nnx
+from jax import Array
+from jaxtyping import Float, Int, PyTree
+
+from jaxpar import nn
+from jaxpar.model.decoder import Decoder
+from jaxpar.model.settings import Settings
+
+Params = PyTree[Float[Array, "..."]]
+
+
+@partial(jax.jit, static_argnums=0)
+def init(settings: Settings, key: Array) -> Params:
+    """Random parameters, those of the layers stacked on a leading dim l."""
+    return nnx.to_pure_dict(nnx.state(Decoder(settings, nnx.Rngs(params=key))))
+
+
+def logits(settings: Settings, params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:
+    """The logits of the token after each position; the parameters as `init` gives them."""
+    shape = nnx.eval_shape(lambda: Decoder(settings, nnx.Rngs(0)))
+    return nnx.merge(nnx.graphdef(shape), params)(tokens)
+
+
+def loss_fn(settings: Settings) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
+    """The mean cross-entropy of every token but the first, which has none before it."""
+
+    def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
+        predicted = logits(settings, params, tokens[:, :-1])
+        return nn.cross_entropy(predicted, tokens[:, 1:]).mean()
+
+    return loss

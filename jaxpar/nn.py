@@ -1,0 +1,93 @@
+"""The parts of a transformer as pure functions of arrays, which several techniques share.
+
+They run on one device and inside `shard_map`, where a weight may be typed equal on all devices: it
+is cast before it meets an activation, so that the gradient which JAX sums for it is a weight's size
+and not an activation's.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, Int
+
+from jaxpar.mesh import varying_axes
+
+
+def matmul(x: Float[Array, "*n i"], w: Float[Array, "i o"]) -> Float[Array, "*n o"]:
+    """Every vector of x times w."""
+    # All positions in one dim: with more, XLA's CPU compiler turns the gradient round in a copy
+    # before each product, and a training step takes an eighth longer.
+    return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[1])
+
+
+def rms_norm(x: Float[Array, "*n d"], scale: Float[Array, " d"]) -> Float[Array, "*n d"]:
+    """Every vector of x divided by its root mean square (Zhang and Sennrich 2019)."""
+    unit = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
+    return unit * align(scale, x)
+
+
+def layer_norm(
+    x: Float[Array, "*n d"], scale: Float[Array, " d"], bias: Float[Array, " d"]
+) -> Float[Array, "*n d"]:
+    """Every vector of x with mean 0 and variance 1 (Ba, Kiros and Hinton 2016)."""
+    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-6)
+    return unit * align(scale, x) + align(bias, x)
+
+
+def gelu(x: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
+    """The tanh form of GELU: x times the chance of less than x (Hendrycks and Gimpel 2016)."""
+    return jax.nn.gelu(x)
+
+
+def swiglu(gate: Float[Array, "*n f"], up: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
+    """What `up` says, as far as `gate` lets it through (Shazeer 2020)."""
+    return jax.nn.silu(gate) * up
+
+
+def rotary(x: Float[Array, "b a t h"], positions: Int[Array, " t"]) -> Float[Array, "b a t h"]:
+    """Pairs (i, i + h/2) of x turned by their position's angle (Su et al. 2021, section 3.4)."""
+    half = x.shape[-1] // 2
+    frequencies = 10_000.0 ** (-jnp.arange(half) / half)
+    angles = (positions[:, None] * frequencies[None])[None, None]  # [1, 1, t, h/2]
+    cos, sin = jnp.cos(angles).astype(x.dtype), jnp.sin(angles).astype(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+def attention(
+    q: Float[Array, "b a t h"], k: Float[Array, "b k t h"], v: Float[Array, "b k t h"]
+) -> Float[Array, "b a t h"]:
+    """Causal attention; heads a share the kv heads k in turn, a/k neighbours each.
+
+    Raises:
+        ValueError: there are not a whole number of heads for each kv head.
+    """
+    (b, a, t, h), kv_heads = q.shape, k.shape[1]
+    if a % kv_heads:
+        divisors = " or ".join(str(n) for n in range(1, a + 1) if a % n == 0)
+        raise ValueError(
+            f"attention: {a} heads and {kv_heads} kv heads; the kv heads must divide the heads; "
+            f"use {divisors}"
+        )
+    # Neighbours' queries stand one after another, so that one product serves a kv head.
+    q = (q / math.sqrt(h)).reshape(b, kv_heads, -1, h)
+    scores = (q @ k.mT).reshape(b, a, t, t)
+    past = jnp.tril(jnp.ones((t, t), bool))[None, None]
+    weights = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
+    return (weights.reshape(b, kv_heads, -1, t) @ v).reshape(b, a, t, h)
+
+
+def cross_entropy(logits: Float[Array, "*n v"], targets: Int[Array, "*n"]) -> Float[Array, "*n"]:
+    """Minus the log of the probability that the logits give to each target, in float32."""
+    logits = logits.astype(jnp.float32)
+    target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return jax.nn.logsumexp(logits, axis=-1) - target
+
+
+def align(weight: Float[Array, "*m d"], x: Float[Array, "*n d"]) -> Float[Array, "*l d"]:
+    """The weight with as many dims as x, varying over the mesh axes that x varies over."""
+    missing = tuple(varying_axes(x) - varying_axes(weight))
+    return jnp.expand_dims(lax.pcast(weight, missing, to="varying"), range(x.ndim - weight.ndim))

@@ -1,0 +1,80 @@
+"""The decoder once more, in numpy and float64: position by position, head by head."""
+
+import numpy as np
+
+from jaxpar.model import Settings
+
+
+def loss(settings: Settings, params: dict, tokens: np.ndarray) -> float:
+    """The mean cross-entropy over every next token."""
+    losses = []
+    for sequence in tokens:
+        scores = logits(settings, params, sequence[:-1])
+        for score, target in zip(scores, sequence[1:], strict=True):
+            losses.append(np.log(np.sum(np.exp(score))) - score[target])
+    return float(np.mean(losses))
+
+
+def logits(settings: Settings, params: dict, sequence: np.ndarray) -> np.ndarray:
+    """The logits [t, v] of one sequence [t]."""
+    stream = [params["embedding"][token] for token in sequence]
+    if settings.positions == "learned":
+        stream = [x + params["positions"][t] for t, x in enumerate(stream)]
+    for layer in range(settings.layers):
+        own = _take(params["layers"], layer)
+        normed = [norm(x, own["attention_norm"]) for x in stream]
+        gathered = attend(settings, own["attention"], normed)
+        stream = [x + y for x, y in zip(stream, gathered, strict=True)]
+        stream = [x + mlp(own["mlp"], norm(x, own["mlp_norm"])) for x in stream]
+    head = params["embedding"].T if settings.tied else params["head"]
+    return np.stack([norm(x, params["final_norm"]) @ head for x in stream])
+
+
+def norm(x: np.ndarray, params: dict) -> np.ndarray:
+    """LayerNorm where there is a bias, else RMSNorm."""
+    if "bias" in params:
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * params["scale"] + params["bias"]
+    return x / np.sqrt(np.mean(x**2) + 1e-6) * params["scale"]
+
+
+def mlp(params: dict, x: np.ndarray) -> np.ndarray:
+    """SwiGLU where there is a gate, else GELU."""
+    up = x @ params["up"]
+    if "gate" in params:
+        gate = x @ params["gate"]
+        hidden = gate / (1 + np.exp(-gate)) * up
+    else:
+        hidden = up * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3))) / 2
+    return hidden @ params["down"]
+
+
+def attend(settings: Settings, params: dict, xs: list[np.ndarray]) -> list[np.ndarray]:
+    """Each position's attention over itself and those before it."""
+    h, group = settings.d_head, settings.heads // settings.key_heads
+    turn = rotate if settings.positions == "rotary" else lambda x, position: x
+    outputs = []
+    for t, x in enumerate(xs):
+        heads = []
+        for a in range(settings.heads):
+            own, shared = slice(a * h, (a + 1) * h), slice(a // group * h, (a // group + 1) * h)
+            q = turn(x @ params["query"][:, own], t)
+            keys = [turn(xs[s] @ params["key"][:, shared], s) for s in range(t + 1)]
+            values = [xs[s] @ params["value"][:, shared] for s in range(t + 1)]
+            weights = np.exp([q @ k / np.sqrt(h) for k in keys])
+            heads.append(weights @ np.stack(values) / weights.sum())
+        outputs.append(np.concatenate(heads) @ params["output"])
+    return outputs
+
+
+def rotate(x: np.ndarray, position: int) -> np.ndarray:
+    """Each pair (i, i + h/2) as a complex number, turned."""
+    half = len(x) // 2
+    angles = position / 10_000 ** (np.arange(half) / half)
+    turned = (x[:half] + 1j * x[half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag])
+
+
+def _take(params: dict, layer: int) -> dict:
+    if not isinstance(params, dict):
+        return params[layer]
+    return {name: _take(part, layer) for name, part in params.items()}

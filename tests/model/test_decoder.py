@@ -1,0 +1,61 @@
+"""Every setting against the numpy decoder: logits, loss, and gradient by finite differences."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpar.model import Settings, init, logits, loss_fn
+from tests.model import numpy_decoder
+
+TINY = functools.partial(Settings, vocabulary=11, layers=2, d_model=8, heads=4, d_ff=6, sequence=5)
+EVERY = [
+    TINY(kv_heads=2),
+    TINY(norm="layer", positions="learned", mlp="gelu", tied=True),
+    TINY(kv_heads=1, positions="learned", tied=True),
+]
+STEP = 1e-5
+
+
+def shapes(settings: Settings) -> dict:
+    return jax.eval_shape(functools.partial(init, settings), jax.random.key(0))
+
+
+@pytest.mark.parametrize("settings", EVERY)
+def test_equals_numpy(settings: Settings) -> None:
+    """The gradient of each leaf along a random direction: the slope of the numpy loss."""
+    random = np.random.default_rng(1)
+    tokens = random.integers(0, 11, (2, 6), np.int32)
+    leaves, structure = jax.tree.flatten(shapes(settings))
+    leaves = [random.normal(0, 0.5, leaf.shape) for leaf in leaves]
+
+    @jax.jit
+    def ours(params: dict) -> tuple:
+        both = jax.value_and_grad(loss_fn(settings))(params, jnp.asarray(tokens))
+        return logits(settings, params, jnp.asarray(tokens)[:, :-1]), *both
+
+    def theirs(leaves: list[np.ndarray]) -> float:
+        return numpy_decoder.loss(settings, structure.unflatten(leaves), tokens)
+
+    params = structure.unflatten(leaves)
+    predicted, loss, gradient = ours(jax.tree.map(np.float32, params))
+    expected = [numpy_decoder.logits(settings, params, one[:-1]) for one in tokens]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss, theirs(leaves), rtol=1e-5)
+    for at, part in enumerate(jax.tree.leaves(gradient)):
+        direction = random.standard_normal(part.shape)
+        before, after = (
+            theirs([*leaves[:at], leaves[at] + step * direction, *leaves[at + 1 :]])
+            for step in (-STEP, STEP)
+        )
+        slope = (after - before) / (2 * STEP)
+        np.testing.assert_allclose(np.vdot(part, direction), slope, rtol=1e-3, atol=1e-6)
+
+
+def test_more_tokens_than_learned_positions() -> None:
+    settings = TINY(positions="learned")
+    tokens = jax.ShapeDtypeStruct((1, 6), jnp.int32)
+    with pytest.raises(ValueError, match=r"6 tokens .* reach 5; .* Settings\(sequence=6\)"):
+        jax.eval_shape(functools.partial(logits, settings), shapes(settings), tokens)
