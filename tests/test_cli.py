@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from jaxpar import __version__, cli
-from jaxpar.course.catalog import EXERCISES, LESSONS, exercise
+from jaxpar.course.catalog import EXERCISES, LESSONS, Lesson, exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
@@ -21,6 +21,7 @@ from tests.course.fakes import RIGHT, WRONG, answer, make_course, stub_of, verdi
 
 ROOT = Path(__file__).parents[1]
 ROW = exercise("device_coordinates")
+SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
 COMMANDS = {
     "": ["--plain", "--version"],
     "list": ["--json"],
@@ -33,6 +34,8 @@ COMMANDS = {
     "doctor": ["--json"],
     "inspect": ["target", "--json"],
     "init": ["folder", "--json"],
+    "train": ["--mesh", "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
+    "launch": ["arguments", "--processes", "--devices"],
     "dev build": ["--check"],
 }
 
@@ -98,7 +101,8 @@ def test_without_a_terminal_it_prints_the_list_and_what_to_type(course: Course, 
     ended = run()
     assert ended.code == 0
     lines = ended.out.splitlines()
-    assert [line.split()[1] for line in lines[: len(EXERCISES)]] == [row.id for row in EXERCISES]
+    ids = [line.split()[1] for line in lines[1 : len(EXERCISES) + 1]]
+    assert ids == [row.id for row in EXERCISES]
     assert lines[-1].split() == ["type", "jaxpar", "check", ROW.id]
 
 
@@ -122,7 +126,7 @@ def test_list_says_how_each_file_stands(course: Course, run: Any) -> None:
         "minutes": ROW.minutes,
         "seen": False,
     }
-    assert "1 of 13 solved" in run("list").out
+    assert f"1 of {len(EXERCISES)} solved" in run("list").out
 
 
 def test_list_never_waits_for_jax(course: Course) -> None:
@@ -163,9 +167,12 @@ def test_bad_use_is_one_line_and_ends_with_2(
     assert (ended.code, ended.out) == (2, "")
     assert line in ended.err
     assert ended.err.count("\n") == 1
+    ended = run(*arguments, "--json")
+    assert (ended.code, ended.err) == (2, "")
+    assert line in ended.json["error"]
 
 
-@pytest.mark.parametrize("arguments", [["chek"], ["check"], ["check", "add_rank", "--seed", "x"]])
+@pytest.mark.parametrize("arguments", [["chek"], ["reset"], ["check", "add_rank", "--seed", "x"]])
 def test_a_command_line_that_cannot_be_parsed_ends_with_2(run: Any, arguments: list[str]) -> None:
     ended = run(*arguments)
     assert ended.code == 2
@@ -219,7 +226,8 @@ def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> No
 def test_hints_come_one_by_one_then_the_solution_may_be_seen(course: Course, run: Any) -> None:
     numbers = [run("hint", ROW.id, "--json").json["number"] for _ in range(4)]
     assert numbers == [1, 2, 3, 3]
-    shown = run("hint", ROW.id).out
+    shown = run("hint").out
+    assert all(f"Hint {number} of 3: " in shown for number in (1, 2, 3))
     assert f"no more hints. `jaxpar solution {ROW.id} --give-up`" in shown
     refused = run("solution", ROW.id)
     assert refused.code == 2
@@ -255,6 +263,31 @@ def test_lesson_runs_the_script_and_ends_as_it_ends(course: Course, run: Any) ->
     assert not Memory(course.state).lesson_run("01")
 
 
+def test_a_lesson_that_was_left_is_no_failure_and_one_that_was_read_says_what_is_next(
+    course: Course, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Memory(course.state).remember_place("gather")
+    asked = []
+
+    def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
+        asked.append(row.number)
+        return codes.pop(), ""
+
+    codes = [0, 130]
+    monkeypatch.setattr("jaxpar.course.reading.read_lesson", read_lesson)
+    ended = run("lesson")
+    assert (ended.code, ended.out, asked) == (0, "", ["02"])
+    assert "It opens gather: " in run("lesson").out
+
+
+def test_without_a_name_it_is_the_exercise_at_hand(course: Course, run: Any) -> None:
+    Memory(course.state).remember_place("gather")
+    assert run("hint", "--json").json["exercise"] == "gather"
+    assert run("solution").err.startswith("solution: it is shown once `jaxpar check gather` passes")
+    course.file(exercise("gather")).unlink()
+    assert run("check", "--json").json["exercise"] == "gather"
+
+
 def test_inspect_prints_the_report(course: Course, run: Any) -> None:
     program = course.root / "program.py"
     program.write_text(
@@ -286,7 +319,7 @@ def test_init_makes_a_course_from_a_checkout(
 
 def test_dev_build_names_the_stub_that_differs(course: Course, run: Any) -> None:
     assert run("dev", "build", "--check").code == 0
-    write(course, ROW, stub_of(ROW).replace(b"Check it", b"Try it"))
+    write(course, ROW, stub_of(ROW).replace(b"Save it", b"Keep it"))
     ended = run("dev", "build", "--check")
     assert ended.code == 1
     assert ended.out.startswith(f"{ROW.file}: ")

@@ -4,6 +4,7 @@ import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -27,21 +28,23 @@ class Compiled:
     final: str
 
 
-def compile_program(lowered: jax.stages.Lowered) -> Compiled:
-    """Compiles a program without optimizing its machine code: memory and HLO are the same.
+def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compiled:
+    """Compiles a program.
 
     Args:
         lowered: What `jax.jit(function).lower(*args)` returned.
+        fast: Whether to optimize its machine code, too: memory and HLO are the same.
     """
     with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "xla_backend_optimization_level": 0,
+        options: dict[str, Any] = {
             "xla_dump_to": folder,
             "xla_dump_hlo_pass_re": "^spmd-partitioning$",
             # Matches no emitter. A new value each time keeps JAX's persistent cache, whose hits
             # write no dump, out of the way.
             "xla_dump_emitter_re": folder,
         }
+        if not fast:
+            options["xla_backend_optimization_level"] = 0
         executable = lowered.compile(compiler_options=options)
         dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))
         partitioned = dumps[-1].read_text() if dumps else None

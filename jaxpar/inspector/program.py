@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from jaxpar.inspector.compiled import compile_program, read_memory
+from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import count_hlo_flops, read_hlo
 from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.notes import unexplained, what_xla_did
@@ -42,9 +42,21 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
     """
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     lowered = jitted.lower(*args)
+    return inspect_compiled(lowered, compile_program(lowered))
+
+
+def inspect_compiled(lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
+    """As `inspect`, for a program that was compiled already, say in order to run it.
+
+    Args:
+        lowered: What was compiled.
+        compiled: What `compile_program` made of it.
+
+    Raises:
+        ValueError: Something communicates in a way that is not understood.
+    """
     module = lowered.compiler_ir("stablehlo")
     assert isinstance(module, ir.Module)
-    compiled = compile_program(lowered)
     memory = read_memory(compiled)
     if compiled.partitioned is None:
         return Report(read_module(module), count_flops(module), memory)

@@ -117,7 +117,7 @@ def _memory(memory: Memory) -> Table:
     table = _table("Bytes held", ("what",), ("bytes",))
     table.add_row("arguments", _bytes(memory.arguments_bytes))
     table.add_row("outputs", _bytes(memory.outputs_bytes))
-    table.add_row("temporaries", _bytes(memory.temp_bytes))
+    table.add_row("intermediate results", _bytes(memory.temp_bytes))
     table.add_row("constants", _bytes(memory.constants_bytes))
     if memory.aliases_bytes:
         table.add_row("outputs in place of arguments", "-" + _bytes(memory.aliases_bytes))

@@ -1,0 +1,5 @@
+"""`python -m jaxpar.cli`."""
+
+from jaxpar.cli import main
+
+main()

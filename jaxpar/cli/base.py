@@ -1,0 +1,61 @@
+"""The application that verbs are added to, exit codes, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WRONG, BAD_USE, LEFT = 1, 2, 130
+AS_JSON = "--json"
+
+app = typer.Typer(
+    name="jaxpar", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+dev = typer.Typer(help="For those who write the course.", rich_markup_mode=None)
+app.add_typer(dev, name="dev")
+
+AsJson = Annotated[bool, typer.Option(AS_JSON, help="Print JSON.")]
+
+
+def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:
+    """The data as JSON, or the lines."""
+    if as_json:
+        print_json(data)
+    else:
+        print_lines(lines)
+
+
+def warn(line: str) -> None:
+    """A line of trouble, if there is one."""
+    if line and sys.stderr.isatty():
+        console(stderr=True).print(line, markup=False)
+    elif line:
+        print(line, file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """The value as JSON."""
+    print(json.dumps(value, indent=2))
+
+
+def print_lines(lines: Iterable[str], *renderables: Any) -> None:
+    """The renderables, else lines broken between words, where there is a terminal; else lines."""
+    if sys.stdout.isatty():
+        console().print(*(renderables or lines), sep="\n", markup=False)
+        return
+    for line in lines:
+        print(line)
+
+
+def console(stderr: bool = False) -> Console:
+    """Standard output, or standard error; loaded when needed, as most verbs print lines."""
+    from rich.console import Console
+
+    return Console(highlight=False, stderr=stderr)

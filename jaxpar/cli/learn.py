@@ -1,0 +1,204 @@
+"""The verbs of a learner: exercises, lessons, hints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jaxpar import __version__
+from jaxpar.cli.base import LEFT, WRONG, AsJson, app, console, print_json, print_lines, show, warn
+from jaxpar.course.catalog import BadUseError, Exercise, exercise, lesson
+from jaxpar.course.checking import Verdicts, check, open_judge
+from jaxpar.course.command import command
+from jaxpar.course.folder import Course, find_course
+from jaxpar.course.memory import Memory
+from jaxpar.course.progress import Row, at_hand, next_row, progress, status
+
+NAMED = "The exercise, as `jaxpar list` names it"
+Id = Annotated[str, typer.Argument(metavar="ID", help=f"{NAMED}.")]
+IdOrNone = Annotated[
+    str | None, typer.Argument(metavar="ID", help=f"{NAMED}; without it, the one at hand.")
+]
+
+
+@app.callback(invoke_without_command=True)
+def learn(
+    context: typer.Context,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print lines, never redraw the screen.")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """A course on training models too large for one device, in JAX.
+
+    Without a command: shows the exercise at hand, and judges it whenever you save its file.
+    """
+    if version:
+        print(f"jaxpar {__version__}")
+    if version or context.invoked_subcommand:
+        return
+    course = _course()
+    if not plain and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        from jaxpar.course.listing import where_to_go
+
+        print_lines(where_to_go(_rows(course)))
+        return
+    from jaxpar.course.watch import watch
+
+    watch(course, console(), plain)
+
+
+@app.command("list")
+def list_exercises(as_json: AsJson = False) -> None:
+    """Every exercise: what it needs, how long it takes, and how it stands."""
+    course = _course()
+    rows = _rows(course)
+    if as_json:
+        print_json([row.to_dict() for row in rows])
+        return
+    from jaxpar.course.listing import bar, exercise_table, where_to_go
+
+    print_lines(where_to_go(rows), exercise_table(rows), "", bar(rows))
+
+
+@app.command("lesson")
+def run_lesson(
+    number: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NUMBER", help="Such as 02; without it, the lesson of the exercise at hand."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Runs a lesson, and shows its prose, its code and what it prints."""
+    from jaxpar.course.reading import read_lesson, what_next
+
+    row = lesson(number or _exercise(None).lesson)
+    course = _course()
+    code, output = read_lesson(course, row, captured=as_json)
+    if as_json:
+        print_json(row.to_dict() | {"exit_code": code, "output": output})
+    elif code == 0:
+        print_lines(what_next(course, row))
+    raise typer.Exit(0 if code in (0, LEFT) else WRONG)
+
+
+@app.command("next")
+def next_exercise(
+    start: Annotated[
+        str, typer.Option("--from", metavar="NUMBER", help="Begin at this lesson.")
+    ] = "01",
+    as_json: AsJson = False,
+) -> None:
+    """The next exercise to solve."""
+    from jaxpar.course.listing import to_solve
+
+    row = next_row(_rows(_course()), lesson(start).number)
+    show(as_json, row.to_dict() if row else None, to_solve(row))
+
+
+@app.command("check")
+def check_exercise(
+    id: IdOrNone = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Judge this file instead of your own.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Repeat the run of this seed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judges one exercise."""
+    row = _exercise(id)
+    if file and not file.exists():
+        raise BadUseError(f"check: there is no file {file}")
+    with open_judge() as judge:
+        if file:
+            verdict = check(row, file, judge, None, seed)
+        else:
+            course = _course()
+            verdict = check(row, course.file(row), judge, Verdicts(course.verdicts), seed)
+    from jaxpar.grading.writers import plain_lines, render, to_json
+
+    if as_json:
+        print_json(to_json(verdict))
+    else:
+        print_lines(plain_lines(verdict), render(verdict))
+        print(f"\nNext, type: {command()} {'next' if verdict.passed else f'hint {row.id}'}")
+    raise typer.Exit(0 if verdict.passed else WRONG)
+
+
+@app.command("hint")
+def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
+    """The next hint of an exercise; all of them once there is no other."""
+    from jaxpar.contracts.base import load
+    from jaxpar.course.solution import hints_left, next_hint
+
+    row, memory = _exercise(id), Memory(_course().state)
+    contract = load(row.where)
+    hints, left = contract.hints, hints_left(memory, contract)
+    number, trouble = next_hint(memory, contract)
+    warn(trouble)
+    numbered = [f"Hint {n} of {len(hints)}: {hint}" for n, hint in enumerate(hints, start=1)]
+    lines = [f"{row.id}: {row.title}", *numbered[number - 1 if left else 0 : number]]
+    if number == len(hints):
+        last = "This is the last." if left else "There are no more hints."
+        lines.append(f"{last} `{command()} solution {row.id} --give-up` shows the solution.")
+    data = {"exercise": row.id, "hint": hints[number - 1], "number": number, "of": len(hints)}
+    show(as_json, data, lines)
+
+
+@app.command("solution")
+def show_solution(
+    id: IdOrNone = None,
+    give_up: Annotated[
+        bool, typer.Option("--give-up", help="Before passing, after the last hint.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The library's own answer, once yours passes."""
+    from jaxpar.contracts.base import load
+    from jaxpar.course.solution import give, solution
+    from jaxpar.course.wrapping import Code
+
+    row, course = _exercise(id), _course()
+    contract, memory = load(row.where), Memory(course.state)
+    if status(course, Verdicts(course.verdicts), row) != "pass":
+        warn(give(memory, contract, give_up))
+    source, file = solution(contract)
+    if as_json:
+        print_json({"exercise": row.id, "file": file, "source": source})
+    else:
+        print_lines([f"# {file}", source], f"# {file}", Code(source))
+
+
+@app.command("reset")
+def reset_exercise(id: Id, as_json: AsJson = False) -> None:
+    """Puts the stub back, after a backup of your file was written."""
+    from jaxpar.course.backups import reset
+
+    row, course = exercise(id), _course()
+    backup = reset(course, row)
+    data = {"exercise": row.id, "file": row.file, "backup": str(backup) if backup else None}
+    kept = [f"Your file is kept as {backup}."] if backup else []
+    show(as_json, data, [f"{row.file} is the stub again.", *kept])
+
+
+def _course() -> Course:
+    return find_course(Path.cwd())
+
+
+def _exercise(id: str | None) -> Exercise:
+    """The exercise with this id, or the one at hand."""
+    if id is not None:
+        return exercise(id)
+    course = _course()
+    return at_hand(_rows(course), Memory(course.state)).exercise
+
+
+def _rows(course: Course) -> list[Row]:
+    return progress(course, Verdicts(course.verdicts))

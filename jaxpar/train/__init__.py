@@ -1,0 +1,1 @@
+"""A training run: text, steps, the loop around them, and several processes."""

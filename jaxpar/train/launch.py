@@ -1,0 +1,132 @@
+"""Several processes on this machine, as one command: they talk over loopback."""
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+# JAX names the first in its documentation; all three are ours to read and to set.
+ADDRESS, COUNT, RANK = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
+FOLLOWS = "JAXPAR_FOLLOWS"
+SECONDS_TO_SUM_UP = 10
+INTERRUPTED = 130
+
+
+def launch(command: Sequence[str], *, processes: int, devices: int) -> int:
+    """Runs a command in processes that find each other, and returns the exit code.
+
+    Each simulates `devices` devices, and what it prints gets its rank in front. The first that
+    fails ends them all, and so does Ctrl-C, which leaves process 0 time to sum up.
+    """
+    address = f"127.0.0.1:{_free_port()}"
+    ended: queue.Queue[tuple[int, int]] = queue.Queue()
+    children: list[subprocess.Popen[str]] = []
+    watchers: list[threading.Thread] = []
+    interrupted = threading.Event()
+    try:
+        for rank in range(processes):
+            children.append(_start(command, address, processes, rank, devices))
+            watchers.append(
+                threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted))
+            )
+            watchers[-1].start()
+        for _ in children:
+            rank, code = ended.get()
+            if code:
+                return _failed(rank, code)
+        return 0
+    except KeyboardInterrupt:
+        interrupted.set()
+        children[0].send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            children[0].wait(SECONDS_TO_SUM_UP)
+        return INTERRUPTED
+    finally:
+        for child in children:
+            child.kill()
+            assert child.stdin
+            child.stdin.close()
+        for watcher in watchers:
+            watcher.join()
+
+
+def follow_launcher() -> None:
+    """Ends this process when the launcher that started it, if one did, is no more."""
+    if FOLLOWS in os.environ:
+        threading.Thread(target=_end_with_standard_input, daemon=True).start()
+
+
+def _end_with_standard_input() -> None:
+    os.read(0, 1)  # the launcher writes nothing: this returns when it is gone
+    os._exit(1)
+
+
+def _start(
+    command: Sequence[str], address: str, count: int, rank: int, devices: int
+) -> subprocess.Popen[str]:
+    flags = os.environ.get("XLA_FLAGS", "")
+    environment = os.environ | {
+        ADDRESS: address,
+        COUNT: str(count),
+        RANK: str(rank),
+        FOLLOWS: "1",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+        "XLA_FLAGS": re.sub(r"--xla_force_host_platform_device_count=\S*", "", flags),
+        "PYTHONUNBUFFERED": "1",  # so that lines come when they are printed
+    }
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,  # Ctrl-C reaches the launcher only
+    )
+
+
+def _watch(
+    rank: int,
+    child: subprocess.Popen[str],
+    ended: queue.Queue[tuple[int, int]],
+    interrupted: threading.Event,
+) -> None:
+    """Copies all that a child prints, then tells how it ended."""
+    assert child.stdout and child.stderr
+    errors = threading.Thread(target=_copy, args=(rank, child.stderr, sys.stderr, interrupted))
+    errors.start()
+    try:
+        _copy(rank, child.stdout, sys.stdout, interrupted)
+        errors.join()
+    finally:  # nobody may wait for ever
+        ended.put((rank, child.wait()))
+
+
+def _copy(rank: int, source: IO[str], target: IO[str], interrupted: threading.Event) -> None:
+    with source, suppress(BrokenPipeError):  # of whoever reads what the launcher prints
+        for line in source:
+            if rank and interrupted.is_set():
+                continue  # only that process 0 left it alone
+            target.write(f"[{rank}] {line.rstrip()}\n")  # one call, so that lines stay whole
+            target.flush()
+
+
+def _failed(rank: int, code: int) -> int:
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    print(f"launch: process {rank} ended with {how}; the others were ended too", file=sys.stderr)
+    return 128 - code if code < 0 else code
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

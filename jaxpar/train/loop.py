@@ -1,0 +1,30 @@
+"""The loop of a training run."""
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from jaxpar.train.step import Step
+
+
+class Trained(NamedTuple):
+    """What one step did. Its parameters and state are good until the next step is asked for."""
+
+    loss: float
+    seconds: float
+    params: Any
+    state: Any
+
+
+def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterator[Trained]:
+    """Takes one step for every batch.
+
+    The arrays given as `params` and `state` are gone after the first step, if `step` reuses them.
+    """
+    batch = next(batches, None)
+    while batch is not None:
+        start = time.perf_counter()
+        params, state, loss = step(params, state, batch)
+        batch = next(batches, None)  # made while the devices work
+        loss = float(loss)
+        yield Trained(loss, time.perf_counter() - start, params, state)

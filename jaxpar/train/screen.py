@@ -1,0 +1,41 @@
+"""What a person sees of a run: lines, and on a terminal a bar under them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jaxpar.inspector import render
+from jaxpar.train.loop import Trained
+from jaxpar.train.run import Run, Taken, tokens_per_second
+
+
+def show_start(run: Run, mesh: str, console: Console) -> None:
+    """The size of the run, and what each device sends and holds."""
+    size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in a step"
+    console.print(f"{size}, on {mesh}\n")
+    console.print(render(run.report), "")
+
+
+def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterator[Trained]:
+    """The steps as they come, each with a line."""
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    width = len(str(count))
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=count)
+        for number, step in enumerate(islice(steps, count), 1):
+            bar.console.print(f"step {number:{width}}  loss {step.loss:.4f}  {step.seconds:6.3f} s")
+            bar.advance(task)
+            yield step
+
+
+def show_end(run: Run, taken: Sequence[Taken], count: int, console: Console) -> None:
+    """What became of it."""
+    if len(taken) < count:
+        console.print(f"stopped after {len(taken)} of {count} steps")
+    if taken:
+        speed = f"{tokens_per_second(run, taken):,.0f} tokens/s"
+        console.print(f"\nloss {taken[0][0]:.4f} -> {taken[-1][0]:.4f}, {speed}")

@@ -1,0 +1,127 @@
+"""Text to train on, as bytes, and the batches that a mesh sees of it.
+
+An example is `sequence` bytes and the one after them. Every epoch takes each example of the text
+once, in an order of its own. Which examples are in a batch depends on the seed alone, so that the
+losses of one device and of eight, in one process or in several, are the same.
+"""
+
+import itertools
+import os
+import sysconfig
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+from jax import Array
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jaxtyping import Int, UInt8
+
+from jaxpar.parallel.sampler import shard_indices
+
+LIBRARY_BYTES = 8_000_000
+NOT_THE_LIBRARY = {"__pycache__", "dist-packages", "site-packages", "test", "tests"}
+
+Text = UInt8[np.ndarray, " n"]
+
+
+def read_library() -> Text:
+    """The first 8 MB of the sources of Python's standard library: modules, then packages.
+
+    Raises:
+        ValueError: this Python comes without sources.
+    """
+    folder = sysconfig.get_path("stdlib")
+    found = bytearray()
+    for path in _sources(folder):
+        found += path.read_bytes()
+        if len(found) >= LIBRARY_BYTES:
+            break
+    if not found:
+        raise ValueError(
+            f"text: found 0 Python sources in {folder}; the standard library may be zipped; give a "
+            "text of your own with --data FILE"
+        )
+    return np.frombuffer(found, np.uint8)[:LIBRARY_BYTES]
+
+
+def read_file(path: Path) -> Text:
+    """The bytes of a file.
+
+    Raises:
+        ValueError: there is no such file, or it cannot be read into memory.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError("it is a directory")
+        if path.exists() and not path.is_file():
+            raise OSError("it is a device or a pipe")
+        return np.fromfile(path, np.uint8)
+    except (OSError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ValueError(f"text: {path}: {reason}; give a text or binary file") from None
+
+
+def check_same(text: Text) -> None:
+    """Compares the texts of all processes, each of which reads its own.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if jax.process_count() == 1:
+        return
+    sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(text.data))).tolist()
+    if len(set(sums)) > 1:
+        raise ValueError(
+            f"text: the processes have {len(set(sums))} different texts, by checksums {sums}; give "
+            "all the same file, or the same version of Python"
+        )
+
+
+def batches(
+    text: Text, sharding: NamedSharding, *, batch: int, sequence: int, seed: int
+) -> Iterator[Int[Array, "b bytes"]]:
+    """Batches without end; every process makes the rows of its own devices.
+
+    Args:
+        text: the same on every process.
+        sharding: how a batch lies on the mesh.
+        batch: examples in a batch, over all devices.
+        sequence: t, predicted bytes in an example.
+        seed: chooses the order.
+
+    Raises:
+        ValueError: the text does not fill one batch.
+    """
+    examples = max(0, len(text) - 1) // sequence
+    if examples < batch:
+        raise ValueError(
+            f"text: {len(text)} bytes make {examples} examples of {sequence} bytes; a batch has "
+            f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
+            "sequence"
+        )
+    order = _order(examples, seed)
+
+    def make() -> Int[Array, "b bytes"]:
+        starts = sequence * np.array(list(itertools.islice(order, batch)))
+        every = starts[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
+        return jax.make_array_from_callback(
+            every.shape, sharding, lambda part: text[every[part]].astype(np.int32)
+        )
+
+    return (make() for _ in itertools.count())
+
+
+def _order(examples: int, seed: int) -> Iterator[int]:
+    """Examples without end, epoch after epoch."""
+    for epoch in itertools.count():
+        yield from shard_indices(examples, world_size=1, rank=0, epoch=epoch, seed=seed)
+
+
+def _sources(folder: str) -> Iterator[Path]:
+    """Python files, those of a folder before those of its folders, by name."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(set(folders) - NOT_THE_LIBRARY)
+        yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))

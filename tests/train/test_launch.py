@@ -1,0 +1,103 @@
+"""Several processes on this machine; most tests start small programs instead of JAX."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxpar.train.launch import launch
+
+ROOT = Path(__file__).parents[2]
+
+
+def started(code: str) -> subprocess.Popen[str]:
+    """A process that launches two of `code`."""
+    program = (
+        "import sys\nfrom jaxpar.train.launch import launch\n"
+        f"sys.exit(launch([sys.executable, '-c', {code!r}], processes=2, devices=1))"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_output_has_the_rank_in_front(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import os, sys\n"
+        "rank = os.environ['JAX_PROCESS_ID']\n"
+        "print('of', os.environ['JAX_NUM_PROCESSES'], os.environ['JAX_NUM_CPU_DEVICES'])\n"
+        "print('no newline at the end, rank', rank, end='', file=sys.stderr)"
+    )
+    assert launch([sys.executable, "-c", code], processes=2, devices=3) == 0
+    printed = capsys.readouterr()
+    assert sorted(printed.out.splitlines()) == ["[0] of 2 3", "[1] of 2 3"]
+    assert sorted(printed.err.splitlines()) == [
+        f"[{rank}] no newline at the end, rank {rank}" for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "how"),
+    [
+        ("sys.exit('this went wrong')", 1, "exit code 1"),
+        ("os.kill(os.getpid(), 6)", 134, "signal 6"),
+    ],
+)
+def test_one_that_fails_ends_all(
+    end: str, code: int, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = f"import os, sys, time\nif os.environ['JAX_PROCESS_ID'] == '1': {end}\ntime.sleep(60)"
+    assert launch([sys.executable, "-c", program], processes=2, devices=1) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == f"launch: process 1 ended with {how}; the others were ended too"
+    assert ("[1] this went wrong" in lines) == (code == 1)
+
+
+def test_ctrl_c_lets_process_0_sum_up_and_ends_all() -> None:
+    code = (
+        "import os, time\n"
+        "print('up', os.getpid(), flush=True)\n"
+        "try: time.sleep(60)\n"
+        "except KeyboardInterrupt: print('summed up')"
+    )
+    launcher = started(code)
+    assert launcher.stdout
+    up = [launcher.stdout.readline() for _ in range(2)]
+    launcher.send_signal(signal.SIGINT)
+    out, err = launcher.communicate(timeout=30)
+    assert (launcher.returncode, out, err) == (130, "[0] summed up\n", "")
+    assert not any(alive(int(line.split()[-1])) for line in up)
+
+
+def test_processes_end_with_a_launcher_that_was_killed() -> None:
+    code = (
+        "import os, time\n"
+        "from jaxpar.train.launch import follow_launcher\n"
+        "follow_launcher()\n"
+        "print('up', os.getpid(), flush=True)\n"
+        "time.sleep(60)"
+    )
+    launcher = started(code)
+    assert launcher.stdout
+    up = [int(launcher.stdout.readline().split()[-1]) for _ in range(2)]
+    launcher.kill()
+    launcher.communicate(timeout=30)
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in up) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in up)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs, and was not only left for its parent to collect."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,45 @@
+"""What a person sees of a run."""
+
+import io
+import itertools
+
+import pytest
+from rich.console import Console
+
+from jaxpar.inspector import Memory, Report
+from jaxpar.train.loop import Trained
+from jaxpar.train.run import Run
+from jaxpar.train.screen import show_end, show_start, show_steps
+
+RUN = Run(Report((), 7, Memory(1, 2, 0, 4, 5)), 1234, 2048, iter(()))
+TAKEN = [(5.5, 0.5), (4.25, 0.25)]
+
+
+def shown(show, *arguments, terminal: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(file=file, width=80, highlight=False, force_terminal=terminal)
+    list(show(*arguments, console) or ())
+    return file.getvalue()
+
+
+def test_the_start_tells_sizes_and_the_report() -> None:
+    text = shown(show_start, RUN, "dp=8")
+    assert text.startswith("1,234 parameters, 2,048 bytes of text in a step, on dp=8\n")
+    assert "Sends nothing." in text
+    assert "Bytes held" in text
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
+    endless = (Trained(loss, seconds, None, None) for loss, seconds in itertools.cycle(TAKEN))
+    text = shown(show_steps, endless, 10, terminal=terminal)
+    assert "step  1  loss 5.5000   0.500 s" in text
+    assert "step 10  loss 4.2500   0.250 s" in text
+    assert text.count("step ") == 10
+    assert ("/10" in text) == terminal
+
+
+def test_the_end_tells_the_speed_and_what_is_missing() -> None:
+    assert shown(show_end, RUN, TAKEN, 2) == "\nloss 5.5000 -> 4.2500, 5,461 tokens/s\n"
+    assert "stopped after 2 of 50 steps" in shown(show_end, RUN, TAKEN, 50)
+    assert shown(show_end, RUN, [], 50) == "stopped after 0 of 50 steps\n"

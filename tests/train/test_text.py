@@ -1,0 +1,108 @@
+"""Text to train on: what is read, and which batches come of it."""
+
+import itertools
+import os
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+
+from jaxpar.mesh import make_mesh, spec
+from jaxpar.train import text
+from jaxpar.train.text import batches, check_same, read_file, read_library
+
+SENTENCE = np.arange(100, dtype=np.uint8)  # 9 examples of 11 bytes
+
+
+def drawn(mesh: str, count: int, seed: int = 0) -> list[np.ndarray]:
+    sharding = NamedSharding(make_mesh(mesh), spec("b_dp t"))
+    taken = itertools.islice(batches(SENTENCE, sharding, batch=6, sequence=11, seed=seed), count)
+    return [np.asarray(batch) for batch in taken]
+
+
+def test_the_library_is_python_and_the_same_each_time() -> None:
+    found = read_library()
+    assert found.dtype == np.uint8
+    assert 1_000_000 < len(found) <= text.LIBRARY_BYTES
+    assert found[:100_000].tobytes().decode()
+    assert np.array_equal(found, read_library())
+
+
+def test_the_library_is_read_in_order_without_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("b.py", "a.py", "c.txt", "json/x.py", "ast/y.py", "site-packages/z.py", "test/t.py")
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.stem)
+    monkeypatch.setattr(text.sysconfig, "get_path", lambda _: str(tmp_path))
+    assert read_library().tobytes() == b"abyx"
+    monkeypatch.setattr(text, "LIBRARY_BYTES", 2)
+    assert read_library().tobytes() == b"ab"
+    monkeypatch.setattr(text.sysconfig, "get_path", lambda _: str(tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match=r"found 0 Python sources in .*nowhere.*--data FILE"):
+        read_library()
+
+
+def test_a_file_is_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("\u00e9\n".encode() + b"\xff\x00")
+    assert read_file(path).tolist() == [0xC3, 0xA9, 0x0A, 0xFF, 0x00]
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, reason in (
+        ("nowhere", "No such file"),
+        ("", "is a directory"),
+        ("pipe", "device or a pipe"),
+        ("loop", "symbolic links"),
+    ):
+        with pytest.raises(ValueError, match=rf"text: {tmp_path / name}: .*{reason}.*; give a"):
+            read_file(tmp_path / name)
+
+
+def test_processes_with_different_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for others, same in (([1, 1], True), ([1, 2], False)):
+        gathered = np.array(others, np.uint32)
+        monkeypatch.setattr(text.multihost_utils, "process_allgather", lambda _, g=gathered: g)
+        if same:
+            check_same(SENTENCE)
+        else:
+            with pytest.raises(ValueError, match=r"2 different texts, by checksums \[1, 2\]"):
+                check_same(SENTENCE)
+
+
+def test_an_epoch_takes_each_example_once_and_epochs_differ() -> None:
+    rows = np.concatenate(drawn("dp=1", 6))  # 4 epochs
+    starts = (rows[:, 0] // 11).reshape(4, 9)
+    assert all(sorted(epoch) == list(range(9)) for epoch in starts.tolist())
+    assert len({tuple(epoch) for epoch in starts.tolist()}) == 4
+    assert np.array_equal(rows, rows[:, :1] + np.arange(12)[None])
+
+
+def test_every_mesh_sees_the_same_batches_and_every_seed_others() -> None:
+    one, three = drawn("dp=1", 4), drawn("dp=3", 4)
+    assert np.array_equal(one, three)
+    assert not np.array_equal(one, drawn("dp=1", 4, seed=1))
+
+
+def test_a_device_holds_its_rows_only() -> None:
+    sharding = NamedSharding(make_mesh("dp=3"), spec("b_dp t"))
+    batch = next(batches(SENTENCE, sharding, batch=6, sequence=11, seed=0))
+    assert batch.dtype == "int32"
+    assert {shard.data.shape for shard in batch.addressable_shards} == {(2, 12)}
+    assert len({shard.device for shard in batch.addressable_shards}) == 3
+
+
+@pytest.mark.parametrize(("length", "examples"), [(0, 0), (1, 0), (66, 5)])
+def test_a_text_too_short_for_a_batch_is_refused_at_once(length: int, examples: int) -> None:
+    sharding = NamedSharding(make_mesh("dp=1"), spec("b_dp t"))
+    with pytest.raises(ValueError, match=rf"{length} bytes make {examples} .* of 67 bytes or more"):
+        batches(SENTENCE[:length], sharding, batch=6, sequence=11, seed=0)
+    assert next(batches(SENTENCE[:67], sharding, batch=6, sequence=11, seed=0)).shape == (6, 12)
