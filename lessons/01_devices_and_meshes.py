@@ -4,9 +4,8 @@
 # A large model does not fit on one device. So its arrays are cut into parts, and each device holds
 # one part. This lesson shows how JAX names the devices, cuts the arrays, and runs one program on
 # all devices. At the end you can say, before you run a program, what each device holds and sends.
-# You need Python and numpy, but no JAX: it is explained below.
-#
-# The first cell makes the CPU look like 8 devices, before JAX is used. Its imports come up later.
+# You need Python and numpy, but no JAX: it is explained below. The code that comes first makes the
+# CPU look like 8 devices; what it imports comes up later.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -17,14 +16,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, reshard
+from jax.sharding import NamedSharding, reshard
 
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, show_report, table
 from jaxpar.course.pictures import draw_layout
 from jaxpar.inspector import inspect
 
-print(f"{jax.device_count()} devices, on the platform {jax.devices()[0].platform}\n")
+print(f"{jax.device_count()} devices: {jax.devices()[0].platform}\n")
 
 # %% [markdown]
 # ## The idea in one picture
@@ -37,23 +36,25 @@ print(f"{jax.device_count()} devices, on the platform {jax.devices()[0].platform
 # one word for each dim: `"b_dp d_tp"` names the dims b and d, cuts b over axis `dp`, and cuts d
 # over axis `tp`. A dim without an axis is whole on every device. A part is also called a *shard*.
 # Two axes may cut one dim: on a mesh of dp=2, tp=3, `"b_dp_tp d"` cuts b into 2 * 3 = 6 parts.
-#
-# In the picture, the small letter (in the SVG file the colour, too) says which device holds it.
+# `spec` turns a layout into a `PartitionSpec` of JAX: for each dim the axes that cut it, or None. A
+# `NamedSharding` is that and a mesh: its `shard_shape` is the shape of a part, and `jax.device_put`
+# sends each device its part. In the picture, the small letter (in the SVG file a colour, too) says
+# which device holds a number.
 
 # %%
 mesh = make_mesh("dp=2,tp=4")
 x = np.arange(4 * 8, dtype="float32").reshape(4, 8)
-x_cut = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))  # sends each device its part
-draw_layout("01_layout", "x with the layout b_dp d_tp on a mesh of dp=2, tp=4", x_cut)
-cut_by_both = NamedSharding(make_mesh("dp=2,tp=3"), spec("b_dp_tp d"))
-print(f"b_dp_tp d: (12, 3) on dp=2, tp=3 -> {cut_by_both.shard_shape((12, 3))}\n")
+x_cut = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
+draw_layout("01_layout", "x with layout b_dp d_tp on dp=2, tp=4", x_cut)
+by_both = NamedSharding(make_mesh("dp=2,tp=3"), spec("b_dp_tp d"))
+print(f"b_dp_tp d on dp=2, tp=3: {by_both.shard_shape((12, 3))} of (12, 3)\n")
 
 # %% [markdown]
 # All devices run the same program, each on its own part. This is *SPMD*: single program, multiple
 # data. Words that you will meet:
 #
-# - *world size*: how many devices there are. *Rank*: the number of one of them, from 0. In a mesh
-#   the last axis counts fastest.
+# - *world size*: how many devices there are, `jax.device_count()`. *Rank*: the number of one of
+#   them, from 0. In a mesh the last axis counts fastest.
 # - *node*: one machine with several devices. *Local rank*: the number of a device in its node.
 # - *process group*: devices that exchange data with one another. In JAX you name an axis of the
 #   mesh instead: a group is the devices that differ only along that axis.
@@ -68,9 +69,9 @@ print(f"b_dp_tp d: (12, 3) on dp=2, tp=3 -> {cut_by_both.shard_shape((12, 3))}\n
 # - `ep`, expert parallel: other experts, networks of which each token goes through a few.
 
 # %%
-ranks = np.arange(8).reshape(2, 4)  # the rank of the device at (dp, tp)
-rows = [("tp", ranks.tolist()), ("dp", ranks.T.tolist()), ("dp and tp", [ranks.ravel().tolist()])]
-table(f"Mesh dp=2, tp=4: world size {ranks.size}", ("axis", "process groups, by rank"), rows)
+rank = np.arange(8).reshape(2, 4)  # of the device at (dp, tp)
+rows = [("tp", rank.tolist()), ("dp", rank.T.tolist()), ("all", [[*range(8)]])]
+table("World size 8: dp=2, tp=4", ("axis", "process groups, by rank"), rows)
 
 # %% [markdown]
 # If you know PyTorch, this is what its words become:
@@ -79,7 +80,7 @@ table(f"Mesh dp=2, tp=4: world size {ranks.size}", ("axis", "process groups, by 
 # |---|---|
 # | `torchrun`: one process for each GPU | one process for each node drives all its devices |
 # | `init_process_group` | `jax.distributed.initialize` (not needed for one process) |
-# | `get_world_size()`, `get_rank()` | `jax.device_count()`; `lax.axis_index(axis)` in `shard_map` |
+# | `get_world_size`, `get_rank` | in `shard_map`: `lax.axis_size(axis)`, `lax.axis_index(axis)` |
 # | `new_group(ranks)`, `init_device_mesh` | name an axis of the mesh, `jax.make_mesh` |
 # | DTensor: `Shard(0)`, `Replicate()` | `PartitionSpec("dp")`, `PartitionSpec()` |
 # | `distribute_tensor`, `redistribute` | `jax.device_put`, `jax.sharding.reshard` |
@@ -102,7 +103,7 @@ print(f"set returns {old.at[0].set(9.0)}; the old array is still {old}")
 traced = []
 absolute = jax.jit(lambda x: traced.append(x.shape) or jnp.where(x < 0, -x, x))
 results = [absolute(jnp.ones(size)) for size in (3, 3, 3, 5)]
-print(f"called {len(results)} times, traced {len(traced)} times, for the shapes {traced}")
+print(f"{len(results)} calls, {len(traced)} traces, with shapes {traced}")
 assert traced == [(3,), (5,)]
 try:
     jax.jit(lambda x: -x if x < 0 else x)(1.0)
@@ -116,25 +117,26 @@ except jax.errors.TracerBoolConversionError as error:
 # gradient with respect to the first argument: a pytree of the same form.
 #
 # **`lax.scan`** is a loop inside the program. A Python loop is unrolled when it is traced: 100
-# steps, 300 operations: for each a slice, a squeeze, an add. `lax.scan(step, carry, xs)` keeps one
-# copy. `step(carry, x)` returns the next carry and an output. The carry keeps shape and dtype.
+# steps, 100 operations or more (`jax.make_jaxpr` lists them). `lax.scan(step, carry, xs)` keeps
+# one copy. `step(carry, x)` returns the next carry and an output. The carry keeps shape and dtype.
 #
 # **Random numbers come from keys.** The same key gives the same numbers, on every device and at
 # every call. `jax.random.split` makes new keys from one.
 
 # %%
 params = {"w": jnp.array([1.0, 2.0]), "bias": jnp.array(0.5)}
-loss_gradient = jax.grad(lambda params, x: jnp.sum((params["w"] * x + params["bias"]) ** 2))
+loss_gradient = jax.grad(lambda p, x: jnp.sum((p["w"] * x + p["bias"]) ** 2))
 gradient = loss_gradient(params, jnp.array([3.0, 4.0]))
-np.testing.assert_allclose(gradient["w"], [2 * 3.5 * 3, 2 * 8.5 * 4])  # w * x + bias: 3.5, 8.5
 print(f"gradient: w {gradient['w']}, bias {gradient['bias']}")
 stepped = jax.tree.map(lambda p, g: p - g / 4, params, gradient)
-print(f"one step of gradient descent: w {stepped['w']}, bias {stepped['bias']}")
-unrolled = jax.make_jaxpr(lambda xs: sum(x for x in xs))(jnp.ones(100))
-scanned = jax.make_jaxpr(lambda xs: lax.scan(lambda c, x: (c + x, None), 0.0, xs))(jnp.ones(100))
-print(f"100 steps: {len(unrolled.eqns)} operations by a Python loop, {len(scanned.eqns)} by scan")
-one, other = (jax.random.normal(key, 3) for key in jax.random.split(jax.random.key(0)))
-print(f"two keys: {one} and {other}\n")
+print(f"one step downhill: w {stepped['w']}, bias {stepped['bias']}")
+xs = jnp.ones(100)
+loop = jax.make_jaxpr(lambda a: sum(x for x in a))(xs)
+scan = jax.make_jaxpr(lambda a: lax.scan(lambda c, x: (c + x, c), 0.0, a))(xs)
+print(f"operations: Python loop {len(loop.eqns)}, scan {len(scan.eqns)}")
+assert len(loop.eqns) >= 100 and len(scan.eqns) == 1
+keys = jax.random.split(jax.random.key(0))
+print("two keys:", *(jax.random.normal(key, 3) for key in keys), "\n")
 
 # %% [markdown]
 # ## Predict
@@ -151,15 +153,17 @@ print(f"two keys: {one} and {other}\n")
 # many bytes do they hold? Which array goes into the all-reduce, and how many bytes are then sent?
 
 # %%
-arrays = {"x": (4, 8, "b_dp d_tp"), "w": (8, 12, "d_tp f"), "y": (4, 12, "b_dp f")}
-cuts = {name: NamedSharding(mesh, spec(layout)) for name, (*_, layout) in arrays.items()}
-local = {name: cuts[name].shard_shape(tuple(shape)) for name, (*shape, _) in arrays.items()}
-held = {name: 4 * int(np.prod(shape)) for name, shape in local.items()}
-rows = [(name, *arrays[name], str(local[name]), held[name]) for name in arrays]
-table("Predicted, for one device", ("array", "rows", "columns", "layout", "part", "bytes"), rows)
+shapes = {"x": (4, 8), "w": (8, 12), "y": (4, 12)}
+layouts = {"x": "b_dp d_tp", "w": "d_tp f", "y": "b_dp f"}
+cuts = {name: NamedSharding(mesh, spec(layouts[name])) for name in layouts}
+parts = {name: cuts[name].shard_shape(shapes[name]) for name in shapes}
+held = {name: 4 * rows * columns for name, (rows, columns) in parts.items()}
+rows = [(a, shapes[a], layouts[a], parts[a], held[a]) for a in shapes]
+headers = ("array", "shape", "layout", "part", "bytes")
+table("Predicted, for one device", headers, rows)
 wire = wire_bytes("all_reduce", held["y"], mesh.shape["tp"])
 predicted = ("all_reduce", "tp", held["y"], wire, held["x"] + held["w"])
-print(f"Sent: one all-reduce of y over tp, {held['y']} bytes in, {wire} bytes over the wire.\n")
+print(f"All-reduce of y over tp: {held['y']} bytes in, {wire} bytes sent.\n")
 
 # %% [markdown]
 # ## Implement
@@ -170,9 +174,8 @@ print(f"Sent: one all-reduce of y over tp, {held['y']} bytes in, {wire} bytes ov
 show(make_mesh, spec)
 
 # %% [markdown]
-# A mesh is an array of devices with a name for each dim. A `PartitionSpec` (`jax.P` for short) has
-# an entry for each dim of an array: the axes that cut it, or None. Our `make_mesh` makes axes of
-# type `Auto`; `jax.make_mesh` without `axis_types` makes `Explicit` ones. Both come up below.
+# A mesh is an array of devices with a name for each dim. `jax.P` is short for `PartitionSpec`. Our
+# `make_mesh` makes axes of type `Auto`, `jax.make_mesh` of type `Explicit`. Both come up below.
 #
 # **The explicit version** of the product is a loop over devices. Each pass does the work of one
 # device. At the `+=` the devices must talk.
@@ -190,18 +193,19 @@ np.testing.assert_allclose(y, x @ w, rtol=1e-5)
 # **`jax.shard_map`: you write what one device does.** The function sees parts, not whole arrays.
 # `in_specs` say how the arguments are cut, `out_specs` how the results are put together. What
 # crosses devices is a call that you can see: `lax.psum(y, "tp")` sums y over the devices of axis
-# `tp`. And `lax.axis_index("tp")` is the place of this device on that axis. Most of this course is
-# written with `shard_map`.
-
+# `tp`. `lax.axis_index("tp")` is the place of this device on that axis, `lax.axis_size("tp")` the
+# number of devices on it. Most of this course is written with `shard_map`.
 
 # %%
-def product_of_parts(x_shard, w_shard):
-    y_partial = x_shard @ w_shard  # [b/dp, d/tp] @ [d/tp, f]: a quarter of each sum
+in_specs, out_specs = (cuts["x"].spec, cuts["w"].spec), cuts["y"].spec
+
+
+@jax.shard_map(mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+def mapped(x_shard, w_shard):
+    y_partial = x_shard @ w_shard  # [b/dp, d/tp] @ [d/tp, f]: a quarter of d
     return lax.psum(y_partial, "tp")
 
 
-in_specs, out_specs = (cuts["x"].spec, cuts["w"].spec), cuts["y"].spec
-mapped = jax.shard_map(product_of_parts, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 w_cut = jax.device_put(w, cuts["w"])
 np.testing.assert_allclose(mapped(x_cut, w_cut), y, rtol=1e-5)
 
@@ -214,33 +218,32 @@ np.testing.assert_allclose(mapped(x_cut, w_cut), y, rtol=1e-5)
 # %%
 automatic = jax.jit(lambda x, w: x @ w, out_shardings=cuts["y"])
 np.testing.assert_allclose(automatic(x_cut, w_cut), y, rtol=1e-5)
-automatic_report = inspect(automatic, x_cut, w_cut)
+reports = {"jit": inspect(automatic, x_cut, w_cut)}
 
 # %% [markdown]
-# **Explicit mode: layouts are part of the type.** With axes of type `AxisType.Explicit`, the type
-# of each array says how it is cut. If several results are possible, you must choose. The compiler
-# still adds the all-reduce.
+# **Explicit mode: layouts are part of the type.** With axes of type `Explicit`, the type of each
+# array says how it is cut. `jax.set_mesh` gives the mesh to the lines under it, `reshard` cuts an
+# array in another way. If several results are possible, you must choose.
 
 # %%
-explicit_mesh = jax.make_mesh((2, 4), ("dp", "tp"), axis_types=(AxisType.Explicit,) * 2)
-with jax.set_mesh(explicit_mesh):
+with jax.set_mesh(jax.make_mesh((2, 4), ("dp", "tp"))):
     x_typed, w_typed = reshard((x, w), in_specs)
     print(f"the types are {jax.typeof(x_typed)} and {jax.typeof(w_typed)}")
     try:
         x_typed @ w_typed
     except Exception as error:
-        print(f"x @ w raises {type(error).__name__}: {str(error).split('.')[0]}.\n")
+        print(f"x @ w raises {type(error).__name__}: how is y cut?\n")
     explicit = jax.jit(lambda x, w: jnp.matmul(x, w, out_sharding=out_specs))
     np.testing.assert_allclose(explicit(x_typed, w_typed), y, rtol=1e-5)
-    explicit_report = inspect(explicit, x_typed, w_typed)
+    reports["Explicit"] = inspect(explicit, x_typed, w_typed)
 
 # %% [markdown]
 # **`jax.pmap`: the way before `shard_map`.** You will meet it in old code. It has one axis only,
-# over all devices, and dim 0 of every array counts the devices. Do not write it any more.
+# over all devices (here it cuts d), and dim 0 of every array counts them. Do not write it any more.
 
 # %%
 mapped_before = jax.pmap(lambda x, w: lax.psum(x @ w, "all"), axis_name="all")
-y_by_device = mapped_before(x.T.reshape(8, 4, 1), w.reshape(8, 1, 12))  # d over all 8 devices
+y_by_device = mapped_before(x.T.reshape(8, 4, 1), w.reshape(8, 1, 12))
 np.testing.assert_allclose(y_by_device[0], y, rtol=1e-5)
 
 # %% [markdown]
@@ -250,22 +253,21 @@ np.testing.assert_allclose(y_by_device[0], y, rtol=1e-5)
 # what one device sends and holds. Here it reads the `shard_map` program.
 
 # %%
-mapped_report = inspect(mapped, x_cut, w_cut)
-show_report(mapped_report)
+reports["shard_map"] = inspect(mapped, x_cut, w_cut)
+show_report(reports["shard_map"])
 
 # %% [markdown]
 # ## Compare
 #
-# Three ways to write the program, one prediction. If a row differed, the lesson would stop.
+# Three ways to write it, one prediction. If a row differed, the lesson would stop.
 
 # %%
-reports = {"shard_map": mapped_report, "jit": automatic_report, "Explicit": explicit_report}
 rows = [("predicted", *predicted)]
 for way, report in reports.items():
     (sent,) = report.collectives
     measured = (sent.kind, *sent.axes, sent.operand_bytes, sent.wire_bytes)
     rows.append((way, *measured, report.memory.arguments_bytes))
-headers = ("way", "sends", "over", "operand bytes", "wire bytes", "argument bytes")
+headers = ("way", "sends", "over", "operand bytes", "wire bytes", "arguments")
 table("The same product, for one device", headers, rows)
 assert all(row[1:] == predicted for row in rows)
 
@@ -282,12 +284,10 @@ assert all(row[1:] == predicted for row in rows)
 #   those of this process, which can only read the parts that its own devices hold.
 # - **The compiler** does other things on other platforms. Ask for y as `"b_dp f_tp"`: a GPU or TPU
 #   can sum and cut in one step (a *reduce-scatter*), which sends half as much. The CPU makes an
-#   all-reduce, and cuts afterwards. With `shard_map` you write the one that you want.
+#   all-reduce, and cuts afterwards.
 
 # %% [markdown]
 # ## Exercises
-#
-# What you have read is enough for these.
 
 # %%
 exercises("01")

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from jaxpar import collectives
-from jaxpar.cost.communication import ring_all_reduce, tree_broadcast, wire_bytes
+from jaxpar.cost import communication as cost
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import NOBODY, draw, panel
 from jaxpar.inspector import inspect
@@ -31,7 +31,7 @@ from jaxpar.inspector import inspect
 # letter (in the SVG file a colour, too) says which device a number comes from; a sum has none.
 
 # %%
-x = 10 * np.arange(1, 5)[:, None] + np.arange(4)  # [device, chunk]: chunk 2 of device 0 is 12
+x = 10 * np.arange(1, 5)[:, None] + np.arange(4)  # [device, chunk]
 sums = np.tile(x.sum(axis=0), (4, 1))
 before, after = panel("before", x), panel("after", sums, [NOBODY] * 4)
 draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
@@ -46,73 +46,72 @@ draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
 
 # %%
 def on_devices(function, n, layout="n_tp"):
-    """Calls `function` on each of n devices; dim 0 of what goes in and comes out counts them."""
+    """Runs `function` on n devices, one for each part of dim 0."""
+    mesh, per_device = make_mesh({"tp": n}), spec("n_tp")
 
-    def on_one_device(x):  # x has size 1 in dim 0: one block for this device
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=spec(layout), out_specs=per_device)
+    def program(x):  # x has size 1 in dim 0: one block for this device
         return jax.tree.map(lambda y: y[None], function(x[0]))
 
-    mesh, per_device = make_mesh({"tp": n}), spec("n_tp")
-    mapped = jax.shard_map(on_one_device, mesh=mesh, in_specs=spec(layout), out_specs=per_device)
-    return jax.jit(mapped)
+    return program
 
 
 ROOT, n = 1, 4
 LOOPS = {
     "broadcast": ("the root's x goes to all", lambda i: x[ROOT]),
-    "scatter": ("chunk i of the root's x goes to device i", lambda i: x[ROOT][i]),
-    "reduce": ("the sums go to the root", lambda i: sum(x) if i == ROOT else 0 * x[i]),
-    "gather": ("every x goes to the root", lambda i: np.stack(x) if i == ROOT else 0 * np.stack(x)),
+    "scatter": ("chunk i of the root goes to device i", lambda i: x[ROOT][i]),
+    "reduce": ("the sums go to the root", lambda i: (i == ROOT) * sum(x)),
+    "gather": ("every x goes to the root", lambda i: (i == ROOT) * x),
     "all_reduce": ("the sums go to all", lambda i: sum(x)),
-    "all_gather": ("every x goes to all", lambda i: np.stack(x)),
-    "reduce_scatter": ("the sum of all chunks i goes to device i", lambda i: sum(x)[i]),
-    "all_to_all": ("chunk j goes to device j", lambda i: np.stack([x[j][i] for j in range(n)])),
-    "permute": ("every x goes to the next device, in a ring", lambda i: x[(i - 1) % n]),
+    "all_gather": ("every x goes to all", lambda i: x),
+    "reduce_scatter": ("sum i goes to device i", lambda i: sum(x)[i]),
+    "all_to_all": ("chunk j goes to device j", lambda i: x[:, i]),
+    "permute": ("x goes to the next device, in a ring", lambda i: x[i - 1]),
 }
 WITH_ROOT = ("broadcast", "scatter", "reduce", "gather")
 WITHOUT_ROOT = ("all_gather", "reduce_scatter", "all_to_all", "permute")
-extra = {name: {"root": ROOT} for name in WITH_ROOT} | {"permute": {"shift": 1}}
-per_shard = {
-    name: partial(getattr(collectives, name), axis="tp", **extra.get(name, {})) for name in LOOPS
-}
-panels = {}
+extra = {f: {"root": ROOT} for f in WITH_ROOT} | {"permute": {"shift": 1}}
+per_shard, panels = {}, []
 for name, (meaning, loop) in LOOPS.items():
+    function, arguments = getattr(collectives, name), extra.get(name, {})
+    per_shard[name] = partial(function, axis="tp", **arguments)
     held = np.asarray(on_devices(per_shard[name], n)(x))
     np.testing.assert_array_equal(held, np.stack([loop(i) for i in range(n)]))
-    whose = np.where(held < 50, held // 10 - 1, NOBODY)  # nobody's: sums, zeros of no root
-    panels[name] = panel(f"after {name}: {meaning}", held, whose)
-draw("02_root", "With a root: device 1", before, *(panels[name] for name in WITH_ROOT))
-draw("02_no_root", "Without a root", before, *(panels[name] for name in WITHOUT_ROOT))
+    whose = np.where(held < 50, held // 10 - 1, NOBODY)  # a sum is nobody's
+    panels.append(panel(f"after {name}: {meaning}", held, whose))
+draw("02_root", "With a root: device 1", before, *panels[:4])
+draw("02_no_root", "Without a root", before, *panels[5:])
 
 # %% [markdown]
-# A *reduction* combines numbers. A sum is one of seven. The *locations* say besides which device
-# holds the largest or smallest number; of several that hold it, the one with the lowest index.
+# A *reduction* combines numbers, here a pair from each device. There are seven; one is the sum.
+# A *location* says also which device holds the smallest (or largest) number, the first of several.
 
 # %%
 numbers = np.array([[6, 3], [5, 9], [7, 9], [6, 2]])
-fold = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+fold = {"sum": np.add, "prod": np.multiply, "min": np.fmin, "max": np.fmax}
 fold |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 rows = []
 for op, ufunc in fold.items():
-    result = on_devices(partial(collectives.all_reduce, axis="tp", op=op), n)(numbers)[0]
+    reduce = partial(collectives.all_reduce, axis="tp", op=op)
+    result = on_devices(reduce, n)(numbers)[0]
     np.testing.assert_array_equal(result, ufunc.reduce(numbers))
     rows.append((op, result.tolist()))
-for name, best in (("min", np.argmin), ("max", np.argmax)):
-    function = partial(getattr(collectives, f"reduce_{name}_location"), axis="tp")
-    value, holder = (part[0].tolist() for part in on_devices(function, n)(numbers))
-    assert holder == best(numbers, axis=0).tolist()
-    rows.append((f"{name} and its location", f"{value} on devices {holder}"))
-table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction", "result"), rows)
+reduce = partial(collectives.reduce_min_location, axis="tp")
+value, holder = (y[0].tolist() for y in on_devices(reduce, n)(numbers))
+assert holder == np.argmin(numbers, axis=0).tolist()
+rows.append(("min and its location", f"{value} on devices {holder}"))
+table(f"Reductions of {numbers.tolist()}", ("reduction", "result"), rows)
 
 # %% [markdown]
 # ## Predict
 #
-# Now n = 8 devices. x is float32 and has 8 chunks of 32 numbers on each device: 1024 bytes. What
-# goes into a collective on one device are its *operand bytes*. What this device then sends are its
-# *wire bytes*. They differ. In a reduce-scatter, a device keeps one chunk of its own and sends
-# seven, or sums in their place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x.
-# An all-reduce can be built as a reduce-scatter of x, then an all-gather of chunks of x/n. That is
-# (n-1)/n and again (n-1)/n: 2(n-1)/n of x. Unless the network itself adds, in every all-reduce some
-# device sends at least that much (lesson 03 says why).
+# Now n = 8. On each device x has 8 chunks of 32 numbers in float32: 1024 bytes. What goes into a
+# collective on one device are its *operand bytes*. What this device then sends are its *wire
+# bytes*. In a reduce-scatter, a device keeps one chunk of its own and sends seven, or sums in their
+# place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x. An all-reduce can be
+# built as a reduce-scatter of x, then an all-gather of chunks of x/n: together 2(n-1)/n of x. In
+# every all-reduce some device sends that much, unless the network adds (lesson 03 says why).
 #
 # **Your turn, before you read on:** how many bytes does a device send in each of these, and how
 # many does the result take? A broadcast is here an all-reduce to which all but the root give zeros
@@ -120,23 +119,27 @@ table(f"Reductions of {numbers.tolist()}, a pair for each device", ("reduction",
 
 # %%
 n, x_bytes = 8, 1024
-plan = {kind: [(kind, x_bytes)] for kind in (*WITHOUT_ROOT, "all_reduce")}
-plan["broadcast"] = [("all_reduce", x_bytes)]
-plan["reduce"] = [("reduce_scatter", x_bytes), ("all_gather", x_bytes // n)]
-predicted = {
-    name: [(kind, operand, wire_bytes(kind, operand, n)) for kind, operand in parts]
-    for name, parts in plan.items()
-}
-results = dict.fromkeys(plan, x_bytes) | {"reduce_scatter": x_bytes // n, "all_gather": n * x_bytes}
-rows = [(name, *part, results[name]) for name, parts in predicted.items() for part in parts]
-table("Predicted", ("function", "sends", "operand bytes", "wire bytes", "result bytes"), rows)
-assert wire_bytes("all_reduce", x_bytes, n) == sum(wire for *_, wire in predicted["reduce"])
+plan = {kind: {kind: x_bytes} for kind in (*WITHOUT_ROOT, "all_reduce")}
+plan["broadcast"] = {"all_reduce": x_bytes}
+plan["reduce"] = {"reduce_scatter": x_bytes, "all_gather": x_bytes // n}
+results = dict.fromkeys(plan, x_bytes)
+results |= {"reduce_scatter": x_bytes // n, "all_gather": n * x_bytes}
+predicted = []
+for name, parts in plan.items():
+    for kind, operand in parts.items():
+        wire = cost.wire_bytes(kind, operand, n)
+        predicted.append((name, kind, operand, wire, results[name]))
+headers = ("function", "sends", "operand bytes", "wire bytes", "result bytes")
+table("Predicted", headers, predicted)
 
 # %% [markdown]
 # ## Implement
 #
 # The loops above are the slow version. This is the library. Read the docstrings: *Math* says what
 # comes out, *Comm* what is sent (x is the number of elements of x), *Memory* what the result takes.
+# A `forward` without `if` holds where the line before does not: for all `op` but sum, say. `axis`
+# is None for one device. `split` makes n chunks of ceil(x/n) elements (x/n rounded up), `join`
+# undoes it, and `check_chunks` raises unless dim 0 is n. "Types that vary", below, explains `to=`.
 
 # %%
 show(*(getattr(collectives, name) for name in plan))
@@ -147,42 +150,40 @@ show(*(getattr(collectives, name) for name in plan))
 # The inspector reads the programs as they are compiled for 8 devices. Nothing is run.
 
 # %%
-shape = jax.ShapeDtypeStruct((n, n, 32), jnp.float32)  # [device, chunk, ...]: no numbers needed
-reports = {name: inspect(on_devices(per_shard[name], n), shape) for name in plan}
+shape = jax.ShapeDtypeStruct((n, n, 32), jnp.float32)  # [device, chunk, ...]
+reports = {f: inspect(on_devices(per_shard[f], n), shape) for f in plan}
 
 # %% [markdown]
 # ## Compare
 #
-# Each number is predicted / measured. If a pair differed, the lesson would stop.
+# The same table, measured. If a number differed, the lesson would stop.
 
 # %%
-rows = []
+measured = []
 for name, report in reports.items():
-    measured = [(one.kind, one.operand_bytes, one.wire_bytes) for one in report.collectives]
-    assert measured == predicted[name] and report.memory.outputs_bytes == results[name]
-    wires = [f"{sum(wire for *_, wire in parts):,}" for parts in (predicted[name], measured)]
-    rows.append((name, " / ".join(wires), f"{results[name]:,} / {report.memory.outputs_bytes:,}"))
-table("One device", ("function", "wire bytes", "result bytes"), rows)
-print(f"Broadcast along a line, piece by piece: {wire_bytes('broadcast', x_bytes, n):,} bytes.")
-tree, ring = (cost(x_bytes, n) for cost in (tree_broadcast, ring_all_reduce))
-print(f"Broadcast as a tree: {tree.steps} steps, {tree.wire_bytes:,} bytes through the root;")
-print(f"as a ring all-reduce: {ring.steps} steps, {ring.wire_bytes:,} bytes through each.\n")
+    held = report.memory.outputs_bytes
+    for c in report.collectives:
+        measured.append((name, c.kind, c.operand_bytes, c.wire_bytes, held))
+table("Measured", headers, measured)
+assert measured == predicted
+tree, ring = cost.tree_broadcast(x_bytes, n), cost.ring_all_reduce(x_bytes, n)
+print(f"Broadcast by a tree: {tree.steps} steps, {tree.wire_bytes:,} bytes;")
+print(f"by an all-reduce: {ring.steps} steps, {ring.wire_bytes:,} bytes.\n")
 
 # %% [markdown]
-# Two of them do more than they must. In a broadcast only the root has something to say: passed on
-# along a line of devices, x is sent once by each. And our reduce brings the sums to all devices,
-# though only the root keeps them. Lesson 03 builds both as trees: fewer steps, but more bytes
-# through the busiest device, the root.
+# In a broadcast only the root has something to say: passed on along a line of devices, x is sent
+# once by each. And our reduce brings the sums to all devices, though only the root keeps them.
+# Lesson 03 builds both as trees: fewer steps, but more bytes through the busiest device, the root.
 #
 # **The master as bottleneck.** The first idea of many is a *master*: all devices send x to device
-# 0, which adds, and sends the sums back. Count the bytes that pass through device 0.
+# 0, which adds, and sends the sums back. Count the bytes through it. (`lax.axis_size("tp")` is n.)
 
 
 # %%
 def sum_at_master(x):
     total = x
     for j in range(1, lax.axis_size("tp")):
-        total = total + lax.ppermute(x, "tp", [(j, 0)])  # everyone else receives zeros
+        total = total + lax.ppermute(x, "tp", [(j, 0)])  # zeros to others
     result = total
     for j in range(1, lax.axis_size("tp")):
         received = lax.ppermute(total, "tp", [(0, j)])
@@ -191,15 +192,15 @@ def sum_at_master(x):
 
 
 np.testing.assert_array_equal(on_devices(sum_at_master, 4)(x), sums)
-rows = []
+rows, all_reduce = [], per_shard["all_reduce"]
 for n in (2, 4, 8):
-    shape = jax.ShapeDtypeStruct((n, 256), jnp.float32)  # 1024 bytes on each device
+    shape = jax.ShapeDtypeStruct((n, 256), jnp.float32)  # 1024 bytes each
     messages = inspect(on_devices(sum_at_master, n), shape).collectives
-    through_master = sum(one.wire_bytes for one in messages if 0 in one.pairs[0])
-    (ring,) = inspect(on_devices(per_shard["all_reduce"], n), shape).collectives
-    assert through_master == 2 * (n - 1) * x_bytes and ring.wire_bytes == 2 * (n - 1) / n * x_bytes
-    rows.append((n, through_master, 2 * ring.wire_bytes))
-headers = ("devices", "through the master", "through each device of an all-reduce")
+    at_master = sum(one.wire_bytes for one in messages if 0 in one.pairs[0])
+    (ring,) = inspect(on_devices(all_reduce, n), shape).collectives
+    assert at_master == 2 * (n - 1) * x_bytes == n * ring.wire_bytes
+    rows.append((n, at_master, 2 * ring.wire_bytes))
+headers = ("devices", "by the master", "by each device of an all-reduce")
 table("Bytes sent and received, to sum 1024 bytes", headers, rows)
 
 # %% [markdown]
@@ -224,10 +225,11 @@ def types(x):
 
 
 print("x, then psum(x), then pcast(psum(x)):")
+mapped = partial(jax.shard_map, types, mesh=make_mesh("tp=4"))
 try:
-    jax.shard_map(types, mesh=make_mesh("tp=4"), in_specs=spec("n_tp"), out_specs=spec("n"))(x)
+    mapped(in_specs=spec("n_tp"), out_specs=spec("n"))(x)
 except ValueError as error:
-    print(f"x cannot leave as if all devices had the same: {type(error).__name__}\n")
+    print(f"x cannot leave as invariant: {type(error).__name__}\n")
 
 # %% [markdown]
 # The backward pass of a collective is another collective. If forward copies a number to many
@@ -237,18 +239,20 @@ except ValueError as error:
 
 
 # %%
-def kinds(function, layout):
-    """The collectives of the forward pass, and those that the backward pass adds."""
+def kinds(forward, layout):
+    """The collectives of the forward pass, and what the backward pass adds."""
 
     def both(x):
-        y, pull_back = jax.vjp(function, x)  # pull_back: from a gradient of y to one of x
+        y, pull_back = jax.vjp(forward, x)  # from a gradient of y to one of x
         return y, pull_back(y)
 
-    shape = jax.ShapeDtypeStruct((8 if layout == "n_tp" else 1, 8, 4), jnp.float32)
-    programs = (on_devices(f, 8, layout) for f in (function, both))
-    there, and_back = ([c.kind for c in inspect(f, shape).collectives] for f in programs)
-    assert and_back[: len(there)] == there
-    return [" ".join(names) or "nothing" for names in (there, and_back[len(there) :])]
+    found, shape = [], jax.ShapeDtypeStruct((8, 8, 4), jnp.float32)
+    for f in (forward, both):
+        report = inspect(on_devices(f, 8, layout), shape)
+        found.append(" ".join(c.kind for c in report.collectives))
+    there, total = found
+    assert total.startswith(there)
+    return there or "nothing", total.removeprefix(there).strip() or "nothing"
 
 
 rows = [("pcast (f)", *kinds(lambda x: lax.pcast(x, "tp", to="varying"), "n"))]
@@ -263,19 +267,16 @@ table("What is sent", ("function", "forward", "backward"), rows)
 #   rings, trees, and sums made inside the network switch; with the last, devices send less.
 # - **Time** is bytes over bandwidth for large arrays only; for small ones it is the latency of each
 #   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
-# - **Order.** All devices must call the same collectives in the same order. If one does not, the
-#   others wait for ever: a hang, not an error.
+# - **Order.** All devices must call the same collectives in the same order, or wait for ever.
 # - **bfloat16.** The CPU sends it as float32. The inspector counts what you wrote, and notes it:
 
 # %%
 shape = jax.ShapeDtypeStruct((8, 4), jnp.bfloat16)
 report = inspect(on_devices(per_shard["all_reduce"], 8), shape)
-print(f"{report.collectives[0].operand_bytes} bytes in. {' '.join(report.notes)}.\n")
+print(report.collectives[0].operand_bytes, "bytes in.", *report.notes, "\n")
 
 # %% [markdown]
 # ## Exercises
-#
-# Scatter and gather are left to you, and what they send.
 
 # %%
 exercises("02")
@@ -286,8 +287,7 @@ exercises("02")
 # | JAX | torch.distributed | MPI |
 # |---|---|---|
 # | `lax.pbroadcast` | `broadcast` | `MPI_Bcast` |
-# | - | `scatter`, `gather` | `MPI_Scatter`, `MPI_Gather` |
-# | - | `reduce` | `MPI_Reduce` |
+# | - | `scatter`, `gather`, `reduce` | `MPI_Scatter`, `MPI_Gather`, `MPI_Reduce` |
 # | `lax.all_gather` | `all_gather_into_tensor` | `MPI_Allgather` |
 # | `lax.psum_scatter` | `reduce_scatter_tensor` | `MPI_Reduce_scatter_block` |
 # | `lax.psum`, `pmin`, `pmax` | `all_reduce` | `MPI_Allreduce` |

@@ -25,15 +25,16 @@ from jaxpar.course.pictures import draw_steps
 from jaxpar.inspector import inspect
 
 n = 8
-line, short_line = make_mesh("tp=8"), make_mesh("tp=4")
-nodes = make_mesh("node=2,device=4")  # two machines (nodes) of four devices each
+four, eight = make_mesh("tp=4"), make_mesh("tp=8")
+nodes = make_mesh("node=2,device=4")  # two machines of four devices each
+LEVELS = {"inner": "device", "outer": "node"}
 
 
 def on_devices(function, mesh, **arguments):
-    """The program in which every device calls `function` on its part of dim 0."""
+    """The program in which each device calls `function` on its rows."""
     parts = spec("b_" + "_".join(mesh.axis_names))
-    local = partial(function, **arguments)
-    return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=parts, out_specs=parts))
+    on_each = jax.shard_map(mesh=mesh, in_specs=parts, out_specs=parts)
+    return jax.jit(on_each(partial(function, **arguments)))
 
 
 # %% [markdown]
@@ -62,8 +63,7 @@ draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
 #
 # Your turn, before you read on. On 8 devices, each with an `x` of 4096 bytes:
 #
-# 1. How many steps does the ring all-gather take, and how many bytes does each device send and
-#    return in the end?
+# 1. How many steps does the ring all-gather take? How many bytes does a device send, and return?
 # 2. In a *tree*, all that have the root's array send it on in each step. How many steps is that?
 # 3. An all-reduce could be an all-gather and a sum on each device. What is the least it can send?
 #
@@ -78,20 +78,23 @@ draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
 
 # %%
 X_BYTES = 4096
-GATHERS = ("ring_all_gather", "two_way_ring_all_gather", "recursive_doubling_all_gather")
-OTHERS = ("ring_all_reduce", "recursive_doubling_all_reduce", "tree_reduce", "tree_broadcast")
-RETURNED = dict.fromkeys(GATHERS, n * X_BYTES) | dict.fromkeys(OTHERS, X_BYTES)
-RETURNED["ring_reduce_scatter"] = X_BYTES // n
+gathers = ("ring", "two_way_ring", "recursive_doubling")
+reduces = ("ring_all", "recursive_doubling_all", "tree")
+RETURNED = {f"{name}_all_gather": n * X_BYTES for name in gathers}
+RETURNED |= {f"{name}_reduce": X_BYTES for name in reduces}
+RETURNED |= {"tree_broadcast": X_BYTES, "ring_reduce_scatter": X_BYTES // n}
 nvlink = cost.Link(latency_seconds=2e-6, bytes_per_second=450e9)
 predicted = {name: getattr(cost, name)(X_BYTES, n) for name in RETURNED}
 headers = ("algorithm", "steps", "wire bytes", "returned", "microseconds")
-rows = [
-    (name, c.steps, c.wire_bytes, RETURNED[name], round(1e6 * c.seconds(nvlink), 2))
-    for name, c in predicted.items()
-]
+rows = []
+for name, price in predicted.items():
+    time = round(1e6 * price.seconds(nvlink), 2)
+    rows.append((name, price.steps, price.wire_bytes, RETURNED[name], time))
 table(f"Predicted for {n} devices, x of {X_BYTES:,} bytes", headers, rows)
-assert predicted["ring_all_gather"].steps == n - 1 and 2 ** predicted["tree_broadcast"].steps == n
-assert predicted["ring_all_gather"].wire_bytes == n / 2 * predicted["ring_all_reduce"].wire_bytes
+flat_ring = predicted["ring_all_reduce"]
+assert predicted["ring_all_gather"].steps == n - 1
+assert predicted["ring_all_gather"].wire_bytes == n / 2 * flat_ring.wire_bytes
+assert 2 ** predicted["tree_broadcast"].steps == n
 
 # %% [markdown]
 # Questions 1 and 2: the table. Question 3: all-gather and sum sends `(n-1) x`. The ring all-reduce
@@ -113,10 +116,11 @@ assert predicted["ring_all_gather"].wire_bytes == n / 2 * predicted["ring_all_re
 few_steps = (cost.tree_all_reduce, cost.recursive_doubling_all_reduce)
 rows = []
 for k in (8, 64, 1024):
-    sizes = [cost.crossover_bytes(few, cost.ring_all_reduce, k, nvlink) for few in few_steps]
+    crossover = partial(cost.crossover_bytes, n=k, link=nvlink)
+    sizes = [crossover(few, cost.ring_all_reduce) for few in few_steps]
     rows.append((k, *(round(size / 1e6, 1) for size in sizes)))
-table("All-reduce: faster than a ring below", ("devices", "tree, MB", "doubling, MB"), rows)
-assert few_steps[1](X_BYTES, n).seconds(nvlink) < predicted["ring_all_reduce"].seconds(nvlink)
+table("All-reduce: beats a ring below, in MB", ("n", "tree", "doubling"), rows)
+assert few_steps[1](X_BYTES, n).seconds(nvlink) < flat_ring.seconds(nvlink)
 
 # %% [markdown]
 # ## Implement
@@ -127,7 +131,7 @@ assert few_steps[1](X_BYTES, n).seconds(nvlink) < predicted["ring_all_reduce"].s
 
 # %%
 show(collectives.ring_all_gather)
-y = on_devices(collectives.ring_all_gather, short_line, axis="tp")(x)
+y = on_devices(collectives.ring_all_gather, four, axis="tp")(x)
 np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 
 # %% [markdown]
@@ -140,9 +144,9 @@ np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 
 # %%
 gather = partial(collectives.ring_all_gather, axis="tp")
-backward = on_devices(lambda x, dy: jax.vjp(gather, x)[1](dy)[0], short_line)
-dy = np.random.default_rng(0).normal(size=(4 * 4, 1)).astype(np.float32)  # [4, 1] on each device
-np.testing.assert_allclose(backward(x, dy), dy.reshape(4, 4).sum(axis=0), rtol=1e-4)
+backward = on_devices(lambda x, dy: jax.vjp(gather, x)[1](dy)[0], four)
+dy = np.arange(16, dtype=np.float32).reshape(16, 1)  # [4, 1] on each device
+np.testing.assert_array_equal(backward(x, dy), dy.reshape(4, 4).sum(axis=0))
 
 # %% [markdown]
 # **Tree reduce.** In each step the upper half of those that still take part sends its sums to the
@@ -159,11 +163,10 @@ for half in (4, 2, 1):
         now[source] = np.nan
     tree.append(now)
 draw_steps("03_tree", "Tree reduce on eight devices", tree, arrows)
-senders = [source for pairs in arrows for source, _ in pairs]
-assert sorted(senders) == list(range(1, 8))  # each but the root sends x once
+assert sorted(s for pairs in arrows for s, _ in pairs) == list(range(1, 8))
 
 show(collectives.tree_reduce)
-y = on_devices(collectives.tree_reduce, line, axis="tp", root=0)(x8)
+y = on_devices(collectives.tree_reduce, eight, axis="tp", root=0)(x8)
 assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 
 # %% [markdown]
@@ -171,11 +174,10 @@ assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 
 # %%
 holders = [(step, str(list(range(2**step)))) for step in range(4)]
-table("Tree broadcast from device 0", ("after step", "devices that hold x"), holders)
+table("Tree broadcast from device 0", ("after step", "held by"), holders)
 
 # %% [markdown]
-# **Recursive doubling:** the partner of device `i` at distance `d` is `i ^ d`, its number with one
-# bit flipped.
+# **Recursive doubling:** the partner of device `i` at distance `d` is `i ^ d`: one bit flipped.
 
 # %%
 doubling, arrows = [start], []
@@ -183,10 +185,10 @@ for distance in (1, 2):
     arrows.append([(device, device ^ distance) for device in range(4)])
     theirs = [doubling[-1][device ^ distance] for device in range(4)]
     doubling.append(np.where(np.isnan(doubling[-1]), theirs, doubling[-1]))
-draw_steps("03_doubling", "Recursive doubling on four devices", doubling, arrows)
+draw_steps("03_doubling", "Recursive doubling, four devices", doubling, arrows)
 
 show(collectives.recursive_doubling_all_gather)
-y = on_devices(collectives.recursive_doubling_all_gather, short_line, axis="tp")(x)
+y = on_devices(collectives.recursive_doubling_all_gather, four, axis="tp")(x)
 np.testing.assert_array_equal(y.reshape(4, 4), doubling[-1])
 
 # %% [markdown]
@@ -197,11 +199,11 @@ np.testing.assert_array_equal(y.reshape(4, 4), doubling[-1])
 
 # %%
 grid = x8.reshape(2, 4)  # [node, device]
-columns = [grid[:, device] for device in range(4)]  # between nodes: those in the same place
-by_hand = np.stack(columns, axis=1).ravel()  # inside the node: the columns of its devices
+columns = [grid[:, device] for device in range(4)]  # between nodes
+by_hand = np.stack(columns, axis=1).ravel()  # inside each node
 
 show(collectives.hierarchical_all_gather)
-y = on_devices(collectives.hierarchical_all_gather, nodes, inner="device", outer="node")(x8)
+y = on_devices(collectives.hierarchical_all_gather, nodes, **LEVELS)(x8)
 np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 
 # %% [markdown]
@@ -211,15 +213,16 @@ np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 # pass the busiest device, sent or received, and how many bytes a device returns.
 
 # %%
-shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)  # [n, ...] on each device
-measured = []
+shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)
+rows = []
 for name in RETURNED:
     root = {"root": 0} if name.startswith("tree") else {}
-    program = on_devices(getattr(collectives, name), line, axis="tp", **root)
+    program = on_devices(getattr(collectives, name), eight, axis="tp", **root)
     report = inspect(program, shapes)
     (sent,) = report.wire_bytes_by_axis().values()
-    measured.append((name, len(report.collectives), sent, report.memory.outputs_bytes))
-table("Measured", ("algorithm", "permutes", "wire bytes", "returned"), measured)
+    returned = report.memory.outputs_bytes
+    rows.append((name, len(report.collectives), sent, returned))
+table("Measured", ("algorithm", "permutes", "wire bytes", "returned"), rows)
 
 # %% [markdown]
 # ## Compare
@@ -228,8 +231,8 @@ table("Measured", ("algorithm", "permutes", "wire bytes", "returned"), measured)
 # as many permutes as the ring, but those of one direction do not wait for those of the other.
 
 # %%
-for name, permutes, sent, result_bytes in measured:
-    assert sent == predicted[name].wire_bytes and result_bytes == RETURNED[name]
+for name, permutes, sent, returned in rows:
+    assert sent == predicted[name].wire_bytes and returned == RETURNED[name]
     at_once = 2 if name.startswith("two_way") else 1
     assert predicted[name].steps == np.ceil(permutes / at_once)
 
@@ -239,14 +242,13 @@ for name, permutes, sent, result_bytes in measured:
 # one. So the same bytes cross both kinds of links: between nodes, 7 times those of the hierarchy.
 
 # %%
-program = on_devices(collectives.hierarchical_all_reduce, nodes, inner="device", outer="node")
+program = on_devices(collectives.hierarchical_all_reduce, nodes, **LEVELS)
 by_axis = inspect(program, shapes).wire_bytes_by_axis()
 inner, outer = cost.hierarchical_all_reduce(X_BYTES, n_inner=4, n_outer=2)
 assert by_axis == {("device",): inner.wire_bytes, ("node",): outer.wire_bytes}
-flat = predicted["ring_all_reduce"].wire_bytes
-table("Hierarchical", ("over", "bytes sent"), [(*axes, sent) for axes, sent in by_axis.items()])
-print(f"Flat ring: the same {flat:,} bytes cross the links inside a node and between nodes.\n")
-assert flat == 7 * outer.wire_bytes
+table("Hierarchical", ("over", "bytes"), [(*a, b) for a, b in by_axis.items()])
+print(f"Flat ring: {flat_ring.wire_bytes:,} bytes over links of both kinds.\n")
+assert flat_ring.wire_bytes == 7 * outer.wire_bytes
 
 # %% [markdown]
 # ## On real hardware
@@ -264,19 +266,17 @@ assert flat == 7 * outer.wire_bytes
 # - Switches that add (SHARP, NVLS) take part in the sum, and get below the bound above.
 
 # %%
-ideal = cost.ring_all_gather(2 * 4096 * 65536 / 8, 8).seconds(cost.Link(0, 450e9))
-assert round(1e3 * ideal, 2) == 1.04
+ideal = cost.ring_all_gather(2 * 4096 * 65536 / 8, 8)
+assert round(1e3 * ideal.seconds(cost.Link(0, 450e9)), 2) == 1.04
 network = cost.Link(latency_seconds=10e-6, bytes_per_second=50e9)
-flat = cost.ring_all_reduce(1e9, 64).seconds(network)
+flat = 1e3 * cost.ring_all_reduce(1e9, 64).seconds(network)
 inner, outer = cost.hierarchical_all_reduce(1e9, n_inner=8, n_outer=8)
-levels = inner.seconds(nvlink) + outer.seconds(network)
-print(f"all-reduce of 1 GB on 64 GPUs: ring {1e3 * flat:.1f} ms, hierarchy {1e3 * levels:.1f} ms\n")
+levels = 1e3 * (inner.seconds(nvlink) + outer.seconds(network))
+print(f"1 GB on 64 GPUs: ring {flat:.1f} ms, hierarchy {levels:.1f} ms\n")
 assert flat > 4 * levels
 
 # %% [markdown]
 # ## Exercises
-#
-# Each is the sibling of something that you have read here.
 
 # %%
 exercises("03")

@@ -2,7 +2,7 @@
 
 Your task: return x plus the index of this device on `axis`, in the dtype of x.
 
-Check it with `jaxpar check add_rank`.
+Save it while `jaxpar` runs, or check it with `jaxpar check add_rank`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

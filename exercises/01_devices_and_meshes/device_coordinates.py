@@ -2,7 +2,7 @@
 
 Your task: return the position of device number `rank` as a tuple, the last axis fastest.
 
-Check it with `jaxpar check device_coordinates`.
+Save it while `jaxpar` runs, or check it with `jaxpar check device_coordinates`.
 """
 
 # What is judged (5 points; values must be right to earn the rest)
@@ -21,9 +21,6 @@ def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
 
     In a mesh of 2 by 4 devices, device 5 is at (1, 1): the second row, the second column.
-
-    Raises:
-        ValueError: there is no such device.
     """
     raise NotImplementedError(
         "return the position of device number `rank` as a tuple, the last axis fastest"

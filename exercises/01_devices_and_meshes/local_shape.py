@@ -2,7 +2,7 @@
 
 Your task: return the shape of each device's part; a size that does not divide raises.
 
-Check it with `jaxpar check local_shape`.
+Save it while `jaxpar` runs, or check it with `jaxpar check local_shape`.
 """
 
 # What is judged (5 points; values must be right to earn the rest)

@@ -2,7 +2,7 @@
 
 Your task: send chunk j of x to device j by lax.ppermute only; y[j] came from device j.
 
-Check it with `jaxpar check all_to_all_by_permutes`.
+Save it while `jaxpar` runs, or check it with `jaxpar check all_to_all_by_permutes`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -27,9 +27,6 @@ def all_to_all_by_permutes(x: Shaped[Array, "n ..."], *, axis: str) -> Shaped[Ar
 
     Math: y[j] = x_j[i] on device i
     Source: Thakur, Rabenseifner and Gropp 2005, section 4 (alltoall)
-
-    Raises:
-        ValueError: dim 0 of x is not the size of the axis.
     """
     raise NotImplementedError(
         "send chunk j of x to device j by lax.ppermute only; y[j] came from device j"

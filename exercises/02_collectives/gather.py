@@ -2,7 +2,7 @@
 
 Your task: return [n, ...] in device order on the root, and zeros of that shape elsewhere.
 
-Check it with `jaxpar check gather`.
+Save it while `jaxpar` runs, or check it with `jaxpar check gather`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -27,9 +27,6 @@ def gather(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "n
 
     Math: y[j] = x_j on the root, 0 elsewhere
     Source: MPI 4.1, section 6.5
-
-    Raises:
-        ValueError: the axis has no device `root`.
     """
     raise NotImplementedError(
         "return [n, ...] in device order on the root, and zeros of that shape elsewhere"

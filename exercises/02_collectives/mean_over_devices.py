@@ -2,14 +2,14 @@
 
 Your task: return the mean of x over the devices of `axis`, on every device.
 
-Check it with `jaxpar check mean_over_devices`.
+Save it while `jaxpar` runs, or check it with `jaxpar check mean_over_devices`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        5  every device returns the right result
 #   gradient      1  the gradient with respect to x
 #   communication 3  the bytes of one all-reduce of x: at most 2(n-1)/n of x
-#   memory        1  at most 3 times the temp bytes of the library's own
+#   memory        1  at most 3 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[1200], axis="tp"

@@ -2,13 +2,13 @@
 
 Your task: return (maximum over devices, int32 lowest index of a device that holds it).
 
-Check it with `jaxpar check reduce_max_location`.
+Save it while `jaxpar` runs, or check it with `jaxpar check reduce_max_location`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
 #   communication 3  at most three all-reduces of x; no gather
-#   memory        1  at most 3 times the temp bytes of the library's own
+#   memory        1  at most 3 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[1024], axis="tp"

@@ -2,7 +2,7 @@
 
 Your task: return chunk i of the root's x on device i of `axis`.
 
-Check it with `jaxpar check scatter`.
+Save it while `jaxpar` runs, or check it with `jaxpar check scatter`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -28,8 +28,5 @@ def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, "..."
 
     Math: y = x_root[i] on device i, as the sum of x_root[i] and zeros
     Source: MPI 4.1, section 6.6
-
-    Raises:
-        ValueError: dim 0 of x is not the size of the axis, or the axis has no device `root`.
     """
     raise NotImplementedError("return chunk i of the root's x on device i of `axis`")

@@ -2,7 +2,7 @@
 
 Your task: return the sum of x over `inner` and `outer`; over `outer` goes 1/n_inner of x only.
 
-Check it with `jaxpar check hierarchical_all_reduce`.
+Save it while `jaxpar` runs, or check it with `jaxpar check hierarchical_all_reduce`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

@@ -2,7 +2,7 @@
 
 Your task: return the sum of x over `axis` on every device, in log2 n permutes; other n raise.
 
-Check it with `jaxpar check recursive_doubling_all_reduce`.
+Save it while `jaxpar` runs, or check it with `jaxpar check recursive_doubling_all_reduce`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

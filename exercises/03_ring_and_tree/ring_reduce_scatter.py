@@ -2,7 +2,7 @@
 
 Your task: return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes.
 
-Check it with `jaxpar check ring_reduce_scatter`.
+Save it while `jaxpar` runs, or check it with `jaxpar check ring_reduce_scatter`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -28,9 +28,6 @@ def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, "...
 
     Math: y = sum_j x_j[i] on device i
     Source: Patarasuk and Yuan 2009 (ring algorithm)
-
-    Raises:
-        ValueError: dim 0 of x is not the size of the axis.
     """
     raise NotImplementedError(
         "return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes"

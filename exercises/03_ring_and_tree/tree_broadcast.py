@@ -2,7 +2,7 @@
 
 Your task: return the root's x on every device of `axis`, in ceil(log2 n) permutes.
 
-Check it with `jaxpar check tree_broadcast`.
+Save it while `jaxpar` runs, or check it with `jaxpar check tree_broadcast`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -27,9 +27,6 @@ def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[A
 
     Math: y = x_root
     Source: Thakur, Rabenseifner and Gropp 2005, section 4 (broadcast)
-
-    Raises:
-        ValueError: the axis has no device `root`.
     """
     raise NotImplementedError(
         "return the root's x on every device of `axis`, in ceil(log2 n) permutes"

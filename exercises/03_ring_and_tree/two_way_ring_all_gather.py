@@ -2,7 +2,7 @@
 
 Your task: return every device's x, [n, ...] in device order, by permutes both ways round a ring.
 
-Check it with `jaxpar check two_way_ring_all_gather`.
+Save it while `jaxpar` runs, or check it with `jaxpar check two_way_ring_all_gather`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

@@ -2,7 +2,7 @@
 
 Your task: return the mean loss and gradient of m microbatches, one at a time, and over `axis`.
 
-Check it with `jaxpar check accumulate_gradients`.
+Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -10,7 +10,7 @@ Check it with `jaxpar check accumulate_gradients`.
 #   communication 3  one all-reduce's bytes of the gradients, however many microbatches, plus
 #                    scalars
 #   memory        1  one microbatch's activations, one gradient, one accumulator: at most 2.5
-#                    times the intermediate results of the library's own, in bytes
+#                    times the library's bytes of intermediate results
 #
 # Tried with, on each device:
 #   mesh dp=8: loss_fn squared_error, params {w_in: float32[8, 64], bias: float32[64], w_out:

@@ -2,7 +2,7 @@
 
 Your task: return the mean of the gradients over `axis`, by one all-reduce for each bucket.
 
-Check it with `jaxpar check bucketed_all_reduce`.
+Save it while `jaxpar` runs, or check it with `jaxpar check bucketed_all_reduce`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -32,9 +32,6 @@ def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: in
 
     Math: y = (sum_j gradients_j) / n
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2.2
-
-    Raises:
-        ValueError: the leaves have several dtypes.
     """
     raise NotImplementedError(
         "return the mean of the gradients over `axis`, by one all-reduce for each bucket"

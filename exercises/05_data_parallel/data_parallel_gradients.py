@@ -2,7 +2,7 @@
 
 Your task: return the loss and its gradient with respect to params, means over `axis`.
 
-Check it with `jaxpar check data_parallel_gradients`.
+Save it while `jaxpar` runs, or check it with `jaxpar check data_parallel_gradients`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

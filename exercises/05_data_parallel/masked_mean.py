@@ -2,7 +2,7 @@
 
 Your task: return the mean of the values whose mask is true, over all devices of `axis`.
 
-Check it with `jaxpar check masked_mean`.
+Save it while `jaxpar` runs, or check it with `jaxpar check masked_mean`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)

@@ -2,7 +2,7 @@
 
 Your task: return the parameters that `server` makes of the mean gradients, on every device.
 
-Check it with `jaxpar check parameter_server_step`.
+Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_step`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
@@ -47,9 +47,6 @@ def parameter_server_step(
 
     Math: y = update_fn(params, (sum_j gradients_j) / n), as the server computes it
     Source: Li et al. 2014 (Scaling Distributed Machine Learning with the Parameter Server)
-
-    Raises:
-        ValueError: the axis has no device `server`.
     """
     raise NotImplementedError(
         "return the parameters that `server` makes of the mean gradients, on every device"

@@ -2,7 +2,7 @@
 
 Your task: return the examples of device `rank`, shuffled alike on all devices by epoch and seed.
 
-Check it with `jaxpar check shard_indices`.
+Save it while `jaxpar` runs, or check it with `jaxpar check shard_indices`.
 """
 
 # What is judged (5 points; values must be right to earn the rest)
@@ -28,9 +28,6 @@ def shard_indices(
 
     Math: ceil(num_examples / world_size) numbers from 0 to num_examples - 1
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler
-
-    Raises:
-        ValueError: there are no examples, or there is no device `rank`.
     """
     raise NotImplementedError(
         "return the examples of device `rank`, shuffled alike on all devices by epoch and seed"

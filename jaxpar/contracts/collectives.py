@@ -20,7 +20,7 @@ from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, sha
 
 # An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
 _NO_GATHER = MemoryLimit(
-    "at most 3 times the intermediate results of the library's own, in bytes", multiple=3.0
+    "at most 3 times the library's bytes of intermediate results", multiple=3.0
 )
 _ALL_BUT_ALL_REDUCE = ("reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast")
 

@@ -156,7 +156,7 @@ ACCUMULATE_GRADIENTS = Contract(
     ),
     memory=MemoryLimit(
         "one microbatch's activations, one gradient, one accumulator: at most 2.5 times "
-        "the intermediate results of the library's own, in bytes",
+        "the library's bytes of intermediate results",
         multiple=2.5,
     ),
     mistakes=data_parallel_mistakes.ACCUMULATE_GRADIENTS,

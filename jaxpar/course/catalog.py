@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
 from jaxpar.course.command import command
@@ -219,15 +220,16 @@ def lesson(number: str) -> Lesson:
 
 
 def exercise(id: str) -> Exercise:
-    """The exercise with this id.
+    """The exercise with this id; as much of it will do as no other begins with.
 
     Raises:
         BadUseError: there is none; the message names the nearest.
     """
     by_id = {row.id: row for row in EXERCISES}
-    if id in by_id:
-        return by_id[id]
-    near = difflib.get_close_matches(id, by_id, n=1)
+    begun = [row for row in EXERCISES if row.id.startswith(id)]
+    if id in by_id or len(begun) == 1:
+        return by_id.get(id, begun[0])
+    near = difflib.get_close_matches(PurePath(id).stem, by_id, n=1)
     advice = f"did you mean {near[0]}?" if near else f"`{command()} list` shows them all"
     raise BadUseError(f"exercise: there is no exercise {id!r}; {advice}")
 

@@ -72,15 +72,16 @@ class Picture:
 
     def to_svg(self) -> str:
         """The picture as an SVG file."""
-        body = [_label(MARGIN, MARGIN + 12, self.title, 'font-size="18" font-weight="bold"')]
+        body = [label(MARGIN, MARGIN + 12, self.title, 'font-size="18" font-weight="bold"')]
         top, width = MARGIN + TITLE_HEIGHT, 2 * MARGIN + 11 * len(self.title)
         for panel in self.panels:
             slot = self._slot(panel, _svg_width)
             parts, height = _panel_svg(panel, slot, top)
             body += parts
             top += height
-            width = max(width, 2 * MARGIN + panel.columns * (slot + GAP) - GAP)
-        return _SVG.format(width=width, height=top - GAP + MARGIN, body="\n".join(body))
+            inside = max(panel.columns * (slot + GAP) - GAP, 8 * len(panel.title))
+            width = max(width, 2 * MARGIN + inside)
+        return SVG.format(width=width, height=top - GAP + MARGIN, body="\n".join(body))
 
     def _repr_svg_(self) -> str:
         return self.to_svg()  # what a notebook shows
@@ -151,13 +152,13 @@ def _svg_cell(panel: Panel) -> int:
 
 def _panel_svg(panel: Panel, slot: int, top: int) -> tuple[list[str], int]:
     """The parts of a panel, and its height."""
-    parts, y = [_label(MARGIN, top, panel.title, 'font-size="15"')], top + 10
+    parts, y = [label(MARGIN, top, panel.title, 'font-size="15"')], top + 10
     for row in panel.rows:
         height = max(len(panel.blocks[number]) for number in row) * CELL_HEIGHT + 2 * PADDING
         for place, number in enumerate(row):
             middle = MARGIN + place * (slot + GAP) + slot // 2
             name = 'font-size="13" text-anchor="middle" fill="#444"'
-            parts.append(_label(middle, y + 15, panel.names[number], name))
+            parts.append(label(middle, y + 15, panel.names[number], name))
             parts += _box_svg(panel.blocks[number], middle, y + NAME_HEIGHT, _svg_cell(panel))
         y += NAME_HEIGHT + height + PADDING
     if panel.arrows:
@@ -189,10 +190,10 @@ def _cell_svg(text: str, owner: int | None, x: int, y: int, width: int) -> Itera
         'fill-opacity="0.55" stroke="#222" stroke-width="0.8"/>'
     )
     middle = x + width // 2 - (0 if owner is None else 4)
-    yield _label(middle, y + 20, text, 'font-size="15" text-anchor="middle"')
+    yield label(middle, y + 20, text, 'font-size="15" text-anchor="middle"')
     if owner is not None:
         letter = LETTERS[owner % len(LETTERS)]
-        yield _label(x + width - 4, y + 13, letter, 'font-size="12" text-anchor="end"')
+        yield label(x + width - 4, y + 13, letter, 'font-size="12" text-anchor="end"')
 
 
 def _arrow_svg(x1: int, y1: int, x2: int, y2: int) -> str:
@@ -200,13 +201,14 @@ def _arrow_svg(x1: int, y1: int, x2: int, y2: int) -> str:
     return f'<line {ends} stroke="#222" stroke-width="1.8" marker-end="url(#head)"/>'
 
 
-def _label(x: int, y: int, text: str, style: str) -> str:
+def label(x: int, y: int, text: str, style: str = "") -> str:
+    """A text of an SVG file."""
     return f'<text x="{x}" y="{y}" {style}>{escape(text)}</text>'
 
 
-_SVG = """\
+SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" \
-height="{height}" font-family="Helvetica, Arial, sans-serif">
+height="{height}" font-family="Helvetica, Arial, sans-serif" font-size="14">
 <defs><marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" \
 orient="auto"><path d="M0 0L10 5L0 10z" fill="#222"/></marker></defs>
 <rect width="100%" height="100%" fill="#FFFFFF"/>

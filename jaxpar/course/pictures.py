@@ -7,9 +7,9 @@ lines, and writes it as SVG.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import jax
 import numpy as np
@@ -17,12 +17,14 @@ from jax.sharding import Mesh, NamedSharding
 from numpy.typing import ArrayLike
 
 from jaxpar.course.catalog import BadUseError
+from jaxpar.course.curves import Curves
 from jaxpar.course.drawing import Block, Panel, Picture
 from jaxpar.course.folder import find_course
 from jaxpar.grading.files import write_atomically
 
 NOBODY = -1
 Values = ArrayLike | int | float
+Shown = TypeVar("Shown", Picture, Curves)
 # For a terminal that has no boxes and arrows.
 _ASCII = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
 
@@ -62,14 +64,21 @@ def draw(name: str, title: str, *panels: Panel) -> Picture:
 
     Returns the picture, so that a notebook shows it too.
     """
-    picture = Picture(title, panels)
-    text = picture.to_text()
-    try:
-        text.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:
-        text = text.translate(_ASCII)
-    print(f"{text}\n\n{_write(name, picture)}\n")
-    return picture
+    return _show_picture(name, Picture(title, panels))
+
+
+def draw_curves(
+    name: str, title: str, across: str, curves: Mapping[str, Sequence[float]]
+) -> Curves:
+    """Draws curves over the same steps, 0, 1, ...
+
+    Args:
+        name: Of the file.
+        title: What the values are.
+        across: What the steps are.
+        curves: The name of each curve, and its value at each step.
+    """
+    return _show_picture(name, Curves(title, across, curves))
 
 
 def draw_layout(name: str, title: str, x: jax.Array) -> Picture:
@@ -117,7 +126,17 @@ def draw_steps(
     return draw(name, title, *panels)
 
 
-def _write(name: str, picture: Picture) -> str:
+def _show_picture(name: str, picture: Shown) -> Shown:
+    text = picture.to_text()
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_ASCII)
+    print(f"{text}\n\n{_write(name, picture)}\n")
+    return picture
+
+
+def _write(name: str, picture: Picture | Curves) -> str:
     try:
         root = find_course(Path.cwd()).root
     except BadUseError:
@@ -139,12 +158,12 @@ def _block(values: np.ndarray, owner: Values) -> Block:
     whose = np.broadcast_to(_two_dims(owners) if owners.ndim else owners, values.shape)
     return tuple(
         tuple(
-            (_show(value), None if one == NOBODY else int(one))
+            (_show_cell(value), None if one == NOBODY else int(one))
             for value, one in zip(row, row_owners, strict=True)
         )
         for row, row_owners in zip(values, whose, strict=True)
     )
 
 
-def _show(value: object) -> str:
+def _show_cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

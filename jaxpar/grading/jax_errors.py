@@ -142,7 +142,7 @@ COLLECTIVES = (
         "permute-range",
         r"^later (IndexError: \w+ index out of range|ValueError: too many values to unpack)",
         "A pair of this permute is not (source, destination) with both from 0 to n - 1. On a ring "
-        "take positions modulo n.",
+        "take positions modulo n; elsewhere leave such pairs out.",
     ),
     (
         "permute-pairs",

@@ -9,6 +9,7 @@ from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import Finding
 from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.session import Facts
+from jaxpar.grading.verdict import in_bytes
 
 SLACK_BYTES = 512
 
@@ -126,8 +127,8 @@ def judge_memory(
         if which in answer:
             held, least = _temp_bytes(answer[which]), _temp_bytes(reference[which])
             allowed = int(rule.multiple * least + SLACK_BYTES)
-            limit, seen = f"at most {allowed} B of temp", f"{held} B of temp"
-            message = f"on {case.mesh}, the program holds {seen}; {limit}"
+            limit, seen = f"at most {in_bytes(allowed)}", in_bytes(held)
+            message = f"on {case.mesh}, intermediate results take {seen}; {limit} are allowed"
             if held > allowed:
                 return Finding(False, message, limit, seen)
             finding = Finding(True, rule.words, limit, seen)

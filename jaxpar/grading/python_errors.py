@@ -27,6 +27,11 @@ PYTHON_ERRORS = (
         "`{module}` has no `{name}`. Check its spelling, and that it belongs to the JAX of today.",
     ),
     (
+        "name",
+        r"AttributeError: \w*Tracer has no attribute (?P<name>\w+)",
+        "Arrays of JAX have no `.{name}`. Check its spelling, or look for it in `jax.numpy`.",
+    ),
+    (
         "module",
         r"ModuleNotFoundError: No module named '(?P<name>[\w.]+)'",
         "There is no module `{name}` here. An answer may import jax, numpy, optax, flax, "

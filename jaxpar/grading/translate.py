@@ -10,9 +10,10 @@ from types import TracebackType
 
 from jaxpar.grading.jax_errors import JAX_ERRORS
 from jaxpar.grading.python_errors import PYTHON_ERRORS
+from jaxpar.grading.torch_names import TORCH_NAMES
 
 MAX_CHARACTERS = 20_000
-RULES = PYTHON_ERRORS + JAX_ERRORS
+RULES = TORCH_NAMES + PYTHON_ERRORS + JAX_ERRORS
 
 _MENTIONED_BY = {
     "callback": r"callback",

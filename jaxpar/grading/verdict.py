@@ -12,6 +12,11 @@ Status = Literal[
 ]  # fmt: skip
 
 
+def in_bytes(count: float) -> str:
+    """A number of bytes, as every verdict writes it."""
+    return f"{count:,.15g} bytes"
+
+
 @dataclass(frozen=True)
 class PropertyVerdict:
     """One property of an answer: what was expected and what was seen."""

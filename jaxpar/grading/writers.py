@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxpar.grading.findings import NOT_JUDGED
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
 
 STYLES = {"pass": "green", "fail": "bold red"}
 CELL = 30
@@ -56,7 +56,7 @@ def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
     """What each device sent in one call: as predicted, as measured, and the least possible."""
     rows = [("predicted", predicted)] if predicted is not None else []
     rows += [("measured", sent.measured_bytes), ("minimum", sent.minimum_bytes)]
-    return [(word, f"{count:,} bytes") for word, count in rows]
+    return [(word, in_bytes(count)) for word, count in rows]
 
 
 def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]:

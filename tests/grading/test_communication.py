@@ -31,6 +31,16 @@ HOP = sends("permute", X_BYTES, X_BYTES, pairs=RING)
 ONE_ALL_REDUCE = Communication(
     "one all-reduce of x", ((Limit(("all_reduce",), "axis", lambda s: 1.5 * s.bytes("x")),),)
 )
+BUCKETS = Communication(
+    "a bucket of 96 B, one of 32 B",
+    (
+        (
+            Limit(
+                ("all_reduce",), "axis", lambda s: 192, exact=True, operand_bytes=lambda s: [32, 96]
+            ),
+        ),
+    ),
+)
 NOTHING = Communication("nothing is sent", ((),))
 RING_ONLY = Communication(
     "n-1 hops",
@@ -65,6 +75,7 @@ BOTH_WAYS = Communication(
 
 def test_bytes_are_of_one_device() -> None:
     assert SIZES.bytes("x") == X_BYTES
+    assert SIZES.leaf_bytes("x") == [X_BYTES]
     assert SIZES.n() == 4
 
 
@@ -84,6 +95,9 @@ def test_bytes_are_of_one_device() -> None:
         (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 4, 12, times=5)]),
         (RING_ONLY, [sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=3)]),
         (RING_ONLY, [HOP, HOP, HOP]),
+        (BUCKETS, [sends("all_reduce", 96, 144), sends("all_reduce", 32, 48)]),
+        (BUCKETS, [sends("all_reduce", 96, 144), sends("all_reduce", 4, 6)]),
+        (BUCKETS, [sends("all_reduce", 32, 48, times=2)]),
         (BOTH_WAYS, [HOP, HOP, sends("permute", X_BYTES, X_BYTES, pairs=BACK, times=2)]),
     ],
 )
@@ -94,7 +108,7 @@ def test_right_routes_pass(rule: Communication, collectives: list[Collective]) -
 @pytest.mark.parametrize(
     ("rule", "collectives", "says"),
     [
-        (ONE_ALL_REDUCE, [ALL_REDUCE, ALL_REDUCE], "384 B go over the wire; 192 B are enough"),
+        (ONE_ALL_REDUCE, [ALL_REDUCE, ALL_REDUCE], "go over the wire; 192 bytes are enough"),
         (ONE_ALL_REDUCE, [sends("all_to_all", X_BYTES, 0.75 * X_BYTES)], "all_to_all"),
         (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, X_BYTES, axes=("dp",))], "over dp"),
         (ONE_ALL_REDUCE, [sends("all_reduce", X_BYTES, 1, axes=("dp", "tp"))], "over dp"),
@@ -102,6 +116,11 @@ def test_right_routes_pass(rule: Communication, collectives: list[Collective]) -
         (ONE_ALL_REDUCE, [sends("all_reduce", 4, 6, times=None)], "unknown length"),
         (ONE_ALL_REDUCE, [ALL_REDUCE, sends("permute", 4, 4, times=9)], "permute"),
         (ONE_ALL_REDUCE, [ALL_REDUCE, sends("all_gather", 8, 24, times=3)], "are enough"),
+        (BUCKETS, [ALL_REDUCE], "takes 128 bytes where 96 bytes are enough"),
+        (BUCKETS, [sends("all_reduce", 64, 96, times=2)], "64 bytes where 32 bytes are enough"),
+        (BUCKETS, [sends("all_reduce", 32, 48)] * 3, "3 collectives; 2 are enough"),
+        (BUCKETS, [sends("all_reduce", 16, 0, times=10**12)], "collectives; 2 are enough"),
+        (BUCKETS, [sends("reduce_scatter", 96, 72)], "not among"),
         (NOTHING, [sends("all_gather", 4, 12)], "not among"),
         (RING_ONLY, [HOP] * 4, "are enough"),
         (RING_ONLY, [sends("permute", 1 << 5, 1 << 5, pairs=RING, times=6)], "6 steps"),
@@ -136,7 +155,7 @@ def test_backward_is_the_gradient_program_less_the_forward_one() -> None:
     assert backward_excess(ONE_ALL_REDUCE, SIZES, [ALL_REDUCE], twice, {}) is not None
     excess = backward_excess(ONE_ALL_REDUCE, SIZES, [ALL_REDUCE], [*twice, ALL_REDUCE], reference)
     assert excess is not None
-    assert "384 B" in excess.message
+    assert "384 bytes" in excess.message
 
 
 def test_backward_as_forward_allows_the_forward_bytes() -> None:
@@ -154,5 +173,5 @@ def test_totals_and_words() -> None:
     over_both = sends("all_reduce", X_BYTES, 10, axes=("dp", "tp"))
     assert wire_by_axis([ALL_REDUCE, over_both]) == {"tp": 202, "dp": 10}
     assert charged([ALL_REDUCE, sends("permute", 8, 8)]) == [ALL_REDUCE]
-    assert describe([HOP, HOP]) == "2 x permute over tp of 128 B (128 B on the wire)"
+    assert describe([HOP, HOP]) == "2 x permute over tp of 128 bytes (128 bytes on the wire)"
     assert describe([]) == "nothing"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
 from jaxpar.grading.writers import plain_lines, render, to_json
 
 FAILED = Verdict(
@@ -32,6 +32,10 @@ def rendered(verdict: Verdict, predicted: int | None = None) -> str:
     file = io.StringIO()
     Console(file=file, width=100).print(render(verdict, predicted))
     return file.getvalue()
+
+
+def test_bytes_are_exact_however_many() -> None:
+    assert in_bytes(1234567.5) == "1,234,567.5 bytes"
 
 
 def test_json_has_these_keys_and_no_others() -> None:
@@ -87,7 +91,7 @@ def test_the_terminal_shows_the_same_in_tables() -> None:
 
 
 def test_long_texts_stand_under_the_table_and_what_waits_in_one_line() -> None:
-    long = "1 x all_reduce over dp of 240 B (320 B on the wire)"
+    long = "1 x all_reduce over dp of 240 bytes (320 bytes on the wire)"
     waits = "not judged: values are wrong"
     properties = (
         PropertyVerdict("values", "fail", 0, 5, "element [0] is 2", "1", "2"),

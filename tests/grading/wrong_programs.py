@@ -116,6 +116,16 @@ PROGRAMS = (
     ("not-implemented", "raise NotImplementedError('add x over the axis')  # here"),
     ("name", "return lax.psum(x, axes)  # here"),
     ("name", "return lax.pvary_all(x, axis)  # here"),
+    ("name", "return x.mirrored()  # here"),
+    ("torch", "return (2 * x).to(x.dtype)  # here"),
+    ("torch", "return lax.all_reduce(x, axis)  # here"),
+    ("torch", "return jnp.cat([x, x])  # here"),
+    ("torch", "return jnp.zeros(x.size(0)) + x  # here"),
+    ("torch", "return jnp.zeros(x.shape()) + x  # here"),
+    ("torch", "return x.view(-1)  # here"),
+    ("torch", "return x.view(3, 2)  # here"),
+    ("torch", "return x.sum(dim=0, keepdim=True)  # here"),
+    ("torch", "return lax.gather(x, axis)  # here"),
     (
         "name",
         """y = y + x  # here
@@ -123,7 +133,7 @@ PROGRAMS = (
     ),
     (
         "module",
-        """import torch  # here
+        """import nowhere  # here
         return x""",
     ),
     ("recursion", "return answer(x, axis=axis)  # here"),

@@ -2,8 +2,8 @@
 
 SENTENCES: dict[str, str] = {
     "sum_for_mean": "The sum over the devices is not divided by their number.",
-    "constant_n": "The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is "
-    "the size of the axis.",
+    "constant_n": "The number of devices is a constant, 8, or counts all devices; "
+    "lax.axis_size(axis) is the size of the axis.",
     "divides_by_whole_mesh": "The sum over `axis` is divided by the number of devices in the whole "
     "mesh; divide by the size of `axis`.",
     "means_over_whole_mesh": "The mean is taken over every device of the mesh; take it over `axis` "

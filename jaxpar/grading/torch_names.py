@@ -1,0 +1,53 @@
+"""Spellings of PyTorch, and what JAX calls the same; see `jax_errors` for the form of a rule."""
+
+_IN_JAX = {
+    "to": "x.astype(dtype)",
+    "float": "x.astype(jnp.float32)",
+    "clone": "x",
+    "contiguous": "x",
+    "detach": "lax.stop_gradient(x)",
+    "unsqueeze": "jnp.expand_dims(x, dim)",
+    "permute": "jnp.transpose(x, dims)",
+    "expand": "jnp.broadcast_to(x, shape)",
+    "chunk": "jnp.split(x, number)",
+    "numel": "x.size",
+    "dim": "x.ndim",
+    "cat": "jnp.concatenate(arrays)",
+    "all_reduce": "lax.psum(x, axis)",
+    "reduce_scatter": "lax.psum_scatter(x, axis)",
+    "get_rank": "lax.axis_index(axis)",
+    "get_world_size": "lax.axis_size(axis)",
+}
+
+TORCH_NAMES = (
+    *(
+        (
+            "torch",
+            rf"AttributeError: (\w*Tracer|module 'jax[\w.]*') has no attribute '?{name}'?$",
+            f"`{name}` is PyTorch's name. In JAX write `{instead}`.",
+        )
+        for name, instead in _IN_JAX.items()
+    ),
+    (
+        "torch",
+        r"TypeError: '(int|tuple|numpy\.dtypes\.\w+)' object is not callable",
+        "A number, a tuple or a dtype is called like a function. `x.size`, `x.shape`, `x.ndim` and "
+        "`x.dtype` have no parentheses; PyTorch's `x.size(0)` is `x.shape[0]`.",
+    ),
+    (
+        "torch",
+        r"argument of array\.view\(\) is not supported|Cannot interpret '[-(\d].*' as a data type",
+        "In JAX, `x.view` reads the same bytes as another dtype. Write `x.reshape(shape)`.",
+    ),
+    (
+        "torch",
+        r"^inside TypeError: .*unexpected keyword argument '(?P<name>dim|keepdim)'",
+        "`{name}` is PyTorch's name. `jax.numpy` says `axis=` and `keepdims=`.",
+    ),
+    (
+        "torch",
+        r"^inside TypeError: (?P<name>scatter|gather|reduce)\(\) (missing|got|takes)",
+        "`lax.{name}` works on the array of one device. Between devices there are `lax.psum`, "
+        "`lax.psum_scatter`, `lax.all_gather`, `lax.all_to_all` and `lax.ppermute`.",
+    ),
+)
