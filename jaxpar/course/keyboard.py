@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 STDIN = 0
 CHUNK = 1024
+END_OF_INPUT = "\x04"
 
 
 @contextlib.contextmanager
@@ -22,15 +23,25 @@ def single_keys(wanted: bool) -> Iterator[bool]:
     import tty
 
     before = termios.tcgetattr(STDIN)
-    tty.setcbreak(STDIN)
+    tty.setcbreak(STDIN, termios.TCSADRAIN)  # keeps what was typed before
     try:
         yield True
     finally:
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
-def read_keys(typed: Callable[[str], None], ended: Callable[[], None]) -> threading.Thread:
-    """Passes on what is typed, from a thread of its own; `ended` is called at the end of input.
+def goes_on() -> bool:
+    """Waits for Enter or q in a terminal with single keys; whether it was Enter."""
+    while key := os.read(STDIN, 1):
+        if key in (b"\n", b"\r", b" "):
+            return True
+        if key.lower() in (b"q", END_OF_INPUT.encode()):
+            return False
+    return False
+
+
+def read_keys(typed: Callable[[str], None]) -> threading.Thread:
+    """Passes on what is typed, from a thread of its own; END_OF_INPUT at its end.
 
     Reads the descriptor itself: a thread that waits inside `sys.stdin` would hold its lock when
     the process ends.
@@ -43,7 +54,7 @@ def read_keys(typed: Callable[[str], None], ended: Callable[[], None]) -> thread
                 texts, rest = split_keys(rest + chunk.decode(errors="ignore"))
                 for text in texts:
                     typed(text)
-        ended()
+        typed(END_OF_INPUT)
 
     thread = threading.Thread(target=read, name="keyboard", daemon=True)
     thread.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
 from jaxpar.course.catalog import lesson
 from jaxpar.course.command import command
 from jaxpar.course.pager import Pager, ReaderLeft
+from jaxpar.course.wrapping import Code
 from jaxpar.inspector import Report, render
 
 WIDTH = 100
@@ -67,10 +68,10 @@ def run_lesson(path: Path) -> bool:
     """
     pager = Pager() if _is_interactive() else None
     try:
+        if sys.platform != "win32":  # whoever started this process may have held Ctrl-C back
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run_cells(path, pager)
     except (ReaderLeft, KeyboardInterrupt):
-        if not pager:
-            raise
         print(f"To come back: {command()} lesson {path.name[:2]}")
         return False
     return True
@@ -82,9 +83,8 @@ def _run_cells(path: Path, pager: Pager | None) -> None:
     for kind, start, lines in _cells(path.read_text(encoding="utf-8").splitlines()):
         if kind == "code":
             source = "\n".join(lines)
-            code = Syntax(source.strip(), "python", theme="ansi_dark", word_wrap=True)
             with collected():
-                _console().print(code, "")
+                _console().print(Code(source), "")
             with collected():
                 # The blank lines give errors and the inspector the line numbers of the file.
                 exec(compile("\n" * start + source, path, "exec"), namespace)
@@ -95,7 +95,7 @@ def _run_cells(path: Path, pager: Pager | None) -> None:
         with collected():
             _console().print(Markdown(prose), "")
         if pager and YOUR_TURN in prose:
-            pager.pause("Enter shows the answer, q ends")
+            pager.pause("Enter shows the answer")
 
 
 def _is_interactive() -> bool:

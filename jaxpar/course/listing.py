@@ -12,7 +12,7 @@ from jaxpar.course.command import command
 from jaxpar.course.progress import Row, next_row
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
-HEADINGS = ("exercise", "points", "minutes", "status", "needs")
+HEADINGS = ("exercise", "pts", "min", "status", "needs")
 BAR = 26
 
 
@@ -32,8 +32,7 @@ def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
     """Every exercise under its lesson."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
     for heading in HEADINGS:
-        right = heading in ("points", "minutes")
-        justify = "right" if right else "left"
+        justify = "right" if heading in ("pts", "min") else "left"
         table.add_column(heading, justify=justify, no_wrap=heading != "needs")
     for row in rows:
         exercise = row.exercise
@@ -51,14 +50,17 @@ def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
 
 
 def plain_table(rows: Sequence[Row]) -> Iterator[str]:
-    """One line for each exercise."""
+    """A line of headings, then one line for each exercise."""
+    yield _plain_line("", *HEADINGS)
     for row in rows:
         exercise = row.exercise
-        needs = f"  needs {', '.join(exercise.needs)}" if exercise.needs else ""
-        yield (
-            f"{exercise.lesson}  {exercise.id:<30} {exercise.points:>2} points "
-            f"{exercise.minutes:>3} min  {status_words(row):<11}{needs}"
-        ).rstrip()
+        needs = ", ".join(exercise.needs)
+        points, minutes = str(exercise.points), str(exercise.minutes)
+        yield _plain_line(exercise.lesson, exercise.id, points, minutes, status_words(row), needs)
+
+
+def _plain_line(lesson: str, id: str, points: str, minutes: str, status: str, needs: str) -> str:
+    return f"{lesson:<2} {id:<29} {points:>3} {minutes:>3}  {status:<11}  {needs}".rstrip()
 
 
 def where_to_go(rows: Sequence[Row]) -> list[str]:

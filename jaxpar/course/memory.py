@@ -1,4 +1,4 @@
-"""What the course remembers of a learner: lessons run, hints shown, solutions seen, predictions.
+"""What the course remembers of a learner: place, lessons run, hints, solutions, predictions.
 
 One small file for each fact, so that two watchers of one course never undo each other's writes.
 """
@@ -21,6 +21,14 @@ class Memory:
 
     folder: Path
     _unwritten: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def place(self) -> str | None:
+        """The exercise that was last at hand."""
+        return self._read("place", "exercise")
+
+    def remember_place(self, id: str) -> str:
+        """Records the exercise at hand."""
+        return self._write("place", "exercise", id)
 
     def hints_shown(self, id: str) -> int:
         """How many hints of an exercise were shown."""

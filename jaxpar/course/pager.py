@@ -12,6 +12,9 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
+from jaxpar.course.keyboard import goes_on, single_keys
+from jaxpar.course.wrapping import wrapped
+
 
 class ReaderLeft(Exception):
     """The reader ended the lesson at a pause."""
@@ -34,7 +37,7 @@ class Pager:
         finally:
             self._show(page.getvalue().splitlines())
 
-    def pause(self, question: str = "Enter goes on, q ends") -> None:
+    def pause(self, enter: str = "Enter goes on") -> None:
         """Waits for Enter, unless nothing was shown since the last time.
 
         Raises:
@@ -42,14 +45,25 @@ class Pager:
         """
         if not self._shown:
             return
-        try:
-            answer = self._console.input(f"[dim]{question}[/dim] ")
-        except (EOFError, KeyboardInterrupt):
-            print()
-            raise ReaderLeft from None
-        if answer.strip().lower() == "q":
+        with single_keys(wanted=True) as single:
+            try:
+                stays = self._ask_for_key(enter) if single else self._ask_for_line(enter)
+            except (EOFError, KeyboardInterrupt):
+                print()
+                stays = False
+        if not stays:
             raise ReaderLeft
         self._shown = 0
+
+    def _ask_for_key(self, enter: str) -> bool:
+        self._console.print(f"{enter}, q ends ", style="dim", end="")
+        stays = goes_on()
+        print()
+        return stays
+
+    def _ask_for_line(self, enter: str) -> bool:
+        answer = self._console.input(f"[dim]{enter}, q and Enter ends[/dim] ")
+        return answer.strip().lower() != "q"
 
     @property
     def _room(self) -> int:
@@ -60,31 +74,34 @@ class Pager:
             lines = lines[:-1]
         if not lines:
             return
-        if self._shown + self._height(lines) > self._room >= self._height(lines):
+        lines = [piece for line in lines for piece in self._fitted(line)]
+        if self._shown + len(lines) > self._room >= len(lines):
             self.pause()
         for blank, group in itertools.groupby([*lines, ""], _is_blank):
             paragraph = list(group)
             if blank:
                 self._print([""] if 0 < self._shown < self._room else [])
-            elif self._height(paragraph) <= self._room:
+            elif len(paragraph) <= self._room:
                 self._print(paragraph)
             else:
                 for line in paragraph:
                     self._print([line])
 
     def _print(self, lines: Sequence[str]) -> None:
-        height = self._height(lines)
-        if self._shown + height > self._room:
+        if self._shown + len(lines) > self._room:
             self.pause()
         for line in lines:
             print(line)
-        self._shown += height
+        self._shown += len(lines)
 
-    def _height(self, lines: Sequence[str]) -> int:
-        """Lines of the terminal; a line that is too wide for it takes several."""
-        return sum(
-            max(1, -(-Text.from_ansi(line).cell_len // self._console.width)) for line in lines
-        )
+    def _fitted(self, line: str) -> list[str]:
+        """The line as lines of the terminal."""
+        text, width = Text.from_ansi(line), self._console.width
+        if text.cell_len <= width:
+            return [line]
+        with self._console.capture() as capture:
+            self._console.print(*wrapped(text, self._console, width), sep="\n")
+        return capture.get().splitlines()
 
 
 class _Page(io.StringIO):

@@ -78,6 +78,14 @@ def next_row(rows: Sequence[Row], start: str = "01") -> Row | None:
     return next((row for row in rows if row.open and row.exercise.lesson >= start), None)
 
 
+def at_hand(rows: Sequence[Row], memory: Memory) -> Row:
+    """Where the learner was; if that is solved the next one that is not, going round."""
+    ids = [row.exercise.id for row in rows]
+    place = memory.place()
+    start = ids.index(place) if place in ids else 0
+    return next_row([*rows[start:], *rows[:start]]) or rows[start]
+
+
 def parsed(text: str) -> ast.Module | None:
     """The syntax tree, if it is Python."""
     try:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 from jaxpar.course.catalog import BadUseError, Lesson
+from jaxpar.course.checking import Verdicts
 from jaxpar.course.command import command
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
+from jaxpar.course.progress import at_hand, progress
 
 
 def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
@@ -23,8 +25,10 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
         raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
     pipe = subprocess.PIPE if captured else None
     reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path)]
+    _hold_interrupts(True)  # as the lesson inherits it, until it can answer
     with subprocess.Popen(reader, stdout=pipe, stderr=pipe, text=True) as lesson:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the lesson ends itself
+        _hold_interrupts(False)
         try:
             printed = "".join(part or "" for part in lesson.communicate())
         finally:
@@ -32,3 +36,20 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
     if lesson.returncode == 0:
         Memory(course.state).remember_lesson(row.number)
     return lesson.returncode, printed
+
+
+def what_next(course: Course, row: Lesson) -> list[str]:
+    """What to type after a lesson; goes to the lesson's first open exercise, if it is elsewhere."""
+    memory, rows = Memory(course.state), progress(course, Verdicts(course.verdicts))
+    here = at_hand(rows, memory).exercise
+    asked = next((one for one in rows if one.open and one.exercise in row.asks), None)
+    if asked and here not in row.asks:
+        here = asked.exercise
+        memory.remember_place(here.id)
+    return [f"Next, type: {command()}", f"It opens {here.id}: {here.title}."]
+
+
+def _hold_interrupts(hold: bool) -> None:
+    """Holds Ctrl-C back, or lets it through: an interrupted import of JAX fails in its own way."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -2,53 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 
-from rich.console import Console, Group, RenderableType
-from rich.segment import SegmentLines
-from rich.syntax import Syntax
+from rich.console import RenderableType
 from rich.text import Text
 
 from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
 from jaxpar.course.judged import describe
 from jaxpar.course.listing import bar, exercise_table, plain_table
-from jaxpar.course.session import WORDS, Session
+from jaxpar.course.session import LINE_VIEWS, Session
 from jaxpar.course.solution import solution
+from jaxpar.course.words import WORDS
+from jaxpar.course.wrapping import Code
+from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines, render
+
+LAST_LINES = 2
+
+
+class Brevity(IntEnum):
+    """What is left out where there is no room: each leaves out what stands before it, too."""
+
+    NOTHING, BLANK_LINES, PASSED, OUTPUT, HARDER, LATER, OLD_HINTS, HEADING = range(8)
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where the learner is, what there is to see, and what can be typed."""
+    """Where the learner is, what there is to see, what was said, and what can be typed."""
 
-    head: list[RenderableType]
-    body: list[RenderableType]
-    foot: list[RenderableType]
-    cut: bool = False  # what does not fit may be left out of the middle
+    head: Sequence[RenderableType]
+    body: Sequence[RenderableType]
+    said: Sequence[RenderableType]
+    foot: Sequence[RenderableType]
 
 
-def screen(session: Session, plain: bool) -> Screen:
+def screen(session: Session, plain: bool, brevity: Brevity = Brevity.NOTHING) -> Screen:
     """The screen of a session; `plain` leaves out tables and colours."""
-    body: list[RenderableType] = list(_views(session, plain))
-    if session.notice:
-        body += ["", _text(session.notice, "yellow")]
-    foot = _text(_keys(session), "dim")
-    return Screen(list(_head(session)), body, [foot], cut=session.view == "exercise")
+    keys = [] if plain and session.job else [_text(_keys(session, plain), "dim")]
+    return Screen(
+        list(_head(session, brevity)),
+        list(_views(session, plain, brevity)),
+        list(_said(session, brevity)),
+        keys,
+    )
 
 
-def _head(session: Session) -> Iterator[RenderableType]:
+def _head(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
     row, lesson = session.current, session.lesson
-    title = Text(f"   Lesson {lesson.number}: {lesson.title}")
-    yield _text(bar(session.rows), "bold") + title
-    yield ""
-    if session.view != "lesson":
+    full = brevity < Brevity.HEADING
+    name = f"Lesson {lesson.number}: {lesson.title}" if full else row.id
+    yield _text(bar(session.rows), "bold") + Text(f"   {name}")
+    if full and session.view not in ("lesson", "list"):
+        yield ""
         yield _text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
         yield _text(f"file: {row.file}", "")
 
 
-def _views(session: Session, plain: bool) -> Iterator[RenderableType]:
+def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
     match session.view:
         case "lesson":
             yield from _lesson(session)
@@ -68,7 +81,7 @@ def _views(session: Session, plain: bool) -> Iterator[RenderableType]:
                 "Type y for yes.", "bold",
             )  # fmt: skip
         case _:
-            yield from _exercise(session, plain)
+            yield from _exercise(session, plain, brevity)
 
 
 def _lesson(session: Session) -> Iterator[RenderableType]:
@@ -83,87 +96,100 @@ def _lesson(session: Session) -> Iterator[RenderableType]:
     yield _text(f"Press Enter for the first exercise: {session.current.id}.", "bold")
 
 
-def _exercise(session: Session, plain: bool) -> Iterator[RenderableType]:
+def _exercise(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
     if session.problem:
         yield _text(session.problem, "bold red")
     elif not session.started:
         yield _text(f"To do: {session.contract.task}.", "")
         yield _text("Open the file, write the function, save: it is judged at once.", "")
-        yield _text(f"In another terminal: {command()} check {session.current.id}", "dim")
+        yield _text(f"Or, in another terminal: {command()} check {session.current.id}", "dim")
     elif session.job:
         yield _text("Judging ...", "")
     elif session.verdict:
-        predicted = session.memory.prediction(session.current.id)
-        if plain:
-            yield from (_text(line, "") for line in plain_lines(session.verdict, predicted))
-        else:
-            yield render(session.verdict, predicted)
+        yield from _verdict(session, session.verdict, plain, brevity)
         if session.verdict.passed:
-            yield from _afterwards(session)
-    yield from _hints(session)
+            yield from _afterwards(session, brevity)
 
 
-def _hints(session: Session) -> Iterator[RenderableType]:
-    hints = session.contract.hints if session.hints else ()
-    for number, hint in enumerate(hints[: session.hints], start=1):
-        yield ""
-        yield _text(f"Hint {number} of {len(hints)}: {hint}", "cyan")
+def _verdict(
+    session: Session, verdict: Verdict, plain: bool, brevity: Brevity
+) -> Iterator[RenderableType]:
+    predicted = session.memory.prediction(session.current.id)
+    if brevity >= Brevity.PASSED:
+        left = tuple(row for row in verdict.properties if row.status != "pass")
+        verdict = replace(verdict, properties=left)
+    if brevity >= Brevity.OUTPUT:
+        verdict = replace(verdict, printed=_last_lines(verdict.printed))
+    if plain:
+        yield from (_text(line, "") for line in plain_lines(verdict, predicted))
+    else:
+        yield render(verdict, predicted)
+    if verdict.sent and predicted is not None:
+        right = predicted == verdict.sent.measured_bytes
+        yield _text("As you predicted." if right else "That is not what you predicted.", "")
 
 
-def _afterwards(session: Session) -> Iterator[RenderableType]:
+def _last_lines(printed: str) -> str:
+    lines = printed.splitlines()
+    return "\n".join(["...", *lines[-LAST_LINES:]] if len(lines) > LAST_LINES else lines)
+
+
+def _afterwards(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
+    contract = session.contract
+    least = "Why this is the least" if contract.kind == "program" else "Why it is so"
     later = ", ".join(row.id for row in used_by(session.current.id))
     yield ""
-    yield _text(f"Why this is the least: {session.contract.minimal}", "")
-    if later:
+    yield _text(f"{least}: {contract.minimal}", "")
+    if later and brevity < Brevity.LATER:
         yield _text(f"What builds on it: {later}.", "")
-    yield _text(f"Harder, if you like: {session.contract.harder}", "")
+    if brevity < Brevity.HARDER:
+        yield _text(f"Harder, if you like: {contract.harder}", "")
     yield ""
     yield _text("Type n for the next exercise, s to compare with the library's answer.", "bold")
 
 
 def _question(session: Session) -> Iterator[RenderableType]:
-    yield _text("Predict before it is measured.", "bold")
+    yield _text("It runs. Predict before you see what it sends.", "bold")
     yield _text(f"On one device: {describe(session.contract.cases[0])}.", "")
     yield _text("How many bytes does each device send in one call? (backward not counted)", "")
-    yield _text("Type a number or a sum, such as 3/4 * 128 or 2 KiB; Enter alone skips.", "dim")
-    yield _text(f"> {session.typed}", "bold")
-    yield from _hints(session)
+    yield _text("Type a number or a calculation, such as 3/4 * 128 or 2 KiB.", "dim")
 
 
 def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
     source, file = solution(session.contract)
     yield _text(f"The library's own, in {file}:", "bold")
     yield ""
-    yield (
-        _text(source, "") if plain else Syntax(source, "python", theme="ansi_dark", word_wrap=True)
-    )
+    yield _text(source, "") if plain else Code(source)
 
 
-def _keys(session: Session) -> str:
-    if session.view == "predict":
-        return "Enter: judge    h and Enter: hint    q and Enter: quit"
+def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
+    """Hints, what the last event brought, and the line that is being typed."""
+    if session.hints and session.view in ("exercise", "predict"):
+        hints = session.contract.hints
+        first = session.hints - 1 if brevity >= Brevity.OLD_HINTS else 0
+        for number in range(first, session.hints):
+            yield ""
+            yield _text(f"Hint {number + 1} of {len(hints)}: {hints[number]}", "cyan")
+    if session.notice:
+        yield ""
+        yield _text(session.notice, "yellow")
+    if session.view in LINE_VIEWS:
+        yield ""
+        yield _text(f"> {session.words.line}", "bold")
+
+
+def _keys(session: Session, plain: bool) -> str:
+    match session.view:
+        case "predict":
+            return "Enter alone skips. With Enter, too: h hint  l list  n next  r reset  q quit"
+        case "list":
+            return "Enter goes on; a name, or its beginning, and Enter goes to that exercise"
+        case "reset?" | "give up?":
+            return ""
     keys = "  ".join(f"{word[0]} {word}" for word in WORDS)
-    return keys if session.view == "exercise" else f"Enter go on  {keys}"
+    keys = f"Type a letter, then Enter: {keys}" if plain else keys
+    return keys if session.view == "exercise" else f"Enter goes on.  {keys}"
 
 
 def _text(text: str, style: str) -> Text:
     return Text(text, style=style)
-
-
-def group(shown: Screen) -> RenderableType:
-    """The whole screen."""
-    return Group(*shown.head, "", *shown.body, "", *shown.foot)
-
-
-def fitted(shown: Screen, console: Console) -> RenderableType:
-    """The screen, without its middle if the terminal is too low: the verdict stays in view."""
-    lines = console.render_lines(group(shown), pad=False)
-    room = console.height - 2  # below it: one line for what is left out, one for the cursor
-    top = len(console.render_lines(Group(*shown.head))) + 2
-    if not shown.cut or len(lines) <= room + 1 or room <= top:
-        return group(shown)
-    left_out = f"... {len(lines) - room} lines are left out: make the window higher"
-    bottom = lines[len(lines) - room + top :]
-    return Group(
-        SegmentLines(lines[:top], True), _text(left_out, "dim"), SegmentLines(bottom, True)
-    )

@@ -13,20 +13,22 @@ from typing import Literal
 
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.backups import reset
-from jaxpar.course.catalog import BadUseError, Exercise, Lesson, lesson
+from jaxpar.course.catalog import BadUseError, Exercise, Lesson, exercise, lesson
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.events import Event, Job, Judged, Saved, Trouble, Typed
 from jaxpar.course.folder import Course
+from jaxpar.course.keyboard import END_OF_INPUT
 from jaxpar.course.memory import Memory
 from jaxpar.course.prediction import parse_bytes
-from jaxpar.course.progress import Row, is_stub, next_row, parsed, progress
+from jaxpar.course.progress import Row, at_hand, is_stub, next_row, progress
 from jaxpar.course.solution import hints_left, next_hint
+from jaxpar.course.words import WORDS, Words
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 from jaxpar.grading.verdict import Verdict
 
 NO_MORE_HINTS = "there are no more hints; s shows the solution"
 NO_OTHER = "there is no other exercise left to solve"
-WORDS = ("hint", "list", "next", "reset", "solution", "quit")
+LINE_VIEWS = ("predict", "list")  # where a line is typed, and not one letter
 View = Literal["lesson", "exercise", "predict", "list", "solution", "reset?", "give up?"]
 
 
@@ -44,7 +46,9 @@ class Session:
         job: what is to be judged now.
         notice: one line about the last event.
         hints: how many hints are on the screen.
-        typed: the prediction as far as it was typed.
+        words: what was typed so far.
+        page: which part of a view that is longer than the screen is on it.
+        more: whether there is another; whoever draws the screen says so.
         done: whether the sitting is over.
     """
 
@@ -59,20 +63,21 @@ class Session:
     job: Job | None = None
     notice: str = ""
     hints: int = 0
-    typed: str = ""
+    words: Words = field(default_factory=Words)
+    page: int = 0
+    more: bool = False
     done: bool = False
     rows: list[Row] = field(init=False)
     current: Exercise = field(init=False)
     _lessons_shown: set[str] = field(default_factory=set)
     _jobs: int = 0
-    _rest_of_word: str = ""
 
     def __post_init__(self) -> None:
-        """Goes to the first exercise that is open."""
+        """Goes to the exercise at hand."""
         self.rows = progress(self.course, self.verdicts)
-        row = next_row(self.rows)
-        self._go(row.exercise if row else self.rows[0].exercise)
-        if row is None:
+        row = at_hand(self.rows, self.memory)
+        self._go(row.exercise)
+        if not row.open:
             self.notice = NO_OTHER
 
     @property
@@ -96,10 +101,12 @@ class Session:
             case Saved(exercises):
                 self._saved(exercises)
             case Judged(number, verdict, problem) if self.job and number == self.job.number:
-                self.job = None
+                self.job, self.page = None, 0
                 self.verdict, self.notice = verdict, problem or self.notice
                 self.hints = 0 if verdict and verdict.passed else self.hints
                 self._refresh()
+                if self.view == "exercise":
+                    self._turn()
             case Typed(text):
                 self._type(text)
             case Trouble(line):
@@ -109,20 +116,25 @@ class Session:
         """Judges the current file again, or turns to the one other file that was saved."""
         if self.current in exercises:
             self._read()
-        elif len(exercises) == 1 and self.view != "predict":
+        elif len(exercises) == 1:
             self._go(exercises[0], lesson_first=False)
             self._refresh()
 
     def _go(self, row: Exercise, lesson_first: bool = True) -> None:
         """Makes another exercise the current one."""
-        self.current, self.submission, self.hints, self.typed = row, None, 0, ""
-        self.view = "exercise"
+        self.current, self.submission, self.hints, self.words.line = row, None, 0, ""
+        self.memory.remember_place(row.id)
         self._read()
         fresh = all(r.status == "todo" for r in self.rows if r.exercise.lesson == row.lesson)
         known = row.lesson in self._lessons_shown or self.memory.lesson_run(row.lesson)
         if lesson_first and fresh and not known:
             self._lessons_shown.add(row.lesson)
             self.view = "lesson"
+
+    def _turn(self) -> None:
+        """Shows the exercise; what it sends is shown after a prediction was asked for."""
+        sent = self.verdict and self.verdict.sent
+        self.view = "predict" if sent and not self.memory.asked(self.current.id) else "exercise"
 
     def _refresh(self) -> None:
         self.rows = progress(self.course, self.verdicts)
@@ -137,83 +149,69 @@ class Session:
             self.view = "exercise"
             return
         self.problem = ""
-        if self.submission and submission.digest == self.submission.digest:
-            return
+        if self.submission is None or submission.digest != self.submission.digest:
+            self._judge(submission)
+
+    def _judge(self, submission: Submission) -> None:
+        """Takes a new file: its verdict is known, or wanted now."""
         self.submission, self.verdict, self.job = submission, None, None
-        self.view, self.notice = "exercise", ""
+        self.notice, self.page = "", 0
         if b"\r\n" in submission.source and os.linesep == "\n":
             self.notice = "the line ends of this file are CRLF; they are read as LF"
-        if not self.started:
-            return
-        self.verdict = self.verdicts.get(self.current.where, submission)
-        if self.verdict:
-            return
-        asks = self.contract.communication and not self.memory.asked(self.current.id)
-        if asks and parsed(submission.text):  # a syntax error is said at once
-            self.view = "predict"
-        else:
-            self._judge()
-
-    def _judge(self) -> None:
-        assert self.submission is not None
-        self._jobs += 1
-        self.job = Job(self._jobs, self.current, self.submission)
+        if self.started:
+            self.verdict = self.verdicts.get(self.current.where, submission)
+            if self.verdict is None:
+                self._jobs += 1
+                self.job = Job(self._jobs, self.current, submission)
+        self._turn()
 
     def _type(self, text: str) -> None:
-        text = text.lower()
-        notice, self.notice = self.notice, ""
-        if self.view == "predict":
-            self._predict(text)
-        elif len(text) > 1:
-            self._rest_of_word = ""
-            self._command(text.strip())
-        elif self._rest_of_word and text == self._rest_of_word[0]:
-            self._rest_of_word = self._rest_of_word[1:]  # a word that is typed out: no new key
-            self.notice = notice
+        if text == END_OF_INPUT:
+            self._quit()
+            return
+        word = self.words.take(text, as_line=self.view in LINE_VIEWS)
+        if word is None:
+            return
+        self.notice = ""
+        if self.view in ("reset?", "give up?"):
+            self._confirm(word)
+            return
+        page, self.page = self.page, 0
+        name = next((name for name in WORDS if word in (name, name[0])), "")
+        if name:
+            getattr(self, f"_{name}")()
+        elif self.more and not word:
+            self.page = page + 1
+        elif self.view == "predict":
+            self._predict(word)
+        elif word:
+            self._go_to(word)
         else:
-            word = next((word for word in WORDS if word[0] == text), "")
-            self._rest_of_word = f"{word[1:]}\n" if word else ""
-            self._command(text.strip())
+            self._turn()
+            self._read()
 
-    def _predict(self, text: str) -> None:
-        """Edits the prediction; Enter ends it."""
-        if text in ("\x7f", "\b"):
-            self.typed = self.typed[:-1]
-            return
-        self.typed += text
-        if not self.typed.endswith("\n"):
-            return
-        answer, self.typed = self.typed.strip(), ""
-        if answer in ("q", "quit"):
-            self.done = True
-            return
-        if answer in ("h", "hint"):
-            self._hint()
-            return
+    def _predict(self, answer: str) -> None:
         try:
             prediction = parse_bytes(answer) if answer else None
         except ValueError as error:
             self.notice = str(error)
             return
         self.notice = self.memory.remember_prediction(self.current.id, prediction)
-        self.view = "exercise"
-        self._judge()
+        self._turn()
 
-    def _command(self, word: str) -> None:
-        if self.view in ("reset?", "give up?"):
-            self._confirm(word)
-            return
-        name = next((name for name in WORDS if word in (name, name[0])), "")
-        if name:
-            getattr(self, f"_{name}")()
-        elif word:
+    def _go_to(self, word: str) -> None:
+        """Turns to the exercise of that name; a lone letter is one only where lines are typed."""
+        if len(word) == 1 and self.view not in LINE_VIEWS:
             self.notice = f"{word!r} means nothing here; the words are {', '.join(WORDS)}"
-        else:
-            self.view = "exercise"
-            self._read()
+            return
+        try:
+            self._go(exercise(word))
+        except BadUseError as error:
+            self.notice = str(error)
 
     def _confirm(self, word: str) -> None:
-        view, self.view = self.view, "exercise"
+        view = self.view
+        self._turn()
         if word not in ("y", "yes"):
             self.notice = "nothing was changed"
         elif view == "reset?":
@@ -224,7 +222,7 @@ class Session:
             self.view = "solution"
 
     def _hint(self) -> None:
-        self.view = "predict" if self.view == "predict" else "exercise"
+        self._turn()
         last = not hints_left(self.memory, self.contract)
         self.hints, trouble = next_hint(self.memory, self.contract)
         self.notice = trouble or (NO_MORE_HINTS if last else "")

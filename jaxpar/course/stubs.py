@@ -50,7 +50,10 @@ def stub(row: Exercise) -> str:
     """The text of one stub."""
     contract = load(row.where)
     function = _definition(contract.reference)
-    comment = "\n".join(f"# {line}".rstrip() for line in judged(contract))
+    rules = list(judged(contract))
+    refuses = contract.errors or any(line.endswith("raises ValueError") for line in rules)
+    hidden = HIDDEN_SECTIONS if refuses else (*HIDDEN_SECTIONS, "Raises:")
+    comment = "\n".join(f"# {line}".rstrip() for line in rules)
     imports = _imports(contract, function)
     return "\n".join((
         _head(row, contract),
@@ -59,7 +62,7 @@ def stub(row: Exercise) -> str:
         "",
         "",
         *_signature(function),
-        textwrap.indent(f'"""{_docstring(contract.reference)}"""', "    ", _not_blank),
+        textwrap.indent(f'"""{_docstring(contract.reference, hidden)}"""', "    ", _not_blank),
         *_body(contract.task),
         "",
     ))  # fmt: skip
@@ -72,7 +75,8 @@ def _read(path: Path) -> bytes:
 def _head(row: Exercise, contract: Contract) -> str:
     title = f"Exercise {row.id} (lesson {row.lesson}): {row.title}."
     task = textwrap.fill(f"Your task: {contract.task}.", WIDTH - 1)
-    return f'"""{title}\n\n{task}\n\nCheck it with `jaxpar check {row.id}`.\n"""\n'
+    way = f"Save it while `jaxpar` runs, or check it with `jaxpar check {row.id}`."
+    return f'"""{title}\n\n{task}\n\n{way}\n"""\n'
 
 
 def _definition(function: Callable) -> ast.FunctionDef:
@@ -141,13 +145,13 @@ def _signature(function: ast.FunctionDef) -> Iterator[str]:
     yield f"){returns}:"
 
 
-def _docstring(function: Callable) -> str:
-    """The docstring without what the learner is to predict."""
+def _docstring(function: Callable, hidden_sections: tuple[str, ...]) -> str:
+    """The docstring without what the learner is to predict, and what is not judged."""
     kept: list[str] = []
     hidden = False
     for line in (inspect.getdoc(function) or "").splitlines():
         if line and not line.startswith(" "):
-            hidden = line.startswith(HIDDEN_SECTIONS)
+            hidden = line.startswith(hidden_sections)
         if not hidden or not line:
             kept.append(line)
     text = "\n".join(kept).strip()

@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
@@ -19,11 +19,12 @@ from watchfiles import watch as watch_files
 from jaxpar.course.checking import Judge, Verdicts, open_judge
 from jaxpar.course.command import command
 from jaxpar.course.events import Event, Resized, Saved, Trouble, Typed
+from jaxpar.course.fitting import fitted
 from jaxpar.course.folder import Course, exercise_of
 from jaxpar.course.judging import Judging
 from jaxpar.course.keyboard import read_keys, single_keys
 from jaxpar.course.memory import Memory
-from jaxpar.course.screens import Screen, fitted, screen
+from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
 
 SETTLE_MILLISECONDS = 50
@@ -46,10 +47,12 @@ def watch(
     with single_keys(wanted=not plain), signals, _saves(course.root, events.put):
         judging.start()
         try:
-            read_keys(lambda text: events.put(Typed(text)), lambda: events.put(Typed("quit\n")))
+            read_keys(lambda text: events.put(Typed(text)))
+            event = None
             while not session.done:
-                show(screen(session, plain))
-                session.handle(_next(events))
+                session.more = show(session, isinstance(event, Typed))
+                event = _next(events)
+                session.handle(event)
                 judging.want(session.job)
         except KeyboardInterrupt:
             pass
@@ -73,10 +76,12 @@ class RedrawnScreen:
         self._console = console
         console.print("\n" * console.height)
 
-    def __call__(self, shown: Screen) -> None:
-        """Draws."""
+    def __call__(self, session: Session, asked: bool) -> bool:
+        """Draws; returns whether there is another page."""
+        shown, more = fitted(session, self._console)
         self._console.clear()
-        self._console.print(fitted(shown, self._console))
+        self._console.print(shown, end="")
+        return more
 
     def close(self) -> None:
         """Says that nothing is lost."""
@@ -84,24 +89,36 @@ class RedrawnScreen:
 
 
 class PlainScreen:
-    """Prints the parts that changed, as lines."""
+    """Prints the parts that changed, as lines, and each time what can be typed."""
 
     def __init__(self, console: Console) -> None:
         """Prints on `console`."""
         self._console = console
         self._parts: dict[str, str] = {}
 
-    def __call__(self, shown: Screen) -> None:
-        """Prints what differs from the last time."""
-        for name in ("head", "body", "foot"):
-            part: list[RenderableType] = getattr(shown, name)
-            with self._console.capture() as capture:
-                for renderable in part:
-                    self._console.print(renderable, soft_wrap=True)
-            text = capture.get()
-            if self._parts.get(name) != text:
-                self._parts[name] = text
-                self._console.out(text, end="\n", highlight=False)
+    def __call__(self, session: Session, asked: bool) -> bool:
+        """Prints what differs from the last time, and answers what was typed.
+
+        There is never another page.
+        """
+        shown = screen(session, plain=True)
+        parts = {
+            "head": self._text([*shown.head, ""]),
+            "body": self._text(shown.body),
+            "rest": self._text([*shown.said, "", *shown.foot]),
+        }
+        news = [parts[name] for name in ("head", "body") if parts[name] != self._parts.get(name)]
+        if asked or parts != self._parts:
+            self._parts = parts
+            self._console.out(*news, parts["rest"], sep="", end="", highlight=False)
+        return False
+
+    def _text(self, part: Sequence[RenderableType]) -> str:
+        """As the terminal would wrap it; elsewhere each line stays whole."""
+        with self._console.capture() as capture:
+            for renderable in part:
+                self._console.print(renderable, soft_wrap=not self._console.is_terminal)
+        return capture.get()
 
     def close(self) -> None:
         """Nothing is left to say."""

@@ -16,7 +16,7 @@ class Settings:
         heads: query heads; their size is d_model / heads.
         kv_heads: heads of keys and values, each for heads / kv_heads query heads; None: as many.
         d_ff: the size inside the MLP; None: 4 d_model, or for the three matrices of swiglu the
-            multiple of 64 from 8/3 d_model up.
+            multiple of 64 from 8/3 d_model down, 64 at least.
         norm: "rms" or "layer": the root mean square, or mean and variance with a bias.
         positions: "rotary" or "learned": queries and keys turned, or a vector added at the start.
         mlp: "swiglu" or "gelu": gated, of three matrices, or plain, of two.
@@ -73,7 +73,7 @@ class Settings:
         """The size inside the MLP."""
         if self.d_ff is not None:
             return self.d_ff
-        return 4 * self.d_model if self.mlp == "gelu" else -(-8 * self.d_model // (3 * 64)) * 64
+        return 4 * self.d_model if self.mlp == "gelu" else max(1, self.d_model // 24) * 64
 
     @property
     def parameters(self) -> int:

@@ -66,7 +66,7 @@ def verdict(row: Exercise, passes: bool, seconds: float = 1.0) -> Verdict:
         diagnosis="" if passes else "The root is ignored.",
         seconds=seconds,
         seed=7,
-        sent=Sent("tp=4", 96, 96),
+        sent=Sent("tp=4", 96, 96) if row.kind == "program" else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jaxpar.course.catalog import Exercise, exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.events import Judged, Saved, Typed
@@ -27,11 +29,12 @@ def type_keys(session: Session, *texts: str) -> None:
         session.handle(Typed(text))
 
 
-def finish(session: Session, passes: bool) -> None:
+def finish(session: Session, passes: bool, runs: bool = True) -> None:
     """What the judging thread does: keeps the verdict, then posts it."""
     job = session.job
     assert job
     result = verdict(job.exercise, passes)
+    result = result if runs else replace(result, status="error", sent=None)
     session.verdicts.put(job.exercise.where, job.submission, result)
     session.handle(Judged(job.number, result))
 

@@ -65,8 +65,15 @@ def test_a_lesson_is_found_by_number_and_by_name() -> None:
 def test_an_unknown_exercise_is_answered_with_the_nearest() -> None:
     with pytest.raises(BadUseError, match="'tree_brodcast'; did you mean tree_broadcast"):
         exercise("tree_brodcast")
-    with pytest.raises(BadUseError, match="jaxpar list"):
-        exercise("x")
+    for unknown in ("x", "", "r"):  # two names begin with the last
+        with pytest.raises(BadUseError, match="jaxpar list"):
+            exercise(unknown)
+
+
+def test_the_beginning_of_a_name_is_enough_and_a_path_is_understood() -> None:
+    assert exercise("tree").id == "tree_broadcast"
+    with pytest.raises(BadUseError, match=r"gather\.py'; did you mean gather"):
+        exercise("exercises/02_collectives/gather.py")
 
 
 def test_what_builds_on_an_exercise() -> None:

@@ -1,5 +1,10 @@
+import os
+import pty
+from contextlib import nullcontext
+
 import pytest
 
+from jaxpar.course import keyboard
 from jaxpar.course.pager import Pager, ReaderLeft
 
 HEIGHT, WIDTH = 10, 40
@@ -51,6 +56,17 @@ def test_a_wide_line_takes_several_lines(pages: list[str]) -> None:
     assert len(pages) == 1
 
 
+def test_code_is_broken_between_words_and_goes_on_deeper(
+    pages: list[str], capsys: pytest.CaptureFixture
+) -> None:
+    show(Pager(), "    entries = [axes or None for axes in parse_layout(layout)]")
+    assert capsys.readouterr().out.rstrip().splitlines() == [
+        "    entries = [axes or None for",
+        "            axes in",
+        "            parse_layout(layout)]",
+    ]
+
+
 def test_what_was_printed_before_an_error_is_shown(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(ZeroDivisionError), Pager().collected():
         print("before")
@@ -61,6 +77,21 @@ def test_what_was_printed_before_an_error_is_shown(capsys: pytest.CaptureFixture
 def test_no_pause_where_nothing_is_new(pages: list[str]) -> None:
     Pager().pause()
     assert not pages
+
+
+@pytest.mark.parametrize(("typed", "leaves"), [(b"xq", True), (b"\x1b[B\n", False)])
+def test_in_a_terminal_one_key_is_enough_even_if_it_came_early(
+    typed: bytes, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, terminal = pty.openpty()
+    monkeypatch.setattr(keyboard, "STDIN", terminal)
+    os.write(keys, typed)
+    pager = Pager()
+    show(pager, "line")
+    with pytest.raises(ReaderLeft) if leaves else nullcontext():
+        pager.pause()
+    os.close(keys)
+    os.close(terminal)
 
 
 def test_q_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from jaxpar.course.catalog import EXERCISES
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
-from jaxpar.course.progress import is_stub, next_row, progress, status
+from jaxpar.course.progress import at_hand, is_stub, next_row, progress, status
 from jaxpar.grading.submission import Submission, read_submission
 from tests.course.fakes import answer, verdict, write
 
@@ -81,6 +81,20 @@ def test_next_is_the_first_open_one_from_a_lesson_on(course: Course, verdicts: V
     assert first_of_03
     assert first_of_03.exercise.id == "ring_reduce_scatter"
     assert next_row([]) is None
+
+
+def test_at_hand_is_where_the_learner_was_or_what_is_open_after_it(
+    course: Course, verdicts: Verdicts
+) -> None:
+    memory = Memory(course.state)
+    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[0]
+    memory.remember_place(ROW.id)
+    assert at_hand(progress(course, verdicts), memory).exercise == ROW
+    write(course, ROW, answer(ROW, "right"))
+    judge(course, verdicts, passes=True)
+    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[3]
+    memory.remember_place("an exercise that is gone")
+    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[0]
 
 
 @pytest.mark.parametrize(

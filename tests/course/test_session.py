@@ -98,51 +98,73 @@ def test_crlf_is_said_and_judged(session: Session) -> None:
     assert session.notice == ""
 
 
-def test_a_prediction_comes_before_the_first_judgement(session: Session) -> None:
+def test_a_prediction_comes_before_what_a_program_sends(session: Session) -> None:
     save(session, PROGRAM, answer(PROGRAM, "right"))
-    assert (session.view, session.job) == ("predict", None)
+    assert session.view == "exercise"
+    finish(session, passes=True)
+    assert session.view == "predict"
     type_keys(session, "9", "7", "\x7f", "6", "\n")
     assert session.memory.prediction(PROGRAM.id) == 96
     assert session.view == "exercise"
-    finish(session, passes=True)
     save(session, PROGRAM, answer(PROGRAM, "right again"))
+    finish(session, passes=True)
+    assert session.view == "exercise"  # it is asked for once
+
+
+def test_a_program_that_does_not_run_is_judged_without_a_prediction(session: Session) -> None:
+    save(session, PROGRAM, "def add_rank(:\n")
+    finish(session, passes=False, runs=False)
     assert session.view == "exercise"
-    assert session.job  # it is asked for once
+    assert session.verdict
+    assert not session.memory.asked(PROGRAM.id)
 
 
 def test_enter_skips_the_prediction(session: Session) -> None:
     save(session, PROGRAM, answer(PROGRAM, "right"))
+    finish(session, passes=True)
     type_keys(session, "\n")
-    assert session.job
+    assert session.view == "exercise"
     assert session.memory.prediction(PROGRAM.id) is None
+    assert session.memory.asked(PROGRAM.id)
 
 
 def test_a_prediction_that_is_no_number_is_asked_for_again(session: Session) -> None:
     save(session, PROGRAM, answer(PROGRAM, "right"))
+    finish(session, passes=True)
     type_keys(session, "a lot\n")
     assert "a number of bytes" in session.notice
     assert session.view == "predict"
+
+
+def test_a_question_lets_words_and_saves_through_and_comes_back(session: Session) -> None:
+    save(session, PROGRAM, answer(PROGRAM, "right"))
+    finish(session, passes=True)
+    type_keys(session, "h\n")
+    assert (session.view, session.hints) == ("predict", 1)
+    type_keys(session, "list\n")
+    assert session.view == "list"
+    type_keys(session, "\n")
+    assert session.view == "predict"
+    save(session, PROGRAM, answer(PROGRAM, "wrong"))
+    assert (session.view, session.verdict) == ("exercise", None)
+    finish(session, passes=False)
+    assert session.view == "predict"
+    save(session, VALUE, answer(VALUE, "wrong"))
+    assert (session.current, session.view) == (VALUE, "exercise")
+    type_keys(session, "add_rank\n")
+    assert (session.current, session.view) == (PROGRAM, "predict")
     type_keys(session, "quit\n")
     assert session.done
 
 
-def test_a_hint_may_come_before_a_prediction(session: Session) -> None:
+def test_a_sitting_begins_where_the_last_one_ended(course: Course, session: Session) -> None:
+    save(session, VALUE, answer(VALUE, "wrong"))
+    finish(session, passes=False)
+    type_keys(session, "n", "n")
+    assert start(course).current == PROGRAM
     save(session, PROGRAM, answer(PROGRAM, "right"))
-    type_keys(session, "hint\n")
-    assert (session.view, session.hints) == ("predict", 1)
-
-
-def test_a_save_before_the_prediction_is_read_and_a_syntax_error_said(session: Session) -> None:
-    save(session, PROGRAM, answer(PROGRAM, "right"))
-    save(session, PROGRAM, answer(PROGRAM, "other"))
-    assert (session.view, session.job) == ("predict", None)
-    assert session.submission
-    assert "other" in session.submission.text
-    save(session, PROGRAM, "def add_rank(:\n")
-    assert session.view == "exercise"
-    assert session.job  # whose verdict names the line
-    save(session, PROGRAM, answer(PROGRAM, "right"))
-    assert (session.view, session.job) == ("predict", None)
+    finish(session, passes=True)
+    assert start(course).current == exercise("mean_over_devices")
 
 
 def test_a_lesson_that_was_run_is_not_shown_again(course: Course) -> None:
@@ -193,11 +215,11 @@ def test_a_full_disk_loses_nothing_of_this_sitting(
 def test_when_all_is_solved_there_is_no_next(session: Session) -> None:
     for row in EXERCISES:
         save(session, row, answer(row, "right"))
+        finish(session, passes=True)
         if session.view == "predict":
             type_keys(session, "\n")
-        finish(session, passes=True)
     type_keys(session, "n")
     assert "no other exercise" in session.notice
     again = start(session.course)
-    assert again.current == EXERCISES[0]
+    assert again.current == EXERCISES[-1]
     assert "no other exercise" in again.notice

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from jaxpar.course import session as session_module
-from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise
+from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 from jaxpar.course.folder import Course
+from jaxpar.course.keyboard import END_OF_INPUT
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, stub_of
 from tests.course.sittings import PROGRAM, VALUE, finish, save, turn_to, type_keys
@@ -29,10 +30,26 @@ def test_quit(session: Session, typed: list[str]) -> None:
     assert session.done
 
 
+@pytest.mark.parametrize("typed", ["l", "r"])
+def test_the_end_of_input_ends_every_question(session: Session, typed: str) -> None:
+    type_keys(session, typed, "1", END_OF_INPUT)
+    assert session.done
+
+
 def test_other_words_are_answered(session: Session) -> None:
-    type_keys(session, "hello\n")
+    type_keys(session, "g")
     assert "the words are hint, list" in session.notice
-    assert session.hints == 0
+    type_keys(session, "device_cordinates\n")
+    assert "did you mean device_coordinates?" in session.notice
+    assert (session.hints, session.current) == (0, VALUE)
+
+
+@pytest.mark.parametrize(
+    "typed", [["l", *"gath\n"], ["l", "s\x7fgath\n"], list("list\ngath\n"), ["gather\n"]]
+)
+def test_an_exercise_is_reached_by_its_name(session: Session, typed: list[str]) -> None:
+    type_keys(session, *typed)
+    assert session.current == exercise("gather")
 
 
 def test_next_goes_round_what_is_open(session: Session) -> None:
@@ -55,7 +72,17 @@ def test_list_and_back(session: Session) -> None:
     type_keys(session, "l")
     assert session.view == "list"
     type_keys(session, "\n")
-    assert session.view == "exercise"
+    assert (session.view, session.current) == ("exercise", VALUE)
+
+
+def test_enter_turns_the_pages_before_it_goes_on(session: Session) -> None:
+    type_keys(session, "l")
+    session.more = True
+    type_keys(session, "\n", "\n")
+    assert (session.view, session.page) == ("list", 2)
+    session.more = False
+    type_keys(session, "\n")
+    assert (session.view, session.page) == ("exercise", 0)
 
 
 def test_reset_asks_then_keeps_a_backup(session: Session) -> None:

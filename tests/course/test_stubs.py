@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jaxpar.contracts.base import load
-from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.catalog import EXERCISES, Exercise, exercise
 from jaxpar.course.folder import Course
 from jaxpar.course.progress import is_stub
 from jaxpar.course.stubs import build, stale, stub
@@ -57,6 +57,15 @@ def test_a_stub_runs_and_raises_its_task(row: Exercise) -> None:
     assert str(raised.value) == contract.task
 
 
+@pytest.mark.parametrize(
+    ("id", "judged"),
+    [("local_shape", True), ("recursive_doubling_all_reduce", True), ("scatter", False)],
+)
+def test_an_error_is_asked_for_where_it_is_judged(id: str, judged: bool) -> None:
+    assert ("Raises:" in stub(exercise(id))) is judged
+    assert "Raises:" in (inspect.getdoc(load(exercise(id).where).reference) or "")
+
+
 def test_the_body_of_a_stub_is_one_statement() -> None:
     for row in EXERCISES:
         (function,) = (n for n in ast.parse(stub(row)).body if isinstance(n, ast.FunctionDef))
@@ -66,7 +75,7 @@ def test_the_body_of_a_stub_is_one_statement() -> None:
 def test_build_writes_what_differs_but_never_over_an_answer(course: Course) -> None:
     missing, edited, solved = EXERCISES[:3]
     course.file(missing).unlink()
-    write(course, edited, stub_of(edited).replace(b"Check it", b"Try it"))
+    write(course, edited, stub_of(edited).replace(b"Save it", b"Keep it"))
     write(course, solved, answer(solved, "mine"))
     assert list(stale(course.root)) == [missing.file, edited.file, solved.file]
     assert stale(course.root)[edited.file] == "run `jaxpar dev build`"

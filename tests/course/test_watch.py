@@ -107,7 +107,7 @@ def test_a_sitting_in_a_terminal(course: Course) -> None:
     watcher.wait_for("there is no such file")
     write(course, ROW, RIGHT)
     watcher.wait_for("pass, 5 of 5 points")
-    watcher.wait_for("Why this is the least")
+    watcher.wait_for("Why it is so")
     children = watcher.children()
     assert children
     watcher.type("q")

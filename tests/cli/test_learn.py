@@ -1,100 +1,22 @@
-"""The command line: which commands there are, what they print, and how they end."""
+"""The verbs of a learner: what they print, and how they end."""
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from jaxpar import __version__, cli
 from jaxpar.course.catalog import EXERCISES, LESSONS, Lesson, exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
 from jaxpar.grading.submission import read_submission
-from tests.course.fakes import RIGHT, WRONG, answer, make_course, stub_of, verdict, write
+from tests.course.fakes import RIGHT, WRONG, answer, stub_of, verdict, write
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROW = exercise("device_coordinates")
-SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
-COMMANDS = {
-    "": ["--plain", "--version"],
-    "list": ["--json"],
-    "lesson": ["number", "--json"],
-    "next": ["--from", "--json"],
-    "check": ["id", "--file", "--seed", "--json"],
-    "hint": ["id", "--json"],
-    "solution": ["id", "--give-up", "--json"],
-    "reset": ["id", "--json"],
-    "doctor": ["--json"],
-    "inspect": ["target", "--json"],
-    "init": ["folder", "--json"],
-    "train": ["--mesh", "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
-    "launch": ["arguments", "--processes", "--devices"],
-    "dev build": ["--check"],
-}
-
-
-@dataclass
-class Ended:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """What it printed, as JSON."""
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Course:
-    monkeypatch.chdir(tmp_path)
-    return make_course(tmp_path)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command in this process."""
-
-    def run(*arguments: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["jaxpar", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), printed.out, printed.err)
-
-    return run
-
-
-def test_the_commands_and_their_options_are_these() -> None:
-    found: dict[str, list[str]] = {}
-
-    def collect(prefix: str, command: Any) -> None:
-        names = [
-            (param.opts[0] if param.opts[0].startswith("-") else param.name)
-            for param in command.params
-            if param.name != "help"
-        ]
-        if names:
-            found[prefix.strip()] = names
-        for name, child in getattr(command, "commands", {}).items():
-            collect(f"{prefix} {name}", child)
-
-    collect("", typer.main.get_command(cli.app))
-    assert found == COMMANDS
-
-
-def test_version_and_help(run: Any) -> None:
-    assert run("--version").out == f"jaxpar {__version__}\n"
-    assert all(name.split()[0] in run("--help").out for name in COMMANDS if name)
 
 
 def test_without_a_terminal_it_prints_the_list_and_what_to_type(course: Course, run: Any) -> None:
@@ -146,47 +68,6 @@ def test_next_and_from(course: Course, run: Any) -> None:
     assert run("next", "--json").json["id"] == ROW.id
     assert run("next", "--from", "3", "--json").json["id"] == "ring_reduce_scatter"
     assert "jaxpar check device_coordinates" in run("next").out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["check", "devicecoordinates"], "did you mean device_coordinates?"),
-        (["check", "add_rank", "--file", "nowhere.py"], "no file nowhere.py"),
-        (["lesson", "99"], "use one of 01, 02, 03"),
-        (["next", "--from", "x"], "use one of 01, 02, 03"),
-        (["solution", "add_rank", "--give-up"], "after the last hint"),
-        (["inspect", "nowhere.py:make"], "nowhere.py"),
-        (["lesson", "01"], "lessons/01_devices_and_meshes.py is missing"),
-    ],
-)
-def test_bad_use_is_one_line_and_ends_with_2(
-    course: Course, run: Any, arguments: list[str], line: str
-) -> None:
-    ended = run(*arguments)
-    assert (ended.code, ended.out) == (2, "")
-    assert line in ended.err
-    assert ended.err.count("\n") == 1
-    ended = run(*arguments, "--json")
-    assert (ended.code, ended.err) == (2, "")
-    assert line in ended.json["error"]
-
-
-@pytest.mark.parametrize("arguments", [["chek"], ["reset"], ["check", "add_rank", "--seed", "x"]])
-def test_a_command_line_that_cannot_be_parsed_ends_with_2(run: Any, arguments: list[str]) -> None:
-    ended = run(*arguments)
-    assert ended.code == 2
-    assert "Traceback" not in ended.err
-
-
-def test_outside_a_course_it_says_how_to_make_one(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for arguments in ([], ["list"], ["check", "add_rank"], ["next"]):
-        ended = run(*arguments)
-        assert ended.code == 2
-        assert "jaxpar init" in ended.err
 
 
 def test_check_passes_a_right_answer(course: Course, run: Any) -> None:
@@ -286,42 +167,3 @@ def test_without_a_name_it_is_the_exercise_at_hand(course: Course, run: Any) -> 
     assert run("solution").err.startswith("solution: it is shown once `jaxpar check gather` passes")
     course.file(exercise("gather")).unlink()
     assert run("check", "--json").json["exercise"] == "gather"
-
-
-def test_inspect_prints_the_report(course: Course, run: Any) -> None:
-    program = course.root / "program.py"
-    program.write_text(
-        "import jax, jax.numpy as jnp\n"
-        "from jaxpar.mesh import make_mesh, spec\n"
-        "def make():\n"
-        "    mesh = make_mesh('dp=4')\n"
-        "    total = lambda x: jax.lax.psum(x, 'dp')\n"
-        "    f = jax.shard_map(total, mesh=mesh, in_specs=spec('b_dp'), out_specs=spec('b'))\n"
-        "    return jax.jit(f), (jnp.ones(8),)\n"
-    )
-    data = run("inspect", "program.py:make", "--json").json
-    (collective,) = data["collectives"]
-    assert (collective["kind"], collective["operand_bytes"]) == ("all_reduce", 8)
-    assert "all_reduce" in run("inspect", "program.py:make").out
-
-
-def test_init_makes_a_course_from_a_checkout(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ended = run("init", "mine", "--json")
-    assert ended.code == 0
-    assert len(ended.json["written"]) == len(EXERCISES) + len(LESSONS) + 1
-    assert "cd mine && jaxpar" in run("init", "mine").out
-    monkeypatch.chdir(tmp_path / "mine")
-    assert run("next", "--json").json["id"] == ROW.id
-
-
-def test_dev_build_names_the_stub_that_differs(course: Course, run: Any) -> None:
-    assert run("dev", "build", "--check").code == 0
-    write(course, ROW, stub_of(ROW).replace(b"Save it", b"Keep it"))
-    ended = run("dev", "build", "--check")
-    assert ended.code == 1
-    assert ended.out.startswith(f"{ROW.file}: ")
-    assert f"{ROW.file}: written" in run("dev", "build").out
-    assert course.file(ROW).read_bytes() == stub_of(ROW)
