@@ -116,7 +116,7 @@ class Decoder(nnx.Module):
         t = tokens.shape[1]
         x = self.embedding[...][tokens]
         if self.positions is not None:
-            x = x + nn.align(_first(self.positions[...], t), x)
+            x = x + _first(self.positions[...], t)[None]
         graph, stacked = nnx.split(self.layers)
 
         def layer(x: Array, params: PyTree[Array]) -> tuple[Array, None]:

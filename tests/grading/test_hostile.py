@@ -118,7 +118,7 @@ def test_an_endless_loop_ends(pool: Pool) -> None:
 
 
 def test_devices_that_disagree_are_told_so() -> None:
-    with Pool(Limits(wall_seconds=4)) as short:
+    with Pool(Limits(wall_seconds=6)) as short:
         verdict = verdict_on(
             "pairs = [(i, (i + 1) % lax.axis_size(axis)) for i in range(lax.axis_size(axis))]\n"
             "y = lax.cond(lax.axis_index(axis) == 0,\n"

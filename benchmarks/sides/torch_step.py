@@ -1,0 +1,134 @@
+"""The same training step in PyTorch: alone, or in several processes with its own data parallelism.
+
+Eager PyTorch as its users write it: fused projections, scaled_dot_product_attention, fused AdamW.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+import torch  # pyright: ignore[reportMissingImports]
+import torch.distributed as dist  # pyright: ignore[reportMissingImports]
+from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
+from torch.nn import functional  # pyright: ignore[reportMissingImports]
+from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
+
+from benchmarks.sides.race import serve
+from jaxpar.model import Settings
+
+SETTINGS = Settings()
+BATCH = 16
+
+
+def linear(i: int, o: int) -> nn.Linear:
+    return nn.Linear(i, o, bias=False)
+
+
+class Layer(nn.Module):
+    """RMSNorm and attention with rotary positions, RMSNorm and SwiGLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        d, f = SETTINGS.d_model, SETTINGS.d_hidden
+        self.attention_norm, self.mlp_norm = (nn.RMSNorm(d, eps=1e-6) for _ in range(2))
+        self.query_key_value, self.output = linear(d, 3 * d), linear(d, d)
+        self.gate, self.up, self.down = linear(d, f), linear(d, f), linear(f, d)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """The stream [b, t, d] after this layer."""
+        b, t, d = x.shape
+        heads = (b, t, 3, SETTINGS.heads, SETTINGS.d_head)
+        projected = self.query_key_value(self.attention_norm(x)).view(heads)
+        q, k, v = projected.permute(2, 0, 3, 1, 4)  # each [b, a, t, h]
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.output(gathered.transpose(1, 2).reshape(b, t, d))
+        y = self.mlp_norm(x)
+        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+
+
+class Decoder(nn.Module):
+    """The decoder that `Settings()` describes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        d = SETTINGS.d_model
+        self.embedding = nn.Embedding(SETTINGS.vocabulary, d)
+        self.layers = nn.ModuleList(Layer() for _ in range(SETTINGS.layers))
+        self.norm, self.head = nn.RMSNorm(d, eps=1e-6), linear(d, SETTINGS.vocabulary)
+        half = SETTINGS.d_head // 2
+        angles = torch.arange(SETTINGS.sequence)[:, None] / 10_000 ** (torch.arange(half) / half)
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The mean cross-entropy of tokens [b, t+1]."""
+        x = self.embedding(tokens[:, :-1])
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin)
+        logits = self.head(self.norm(x))
+        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def train(processes: int, wrap: Callable[[nn.Module], nn.Module]) -> None:
+    """Steps of AdamW on random tokens, one process's part of them."""
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
+    model = wrap(Decoder())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    size = (BATCH // processes, SETTINGS.sequence + 1)
+    tokens = torch.randint(SETTINGS.vocabulary, size)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = model(tokens)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    serve(step)
+
+
+def train_rank(rank: int, processes: int, meeting: str) -> None:
+    """One of several processes, which meet in a file."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
+    )
+    train(processes, DistributedDataParallel)
+    dist.destroy_process_group()
+
+
+def lead(processes: int) -> None:
+    """Starts every process and passes on to all what is asked; the first one answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks.sides.torch_step", str(processes)]
+        ranks = [
+            subprocess.Popen(
+                [*command, str(rank), f"{folder}/meeting"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL if rank else None,
+                text=True,
+            )
+            for rank in range(processes)
+        ]
+        for line in sys.stdin:
+            for rank in ranks:
+                print(line, end="", file=rank.stdin, flush=True)
+        for rank in ranks:
+            rank.communicate()
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["1"]:
+            train(1, lambda model: model)
+        case [processes]:
+            lead(int(processes))
+        case [processes, rank, meeting]:
+            train_rank(int(rank), int(processes), meeting)
