@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from collections.abc import Callable
 
 from jaxpar.contracts.base import Contract
 from jaxpar.course.catalog import BadUseError
@@ -39,6 +41,17 @@ def give(memory: Memory, contract: Contract, give_up: bool) -> str:
 
 
 def solution(contract: Contract) -> tuple[str, str]:
-    """The source of the reference, and the file of the library that it is in."""
+    """The source of the reference and of its helpers, and the file of the library they are in."""
     file = contract.reference.__module__.replace(".", "/")
-    return inspect.getsource(contract.reference), f"{file}.py"
+    functions = [contract.reference]
+    for function in functions:  # grows on the way: a helper may have helpers
+        functions += [helper for helper in _helpers(function) if helper not in functions]
+    return "\n\n".join(map(inspect.getsource, functions)), f"{file}.py"
+
+
+def _helpers(function: Callable) -> list[Callable]:
+    """The private functions of its module that a function names."""
+    module = inspect.getmodule(function)
+    private = re.findall(r"\b_[a-z]\w*", inspect.getsource(function))
+    found = [getattr(module, name, None) for name in dict.fromkeys(private)]
+    return [f for f in found if inspect.isfunction(f) and f.__module__ == function.__module__]
