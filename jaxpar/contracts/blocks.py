@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jaxpar.contracts.base import Case, Sizes
+from jaxpar.contracts.base import Case, Expected, Sizes
 
 
 def axis_first(case: Case, x: jax.Array, over: str = "axis") -> jax.Array:
@@ -31,6 +32,12 @@ def on_every_device(case: Case, block: jax.Array, over: str = "axis") -> jax.Arr
     """Repeats [*sizes of the other mesh axes, *shape] along the axis: [*mesh sizes, *shape]."""
     n = case.sizes[case.kwargs[over]]
     return mesh_order(case, jnp.broadcast_to(block, (n, *block.shape)), over)
+
+
+def whole_on_all(case: Case, tree: Any) -> list[Expected]:
+    """Every leaf of a pytree, whole on every device."""
+    sizes = case.sizes.values()
+    return [Expected(jnp.broadcast_to(x, (*sizes, *x.shape))) for x in jax.tree.leaves(tree)]
 
 
 def share(passes: float, name: str = "x", over: str = "axis") -> Callable[[Sizes], float]:

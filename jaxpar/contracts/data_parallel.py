@@ -22,7 +22,7 @@ from jaxpar.contracts.base import (
     MemoryLimit,
     Sizes,
 )
-from jaxpar.contracts.blocks import on_every_device
+from jaxpar.contracts.blocks import on_every_device, whole_on_all
 from jaxpar.parallel import data
 
 _ITEM_BYTES = 4  # parameters and losses are float32
@@ -31,9 +31,7 @@ _LAYERED_ERROR = Function("jaxpar.contracts.losses:layered_error")
 
 
 def _gradients(case: Case, loss_fn: Function, params: Any, batch: Any) -> list[Expected]:
-    leaves = jax.tree.leaves(jax.value_and_grad(loss_fn.function)(params, batch))
-    sizes = case.sizes.values()
-    return [Expected(jnp.broadcast_to(leaf, (*sizes, *leaf.shape))) for leaf in leaves]
+    return whole_on_all(case, jax.value_and_grad(loss_fn.function)(params, batch))
 
 
 def _accumulated(case: Case, loss_fn: Function, params: Any, microbatches: Any) -> list[Expected]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from jaxpar.contracts import losses, parameter_server_mistakes, updates
+from jaxpar.contracts import parameter_server_mistakes, updates
 from jaxpar.contracts.base import (
     Array,
     Case,
@@ -18,6 +17,7 @@ from jaxpar.contracts.base import (
     Limit,
     Sizes,
 )
+from jaxpar.contracts.blocks import whole_on_all
 from jaxpar.parallel import server
 
 
@@ -25,13 +25,9 @@ def _updated(
     case: Case, loss_fn: Function, params: Any, batch: Any, update_fn: Function
 ) -> list[Expected]:
     del update_fn
-    loss = getattr(losses, loss_fn.path.partition(":")[2])
     rate = updates.rate(case.kwargs["server"])
-    new = updates.descend(rate, params, jax.grad(loss)(params, batch))
-    sizes = case.sizes.values()
-    return [
-        Expected(jnp.broadcast_to(leaf, (*sizes, *leaf.shape))) for leaf in jax.tree.leaves(new)
-    ]
+    gradients = jax.grad(loss_fn.function)(params, batch)
+    return whole_on_all(case, updates.descend(rate, params, gradients))
 
 
 def _gradients_of_others(sizes: Sizes) -> int:
