@@ -34,22 +34,30 @@ class Array:
 
 @dataclass(frozen=True)
 class Function:
-    """A function given to the answer, by its import path `module:name`."""
+    """A function (or an optimizer) given to the answer, by its import path `module:name`."""
 
     path: str
 
     @property
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Any:
         """What the path leads to."""
         module, _, name = self.path.partition(":")
         return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)
+class Made:
+    """What a function makes of values: a state that is no dict, list or tuple."""
+
+    function: Function
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Case:
     """One call of the answer on one mesh.
 
-    Arguments are arrays, functions, plain values, or dicts, lists and tuples of these.
+    Arguments are arrays, functions, plain values, or dicts, lists, tuples and makes of these.
     `args` are passed by position in this order, `kwargs` by name.
     """
 
@@ -70,15 +78,33 @@ class Case:
 
 
 def array_leaves(value: Any) -> Iterator[Array]:
-    """The arrays of an argument, in the order of `jax.tree.leaves`."""
+    """The arrays of an argument, in the order in which `fill` takes them."""
     if isinstance(value, Array):
         yield value
+    elif isinstance(value, Made):
+        yield from array_leaves(value.values)
     elif isinstance(value, Mapping):
         for key in sorted(value):
             yield from array_leaves(value[key])
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in value:
             yield from array_leaves(item)
+
+
+def fill(value: Any, arrays: Iterator[Any]) -> Any:
+    """An argument as a function takes it: the next of `arrays` for each leaf, functions found."""
+    match value:
+        case Array():
+            return next(arrays)
+        case Function():
+            return value.function
+        case Made():
+            return value.function.function(*fill(value.values, arrays))
+        case Mapping():
+            return {key: fill(value[key], arrays) for key in sorted(value)}
+        case list() | tuple():
+            return type(value)(fill(item, arrays) for item in value)
+    return value
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -30,11 +31,11 @@ _SQUARED_ERROR = Function("jaxpar.contracts.losses:squared_error")
 _LAYERED_ERROR = Function("jaxpar.contracts.losses:layered_error")
 
 
-def _gradients(case: Case, loss_fn: Function, params: Any, batch: Any) -> list[Expected]:
-    return whole_on_all(case, jax.value_and_grad(loss_fn.function)(params, batch))
+def _gradients(case: Case, loss_fn: Callable, params: Any, batch: Any) -> list[Expected]:
+    return whole_on_all(case, jax.value_and_grad(loss_fn)(params, batch))
 
 
-def _accumulated(case: Case, loss_fn: Function, params: Any, microbatches: Any) -> list[Expected]:
+def _accumulated(case: Case, loss_fn: Callable, params: Any, microbatches: Any) -> list[Expected]:
     batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
     return _gradients(case, loss_fn, params, batch)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,11 +23,11 @@ from jaxpar.parallel import server
 
 
 def _updated(
-    case: Case, loss_fn: Function, params: Any, batch: Any, update_fn: Function
+    case: Case, loss_fn: Callable, params: Any, batch: Any, update_fn: Callable
 ) -> list[Expected]:
     del update_fn
     rate = updates.rate(case.kwargs["server"])
-    gradients = jax.grad(loss_fn.function)(params, batch)
+    gradients = jax.grad(loss_fn)(params, batch)
     return whole_on_all(case, updates.descend(rate, params, gradients))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Array, Case, Contract, Function
+from jaxpar.contracts.base import Array, Case, Contract, Function, Made
 from jaxpar.grading.imports import allowed_in_words
 from jaxpar.mesh import parse_layout
 
@@ -69,6 +69,9 @@ def _describe(value: Any, case: Case) -> str:
             return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
         case Function():
             return value.path.partition(":")[2]
+        case Made():
+            made = ", ".join(_describe(item, case) for item in value.values)
+            return f"{_describe(value.function, case)}({made})"
         case dict():
             return f"{{{', '.join(f'{key}: {_describe(value[key], case)}' for key in value)}}}"
         case list() | tuple():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from jaxpar.contracts.base import Array, Case, Function
+from jaxpar.contracts.base import Array, Case, Function, Made
 
 
 def encode(value: Any) -> Any:
@@ -17,6 +17,8 @@ def encode(value: Any) -> Any:
             return {"array": asdict(value)}
         case Function():
             return {"function": value.path}
+        case Made():
+            return {"made": [value.function.path, *map(encode, value.values)]}
         case dict():
             return {"dict": {key: encode(item) for key, item in value.items()}}
         case tuple():
@@ -38,6 +40,9 @@ def decode(data: Any) -> Any:
             return Array(**{**item, "shape": tuple(item["shape"])})
         case "function":
             return Function(item)
+        case "made":
+            path, *values = item
+            return Made(Function(path), tuple(map(decode, values)))
         case "dict":
             return {key: decode(child) for key, child in item.items()}
         case "tuple":

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, Function
+from jaxpar.contracts.base import Contract, Function, Made
 from jaxpar.grading.cases import encode
 from jaxpar.grading.channel import printable
 from jaxpar.grading.processes import WORKER, Child, ChildEnded, Limits, Pool
@@ -164,6 +164,8 @@ def _outputs(described: Any) -> list[dict]:
 def _functions(value: Any) -> Iterator[Function]:
     if isinstance(value, Function):
         yield value
+    elif isinstance(value, Made):
+        yield from _functions([value.function, *value.values])
     elif isinstance(value, dict):
         yield from _functions(list(value.values()))
     elif isinstance(value, list | tuple):

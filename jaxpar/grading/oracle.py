@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpar.contracts.base import Array, Case, Contract, Expected
+from jaxpar.contracts.base import Array, Case, Contract, Expected, fill
 from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
@@ -85,18 +85,8 @@ def blocks(array: np.ndarray, case: Case, layout: str) -> Blocks:
 
 def _call(contract: Contract, case: Case, arrays: Sequence[Any]) -> list[tuple[Any, Any]]:
     leaves = iter(arrays)
-    args = [_fill(value, leaves) for value in case.args.values()]
+    args = [fill(value, leaves) for value in case.args.values()]
     return [(e.blocks, e.whole) for e in contract.oracle(case, *args)]
-
-
-def _fill(value: Any, leaves: Iterator[Any]) -> Any:
-    if isinstance(value, Array):
-        return next(leaves)
-    if isinstance(value, Mapping):
-        return {key: _fill(value[key], leaves) for key in sorted(value)}
-    if isinstance(value, list | tuple):
-        return type(value)(_fill(item, leaves) for item in value)
-    return value
 
 
 def _with_gradient(
@@ -129,8 +119,8 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
         rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2 + 1)
         return np.broadcast_to(rows.reshape(-1, *[1] * (len(leaf.shape) - 1)), leaf.shape)
     if not jnp.issubdtype(dtype, jnp.floating):
-        return rng.integers(0, 100, leaf.shape).astype(dtype)
-    normal = rng.standard_normal(leaf.shape)
+        return np.asarray(rng.integers(0, 100, leaf.shape), dtype)
+    normal = np.asarray(rng.standard_normal(leaf.shape))
     return (np.abs(normal) if leaf.draw == "positive" else normal).astype(dtype)
 
 

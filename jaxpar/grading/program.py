@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from jax import export, lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.base import Array, Case, Function
+from jaxpar.contracts.base import Case, fill
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
 Arguments = tuple[jax.ShapeDtypeStruct, ...]
@@ -128,25 +128,12 @@ def export_gradient(
 
 def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> list[jax.Array]:
     arrays = iter(leaves)
-    args = [_fill(value, arrays) for value in case.args.values()]
-    kwargs = {name: _fill(value, arrays) for name, value in case.kwargs.items()}
+    args = [fill(value, arrays) for value in case.args.values()]
+    kwargs = {name: fill(value, arrays) for name, value in case.kwargs.items()}
     leaves = jax.tree.leaves(function(*args, **kwargs))
     if not leaves:
         raise TypeError("the answer returns nothing")
     return [jnp.asarray(leaf) for leaf in leaves]
-
-
-def _fill(value: Any, arrays: Iterator[jax.Array]) -> Any:
-    match value:
-        case Array():
-            return next(arrays)
-        case Function():
-            return value.function
-        case Mapping():
-            return {key: _fill(value[key], arrays) for key in sorted(value)}
-        case list() | tuple():
-            return type(value)(_fill(item, arrays) for item in value)
-    return value
 
 
 def _inputs(case: Case) -> Arguments:

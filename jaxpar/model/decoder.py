@@ -1,19 +1,20 @@
 """The decoder as flax nnx modules; the parameters of its layers are stacked on a leading dim l."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array, lax
-from jaxtyping import Float, Int, PyTree
+from jax import Array
+from jaxtyping import Float, Int
 
 from jaxpar import nn
 from jaxpar.model.settings import Settings
 
-# The gradient needs what is inside a layer: products with weights are saved, and the rest (norms,
-# attention, the nonlinearity) is computed again, which takes less time than to store and load it.
-SAVED = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+ApplyLayers = Callable[[Callable[[Any, Array], Array], Any, Array], Array]
+"""(layer_fn, stacked parameters, x) -> x, where layer_fn(one layer's parameters, x) -> x."""
 
 
 class Norm(nnx.Module):
@@ -107,8 +108,10 @@ class Decoder(nnx.Module):
         self.final_norm = Norm(settings)
         self.head = None if settings.tied else _table(rngs, d, v)
 
-    def __call__(self, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:
-        """The logits of the token after each position.
+    def __call__(
+        self, tokens: Int[Array, "b t"], apply_layers: ApplyLayers
+    ) -> Float[Array, "b t v"]:
+        """The logits of the token after each position; `apply_layers` calls layer after layer.
 
         Raises:
             ValueError: there are more tokens than learned positions.
@@ -119,10 +122,10 @@ class Decoder(nnx.Module):
             x = x + _first(self.positions[...], t)[None]
         graph, stacked = nnx.split(self.layers)
 
-        def layer(x: Array, params: PyTree[Array]) -> tuple[Array, None]:
-            return nnx.merge(graph, params)(x, jnp.arange(t)), None
+        def layer_fn(params: Any, x: Array) -> Array:
+            return nnx.merge(graph, params)(x, jnp.arange(t))
 
-        x, _ = lax.scan(jax.checkpoint(layer, policy=SAVED, prevent_cse=False), x, stacked)
+        x = apply_layers(layer_fn, stacked, x)
         head = self.embedding[...].T if self.head is None else self.head[...]
         return nn.matmul(self.final_norm(x), head)
 

@@ -9,8 +9,9 @@ from jax import Array
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar import nn
-from jaxpar.model.decoder import Decoder
+from jaxpar.model.decoder import ApplyLayers, Decoder
 from jaxpar.model.settings import Settings
+from jaxpar.parallel.remat import scan_layers
 
 Params = PyTree[Float[Array, "..."]]
 
@@ -21,17 +22,24 @@ def init(settings: Settings, key: Array) -> Params:
     return nnx.to_pure_dict(nnx.state(Decoder(settings, nnx.Rngs(params=key))))
 
 
-def logits(settings: Settings, params: Params, tokens: Int[Array, "b t"]) -> Float[Array, "b t v"]:
+def logits(
+    settings: Settings,
+    params: Params,
+    tokens: Int[Array, "b t"],
+    apply_layers: ApplyLayers = scan_layers,
+) -> Float[Array, "b t v"]:
     """The logits of the token after each position; the parameters as `init` gives them."""
     shape = nnx.eval_shape(lambda: Decoder(settings, nnx.Rngs(0)))
-    return nnx.merge(nnx.graphdef(shape), params)(tokens)
+    return nnx.merge(nnx.graphdef(shape), params)(tokens, apply_layers)
 
 
-def loss_fn(settings: Settings) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
+def loss_fn(
+    settings: Settings, apply_layers: ApplyLayers = scan_layers
+) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
     """The mean cross-entropy of every token but the first, which has none before it."""
 
     def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
-        predicted = logits(settings, params, tokens[:, :-1])
+        predicted = logits(settings, params, tokens[:, :-1], apply_layers)
         return nn.cross_entropy(predicted, tokens[:, 1:]).mean()
 
     return loss

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jaxpar.contracts.base import Array, Case, Function
+from jaxpar.contracts.base import Array, Case, Function, Made
 from jaxpar.grading.cases import decode_case, encode
 
 
@@ -16,11 +16,12 @@ def test_a_case_comes_back() -> None:
             "params": {"w": Array((4, 6), "d f_tp"), "b": [Array((6,), "f_tp", "bfloat16")]},
             "pair": (Array((2,), "b_dp", draw="ties"), None),
             "scale": 0.5,
+            "state": Made(Function("optax:ScaleByAdamState"), (Array((), "", "int32"), [0.5])),
         },
         {"axis": "tp", "root": 2},
     )
     assert decode_case(json.loads(json.dumps(encode(case)))) == case
-    assert [name for name, _ in case.arrays()] == ["params", "params", "pair"]
+    assert [name for name, _ in case.arrays()] == ["params", "params", "pair", "state"]
 
 
 def test_what_json_cannot_hold_is_refused() -> None:
