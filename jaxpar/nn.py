@@ -1,4 +1,8 @@
-"""The parts of a transformer as pure functions of arrays, which several techniques share."""
+"""The parts of a transformer as pure functions of arrays, which several techniques share.
+
+They compute in the dtype of their arguments. Only what would lose too much in 16 bits is computed
+in float32 and rounded once: sums of squares, softmax, powers, and the gradient of a table.
+"""
 
 import math
 
@@ -15,24 +19,31 @@ def matmul(x: Float[Array, "*n i"], w: Float[Array, "i o"]) -> Float[Array, "*n 
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[1])
 
 
+def embed(table: Float[Array, "v d"], tokens: Int[Array, "*n"]) -> Float[Array, "*n d"]:
+    """The row of each token."""
+    return _wide(table)[tokens].astype(table.dtype)
+
+
 def rms_norm(x: Float[Array, "*n d"], scale: Float[Array, " d"]) -> Float[Array, "*n d"]:
     """Every vector of x divided by its root mean square (Zhang and Sennrich 2019)."""
-    unit = x * lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
-    return unit * _over(x, scale)
+    wide = _wide(x)
+    unit = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + 1e-6)
+    return (unit * _over(x, scale)).astype(x.dtype)
 
 
 def layer_norm(
     x: Float[Array, "*n d"], scale: Float[Array, " d"], bias: Float[Array, " d"]
 ) -> Float[Array, "*n d"]:
     """Every vector of x with mean 0 and variance 1 (Ba, Kiros and Hinton 2016)."""
-    centred = x - jnp.mean(x, axis=-1, keepdims=True)
+    wide = _wide(x)
+    centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-6)
-    return unit * _over(x, scale) + _over(x, bias)
+    return (unit * _over(x, scale) + _over(x, bias)).astype(x.dtype)
 
 
 def gelu(x: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
     """The tanh form of GELU: x times the chance of less than x (Hendrycks and Gimpel 2016)."""
-    return jax.nn.gelu(x)
+    return jax.nn.gelu(_wide(x)).astype(x.dtype)
 
 
 def swiglu(gate: Float[Array, "*n f"], up: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
@@ -69,15 +80,20 @@ def attention(
     q = (q / math.sqrt(h)).reshape(b, kv_heads, -1, h)
     scores = (q @ k.mT).reshape(b, a, t, t)
     past = jnp.tril(jnp.ones((t, t), bool))[None, None]
-    weights = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
+    weights = jax.nn.softmax(jnp.where(past, _wide(scores), -jnp.inf)).astype(v.dtype)
     return (weights.reshape(b, kv_heads, -1, t) @ v).reshape(b, a, t, h)
 
 
 def cross_entropy(logits: Float[Array, "*n v"], targets: Int[Array, "*n"]) -> Float[Array, "*n"]:
     """Minus the log of the probability that the logits give to each target, in float32."""
-    logits = logits.astype(jnp.float32)
+    logits = _wide(logits)
     target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - target
+
+
+def _wide(x: Array) -> Array:
+    """In float32, unless it has as many bits already."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def _over(x: Array, weight: Array) -> Array:

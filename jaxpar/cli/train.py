@@ -18,24 +18,54 @@ from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train",)
 Size = Annotated[int, typer.Option(min=1)]
+MeshOption = Annotated[
+    str, typer.Option(help="The devices that share each batch: dp=N, fsdp=N, dp=N,fsdp=M.")
+]
+Zero = Annotated[
+    int | None,
+    typer.Option(help="Stage of ZeRO, 0 to 3: what devices share. Without it 3 over fsdp, else 0."),
+]
+Remat = Annotated[
+    str,
+    typer.Option(
+        help="What a layer keeps for its gradient: none (computes nothing again), full, "
+        "selective, products, segments."
+    ),
+]
+Microbatches = Annotated[
+    int, typer.Option(min=1, help="Parts of its batch that a device takes in turn.")
+]
+Offload = Annotated[
+    str | None, typer.Option(help="Where the optimizer's state waits: host or disk.")
+]
+DataOption = Annotated[
+    Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
+]
+Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1)]
+Batch = Annotated[int, typer.Option(min=1, help="Examples in a step, over all devices.")]
+Sequence = Annotated[int, typer.Option(min=1, help="Bytes in an example.")]
+Timeout = Annotated[
+    int, typer.Option(min=1, help="Seconds that the other processes may take to come.")
+]
 
 
 @app.command("train")
 def train_model(
-    mesh: Annotated[str, typer.Option(help="The devices that share each batch.")] = "dp=8",
+    mesh: MeshOption = "dp=8",
+    zero: Zero = None,
+    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    remat: Remat = "products",
+    microbatches: Microbatches = 1,
+    offload: Offload = None,
     steps: Size = 50,
-    data: Annotated[
-        Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    data: DataOption = None,
+    seed: Seed = 0,
     layers: Size = 4,
     d_model: Size = 256,
     heads: Size = 8,
-    batch: Annotated[int, typer.Option(min=1, help="Examples in a step, over all devices.")] = 16,
-    sequence: Annotated[int, typer.Option(min=1, help="Bytes in an example.")] = 128,
-    timeout: Annotated[
-        int, typer.Option(min=1, help="Seconds that the other processes may take to come.")
-    ] = 60,
+    batch: Batch = 16,
+    sequence: Sequence = 128,
+    timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
     """Trains a byte-level decoder on real text; shows what each device sends and holds.
@@ -48,18 +78,29 @@ def train_model(
     from jaxpar.train.launch import follow_launcher
 
     follow_launcher()
-    options = {"mesh": mesh, "data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}
+    plan = {
+        "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
+        "microbatches": microbatches, "offload": offload,
+    }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
-    _train(steps, as_json, sizes, options)
+    options = {"data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}
+    _train(steps, as_json, sizes, plan, options)
 
 
-def _train(count: int, as_json: bool, sizes: dict[str, Any], options: dict[str, Any]) -> None:
+def _train(
+    count: int,
+    as_json: bool,
+    sizes: dict[str, Any],
+    plan: dict[str, Any],
+    options: dict[str, Any],
+) -> None:
     """Trains and prints, as far as Ctrl-C lets it, and ends this process."""
     with _held_back() as interrupts:
         from rich.console import Console
 
         from jaxpar.model import Settings
         from jaxpar.train.cluster import find_place, leave
+        from jaxpar.train.plan import Plan
         from jaxpar.train.run import results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
 
@@ -71,8 +112,8 @@ def _train(count: int, as_json: bool, sizes: dict[str, Any], options: dict[str, 
         place = find_place(os.environ)
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
-            run = start(Settings(**sizes), place=place, **options)
-        show_start(run, options["mesh"], screen)
+            run = start(Settings(**sizes), Plan(**plan), place, **options)
+        show_start(run, plan["mesh"], screen)
         for step in show_steps(run.steps, count, screen):
             taken.append((step.loss, step.seconds))
     except KeyboardInterrupt:
@@ -90,6 +131,8 @@ def _train(count: int, as_json: bool, sizes: dict[str, Any], options: dict[str, 
             print_json(results(run, taken))
         elif run:
             show_end(run, taken, count, screen)
+    if run:
+        run.close()
     leave(code, place)
 
 

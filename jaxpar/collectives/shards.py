@@ -1,7 +1,8 @@
 """Pytrees of which every device of an axis holds a part: cut, gathered and summed leaf by leaf.
 
 Of each leaf one dim is split: the first that the axis divides, or else the largest, padded with
-zeros. Scalars stay whole. The padding is cut off wherever the leaf is put together again.
+zeros. Scalars and empty leaves stay whole. The padding is cut off wherever the leaf is put together
+again.
 """
 
 from functools import partial
@@ -15,10 +16,10 @@ from jaxtyping import PyTree, Shaped
 
 
 def split_dim(shape: tuple[int, ...], n: int) -> int | None:
-    """The dim of a leaf of this shape that n devices share; None for a scalar."""
-    if not shape:
+    """The dim of a leaf of this shape that n devices share; None if it stays whole."""
+    if not shape or 0 in shape:
         return None
-    divided = (dim for dim, size in enumerate(shape) if size and size % n == 0)
+    divided = (dim for dim, size in enumerate(shape) if size % n == 0)
     return next(divided, shape.index(max(shape)))
 
 
@@ -54,6 +55,27 @@ def own_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
     return jax.tree.map(own, tree)
 
 
+def sum_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
+    """This device's part of the sum of every device's leaves.
+
+    Math: y = sum_j x_j[i] on device i, of n equal parts
+    Comm:
+        forward: reduce_scatter(axis) tree
+        backward: all_gather(axis) tree/n
+    Memory: tree/n
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
+    """
+    n = lax.axis_size(axis)
+
+    def total(leaf: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+        dim = split_dim(leaf.shape, n)
+        if dim is None:
+            return lax.psum(leaf, axis)
+        return lax.psum_scatter(_pad(leaf, n), axis, scatter_dimension=dim, tiled=True)
+
+    return jax.tree.map(total, tree)
+
+
 def mean_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
     """This device's part of the mean of every device's leaves.
 
@@ -64,15 +86,7 @@ def mean_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
     Memory: tree/n
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
     """
-    n = lax.axis_size(axis)
-
-    def mean(leaf: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
-        dim = split_dim(leaf.shape, n)
-        if dim is None:
-            return lax.pmean(leaf, axis)
-        return lax.psum_scatter(_pad(leaf, n), axis, scatter_dimension=dim, tiled=True) / n
-
-    return jax.tree.map(mean, tree)
+    return jax.tree.map(lambda leaf: leaf / lax.axis_size(axis), sum_shards(tree, axis=axis))
 
 
 def gather_shards(

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
 from jaxpar import nn
@@ -47,11 +48,14 @@ class Attention(nnx.Module):
         self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
     ) -> Float[Array, "b t d"]:
         """What each position gathers from itself and those before it."""
+        x = checkpoint_name(x, "attention_input")
         q, k, v = (self._heads(x, w[...]) for w in (self.query, self.key, self.value))
         if self.rotary:
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
+        q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, t, a, h]
-        return nn.matmul(gathered.reshape(*x.shape[:2], -1), self.output[...])
+        attended = checkpoint_name(gathered.reshape(*x.shape[:2], -1), "attended")
+        return nn.matmul(attended, self.output[...])
 
     def _heads(
         self, x: Float[Array, "b t d"], w: Float[Array, "d o"]
@@ -70,12 +74,13 @@ class MLP(nnx.Module):
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         """The same function of every activation."""
-        hidden = nn.matmul(x, self.up[...])
+        x = checkpoint_name(x, "mlp_input")
+        hidden = checkpoint_name(nn.matmul(x, self.up[...]), "up")
         if self.gate is None:
             hidden = nn.gelu(hidden)
         else:
-            hidden = nn.swiglu(nn.matmul(x, self.gate[...]), hidden)
-        return nn.matmul(hidden, self.down[...])
+            hidden = nn.swiglu(checkpoint_name(nn.matmul(x, self.gate[...]), "gate"), hidden)
+        return nn.matmul(checkpoint_name(hidden, "hidden"), self.down[...])
 
 
 class Layer(nnx.Module):
@@ -91,7 +96,7 @@ class Layer(nnx.Module):
         self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
     ) -> Float[Array, "b t d"]:
         """The stream after this layer."""
-        x = x + self.attention(self.attention_norm(x), positions)
+        x = checkpoint_name(x + self.attention(self.attention_norm(x), positions), "stream")
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -117,7 +122,7 @@ class Decoder(nnx.Module):
             ValueError: there are more tokens than learned positions.
         """
         t = tokens.shape[1]
-        x = self.embedding[...][tokens]
+        x = nn.embed(self.embedding[...], tokens)
         if self.positions is not None:
             x = x + _first(self.positions[...], t)[None]
         graph, stacked = nnx.split(self.layers)

@@ -1,7 +1,8 @@
-"""A data-parallel run of the decoder: what is needed to begin, and what it gave."""
+"""A run of the decoder over many devices: what is needed to begin, and what it gave."""
 
 import math
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,21 +11,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from jaxpar.inspector.compiled import compile_program
-from jaxpar.inspector.program import COUNT_FLAG, inspect_compiled
+from jaxpar.inspector.program import COUNT_FLAG
 from jaxpar.inspector.report import Report
-from jaxpar.mesh import divide, make_mesh, parse_mesh
-from jaxpar.model import Settings, init, loss_fn
+from jaxpar.mesh import make_mesh
+from jaxpar.model import Settings
+from jaxpar.parallel.disk import DiskStore
+from jaxpar.parallel.offload import HostStore, Moved
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.loop import Trained, train
-from jaxpar.train.step import DATA_PARALLEL, make_step, shardings
+from jaxpar.train.plan import Plan
+from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
-
-# PyTorch's default: a little decay of every parameter.
-OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
 Taken = tuple[float, float]
 """The loss of a step, and its seconds."""
@@ -39,17 +39,26 @@ class Run:
         parameters: how many the model has.
         tokens: how many a step predicts, over all devices.
         steps: without end; each is taken when asked for.
+        moved: what an offloaded state moves in a step; None if it stays.
+        folder: where an offloaded state lies, if it lies on disk.
     """
 
     report: Report
     parameters: int
     tokens: int
     steps: Iterator[Trained]
+    moved: Moved | None = None
+    folder: tempfile.TemporaryDirectory | None = None
+
+    def close(self) -> None:
+        """Removes what a run leaves behind."""
+        if self.folder:
+            self.folder.cleanup()
 
 
 def start(
     settings: Settings,
-    mesh: str,
+    plan: Plan,
     place: Place | None,
     *,
     data: Path | None,
@@ -62,36 +71,35 @@ def start(
     Raises:
         ValueError: the run cannot be as asked, the text cannot be read, or the others do not come.
     """  # fmt: skip
-    devices = _devices(mesh)
-    divide("train", "b", batch, "dp", devices)
+    plan.check_batch(batch)
     text = read_file(data) if data else read_library()
     join(place, timeout_seconds)
-    _simulate(devices, place)
-    mesh_of_all = _mesh(devices)
+    _simulate(plan.devices, place)
+    mesh = _mesh(plan)
     check_same(text)
-    return begin(settings, mesh_of_all, text, batch=batch, seed=seed)
+    return begin(settings, plan, mesh, text, batch=batch, seed=seed)
 
 
-def begin(settings: Settings, mesh: Mesh, text: Text, *, batch: int, seed: int) -> Run:
-    """Makes parameters, and compiles and inspects the step, for a mesh with axis dp.
+def begin(settings: Settings, plan: Plan, mesh: Mesh, text: Text, *, batch: int, seed: int) -> Run:
+    """Makes parameters, and compiles and inspects the step.
 
     Raises:
         ValueError: the devices cannot share the batch equally, or the text does not fill one.
     """
-    divide("train", "b", batch, "dp", mesh.shape["dp"])
-    t = settings.sequence
-    lie = shardings(mesh, DATA_PARALLEL.batch)
+    plan.check_batch(batch)
+    t, lie = settings.sequence, NamedSharding(mesh, P(plan.axes))
     examples = batches(text, lie, batch=batch, sequence=t, seed=seed)
-    step = make_step(loss_fn(settings), OPTIMIZER, DATA_PARALLEL, mesh)
-    params, state = _first(settings, mesh, seed)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=lie)
-    lowered = step.lower(params, state, shape)
-    compiled = compile_program(lowered, fast=True)
+    folder = _folder() if plan.offload == "disk" else None
+    store = DiskStore(Path(folder.name)) if folder else HostStore() if plan.offload else None
+    made = set_up(settings, plan, mesh, shape, seed, store)
     return Run(
-        report=inspect_compiled(lowered, compiled),
+        report=made.report,
         parameters=settings.parameters,
         tokens=batch * t,
-        steps=train(compiled.executable, params, state, examples),
+        steps=train(made.step, made.params, made.state, examples),
+        moved=made.moved,
+        folder=folder,
     )
 
 
@@ -105,6 +113,7 @@ def results(run: Run | None, steps: Sequence[Taken]) -> dict[str, Any]:
         "memory": memory
         and {"arguments_bytes": memory.arguments_bytes, "temp_bytes": memory.temp_bytes},
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
+        "moved": run and run.moved and run.moved._asdict(),
     }
 
 
@@ -112,17 +121,6 @@ def tokens_per_second(run: Run, steps: Sequence[Taken]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
     seconds = sum(seconds for _, seconds in steps)
     return len(steps) * run.tokens / seconds if seconds else None
-
-
-def _devices(mesh: str) -> int:
-    """How many devices share the batch."""
-    sizes = parse_mesh(mesh)
-    if others := [axis for axis in sizes if axis != "dp"]:
-        raise ValueError(
-            f"train: --mesh {mesh} has axes {', '.join(others)}; so far training splits the batch "
-            "only, over dp; use --mesh dp=N"
-        )
-    return sizes["dp"]
 
 
 def _simulate(devices: int, place: Place | None) -> None:
@@ -134,20 +132,23 @@ def _simulate(devices: int, place: Place | None) -> None:
             jax.config.update("jax_num_cpu_devices", max(1, devices // processes))
 
 
-def _mesh(devices: int) -> Mesh:
+def _mesh(plan: Plan) -> Mesh:
     found, processes = jax.device_count(), jax.process_count()
-    if devices > found or (processes > 1 and devices < found):
+    if plan.devices > found or (processes > 1 and plan.devices < found):
         raise ValueError(
-            f"train: --mesh dp={devices} needs {devices} devices; there are {found} "
-            f"({jax.default_backend()}, processes: {processes}); use dp={found}, or simulate "
+            f"train: --mesh {plan.mesh} needs {plan.devices} devices; there are {found} "
+            f"({jax.default_backend()}, processes: {processes}); use {found} in all, or simulate "
             "others: JAX_PLATFORMS=cpu, with their number for a process in JAX_NUM_CPU_DEVICES"
         )
-    return make_mesh({"dp": devices})
+    return make_mesh(plan.sizes)
 
 
-def _first(settings: Settings, mesh: Mesh, seed: int) -> tuple[Any, Any]:
-    """Random parameters and the optimizer's first state, where the layout wants them."""
-    lie = shardings(mesh, (DATA_PARALLEL.params, DATA_PARALLEL.state))
-    make = jax.jit(lambda seed: init(settings, jax.random.key(seed)), out_shardings=lie[0])
-    params = make(seed)
-    return params, jax.jit(OPTIMIZER.init, out_shardings=lie[1])(params)
+def _folder() -> tempfile.TemporaryDirectory:
+    """An empty folder here: on many machines the usual place for such folders is in memory."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="jaxpar-offload-", dir=".")
+    except OSError as error:
+        raise ValueError(
+            f"train: --offload disk needs a folder in {Path.cwd()}: {error.strerror}; start in a "
+            "folder that can be written"
+        ) from None

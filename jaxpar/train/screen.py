@@ -16,6 +16,12 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
     size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in a step"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
+    if run.moved:
+        megabytes = [f"{size / 1e6:,.2f} MB" for size in run.moved]
+        console.print(
+            f"Optimizer's state, for each device: {megabytes[0]} come to it in a step, "
+            f"{megabytes[1]} go back, at most {megabytes[2]} at a time\n"
+        )
 
 
 def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterator[Trained]:

@@ -15,6 +15,7 @@ import pytest
 
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
+from jaxpar.train.plan import Plan
 from jaxpar.train.run import Run, begin, results, start
 from jaxpar.train.text import read_library
 
@@ -28,7 +29,8 @@ def runs() -> dict[int, tuple[Run, list[tuple[float, float]]]]:
     """Steps of a run on one device, and on eight."""
     text, found = read_library(), {}
     for devices in (1, 8):
-        run = begin(SETTINGS, make_mesh({"dp": devices}), text, batch=8, seed=3)
+        plan = Plan(f"dp={devices}")
+        run = begin(SETTINGS, plan, make_mesh(plan.sizes), text, batch=8, seed=3)
         taken = [(step.loss, step.seconds) for step in itertools.islice(run.steps, STEPS)]
         found[devices] = run, taken
     return found
@@ -63,7 +65,7 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "step_seconds", "tokens_per_second", "memory", "collectives"
+        "losses", "step_seconds", "tokens_per_second", "memory", "collectives", "moved"
     ]  # fmt: skip
     assert len(found["losses"]) == len(found["step_seconds"]) == STEPS
     assert found["tokens_per_second"] == STEPS * 8 * 16 / sum(found["step_seconds"])
@@ -83,6 +85,7 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "tokens_per_second": None,
         "memory": None,
         "collectives": [],
+        "moved": None,
     }
     run, _ = runs[8]
     assert results(run, [])["tokens_per_second"] is None
@@ -92,14 +95,12 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
 @pytest.mark.parametrize(
     ("mesh", "batch", "line"),
     [
-        ("dp=2,tp=4", 16, "has axes tp; so far training splits the batch only"),
-        ("fsdp=8", 16, "has axes fsdp"),
         (
             "dp=8",
             12,
             r"b \(size 12\) must be divisible by mesh axis dp \(size 8\); pad b to 16",
         ),
-        ("dp=32", 32, "needs 32 devices; there are 16 .cpu, processes: 1.; use dp=16, or sim"),
+        ("dp=32", 32, "needs 32 devices; there are 16 .cpu, processes: 1.; use 16 in all, or sim"),
     ],
 )
 def test_what_cannot_be_split_is_refused_before_anything_compiles(
@@ -107,7 +108,7 @@ def test_what_cannot_be_split_is_refused_before_anything_compiles(
 ) -> None:
     monkeypatch.setattr(jax, "jit", None)
     with pytest.raises(ValueError, match=line):
-        start(SETTINGS, mesh, None, data=None, batch=batch, seed=0, timeout_seconds=1)
+        start(SETTINGS, Plan(mesh), None, data=None, batch=batch, seed=0, timeout_seconds=1)
 
 
 def test_a_text_too_short_is_refused_before_anything_compiles(tmp_path, monkeypatch) -> None:
@@ -115,4 +116,4 @@ def test_a_text_too_short_is_refused_before_anything_compiles(tmp_path, monkeypa
     np.zeros(100, np.uint8).tofile(path)
     monkeypatch.setattr(jax, "jit", None)
     with pytest.raises(ValueError, match="100 bytes make 6 examples of 16 bytes; a batch has 8"):
-        start(SETTINGS, "dp=1", None, data=path, batch=8, seed=0, timeout_seconds=1)
+        start(SETTINGS, Plan("dp=1"), None, data=path, batch=8, seed=0, timeout_seconds=1)

@@ -1,0 +1,208 @@
+"""Fully sharded data parallelism: a layer's parameters are whole only while it is computed.
+
+Every device of the axis holds a part of each parameter, and takes its own part of the batch. A
+model's parameters are a dict; what stands under `layers` is stacked: each leaf is [l, ...].
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+from jax import Array, lax
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.tree_util import keystr, tree_map_with_path
+from jaxtyping import Float, PyTree
+
+from jaxpar.collectives.shards import gather_shards, mean_shards, pad_shards, shard_specs
+
+LayerFn = Callable[[Any, Array], Array]
+ApplyLayers = Callable[[LayerFn, Any, Array], Array]
+Loss = Callable[[Any, Any], Array]
+STACKED = "layers"
+
+
+def fsdp_apply(
+    layer_fn: Callable[[Any, Array], Array],
+    param_shards: PyTree[Array],
+    x: Float[Array, "..."],
+    *,
+    axis: str,
+) -> Float[Array, "..."]:
+    """Layer after layer, each gathered before it is used, and once more in the backward pass.
+
+    `layer_fn(layer_params, x) -> x` takes the whole parameters of one layer. Each leaf of
+    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's part of
+    the batch, and so is the result. The gradient by `param_shards` is these rows of the sum of all
+    devices' gradients.
+
+    Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
+    Comm:
+        forward: all_gather(axis) param_shards
+        backward: all_gather(axis) param_shards + reduce_scatter(axis) param_shards*n
+    Memory: x
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+    """
+
+    def body(x: Array, shards: PyTree[Array]) -> tuple[Array, None]:
+        return layer_fn(lax.all_gather(shards, axis, tiled=True), x), None
+
+    # Without the checkpoint all gathered layers would be kept for the backward pass.
+    return lax.scan(jax.checkpoint(body, prevent_cse=False), x, param_shards)[0]
+
+
+def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str) -> PyTree[Array]:
+    """This device's rows of the mean gradient, of parameters that are split and copied.
+
+    They are split over `shard_axis` (the devices of a node, say), and copied over `replica_axis`
+    (the nodes). `grad` is the gradient of this device's part of the batch, of whole parameters:
+    each leaf is [d, ...], and the n devices of `shard_axis` divide d.
+
+    Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
+    Comm:
+        forward: reduce_scatter(shard_axis) grad + all_reduce(replica_axis) grad/n
+        backward: all_gather(shard_axis) grad/n
+    Memory: grad/n
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.2
+    """
+    return lax.pmean(mean_shards(grad, axis=shard_axis), replica_axis)
+
+
+def fsdp_shardings(
+    params: dict[str, PyTree[Any]], *, mesh: Mesh | AbstractMesh, axis: str, minimum_size: int
+) -> dict[str, PyTree[PartitionSpec]]:
+    """How parameters lie on the mesh, for the compiler to make FSDP of a one-device program.
+
+    `params` are arrays, or anything that has a shape and a size. The result is the same pytree with
+    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements stay whole. Of each
+    other leaf the n devices of `axis` share one dim, which n divides. Leaves under
+    `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other, so dim l is
+    not shared.
+
+    Math: a device holds size/n elements of a leaf if size >= minimum_size, else all
+    Comm:
+        forward: nothing
+        backward: no derivative
+    Memory: params/n
+    Source: Xu et al. 2021 (GSPMD), section 3.2
+
+    Raises:
+        ValueError: n divides no dim of a leaf that is to be shared.
+    """
+    n = mesh.shape[axis]
+
+    def lie(name: str, path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+        if leaf.size < minimum_size:
+            return PartitionSpec()
+        for dim, size in enumerate(leaf.shape):
+            if dim >= (name == STACKED) and size % n == 0:
+                return PartitionSpec(*[None] * dim, axis)
+        raise ValueError(
+            f"fsdp_shardings: {name}{keystr(path)} has shape {leaf.shape}; mesh axis {axis} "
+            f"(size {n}) must divide a dim; pad one, or use minimum_size > {leaf.size}"
+        )
+
+    return {name: tree_map_with_path(partial(lie, name), part) for name, part in params.items()}
+
+
+def fsdp_specs(
+    like: dict[str, PyTree[Any]], *, axis: str, n: int
+) -> dict[str, PyTree[PartitionSpec]]:
+    """How the parts of a model's parameters lie: as `shard_specs`, but dim l is not split.
+
+    Math: y = the layout of [like_1, ..., like_n], joined along the first dim that n divides
+    Comm:
+        forward: nothing
+        backward: no derivative
+    Memory: like/n
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.1
+    """
+    specs = {name: shard_specs(_one(name, part), axis=axis, n=n) for name, part in like.items()}
+    if STACKED in specs:
+        specs[STACKED] = jax.tree.map(lambda spec: PartitionSpec(None, *spec), specs[STACKED])
+    return specs
+
+
+def pad_params(params: dict[str, PyTree[Array]], *, n: int) -> dict[str, PyTree[Array]]:
+    """A model's whole parameters, with zeros where n does not divide the dim that is split.
+
+    Math: y = [params, 0]
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: params
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.1
+    """
+    pad = partial(pad_shards, n=n)
+    return {
+        name: jax.vmap(pad)(part) if name == STACKED else pad(part) for name, part in params.items()
+    }
+
+
+def gather_layers(
+    apply_layers: ApplyLayers, like: dict[str, PyTree[Any]], *, axis: str
+) -> ApplyLayers:
+    """`apply_layers` for layers of which each device holds a part: each is gathered at its use.
+
+    What `apply_layers` keeps of a layer for the backward pass must not be its parameters, as they
+    are then whole. A policy of `jax.checkpoint` that names products, for one, keeps none.
+
+    Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
+    Comm:
+        forward: all_gather(axis) layers/n
+        backward: all_gather(axis) layers/n + reduce_scatter(axis) layers
+    Memory: x
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+
+    Args:
+        apply_layers: calls layer after layer, as `scan_layers` does.
+        like: the shapes of the model's whole parameters.
+        axis: the mesh axis that shares them.
+    """
+    shapes = jax.tree.leaves(_one(STACKED, like[STACKED]))
+
+    def apply(layer_fn: LayerFn, shards: PyTree[Array], x: Array) -> Array:
+        def gathered(layer: PyTree[Array], x: Array) -> Array:
+            leaves, structure = jax.tree.flatten(layer)  # of the model, not a dict as `like` is
+            return layer_fn(structure.unflatten(gather_shards(leaves, shapes, axis=axis)), x)
+
+        return apply_layers(gathered, shards, x)
+
+    return apply
+
+
+def fsdp_loss(loss_fn: Loss, like: dict[str, PyTree[Any]], *, axis: str) -> Loss:
+    """The mean loss over the devices as a function of this device's part of the parameters.
+
+    Its gradient is this device's part of the mean gradient. For hybrid sharding, take the loss and
+    the gradient of the result by `data_parallel_gradients` over the other axis: it sends gradients
+    of 1/n only.
+
+    Math: y = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n, where p are the parts
+    Comm:
+        forward: all_gather(axis) params/n + all_reduce(axis) 1
+        backward: all_gather(axis) layers/n + reduce_scatter(axis) params
+    Memory: 1
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+
+    Args:
+        loss_fn: takes whole parameters, but those of layers as `gather_layers` does, and a batch.
+        like: the shapes of the model's whole parameters.
+        axis: the mesh axis that shares them, and splits the batch.
+    """
+
+    def loss(shards: dict[str, PyTree[Array]], batch: Any) -> Float[Array, ""]:
+        params = {
+            name: part if name == STACKED else gather_shards(part, like[name], axis=axis)
+            for name, part in shards.items()
+        }
+        return lax.pmean(loss_fn(params, batch), axis)
+
+    return loss
+
+
+def _one(name: str, like: PyTree[Any]) -> PyTree[Any]:
+    """Shapes without the dim l of stacked layers."""
+    if name != STACKED:
+        return like
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)

@@ -1,0 +1,129 @@
+"""The layout of a plan: which gradients a device keeps, and which parameters it updates."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+from jax.sharding import PartitionSpec as P
+from jaxtyping import PyTree
+
+from jaxpar.collectives.shards import shard_specs, sum_shards
+from jaxpar.mesh import varying_axes
+from jaxpar.parallel.fsdp import fsdp_specs
+from jaxpar.parallel.zero import update_shards
+from jaxpar.train.plan import Plan
+from jaxpar.train.step import WHOLE, Gradients, Layout, Loss, update_all
+
+Found = tuple[Array, Any]
+"""A loss and its gradients."""
+
+
+def layout(plan: Plan, params: PyTree[Any], optimizer: optax.GradientTransformation) -> Layout:
+    """How a run of this plan lies on its mesh.
+
+    Args:
+        plan: who holds what.
+        params: the shapes of the parameters.
+        optimizer: elementwise, where devices share its state.
+    """
+    return Layout(
+        partial(mean_gradients, plan),
+        batch=P(plan.axes),
+        params=shared(plan, params) if plan.stage == 3 else WHOLE,
+        state=shared(plan, jax.eval_shape(optimizer.init, params)),
+        update=partial(_update_shards, plan.shard_axis) if plan.stage in (1, 2) else update_all,
+    )
+
+
+def shared(plan: Plan, tree: PyTree[Any]) -> PyTree[P]:
+    """How what the devices share lies: a state, gradients, or in stage 3 parameters."""
+    if plan.stage == 0:
+        return WHOLE
+    over = {"axis": plan.shard_axis, "n": plan.sizes[plan.shard_axis]}
+    if plan.stage < 3:
+        return shard_specs(tree, **over)
+
+    def lie(node: Any) -> Any:
+        return fsdp_specs(node, **over) if isinstance(node, dict) else WHOLE
+
+    return jax.tree.map(lie, tree, is_leaf=lambda node: isinstance(node, dict))
+
+
+def mean_gradients(plan: Plan, loss_fn: Loss, params: Any, batch: Any) -> Found:
+    """The mean loss over all devices and microbatches, and what this device keeps of its gradient.
+
+    Stage 1 adds up whole gradients and shares their sum; stage 2 shares those of each microbatch.
+    In stage 3 `loss_fn` takes shards, and is the mean over the devices that share them.
+    """
+    # Divided before the sum over devices: in float16 the sum could overflow.
+    count = plan.devices // (plan.sizes[plan.shard_axis] if plan.stage == 3 else 1)
+    own, add_up = partial(_own_gradients, plan.axes, count), partial(accumulate, plan.microbatches)
+    share = partial(_share, plan.shard_axis)
+    match plan.stage:
+        case 0:
+            found = lax.psum(add_up(own, loss_fn, params, batch), plan.shard_axis)
+        case 1:
+            found = share(add_up(own, loss_fn, params, batch))
+        case 2:
+            found = add_up(lambda *given: share(own(*given)), loss_fn, params, batch)
+        case _:
+            found = add_up(own, loss_fn, params, batch)
+    return lax.psum(found, plan.replica_axis) if plan.replica_axis else found
+
+
+def accumulate(
+    microbatches: int, gradients: Gradients, loss_fn: Loss, params: Any, batch: PyTree[Array]
+) -> Found:
+    """The mean of what `gradients` finds for each of so many equal parts of the batch.
+
+    They are added up in float32.
+    """
+    if microbatches == 1:
+        return gradients(loss_fn, params, batch)
+    parts = jax.tree.map(lambda leaf: leaf.reshape(microbatches, -1, *leaf.shape[1:]), batch)
+    types = jax.eval_shape(
+        lambda parts: gradients(loss_fn, params, jax.tree.map(lambda leaf: leaf[0], parts)), parts
+    )
+
+    def add(total: Found, part: PyTree[Array]) -> tuple[Found, None]:
+        return jax.tree.map(jnp.add, total, gradients(loss_fn, params, part)), None
+
+    total, _ = lax.scan(add, jax.tree.map(_zeros, types), parts)
+    return jax.tree.map(lambda leaf, like: (leaf / microbatches).astype(like.dtype), total, types)
+
+
+def _own_gradients(
+    axes: tuple[str, ...], count: int, loss_fn: Loss, params: Any, batch: Any
+) -> Found:
+    """Of this device's share in the mean of `count`.
+
+    Without the cast JAX would sum the gradients over the devices by itself.
+    """
+
+    def local(leaf: Array) -> Array:
+        missing = tuple(axis for axis in axes if axis not in varying_axes(leaf))
+        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    def part(params: Any, batch: Any) -> Array:
+        return loss_fn(params, batch) / count
+
+    return jax.value_and_grad(part)(jax.tree.map(local, params), batch)
+
+
+def _share(axis: str, found: Found) -> Found:
+    loss, gradients = found
+    return lax.psum(loss, axis), sum_shards(gradients, axis=axis)
+
+
+def _update_shards(
+    axis: str, optimizer: optax.GradientTransformation, gradients: Any, params: Any, state: Any
+) -> tuple[Any, Any]:
+    return update_shards(gradients, params, state, optimizer, axis=axis)
+
+
+def _zeros(like: jax.ShapeDtypeStruct) -> Array:
+    zeros, varying = jnp.zeros(like.shape, jnp.float32), like.manual_axis_type.varying
+    return lax.pcast(zeros, tuple(varying), to="varying") if varying else zeros

@@ -1,0 +1,89 @@
+"""Steps whose optimizer state waits in host memory or on disk: gradients first, then the update."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.sharding import Mesh
+from jaxtyping import Bool, PyTree
+
+from jaxpar.inspector.report import Collective
+from jaxpar.inspector.stablehlo import read_module
+from jaxpar.parallel.offload import Offloaded, parts
+from jaxpar.parallel.precision import LossScale, LossScaling
+from jaxpar.train.layouts import layout, shared
+from jaxpar.train.plan import Plan
+from jaxpar.train.scaling import scaled_gradients
+from jaxpar.train.step import WHOLE, Layout, Loss, Step, shardings
+
+State = tuple[Offloaded, LossScale | None]
+
+
+def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling | None) -> Step:
+    """A step of what `make_find` and `make_update` made; its state is a tuple.
+
+    The state of the optimizer stays where it is if gradients overflow.
+    """
+
+    def step(params: Any, state: State, batch: Any) -> tuple[Any, State, Array]:
+        offloaded, scale = state
+        loss, gradients, finite = find(params, scale, batch)
+        if finite:
+            params, _ = offloaded.update(update, gradients, params)
+        if scaling:
+            scale = scaling.update(scale, finite)
+        return params, (offloaded, scale), loss
+
+    return step
+
+
+def make_find(loss_fn: Loss, layout: Layout, gradients: PyTree[Any], mesh: Mesh) -> Any:
+    """The jitted (params, scale or None, batch) -> (loss, gradients, whether all are finite).
+
+    `gradients` are the partition specs of the gradients.
+    """
+
+    def find(
+        params: Any, scale: LossScale | None, batch: Any
+    ) -> tuple[Array, Any, Bool[Array, ""]]:
+        if scale is None:
+            return *layout.gradients(loss_fn, params, batch), jnp.bool_(True)
+        return scaled_gradients(layout.gradients, loss_fn, params, scale.scale, batch)
+
+    takes, gives = (layout.params, WHOLE, layout.batch), (WHOLE, gradients, WHOLE)
+    return jax.jit(
+        jax.shard_map(find, mesh=mesh, in_specs=takes, out_specs=gives),
+        out_shardings=shardings(mesh, gives),
+    )
+
+
+def make_update(plan: Plan, optimizer: optax.GradientTransformation, mesh: Mesh) -> Any:
+    """The jitted (gradients, state, params) -> (params, state) of a part of the parameters."""
+
+    def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        lie = layout(plan, params, optimizer)
+        takes = (shared(plan, params), lie.state, lie.params)
+        gives = (lie.params, lie.state)
+        return jax.shard_map(
+            lambda gradients, state, params: lie.update(optimizer, gradients, params, state),
+            mesh=mesh, in_specs=takes, out_specs=gives,
+        )(gradients, state, params)  # fmt: skip
+
+    return jax.jit(update, donate_argnums=(0, 1, 2))
+
+
+def update_collectives(
+    update: jax.stages.Wrapped,
+    optimizer: optax.GradientTransformation,
+    gradients: PyTree[Any],
+    params: PyTree[Any],
+) -> tuple[Collective, ...]:
+    """What a device sends while all parts are updated; of the arguments the shapes count."""
+    sent: list[Collective] = []
+    for gradient, part in zip(parts(gradients), parts(params), strict=True):
+        state = jax.eval_shape(optimizer.init, gradient)
+        sent += read_module(update.lower(gradient, state, part).compiler_ir("stablehlo"))
+    return tuple(sent)

@@ -1,0 +1,52 @@
+"""Precision and offload in a whole run, alone and with sharded states."""
+
+import pytest
+
+from jaxpar.train.plan import Plan
+from tests.train.runs import BATCH, PARAMETERS, trained
+
+ADAM_BYTES = 8  # two moments in float32
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("fsdp=4", precision="bf16", remat="segments"),
+        Plan("dp=4", zero=2, precision="fp16"),
+    ],
+    ids=str,
+)
+def test_low_precision_holds_masters_and_trains(plan: Plan, expected: list[float]) -> None:
+    run, losses = trained(plan)
+    assert losses == pytest.approx(expected, rel=0.02)
+    n = 4
+    params = 2 * PARAMETERS / (n if plan.stage == 3 else 1)
+    state = (4 + ADAM_BYTES) * PARAMETERS / (n if plan.stage else 1)
+    counts = 4 + (12 if plan.precision == "fp16" else 0)
+    batch_bytes = 4 * BATCH // n * 17
+    assert run.report.memory.arguments_bytes == params + state + counts + batch_bytes
+    sent = [one for one in run.report.collectives if one.operand_bytes > 4]
+    assert {one.dtype for one in sent} == {"bfloat16" if plan.precision == "bf16" else "float16"}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("dp=4", zero=1, precision="fp16", offload="host"),
+        Plan("dp=2,fsdp=2", offload="disk"),
+    ],
+    ids=str,
+)
+def test_offload_changes_no_loss(plan: Plan, expected: list[float], tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run, losses = trained(plan)
+    assert losses == pytest.approx(expected, rel=1e-5 if plan.precision == "fp32" else 0.02)
+    assert not list(tmp_path.iterdir())
+    share, item_bytes = plan.sizes[plan.shard_axis], 4 if plan.precision == "fp32" else 2
+    state = (ADAM_BYTES + (item_bytes == 2) * 4) * PARAMETERS / share
+    assert run.moved is not None
+    assert state <= run.moved.to_device_bytes == run.moved.to_store_bytes < state + 100
+    assert run.moved.held_bytes < state / 4
+    gathered = sum(one.times * one.operand_bytes for one in run.report.collectives
+                   if one.kind == "all_gather")  # fmt: skip
+    assert gathered >= item_bytes * PARAMETERS / share
