@@ -13,11 +13,10 @@ LAUNCH = ["launch", "--processes", "2", "--devices", "4", "--", *TRAIN]
 
 
 def step_seconds(arguments: list[str]) -> float:
-    """The median of a run's steps; what several processes print begins with their rank."""
+    """The median of a run's steps."""
     command = [sys.executable, "-m", "jaxpar.cli", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    printed = "".join(line.removeprefix("[0] ") for line in done.stdout.splitlines())
-    return statistics.median(json.loads(printed)["step_seconds"][WARM_UP:])
+    return statistics.median(json.loads(done.stdout)["step_seconds"][WARM_UP:])
 
 
 def rows() -> list[Row]:

@@ -6,27 +6,29 @@ All take turns in one run, with the same model, batch, precision and optimizer.
 import importlib.util
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from benchmarks import Row
+from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
 from benchmarks.sides.race import race, serve
-from jaxpar.mesh import make_mesh, simulate_devices
-from jaxpar.model import Settings, init, loss_fn
-from jaxpar.train.run import OPTIMIZER
-from jaxpar.train.step import DATA_PARALLEL, make_step, shardings
+from jaxpar.model import init, loss_fn
+from jaxpar.train.setup import OPTIMIZER
 
-DEVICES, BATCH = 8, 16
-SETTINGS = Settings()
-OURS = "ours"
+OURS = ["-m", "benchmarks.sides.our_step", f"dp={DEVICES}"]
+TORCH = ["-m", "benchmarks.sides.torch_step"]
+PYTORCH = "PyTorch"
+SIZE = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
+STEP = f"training step ({SIZE}, float32, AdamW)"
 RIVALS = {
     "our model under `jax.jit` on one device": ("1.0", ["-m", "benchmarks.train_step", "1"]),
-    "eager PyTorch in one process": ("1.0", ["-m", "benchmarks.sides.torch_step", "1"]),
-    f"PyTorch DistributedDataParallel, gloo, {DEVICES} processes": (
+    f"eager {PYTORCH} in one process": ("1.0", [*TORCH, "1"]),
+    f"{PYTORCH} DistributedDataParallel, gloo, {DEVICES} processes": (
         "0.8",
-        ["-m", "benchmarks.sides.torch_step", str(DEVICES)],
+        [*TORCH, "ddp", str(DEVICES)],
     ),
 }
 
@@ -37,19 +39,13 @@ def one_device_step(params, state, tokens):
     return optax.apply_updates(params, updates), state, loss
 
 
-def take_steps(devices: int) -> None:
-    """Steps of AdamW on random tokens."""
-    simulate_devices(devices)
+def take_steps() -> None:
+    """Steps of AdamW on random tokens, on one device, by `jax.jit` alone."""
     shape = (BATCH, SETTINGS.sequence + 1)
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
     params = init(SETTINGS, jax.random.key(0))
     state = OPTIMIZER.init(params)
     compiled = jax.jit(one_device_step, donate_argnums=(0, 1))
-    if devices > 1:
-        mesh = make_mesh({"dp": devices})
-        compiled = make_step(loss_fn(SETTINGS), OPTIMIZER, DATA_PARALLEL, mesh)
-        lie = (DATA_PARALLEL.params, DATA_PARALLEL.state, DATA_PARALLEL.batch)
-        params, state, tokens = jax.device_put((params, state, tokens), shardings(mesh, lie))
 
     def step() -> float:
         nonlocal params, state
@@ -60,19 +56,24 @@ def take_steps(devices: int) -> None:
 
 
 def rows() -> list[Row]:
+    what = f"{STEP}, data parallel on {DEVICES} simulated devices"
+    return against(what, [*OURS, "0"], RIVALS)
+
+
+def against(
+    what: str, ours: Sequence[str], rivals: Mapping[str, tuple[str, Sequence[str]]]
+) -> list[Row]:
+    """A row for each rival, of which those of PyTorch run where there is one."""
     torch = importlib.util.find_spec("torch") is not None
-    met = {name: rival for name, rival in RIVALS.items() if torch or "PyTorch" not in name}
-    sides = {OURS: ["-m", "benchmarks.train_step", str(DEVICES)]}
-    times = race(sides | {name: arguments for name, (_, arguments) in met.items()})
-    size = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
-    what = f"training step ({size}, float32, AdamW), data parallel on {DEVICES} simulated devices"
+    met = {name: side for name, (_, side) in rivals.items() if torch or PYTORCH not in name}
+    times = race({what: ours} | met)
     return [
         Row(
             f"{what}, against {name}",
             target,
-            compared(times[OURS], times[name]) if name in met else "not measured: no torch here",
+            compared(times[what], times[name]) if name in met else "not measured: no torch here",
         )
-        for name, (target, _) in RIVALS.items()
+        for name, (target, _) in rivals.items()
     ]
 
 
@@ -84,7 +85,7 @@ def compared(ours: list[float], theirs: list[float]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        take_steps(int(sys.argv[1]))
+        take_steps()
     else:
         for row in rows():
             print(row.what, row.target, row.measured, sep=" | ")

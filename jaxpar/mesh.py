@@ -115,13 +115,17 @@ def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
     """
     if size % n:
         padded = -(-size // n) * n
-        divisors = ", ".join(str(k) for k in range(1, size + 1) if size % k == 0)
         name = _name(axis)
         raise ValueError(
             f"{where}: dim {dim} (size {size}) must be divisible by mesh axis {name} (size {n}); "
-            f"pad {dim} to {padded} or use {name} in {{{divisors}}}"
+            f"pad {dim} to {padded} or use {name} in {{{few_divisors(size)}}}"
         )
     return size // n
+
+
+def few_divisors(size: int) -> str:
+    """The divisors of `size` up to 128, as an error lists them: "1, 2, 5, 10" for 10."""
+    return ", ".join(str(k) for k in range(1, min(size, 128) + 1) if size % k == 0)
 
 
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:

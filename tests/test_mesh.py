@@ -140,6 +140,7 @@ class TestLocalShape:
                 r"dim f \(size 10\) must be divisible by mesh axis tp \(size 4\); "
                 r"pad f to 12 or use tp in \{1, 2, 5, 10\}",
             ),
+            ((10**12 + 1,), "f_tp", r"dim f .* or use tp in \{1, 73\}"),
             ((4, 4), "b t_dp_tp", r"dim t \(size 4\) .* axis dp\*tp \(size 8\); pad t to 8"),
             ((4,), "b t", r"shape \(4,\) has 1 dims and layout 'b t' names 2; name each dim once"),
             ((4,), "b_cp", "layout 'b_cp' uses mesh axis cp; the mesh is dp=2,tp=4; add cp to"),

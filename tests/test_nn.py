@@ -30,6 +30,11 @@ def test_matmul_of_any_rank() -> None:
         np.testing.assert_allclose(nn.matmul(x, w), x @ w, rtol=1e-5, atol=1e-6)
 
 
+def test_embed() -> None:
+    table = random(5, 3)
+    np.testing.assert_array_equal(nn.embed(table, jnp.array([[4, 0]])), table[jnp.array([[4, 0]])])
+
+
 class TestRotary:
     def test_only_the_distance_counts(self) -> None:
         q, k = random(1, 1, 1, 6), random(1, 1, 1, 6)
@@ -77,3 +82,42 @@ class TestCrossEntropy:
         loss = nn.cross_entropy(logits, jnp.array([1]))
         assert loss.dtype == jnp.float32
         np.testing.assert_allclose(loss, np.log1p(np.exp(8)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+class TestLowPrecision:
+    """Rounded once from a result in float32, whose sums were not rounded on the way."""
+
+    def test_norms_of_what_has_no_square_in_float16(self, dtype: jnp.dtype) -> None:
+        x, scale, bias = (array.astype(dtype) for array in (random(2, 64), random(64), random(64)))
+        for size in (1.0, 1000.0, 1 / 64):
+            large = (x * size).astype(dtype)
+            for norm, weights in ((nn.rms_norm, (scale,)), (nn.layer_norm, (scale, bias))):
+                right = norm(*(array.astype(jnp.float32) for array in (large, *weights)))
+                got = norm(large, *weights)
+                assert got.dtype == dtype
+                np.testing.assert_array_equal(got, right.astype(dtype))
+
+    def test_gelu_of_what_has_no_cube_in_float16(self, dtype: jnp.dtype) -> None:
+        x = jnp.array([-100.0, -1.0, 0.5, 100.0], dtype)
+        got, slope = jax.vmap(jax.value_and_grad(lambda x: nn.gelu(x)))(x)
+        assert got.dtype == slope.dtype == dtype
+        np.testing.assert_array_equal(got, nn.gelu(x.astype(jnp.float32)).astype(dtype))
+        np.testing.assert_allclose(slope.astype(jnp.float32)[::3], [0, 1])
+
+    def test_attention_is_a_mean_with_weights_in_float32(self, dtype: jnp.dtype) -> None:
+        q, k, v = (random(1, 2, 300, 4).astype(dtype) for _ in range(3))
+        got = nn.attention(0 * q, k, v)
+        assert got.dtype == dtype
+        np.testing.assert_allclose(
+            got[:, :, -1].astype(jnp.float32), v.astype(jnp.float32).mean(2), atol=2e-2
+        )
+
+    def test_the_gradient_of_a_table_loses_no_token(self, dtype: jnp.dtype) -> None:
+        """In float16 itself 1 cannot be added to 2048, nor in bfloat16 to 256."""
+        tokens = jnp.zeros(4000, int)
+        gradient = jax.grad(lambda t: nn.embed(t, tokens).astype(jnp.float32).sum())
+        assert gradient(jnp.ones((2, 1), dtype)).tolist() == [[jnp.asarray(4000, dtype)], [0]]
+
+    def test_cross_entropy_is_float32(self, dtype: jnp.dtype) -> None:
+        assert nn.cross_entropy(random(2, 3).astype(dtype), jnp.array([0, 1])).dtype == jnp.float32

@@ -12,6 +12,10 @@ from collections.abc import Callable
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
+from torch.distributed.device_mesh import (  # pyright: ignore[reportMissingImports]
+    init_device_mesh,
+)
+from torch.distributed.fsdp import fully_shard  # pyright: ignore[reportMissingImports]
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
 
@@ -77,7 +81,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def train(processes: int, wrap: Callable[[nn.Module], nn.Module]) -> None:
+def train(processes: int, wrap: Callable[[Decoder], nn.Module]) -> None:
     """Steps of AdamW on random tokens, one process's part of them."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     model = wrap(Decoder())
@@ -95,19 +99,31 @@ def train(processes: int, wrap: Callable[[nn.Module], nn.Module]) -> None:
     serve(step)
 
 
-def train_rank(rank: int, processes: int, meeting: str) -> None:
+def fully_sharded(model: Decoder) -> nn.Module:
+    """FSDP2: a layer's parameters are gathered when it is used."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)  # in place
+    return model
+
+
+WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded}
+
+
+def train_rank(how: str, rank: int, processes: int, meeting: str) -> None:
     """One of several processes, which meet in a file."""
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
     )
-    train(processes, DistributedDataParallel)
+    train(processes, WRAPS[how])
     dist.destroy_process_group()
 
 
-def lead(processes: int) -> None:
+def lead(how: str, processes: int) -> None:
     """Starts every process and passes on to all what is asked; the first one answers."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.sides.torch_step", str(processes)]
+        command = [sys.executable, "-m", "benchmarks.sides.torch_step", how, str(processes)]
         ranks = [
             subprocess.Popen(
                 [*command, str(rank), f"{folder}/meeting"],
@@ -128,7 +144,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["1"]:
             train(1, lambda model: model)
-        case [processes]:
-            lead(int(processes))
-        case [processes, rank, meeting]:
-            train_rank(int(rank), int(processes), meeting)
+        case [how, processes]:
+            lead(how, int(processes))
+        case [how, processes, rank, meeting]:
+            train_rank(how, int(rank), int(processes), meeting)

@@ -13,10 +13,11 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_ste
 # Tried with, on each device:
 #   mesh dp=4: loss_fn squared_error, params {w_in: float32[4, 6], bias: float32[6], w_out:
 #       float32[6]}, batch {inputs: float32[40, 4], targets: float32[40]}, update_fn
-#       rate_by_rank_on_dp, axis="dp", server=3
+#       partial(descend, {w_in: float32[4, 6], bias: float32[6], w_out: float32[6]}), axis="dp",
+#       server=3
 #   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[5, 6], scale: float32[6]}, {w:
-#       float32[6, 3]}], batch (float32[60, 5], float32[60, 3]), update_fn rate_by_rank_on_fsdp,
-#       axis="fsdp", server=1
+#       float32[6, 3]}], batch (float32[60, 5], float32[60, 3]), update_fn partial(descend, [{w:
+#       float32[5, 6], scale: float32[6]}, {w: float32[6, 3]}]), axis="fsdp", server=1
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.collectives.gather,
 #                jaxpar.collectives.tree_broadcast and, of Python's own, collections, dataclasses,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from jaxpar.cli import learn, tools, train  # noqa: F401 - importing them adds their verbs
-from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
-from jaxpar.cli.base import app as app
-from jaxpar.course.catalog import BadUseError
+try:
+    from jaxpar.cli import learn, tools, train  # noqa: F401 - importing them adds their verbs
+    from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
+    from jaxpar.cli.base import app as app
+    from jaxpar.course.catalog import BadUseError
+except KeyboardInterrupt:
+    sys.exit(130)  # as verbs end that are interrupted: nothing has begun
 
 
 def main() -> None:

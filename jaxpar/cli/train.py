@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import BAD_USE, LEFT, WRONG, AsJson, app, print_json
+from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, print_json
 from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train",)
@@ -164,4 +164,5 @@ def launch_processes(
     from jaxpar.train.launch import launch
 
     command = [sys.executable, "-m", "jaxpar.cli", *arguments]
-    raise typer.Exit(launch(command, processes=processes, devices=devices))
+    as_json = AS_JSON in arguments
+    raise typer.Exit(launch(command, processes=processes, devices=devices, as_json=as_json))

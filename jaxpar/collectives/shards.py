@@ -16,7 +16,14 @@ from jaxtyping import PyTree, Shaped
 
 
 def split_dim(shape: tuple[int, ...], n: int) -> int | None:
-    """The dim of a leaf of this shape that n devices share; None if it stays whole."""
+    """The dim of a leaf of this shape that n devices share; None if it stays whole.
+
+    Comm:
+        forward: nothing
+        backward: no derivative
+    Memory: 0
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 4.2, which splits dim 0
+    """
     if not shape or 0 in shape:
         return None
     divided = (dim for dim, size in enumerate(shape) if size % n == 0)
@@ -24,12 +31,26 @@ def split_dim(shape: tuple[int, ...], n: int) -> int | None:
 
 
 def shard_specs(like: PyTree[Any], *, axis: str, n: int) -> PyTree[P]:
-    """How the leaves of a pytree lie when an axis of n devices shares them."""
+    """How the leaves of a pytree lie when an axis of n devices shares them.
+
+    Comm:
+        forward: nothing
+        backward: no derivative
+    Memory: 0
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5
+    """
     return jax.tree.map(lambda leaf: _spec(split_dim(leaf.shape, n), axis), like)
 
 
 def pad_shards(tree: PyTree[Array], *, n: int) -> PyTree[Array]:
-    """Whole leaves, with zeros at the end of the dim that n devices share, so that n divides it."""
+    """Whole leaves, with zeros at the end of the dim that n devices share, so that n divides it.
+
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: tree
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5
+    """
     return jax.tree.map(partial(_pad, n=n), tree)
 
 

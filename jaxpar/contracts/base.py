@@ -3,138 +3,22 @@
 from __future__ import annotations
 
 import importlib
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from jaxpar.contracts.case import Case, Sizes
 from jaxpar.contracts.sentences import SENTENCES
 
 if TYPE_CHECKING:
     import numpy as np
+    from jax.sharding import PartitionSpec
+    from jax.stages import Lowered
 
-Kind = Literal["program", "value"]
+Kind = Literal["program", "value", "specs"]
 PropertyName = Literal[
     "values", "gradient", "sharding", "communication", "memory", "flops", "errors"
 ]
-
-
-@dataclass(frozen=True)
-class Array:
-    """One array argument: its global shape, its layout over the mesh, and how it is drawn.
-
-    `padded` is true in the first rows, at most half of them, and false in the others.
-    """
-
-    shape: tuple[int, ...]
-    layout: str
-    dtype: str = "float32"
-    draw: Literal["normal", "positive", "ties", "padded"] = "normal"
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function (or an optimizer) given to the answer, by its import path `module:name`."""
-
-    path: str
-
-    @property
-    def function(self) -> Any:
-        """What the path leads to."""
-        module, _, name = self.path.partition(":")
-        return getattr(importlib.import_module(module), name)
-
-
-@dataclass(frozen=True)
-class Made:
-    """What a function makes of values: a state that is no dict, list or tuple."""
-
-    function: Function
-    values: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One call of the answer on one mesh.
-
-    Arguments are arrays, functions, plain values, or dicts, lists, tuples and makes of these.
-    `args` are passed by position in this order, `kwargs` by name.
-    """
-
-    mesh: str
-    args: Mapping[str, Any]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Number of devices on each mesh axis, in order."""
-        pairs = (part.split("=") for part in self.mesh.split(","))
-        return {name: int(size) for name, size in pairs}
-
-    def arrays(self) -> Iterator[tuple[str, Array]]:
-        """Every array leaf, with the name of the argument that it belongs to."""
-        for name, value in self.args.items():
-            yield from ((name, leaf) for leaf in array_leaves(value))
-
-
-def array_leaves(value: Any) -> Iterator[Array]:
-    """The arrays of an argument, in the order in which `fill` takes them."""
-    if isinstance(value, Array):
-        yield value
-    elif isinstance(value, Made):
-        yield from array_leaves(value.values)
-    elif isinstance(value, Mapping):
-        for key in sorted(value):
-            yield from array_leaves(value[key])
-    elif isinstance(value, Sequence) and not isinstance(value, str):
-        for item in value:
-            yield from array_leaves(item)
-
-
-def fill(value: Any, arrays: Iterator[Any]) -> Any:
-    """An argument as a function takes it: the next of `arrays` for each leaf, functions found."""
-    match value:
-        case Array():
-            return next(arrays)
-        case Function():
-            return value.function
-        case Made():
-            return value.function.function(*fill(value.values, arrays))
-        case Mapping():
-            return {key: fill(value[key], arrays) for key in sorted(value)}
-        case list() | tuple():
-            return type(value)(fill(item, arrays) for item in value)
-    return value
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What a bound may depend on: the case, and nothing that the learner chose."""
-
-    case: Case
-
-    def n(self, over: str = "axis") -> int:
-        """Number of devices on the axis that the keyword argument `over` names."""
-        return self.case.sizes[self.case.kwargs[over]]
-
-    def bytes(self, name: str) -> int:
-        """Bytes of the argument `name` on one device."""
-        return sum(self.leaf_bytes(name))
-
-    def leaf_bytes(self, name: str) -> list[int]:
-        """Bytes of each leaf of the argument `name` on one device."""
-        import numpy as np
-
-        from jaxpar.mesh import parse_layout
-
-        found = []
-        for leaf in array_leaves(self.case.args[name]):
-            split = math.prod(
-                self.case.sizes[axis] for _, axes in parse_layout(leaf.layout) for axis in axes
-            )
-            item_bytes = np.dtype(leaf.dtype).itemsize if leaf.dtype != "bfloat16" else 2
-            found.append(math.prod(leaf.shape) // split * item_bytes)
-        return found
 
 
 @dataclass(frozen=True)
@@ -190,11 +74,17 @@ class MemoryLimit:
 
 @dataclass(frozen=True)
 class FlopsLimit:
-    """Flops of matrix products on a device: at most `multiple` times those of the reference."""
+    """Flops of matrix products on a device: at most `multiple` times those of the reference.
+
+    Or `traded[0]` times, where temp bytes are at most `traded[1]` times those of the reference.
+    Their operands are of one of `dtypes`, if any are named.
+    """
 
     words: str
     multiple: float = 1.0
     programs: tuple[Literal["forward", "gradient"], ...] = ("gradient",)
+    traded: tuple[float, float] | None = None
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,7 +129,8 @@ class Contract:
 
     Args:
         id: the name of the exercise and of its function.
-        kind: `program` for an SPMD function, `value` for plain numbers in and out.
+        kind: `program` for an SPMD function, `value` for plain numbers in and out, `specs` for
+            partition specs of params, by which the compiler splits a program of ours.
         task: one line that says what to write; the body of the stub.
         reference: the library function.
         oracle: for a program, `oracle(case, *global arrays)` in the precision of its arguments
@@ -253,6 +144,7 @@ class Contract:
         complaint: where a value exercise has many right results, takes all calls and their
             results and returns the first thing wrong with them, or None; the oracle's result is
             then an example only.
+        partitioned: for specs, `partitioned(case, specs)` lowers that program, jitted.
         gradient: names of the arguments whose gradient is judged.
         imports: earlier exercises or library functions that an answer may import.
         tolerance: multiple of the usual tolerance; more than 1 needs a reason.
@@ -270,6 +162,7 @@ class Contract:
     cases: tuple[Case, ...] = ()
     values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
     complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
+    partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
     gradient: tuple[str, ...] = ()
     communication: Communication | None = None
     memory: MemoryLimit | None = None
@@ -283,6 +176,8 @@ class Contract:
         """Points of each property that applies; what does not apply goes to values."""
         if self.kind == "value":
             return {"values": 5}
+        if self.kind == "specs":
+            return {"values": 2, "sharding": 4, "memory": 4}
         shares = {
             "gradient": (bool(self.gradient), 1),
             "sharding": (self.sharding, 1),

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpar.contracts.base import Case, Expected, Sizes
+from jaxpar.contracts.base import Expected
+from jaxpar.contracts.case import Case, Sizes
 
 
 def axis_first(case: Case, x: jax.Array, over: str = "axis") -> jax.Array:

@@ -7,17 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpar.contracts.base import (
-    Array,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    Limit,
-    Sizes,
-)
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.bucket_mistakes import MISTAKES
+from jaxpar.contracts.case import Array, Case, Sizes
 from jaxpar.parallel import data
 
 
@@ -48,7 +41,8 @@ def _half_round_bytes(sizes: Sizes) -> int:
     return (sizes.n() - 1) * sum(_chunk_bytes(sizes))
 
 
-# One all-reduce for each bucket, or a reduce-scatter of it and an all-gather of what that leaves.
+# One all-reduce for each bucket, or a reduce-scatter of it (its chunks may also be exchanged, and
+# added up after that) and an all-gather of what that leaves.
 _BUCKETS = (
     (
         Limit(
@@ -61,7 +55,7 @@ _BUCKETS = (
     ),
     (
         Limit(
-            ("reduce_scatter",),
+            ("reduce_scatter", "all_to_all"),
             "axis",
             _half_round_bytes,
             operand_bytes=lambda s: [s.n() * chunk for chunk in _chunk_bytes(s)],
@@ -95,6 +89,7 @@ BUCKETED_ALL_REDUCE = Contract(
             "fsdp=3,tp=2",
             {
                 "gradients": (
+                    Array((6 * 44,), "d_fsdp_tp", "bfloat16"),  # too large before any other
                     [
                         {
                             "b": Array((6 * 12,), "d_fsdp_tp", "bfloat16"),
@@ -105,7 +100,6 @@ BUCKETED_ALL_REDUCE = Contract(
                             "w": Array((6 * 6, 5), "d_fsdp_tp f", "bfloat16"),
                         },
                     ],
-                    Array((6 * 40,), "d_fsdp_tp", "bfloat16"),
                 ),
             },
             {"axis": "fsdp", "bucket_bytes": 2 * 42},

@@ -7,16 +7,9 @@ import jax.numpy as jnp
 
 from jaxpar import collectives
 from jaxpar.contracts import collectives_mistakes, exchange_mistakes
-from jaxpar.contracts.base import (
-    Array,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    Limit,
-    MemoryLimit,
-)
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.case import Array, Case
 
 # An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
 _NO_GATHER = MemoryLimit(

@@ -12,18 +12,9 @@ from jaxpar.contracts import (
     data_parallel_mistakes,
     masked_mean_mistakes,
 )
-from jaxpar.contracts.base import (
-    Array,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    Function,
-    Limit,
-    MemoryLimit,
-    Sizes,
-)
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit
 from jaxpar.contracts.blocks import on_every_device, whole_on_all
+from jaxpar.contracts.case import Array, Case, Function, Sizes
 from jaxpar.parallel import data
 
 _ITEM_BYTES = 4  # parameters and losses are float32
@@ -142,8 +133,8 @@ ACCUMULATE_GRADIENTS = Contract(
                 "loss_fn": _LAYERED_ERROR,
                 "params": _layers(24, 32, 8),
                 "microbatches": (
-                    Array((10, 2 * 2, 24), "m b_fsdp d"),
-                    Array((10, 2 * 2, 8), "m b_fsdp f"),
+                    Array((12, 2 * 2, 24), "m b_fsdp d"),
+                    Array((12, 2 * 2, 8), "m b_fsdp f"),
                 ),
             },
             {"axis": "fsdp"},
@@ -198,7 +189,15 @@ MASKED_MEAN = Contract(
     gradient=("values",),
     communication=Communication(
         "scalars only: a total and a number from each device",
-        forward=((Limit(("all_reduce",), "axis", lambda s: 2 * _ITEM_BYTES * (s.n() - 1)),),),
+        forward=(
+            (
+                Limit(
+                    ("all_reduce", "all_to_all", "permute"),
+                    "axis",
+                    lambda s: 2 * _ITEM_BYTES * (s.n() - 1),
+                ),
+            ),
+        ),
         backward="forward",
     ),
     mistakes=masked_mean_mistakes.MISTAKES,

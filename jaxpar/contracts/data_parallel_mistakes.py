@@ -33,6 +33,22 @@ def _sum_of_sums(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result
     return lax.pmean(loss, axis), lax.psum(lax.pcast(gradients, axis, to="varying"), axis)
 
 
+def _summed_again(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    return lax.psum(jax.value_and_grad(loss_fn)(params, batch), axis)
+
+
+def _totals_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    return lax.psum(_local(loss_fn, params, batch, axis), axis)
+
+
+def _nothing_averaged(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    return jax.value_and_grad(loss_fn)(params, batch)
+
+
+def _result_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    return _local(loss_fn, params, batch, axis)
+
+
 def _gradients_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
     loss, gradients = _local(loss_fn, params, batch, axis)
     return lax.pmean(loss, axis), lax.psum(gradients, axis)
@@ -76,6 +92,10 @@ DATA_PARALLEL_GRADIENTS = (
     Mistake("gradients_not_divided", _gradients_not_divided, "values"),
     Mistake("mean_of_sums", _mean_of_sums, "values"),
     Mistake("sum_of_sums", _sum_of_sums, "values"),
+    Mistake("summed_again", _summed_again, "values"),
+    Mistake("totals_not_divided", _totals_not_divided, "values"),
+    Mistake("nothing_averaged", _nothing_averaged, "values"),
+    Mistake("result_stays_local", _result_stays_local, "values"),
     Mistake("gradients_stay_local", _gradients_stay_local, "values"),
     Mistake("loss_stays_local", _loss_stays_local, "values"),
     Mistake("constant_n", _constant_n, "values"),
@@ -108,6 +128,31 @@ def _add_up_here(loss_fn: Loss, params: Any, microbatches: Any, axis: str) -> Re
 def _mean_of_sums_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     totals = _add_up(loss_fn, params, microbatches)
     return lax.pmean(_over(totals, _number(microbatches)), axis)
+
+
+def _sums_of_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
+    return lax.pmean(_add_up(loss_fn, params, microbatches), axis)
+
+
+def _neither_cast_nor_divided(
+    loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
+) -> Result:
+    loss, gradients = _add_up(loss_fn, params, microbatches)
+    return lax.pmean((loss / _number(microbatches), gradients), axis)
+
+
+def _totals_of_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
+    return lax.pmean(_add_up_here(loss_fn, params, microbatches, axis), axis)
+
+
+def _nothing_averaged_in_loop(
+    loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
+) -> Result:
+    return _over(_add_up(loss_fn, params, microbatches), _number(microbatches))
+
+
+def _sum_stays_local(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
+    return _over(_add_up_here(loss_fn, params, microbatches, axis), _number(microbatches))
 
 
 def _hidden_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
@@ -187,6 +232,11 @@ ACCUMULATE_GRADIENTS = (
     Mistake("gradients_not_divided", _divides_by_microbatches_only, "values"),
     Mistake("mean_of_sums", _mean_of_sums_in_loop, "values"),
     Mistake("microbatches_not_divided", _microbatches_not_divided, "values"),
+    Mistake("totals_of_microbatches", _totals_of_microbatches, "values"),
+    Mistake("sums_of_microbatches", _sums_of_microbatches, "values"),
+    Mistake("neither_cast_nor_divided", _neither_cast_nor_divided, "values"),
+    Mistake("nothing_averaged", _nothing_averaged_in_loop, "values"),
+    Mistake("result_stays_local", _sum_stays_local, "values"),
     Mistake("last_microbatch_only", _last_microbatch_only, "values"),
     Mistake("hidden_in_loop", _hidden_in_loop, "communication"),
     Mistake("reduces_each_microbatch", _reduces_each_microbatch, "communication"),

@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxpar import collectives, mesh
 from jaxpar.contracts import devices_mistakes as mistakes
-from jaxpar.contracts.base import Array, Case, Communication, Contract, Expected
+from jaxpar.contracts.base import Communication, Contract, Expected
 from jaxpar.contracts.blocks import axis_first, mesh_order
+from jaxpar.contracts.case import Array, Case
 
 _Shapes = tuple[tuple[int, ...], str, dict[str, int]]
 

@@ -18,6 +18,14 @@ def _mean_of_means(values: Array, mask: Array, *, axis: str) -> Array:
     return lax.pmean(mean, axis)
 
 
+def _nan_of_padding(values: Array, mask: Array, *, axis: str) -> Array:
+    return lax.pmean(_total(values, mask) / mask.sum(), axis)
+
+
+def _nan_stays_local(values: Array, mask: Array, *, axis: str) -> Array:
+    return _total(values, mask) / mask.sum()
+
+
 def _padding_counted(values: Array, mask: Array, *, axis: str) -> Array:
     return lax.pmean(_total(values, mask) / mask.size, axis)
 
@@ -64,6 +72,8 @@ def _adds_devices_first(values: Array, mask: Array, *, axis: str) -> Array:
 
 MISTAKES = (
     Mistake("mean_of_means", _mean_of_means, "values"),
+    Mistake("nan_of_padding", _nan_of_padding, "values"),
+    Mistake("nan_stays_local", _nan_stays_local, "values"),
     Mistake("padding_counted", _padding_counted, "values"),
     Mistake("padding_averaged", _padding_averaged, "values"),
     Mistake("padding_added", _padding_added, "values"),

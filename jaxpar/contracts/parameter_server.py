@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 
 from jaxpar.contracts import parameter_server_mistakes, updates
-from jaxpar.contracts.base import (
-    Array,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    Function,
-    Limit,
-    Sizes,
-)
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit
 from jaxpar.contracts.blocks import whole_on_all
+from jaxpar.contracts.case import Array, Case, Function, Made, Sizes
 from jaxpar.parallel import server
 
 
 def _updated(
-    case: Case, loss_fn: Callable, params: Any, batch: Any, update_fn: Callable
+    case: Case, loss_fn: Callable, params: Any, batch: Any, update_fn: partial
 ) -> list[Expected]:
-    del update_fn
-    rate = updates.rate(case.kwargs["server"])
+    server = case.kwargs["server"]
+    (states,) = update_fn.args
+    rates = jax.tree.map(lambda r, p: r.reshape(-1, *p.shape)[server], states, params)
     gradients = jax.grad(loss_fn)(params, batch)
-    return whole_on_all(case, updates.descend(rate, params, gradients))
+    return whole_on_all(case, updates.descend(rates, params, gradients))
 
 
 def _gradients_of_others(sizes: Sizes) -> int:
     """Bytes of n-1 gradients."""
     return (sizes.n() - 1) * sizes.bytes("params")
+
+
+_DESCEND = Function("jaxpar.contracts.updates:descend")
+
+
+def _descend(rates: Any) -> Made:
+    """An optimizer whose state is as large as the parameters: it is no shortcut to send it."""
+    return Made(Function("functools:partial"), (_DESCEND, rates))
 
 
 PARAMETER_SERVER_STEP = Contract(
@@ -56,7 +58,13 @@ PARAMETER_SERVER_STEP = Contract(
                     "inputs": Array((4 * 40, 4), "b_dp d"),
                     "targets": Array((4 * 40,), "b_dp"),
                 },
-                "update_fn": Function("jaxpar.contracts.updates:rate_by_rank_on_dp"),
+                "update_fn": _descend(
+                    {
+                        "w_in": Array((4 * 4, 6), "d_dp f", draw="positive"),
+                        "bias": Array((4 * 6,), "f_dp", draw="positive"),
+                        "w_out": Array((4 * 6,), "f_dp", draw="positive"),
+                    }
+                ),
             },
             {"axis": "dp", "server": 3},
         ),
@@ -72,7 +80,15 @@ PARAMETER_SERVER_STEP = Contract(
                     Array((3 * 60, 5), "b_fsdp d"),
                     Array((3 * 60, 3), "b_fsdp d"),
                 ),
-                "update_fn": Function("jaxpar.contracts.updates:rate_by_rank_on_fsdp"),
+                "update_fn": _descend(
+                    [
+                        {
+                            "w": Array((3 * 5, 6), "d_fsdp f", draw="positive"),
+                            "scale": Array((3 * 6,), "f_fsdp", draw="positive"),
+                        },
+                        {"w": Array((3 * 6, 3), "f_fsdp d", draw="positive")},
+                    ]
+                ),
             },
             {"axis": "fsdp", "server": 1},
         ),

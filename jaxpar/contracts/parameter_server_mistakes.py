@@ -38,6 +38,11 @@ def _where_server(tree: Any, others: Any, axis: str, server: int) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(is_server, a, b), tree, others)
 
 
+def _to_all_by_all_reduce(tree: Any, axis: str, server: int) -> Any:
+    zeros = jax.tree.map(jnp.zeros_like, tree)
+    return lax.psum(_where_server(tree, zeros, axis, server), axis)
+
+
 def _updated(
     loss_fn: Loss, params: Any, batch: Any, update_fn: Update, axis: str, server: int
 ) -> Any:
@@ -99,12 +104,18 @@ def _all_reduce_for_server(
     return _to_all(update_fn(params, mean), axis, server)
 
 
+def _all_reduces_both_ways(
+    loss_fn: Loss, params: Any, batch: Any, update_fn: Update, *, axis: str, server: int
+) -> Any:
+    mean = lax.pmean(_local(loss_fn, params, batch, axis), axis)
+    return _to_all_by_all_reduce(update_fn(params, mean), axis, server)
+
+
 def _back_by_all_reduce(
     loss_fn: Loss, params: Any, batch: Any, update_fn: Update, *, axis: str, server: int
 ) -> Any:
     updated = _updated(loss_fn, params, batch, update_fn, axis, server)
-    zeros = jax.tree.map(jnp.zeros_like, updated)
-    return lax.psum(_where_server(updated, zeros, axis, server), axis)
+    return _to_all_by_all_reduce(updated, axis, server)
 
 
 def _batch_to_server(
@@ -125,6 +136,7 @@ PARAMETER_SERVER_STEP = (
     Mistake("mean_of_sums", _mean_of_sums, "values"),
     Mistake("mean_of_updates", _mean_of_updates, "values"),
     Mistake("all_reduce_for_server", _all_reduce_for_server, "communication"),
+    Mistake("all_reduces_both_ways", _all_reduces_both_ways, "communication"),
     Mistake("back_by_all_reduce", _back_by_all_reduce, "communication"),
     Mistake("batch_to_server", _batch_to_server, "communication"),
 )

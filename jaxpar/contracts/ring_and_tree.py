@@ -10,17 +10,9 @@ import numpy as np
 
 from jaxpar import collectives
 from jaxpar.contracts import hierarchical_mistakes, ring_mistakes, tree_mistakes
-from jaxpar.contracts.base import (
-    Array,
-    BadCall,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    Limit,
-    Sizes,
-)
+from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.case import Array, Case, Sizes
 
 _ANY_KIND = ("all_reduce", "permute", "all_to_all")
 

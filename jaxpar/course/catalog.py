@@ -22,7 +22,8 @@ class Exercise:
         id: the name of its function, and of its file.
         lesson: number of its lesson.
         title: what to write, in a few words.
-        kind: `program` for a function that runs on many devices, `value` for plain numbers.
+        kind: `program` for a function that runs on many devices, `value` for plain numbers,
+            `specs` for partition specs, by which the compiler splits a program.
         minutes: how long it takes someone who has read the lesson.
         needs: exercises that help with this one.
         contracts: the module that holds its contract.
@@ -31,7 +32,7 @@ class Exercise:
     id: str
     lesson: str
     title: str
-    kind: Literal["program", "value"]
+    kind: Literal["program", "value", "specs"]
     minutes: int
     needs: tuple[str, ...]
     contracts: str
@@ -44,7 +45,7 @@ class Exercise:
     @property
     def points(self) -> int:
         """What a right answer earns."""
-        return {"program": 10, "value": 5}[self.kind]
+        return {"program": 10, "value": 5, "specs": 10}[self.kind]
 
     @property
     def file(self) -> str:
@@ -113,7 +114,23 @@ LESSONS = (
     ),
     Lesson(
         "05", "data_parallel", "Data parallelism", ("02",), 35,
-        prints=("single_master_gradients", "stale_server", "make_step"),
+        prints=("single_master_gradients", "make_step", "train", "stale_server"),
+    ),
+    Lesson(
+        "07", "mixed_precision", "Mixed precision", ("05",), 30,
+        prints=("cast", "master_weights"),
+    ),
+    Lesson(
+        "08", "activation_checkpointing", "Activation checkpointing", ("05",), 35,
+        prints=("scan_layers", "checkpointed"),
+    ),
+    Lesson(
+        "09", "zero", "ZeRO", ("05", "07"), 35,
+        prints=("init_shards", "own_shards", "gather_shards", "zero3_gradients"),
+    ),
+    Lesson(
+        "10", "fsdp", "FSDP", ("08", "09"), 35,
+        prints=("fsdp_specs", "fsdp_loss"),
     ),
 )  # fmt: skip
 
@@ -124,6 +141,10 @@ _DATA = "jaxpar.contracts.data_parallel"
 _BUCKETS = "jaxpar.contracts.buckets"
 _SERVER = "jaxpar.contracts.parameter_server"
 _SAMPLER = "jaxpar.contracts.sampler"
+_PRECISION = "jaxpar.contracts.precision"
+_ZERO = "jaxpar.contracts.zero"
+_FSDP = "jaxpar.contracts.fsdp"
+_REMAT = "jaxpar.contracts.remat"
 
 EXERCISES = (
     Exercise(
@@ -201,6 +222,46 @@ EXERCISES = (
     Exercise(
         "shard_indices", "05", "which examples each device takes",
         "value", 20, (), _SAMPLER,
+    ),
+    Exercise(
+        "update_loss_scale", "07", "how the factor of the loss follows",
+        "program", 15, (), _PRECISION,
+    ),
+    Exercise(
+        "mixed_precision_step", "07", "a step in float16 that skips overflows",
+        "program", 30, ("update_loss_scale",), _PRECISION,
+    ),
+    Exercise(
+        "activation_bytes", "08", "what a GPT keeps for its gradient",
+        "value", 15, (), _REMAT,
+    ),
+    Exercise(
+        "remat_layers", "08", "keep the inputs of segments only",
+        "program", 25, ("activation_bytes",), _REMAT,
+    ),
+    Exercise(
+        "zero1_update", "09", "each device updates its rows",
+        "program", 30, ("data_parallel_gradients",), _ZERO,
+    ),
+    Exercise(
+        "global_norm_of_shards", "09", "one norm of what all share",
+        "program", 15, ("mean_over_devices",), _ZERO,
+    ),
+    Exercise(
+        "zero2_accumulate", "09", "gradients shared as they are added up",
+        "program", 25, ("accumulate_gradients", "zero1_update"), _ZERO,
+    ),
+    Exercise(
+        "fsdp_apply", "10", "one layer whole at a time",
+        "program", 25, ("zero1_update", "remat_layers"), _FSDP,
+    ),
+    Exercise(
+        "hybrid_gradients", "10", "rows in a node, copies between nodes",
+        "program", 15, ("zero1_update",), _FSDP,
+    ),
+    Exercise(
+        "fsdp_shardings", "10", "what the compiler must know",
+        "specs", 20, ("local_shape",), "jaxpar.contracts.shardings",
     ),
 )  # fmt: skip
 

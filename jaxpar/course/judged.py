@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Array, Case, Contract, Function, Made
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Array, Case, Function, Made
 from jaxpar.grading.imports import allowed_in_words
 from jaxpar.mesh import parse_layout
 
@@ -24,7 +25,8 @@ def judged(contract: Contract) -> Iterator[str]:
         yield from _hanging(f"  {name:<13} {score}  ", _rule(contract, name))
     if contract.cases:
         yield ""
-        yield "Tried with, on each device:"
+        on_each = ", on each device" if contract.kind == "program" else ""
+        yield f"Tried with{on_each}:"
         for case in contract.cases:
             yield from textwrap.wrap(
                 describe(case), WIDTH, initial_indent="  ", subsequent_indent="      "
@@ -96,10 +98,14 @@ def _rule(contract: Contract, name: str) -> str:
         return f"ValueError where {'; '.join(bad.because for bad in contract.errors)}"
     if name == "gradient":
         return f"the gradient with respect to {', '.join(contract.gradient)}"
+    if name == "sharding" and contract.kind == "specs":
+        return "large leaves are shared over the axis alone, small ones whole"
     if name == "sharding":
         return "each device returns its own part only"
     if contract.kind == "value":
         return "right for every call tried, among them random ones"
+    if contract.kind == "specs":
+        return "a partition spec for each leaf, such as its shape and the mesh allow"
     return "every device returns the right result"
 
 

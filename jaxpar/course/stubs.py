@@ -100,11 +100,13 @@ def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
         for node in ast.walk(annotation)
         if isinstance(node, ast.Name)
     }
+    whole = {name for name in names if names[name] == name}
     if contract.kind == "program":
         names |= STANDARD_NAMES
+        whole.add("jax.numpy as jnp")
     modules = {module: [n for n in names if names[n] == module] for module in names.values()}
-    blocks: list[list[str]] = [[], ["import jax.numpy as jnp"][: contract.kind == "program"], []]
-    for module in sorted(set(modules) - {"builtins"}):
+    blocks: list[list[str]] = [[], [f"import {module}" for module in sorted(whole)], []]
+    for module in sorted(set(modules) - whole - {"builtins"}):
         line = f"from {module} import {', '.join(sorted(modules[module]))}"
         blocks[_isort_block(module)].append(line)
     return "\n\n".join("\n".join(block) for block in blocks if block).splitlines()
@@ -117,11 +119,13 @@ def _isort_block(module: str) -> int:
 
 
 def _origin(function: Callable, name: str) -> str:
-    """The module from which the library imports `name`, or the one that defines it."""
+    """The module from which the library imports `name`, that defines it, or that it is."""
     module = inspect.getmodule(function)
     assert module is not None
     if name not in vars(module):
         return "builtins"
+    if inspect.ismodule(vars(module)[name]):
+        return name
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.ImportFrom) and name in (alias.name for alias in node.names):
             return str(node.module)

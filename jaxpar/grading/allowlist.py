@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from jaxpar.contracts.base import Case
+from jaxpar.contracts.case import Case
 from jaxpar.grading.program import Interface
 from jaxpar.inspector.mlir import array_size, array_type, ir, operations
 from jaxpar.inspector.stablehlo import module_meshes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from jaxpar.contracts.base import Array, Case, Function, Made
+from jaxpar.contracts.case import Array, Case, Function, Made
 
 
 def encode(value: Any) -> Any:

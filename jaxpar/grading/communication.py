@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from jaxpar.contracts.base import Communication, Limit, Sizes
+from jaxpar.contracts.base import Communication, Limit
+from jaxpar.contracts.case import Sizes
 from jaxpar.grading.verdict import in_bytes
 from jaxpar.inspector.report import Collective
 

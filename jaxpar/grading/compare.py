@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpar.contracts.base import Case
+from jaxpar.contracts.case import Case
 
 RELATIVE_TOLERANCE = {"float64": 1e-12, "float32": 4e-6, "float16": 4e-3, "bfloat16": 3e-2}
 """Of the largest expected element; times sqrt(elements reduced / 64) for large arrays."""
@@ -38,25 +38,42 @@ def same(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> 
     return bool(np.all(np.abs(wide - right) <= bound(dtype, right, multiple)))
 
 
+def alike(dtype: str, got: np.ndarray, other: np.ndarray, multiple: float) -> bool:
+    """Whether two results, right or wrong, are the same within the tolerance; NaN is infinity."""
+    finite = np.isfinite(other.astype(np.float64))
+    if got.shape != other.shape or np.any(np.isfinite(got.astype(np.float64)) != finite):
+        return False
+    return same(dtype, got[finite], other[finite], multiple)
+
+
 def first_difference(
-    case: Case, dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float
+    case: Case, dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float, place: str = ""
 ) -> Difference | None:
-    """The first wrong element of blocks [*mesh sizes, *local shape], or None."""
+    """The first wrong element of blocks [*mesh sizes, *local shape], or None.
+
+    Args:
+        case: the call.
+        dtype: of the result.
+        got: blocks of one array.
+        expected: what they must be.
+        multiple: of the usual tolerance.
+        place: where the array stands in the result, if that is more than this array.
+    """
     mesh_dims = len(case.sizes)
     if got.shape != expected.shape:
         shape, right = got.shape[mesh_dims:], expected.shape[mesh_dims:]
-        return Difference(
-            f"each device returns shape {shape}; it must be {right}", str(right), str(shape)
-        )
+        name = place and f" as result{place}"
+        message = f"each device returns shape {shape}{name}; it must be {right}"
+        return Difference(message, str(right), str(shape))
     wide, right = got.astype(np.float64), expected.astype(np.float64)
     wrong = ~(np.abs(wide - right) <= bound(dtype, right, multiple))
     if not wrong.any():
         return None
-    place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    device = ", ".join(f"{axis}={i}" for axis, i in zip(case.sizes, place[:mesh_dims], strict=True))
-    element = list(place[mesh_dims:])
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    device = ", ".join(f"{axis}={i}" for axis, i in zip(case.sizes, at[:mesh_dims], strict=True))
+    element = f"{list(at[mesh_dims:])}{place and f' of result{place}'}"
     count = f"{int(wrong.sum())} of {wrong.size} elements differ"
-    value, target = f"{wide[place]:.6g}", f"{right[place]:.6g}"
+    value, target = f"{wide[at]:.6g}", f"{right[at]:.6g}"
     message = (
         f"on {case.mesh}, device {device}, element {element} is {value}; "
         f"it must be {target} ({count})"

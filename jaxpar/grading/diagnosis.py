@@ -1,7 +1,7 @@
 """Which known mistake a wrong answer equals: the same result, or the same traffic or memory.
 
 Of several with the same result, the one that also sends the same. An answer that raises in some
-cases is compared in the others.
+cases is compared in the others, if it is wrong there: a right result says nothing about a mistake.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
-from jaxpar.contracts.base import Mistake
+from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading import compare
 from jaxpar.grading.evidence import Program
 from jaxpar.grading.program_judge import ProgramJudge
@@ -48,10 +48,30 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     """Whether answer and mistake agree in every case by the property that the mistake fails."""
     if mistake.fails == "errors":
         return True
-    which = "gradient" if mistake.fails == "gradient" else "forward"
+    which = _program(judge.contract, mistake)
     programs: list[Program] = [(which, i) for i in range(len(judge.contract.cases))]
     exported = [program for program in programs if program in judge.answer]
+    if 0 < len(exported) < len(programs) and not any(_is_wrong(judge, p) for p in exported):
+        return False
     return all(_agrees(judge, mistake, program) for program in exported or programs)
+
+
+def _program(contract: Contract, mistake: Mistake) -> str:
+    """The kind of program in which the mistake shows."""
+    rule = {"memory": contract.memory, "flops": contract.flops}.get(mistake.fails)
+    if rule:
+        return rule.programs[-1]
+    return "gradient" if mistake.fails == "gradient" else "forward"
+
+
+def _is_wrong(judge: ProgramJudge, program: Program) -> bool:
+    which, index = program
+    true, got = judge.truths[index], judge.results.get(program, [])
+    right = true.gradients if which == "gradient" else [e.blocks for e in true.expected]
+    return len(got) != len(right) or not all(
+        compare.same(str(a.dtype), a, b, judge.contract.tolerance)
+        for a, b in zip(got, right, strict=True)
+    )
 
 
 def _sends_the_same(judge: ProgramJudge, mistake: Mistake) -> bool:
@@ -100,7 +120,9 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     mine, theirs = judge.answer[program], facts
     if _traffic(mine.collectives) != _traffic(theirs.collectives):
         return False
-    if mistake.fails == "memory" and mine.memory and theirs.memory:
+    if judge.contract.flops and _products(mine) != _products(theirs):
+        return False
+    if mistake.fails in ("memory", "flops") and mine.memory and theirs.memory:
         near = abs(mine.memory.temp_bytes - theirs.memory.temp_bytes)
         return near <= MEMORY_TOLERANCE * theirs.memory.temp_bytes
     backward: Program = ("gradient", program[1])
@@ -115,7 +137,7 @@ def _same_outputs(judge: ProgramJudge, mistake: Mistake, program: Program, facts
     theirs = judge.reader.run(mistake.name, program, inputs, facts.outputs)
     mine = judge.results[program]
     return len(mine) == len(theirs) and all(
-        compare.same(str(b.dtype), a, b, judge.contract.tolerance) and a.dtype == b.dtype
+        compare.alike(str(b.dtype), a, b, judge.contract.tolerance) and a.dtype == b.dtype
         for a, b in zip(mine, theirs, strict=True)
     )
 
@@ -127,6 +149,10 @@ def _same_gradients(judge: ProgramJudge, mistake: Mistake, program: Program, fac
         compare.same(str(b.dtype), a, b, judge.contract.tolerance)
         for a, b in zip(mine, theirs, strict=True)
     )
+
+
+def _products(facts: Facts) -> tuple[int | None, tuple[str, ...]]:
+    return facts.flops, facts.product_dtypes
 
 
 def _traffic(collectives: Iterable[Collective]) -> Counter[tuple]:

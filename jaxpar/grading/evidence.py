@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, Function, Made
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Function, Made
 from jaxpar.grading.cases import encode
 from jaxpar.grading.channel import printable
 from jaxpar.grading.processes import WORKER, Child, ChildEnded, Limits, Pool
@@ -22,6 +23,7 @@ Program = tuple[str, int]
 DTYPES = ("bool", "bfloat16", *(f"float{b}" for b in (16, 32, 64)),
           *(f"{kind}{b}" for kind in ("int", "uint") for b in (8, 16, 32, 64)))  # fmt: skip
 MAX_OUTPUTS = 256
+MAX_PLACE_CHARACTERS = 80
 
 
 @dataclass
@@ -149,7 +151,7 @@ def _outputs(described: Any) -> list[dict]:
     """Checks what the worker says of its outputs; the bytes must agree with it later.
 
     Raises:
-        ValueError: it is not a list of shapes, dtypes and axes.
+        ValueError: it is not a list of shapes, dtypes, axes and places.
     """
     for output in described:
         shape, varying = output["shape"], output["varying"]
@@ -158,7 +160,10 @@ def _outputs(described: Any) -> list[dict]:
             raise ValueError("an output of unknown type")
     if not isinstance(described, list) or not 0 < len(described) <= MAX_OUTPUTS:
         raise ValueError("the outputs are not a short list")
-    return described
+    return [
+        output | {"place": printable(output["place"])[:MAX_PLACE_CHARACTERS]}
+        for output in described
+    ]
 
 
 def _functions(value: Any) -> Iterator[Function]:

@@ -189,7 +189,8 @@ COLLECTIVES = (
         "axis-name",
         r"unbound axis name: \w(?:\. To fix|$)",
         "An axis name was read letter by letter. `jnp.sum`, `jnp.mean` and their like work along "
-        "array dims of one device; over the devices of a mesh axis use `lax.psum(x, axis)`.",
+        "array dims of one device; over the devices of a mesh axis use `lax.psum(x, axis)`. "
+        "`lax.pbroadcast` reads it so, too, and does not run on CPUs: send with `lax.ppermute`.",
     ),
     (
         "axis-name",
@@ -218,6 +219,12 @@ COLLECTIVES = (
 )
 
 SHAPES = (
+    (
+        "pytree",
+        r"^inside TypeError: string indices must be integers",
+        "A name was read as if it held arrays: `for` over a dict gives its keys. To take slice "
+        "after slice along dim 0 of every array of a pytree, write `lax.scan(step, start, tree)`.",
+    ),
     (
         "shape",
         r"(?i)Error: (?P<text>[^\n]*?("

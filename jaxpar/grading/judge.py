@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from jaxpar.contracts.base import Contract, load
+from jaxpar.grading import specs
 from jaxpar.grading.diagnosis import diagnose
 from jaxpar.grading.evidence import collect, stopped, worker_job
 from jaxpar.grading.findings import Finding, Findings
@@ -14,10 +15,12 @@ from jaxpar.grading.imports import allowed_in_words, refused_import
 from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.session import ReaderSession
+from jaxpar.grading.specs_judge import SpecsJudge
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import judge_values
 from jaxpar.grading.verdict import Cause, Judgement, Status, Verdict
 
+Attempt = ProgramJudge | SpecsJudge
 SEED_BITS = 32
 KNOWN_GOOD_SECONDS = 60
 ENDED = {
@@ -97,7 +100,8 @@ def _judge_program(
             findings.add("values", Finding(False, message))
             return Judgement(status, findings.properties(), message, printed=evidence.printed)
         reader.give(pool.limits.wall_seconds / 3)
-        attempt = ProgramJudge(contract, seed, reader, evidence, findings)
+        kind = SpecsJudge if contract.kind == "specs" else ProgramJudge
+        attempt = kind(contract, seed, reader, evidence, findings)
         try:
             judgement = _finish(attempt)
         except ChildEnded:
@@ -108,21 +112,22 @@ def _judge_program(
         reader.close()
 
 
-def _finish(attempt: ProgramJudge) -> Judgement:
+def _finish(attempt: Attempt) -> Judgement:
     attempt.judge()
     properties = attempt.findings.properties()
     if all(p.status == "pass" for p in properties):
         return Judgement("pass", properties, sent=attempt.sent)
-    return Judgement("fail", properties, diagnose(attempt), attempt.sent)
+    diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
+    return Judgement("fail", properties, diagnosis, attempt.sent)
 
 
-def _second_try(where: str, filename: str, pool: Pool, first: ProgramJudge) -> Judgement:
+def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgement:
     """Runs once more, alone; then a known-good program decides whose fault it is."""
     if pool.cancelled:
         raise Cancelled
     contract = first.contract
     reader = ReaderSession(pool, where, contract, filename)
-    attempt = ProgramJudge(contract, first.seed, reader, first.evidence, Findings(contract))
+    attempt = type(first)(contract, first.seed, reader, first.evidence, Findings(contract))
     try:
         return _finish(attempt)
     except ChildEnded as ended:
@@ -139,7 +144,7 @@ def _second_try(where: str, filename: str, pool: Pool, first: ProgramJudge) -> J
     return Judgement(status, findings.properties(), message)
 
 
-def _why(cause: Cause, detail: str, pool: Pool, attempt: ProgramJudge) -> str:
+def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:
     collectives = [c for facts in attempt.answer.values() for c in facts.collectives]
     stray = next((c for c in collectives if c.conditional or c.times is None), None)
     if stray is not None:
@@ -153,7 +158,10 @@ def _known_good_runs(where: str, contract: Contract, pool: Pool) -> bool:
     reader = ReaderSession(pool, where, contract)
     reader.give(KNOWN_GOOD_SECONDS)
     try:
-        reader.export("reference", ("forward", 0))
+        if contract.partitioned:
+            reader.partition(0, specs.of_ours(contract.reference, contract.cases[0]))
+        else:
+            reader.export("reference", ("forward", 0))
     except ChildEnded:
         return False
     finally:

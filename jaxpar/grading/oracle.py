@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpar.contracts.base import Array, Case, Contract, Expected, fill
+from jaxpar.contracts.base import Contract, Expected
+from jaxpar.contracts.case import Array, Case, fill
 from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
@@ -116,7 +117,7 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
     if leaf.draw == "ties":
         return rng.standard_normal(3).astype(dtype)[rng.integers(0, 3, leaf.shape)]
     if leaf.draw == "padded":
-        rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2 + 1)
+        rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2)
         return np.broadcast_to(rows.reshape(-1, *[1] * (len(leaf.shape) - 1)), leaf.shape)
     if not jnp.issubdtype(dtype, jnp.floating):
         return np.asarray(rng.integers(0, 100, leaf.shape), dtype)

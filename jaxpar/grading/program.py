@@ -12,7 +12,7 @@ from jax import export, lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.base import Case, fill
+from jaxpar.contracts.case import Case, fill
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
 Arguments = tuple[jax.ShapeDtypeStruct, ...]
@@ -20,11 +20,15 @@ Arguments = tuple[jax.ShapeDtypeStruct, ...]
 
 @dataclass(frozen=True)
 class Output:
-    """One output on one device, and the mesh axes over which its type varies."""
+    """One output on one device, the mesh axes over which its type varies, its place in the result.
+
+    The place is spelled as in `[1]['bias']`, a tuple like a list.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     varying: tuple[str, ...]
+    place: str = ""
 
     @property
     def differentiable(self) -> bool:
@@ -80,8 +84,8 @@ def export_forward(function: Callable, case: Case) -> Program:
 
     def body(*leaves: jax.Array) -> list[jax.Array]:
         outputs = _call(function, case, leaves)
-        seen[:] = [_describe(case, output) for output in outputs]
-        return [_stack(case, output) for output in outputs]
+        seen[:] = [_describe(case, place, output) for place, output in outputs.items()]
+        return [_stack(case, output) for output in outputs.values()]
 
     module = _export(body, case, _inputs(case))
     return Program(module, tuple(seen))
@@ -91,7 +95,7 @@ def trace(function: Callable, case: Case) -> None:
     """Traces one call of the answer; nothing is lowered, so that no error is the compiler's."""
 
     def body(*leaves: jax.Array) -> list[jax.Array]:
-        return [_stack(case, output) for output in _call(function, case, leaves)]
+        return [_stack(case, output) for output in _call(function, case, leaves).values()]
 
     inputs = _inputs(case)
     jax.eval_shape(_shard(body, case, inputs), *inputs)
@@ -116,7 +120,7 @@ def export_gradient(
             full = list(arrays)
             for i, part in zip(chosen, parts, strict=True):
                 full[i] = part
-            results = _call(function, case, full)
+            results = list(_call(function, case, full).values())
             floats = [r for r in results if jnp.issubdtype(r.dtype, jnp.floating)]
             return floats, results
 
@@ -126,14 +130,15 @@ def export_gradient(
     return Program(_export(body, case, interface.inputs), tuple(outputs))
 
 
-def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> list[jax.Array]:
+def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> dict[str, jax.Array]:
+    """The arrays of the result, by their place in it."""
     arrays = iter(leaves)
     args = [fill(value, arrays) for value in case.args.values()]
     kwargs = {name: fill(value, arrays) for name, value in case.kwargs.items()}
-    leaves = jax.tree.leaves(function(*args, **kwargs))
-    if not leaves:
+    outputs = jax.tree.leaves_with_path(function(*args, **kwargs))
+    if not outputs:
         raise TypeError("the answer returns nothing")
-    return [jnp.asarray(leaf) for leaf in leaves]
+    return {jax.tree_util.keystr(path): jnp.asarray(leaf) for path, leaf in outputs}
 
 
 def _inputs(case: Case) -> Arguments:
@@ -159,9 +164,9 @@ def _cotangent(case: Case, output: Output) -> jax.ShapeDtypeStruct:
     )
 
 
-def _describe(case: Case, array: jax.Array) -> Output:
+def _describe(case: Case, place: str, array: jax.Array) -> Output:
     varying = tuple(axis for axis in case.sizes if axis in varying_axes(array))
-    return Output(tuple(array.shape), str(array.dtype), varying)
+    return Output(tuple(array.shape), str(array.dtype), varying, place)
 
 
 def _stack(case: Case, array: jax.Array) -> jax.Array:

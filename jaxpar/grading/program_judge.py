@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxpar.contracts.base import Case, Contract
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Case
 from jaxpar.grading import communication, properties
 from jaxpar.grading.evidence import Evidence, Program
 from jaxpar.grading.findings import Finding, Findings
@@ -90,8 +91,9 @@ class ProgramJudge:
         self.truths[index] = true = truth(contract, index, self.seed)
         facts = self.answer[forward]
         self.results[forward] = got = self.reader.run("answer", forward, true.inputs, facts.outputs)
-        dtypes = [o["dtype"] for o in self.reference[forward].outputs]
-        finding, whole = properties.judge_values(contract, case, true, facts, dtypes, got)
+        finding, whole = properties.judge_values(
+            contract, case, true, facts, self.reference[forward], got
+        )
         self.findings.add("values", finding)
         if contract.sharding and finding.right:
             self.findings.add("sharding", properties.judge_sharding(whole))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxpar.contracts.base import Case, Communication, Contract, FlopsLimit, MemoryLimit, Sizes
+from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLimit
+from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import Finding
 from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.session import Facts
 from jaxpar.grading.verdict import in_bytes
+from jaxpar.inspector.report import Memory
 
 SLACK_BYTES = 512
 
@@ -19,7 +21,7 @@ def judge_values(
     case: Case,
     true: Truth,
     answer: Facts,
-    dtypes: Sequence[str],
+    reference: Facts,
     got: Sequence[Blocks],
 ) -> tuple[Finding, bool]:
     """Compares outputs; the flag tells that every device returned a whole result.
@@ -28,17 +30,22 @@ def judge_values(
         contract: the exercise.
         case: the call.
         true: what it must give.
-        answer: declared types of the outputs.
-        dtypes: dtypes of the reference's outputs.
+        answer: declared types of the outputs, and their places in the result.
+        reference: the same of the reference.
         got: the outputs, [*mesh sizes, *local shape].
     """
     if len(got) != len(true.expected):
         found, needed = (f"{n} array{'s' * (n != 1)}" for n in (len(got), len(true.expected)))
         return Finding(False, f"returns {found}; it must return {needed}", needed, found), False
     whole = False
-    for output, dtype, blocks, target in zip(
-        answer.outputs, dtypes, got, true.expected, strict=True
+    for output, model, blocks, target in zip(
+        answer.outputs, reference.outputs, got, true.expected, strict=True
     ):
+        place, dtype = output["place"], model["dtype"]
+        if place != model["place"]:
+            here, right = f"result{place}", f"result{model['place']}"
+            message = f"an array is returned as {here}; it must be {right}"
+            return Finding(False, message, right, here), False
         if output["dtype"] != dtype:
             message = f"the result has dtype {output['dtype']}; it must be {dtype}"
             return Finding(False, message, dtype, output["dtype"]), False
@@ -46,7 +53,7 @@ def judge_values(
             whole = True
             continue
         difference = compare.first_difference(
-            case, dtype, blocks, target.blocks, contract.tolerance
+            case, dtype, blocks, target.blocks, contract.tolerance, place
         )
         if difference:
             return Finding(False, *vars(difference).values()), False
@@ -125,14 +132,23 @@ def judge_memory(
     finding = Finding(None, "not judged: no program to measure")
     for which in rule.programs:
         if which in answer:
-            held, least = _temp_bytes(answer[which]), _temp_bytes(reference[which])
-            allowed = int(rule.multiple * least + SLACK_BYTES)
-            limit, seen = f"at most {in_bytes(allowed)}", in_bytes(held)
-            message = f"on {case.mesh}, intermediate results take {seen}; {limit} are allowed"
-            if held > allowed:
-                return Finding(False, message, limit, seen)
-            finding = Finding(True, rule.words, limit, seen)
+            finding = judge_temp_bytes(rule, case, answer[which].memory, reference[which].memory)
+            if not finding.right:
+                return finding
     return finding
+
+
+def judge_temp_bytes(
+    rule: MemoryLimit, case: Case, answer: Memory | None, reference: Memory | None
+) -> Finding:
+    """Holds temp and constant bytes of one program against the reference's."""
+    held, least = _temp_bytes(answer), _temp_bytes(reference)
+    allowed = int(rule.multiple * least + SLACK_BYTES)
+    limit, seen = f"at most {in_bytes(allowed)}", in_bytes(held)
+    if held > allowed:
+        message = f"on {case.mesh}, intermediate results take {seen}; {limit} are allowed"
+        return Finding(False, message, limit, seen)
+    return Finding(True, rule.words, limit, seen)
 
 
 def judge_flops(
@@ -146,8 +162,16 @@ def judge_flops(
             if done is None or least is None:
                 message = f"on {case.mesh}, a matrix product is in a loop of unknown length"
                 return Finding(False, message, "a number of trips known when traced", "unknown")
-            limit, seen = f"at most {int(rule.multiple * least)} flops", f"{done} flops"
-            if done > rule.multiple * least:
+            others = [d for d in answer[which].product_dtypes if d not in rule.dtypes]
+            if rule.dtypes and others:
+                limit, seen = (" and ".join(dtypes) for dtypes in (rule.dtypes, others))
+                message = (
+                    f"on {case.mesh}, matrix products multiply {seen}; only {limit} is allowed"
+                )
+                return Finding(False, message, limit, seen)
+            allowed = int(_multiple(rule, answer[which], reference[which]) * least)
+            limit, seen = f"at most {allowed} flops", f"{done} flops"
+            if done > allowed:
                 return Finding(False, f"on {case.mesh}, {seen}; {limit}", limit, seen)
             finding = Finding(True, rule.words, limit, seen)
     return finding
@@ -173,6 +197,14 @@ def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | No
     return compare.same(dtype, blocks, whole, contract.tolerance)
 
 
-def _temp_bytes(facts: Facts) -> int:
-    assert facts.memory is not None
-    return facts.memory.temp_bytes + facts.memory.constants_bytes
+def _multiple(rule: FlopsLimit, answer: Facts, reference: Facts) -> float:
+    if rule.traded:
+        multiple, of_temp = rule.traded
+        if _temp_bytes(answer.memory) <= of_temp * _temp_bytes(reference.memory):
+            return multiple
+    return rule.multiple
+
+
+def _temp_bytes(memory: Memory | None) -> int:
+    assert memory is not None
+    return memory.temp_bytes + memory.constants_bytes

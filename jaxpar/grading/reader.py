@@ -15,7 +15,9 @@ from typing import IO
 import jax
 import numpy as np
 
-from jaxpar.contracts.base import Case, Contract, load
+from jaxpar.contracts.base import Contract, load
+from jaxpar.contracts.case import Case
+from jaxpar.grading import specs
 from jaxpar.grading.allowlist import Refused, check_program
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.communication import describe
@@ -34,7 +36,7 @@ from jaxpar.inspector.hlo import read_hlo
 from jaxpar.inspector.mlir import parse
 from jaxpar.inspector.notes import unexplained
 from jaxpar.inspector.report import Collective
-from jaxpar.inspector.stablehlo import count_flops, read_module
+from jaxpar.inspector.stablehlo import count_flops, product_dtypes, read_module
 from jaxpar.mesh import simulate_devices
 
 MAX_RUN_BYTES = 2e9
@@ -65,6 +67,8 @@ class Reader:
                            for o in request["outputs"]]  # fmt: skip
                 counted = self._count(request["key"], request["program"], outputs, blobs[0])
                 return counted | self._measure(request["key"], request["program"]), []
+            if "specs" in request:
+                return self._partition(request["case"], request["specs"]), []
             if "mistake" in request:
                 return self._export(request), []
             return self._run(request["run"], blobs)
@@ -99,6 +103,7 @@ class Reader:
         return {
             "collectives": [asdict(c) for c in collectives],
             "flops": count_flops(module),
+            "product_dtypes": product_dtypes(module),
             "memory": None,
             "hidden": [],
         }
@@ -139,6 +144,19 @@ class Reader:
         if self.contract.memory is not None:
             facts |= self._measure(key, program)
         return facts | {"outputs": [asdict(o) for o in exported.outputs]}
+
+    def _partition(self, index: int, lie: list) -> dict:
+        """What a device holds of a program of ours, which the compiler splits as specs say."""
+        assert self.contract.partitioned
+        case = self.contract.cases[index]
+        try:
+            lowered = self.contract.partitioned(case, specs.to_partition_specs(lie))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        held = read_memory(compile_program(lowered))
+        if held is None:
+            raise Refused("the compiler does not say how much memory the program needs")
+        return {"memory": asdict(held)}
 
     def _run(self, key: str, blobs: list[bytes]) -> tuple[dict, list[bytes]]:
         loaded = self.loaded[key]

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jaxpar.contracts.base import Case, Contract
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Case
 from jaxpar.grading.evidence import Program, devices_needed
 from jaxpar.grading.processes import READER, Pool
 from jaxpar.inspector.report import Collective, Memory
@@ -20,6 +21,7 @@ class Facts:
 
     collectives: tuple[Collective, ...]
     flops: int | None
+    product_dtypes: tuple[str, ...]
     memory: Memory | None
     hidden: tuple[str, ...]
     outputs: tuple[dict, ...]
@@ -65,6 +67,11 @@ class ReaderSession:
         request = {"key": _key(name, program), "mistake": name, "of": program}
         reply, _ = self._ask(request, [])
         return _facts(reply, reply.get("outputs", []))
+
+    def partition(self, index: int, specs: list) -> Memory:
+        """What a device holds where the compiler splits the program of a case by these specs."""
+        reply, _ = self._ask({"specs": specs, "case": index}, [])
+        return Memory(**reply["memory"])
 
     def run(
         self, name: str, program: Program, inputs: Sequence[np.ndarray], results: Sequence[dict]
@@ -120,7 +127,8 @@ def _facts(reply: dict, outputs: Sequence[dict]) -> Facts:
         for c in reply["collectives"]
     )
     memory = Memory(**reply["memory"]) if reply["memory"] else None
-    return Facts(collectives, reply["flops"], memory, tuple(reply["hidden"]), tuple(outputs))
+    dtypes, hidden = tuple(reply["product_dtypes"]), tuple(reply["hidden"])
+    return Facts(collectives, reply["flops"], dtypes, memory, hidden, tuple(outputs))
 
 
 def _pairs(pairs: list | None) -> tuple[tuple[int, int], ...] | None:

@@ -17,16 +17,26 @@ _IN_JAX = {
     "reduce_scatter": "lax.psum_scatter(x, axis)",
     "get_rank": "lax.axis_index(axis)",
     "get_world_size": "lax.axis_size(axis)",
+    "backward": "loss, gradients = jax.value_and_grad(loss_fn)(params, batch)",
+    "grad": "jax.grad(loss_fn)(params, batch)",
 }
+_OF_JAX = r"(\w*Tracer|'[\w.]*ArrayImpl' object|module 'jax[\w.]*')"
 
 TORCH_NAMES = (
     *(
         (
             "torch",
-            rf"AttributeError: (\w*Tracer|module 'jax[\w.]*') has no attribute '?{name}'?$",
+            rf"AttributeError: {_OF_JAX} has no attribute '?{name}'?$",
             f"`{name}` is PyTorch's name. In JAX write `{instead}`.",
         )
         for name, instead in _IN_JAX.items()
+    ),
+    (
+        "torch",
+        r"AttributeError: .* has no attribute '?(?P<name>step|zero_grad)'?$",
+        "`{name}` is PyTorch's name. In JAX gradients are no part of params, and optax returns: "
+        "`updates, state = optimizer.update(gradients, state, params)`, then "
+        "`params = optax.apply_updates(params, updates)`.",
     ),
     (
         "torch",

@@ -14,7 +14,7 @@ Status = Literal[
 
 def in_bytes(count: float) -> str:
     """A number of bytes, as every verdict writes it."""
-    return f"{count:,.15g} bytes"
+    return f"{count:,.1f}".removesuffix(".0") + " bytes"
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,15 @@ Job = dict[str, Any]
 def main() -> None:
     """Answers one job; the process ends with it, or with its parent."""
     replies = begin_child()
-    import jaxpar.grading.program as programs  # a warm spare has this behind it
+    import jaxpar.grading.program as programs  # a warm spare has these behind it
+    import jaxpar.grading.specs as specs
 
     send_json(replies, {"ready": True})
     job = receive(sys.stdin.buffer)
     if job is None:
         return
     limit_process(job["memory_bytes"], job["cpu_seconds"])
-    for frames in _answer(job, programs):
+    for frames in _answer(job, programs, specs):
         _send(replies, *frames)
     send_json(replies, {"done": True})
     sys.stdout.flush()
@@ -48,7 +49,7 @@ def _send(replies: IO[bytes], header: dict, blob: bytes | None = None) -> None:
         send_blob(replies, blob)
 
 
-def _answer(job: Job, programs: ModuleType) -> Iterator[tuple]:
+def _answer(job: Job, programs: ModuleType, specs: ModuleType) -> Iterator[tuple]:
     filename = job["filename"]
     try:
         function = _load(job)
@@ -57,6 +58,8 @@ def _answer(job: Job, programs: ModuleType) -> Iterator[tuple]:
         return
     if job["kind"] == "value":
         yield from _values(function, job)
+    elif job["kind"] == "specs":
+        yield from _specs(function, job, specs)
     else:
         yield from _programs(function, job, programs)
 
@@ -120,7 +123,7 @@ def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tu
 
 def _described(key: list, program: Any) -> dict:
     outputs = [
-        {"shape": list(o.shape), "dtype": o.dtype, "varying": list(o.varying)}
+        {"shape": list(o.shape), "dtype": o.dtype, "varying": list(o.varying), "place": o.place}
         for o in program.outputs
     ]
     return {"program": key, "outputs": outputs}
@@ -129,20 +132,28 @@ def _described(key: list, program: Any) -> dict:
 def _values(function: Callable, job: Job) -> Iterator[tuple]:
     for position in job["order"]:
         args, kwargs = (decode(part) for part in job["calls"][position])
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            explained = translate(error, job["filename"])
-            yield (
-                _raised({"value": position, "kind": explained.kind}, error)
-                | {"explained": _with_line(explained)},
-            )
-            continue
-        try:
-            plain = json.loads(json.dumps(result, allow_nan=False, default=_number))
-            yield ({"value": position, "result": plain},)
-        except (TypeError, ValueError, RecursionError):
-            yield ({"value": position, "result": f"a {_type_name(result)}, not plain numbers"},)
+        yield (_value(position, lambda a=args, k=kwargs: function(*a, **k), job["filename"]),)
+
+
+def _specs(function: Callable, job: Job, specs: ModuleType) -> Iterator[tuple]:
+    for i, data in enumerate(job["cases"]):
+        case = decode_case(data)
+        yield (_value(i, lambda c=case: specs.returned(function, c), job["filename"]),)
+
+
+def _value(position: int, call: Callable[[], Any], filename: str) -> dict:
+    """The result of one call as plain data, or what it raises."""
+    try:
+        result = call()
+    except BaseException as error:
+        explained = translate(error, filename)
+        header = {"value": position, "kind": explained.kind}
+        return _raised(header, error) | {"explained": _with_line(explained)}
+    try:
+        plain = json.loads(json.dumps(result, allow_nan=False, default=_number))
+    except Exception:  # what the answer returns may have code of its own
+        plain = f"a {_type_name(result)}, not plain numbers"
+    return {"value": position, "result": plain}
 
 
 def _number(value: Any) -> Any:

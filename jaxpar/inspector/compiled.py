@@ -35,7 +35,8 @@ def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compi
         lowered: What `jax.jit(function).lower(*args)` returned.
         fast: Whether to optimize its machine code, too: memory and HLO are the same.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    # Interrupted, XLA still dumps while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options: dict[str, Any] = {
             "xla_dump_to": folder,
             "xla_dump_hlo_pass_re": "^spmd-partitioning$",

@@ -120,6 +120,16 @@ def count_flops(module: ir.Module) -> int | None:
     return total
 
 
+def product_dtypes(module: ir.Module) -> tuple[str, ...]:
+    """Returns the element types of what matrix products and convolutions multiply.
+
+    Args:
+        module: StableHLO, as `jax.export` or `.lower()` give it.
+    """
+    products = (site.op for site in walk(module) if site.op.name in _FLOPS)
+    return tuple(sorted({array_type(value)[0] for op in products for value in op.operands}))
+
+
 def _dot_flops(op: ir.Operation) -> int:
     numbers = dialect.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
     _, left = array_type(op.operands[0])

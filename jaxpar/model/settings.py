@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from jaxpar.mesh import few_divisors
+
 KINDS = {"norm": ("rms", "layer"), "positions": ("rotary", "learned"), "mlp": ("swiglu", "gelu")}
 
 
@@ -55,7 +57,8 @@ class Settings:
         if self.positions == "rotary" and self.d_head % 2:
             raise ValueError(
                 f"Settings: the head size d_model / heads is {self.d_head}; rotary positions turn "
-                "pairs, so it must be even; use other heads, or learned positions"
+                f"pairs, so it must be even; use a d_model that {2 * self.heads} divides, other "
+                "heads, or learned positions"
             )
 
     @property
@@ -88,8 +91,7 @@ class Settings:
 
     def _check_divides(self, part: str, size: int, whole: str, of: int) -> None:
         if of % size:
-            divisors = ", ".join(str(k) for k in range(1, of + 1) if of % k == 0)
             raise ValueError(
                 f"Settings: {part} is {size} and must divide {whole} ({of}); "
-                f"use {part} in {{{divisors}}}"
+                f"use {part} in {{{few_divisors(of)}}}"
             )

@@ -131,7 +131,14 @@ class LossScaling:
 
 
 def cast(tree: PyTree[Array], dtype: DTypeLike) -> PyTree[Array]:
-    """The same values in another float type; integers and booleans stay as they are."""
+    """The same values in another float type; integers and booleans stay as they are.
+
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: tree
+    Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.1
+    """
 
     def to_dtype(leaf: Array) -> Array:
         return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
@@ -140,7 +147,14 @@ def cast(tree: PyTree[Array], dtype: DTypeLike) -> PyTree[Array]:
 
 
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
-    """Whether there is no infinity and no NaN in what this device holds."""
+    """Whether there is no infinity and no NaN in what this device holds.
+
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: 1
+    Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.2
+    """
     finite = jnp.bool_(True)
     for leaf in jax.tree.leaves(tree):
         finite &= jnp.isfinite(leaf).all()
@@ -148,7 +162,14 @@ def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
 
 
 def select(which: Bool[Array, ""], new: PyTree[Array], old: PyTree[Array]) -> PyTree[Array]:
-    """All leaves of `new`, or else all of `old`, bit by bit."""
+    """All leaves of `new`, or else all of `old`, bit by bit.
+
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: new
+    Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.2
+    """
     return jax.tree.map(lambda one, other: jnp.where(which, one, other), new, old)
 
 
@@ -165,16 +186,23 @@ def master_weights(optimizer: optax.GradientTransformation) -> optax.GradientTra
         backward: no derivative
     Memory: params
     Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.1
+
+    Raises:
+        ValueError: `update` is given no parameters.
     """
 
     def init(params: PyTree[Array]) -> MasterState:
         master = cast(params, jnp.float32)
         return MasterState(master, optimizer.init(master))
 
-    def update(
-        gradients: PyTree[Array], state: MasterState, params: PyTree[Array]
-    ) -> tuple[PyTree[Array], MasterState]:
-        updates, inner = optimizer.update(cast(gradients, jnp.float32), state.inner, state.master)
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if params is None:
+            raise ValueError(
+                "master_weights: update was given no params; the new ones are told apart from "
+                "them; call update(gradients, state, params)"
+            )
+        gradients = cast(updates, jnp.float32)
+        updates, inner = optimizer.update(gradients, state.inner, state.master)
         master = optax.apply_updates(state.master, updates)
         return jax.tree.map(_to_rounded, params, master), MasterState(master, inner)
 
@@ -215,7 +243,7 @@ def update_loss_scale(
 
 
 def mixed_precision_step(
-    loss_fn: Loss,
+    loss_fn: Callable[[Any, Any], Array],
     master: PyTree[Float[Array, "..."]],
     opt_state: Any,
     batch: PyTree[Array],

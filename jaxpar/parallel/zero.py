@@ -170,6 +170,13 @@ def clip_shards(max_norm: float, *, axis: str) -> optax.GradientTransformation:
 
     Put it before an elementwise optimizer with `optax.chain`. `optax.clip_by_global_norm` would
     clip every device's part by the norm of that part alone.
+
+    Math: y = shards * max_norm/max(max_norm, norm of all shards of all leaves)
+    Comm:
+        forward: all_reduce(axis) 1
+        backward: all_reduce(axis) leaves
+    Memory: shards
+    Source: Pascanu, Mikolov and Bengio 2013, algorithm 1
     """
 
     def clip(shards: PyTree[Array], _: PyTree[Array] | None) -> PyTree[Array]:

@@ -19,11 +19,12 @@ SECONDS_TO_SUM_UP = 10
 INTERRUPTED = 130
 
 
-def launch(command: Sequence[str], *, processes: int, devices: int) -> int:
+def launch(command: Sequence[str], *, processes: int, devices: int, as_json: bool = False) -> int:
     """Runs a command in processes that find each other, and returns the exit code.
 
-    Each simulates `devices` devices, and what it prints gets its rank in front. The first that
-    fails ends them all, and so does Ctrl-C, which leaves process 0 time to sum up.
+    Each simulates `devices` devices, and what it prints gets its rank in front, but for JSON that
+    process 0 prints. The first that fails ends them all, and so does Ctrl-C, which leaves process 0
+    time to sum up.
     """
     address = f"127.0.0.1:{_free_port()}"
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
@@ -33,8 +34,9 @@ def launch(command: Sequence[str], *, processes: int, devices: int) -> int:
     try:
         for rank in range(processes):
             children.append(_start(command, address, processes, rank, devices))
+            bare = as_json and rank == 0
             watchers.append(
-                threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted))
+                threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted, bare))
             )
             watchers[-1].start()
         for _ in children:
@@ -99,24 +101,32 @@ def _watch(
     child: subprocess.Popen[str],
     ended: queue.Queue[tuple[int, int]],
     interrupted: threading.Event,
+    bare: bool,
 ) -> None:
     """Copies all that a child prints, then tells how it ended."""
     assert child.stdout and child.stderr
     errors = threading.Thread(target=_copy, args=(rank, child.stderr, sys.stderr, interrupted))
     errors.start()
     try:
-        _copy(rank, child.stdout, sys.stdout, interrupted)
+        _copy(rank, child.stdout, sys.stdout, interrupted, bare)
         errors.join()
     finally:  # nobody may wait for ever
         ended.put((rank, child.wait()))
 
 
-def _copy(rank: int, source: IO[str], target: IO[str], interrupted: threading.Event) -> None:
+def _copy(
+    rank: int,
+    source: IO[str],
+    target: IO[str],
+    interrupted: threading.Event,
+    bare: bool = False,
+) -> None:
+    front = "" if bare else f"[{rank}] "
     with source, suppress(BrokenPipeError):  # of whoever reads what the launcher prints
         for line in source:
             if rank and interrupted.is_set():
                 continue  # only that process 0 left it alone
-            target.write(f"[{rank}] {line.rstrip()}\n")  # one call, so that lines stay whole
+            target.write(f"{front}{line.rstrip()}\n")  # one call, so that lines stay whole
             target.flush()
 
 

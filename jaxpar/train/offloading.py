@@ -10,6 +10,7 @@ from jax import Array
 from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
+from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.report import Collective
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.parallel.offload import Offloaded, parts
@@ -33,7 +34,7 @@ def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling |
         loss, gradients, finite = find(params, scale, batch)
         if finite:
             params, _ = offloaded.update(update, gradients, params)
-        if scaling:
+        if scaling and scale:
             scale = scaling.update(scale, finite)
         return params, (offloaded, scale), loss
 
@@ -85,5 +86,7 @@ def update_collectives(
     sent: list[Collective] = []
     for gradient, part in zip(parts(gradients), parts(params), strict=True):
         state = jax.eval_shape(optimizer.init, gradient)
-        sent += read_module(update.lower(gradient, state, part).compiler_ir("stablehlo"))
+        module = update.lower(gradient, state, part).compiler_ir("stablehlo")
+        assert isinstance(module, ir.Module)
+        sent += read_module(module)
     return tuple(sent)

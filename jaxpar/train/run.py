@@ -21,6 +21,7 @@ from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Moved
 from jaxpar.train.cluster import Place, join
+from jaxpar.train.launch import FOLLOWS
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.plan import Plan
 from jaxpar.train.setup import set_up
@@ -77,18 +78,28 @@ def start(
     _simulate(plan.devices, place)
     mesh = _mesh(plan)
     check_same(text)
-    return begin(settings, plan, mesh, text, batch=batch, seed=seed)
+    name = f"text: {data}" if data else "text"
+    return begin(settings, plan, mesh, text, batch=batch, seed=seed, name=name)
 
 
-def begin(settings: Settings, plan: Plan, mesh: Mesh, text: Text, *, batch: int, seed: int) -> Run:
-    """Makes parameters, and compiles and inspects the step.
+def begin(
+    settings: Settings,
+    plan: Plan,
+    mesh: Mesh,
+    text: Text,
+    *,
+    batch: int,
+    seed: int,
+    name: str = "text",
+) -> Run:
+    """Makes parameters, and compiles and inspects the step; an error of the text names it.
 
     Raises:
         ValueError: the devices cannot share the batch equally, or the text does not fill one.
     """
     plan.check_batch(batch)
     t, lie = settings.sequence, NamedSharding(mesh, P(plan.axes))
-    examples = batches(text, lie, batch=batch, sequence=t, seed=seed)
+    examples = batches(text, lie, batch=batch, sequence=t, seed=seed, name=name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=lie)
     folder = _folder() if plan.offload == "disk" else None
     store = DiskStore(Path(folder.name)) if folder else HostStore() if plan.offload else None
@@ -135,10 +146,15 @@ def _simulate(devices: int, place: Place | None) -> None:
 def _mesh(plan: Plan) -> Mesh:
     found, processes = jax.device_count(), jax.process_count()
     if plan.devices > found or (processes > 1 and plan.devices < found):
+        others = (
+            "start others: --processes times --devices of launch, before its verb"
+            if FOLLOWS in os.environ
+            else "simulate others: JAX_PLATFORMS=cpu, with their number for a process in "
+            "JAX_NUM_CPU_DEVICES"
+        )
         raise ValueError(
             f"train: --mesh {plan.mesh} needs {plan.devices} devices; there are {found} "
-            f"({jax.default_backend()}, processes: {processes}); use {found} in all, or simulate "
-            "others: JAX_PLATFORMS=cpu, with their number for a process in JAX_NUM_CPU_DEVICES"
+            f"({jax.default_backend()}, processes: {processes}); use {found} in all, or {others}"
         )
     return make_mesh(plan.sizes)
 

@@ -81,7 +81,13 @@ def check_same(text: Text) -> None:
 
 
 def batches(
-    text: Text, sharding: NamedSharding, *, batch: int, sequence: int, seed: int
+    text: Text,
+    sharding: NamedSharding,
+    *,
+    batch: int,
+    sequence: int,
+    seed: int,
+    name: str = "text",
 ) -> Iterator[Int[Array, "b bytes"]]:
     """Batches without end; every process makes the rows of its own devices.
 
@@ -91,6 +97,7 @@ def batches(
         batch: examples in a batch, over all devices.
         sequence: t, predicted bytes in an example.
         seed: chooses the order.
+        name: what an error begins with.
 
     Raises:
         ValueError: the text does not fill one batch.
@@ -98,7 +105,7 @@ def batches(
     examples = max(0, len(text) - 1) // sequence
     if examples < batch:
         raise ValueError(
-            f"text: {len(text)} bytes make {examples} examples of {sequence} bytes; a batch has "
+            f"{name}: {len(text)} bytes make {examples} examples of {sequence} bytes; a batch has "
             f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
             "sequence"
         )

@@ -1,5 +1,8 @@
 """Which commands there are, and what they say to bad use."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,17 @@ def test_a_command_line_that_cannot_be_parsed_ends_with_2(run: Any, arguments: l
     ended = run(*arguments)
     assert ended.code == 2
     assert "Traceback" not in ended.err
+
+
+def test_ctrl_c_while_verbs_are_loaded_ends_quietly(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    ended = subprocess.run(
+        [sys.executable, "-m", "jaxpar.cli", "list"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
 def test_outside_a_course_it_says_how_to_make_one(

@@ -60,6 +60,12 @@ def test_bad_use_is_one_line_and_ends_with_2(ended: Any, arguments: list[str], l
     assert err.count("\n") == 1
 
 
+def test_a_seed_that_jax_cannot_take_is_refused(ended: Any) -> None:
+    code, _, err = ended("train", "--seed", str(2**31))
+    assert code == 2
+    assert "'--seed'" in err
+
+
 @pytest.mark.usefixtures("interrupted")
 def test_ctrl_c_leaves_what_was_done(ended: Any) -> None:
     code, out, err = ended("train", "--json")
@@ -86,4 +92,4 @@ def test_launch_passes_the_command_on(ended: Any, monkeypatch: pytest.MonkeyPatc
     code, _, _ = ended("launch", "--processes", "3", "--", "train", "--mesh", "dp=3", "--json")
     assert code == 5
     command = [sys.executable, "-m", "jaxpar.cli", "train", "--mesh", "dp=3", "--json"]
-    assert asked == [((command,), {"processes": 3, "devices": 4})]
+    assert asked == [((command,), {"processes": 3, "devices": 4, "as_json": True})]

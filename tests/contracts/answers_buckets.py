@@ -55,6 +55,29 @@ def buckets_scattered_and_gathered(gradients, *, axis, bucket_bytes):
     return _each_bucket(gradients, bucket_bytes, mean)
 
 
+def buckets_exchanged_and_gathered(gradients, *, axis, bucket_bytes):
+    n = lax.axis_size(axis)
+
+    def mean(flat):
+        chunks = jnp.pad(flat, (0, -flat.size % n)).reshape(n, -1)
+        chunks = lax.all_to_all(chunks, axis, 0, 0).astype(jnp.float32)
+        chunk = chunks.mean(axis=0).astype(flat.dtype)
+        return lax.all_gather(chunk, axis, tiled=True)[: flat.size]
+
+    return _each_bucket(gradients, bucket_bytes, mean)
+
+
+def buckets_with_an_empty_first(gradients, *, axis, bucket_bytes):
+    buckets, held = [[]], 0
+    for i, leaf in enumerate(jax.tree.leaves(gradients)):
+        if held + leaf.nbytes > bucket_bytes:
+            buckets.append([])
+            held = 0
+        buckets[-1].append(i)
+        held += leaf.nbytes
+    return _reduce(gradients, buckets, lambda flat: lax.pmean(flat, axis))
+
+
 def buckets_written_into_buffers(gradients, *, axis, bucket_bytes):
     leaves, structure = jax.tree.flatten(gradients)
     for bucket in _buckets(leaves, bucket_bytes):
@@ -140,11 +163,13 @@ RIGHT = {
         buckets_divided_first,
         buckets_sent_in_reverse,
         buckets_scattered_and_gathered,
+        buckets_exchanged_and_gathered,
         buckets_written_into_buffers,
     ),
 }
 WRONG = {
     "bucketed_all_reduce": {
+        buckets_with_an_empty_first: "values",
         buckets_by_first_fit: "communication",
         buckets_of_sorted_leaves: "communication",
         buckets_padded_to_full: "communication",

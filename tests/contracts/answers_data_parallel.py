@@ -61,6 +61,40 @@ def gradients_of_the_mean_loss(loss_fn, params, batch, *, axis):
     return jax.value_and_grad(lambda params: lax.pmean(loss_fn(params, batch), axis))(params)
 
 
+def gradients_by_a_hook(loss_fn, params, batch, *, axis):
+    @jax.custom_vjp
+    def hook(params):
+        return params
+
+    hook.defvjp(lambda params: (params, None), lambda _, g: (_here(lax.pmean(g, axis), axis),))
+    loss, gradients = _local(
+        lambda params, batch: loss_fn(hook(params), batch), params, batch, axis
+    )
+    return lax.pmean(loss, axis), gradients
+
+
+def gradients_as_complex_numbers(loss_fn, params, batch, *, axis):
+    flat, restore = ravel_pytree(_local(loss_fn, params, batch, axis))
+    real, imaginary = jnp.pad(flat, (0, flat.size % 2)).reshape(2, -1)
+    mean = lax.pmean(lax.complex(real, imaginary), axis)
+    return restore(jnp.concatenate([mean.real, mean.imag])[: flat.size])
+
+
+def gradients_as_flat_list(loss_fn, params, batch, *, axis):
+    return jax.tree.leaves(gradients_leaf_by_leaf(loss_fn, params, batch, axis=axis))
+
+
+def gradients_in_a_loop_of_unknown_length(loss_fn, params, batch, *, axis):
+    flat, restore = ravel_pytree(_local(loss_fn, params, batch, axis))
+    once = lax.pmax((jnp.abs(flat).max() >= 0).astype(jnp.int32), axis)
+    _, flat = lax.while_loop(
+        lambda carry: carry[0] < once,
+        lambda carry: (carry[0] + 1, _here(lax.pmean(carry[1], axis), axis)),
+        (0, flat),
+    )
+    return restore(flat)
+
+
 def gradients_by_name_of_first_axis(loss_fn, params, batch, *, axis):
     return lax.pmean(_local(loss_fn, params, batch, "dp"), "dp")
 
@@ -149,6 +183,25 @@ def accumulated_by_recomputing(loss_fn, params, microbatches, *, axis):
     return lax.pmean(jax.value_and_grad(mean_loss)(_here(params, axis)), axis)
 
 
+def accumulated_backwards(loss_fn, params, microbatches, *, axis):
+    params = _here(params, axis)
+
+    def add(carry):
+        i, total = carry
+        part = jax.tree.map(lambda leaf: leaf[i], microbatches)
+        return i - 1, jax.tree.map(jnp.add, total, jax.value_and_grad(loss_fn)(params, part))
+
+    zeros = _here(jnp.float32(0), axis), jax.tree.map(jnp.zeros_like, params)
+    m = _number(microbatches)
+    _, total = lax.while_loop(lambda carry: carry[0] >= 0, add, (m - 1, zeros))
+    return lax.pmean(jax.tree.map(lambda leaf: leaf / m, total), axis)
+
+
+def accumulated_over_ten(loss_fn, params, microbatches, *, axis):
+    total = _sum(loss_fn, _here(params, axis), microbatches)
+    return lax.pmean(jax.tree.map(lambda leaf: leaf / 10, total), axis)
+
+
 def accumulated_then_scattered(loss_fn, params, microbatches, *, axis):
     loss, total = _sum(loss_fn, _here(params, axis), microbatches)
     m = _number(microbatches)
@@ -206,12 +259,15 @@ RIGHT = {
         gradients_exchanged_and_gathered,
         gradients_summed_by_jax,
         gradients_of_the_mean_loss,
+        gradients_by_a_hook,
+        gradients_as_complex_numbers,
     ),
     "accumulate_gradients": (
         accumulated_from_the_first,
         accumulated_as_running_mean,
         accumulated_in_one_array,
         accumulated_by_recomputing,
+        accumulated_backwards,
         accumulated_then_scattered,
     ),
 }
@@ -222,10 +278,13 @@ WRONG = {
         gradients_in_int8: "values",
         gradients_after_gathered_losses: "communication",
         gradients_on_one_device_only: "values",
+        gradients_as_flat_list: "values",
+        gradients_in_a_loop_of_unknown_length: "communication",
     },
     "accumulate_gradients": {
         accumulated_as_one_batch: "memory",
         accumulated_in_bfloat16: "values",
+        accumulated_over_ten: "values",
         accumulated_and_reduced_under_a_condition: "communication",
         accumulated_with_a_gathered_batch: "communication",
     },

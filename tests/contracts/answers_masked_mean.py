@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -20,6 +21,28 @@ def mean_of_gathered_totals(values, mask, *, axis):
     pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
     total, count = lax.all_gather(pair, axis).sum(axis=0)
     return total / count
+
+
+def mean_of_exchanged_totals(values, mask, *, axis):
+    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    pairs = jnp.broadcast_to(pair, (lax.axis_size(axis), 2))
+    total, count = lax.all_to_all(pairs, axis, 0, 0).sum(axis=0)
+    return total / count
+
+
+def mean_by_two_rings(values, mask, *, axis):
+    n = lax.axis_size(axis)
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    moving = sums = jnp.where(mask, values, 0).sum(), mask.sum()
+    for _ in range(n - 1):
+        moving = jax.tree.map(lambda x: lax.ppermute(x, axis, ring), moving)
+        sums = jax.tree.map(jnp.add, sums, moving)
+    return sums[0] / sums[1]
+
+
+def mean_of_full_devices(values, mask, *, axis):
+    full = lax.psum(mask.any().astype(values.dtype), axis)
+    return lax.psum(jnp.where(mask, values, 0).sum(), axis) / (full * mask.size)
 
 
 def mean_of_means_by_weight(values, mask, *, axis):
@@ -61,6 +84,8 @@ RIGHT = {
         mean_by_product,
         mean_in_one_message,
         mean_of_gathered_totals,
+        mean_of_exchanged_totals,
+        mean_by_two_rings,
         mean_of_means_by_weight,
         mean_as_quotient_of_means,
     ),
@@ -68,6 +93,7 @@ RIGHT = {
 WRONG = {
     "masked_mean": {
         mean_from_empty_devices: "values",
+        mean_of_full_devices: "values",
         mean_over_the_first_axis: "values",
         mean_over_the_mesh: "values",
         mean_of_values_one_by_one: "communication",

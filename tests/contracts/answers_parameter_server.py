@@ -51,6 +51,25 @@ def by_chain(loss_fn, params, batch, update_fn, *, axis, server):
     return new
 
 
+def by_tree(loss_fn, params, batch, update_fn, *, axis, server):
+    n = lax.axis_size(axis)
+    total, restore = ravel_pytree(_local(loss_fn, params, batch, axis))
+    step = 1
+    while step < n:
+        pairs = [(i + step, i) for i in range(0, n - step, 2 * step)]
+        pairs = [((server + i) % n, (server + j) % n) for i, j in pairs]
+        total = total + lax.ppermute(total, axis, pairs)
+        step *= 2
+    return _from_server(update_fn(params, restore(total / n)), axis, server)
+
+
+def every_device_takes_itself_for_the_server(loss_fn, params, batch, update_fn, *, axis, server):
+    mean = _mean_by_gather(_local(loss_fn, params, batch, axis), axis)
+    ranks = jnp.arange(lax.axis_size(axis))
+    new = jax.vmap(lambda _: update_fn(params, mean), axis_name=axis)(ranks)
+    return jax.tree.map(lambda leaf: leaf[server], new)
+
+
 def hidden_all_reduce(loss_fn, params, batch, update_fn, *, axis, server):
     mean = jax.tree.map(lambda leaf: leaf / lax.axis_size(axis), jax.grad(loss_fn)(params, batch))
     return _from_server(update_fn(params, mean), axis, server)
@@ -70,10 +89,11 @@ def gathers_in_bfloat16(loss_fn, params, batch, update_fn, *, axis, server):
 
 
 RIGHT = {
-    "parameter_server_step": (by_imports, by_two_gathers, by_chain),
+    "parameter_server_step": (by_imports, by_two_gathers, by_chain, by_tree),
 }
 WRONG = {
     "parameter_server_step": {
+        every_device_takes_itself_for_the_server: "values",
         hidden_all_reduce: "communication",
         params_sent_first: "communication",
         gathers_in_bfloat16: "values",

@@ -1,6 +1,7 @@
 """What is judged, in words."""
 
-from jaxpar.contracts.base import Array, Case, Function, load
+from jaxpar.contracts.base import load
+from jaxpar.contracts.case import Array, Case, Function
 from jaxpar.course.catalog import exercise
 from jaxpar.course.judged import describe, judged
 

@@ -8,18 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpar.contracts.base import (
-    Array,
-    Case,
-    Communication,
-    Contract,
-    Expected,
-    FlopsLimit,
-    Function,
-    Limit,
-    MemoryLimit,
-    Sizes,
-)
+from jaxpar.contracts.base import Communication, Contract, Expected, FlopsLimit, Limit, MemoryLimit
+from jaxpar.contracts.case import Array, Case, Function, Sizes
 
 
 def squared_loss(params: dict, batch: tuple) -> jax.Array:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jaxpar.contracts.base import Array, Case, Function, Made
+from jaxpar.contracts.case import Array, Case, Function, Made
 from jaxpar.grading.cases import decode_case, encode
 
 

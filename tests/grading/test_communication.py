@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxpar.contracts.base import Array, Case, Communication, Limit, Sizes
+from jaxpar.contracts.base import Communication, Limit
+from jaxpar.contracts.case import Array, Case, Sizes
 from jaxpar.grading.communication import (
     backward_excess,
     charged,

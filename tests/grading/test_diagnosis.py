@@ -6,6 +6,7 @@ import jax
 import pytest
 from jax import lax
 
+from jaxpar.collectives import tree_broadcast
 from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
 from tests.in_process import InProcessPool, judged
@@ -38,6 +39,12 @@ def three_times_on_eight(x: jax.Array, *, axis: str, root: int) -> jax.Array:
     return 3 * x
 
 
+def right_on_eight(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    if lax.axis_size(axis) != 8:
+        raise ValueError("eight only")
+    return tree_broadcast(x, axis=axis, root=root)
+
+
 def test_a_mistake_is_named_although_another_case_raises(judge: Callable) -> None:
     assert judge(zeros_on_eight).diagnosis == SENTENCES["zeros_without_source"]
 
@@ -50,3 +57,7 @@ def test_an_error_of_another_case_is_told_with_its_mesh(judge: Callable) -> None
     verdict = judge(three_times_on_eight)
     assert verdict.first_failure().message.startswith("on tp=8, ")
     assert verdict.diagnosis == "on dp=2,tp=6: ValueError: eight only"
+
+
+def test_a_right_result_of_another_case_accuses_nobody(judge: Callable) -> None:
+    assert judge(right_on_eight).diagnosis == "on dp=2,tp=6: ValueError: eight only"

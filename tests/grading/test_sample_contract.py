@@ -48,7 +48,7 @@ def verdict_on(body: str) -> Verdict:
         """,
         """
         w = lax.psum_scatter(gradients["w"], axis, tiled=True) / n
-        return [loss, lax.psum_scatter(gradients["b"], axis, tiled=True) / n, w]
+        return [loss, {"w": w, "b": lax.psum_scatter(gradients["b"], axis, tiled=True) / n}]
         """,
     ],
 )
@@ -56,6 +56,15 @@ def test_sensible_routes_pass_in_full(body: str) -> None:
     verdict = verdict_on(body)
     assert verdict.passed, verdict.first_failure()
     assert verdict.score == 10
+
+
+def test_the_result_is_the_same_pytree() -> None:
+    verdict = verdict_on("return loss, *(lax.psum_scatter(g / n, axis, tiled=True) "
+                         "for g in jax.tree.leaves(gradients))")  # fmt: skip
+    assert verdict.properties[0].message == (
+        "an array is returned as result[1]; it must be result[1]['b']"
+    )
+    assert verdict.score == 0
 
 
 def test_whole_results_have_right_values_alone() -> None:

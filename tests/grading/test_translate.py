@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.base import Array, Case
+from jaxpar.contracts.case import Array, Case
 from jaxpar.grading.program import export_forward, export_gradient
 from jaxpar.grading.translate import RULES, Explanation, translate
 from jaxpar.mesh import make_mesh

@@ -119,6 +119,27 @@ PROGRAMS = (
     ("name", "return x.mirrored()  # here"),
     ("torch", "return (2 * x).to(x.dtype)  # here"),
     ("torch", "return lax.all_reduce(x, axis)  # here"),
+    (
+        "torch",
+        """loss = (x * x).sum()
+        loss.backward()  # here
+        return x.grad""",
+    ),
+    ("torch", "return np.float32(2) * jax.device_put(np.ones(3)).detach()  # here"),
+    (
+        "torch",
+        """import optax
+        optimizer = optax.sgd(0.1)
+        optimizer.step()  # here
+        return x""",
+    ),
+    (
+        "pytree",
+        """total = 0
+        for part in {"inputs": x, "targets": x}:
+            total += part["inputs"]  # here
+        return total""",
+    ),
     ("torch", "return jnp.cat([x, x])  # here"),
     ("torch", "return jnp.zeros(x.size(0)) + x  # here"),
     ("torch", "return jnp.zeros(x.shape()) + x  # here"),

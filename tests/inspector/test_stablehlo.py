@@ -8,7 +8,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.inspector.mlir import parse
-from jaxpar.inspector.stablehlo import count_flops, is_partly_manual, read_module
+from jaxpar.inspector.stablehlo import count_flops, is_partly_manual, product_dtypes, read_module
 from jaxpar.mesh import make_mesh
 from tests.inspector.corpus import stablehlo
 from tests.inspector.modules import CHANNEL, all_reduce, module, permute, plain_module
@@ -176,6 +176,16 @@ def test_flops_in_a_loop_of_unknown_length_are_not_known() -> None:
         return lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x)
 
     assert count_flops(stablehlo(program)) is None
+
+
+def test_dtypes_of_what_is_multiplied() -> None:
+    def program(x):
+        low = x.astype("float16")
+        wide = jnp.matmul(low, low, preferred_element_type="float32")
+        return lax.scan(lambda x, _: (x @ x, None), wide.astype("bfloat16"), None, length=2)
+
+    assert product_dtypes(stablehlo(program)) == ("bfloat16", "float16")
+    assert product_dtypes(stablehlo(lambda x: x + x)) == ()
 
 
 def test_shard_map_over_some_axes_is_partly_manual() -> None:

@@ -48,7 +48,12 @@ def test_the_default_has_three_million_parameters() -> None:
         ({"kv_heads": 3}, r"kv_heads is 3 and must divide heads \(8\)"),
         (
             {"d_model": 24, "heads": 8},
-            "head size d_model / heads is 3; rotary positions turn pairs",
+            "head size d_model / heads is 3; rotary positions turn pairs, so it must be even; use "
+            "a d_model that 16 divides",
+        ),
+        (
+            {"d_model": 999_999_999},
+            r"must divide d_model \(999999999\); use heads in \{1, 3, 9, 27, 37, 81, 111\}",
         ),
     ],
 )

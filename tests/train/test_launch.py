@@ -43,6 +43,18 @@ def test_output_has_the_rank_in_front(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
+def test_json_of_process_0_comes_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "import os, sys\n"
+        "print('{}' if os.environ['JAX_PROCESS_ID'] == '0' else 'no JSON')\n"
+        "print('trouble', file=sys.stderr)"
+    )
+    assert launch([sys.executable, "-c", code], processes=2, devices=1, as_json=True) == 0
+    printed = capsys.readouterr()
+    assert sorted(printed.out.splitlines()) == ["[1] no JSON", "{}"]
+    assert sorted(printed.err.splitlines()) == ["[0] trouble", "[1] trouble"]
+
+
 @pytest.mark.parametrize(
     ("end", "code", "how"),
     [

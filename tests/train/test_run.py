@@ -15,6 +15,7 @@ import pytest
 
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
+from jaxpar.train.launch import FOLLOWS
 from jaxpar.train.plan import Plan
 from jaxpar.train.run import Run, begin, results, start
 from jaxpar.train.text import read_library
@@ -54,7 +55,7 @@ def test_two_processes_give_the_losses_and_the_report_of_one(runs) -> None:
         text=True,
         check=True,
     )
-    two = json.loads(re.sub(r"^\[0\] ", "", launched.stdout, flags=re.MULTILINE))
+    two = json.loads(launched.stdout)
     one = json.loads(json.dumps(results(*runs[8])))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-5)
     assert two["collectives"] == one["collectives"]
@@ -111,9 +112,16 @@ def test_what_cannot_be_split_is_refused_before_anything_compiles(
         start(SETTINGS, Plan(mesh), None, data=None, batch=batch, seed=0, timeout_seconds=1)
 
 
+def test_under_launch_the_advice_is_for_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLLOWS, "1")
+    with pytest.raises(ValueError, match=r"there are 16 .* or start others: --proc"):
+        start(SETTINGS, Plan("dp=32"), None, data=None, batch=32, seed=0, timeout_seconds=1)
+
+
 def test_a_text_too_short_is_refused_before_anything_compiles(tmp_path, monkeypatch) -> None:
     path = tmp_path / "text"
     np.zeros(100, np.uint8).tofile(path)
     monkeypatch.setattr(jax, "jit", None)
-    with pytest.raises(ValueError, match="100 bytes make 6 examples of 16 bytes; a batch has 8"):
+    line = f"text: {path}: 100 bytes make 6 examples of 16 bytes; a batch has 8"
+    with pytest.raises(ValueError, match=re.escape(line)):
         start(SETTINGS, Plan("dp=1"), None, data=path, batch=8, seed=0, timeout_seconds=1)

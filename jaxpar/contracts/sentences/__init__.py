@@ -4,9 +4,13 @@ from jaxpar.contracts.sentences import (
     collectives,
     data_parallel,
     devices,
+    fsdp,
     parameter_server,
+    precision,
+    remat,
     ring_and_tree,
     sampler,
+    zero,
 )
 
 
@@ -31,4 +35,8 @@ SENTENCES = merge(
     data_parallel.SENTENCES,
     parameter_server.SENTENCES,
     sampler.SENTENCES,
+    precision.SENTENCES,
+    remat.SENTENCES,
+    zero.SENTENCES,
+    fsdp.SENTENCES,
 )

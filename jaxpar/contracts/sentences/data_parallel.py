@@ -5,6 +5,16 @@ SENTENCES: dict[str, str] = {
     "mean of equal sums is that sum: n times too large. First lax.pcast params to varying.",
     "sum_of_sums": "JAX has already summed the gradients, because `params` were not cast, and they "
     "are summed once more: n*n times too large. First lax.pcast params to varying.",
+    "summed_again": "Loss and gradients are summed and not divided, and JAX had already summed the "
+    "gradients, because `params` were not cast; first lax.pcast params to varying, then take "
+    "lax.pmean of both.",
+    "totals_not_divided": "Loss and gradients are summed over the devices and not divided by their "
+    "number; take the mean of both.",
+    "nothing_averaged": "The loss is that of each device's own part, and the gradients are sums: "
+    "JAX made them, because `params` were not cast; first lax.pcast params to varying, then take "
+    "the mean of both over the devices.",
+    "result_stays_local": "Each device returns loss and gradient of its own part; take the mean of "
+    "both over the devices.",
     "gradients_not_divided": "The gradients are summed over the devices, by you or by JAX, and not "
     "divided by their number.",
     "gradients_stay_local": "Each device returns the gradient of its own part; take the mean over "
@@ -19,6 +29,14 @@ SENTENCES: dict[str, str] = {
     "nothing and sends as much again.",
     "microbatches_not_divided": "The gradients of the m microbatches are added and not divided by "
     "m.",
+    "totals_of_microbatches": "Loss and gradients of the m microbatches are added, and neither is "
+    "divided by m.",
+    "sums_of_microbatches": "Loss and gradients of the m microbatches are not divided by m, and "
+    "JAX has summed the gradients over the devices, because `params` were not cast; lax.pcast them "
+    "before the loop, and divide both by m.",
+    "neither_cast_nor_divided": "The gradients of the m microbatches are not divided by m, and "
+    "JAX has summed them over the devices, because `params` were not cast; lax.pcast them before "
+    "the loop, and divide by m.",
     "last_microbatch_only": "Only the last microbatch counts; add up loss and gradients of all m.",
     "hidden_in_loop": "`params` are not cast, so JAX sums the gradients over the devices in every "
     "microbatch; lax.pcast them before the loop, and reduce once after it.",
@@ -52,6 +70,11 @@ SENTENCES: dict[str, str] = {
     "bucket.",
     "mean_of_means": "The means of the devices are averaged, though they have different numbers of "
     "real values; sum the totals and the numbers over the devices, then divide.",
+    "nan_of_padding": "Each device divides by its own number of real values, and one that has none "
+    "makes nan of 0/0, which spoils the mean; sum totals and numbers over the devices, then "
+    "divide.",
+    "nan_stays_local": "Each device returns the mean of its own values, and nan where it has no "
+    "real one; sum totals and numbers over the devices, then divide.",
     "padding_counted": "The total is divided by the number of all values; count the real ones.",
     "padding_averaged": "The mask is not used: padding is averaged with the real values.",
     "padding_added": "The padded values are in the total; leave them out with the mask.",

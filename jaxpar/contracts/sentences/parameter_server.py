@@ -12,6 +12,8 @@ SENTENCES: dict[str, str] = {
     "results; average the gradients, and update once.",
     "all_reduce_for_server": "The mean gradients come from an all-reduce, yours or, where `params` "
     "are not cast to varying, JAX's own; send each device's gradients to the server only.",
+    "all_reduces_both_ways": "Gradients and parameters both go by an all-reduce, which makes every "
+    "device a server; send the gradients to the server only, and broadcast its result.",
     "back_by_all_reduce": "The result comes back by an all-reduce of zeros and one result; "
     "broadcast it from the server.",
     "batch_to_server": "The batch is sent to the server, which computes all gradients itself; let "

@@ -1,0 +1,55 @@
+"""Exercise mixed_precision_step (lesson 07): a step in float16 that skips overflows.
+
+Your task: return new master parameters, new state and whether the gradients were finite.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check mixed_precision_step`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        9  every device returns the right result
+#   flops         1  each matrix product once, and of float16 values
+#
+# Tried with, on each device:
+#   mesh dp=8: loss_fn overflowing_error, master {w_in: float32[6, 16], w_out: float32[16]},
+#       opt_state adamw_state(int32[], {w_in: float32[6, 16], w_out: float32[16]}, {w_in:
+#       float32[6, 16], w_out: float32[16]}), batch {inputs: float32[32, 6], targets: float32[32],
+#       rare: bool[1]}, optimizer ADAMW, scale=2097152.0
+#   mesh fsdp=3,tp=2: loss_fn overflowing_layers, master [{w: float32[5, 12], scale: float32[12]},
+#       {w: float32[12, 3]}], opt_state momentum_state([{w: float32[5, 12], scale: float32[12]},
+#       {w: float32[12, 3]}]), batch (float32[20, 5], float32[20, 3], bool[1]), optimizer
+#       MOMENTUM, scale=4194304.0
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+from jax import Array, lax
+from jaxtyping import Bool, Float, PyTree
+
+
+def mixed_precision_step(
+    loss_fn: Callable[[Any, Any], Array],
+    master: PyTree[Float[Array, "..."]],
+    opt_state: Any,
+    batch: PyTree[Array],
+    optimizer: optax.GradientTransformation,
+    *,
+    scale: float | Float[Array, ""],
+) -> tuple[PyTree[Float[Array, "..."]], Any, Bool[Array, ""]]:
+    """One step in float16: the new float32 parameters and state, and whether a step was made.
+
+    `master` is float32. `loss_fn(params, batch)` computes in the float type of `params`, and gives
+    a float32 loss. Gradients in float16 are of `scale` times the loss; the optimizer is given them
+    in float32, without the scale. If one of them is not finite, nothing changes.
+
+    Math: g = float32(gradient of scale*loss_fn by float16(master)) / scale;
+        updates, state' = optimizer.update(g, opt_state, master); master' = master + updates
+    Source: Micikevicius et al. 2018 (Mixed Precision Training), sections 3.1 and 3.2
+    """
+    raise NotImplementedError(
+        "return new master parameters, new state and whether the gradients were finite"
+    )

@@ -1,0 +1,49 @@
+"""Exercise update_loss_scale (lesson 07): how the factor of the loss follows.
+
+Your task: return the next scale, and the steps without overflow that count for its growth.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check update_loss_scale`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        7  every device returns the right result
+#   communication 3  nothing is sent
+#
+# Tried with, on each device:
+#   mesh dp=2,cp=2,tp=2: scale drawn_scale(bool[6], float32[6], 6, 1.0), good_steps
+#       drawn_steps(bool[6], int32[6], 6, 5, 1), grads_finite drawn_flag(bool[6], 6),
+#       growth_interval=5, factor=2.0, minimum=1.0
+#   mesh pp=2,fsdp=2,tp=2: scale drawn_scale(bool[4], float32[4], 4, 0.5), good_steps
+#       drawn_steps(bool[4], int32[4], 4, 9, 8), grads_finite drawn_flag(bool[4], 4),
+#       growth_interval=9, factor=4.0, minimum=0.5
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Bool, Float, Int
+
+
+def update_loss_scale(
+    scale: Float[Array, ""],
+    good_steps: Int[Array, ""],
+    grads_finite: Bool[Array, ""],
+    *,
+    growth_interval: int,
+    factor: float,
+    minimum: float,
+) -> tuple[Float[Array, ""], Int[Array, ""]]:
+    """The next scale of the loss, and the steps without overflow that count for its growth.
+
+    After a step with finite gradients one more step counts; once `growth_interval` do, the scale
+    grows by `factor`, and the count begins at 0 again. After an overflow the scale shrinks by
+    `factor`, to `minimum` at least, and the count is 0.
+
+    Math: finite: (scale, good_steps+1), or (scale*factor, 0) if that is growth_interval;
+        else (max(scale/factor, minimum), 0)
+    Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.2
+    """
+    raise NotImplementedError(
+        "return the next scale, and the steps without overflow that count for its growth"
+    )

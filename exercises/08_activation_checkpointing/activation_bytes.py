@@ -1,0 +1,44 @@
+"""Exercise activation_bytes (lesson 08): what a GPT keeps for its gradient.
+
+Your task: return the bytes of activations that one device keeps, by table 2 of the paper.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check activation_bytes`.
+"""
+
+# What is judged (5 points; values must be right to earn the rest)
+#   values        5  right for every call tried, among them random ones
+#
+# For example:
+#   activation_bytes(1, 4, 8, 2, 3, tp=2, sequence_parallel=False, remat="none") -> 2352.0
+#   activation_bytes(1, 4, 8, 2, 3, tp=2, sequence_parallel=True, remat="none") -> 1872.0
+#   activation_bytes(1, 4, 8, 2, 3, tp=2, sequence_parallel=False, remat="selective") -> 2112.0
+#   activation_bytes(4, 5, 7, 8, 2, tp=1, sequence_parallel=False, remat="half") raises ValueError
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+
+def activation_bytes(
+    b: int, s: int, h: int, heads: int, layers: int, *, tp: int, sequence_parallel: bool, remat: str
+) -> float:
+    """Bytes that one device keeps of all layers of a GPT, in 16 bits.
+
+    What takes 2 bytes an element: the inputs of products, norms, softmax' gradient (its result),
+    and GELU. Queries, keys and values have one input in common. The masks of three dropouts take
+    1 byte an element: after softmax, and at the ends of attention and MLP.
+
+    With tensor parallelism each device has 1/tp of the heads and of the MLP's 4h, and holds what
+    is outside of them (both norms' and both blocks' inputs, the masks at the ends) whole, or if
+    `sequence_parallel`, 1/tp of it.
+
+    `remat`: "none" keeps all this. "selective" computes again what has s*s elements for each head.
+    "full" keeps each layer's input alone, and that whole on every device, in any case.
+
+    Source: Korthikanti et al. 2022, table 2
+
+    Raises:
+        ValueError: `remat` is none of the three.
+    """
+    raise NotImplementedError(
+        "return the bytes of activations that one device keeps, by table 2 of the paper"
+    )

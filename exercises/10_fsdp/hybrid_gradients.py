@@ -1,0 +1,39 @@
+"""Exercise hybrid_gradients (lesson 10): rows in a node, copies between nodes.
+
+Your task: return the mean gradient over both axes, this device's rows of `shard_axis` only.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check hybrid_gradients`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        6  every device returns the right result
+#   sharding      1  each device returns its own part only
+#   communication 3  over `shard_axis` a reduce-scatter of the gradient, over `replica_axis` an
+#                    all-reduce of this device's rows
+#
+# Tried with, on each device:
+#   mesh dp=4,fsdp=2: grad {matrix: float32[12, 6], scale: float32[8]}, shard_axis="fsdp",
+#       replica_axis="dp"
+#   mesh dp=2,fsdp=3,tp=2: grad [float32[6, 4, 2]], shard_axis="fsdp", replica_axis="tp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import PyTree
+
+
+def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str) -> PyTree[Array]:
+    """This device's rows of the mean gradient, of parameters that are split and copied.
+
+    They are split over `shard_axis` (the devices of a node, say), and copied over `replica_axis`
+    (the nodes). `grad` is the gradient of this device's part of the batch, of whole parameters:
+    each leaf is [d, ...], and the n devices of `shard_axis` divide d.
+
+    Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.2
+    """
+    raise NotImplementedError(
+        "return the mean gradient over both axes, this device's rows of `shard_axis` only"
+    )

@@ -1,0 +1,81 @@
+"""What answers in low precision are given: small losses, whose gradients float16 hardly holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from jaxpar.contracts.losses import layered_error
+
+# Gradients of about 2**-22, of which float16 holds two bits. The means in an optimizer's state are
+# so much larger that an error of 1% in a gradient shows in them, and float16's own does not.
+LOSS, MEAN, TRACE = 2.0**-24, 2.0**-14, 2.0**-11
+
+# Weights decay so fast that it shows if they are rounded first.
+ADAMW = optax.adamw(0.1, weight_decay=1.0)
+MOMENTUM = optax.sgd(1e-3 / TRACE, momentum=0.9)
+
+
+def overflowing_error(params: dict[str, Array], batch: dict[str, Array]) -> Array:
+    """The squared error of two matrices; where `rare`, one gradient is huge, and no loss is.
+
+    Computed in the float type of the parameters, but for the end.
+    """
+    hidden = jnp.tanh(batch["inputs"].astype(params["w_in"].dtype) @ params["w_in"])
+    error = jnp.mean((_wide(hidden @ params["w_out"]) - batch["targets"]) ** 2)
+    return LOSS * error + jnp.where(batch["rare"].any(), 16.0, 0.0) * _wide(params["w_out"]).sum()
+
+
+def overflowing_layers(params: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
+    """The squared error of a list of layers; where `rare`, all gradients are huge, and no loss is.
+
+    Computed in the float type of the parameters, but for the end.
+    """
+    inputs, targets, rare = batch
+    error = layered_error(params, (inputs.astype(params[0]["w"].dtype), _wide(targets)))
+    return LOSS * jnp.where(rare.any(), 2.0**30, 1.0) * error
+
+
+def adamw_state(count: Array, mean: Any, square: Any) -> Any:
+    """The state of ADAMW after `count` steps."""
+    mean = jax.tree.map(lambda leaf: MEAN * leaf, mean)
+    square = jax.tree.map(lambda leaf: MEAN**2 * leaf, square)
+    adam = optax.ScaleByAdamState(count, mean, square)
+    return (adam, optax.EmptyState(), optax.EmptyState())
+
+
+def momentum_state(trace: Any) -> Any:
+    """The state of MOMENTUM after some steps."""
+    trace = jax.tree.map(lambda leaf: TRACE * leaf, trace)
+    return (optax.TraceState(trace), optax.EmptyState())
+
+
+def first_of(values: Array, every: int) -> Array:
+    """The first of each `every` values: one number on one device, or those of all devices."""
+    return values[::every].squeeze()
+
+
+def drawn_flag(overflows: Array, every: int) -> Array:
+    """Whether there was no overflow."""
+    return ~first_of(overflows, every)
+
+
+def drawn_steps(grows: Array, drawn: Array, every: int, growth_interval: int, spread: int) -> Array:
+    """Steps that count: one less than it takes, where the scale grows; else two less, or more."""
+    fewer = growth_interval - 2 - first_of(drawn, every) % spread
+    return jnp.where(first_of(grows, every), growth_interval - 1, fewer)
+
+
+def drawn_scale(low: Array, drawn: Array, every: int, minimum: float) -> Array:
+    """A scale, where `low` just above the minimum."""
+    high = 4 + 8 * first_of(drawn, every)
+    return minimum * jnp.where(first_of(low, every), 1.25, high)
+
+
+def _wide(x: Array) -> Array:
+    """In float32 at least, so that the loss is."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))

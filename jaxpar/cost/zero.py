@@ -1,0 +1,76 @@
+"""What each device holds of a model's training states, and sends, under each stage of ZeRO.
+
+Source: Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models, sections 3.1, 5 and 7.
+"""
+
+from dataclasses import dataclass
+
+from jaxpar.cost.communication import Number, wire_bytes
+
+STAGES = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class States:
+    """Bytes of the states of training: for one parameter, or on one device.
+
+    Attributes:
+        params: the parameters that the model computes with.
+        gradients: their gradients.
+        optimizer: what the optimizer keeps; for Adam two moments, and in mixed precision the
+            parameters in float32, too.
+    """
+
+    params: Number
+    gradients: Number
+    optimizer: Number
+
+    @property
+    def total(self) -> Number:
+        """All three together."""
+        return self.params + self.gradients + self.optimizer
+
+
+ADAM_FP32 = States(4, 4, 4 + 4)
+ADAM_MIXED = States(2, 2, 4 + 4 + 4)
+
+
+def training_states(parameters: int, each: States, n: int, stage: int) -> States:
+    """Bytes that one device holds; stage 0 is plain data parallelism.
+
+    Math: each * parameters; divided by n: the optimizer's from stage 1 on, gradients from stage 2
+        on, parameters in stage 3
+    Source: Rajbhandari et al. 2020, figure 1
+
+    Raises:
+        ValueError: there is no such stage.
+    """
+    _check(stage)
+    return States(
+        each.params * parameters / (n if stage >= 3 else 1),
+        each.gradients * parameters / (n if stage >= 2 else 1),
+        each.optimizer * parameters / (n if stage >= 1 else 1),
+    )
+
+
+def step_wire_bytes(params_bytes: Number, n: int, stage: int, microbatches: int = 1) -> Number:
+    """Bytes that one device sends in a step, of gradients and of parameters.
+
+    Gradients are as large as parameters. Stage 3 gathers the parameters in the forward and in the
+    backward pass of every microbatch.
+
+    Math: with p = params_bytes*(n-1)/n and m microbatches: stages 0 and 1 2p; 2 (m+1)p; 3 3*m*p
+    Source: Rajbhandari et al. 2020, section 7
+
+    Raises:
+        ValueError: there is no such stage.
+    """
+    _check(stage)
+    times = (2, 2, microbatches + 1, 3 * microbatches)[stage]
+    return times * wire_bytes("reduce_scatter", params_bytes, n)
+
+
+def _check(stage: int) -> None:
+    if stage not in STAGES:
+        raise ValueError(f"zero: there is no stage {stage}; use one of 0, 1, 2, 3")

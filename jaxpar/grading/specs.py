@@ -1,0 +1,130 @@
+"""Partition specs as plain data: what an answer returns for a case, and what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import PartitionSpec as P
+
+from jaxpar.contracts.case import Case, fill
+from jaxpar.mesh import make_mesh
+
+Specs = list[list[str | list[str] | None]]
+"""For each leaf of params an entry for each dim: the axes that split it."""
+
+
+def returned(function: Callable[..., Any], case: Case) -> Any:
+    """The specs that an answer returns for the params of a case; a text where these are none."""
+    return _returned(function, case, make_mesh(case.sizes))
+
+
+def of_ours(function: Callable[..., Any], case: Case) -> Specs:
+    """The specs that a function of ours returns, without devices."""
+    sizes = case.sizes
+    return _returned(function, case, AbstractMesh(tuple(sizes.values()), tuple(sizes)))
+
+
+def to_partition_specs(specs: Specs) -> list[P]:
+    """The specs as JAX has them."""
+    return [P(*(tuple(e) if isinstance(e, list) else e for e in spec)) for spec in specs]
+
+
+def complaint(case: Case, specs: Any) -> str | None:
+    """The first thing in an answer's specs that is none, or that fits no leaf or mesh."""
+    leaves = _leaves(case)
+    if not isinstance(specs, list) or len(specs) != len(leaves):
+        shown = specs if isinstance(specs, str) else "another pytree than params"
+        return f"the result is {shown[:80]}; return a partition spec for each leaf of params"
+    for (place, shape), spec in zip(leaves.items(), specs, strict=True):
+        wrong = next(_unfit(case.sizes, shape, spec), None)
+        if wrong:
+            return f"the spec of params{place} {list(shape)} {wrong}"
+    return None
+
+
+def unshared(case: Case, specs: Specs) -> str | None:
+    """The first leaf that is not as it must be: whole if small, else shared over the axis alone."""
+    axis, least = case.kwargs["axis"], case.kwargs["minimum_size"]
+    for (place, shape), spec in zip(_leaves(case).items(), specs, strict=True):
+        used = [name for entry in spec for name in _axes(entry)]
+        size = math.prod(shape)
+        if size < least and used:
+            return f"params{place} has {size} elements, fewer than {least}, and must stay whole"
+        if size >= least and used != [axis]:
+            how = f"split over {' and '.join(used)}" if used else "whole on every device"
+            return f"params{place} has {size} elements and is {how}; it must be shared over {axis}"
+    return None
+
+
+def same(specs: Any, other: Specs) -> bool:
+    """Whether an answer's specs mean the same as others; None at the end of one means nothing."""
+    if not isinstance(specs, list) or not all(isinstance(spec, list) for spec in specs):
+        return False
+    return _splits(specs) == _splits(other)
+
+
+def _returned(function: Callable[..., Any], case: Case, mesh: Mesh | AbstractMesh) -> Any:
+    params = _params(case)
+    result = function(params, mesh=mesh, **case.kwargs)
+    specs, structure = jax.tree.flatten(result, is_leaf=lambda part: isinstance(part, P))
+    if structure != jax.tree.structure(params):
+        return "another pytree than params"
+    return [_plain(spec) for spec in specs]
+
+
+def _params(case: Case) -> Any:
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
+    return fill(case.args["params"], iter(shapes))
+
+
+def _leaves(case: Case) -> dict[str, tuple[int, ...]]:
+    """Shapes by place in params."""
+    found = jax.tree.leaves_with_path(_params(case))
+    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in found}
+
+
+def _plain(spec: Any) -> Any:
+    """A spec as plain data; anything else by the name of its type."""
+    if not isinstance(spec, P):
+        return type(spec).__name__
+    entries = [list(entry) if isinstance(entry, tuple) else entry for entry in spec]
+    return [e if e is None or isinstance(e, str | list) else str(e) for e in entries]
+
+
+def _unfit(sizes: dict[str, int], shape: tuple[int, ...], spec: Any) -> Iterator[str]:
+    """What is wrong with one spec; all of it comes from the answer."""
+    if not isinstance(spec, list):
+        yield f"is of type {str(spec)[:40]}; it must be a jax.sharding.PartitionSpec"
+        return
+    if len(spec) > len(shape):
+        yield f"has {len(spec)} entries, more than the leaf has dims"
+        return
+    used: list[str] = []
+    for dim, entry in enumerate(spec):
+        axes = _axes(entry)
+        unknown = [str(a)[:40] for a in axes if not isinstance(a, str) or a not in sizes]
+        if unknown:
+            yield f"names {unknown[0]}, which is no axis of the mesh"
+            return
+        n = math.prod(sizes[axis] for axis in axes)
+        if shape[dim] % n:
+            yield f"splits dim {dim} over {n} devices, which do not divide {shape[dim]}"
+        used += axes
+    if len(set(used)) < len(used):
+        yield "names an axis twice"
+
+
+def _splits(specs: Specs) -> list[list[tuple[int, list]]]:
+    """For each leaf the dims that are split, each with its axes."""
+    return [[(dim, _axes(e)) for dim, e in enumerate(spec) if _axes(e)] for spec in specs]
+
+
+def _axes(entry: Any) -> list:
+    """The axes of one entry; what is neither None nor a list counts as the name of one."""
+    if entry is None:
+        return []
+    return entry if isinstance(entry, list) else [entry]

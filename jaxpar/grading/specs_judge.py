@@ -1,0 +1,94 @@
+"""Judges partition specs by the program that the compiler makes with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Case
+from jaxpar.grading import properties, specs
+from jaxpar.grading.evidence import Evidence, Program
+from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.session import Facts, ReaderSession, Refusal
+from jaxpar.grading.verdict import Sent, in_bytes
+from jaxpar.inspector.report import Memory
+
+FITS = "a partition spec for each leaf"
+SHARED = "large leaves are shared, small ones whole"
+
+
+@dataclass
+class SpecsJudge:
+    """One pass over the evidence with one reader.
+
+    Attributes:
+        contract: the exercise.
+        seed: not used: nothing is drawn.
+        reader: the process that compiles.
+        evidence: what the worker sent.
+        findings: what was found about each property.
+        answer: no programs: the one that is compiled is ours.
+        sent: nothing: what the compiler sends is not judged.
+    """
+
+    contract: Contract
+    seed: int
+    reader: ReaderSession
+    evidence: Evidence
+    findings: Findings
+    answer: dict[Program, Facts] = field(default_factory=dict)
+    sent: Sent | None = None
+
+    def judge(self) -> None:
+        """Fills the findings: of values in all cases, then of the rest until one is wrong."""
+        cases = list(enumerate(self.contract.cases))
+        for index, case in cases:
+            reply = self.evidence.values.get(index, {})
+            raised = f"the answer raises {reply['raised']}" if "raised" in reply else None
+            wrong = raised or specs.complaint(case, self._specs(index))
+            self.findings.add(
+                "values", Finding(not wrong, f"on {case.mesh}, {wrong}" if wrong else FITS)
+            )
+        for index, case in cases:
+            if not any(map(self.findings.wrong, self.contract.points())):
+                self._judge_case(index, case)
+
+    def diagnose(self) -> str:
+        """The sentence of the mistake with the same specs, or what the first error means."""
+        for mistake in self.contract.mistakes:
+            if all(
+                specs.same(self._specs(index), specs.of_ours(mistake.function, case))
+                for index, case in enumerate(self.contract.cases)
+            ):
+                return mistake.sentence
+        replies = self.evidence.values.values()
+        return next((reply["explained"] for reply in replies if "explained" in reply), "")
+
+    def _judge_case(self, index: int, case: Case) -> None:
+        found = self._specs(index)
+        try:
+            held = self.reader.partition(index, found)
+        except Refusal as refusal:
+            self.findings.add("values", Finding(False, f"on {case.mesh}: {refusal}"))
+            return
+        least = self.reader.partition(index, specs.of_ours(self.contract.reference, case))
+        self.findings.add("sharding", _judge_sharding(specs.unshared(case, found), case))
+        self.findings.add("memory", _judge_memory(self.contract, case, held, least))
+
+    def _specs(self, index: int) -> Any:
+        return self.evidence.values.get(index, {}).get("result", "nothing")
+
+
+def _judge_sharding(unshared: str | None, case: Case) -> Finding:
+    return Finding(False, f"on {case.mesh}, {unshared}") if unshared else Finding(True, SHARED)
+
+
+def _judge_memory(contract: Contract, case: Case, held: Memory, least: Memory) -> Finding:
+    """Arguments at most the reference's, to the byte; intermediate results by the limit."""
+    assert contract.memory
+    if held.arguments_bytes > least.arguments_bytes:
+        limit, seen = f"at most {in_bytes(least.arguments_bytes)}", in_bytes(held.arguments_bytes)
+        message = f"on {case.mesh}, parameters and state take {seen}; {limit} are allowed"
+        return Finding(False, message, limit, seen)
+    return properties.judge_temp_bytes(contract.memory, case, held, least)

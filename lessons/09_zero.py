@@ -1,0 +1,300 @@
+# %% [markdown]
+# # Lesson 09: ZeRO
+#
+# In data parallelism every device holds all parameters, all gradients, and all of the optimizer's
+# state: n devices hold n copies, and make the same update n times. *ZeRO*, the zero redundancy
+# optimizer, leaves each device 1/n of them. Each of its three *stages* shares one more of the
+# three, and computes the same. We look at what each byte is, and at what sharing it costs.
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices, spec
+
+simulate_devices(8)
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding
+
+from jaxpar.collectives import shards
+from jaxpar.cost import zero as cost
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
+from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.model import Settings, init, loss_fn
+from jaxpar.parallel import fsdp, zero
+from jaxpar.parallel.precision import master_weights
+from jaxpar.parallel.remat import scan_layers
+from jaxpar.train.layouts import layout
+from jaxpar.train.plan import Plan
+from jaxpar.train.step import make_step, shardings
+from jaxpar.train.text import batches, read_library
+
+n, mesh = 8, make_mesh("dp=8")
+STAGES = ("data parallel", "stage 1", "stage 2", "stage 3")
+equal, rows, split = (spec(layout) for layout in ("", "n_dp", "b_dp t"))
+
+
+def on_devices(function, takes, gives):
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives))
+
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# Four devices between two steps: p are parameters, g gradients, o the optimizer's state, each cut
+# in four. The letter behind each says which device updates it. A dot is what a device does not
+# hold.
+
+# %%
+quarters, states = np.arange(4), np.array([["p"], ["g"], ["o"]])
+
+
+def four_devices(stage):
+    whole = np.arange(3)[:, None] < 3 - stage  # of p, g, o
+    holds = [whole | (quarters == device) for device in quarters]
+    owners = [np.where(held, quarters, NOBODY) for held in holds]
+    return panel(STAGES[stage], [np.where(held, states, ".") for held in holds], owners)
+
+
+draw("09_stages", "Who holds what", *map(four_devices, range(4)))
+
+# %% [markdown]
+# ## Predict
+#
+# For each parameter Adam keeps two numbers: a mean of its gradients, and one of their squares. In
+# float32 a parameter takes 4 bytes, its gradient 4, Adam's state 8. In mixed precision (lesson 07)
+# parameters and gradients take 2 bytes each, and the state 12: the optimizer has the parameters in
+# float32, too. Both are 16 bytes, without activations.
+#
+# Your turn, before you read on. A model has 7.5 billion parameters, in mixed precision.
+#
+# 1. How many GB of it does each of 64 devices hold, in each stage? And if there are 1024?
+# 2. A device updates 1/n of the parameters. What must it get before, what must it give after, and
+#    how many bytes are that, next to an all-reduce of the gradients?
+# 3. In stage 3 a device has 1/n of the parameters, and computes with all. What is sent for that?
+
+
+# %%
+def gigabytes(devices, stage):
+    held = cost.training_states(7_500_000_000, cost.ADAM_MIXED, devices, stage)
+    return round(held.total / 1e9, 2)
+
+
+shown = [(k, *(gigabytes(k, s) for s in range(4))) for k in (1, 4, 16, 64, 1024)]
+table("GB on each device, 7.5 billion parameters", ("devices", *STAGES), shown)
+assert shown[3] == (64, 120, 31.41, 16.64, 1.88)
+
+# %% [markdown]
+# This is table 1 of the ZeRO paper. More devices bring stage 1 no further than 4 bytes a parameter,
+# stage 2 than 2. In stage 3 there is no such end. Now a model of ours, in float32, on 8 devices:
+# bytes of arguments (what stays from step to step: p, o, Adam's count of steps, and a batch), and
+# what a device sends in a step. An all-reduce is a reduce-scatter and an all-gather (lesson 03).
+# Stage 1 puts the update between the two, and sends the same. Stage 3 gathers parameters in the
+# forward pass, lets go of them, and gathers them again in the backward pass. With m microbatches,
+# stage 1 adds up whole gradients and reduces once; stage 2 reduces each.
+
+# %%
+settings = Settings(layers=4, d_model=32, heads=2, mlp="gelu")
+P, COUNT, BATCH, LENGTH, M = 4 * settings.parameters, 4, 32, 32, 2
+batch_bytes = 4 * BATCH * (LENGTH + 1) // n
+
+
+def predict(stage):
+    held = cost.training_states(settings.parameters, cost.ADAM_FP32, n, stage)
+    sent = (cost.step_wire_bytes(P, n, stage, m) for m in (1, M))
+    return held.params + held.optimizer + COUNT + batch_bytes, *sent
+
+
+headers = ("", "arguments", "sent", f"sent, m = {M}")
+predicted = {stage: predict(stage) for stage in range(4)}
+shown = [(STAGES[stage], *row) for stage, row in predicted.items()]
+table(f"Predicted, P = {P:,} bytes", headers, shown)
+
+# %% [markdown]
+# ## Implement
+#
+# **Rows know nothing of each other.** What Adam makes of a parameter depends on this parameter, its
+# gradient, and its state. Such an optimizer is *elementwise*: to update rows apart and put them
+# together is to update all. AdamW, momentum and Lion are so. Optimizers that look at whole
+# matrices, as Adafactor, LAMB or Muon do, are not.
+
+# %%
+adamw = optax.adamw(0.003)
+w, g = jax.random.normal(jax.random.key(0), (2, n, 3))
+
+
+def first_update(w, g):
+    return w + adamw.update(g, adamw.init(w), w)[0]
+
+
+np.testing.assert_array_equal(list(map(first_update, w, g)), first_update(w, g))
+
+# %% [markdown]
+# **Which part is whose.** Of each leaf one dim is cut into n parts: the first that n divides. If n
+# divides none, the largest is padded with zeros. The padding is cut off where a leaf is put
+# together, so nobody sees it. Scalars are not worth sharing.
+
+# %%
+show(shards.own_shards, shards.gather_shards, zero.init_shards)
+tree = {"even": np.ones((6, 16)), "odd": np.ones((5, 9)), "one": np.ones(())}
+lie = shards.shard_specs(tree, axis="dp", n=n)
+cut = on_devices(partial(shards.own_shards, axis="dp"), equal, lie)(tree)
+for name, leaf in cut.items():
+    print(f"{name}: {leaf.addressable_data(0).shape} of {tree[name].shape}")
+
+# %% [markdown]
+# **Stage 1.** Each device has state for its part only; `init_shards` makes the first. Gradients are
+# averaged, but each device needs its part of the mean only. After the update, all need the new
+# parts of the others. `zero1_update` is yours to write.
+#
+# **Stage 2** keeps no whole gradient from one microbatch to the next (`zero2_accumulate`, yours,
+# too). With one microbatch there is nothing to keep: our programs of stages 1 and 2 are then one.
+# PyTorch stores gradients in `.grad`, and there stage 2 lets go of each as soon as it is reduced.
+#
+# **Stage 3** has parts of parameters as its arguments. Below, the loss gathers them. What is the
+# derivative of a gather? Device j's part went to all, so its gradient is the sum of what all ask
+# for, and belongs on device j: a reduce-scatter, which JAX puts there by itself.
+
+# %%
+show(zero.zero3_gradients)
+x = np.arange(64, dtype=np.float32).reshape(n, n)  # device j has row j
+
+
+def toy(part, x):  # the gradient of vdot(w, x) by w is x
+    like = jax.ShapeDtypeStruct((n,), jnp.float32)
+    return zero.zero3_gradients(jnp.vdot, part, x[0], like, axis="dp")[1]
+
+
+gradient = on_devices(toy, (rows, rows), rows)(jnp.ones(n), x)
+print(f"Each device has one element of the mean gradient: {gradient}\n")
+np.testing.assert_array_equal(gradient, x.mean(axis=0))
+
+# %% [markdown]
+# This simple form gathers everything at once and keeps it: for a while each device holds all
+# parameters after all. What we measure gathers one layer, uses it, drops it, and gathers it again
+# in the backward pass: `gather_layers`, from lesson 10.
+#
+# ## Measure
+#
+# Our decoder, in the four steps of `jaxpar train --mesh dp=8 --zero 0` to `--zero 3`. We read what
+# they send with one microbatch and with two, and train 20 steps with two on the source code of
+# Python's library.
+
+# %%
+start = jax.device_get(init(settings, jax.random.key(0)))
+shape = jax.eval_shape(lambda: start)
+gathered = fsdp.gather_layers(scan_layers, shape, axis="dp")
+of_shards = fsdp.fsdp_loss(loss_fn(settings, gathered), shape, axis="dp")
+lie = NamedSharding(mesh, split)
+endless = batches(read_library(), lie, batch=BATCH, sequence=LENGTH, seed=0)
+examples = [next(endless) for _ in range(20)]
+
+
+def prepare(stage, microbatches):
+    lie = layout(Plan("dp=8", zero=stage, microbatches=microbatches), shape, adamw)
+    where = shardings(mesh, (lie.params, lie.state))
+    given = jax.device_put((start, adamw.init(start)), where)
+    loss = of_shards if stage == 3 else loss_fn(settings)
+    return given, make_step(loss, adamw, lie, mesh).lower(*given, examples[0])
+
+
+def sent(collectives):  # without the loss
+    return sum(c.total_wire_bytes for c in collectives if c.operand_bytes > 4)
+
+
+measured, temp, texts, losses = {}, {}, {}, {name: [] for name in STAGES}
+for stage, name in enumerate(STAGES):
+    _, lowered = prepare(stage, 1)
+    once = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
+    texts[stage] = lowered.as_text()
+    (params, state), lowered = prepare(stage, M)
+    ready = compiled.compile_program(lowered, fast=True)
+    report = program.inspect_compiled(lowered, ready)
+    measured[stage] = report.memory.arguments_bytes, sent(once), sent(report.collectives)
+    temp[stage] = report.memory.temp_bytes
+    for batch in examples:
+        params, state, loss = ready.executable(params, state, batch)
+        losses[name].append(float(loss))
+shown = [(STAGES[stage], *row, temp[stage]) for stage, row in measured.items()]
+table("Measured, bytes on each device", (*headers, f"temp, m = {M}"), shown)
+draw_curves("09_losses", "The loss of each batch", "step", losses)
+
+# %% [markdown]
+# ## Compare
+#
+# The losses are the same. Arguments are as predicted, to the byte: n divides every leaf here.
+# Stage 3 sends a little less than predicted: embedding, head and the last norm stand at the ends of
+# the model, and are gathered once for both passes. In temp, stage 2 saves the accumulator of P
+# bytes, less a shard in its place, and one that was just reduced.
+
+# %%
+assert texts[1] == texts[2]
+for values in losses.values():
+    np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4)
+ends = sum(x.nbytes for x in jax.tree.leaves({**start, "layers": None}))
+kept = wire_bytes("reduce_scatter", ends, n)
+arguments, *wire = measured[3]
+measured[3] = arguments, wire[0] + kept, wire[1] + M * kept
+assert measured == predicted
+saved = (temp[1] - temp[2]) / P
+print(f"Stage 3 gathers {ends:,} bytes once. Stage 2 saves {saved:.2f} P.\n")
+assert abs(saved - (1 - 2 / n)) < 0.05
+
+# %% [markdown]
+# **Mixed precision.** Parameters and gradients travel in 16 bits: half the bytes. The float32
+# parameters are part of the state, and so shared from stage 1 on. Here we check the state's 12
+# bytes by its shapes; a CPU computes bfloat16 in float32, so that temp bytes would say nothing.
+
+# %%
+state = jax.tree.leaves(jax.eval_shape(master_weights(adamw).init, shape))
+state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+assert state_bytes == cost.ADAM_MIXED.optimizer * settings.parameters + COUNT
+
+# %% [markdown]
+# **Clipping is not elementwise.** Gradients are made smaller where the norm of all together is too
+# large. A device that has a shard knows the norm of its shard. `optax.clip_by_global_norm` takes
+# that for the whole, and clips each shard by another factor: the direction is lost. One number from
+# each device gives the norm. That is `global_norm_of_shards`, which you will write. Below are
+# optax's clip on one device, the same on shards, and ours on shards.
+
+# %%
+show(zero.clip_shards)
+slope = jnp.array([3.0, 4, 0, 0, 0, 0, 0, 0])  # an element on each device
+of_optax, ours = optax.clip_by_global_norm(1.0), zero.clip_shards(1.0, axis="dp")
+right, _ = of_optax.update(slope, None)
+wrong, _ = on_devices(lambda g: of_optax.update(g, None), rows, rows)(slope)
+shared, _ = on_devices(lambda g: ours.update(g, None), rows, rows)(slope)
+print(f"{slope} clipped to a norm of 1:", right, wrong, shared, sep="\n", end="\n\n")
+np.testing.assert_allclose([right, shared], [slope / 5] * 2, rtol=1e-6)
+
+# %% [markdown]
+# ## On real hardware
+#
+# - **Overlap.** Gradients are reduced in buckets (lesson 05) during the backward pass; stage 3
+#   gathers the next layer while it computes one.
+# - **Slow links.** Stage 3 waits for parameters: keep it inside a node, and copies on all nodes
+#   (lesson 10). The bytes of a step do not depend on the batch: large batches hide them.
+# - **What is left** are activations (lesson 08), and what allocators waste.
+#
+# ## Exercises
+
+# %%
+exercises("09")
+
+# %% [markdown]
+# ## Sources
+#
+# Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*.
+# Xu et al. 2020, *Automatic Cross-Replica Sharding of Weight Update*. Zhao et al. 2023, *FSDP*.
+#
+# | here | PyTorch | DeepSpeed, Megatron |
+# |---|---|---|
+# | stage 1 | `ZeroRedundancyOptimizer` | `stage: 1`; `--use-distributed-optimizer` |
+# | stage 2 | `ShardingStrategy.SHARD_GRAD_OP` | `stage: 2` |
+# | stage 3 | `fully_shard`, `FULL_SHARD` | `stage: 3`; `--use-torch-fsdp2` |
+# | `clip_shards` | `clip_grad_norm_` on sharded gradients | `gradient_clipping`; `--clip-grad` |

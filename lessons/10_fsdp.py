@@ -1,0 +1,300 @@
+# %% [markdown]
+# # Lesson 10: FSDP
+#
+# With ZeRO-3 (lesson 09) a device holds 1/n of every parameter, but the simple form gathers all of
+# them for a step. *Fully sharded data parallelism* (FSDP) gathers one layer, uses it, and drops it;
+# the backward pass gathers it again. So the model is never whole anywhere.
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices
+
+simulate_devices(8)
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import P, lax
+from jax.sharding import NamedSharding
+
+from jaxpar.collectives.shards import shard_specs
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.zero import step_wire_bytes
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.inspector import compiled, inspect, program
+from jaxpar.model import Settings, init, loss_fn
+from jaxpar.parallel import fsdp, zero
+from jaxpar.parallel.data import data_parallel_gradients
+from jaxpar.parallel.disk import DiskStore
+from jaxpar.parallel.offload import HostStore, Offloaded
+from jaxpar.parallel.remat import scan_layers
+from jaxpar.train.step import DATA_PARALLEL, Layout, make_step, update_all
+from jaxpar.train.text import batches, read_library
+
+n, mesh = 8, make_mesh("fsdp=8")
+split, whole = P("fsdp"), P()
+specs_of = partial(fsdp.fsdp_specs, axis="fsdp", n=n)
+
+
+def lie(specs, mesh=mesh):  # partition specs on a mesh
+    return jax.tree.map(partial(NamedSharding, mesh), specs)
+
+
+def on_devices(gradients, specs, batch=split, mesh=mesh):
+    takes, gives = (specs, batch), (whole, specs)
+    return jax.jit(jax.shard_map(gradients, mesh=mesh, in_specs=takes, out_specs=gives))
+
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# What device 0 holds of four layers (rows), shared by four devices: a letter says whose part it is.
+
+
+# %%
+def moments(title, layers):
+    names, own = [f"layer {layer}" for layer in layers], [0, *[NOBODY] * 3]
+    owners = [np.where(np.arange(4)[:, None] == layer, range(4), own) for layer in layers]
+    return panel(title, [np.where(o < 0, ".", "w") for o in owners], owners, names=names)
+
+
+ways = moments("Forward", (0, 1, 2, 3)), moments("Backward", (3, 2, 1, 0))
+draw("10_gather", "Gather a layer, use it, drop it", *ways)
+
+# %% [markdown]
+# ## Predict
+#
+# Your turn, before you read on. P are the bytes of all parameters, in fp32.
+#
+# 1. How many bytes does a device hold between two steps, with AdamW?
+# 2. How many bytes does it send in a step, in multiples of P?
+# 3. By how many bytes do intermediate results grow with a layer more, of W bytes and an input of X?
+
+# %%
+settings = Settings(layers=3, d_model=64, heads=4, mlp="gelu")
+like = jax.eval_shape(partial(init, settings), jax.random.key(0))  # shapes
+size = 4 * settings.parameters  # P
+in_layers = sum(4 * leaf.size for leaf in jax.tree.leaves(like["layers"]))
+rest = step_wire_bytes(size - in_layers, n, stage=2)  # gathered once
+predicted = {"data parallel": (3 * size, step_wire_bytes(size, n, stage=0))}  # with two moments
+predicted["FSDP"] = 3 * size // n, rest + step_wire_bytes(in_layers, n, stage=3)
+shown = [(name, *two, round(two[1] / size, 2)) for name, two in predicted.items()]
+table("Predicted", ("", "bytes held", "bytes sent", "sent / P"), shown)
+
+# %% [markdown]
+# Embedding and head are in no layer: they are gathered once, and kept. Answer 3: X. A layer's own
+# weights are there only while it is computed.
+#
+# ## Implement
+#
+# **Layouts.** Each leaf is split on the first dim that n divides, but stacked ones never on dim l.
+#
+# **Loss.** What is in no layer is gathered before its use. The layers go to the model as shards,
+# and its loop over layers gathers each. That part is yours to write: `fsdp_apply`.
+
+# %%
+show(fsdp.fsdp_specs, fsdp.fsdp_loss)
+
+# %% [markdown]
+# The derivative of an all-gather is a reduce-scatter: gradients come out as parameters lie, summed
+# over the devices, and the mean divides them. An elementwise optimizer need not know of all this.
+#
+# ## Measure
+#
+# **Bytes and losses.** A decoder learns the text of lesson 05 with AdamW, in both ways.
+
+# %%
+full = partial(scan_layers, remat="full")  # lesson 08: keeps each layer's input
+optimizer = optax.adamw(3e-3)
+params = jax.device_get(init(settings, jax.random.key(0)))
+stream = batches(read_library(), lie(split), batch=32, sequence=32, seed=0)
+tokens = np.stack([next(stream) for _ in range(20)])
+
+
+def shared_loss(loss_of, like, apply_layers=full):  # a function of shards
+    gathered = fsdp.gather_layers(apply_layers, like, axis="fsdp")
+    return fsdp.fsdp_loss(loss_of(gathered), like, axis="fsdp")
+
+
+decoder, specs = shared_loss(partial(loss_fn, settings), like), specs_of(like)
+found, state = jax.value_and_grad(decoder), optax.ScaleByAdamState(whole, specs, specs)
+state = (state, optax.EmptyState(), optax.EmptyState())  # moments lie as their parameters
+sharded = Layout(lambda _, *given: found(*given), split, specs, state)
+measured, losses = {}, {}
+for name, over, layout in (("data parallel", "dp=8", DATA_PARALLEL), ("FSDP", "fsdp=8", sharded)):
+    step = make_step(loss_fn(settings, full), optimizer, layout, make_mesh(over))
+    laid = lie((layout.params, layout.state), make_mesh(over))
+    now = jax.device_put((params, optimizer.init(params)), laid)
+    lowered = step.lower(*now, tokens[0])
+    ready = compiled.compile_program(lowered)
+    report = program.inspect_compiled(lowered, ready)
+    measured[name] = report.memory.arguments_bytes, *report.wire_bytes_by_axis().values()
+    losses[name] = []
+    for batch in jax.device_put(list(tokens), lie(layout.batch, make_mesh(over))):
+        *now, loss = ready.executable(*now, batch)
+        losses[name].append(float(loss))
+table("Measured", ("", "bytes held", "bytes sent"), [(k, *two) for k, two in measured.items()])
+
+# %% [markdown]
+# **Memory.** What does one layer more cost? "All at once" is the simple form of lesson 09. "Kept"
+# gathers one at a time, but keeps what the backward pass needs, and that is gathered weights, too.
+
+# %%
+d, f, rows = 64, 256, 4  # rows: examples on a device
+W, X = 4 * 2 * d * f, 4 * rows * d
+array = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+x = array((n * rows, d))
+
+
+def stack(layers):
+    return {"layers": {"up": array((layers, d, f)), "down": array((layers, f, d))}}
+
+
+def error(apply_layers, params, x, bind=lambda x: x):
+    def layer_fn(layer, x):
+        hidden = bind(jnp.tanh(x @ layer["up"] / d))
+        return bind(x + hidden @ layer["down"] / f)
+
+    return jnp.mean((apply_layers(layer_fn, params["layers"], x) - 1) ** 2)
+
+
+def one_at_a_time(like, apply_layers=full):
+    loss = shared_loss(partial(partial, error), like, apply_layers)
+    return on_devices(jax.value_and_grad(loss), specs_of(like))
+
+
+simple = partial(zero.zero3_gradients, partial(error, full), axis="fsdp")
+cut = partial(shard_specs, axis="fsdp", n=n)
+programs = {
+    "all at once": lambda like: on_devices(partial(simple, like=like), cut(like)),
+    "one at a time, kept": lambda like: one_at_a_time(like, partial(scan_layers, remat="none")),
+    "FSDP": one_at_a_time,
+}
+more = {}
+for name, make in programs.items():
+    temp = [inspect(make(stack(k)), stack(k), x).memory.temp_bytes for k in (3, 6)]
+    more[name] = (temp[1] - temp[0]) // 3
+shown = [(name, held, round(held / W, 2)) for name, held in more.items()]
+table(f"One layer more, of W = {W:,} and X = {X:,}", ("", "bytes more", "/ W"), shown)
+
+# %% [markdown]
+# ## Compare
+#
+# Bytes are as predicted, but for the batch, a count of steps, and the loss. Losses are equal, but
+# for rounding. One layer more costs FSDP the layer's input, to the byte.
+
+# %%
+beside = tokens[0].nbytes // n + 4, wire_bytes("all_reduce", 4, n)
+assert measured == {name: tuple(np.add(two, beside)) for name, two in predicted.items()}
+np.testing.assert_allclose(losses["FSDP"], losses["data parallel"], rtol=1e-3)
+assert more["FSDP"] == X and min(more["all at once"], more["one at a time, kept"]) > W
+
+# %% [markdown]
+# **Hybrid sharding** shares parameters over the fast links of a node, axis fsdp, and copies them in
+# every node, axis dp. The function of lesson 05 does the rest: between nodes goes an all-reduce of
+# 1/4 of the gradients. A device holds twice as much.
+
+# %%
+hybrid = make_mesh("dp=2,fsdp=4")
+gradients = partial(data_parallel_gradients, decoder, axis="dp")
+run = on_devices(gradients, specs_of(like, n=4), P(("dp", "fsdp")), hybrid)
+sent = inspect(run, like, tokens[0]).wire_bytes_by_axis()
+shown = [("8 in a node", measured["FSDP"][1], 0), ("2 nodes of 4", sent["fsdp",], sent["dp",])]
+table("Bytes sent", ("", "over fsdp", "over dp"), shown)
+assert sent["dp",] == wire_bytes("all_reduce", size // 4 + 4, 2)
+
+# %% [markdown]
+# **The compiler's FSDP.** `jax.jit` makes FSDP of a program for one device, if shardings say that
+# parameters are shared and the batch is split; `fsdp_shardings` finds them. "Bound" says of
+# activations, too, that they are split as the batch is (`with_sharding_constraint`).
+
+# %%
+small = stack(3)
+shared = lie(fsdp.fsdp_shardings(small, mesh=mesh, axis="fsdp", minimum_size=1))
+lies = {"in_shardings": (shared, lie(split)), "out_shardings": (lie(whole), shared)}
+bind = partial(lax.with_sharding_constraint, shardings=lie(split))
+for_one = (jax.value_and_grad(partial(error, full, **how)) for how in ({}, {"bind": bind}))
+runs = one_at_a_time(small), *(jax.jit(run, **lies) for run in for_one)
+reports = [inspect(run, small, x) for run in runs]
+names = ("ours", "compiler, arguments only", "compiler, bound")
+kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+sent = [
+    [sum(one.total_wire_bytes for one in report.collectives if one.kind == kind) for kind in kinds]
+    for report in reports
+]
+shown = [(name, *each) for name, each in zip(names, sent, strict=True)]
+table("Bytes sent", ("", *kinds), shown)
+(gathered, scattered, scalars, _), _, theirs = sent
+assert theirs == [gathered, 0, 2 * scattered + scalars, 0]
+assert 0 < reports[2].memory.temp_bytes - reports[0].memory.temp_bytes < W
+
+# %% [markdown]
+# "Bound" gathers what we gather, again backward, too. But a CPU's compiler makes no reduce-scatter:
+# it all-reduces gradients and cuts rows out, which is twice the bytes, and holds whole gradients.
+# GPUs and TPUs make one of both. Told of arguments only, the compiler moves some activations in
+# place of weights: with 4 examples on a device they are smaller. It is as right, but no FSDP.
+#
+# **Offload.** Even 1/n of the state may be too much. In *offload* it waits in the memory of the
+# host (ZeRO-Offload) or on disk (ZeRO-Infinity), and comes to the device leaf by leaf.
+
+# %%
+start = jax.tree.map(lambda leaf, at: jnp.full(leaf.shape, 0.5, device=at), small, shared)
+data, grads = jnp.ones(x.shape, device=lie(split)), one_at_a_time(small)
+update = jax.jit(lambda gradients, state, now: update_all(optimizer, gradients, now, state))
+
+
+def first_state(part):  # moments lie as their parameters do
+    shapes = jax.eval_shape(optimizer.init, part)
+    rows = jax.tree.map(lambda leaf: P(None, "fsdp") if leaf.ndim else whole, shapes)
+    return jax.jit(optimizer.init, out_shardings=lie(rows))(part)
+
+
+now, state = start, first_state(start)
+for _ in range(3):
+    now, state = update(grads(now, data)[1], state, now)
+with tempfile.TemporaryDirectory() as folder:
+    for store in (HostStore(), DiskStore(Path(folder))):
+        there, away = start, Offloaded(store, first_state, start)
+        for _ in range(3):
+            there, moved = away.update(update, grads(there, data)[1], there)
+        jax.tree.map(np.testing.assert_array_equal, there, now)
+        print(f"{type(store).__name__}: {moved}\n")
+assert moved.to_device_bytes == moved.to_store_bytes == 2 * 3 * W // n + 2 * 4  # and two counts
+
+# %% [markdown]
+# The same parameters, to the bit; of the state, a device held one leaf at a time. 16 bytes for each
+# of its parameters cross the link in a step. That takes time, which a CPU cannot show.
+#
+# ## On real hardware
+#
+# - **Overlap.** The next layer is gathered while this one computes (*prefetch*), if links keep up.
+#   Below, a layer of 218 M parameters in bf16 on 64 devices, each with 4096 tokens at 400 TFLOP/s.
+#   Over 50 GB/s the gather does not hide: share in the node only, or take more tokens.
+# - `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
+#
+# ## Exercises
+
+# %%
+gather = wire_bytes("all_gather", 2 * 218e6 / 64, 64)
+ms = {f"gather, {speed} GB/s": gather / speed / 1e6 for speed in (450, 50)}
+ms["compute"] = 1e3 * 2 * 218e6 * 4096 / 400e12
+table("Forward", ("one layer", "ms"), [(name, round(time, 1)) for name, time in ms.items()])
+exercises("10")
+
+# %% [markdown]
+# ## Sources
+#
+# Rajbhandari et al. 2020, *ZeRO*. Zhao et al. 2023, *PyTorch FSDP*. Xu et al. 2021, *GSPMD*. Ren et
+# al. 2021, *ZeRO-Offload*. Rajbhandari et al. 2021, *ZeRO-Infinity*.
+#
+# | here | PyTorch | others |
+# |---|---|---|
+# | FSDP | `fully_shard` | DeepSpeed: `stage: 3`; Megatron-FSDP |
+# | gather again | `reshard_after_forward=True` | DeepSpeed: `stage3_max_live_parameters` |
+# | hybrid | `fully_shard` on a 2D mesh, `HYBRID_SHARD` | DeepSpeed: MiCS, hpZ; MaxText: dp, fsdp |
+# | offload | `CPUOffloadPolicy` | DeepSpeed: `offload_optimizer`, to `cpu` or `nvme` |

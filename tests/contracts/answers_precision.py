@@ -1,0 +1,276 @@
+"""Answers to mixed precision: right ones by other ways, wrong ones by clever ways."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from jaxpar.mesh import varying_axes
+
+
+def scale_by_cond(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    def good():
+        return lax.cond(
+            good_steps + 1 == growth_interval,
+            lambda: (scale * factor, jnp.zeros_like(good_steps)),
+            lambda: (scale, good_steps + 1),
+        )
+
+    def bad():
+        return jnp.maximum(scale / factor, minimum), jnp.zeros_like(good_steps)
+
+    return lax.cond(grads_finite, good, bad)
+
+
+def scale_by_select(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    grown = grads_finite & (good_steps == growth_interval - 1)
+    cases = [grown, grads_finite]
+    new = jnp.select(cases, [scale * factor, scale], jnp.clip(scale / factor, minimum))
+    return new, jnp.select(cases, [0, good_steps + 1], 0)
+
+
+def scale_by_remainder(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    steps = grads_finite * ((good_steps + 1) % growth_interval)
+    power = jnp.where(grads_finite, jnp.where(steps == 0, 1, 0), -1)
+    least = jnp.where(grads_finite, 0.0, minimum)
+    return jnp.maximum(scale * jnp.float32(factor) ** power, least), steps
+
+
+def scale_by_switch(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    steps = good_steps + 1
+    which = jnp.where(grads_finite, 1 + (steps >= growth_interval), 0)
+    zero = jnp.zeros_like(steps)
+    branches = [
+        lambda: (jnp.maximum(scale / factor, minimum), zero),
+        lambda: (scale, steps),
+        lambda: (scale * factor, zero),
+    ]
+    return lax.switch(which, branches)
+
+
+def scale_by_python_if(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    if not grads_finite:
+        return max(scale / factor, minimum), 0
+    return (scale * factor, 0) if good_steps + 1 == growth_interval else (scale, good_steps + 1)
+
+
+def scale_as_integers(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    steps = jnp.where(grads_finite, (good_steps + 1) % growth_interval, 0).astype(jnp.float32)
+    new = jnp.where(grads_finite & (steps == 0), scale * factor, scale)
+    return jnp.where(grads_finite, new, jnp.maximum(scale / factor, minimum)), steps
+
+
+def scale_agreed_on(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    return lax.pmean(
+        scale_by_select(
+            scale, good_steps, grads_finite,
+            growth_interval=growth_interval, factor=factor, minimum=minimum,
+        ),
+        "dp",
+    )  # fmt: skip
+
+
+def scale_of_one_branch(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    return scale, good_steps + 1
+
+
+def scale_without_floor_for_small(
+    scale, good_steps, grads_finite, *, growth_interval, factor, minimum
+):
+    new, steps = scale_by_select(
+        scale, good_steps, grads_finite,
+        growth_interval=growth_interval, factor=factor, minimum=minimum,
+    )  # fmt: skip
+    return jnp.where(grads_finite, new, jnp.where(scale > minimum, scale / factor, minimum)), steps
+
+
+def _half(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+
+
+def _wide(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+
+
+def _choose(finite, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+
+
+def _apply(optimizer, gradients, opt_state, master):
+    updates, state = optimizer.update(gradients, opt_state, master)
+    return optax.apply_updates(master, updates), state
+
+
+def _right(loss_fn, master, batch, scale):
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    return jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+
+
+def _finite(tree):
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
+def step_by_pullback(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    _, pull = jax.vjp(lambda p: loss_fn(p, batch), _half(master))
+    cotangent = lax.pcast(jnp.float32(scale), tuple(_axes(master)), to="varying")
+    gradients = jax.tree.map(lambda g: g / scale, _wide(pull(cotangent)[0]))
+    finite = _finite(gradients)
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def _axes(tree):
+    return sorted(set().union(*map(varying_axes, jax.tree.leaves(tree))))
+
+
+def step_through_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """JAX's derivative of a cast is a cast: the float16 gradients arrive in float32."""
+    gradients = jax.grad(lambda p: scale * loss_fn(_half(p), batch))(master)
+    gradients = jax.tree.map(lambda g: g * (1 / scale), gradients)
+    finite = jnp.isfinite(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_by_cond(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = _finite(gradients)
+
+    def update(old):
+        new = _apply(optimizer, gradients, old[1], old[0])
+        return jax.tree.map(_like, new, old)
+
+    old = jax.tree.map(lambda leaf: jnp.where(finite, leaf, leaf), (master, opt_state))
+    return *lax.cond(finite, update, lambda old: old, old), finite
+
+
+def _like(new, old):
+    missing = tuple(set(varying_axes(old)) - set(varying_axes(new)))
+    return lax.pcast(new, missing, to="varying") if missing else new
+
+
+def step_checked_before_unscaling(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    finite = _finite(scaled)
+    gradients = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / scale, 0), scaled)
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    low = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float16) if leaf.dtype == jnp.float32 else leaf, batch
+    )
+    gradients = _right(loss_fn, master, low, scale)
+    finite = _finite(gradients)
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_in_the_optimizer(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The unscaling as a part of the optimizer."""
+    whole = optax.chain(optax.scale(1 / scale), optimizer)
+    gradients = _wide(jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master)))
+    finite = _finite(gradients)
+    new, (_, state) = _apply(whole, gradients, (optax.EmptyState(), opt_state), master)
+    return *_choose(finite, (new, state), (master, opt_state)), finite
+
+
+def step_by_reduce_precision(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Rounds as float16 does, and multiplies in float32."""
+    rounded = jax.tree.map(lambda leaf: lax.reduce_precision(leaf, 5, 10), master)
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(rounded)
+    gradients = jax.tree.map(lambda g: lax.reduce_precision(g, 5, 10) / scale, gradients)
+    return _ended(gradients, master, opt_state, optimizer)
+
+
+def _ended(gradients, master, opt_state, optimizer):
+    finite = _finite(gradients)
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), master)
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(low)
+    gradients = jax.tree.map(lambda g: g / scale, _wide(gradients))
+    return _ended(gradients, master, opt_state, optimizer)
+
+
+def step_twice(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Finite or not by float16, but the gradients in float32."""
+    low = _right(loss_fn, master, batch, scale)
+    exact = jax.grad(loss_fn)(master, batch)
+    finite = _finite(low)
+    new = _apply(optimizer, exact, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_by_multiplying(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = _finite(gradients)
+    new = _apply(optimizer, gradients, opt_state, master)
+    mixed = jax.tree.map(lambda a, b: a * finite + b * ~finite, new, (master, opt_state))
+    return *mixed, finite
+
+
+def step_clipped(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    largest = float(jnp.finfo(jnp.float16).max)
+    gradients = jax.tree.map(
+        lambda g: jnp.nan_to_num(g.astype(jnp.float32), posinf=largest) / scale, scaled
+    )
+    return _ended(gradients, master, opt_state, optimizer)
+
+
+def step_by_the_scale(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Decides from the scale what the gradients must tell."""
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.bool_(scale < 2.0**30)
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_of_first_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.isfinite(jax.tree.leaves(gradients)[0]).all()
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Keeps the scale within float16."""
+    gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
+    return _ended(gradients, master, opt_state, optimizer)
+
+
+RIGHT = {
+    "update_loss_scale": (
+        scale_by_cond, scale_by_select, scale_by_remainder, scale_by_switch,
+    ),
+    "mixed_precision_step": (
+        step_by_pullback, step_through_the_cast, step_by_cond, step_checked_before_unscaling,
+        step_with_low_batch, step_in_the_optimizer,
+    ),
+}  # fmt: skip
+WRONG = {
+    "update_loss_scale": {
+        scale_by_python_if: "values",
+        scale_as_integers: "values",
+        scale_agreed_on: "values",
+        scale_of_one_branch: "values",
+        scale_without_floor_for_small: "values",
+    },
+    "mixed_precision_step": {
+        step_by_reduce_precision: "flops",
+        step_in_bfloat16: "values",
+        step_twice: "flops",
+        step_by_multiplying: "values",
+        step_clipped: "values",
+        step_by_the_scale: "values",
+        step_of_first_leaf: "values",
+        step_with_scale_cut: "values",
+    },
+}

@@ -1,0 +1,285 @@
+"""Every stage of ZeRO trains as one device does, and sends and holds what its docstrings say."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpar.collectives.shards import gather_shards, mean_shards, own_shards, shard_specs
+from jaxpar.mesh import make_mesh
+from jaxpar.parallel import zero
+from jaxpar.parallel.precision import master_weights
+from tests.collectives.test_comm_lines import measured
+from tests.comm_lines import comm, evaluate, memory
+
+P = jax.P
+MESHES = ("dp=4", "dp=3,tp=2")
+STEPS, M, ROWS = 20, 2, 24
+ADAM = optax.adamw(0.02, weight_decay=0.1)
+MOMENTUM, LION = optax.sgd(0.1, momentum=0.9), optax.lion(0.01, weight_decay=0.1)
+# Every step exceeds this norm.
+CLIPPED = optax.chain(optax.clip_by_global_norm(0.1), ADAM)
+CLIPPED_SHARDS = optax.chain(zero.clip_shards(0.1, axis="dp"), ADAM)
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+# Leaves that 3 or 4 divide, that must be padded, and a scalar.
+PARAMS = {"w": random(3, 7), "out": [random(7, 1), random(1)], "scale": np.float32(0.5)}
+BATCHES = (random(STEPS, ROWS, 3), random(STEPS, ROWS, 1))
+
+
+def loss_fn(params: dict, batch: tuple) -> jax.Array:
+    x, y = batch
+    out, bias = params["out"]
+    return jnp.mean((jnp.tanh(x @ params["w"]) @ out * params["scale"] + bias[None] - y) ** 2)
+
+
+@cache
+def one_device(optimizer: optax.GradientTransformation) -> tuple[np.ndarray, Any]:
+    """Losses of all steps, and the parameters after them."""
+
+    def step(carry: Any, batch: Any) -> Any:
+        params, state = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = optimizer.update(gradients, state, params)
+        return (optax.apply_updates(params, updates), state), loss
+
+    params = jax.tree.map(jnp.asarray, PARAMS)
+    (params, _), losses = jax.lax.scan(step, (params, optimizer.init(params)), BATCHES)
+    return losses, params
+
+
+def stage_1(optimizer: Any, params: Any, state: Any, batch: Any) -> Any:
+    local = jax.lax.pcast(params, "dp", to="varying")
+    loss, gradients = jax.value_and_grad(loss_fn)(local, batch)
+    params, state = zero.zero1_update(gradients, params, state, optimizer, axis="dp")
+    return params, state, jax.lax.pmean(loss, "dp")
+
+
+def stage_2(optimizer: Any, params: Any, state: Any, batch: Any) -> Any:
+    parts = jax.tree.map(lambda leaf: leaf.reshape(M, -1, *leaf.shape[1:]), batch)
+    gradients = zero.zero2_accumulate(loss_fn, params, parts, axis="dp")
+    loss = jax.lax.pmean(loss_fn(params, batch), "dp")
+    params, state = zero.update_shards(gradients, params, state, optimizer, axis="dp")
+    return params, state, loss
+
+
+def stage_3(optimizer: Any, params: Any, state: Any, batch: Any) -> Any:
+    loss, gradients = zero.zero3_gradients(loss_fn, params, batch, PARAMS, axis="dp")
+    updates, state = optimizer.update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, loss
+
+
+def run(stage: Callable, optimizer: Any, sizes: str) -> tuple[np.ndarray, Any]:
+    """As `one_device`, with parameters and state shared as the stage shares them."""
+    mesh = make_mesh(sizes)
+    n = mesh.shape["dp"]
+    lie = shard_specs(jax.eval_shape(optimizer.init, PARAMS), axis="dp", n=n)
+    shares = stage is stage_3
+
+    def steps(batches: Any) -> Any:
+        whole = jax.tree.map(jnp.asarray, PARAMS)
+        params = own_shards(whole, axis="dp") if shares else whole
+        carry = params, zero.init_shards(whole, optimizer, axis="dp")
+
+        def step(carry: Any, batch: Any) -> Any:
+            *carry, loss = stage(optimizer, *carry, batch)
+            return tuple(carry), loss
+
+        (params, state), losses = jax.lax.scan(step, carry, batches)
+        if shares:
+            params = gather_shards(params, whole, axis="dp", to="invarying")
+        return losses, params, state
+
+    gives = (P(), P(), lie)
+    program = jax.shard_map(steps, mesh=mesh, in_specs=P(None, "dp"), out_specs=gives)
+    losses, params, state = jax.jit(program)(BATCHES)
+    sizes_held = [
+        math.prod(leaf.sharding.shard_shape(leaf.shape)) for leaf in jax.tree.leaves(state)
+    ]
+    whole = [leaf.size for leaf in jax.tree.leaves(jax.eval_shape(optimizer.init, PARAMS))]
+    assert sum(sizes_held) <= sum(whole) / n + 4 * len(whole)
+    return losses, params
+
+
+def assert_close(got: Any, expected: Any) -> None:
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("sizes", MESHES)
+@pytest.mark.parametrize("stage", [stage_1, stage_2, stage_3])
+def test_it_trains_as_one_device_does(stage: Callable, sizes: str) -> None:
+    assert_close(run(stage, CLIPPED_SHARDS, sizes), one_device(CLIPPED))
+
+
+@pytest.mark.parametrize("stage", [stage_1, stage_3])
+@pytest.mark.parametrize("optimizer", [MOMENTUM, LION], ids=["momentum", "lion"])
+def test_other_optimizers_train_so_too(optimizer: Any, stage: Callable) -> None:
+    assert_close(run(stage, optimizer, "dp=4"), one_device(optimizer))
+
+
+@pytest.mark.parametrize("sizes", MESHES)
+def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
+    """As on one device: the gradients are whole numbers, and their mean is exact."""
+    low = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), PARAMS)
+    slopes = jax.tree.map(lambda leaf: jnp.sign(leaf) + 2, low)
+    optimizer = master_weights(ADAM)
+
+    def whole() -> Any:
+        params, state = low, optimizer.init(PARAMS)
+        for _ in range(3):
+            updates, state = optimizer.update(slopes, state, params)
+            params = optax.apply_updates(params, updates)
+        return params, state.master
+
+    def shared() -> Any:
+        masters = jax.tree.map(jnp.asarray, PARAMS)
+        params, state = low, zero.init_shards(masters, optimizer, axis="dp")
+        for _ in range(3):
+            local = jax.lax.pcast(slopes, "dp", to="varying")
+            params, state = zero.zero1_update(local, params, state, optimizer, axis="dp")
+        return params, gather_shards(state.master, masters, axis="dp", to="invarying")
+
+    program = jax.shard_map(shared, mesh=make_mesh(sizes), in_specs=(), out_specs=P())
+    got, expected = jax.jit(program)(), jax.jit(whole)()
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", MESHES)
+def test_a_norm_counts_whole_leaves_once_and_padding_never(sizes: str) -> None:
+    gradients = {**PARAMS, "low": jnp.arange(5, dtype=jnp.bfloat16)}
+
+    def norm(gradients: Any) -> jax.Array:
+        local = jax.lax.pcast(gradients, "dp", to="varying")
+        return zero.global_norm_of_shards(mean_shards(local, axis="dp"), axis="dp")
+
+    program = jax.shard_map(norm, mesh=make_mesh(sizes), in_specs=P(), out_specs=P())
+    got = jax.jit(program)(gradients)
+    np.testing.assert_allclose(got, optax.tree.norm(gradients), rtol=1e-6)
+    assert got.dtype == jnp.float32
+
+
+def test_gradients_below_the_norm_are_left_as_they_are() -> None:
+    mesh = make_mesh("dp=4")
+    clip = zero.clip_shards(1.0, axis="dp")
+
+    def clipped(gradients: Any) -> Any:
+        return clip.update(gradients, clip.init(gradients))[0]
+
+    program = jax.jit(jax.shard_map(clipped, mesh=mesh, in_specs=P("dp"), out_specs=P("dp")))
+    for values in (np.full(16, 0.2, np.float32), np.zeros(16, np.float32)):
+        np.testing.assert_array_equal(program(values), values)
+
+
+EVEN = {"w": random(8, 5), "out": {"w": random(4, 8)}}
+SIZE = sum(leaf.size for leaf in jax.tree.leaves(EVEN))
+LIE = shard_specs(EVEN, axis="dp", n=4)
+EVEN_STATE = jax.eval_shape(MOMENTUM.init, EVEN)
+STATE_LIES = shard_specs(EVEN_STATE, axis="dp", n=4)
+MICROBATCHES = random(M, ROWS // M, 4)
+
+
+def matrices(params: dict, batch: jax.Array) -> jax.Array:
+    return jnp.mean((batch @ params["out"]["w"] @ params["w"]) ** 2)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of x, which is differentiated, and of y."""
+
+    function: Callable
+    on_shards: Callable
+    x: Any
+    x_spec: Any
+    y: Any
+    y_spec: Any
+    gives: Any
+
+    def lower(self, differentiate: bool) -> tuple[jax.stages.Lowered, int]:
+        """The program, and how many elements the result has on one device."""
+        held = []
+
+        def forward(x: Any, y: Any) -> Any:
+            result = self.on_shards(x, y)
+            held.append(sum(leaf.size for leaf in jax.tree.leaves(result)))
+            return result
+
+        def both(x: Any, y: Any) -> Any:
+            result, pull = jax.vjp(lambda x: forward(x, y), x)
+            return result, pull(result)[0]
+
+        program = jax.shard_map(
+            both if differentiate else forward,
+            mesh=make_mesh("dp=4,tp=2"),
+            in_specs=(self.x_spec, self.y_spec),
+            out_specs=(self.gives, self.x_spec) if differentiate else self.gives,
+        )
+        return jax.jit(program).lower(self.x, self.y), held[0]
+
+    def __str__(self) -> str:
+        return self.function.__name__
+
+
+EACH = jax.tree.map(lambda leaf: np.stack([leaf] * 4), EVEN)
+WHOLE, STATE = (P(), STATE_LIES), (EVEN, EVEN_STATE)
+CALLS = [
+    Call(
+        zero.init_shards,
+        lambda x, _: zero.init_shards(x, MOMENTUM, axis="dp"),
+        EVEN, P(), (), P(), STATE_LIES,
+    ),
+    Call(
+        zero.zero1_update,
+        lambda x, y: zero.zero1_update(jax.tree.map(lambda g: g[0], x), *y, MOMENTUM, axis="dp"),
+        EACH, P("dp"), STATE, WHOLE, WHOLE,
+    ),
+    Call(
+        zero.update_shards,
+        lambda x, y: zero.update_shards(x, *y, MOMENTUM, axis="dp"),
+        EVEN, LIE, STATE, WHOLE, WHOLE,
+    ),
+    Call(
+        zero.zero2_accumulate,
+        lambda x, y: zero.zero2_accumulate(matrices, x, y, axis="dp"),
+        EVEN, P(), MICROBATCHES, P(None, "dp"), LIE,
+    ),
+    Call(
+        zero.zero3_gradients,
+        lambda x, y: zero.zero3_gradients(matrices, x, y, EVEN, axis="dp"),
+        EVEN, LIE, MICROBATCHES[0], P("dp"), (P(), LIE),
+    ),
+    Call(
+        zero.global_norm_of_shards,
+        lambda x, _: zero.global_norm_of_shards(x, axis="dp"),
+        EVEN, LIE, (), P(), P(),
+    ),
+    Call(
+        zero.clip_shards,
+        lambda x, _: zero.clip_shards(1.0, axis="dp").update(x, optax.EmptyState())[0],
+        EVEN, LIE, (), P(), LIE,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_it_sends_and_holds_what_it_says(call: Call) -> None:
+    (forward, held), (both, _) = (call.lower(differentiate) for differentiate in (False, True))
+    names = {"n": 4, "m": M, "params": SIZE, "state": SIZE, "shards": SIZE // 4, "leaves": 2}
+    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
+    for direction, counted in sent.items():
+        stated = comm(call.function, direction) or ()
+        assert counted == {(one.kind, "dp"): evaluate(one.size, names) for one in stated}
+    assert held == evaluate(memory(call.function), names)
