@@ -11,7 +11,6 @@ from jaxpar.mesh import make_mesh, simulate_devices, spec
 
 simulate_devices(8)
 
-
 from functools import partial
 
 import jax
@@ -65,7 +64,7 @@ table("What they hold", columns, shown)
 #
 # 1. How many bytes does each parameter take between two steps? In a step, how many bytes does
 #    each device send? In float32, in bfloat16, and mixed.
-# 2. Llama 3 was trained on batches of 16 million tokens, and the loss is the mean over them.
+# 2. Llama 3 had up to 16 million tokens in a batch, and the loss is the mean over them.
 #    About how large is a gradient by a logit at the start, and what is it in float16? We have 256
 #    possible tokens.
 # 3. A weight of 0.15 is to become 0.1501. What does it become in bfloat16?
@@ -178,7 +177,7 @@ trained, exact, _ = train(in_float32, always_1)
 _, stalled, _ = train(in_float16, always_1)
 _, scaled, powers = train(in_float16, dynamic)
 curves = {"float16, scale 1": stalled, "dynamic": scaled, "float32": exact}
-draw_curves("07_underflow", "Loss of other text", "5 steps", curves)
+draw_curves("07_underflow", "Loss of other text", "steps / 5", curves)
 draw_curves("07_scale", "log2 of the scale", "step", {"dynamic": powers})
 
 # %% [markdown]
@@ -243,7 +242,7 @@ for way in ("bfloat16", "mixed", "float32"):
         moved[way].append(100 * sum(jax.tree.leaves(changed)) / P)
         if number % 5 == 0:
             rounded[way].append(loss_after(now))
-draw_curves("07_rounding", "Loss of other text", "5 steps", rounded)
+draw_curves("07_rounding", "Loss of other text", "steps / 5", rounded)
 shown = [(way, round(np.mean(moved[way]), 1)) for way in rounded]
 table("Weights that a step changes", ("", "percent"), shown)
 
@@ -257,6 +256,7 @@ table("Weights that a step changes", ("", "percent"), shown)
 
 # %%
 assert measured == {way: (held[way], sent[way]) for way in held}
+assert 5 < shown[0][1] < 15
 
 
 def learned(losses):
@@ -289,8 +289,8 @@ exercises("07")
 # ## Sources
 #
 # Micikevicius et al. 2018, *Mixed Precision Training*. Kalamkar et al. 2019, *A Study of BFLOAT16
-# for Deep Learning Training*. Brown et al. 2020 (GPT-3), table 2.1. Rajbhandari et al. 2020,
-# *ZeRO*, section 3.1.
+# for Deep Learning Training*. Grattafiori et al. 2024 (Llama 3), section 3.4.1.
+# Rajbhandari et al. 2020, *ZeRO*, section 3.1.
 #
 # | here | PyTorch | DeepSpeed | Megatron-LM |
 # |---|---|---|---|

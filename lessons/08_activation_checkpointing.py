@@ -56,7 +56,7 @@ draw("08_kept", "What nine layers keep", *panels)
 #
 # Korthikanti et al. (2022) answer the first: `sbh(34 + 5as/h)`. *Selective* computes attention
 # again, from queries, keys and values: softmax and dropout have the 5as/h, much of the memory, and
-# little of the arithmetic. For their model of 22 billion parameters, on 8 devices by lesson 11:
+# little of the arithmetic. For their 22 billion parameters, on 8 devices by lessons 11 and 12:
 
 # %%
 model = 4, 2048, 6144, 64, 48  # b, s, h, a, layers

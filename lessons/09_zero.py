@@ -92,7 +92,7 @@ assert shown[3] == (64, 120, 31.41, 16.64, 1.88)
 # %% [markdown]
 # This is table 1 of the ZeRO paper. More devices bring stage 1 no further than 4 bytes a parameter,
 # stage 2 than 2. In stage 3 there is no such end. Now a model of ours, in float32, on 8 devices:
-# bytes of arguments (what stays from step to step: p, o, Adam's count of steps, and a batch), and
+# bytes of arguments (what stays from step to step: p, o, Adam's count of steps; and a batch), and
 # what a device sends in a step. An all-reduce is a reduce-scatter and an all-gather (lesson 03).
 # Stage 1 puts the update between the two, and sends the same. Stage 3 gathers parameters in the
 # forward pass, lets go of them, and gathers them again in the backward pass. With m microbatches,

@@ -239,8 +239,8 @@ assert 0 < reports[2].memory.temp_bytes - reports[0].memory.temp_bytes < W
 # GPUs and TPUs make one of both. Told of arguments only, the compiler moves some activations in
 # place of weights: with 4 examples on a device they are smaller. It is as right, but no FSDP.
 #
-# **Offload.** Even 1/n of the state may be too much. In *offload* it waits in the memory of the
-# host (ZeRO-Offload) or on disk (ZeRO-Infinity), and comes to the device leaf by leaf.
+# **Offload.** Even 1/n of the state may be too much. In *offload* it waits in host memory or
+# on disk. Ours comes to the device leaf by leaf; DeepSpeed and PyTorch update on the host's CPU.
 
 # %%
 start = jax.tree.map(lambda leaf, at: jnp.full(leaf.shape, 0.5, device=at), small, shared)
@@ -267,13 +267,13 @@ with tempfile.TemporaryDirectory() as folder:
 assert moved.to_device_bytes == moved.to_store_bytes == 2 * 3 * W // n + 2 * 4  # and two counts
 
 # %% [markdown]
-# The same parameters, to the bit; of the state, a device held one leaf at a time. 16 bytes for each
-# of its parameters cross the link in a step. That takes time, which a CPU cannot show.
+# The same parameters, to the bit. Of the state, a device held one leaf at a time; 16 bytes for each
+# of its parameters cross the link in a step, and take time, which a CPU cannot show.
 #
 # ## On real hardware
 #
 # - **Overlap.** The next layer is gathered while this one computes (*prefetch*), if links keep up.
-#   Below, a layer of 218 M parameters in bf16 on 64 devices, each with 4096 tokens at 400 TFLOP/s.
+#   Below, a layer of Llama 3 8B (218 M) in bf16 on 64 devices, each with 4096 tokens, 400 TFLOP/s.
 #   Over 50 GB/s the gather does not hide: share in the node only, or take more tokens.
 # - `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
 #

@@ -13,11 +13,11 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mixed_precision_step
 #   mesh dp=8: loss_fn overflowing_error, master {w_in: float32[6, 16], w_out: float32[16]},
 #       opt_state adamw_state(int32[], {w_in: float32[6, 16], w_out: float32[16]}, {w_in:
 #       float32[6, 16], w_out: float32[16]}), batch {inputs: float32[32, 6], targets: float32[32],
-#       rare: bool[1]}, optimizer ADAMW, scale=2097152.0
+#       rare: bool[1]}, optimizer ADAMW, scale=1073741824.0
 #   mesh fsdp=3,tp=2: loss_fn overflowing_layers, master [{w: float32[5, 12], scale: float32[12]},
 #       {w: float32[12, 3]}], opt_state momentum_state([{w: float32[5, 12], scale: float32[12]},
 #       {w: float32[12, 3]}]), batch (float32[20, 5], float32[20, 3], bool[1]), optimizer
-#       MOMENTUM, scale=4194304.0
+#       MOMENTUM, scale=2147483648.0
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -28,8 +28,8 @@ Zero = Annotated[
 Remat = Annotated[
     str,
     typer.Option(
-        help="What a layer keeps for its gradient: none (computes nothing again), full, "
-        "selective, products, segments."
+        help="What a layer keeps for its gradient: none (computes nothing again), full (its input "
+        "only), selective (all but attention), products (of weights), segments (some inputs)."
     ),
 ]
 Microbatches = Annotated[

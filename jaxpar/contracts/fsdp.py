@@ -103,7 +103,8 @@ FSDP_APPLY = Contract(
     ),
     minimal="A device holds 1/n of a layer and needs all of it, twice if it may not keep it; the "
     "gradient of each row must come together on the device that holds it.",
-    harder="Gather the next layer while this one is computed: carry it through the scan.",
+    harder="Gather the next layer while this one is computed: carry it through the scan. "
+    "What does it take in memory?",
 )
 
 HYBRID_GRADIENTS = Contract(

@@ -166,7 +166,7 @@ MIXED_PRECISION_STEP = Contract(
                 },
                 "optimizer": Function("jaxpar.contracts.small_losses:ADAMW"),
             },
-            {"scale": 2.0**21},
+            {"scale": 2.0**30},
         ),
         Case(
             "fsdp=3,tp=2",
@@ -184,7 +184,7 @@ MIXED_PRECISION_STEP = Contract(
                 ),
                 "optimizer": Function("jaxpar.contracts.small_losses:MOMENTUM"),
             },
-            {"scale": 2.0**22},
+            {"scale": 2.0**31},
         ),
     ),
     flops=FlopsLimit(

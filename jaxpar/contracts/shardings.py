@@ -88,9 +88,9 @@ FSDP_SHARDINGS = Contract(
             {"axis": "fsdp", "minimum_size": 64 * 130},
         ),
         Case(
-            "dp=2,fsdp=3",
+            "dp=3,tp=2",
             {"params": _model(96, 45, 57, 6, tied=True)},
-            {"axis": "fsdp", "minimum_size": 300},
+            {"axis": "dp", "minimum_size": 4 * 45},
         ),
     ),
     memory=MemoryLimit(

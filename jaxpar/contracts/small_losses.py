@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 
 from jaxpar.contracts.losses import layered_error
 
@@ -31,13 +31,15 @@ def overflowing_error(params: dict[str, Array], batch: dict[str, Array]) -> Arra
 
 
 def overflowing_layers(params: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
-    """The squared error of a list of layers; where `rare`, all gradients are huge, and no loss is.
+    """The squared error of a list of layers; where `rare`, only the last gradient is not huge.
 
     Computed in the float type of the parameters, but for the end.
     """
     inputs, targets, rare = batch
-    error = layered_error(params, (inputs.astype(params[0]["w"].dtype), _wide(targets)))
-    return LOSS * jnp.where(rare.any(), 2.0**30, 1.0) * error
+    examples = inputs.astype(params[0]["w"].dtype), _wide(targets)
+    error = layered_error(params, examples)
+    of_others = layered_error([*params[:-1], lax.stop_gradient(params[-1])], examples)
+    return LOSS * (error + jnp.where(rare.any(), 2.0**30, 0.0) * of_others)
 
 
 def adamw_state(count: Array, mean: Any, square: Any) -> Any:

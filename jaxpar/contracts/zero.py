@@ -112,12 +112,7 @@ ZERO1_UPDATE = Contract(
     communication=Communication(
         "a reduce-scatter of the gradients and an all-gather of the parameters: the bytes of one "
         "all-reduce",
-        forward=(
-            (
-                Limit(_SCATTERS, "axis", share(1, "params")),
-                Limit(("all_gather",), "axis", share(1, "params")),
-            ),
-        ),
+        forward=((Limit((*_SCATTERS, "all_gather"), "axis", share(2, "params")),),),
     ),
     mistakes=zero_update_mistakes.MISTAKES,
     hints=(

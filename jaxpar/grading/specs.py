@@ -18,7 +18,7 @@ Specs = list[list[str | list[str] | None]]
 
 
 def returned(function: Callable[..., Any], case: Case) -> Any:
-    """The specs that an answer returns for the params of a case; a text where these are none."""
+    """The specs that an answer returns for the params of a case; None for another pytree."""
     return _returned(function, case, make_mesh(case.sizes))
 
 
@@ -72,7 +72,7 @@ def _returned(function: Callable[..., Any], case: Case, mesh: Mesh | AbstractMes
     result = function(params, mesh=mesh, **case.kwargs)
     specs, structure = jax.tree.flatten(result, is_leaf=lambda part: isinstance(part, P))
     if structure != jax.tree.structure(params):
-        return "another pytree than params"
+        return None
     return [_plain(spec) for spec in specs]
 
 

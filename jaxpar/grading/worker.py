@@ -152,7 +152,9 @@ def _value(position: int, call: Callable[[], Any], filename: str) -> dict:
     try:
         plain = json.loads(json.dumps(result, allow_nan=False, default=_number))
     except Exception:  # what the answer returns may have code of its own
-        plain = f"a {_type_name(result)}, not plain numbers"
+        plain = ""
+    if isinstance(plain, str):  # nor is a text one
+        plain = _not_plain(result)
     return {"value": position, "result": plain}
 
 
@@ -161,6 +163,12 @@ def _number(value: Any) -> Any:
     if hasattr(value, "shape") and hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError
+
+
+def _not_plain(value: Any) -> str:
+    if issubclass(type(value), float):  # infinite, or none
+        return float.__repr__(value)
+    return f"a {_type_name(value)}, not plain numbers"
 
 
 def _type_name(value: Any) -> str:

@@ -18,7 +18,7 @@ this one is used, as ZeRO-Infinity does.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import optax
@@ -46,6 +46,7 @@ class Moved(NamedTuple):
     held_bytes: int
 
 
+@runtime_checkable
 class Store(Protocol):
     """Where the leaves of a state lie between updates."""
 
@@ -153,7 +154,7 @@ class Offloaded:
         parts = [self._get(i, _host) for i in range(len(self._likes))]
         return jax.tree.map(_first, *parts, is_leaf=_is_masked)
 
-    def save(self, state: PyTree[Array]) -> None:
+    def save(self, state: PyTree[Any]) -> None:
         """Stores a whole state, as `load` gives it, in place of what is there."""
         self._whole = False
         for i, likes in enumerate(self._likes):
@@ -180,7 +181,7 @@ class Offloaded:
         there = (like.update(sharding=place(like.sharding)) for like in likes)
         return treedef.unflatten(self._store.get(f"{i}.{j}", like) for j, like in enumerate(there))
 
-    def _put(self, i: int, state: PyTree[Array]) -> None:
+    def _put(self, i: int, state: PyTree[Any]) -> None:
         pairs = zip(jax.tree.leaves(self._likes[i]), jax.tree.leaves(state), strict=True)
         for j, (like, leaf) in enumerate(pairs):
             self._store.put(f"{i}.{j}", jax.device_put(leaf, like.sharding))

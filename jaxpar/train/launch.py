@@ -3,18 +3,20 @@
 import os
 import queue
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
 # JAX names the first in its documentation; all three are ours to read and to set.
 ADDRESS, COUNT, RANK = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 FOLLOWS = "JAXPAR_FOLLOWS"
+SCRATCH = "JAXPAR_SCRATCH"  # a folder for what need not outlive a run; the launcher removes it
 SECONDS_TO_SUM_UP = 10
 INTERRUPTED = 130
 
@@ -31,9 +33,11 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
     children: list[subprocess.Popen[str]] = []
     watchers: list[threading.Thread] = []
     interrupted = threading.Event()
+    scratch = f"jaxpar-launch-{os.getpid()}"
+    environment = {ADDRESS: address, COUNT: str(processes), SCRATCH: scratch}
     try:
         for rank in range(processes):
-            children.append(_start(command, address, processes, rank, devices))
+            children.append(_start(command, environment | {RANK: str(rank)}, devices))
             bare = as_json and rank == 0
             watchers.append(
                 threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted, bare))
@@ -57,6 +61,7 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
             child.stdin.close()
         for watcher in watchers:
             watcher.join()
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def follow_launcher() -> None:
@@ -70,14 +75,11 @@ def _end_with_standard_input() -> None:
     os._exit(1)
 
 
-def _start(
-    command: Sequence[str], address: str, count: int, rank: int, devices: int
-) -> subprocess.Popen[str]:
+def _start(command: Sequence[str], place: Mapping[str, str], devices: int) -> subprocess.Popen[str]:
     flags = os.environ.get("XLA_FLAGS", "")
-    environment = os.environ | {
-        ADDRESS: address,
-        COUNT: str(count),
-        RANK: str(rank),
+    environment = {
+        **os.environ,
+        **place,
         FOLLOWS: "1",
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),

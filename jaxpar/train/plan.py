@@ -47,7 +47,7 @@ class Plan:
         ):
             if value not in allowed:
                 words = ", ".join(str(choice) for choice in allowed if choice is not None)
-                raise ValueError(f"train: --{name} is {value}; use one of {words}")
+                raise ValueError(f"train: --{name} is {value!r}; use one of {words}")
         if self.microbatches < 1:
             raise ValueError(f"train: --microbatches is {self.microbatches}; use 1 or more")
         if "fsdp" in self.sizes and self.stage == 0:
@@ -57,8 +57,9 @@ class Plan:
             )
         if self.stage and self.sizes[self.shard_axis] == 1:
             raise ValueError(
-                f"train: --zero {self.stage} with --mesh {self.mesh}: axis {self.shard_axis} has "
-                "one device, and nobody to share with; use more devices, or --zero 0 on dp"
+                f"train: stage {self.stage} of ZeRO with --mesh {self.mesh}: axis "
+                f"{self.shard_axis} has one device, and nobody to share with; use more devices, or "
+                "--zero 0 on dp"
             )
 
         if self.stage == 3 and self.remat == "none":

@@ -21,7 +21,7 @@ from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Moved
 from jaxpar.train.cluster import Place, join
-from jaxpar.train.launch import FOLLOWS
+from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.plan import Plan
 from jaxpar.train.setup import set_up
@@ -162,7 +162,9 @@ def _mesh(plan: Plan) -> Mesh:
 def _folder() -> tempfile.TemporaryDirectory:
     """An empty folder here: on many machines the usual place for such folders is in memory."""
     try:
-        return tempfile.TemporaryDirectory(prefix="jaxpar-offload-", dir=".")
+        here = Path(os.environ.get(SCRATCH, "."))
+        here.mkdir(exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix="jaxpar-offload-", dir=here)
     except OSError as error:
         raise ValueError(
             f"train: --offload disk needs a folder in {Path.cwd()}: {error.strerror}; start in a "

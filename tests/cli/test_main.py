@@ -12,6 +12,7 @@ import typer
 from jaxpar import __version__, cli
 from jaxpar.course.folder import Course
 
+SPREAD = ["--zero", "--precision", "--remat", "--microbatches", "--offload"]
 SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
 COMMANDS = {
     "": ["--plain", "--version"],
@@ -25,7 +26,7 @@ COMMANDS = {
     "doctor": ["--json"],
     "inspect": ["target", "--json"],
     "init": ["folder", "--json"],
-    "train": ["--mesh", "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
+    "train": ["--mesh", *SPREAD, "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
     "launch": ["arguments", "--processes", "--devices"],
     "dev build": ["--check"],
 }

@@ -32,6 +32,7 @@ TREE = {
     "scalar": random(),
     "empty": random(0, 3),
 }
+TREE = jax.tree.map(jnp.asarray, TREE)
 EVEN = {"a": random(48, 5), "b": [random(96), random(48, 2, 2)]}
 
 

@@ -112,13 +112,16 @@ def _finite(tree):
     return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
+def _ended(gradients, master, opt_state, optimizer, finite):
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
 def step_by_pullback(loss_fn, master, opt_state, batch, optimizer, *, scale):
     _, pull = jax.vjp(lambda p: loss_fn(p, batch), _half(master))
     cotangent = lax.pcast(jnp.float32(scale), tuple(_axes(master)), to="varying")
     gradients = jax.tree.map(lambda g: g / scale, _wide(pull(cotangent)[0]))
-    finite = _finite(gradients)
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 def _axes(tree):
@@ -130,8 +133,7 @@ def step_through_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale
     gradients = jax.grad(lambda p: scale * loss_fn(_half(p), batch))(master)
     gradients = jax.tree.map(lambda g: g * (1 / scale), gradients)
     finite = jnp.isfinite(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, finite)
 
 
 def step_by_cond(loss_fn, master, opt_state, batch, optimizer, *, scale):
@@ -155,8 +157,7 @@ def step_checked_before_unscaling(loss_fn, master, opt_state, batch, optimizer, 
     scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
     finite = _finite(scaled)
     gradients = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / scale, 0), scaled)
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, finite)
 
 
 def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
@@ -164,9 +165,7 @@ def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
         lambda leaf: leaf.astype(jnp.float16) if leaf.dtype == jnp.float32 else leaf, batch
     )
     gradients = _right(loss_fn, master, low, scale)
-    finite = _finite(gradients)
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 def step_in_the_optimizer(loss_fn, master, opt_state, batch, optimizer, *, scale):
@@ -178,25 +177,29 @@ def step_in_the_optimizer(loss_fn, master, opt_state, batch, optimizer, *, scale
     return *_choose(finite, (new, state), (master, opt_state)), finite
 
 
+def step_if_finite(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The skipping by optax."""
+    gradients = _right(loss_fn, master, batch, scale)
+    zero = jnp.zeros([], jnp.int32)
+    state = optax.ApplyIfFiniteState(zero, jnp.array(True), zero, opt_state)
+    whole = optax.apply_if_finite(optimizer, max_consecutive_errors=1)
+    new, state = _apply(whole, gradients, state, master)
+    return new, state.inner_state, state.last_finite
+
+
 def step_by_reduce_precision(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Rounds as float16 does, and multiplies in float32."""
     rounded = jax.tree.map(lambda leaf: lax.reduce_precision(leaf, 5, 10), master)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(rounded)
     gradients = jax.tree.map(lambda g: lax.reduce_precision(g, 5, 10) / scale, gradients)
-    return _ended(gradients, master, opt_state, optimizer)
-
-
-def _ended(gradients, master, opt_state, optimizer):
-    finite = _finite(gradients)
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 def step_in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), master)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(low)
     gradients = jax.tree.map(lambda g: g / scale, _wide(gradients))
-    return _ended(gradients, master, opt_state, optimizer)
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 def step_twice(loss_fn, master, opt_state, batch, optimizer, *, scale):
@@ -222,28 +225,46 @@ def step_clipped(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = jax.tree.map(
         lambda g: jnp.nan_to_num(g.astype(jnp.float32), posinf=largest) / scale, scaled
     )
-    return _ended(gradients, master, opt_state, optimizer)
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 def step_by_the_scale(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Decides from the scale what the gradients must tell."""
     gradients = _right(loss_fn, master, batch, scale)
     finite = jnp.bool_(scale < 2.0**30)
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, finite)
 
 
 def step_of_first_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = _right(loss_fn, master, batch, scale)
     finite = jnp.isfinite(jax.tree.leaves(gradients)[0]).all()
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+def step_of_last_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.isfinite(jax.tree.leaves(gradients)[-1]).all()
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+def step_by_norm_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The squares overflow where no gradient does."""
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    gradients = jax.tree.map(lambda g: g / scale, _wide(scaled))
+    finite = jnp.isfinite(optax.tree.norm(scaled))
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+def step_by_infinity_only(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = ~jnp.stack([jnp.isinf(g).any() for g in jax.tree.leaves(gradients)]).any()
+    return _ended(gradients, master, opt_state, optimizer, finite)
 
 
 def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Keeps the scale within float16."""
     gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
-    return _ended(gradients, master, opt_state, optimizer)
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
 
 
 RIGHT = {
@@ -252,7 +273,7 @@ RIGHT = {
     ),
     "mixed_precision_step": (
         step_by_pullback, step_through_the_cast, step_by_cond, step_checked_before_unscaling,
-        step_with_low_batch, step_in_the_optimizer,
+        step_with_low_batch, step_in_the_optimizer, step_if_finite,
     ),
 }  # fmt: skip
 WRONG = {
@@ -271,6 +292,9 @@ WRONG = {
         step_clipped: "values",
         step_by_the_scale: "values",
         step_of_first_leaf: "values",
+        step_of_last_leaf: "values",
+        step_by_norm_in_float16: "values",
+        step_by_infinity_only: "values",
         step_with_scale_cut: "values",
     },
 }

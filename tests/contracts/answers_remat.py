@@ -161,6 +161,22 @@ def always_split_by_tp(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
     return as_the_papers_rows(b, s, h, heads, layers, **how) / tp
 
 
+def in_a_text(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
+    return str(as_the_papers_rows(b, s, h, heads, layers, **how))
+
+
+def in_the_words_of_an_error(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    if remat not in ("none", "selective", "full"):
+        return "raises ValueError"
+    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
+    return as_the_papers_rows(b, s, h, heads, layers, **how)
+
+
+def larger_than_any_float(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    return 10**400
+
+
 RIGHT = {
     "activation_bytes": (as_the_papers_rows, array_by_array),
     "remat_layers": (layers_checkpointed_too, with_its_own_backward_pass),
@@ -170,6 +186,9 @@ WRONG = {
         by_a_key_error: "values",
         heads_and_width_swapped: "values",
         in_gib: "values",
+        in_a_text: "values",
+        in_the_words_of_an_error: "values",
+        larger_than_any_float: "values",
         always_split_by_tp: "values",
     },
     "remat_layers": {

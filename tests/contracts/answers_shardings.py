@@ -126,6 +126,29 @@ def large_leaf_over_copies(params, *, mesh, axis, minimum_size):
     return right | {"embedding": P(mesh.axis_names[0])}
 
 
+def axis_by_its_usual_name(params, *, mesh, axis, minimum_size):
+    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    return jax.tree.map(lambda s: P(*[e and "fsdp" for e in s]), right, is_leaf=_is_spec)
+
+
+def _is_spec(part):
+    return isinstance(part, P)
+
+
+def matrices_shared(params, *, mesh, axis, minimum_size):
+    """By the dims of one layer's leaf, not by its size."""
+
+    def choose(leaf, first):
+        dims = _dims(leaf, first, mesh.shape[axis])
+        return _spec(leaf, dims[0], axis) if leaf.ndim - first > 1 else P()
+
+    return _lie(params, choose)
+
+
+def large_above_a_constant(params, *, mesh, axis, minimum_size):
+    return shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=600)
+
+
 RIGHT = {
     "fsdp_shardings": (
         shared_by_largest_dim,
@@ -147,6 +170,9 @@ WRONG = {
         unconstrained: "values",
         leaves_in_a_list: "values",
         specs_that_are_not_plain: "values",
+        axis_by_its_usual_name: "values",
+        matrices_shared: "sharding",
+        large_above_a_constant: "sharding",
         only_layers: "sharding",
         layers_of_one_leaf_shared: "memory",
         large_leaf_over_copies: "values",

@@ -88,6 +88,21 @@ def update_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
     return _gather(new, axis), state
 
 
+def update_gathered_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def gather(rows):
+        whole = _here(jnp.zeros((n, *rows.shape), rows.dtype), axis)
+        for step in range(n):
+            whole = lax.dynamic_update_index_in_dim(whole, rows, (i - step) % n, 0)
+            if step < n - 1:
+                rows = lax.ppermute(rows, axis, [(j, (j + 1) % n) for j in range(n)])
+        return whole.reshape(-1, *rows.shape[1:])
+
+    new, state = _new_rows(_means(grads, axis), params, opt_shard, optimizer, axis)
+    return tree_map(gather, new), state
+
+
 def update_by_rough_gradients(grads, params, opt_shard, optimizer, *, axis):
     low = tree_map(lambda g: g.astype(jnp.bfloat16), grads)
     rows = tree_map(lambda g: g.astype(jnp.float32), _means(low, axis))
@@ -153,6 +168,7 @@ RIGHT = {
         update_in_one_array,
         updates_gathered_then_added,
         update_round_a_ring,
+        update_gathered_round_a_ring,
     ),
 }
 WRONG = {

@@ -79,7 +79,7 @@ class Training:
         return updated(gradients, state, params)
 
     def _state(self, params: Any) -> Any:
-        return zero.state_specs(params, self.optimizer, **self.shards)
+        return shard_specs(jax.eval_shape(self.optimizer.init, params), **self.shards)
 
     def _over_devices(self, function: Callable, takes: Any, gives: Any) -> Callable:
         return jax.shard_map(function, mesh=self.mesh, in_specs=takes, out_specs=gives)

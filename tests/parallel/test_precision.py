@@ -30,7 +30,7 @@ def loss_fn(params: dict, batch: np.ndarray) -> jax.Array:
     return jnp.mean(out.astype(jnp.float32) ** 2)
 
 
-PARAMS = {"w": random(8, 4), "b": random(4)}
+PARAMS = {"w": jnp.asarray(random(8, 4)), "b": jnp.asarray(random(4))}
 BATCH = random(16, 8)
 MESHES = {"dp=4": P("dp"), "dp=2,tp=3": P("dp")}
 
@@ -121,29 +121,29 @@ class TestLossScaling:
         return scales
 
     def test_it_grows_after_the_interval(self) -> None:
-        scaling = LossScaling(initial=8, growth_interval=2, hysteresis=1)
+        scaling = LossScaling(initial=8.0, growth_interval=2, hysteresis=1)
         assert self.run(scaling, ".....") == [8, 8, 16, 16, 32, 32]
 
     def test_an_overflow_begins_the_interval_anew(self) -> None:
-        scaling = LossScaling(initial=8, growth_interval=2, hysteresis=1)
+        scaling = LossScaling(initial=8.0, growth_interval=2, hysteresis=1)
         assert self.run(scaling, ".x..") == [8, 8, 4, 4, 8]
 
     def test_it_stays_at_the_minimum(self) -> None:
-        scaling = LossScaling(initial=8, minimum=3, hysteresis=1)
+        scaling = LossScaling(initial=8.0, minimum=3.0, hysteresis=1)
         assert self.run(scaling, "xxx") == [8, 4, 3, 3]
 
     def test_hysteresis_forgives_the_first_until_it_grows(self) -> None:
-        scaling = LossScaling(initial=8, growth_interval=2, hysteresis=2)
+        scaling = LossScaling(initial=8.0, growth_interval=2, hysteresis=2)
         assert self.run(scaling, "xx.x") == [8, 8, 4, 4, 2]
         assert self.run(scaling, "x.x") == [8, 8, 8, 4]
         assert self.run(scaling, "xx..xx") == [8, 8, 4, 4, 8, 8, 4]
 
     def test_backoff_is_not_the_inverse_of_the_factor(self) -> None:
-        scaling = LossScaling(initial=8, growth_interval=1, factor=4, backoff=0.5, hysteresis=1)
+        scaling = LossScaling(initial=8.0, growth_interval=1, factor=4.0, backoff=0.5, hysteresis=1)
         assert self.run(scaling, ".x") == [8, 32, 16]
 
     def test_it_is_static_with_factors_of_1(self) -> None:
-        scaling = LossScaling(initial=8, growth_interval=1, factor=1, backoff=1, hysteresis=1)
+        scaling = LossScaling(initial=8.0, growth_interval=1, factor=1.0, backoff=1.0, hysteresis=1)
         assert self.run(scaling, ".x.x") == [8] * 5
 
     def test_its_state_keeps_its_types(self) -> None:

@@ -137,7 +137,7 @@ def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
     optimizer = master_weights(ADAM)
 
     def whole() -> Any:
-        params, state = low, optimizer.init(PARAMS)
+        params, state = low, optimizer.init(jax.tree.map(jnp.asarray, PARAMS))
         for _ in range(3):
             updates, state = optimizer.update(slopes, state, params)
             params = optax.apply_updates(params, updates)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.train.launch import launch
+from jaxpar.train.launch import SCRATCH, launch
 
 ROOT = Path(__file__).parents[2]
 
@@ -113,3 +113,10 @@ def alive(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+def test_what_children_leave_in_their_folder_goes_with_them(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make = f"import os; os.mkdir(os.environ['{SCRATCH}']); os._exit(3)"
+    assert launch([sys.executable, "-c", make], processes=1, devices=1) == 3
+    assert not list(tmp_path.iterdir())

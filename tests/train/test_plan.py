@@ -25,9 +25,9 @@ def test_the_axes_have_parts(plan: Plan, stage: int, shard_axis: str, replica_ax
     [
         ({"mesh": "dp=2,tp=4"}, "has axes tp; so far training splits the batch only"),
         ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),
-        ({"precision": "fp8"}, "--precision is fp8; use one of fp32, bf16, fp16"),
-        ({"remat": "some"}, "--remat is some; use one of none, full"),
-        ({"offload": "tape"}, "--offload is tape; use one of host, disk"),
+        ({"precision": "fp8"}, "--precision is 'fp8'; use one of fp32, bf16, fp16"),
+        ({"remat": "some"}, "--remat is 'some'; use one of none, full"),
+        ({"offload": "tape"}, "--offload is 'tape'; use one of host, disk"),
         ({"microbatches": 0}, "--microbatches is 0; use 1 or more"),
         ({"mesh": "fsdp=8", "zero": 0}, "share the states of training, and stage 0 shares nothing"),
         ({"mesh": "dp=1", "zero": 1}, "axis dp has one device, and nobody to share with"),

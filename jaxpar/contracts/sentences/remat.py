@@ -14,8 +14,8 @@ SENTENCES: dict[str, str] = {
     "layer; without a policy it keeps the arguments alone.",
     "checkpoints_twice": "The forward pass is computed three times, and as much is kept as if it "
     "were two times: one checkpoint is around another. One, around a segment, is enough.",
-    "rest_left_out": "Where `segments` does not divide the layers, the last layers are left out "
-    "without a word; raise ValueError.",
+    "rest_left_out": "Where `segments` does not divide the layers, raise ValueError yourself; else "
+    "another error comes, or the last layers are left out without a word.",
     "one_layer": "This is what one layer keeps; multiply by the number of layers.",
     "all_split": "What is outside attention and MLP (10 bytes an element) is divided by tp without "
     "sequence parallelism, too; then every device holds it whole.",
