@@ -88,7 +88,7 @@ FSDP_SHARDINGS = Contract(
             {"axis": "fsdp", "minimum_size": 64 * 130},
         ),
         Case(
-            "dp=3,tp=2",
+            "pp=2,dp=3",
             {"params": _model(96, 45, 57, 6, tied=True)},
             {"axis": "dp", "minimum_size": 4 * 45},
         ),
