@@ -32,10 +32,15 @@ def layout(plan: Plan, params: PyTree[Any], optimizer: optax.GradientTransformat
     return Layout(
         partial(mean_gradients, plan),
         batch=P(plan.axes),
-        params=shared(plan, params) if plan.stage == 3 else WHOLE,
+        params=params_lie(plan, params),
         state=shared(plan, jax.eval_shape(optimizer.init, params)),
         update=partial(_update_shards, plan.shard_axis) if plan.stage in (1, 2) else update_all,
     )
+
+
+def params_lie(plan: Plan, params: PyTree[Any]) -> PyTree[P]:
+    """How the parameters lie."""
+    return shared(plan, params) if plan.stage == 3 else WHOLE
 
 
 def shared(plan: Plan, tree: PyTree[Any]) -> PyTree[P]:
@@ -105,7 +110,7 @@ def _own_gradients(
 
     def local(leaf: Array) -> Array:
         missing = tuple(axis for axis in axes if axis not in varying_axes(leaf))
-        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+        return lax.pcast(leaf, missing, to="varying")
 
     def part(params: Any, batch: Any) -> Array:
         return loss_fn(params, batch) / count
@@ -125,5 +130,5 @@ def _update_shards(
 
 
 def _zeros(like: jax.ShapeDtypeStruct) -> Array:
-    zeros, varying = jnp.zeros(like.shape, jnp.float32), like.manual_axis_type.varying
-    return lax.pcast(zeros, tuple(varying), to="varying") if varying else zeros
+    varying = tuple(like.manual_axis_type.varying)
+    return lax.pcast(jnp.zeros(like.shape, jnp.float32), varying, to="varying")

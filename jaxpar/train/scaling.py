@@ -1,7 +1,6 @@
 """Steps in float16: the loss is scaled, and a step whose gradients overflow is not taken."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -51,6 +50,4 @@ def scaled_gradients(
 
 
 def _everywhere(here: Bool[Array, ""]) -> Bool[Array, ""]:
-    axes = tuple(varying_axes(here))
-    missing = partial(lax.psum, axis_name=axes) if axes else lambda count: count
-    return missing((~here).astype(jnp.int32)) == 0
+    return lax.psum((~here).astype(jnp.int32), tuple(varying_axes(here))) == 0

@@ -18,7 +18,7 @@ from jaxpar.parallel.fsdp import fsdp_loss, gather_layers, pad_params
 from jaxpar.parallel.offload import Moved, Offloaded, Store
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.layouts import layout, shared
+from jaxpar.train.layouts import layout, params_lie, shared
 from jaxpar.train.offloading import make_find, make_offloaded_step, make_update, update_collectives
 from jaxpar.train.plan import Plan
 from jaxpar.train.scaling import make_scaled_step
@@ -57,16 +57,16 @@ def set_up(
     optimizer = master_weights(OPTIMIZER) if mixed else OPTIMIZER
     scaling = LossScaling() if plan.precision == "fp16" else None
     loss = POLICIES[plan.precision].of(_loss(settings, plan))
-    masters = _first_params(settings, plan, optimizer, mesh, seed)
+    masters = _first_params(settings, plan, mesh, seed)
     state = partial(_first_state, plan, optimizer, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = Offloaded(store, state, masters)
-        params = _rounded(masters, plan)
+        params = _rounded(masters, plan) if mixed else masters
         return _offloaded(loss, optimizer, plan, mesh, params, (offloaded, scale), batch, scaling)
 
     first = state(masters)
-    params = _rounded(masters, plan)
+    params = _rounded(masters, plan) if mixed else masters
     lie = layout(plan, params, optimizer)
     if scaling:
         step, first = make_scaled_step(loss, optimizer, lie, mesh, scaling), (first, scale)
@@ -108,21 +108,15 @@ def _loss(settings: Settings, plan: Plan) -> Loss:
     return fsdp_loss(loss_fn(settings, gathered), like, axis=plan.shard_axis)
 
 
-def _first_params(
-    settings: Settings,
-    plan: Plan,
-    optimizer: optax.GradientTransformation,
-    mesh: Mesh,
-    seed: int,
-) -> Any:
+def _first_params(settings: Settings, plan: Plan, mesh: Mesh, seed: int) -> Any:
     """Random parameters in float32, padded where devices share them."""
 
     def make(seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
         return pad_params(params, n=plan.sizes[plan.shard_axis]) if plan.stage == 3 else params
 
-    lie = layout(plan, jax.eval_shape(make, seed), optimizer)
-    return _once(jax.jit(make, out_shardings=shardings(mesh, lie.params)), seed)
+    lie = params_lie(plan, jax.eval_shape(make, seed))
+    return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), seed)
 
 
 def _first_state(
@@ -135,8 +129,8 @@ def _first_state(
             params = pad_shards(params, n=plan.sizes[plan.shard_axis])
         return optimizer.init(params)
 
-    lie = layout(plan, params, optimizer)
-    return _once(jax.jit(make, out_shardings=shardings(mesh, lie.state)), params)
+    lie = shared(plan, jax.eval_shape(optimizer.init, params))
+    return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), params)
 
 
 def _rounded(params: Any, plan: Plan) -> Any:
