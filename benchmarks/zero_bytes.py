@@ -19,7 +19,7 @@ def held_bytes(plan: Plan) -> int:
     """The arguments of a step on one device, the batch left out."""
     mesh = make_mesh(plan.sizes)
     batch = jax.ShapeDtypeStruct(
-        (BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=NamedSharding(mesh, P(plan.axes))
+        (BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=NamedSharding(mesh, P(plan.data_axes))
     )
     memory = set_up(SETTINGS, plan, mesh, batch, 0, None).report.memory
     assert memory

@@ -196,7 +196,8 @@ examples = [next(endless) for _ in range(20)]
 
 
 def prepare(stage, microbatches):
-    lie = layout(Plan("dp=8", zero=stage, microbatches=microbatches), shape, adamw)
+    plan = Plan("dp=8", zero=stage, microbatches=microbatches)
+    lie = layout(plan, settings, shape, adamw)
     where = shardings(mesh, (lie.params, lie.state))
     given = jax.device_put((start, adamw.init(start)), where)
     loss = of_shards if stage == 3 else loss_fn(settings)

@@ -21,7 +21,7 @@ def take_steps(plan: Plan) -> None:
     """Steps of AdamW on random tokens."""
     simulate_devices(plan.devices)
     mesh = make_mesh(plan.sizes)
-    shape, lie = (BATCH, SETTINGS.sequence + 1), NamedSharding(mesh, P(plan.axes))
+    shape, lie = (BATCH, SETTINGS.sequence + 1), NamedSharding(mesh, P(plan.data_axes))
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
     tokens = jax.device_put(tokens, lie)
     like = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=lie)
@@ -37,4 +37,4 @@ def take_steps(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    take_steps(Plan(sys.argv[1], zero=int(sys.argv[2])))
+    take_steps(Plan(sys.argv[1], zero=int(sys.argv[2]), sequence_parallel="sequence" in sys.argv))

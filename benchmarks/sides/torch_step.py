@@ -1,4 +1,4 @@
-"""The same training step in PyTorch: alone, or in several processes with its own data parallelism.
+"""The same training step in PyTorch: alone, or in several processes by its own parallelism.
 
 Eager PyTorch as its users write it: fused projections, scaled_dot_product_attention, fused AdamW.
 """
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
@@ -16,6 +17,17 @@ from torch.distributed.device_mesh import (  # pyright: ignore[reportMissingImpo
     init_device_mesh,
 )
 from torch.distributed.fsdp import fully_shard  # pyright: ignore[reportMissingImports]
+from torch.distributed.tensor import (  # pyright: ignore[reportMissingImports]
+    DTensor,
+    Replicate,
+    Shard,
+)
+from torch.distributed.tensor.parallel import (  # pyright: ignore[reportMissingImports]
+    ColwiseParallel,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
 
@@ -42,13 +54,13 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """The stream [b, t, d] after this layer."""
-        b, t, d = x.shape
-        heads = (b, t, 3, SETTINGS.heads, SETTINGS.d_head)
+        b, t, _ = x.shape
+        heads = (b, t, 3, -1, SETTINGS.d_head)  # of this process
         projected = self.query_key_value(self.attention_norm(x)).view(heads)
         q, k, v = projected.permute(2, 0, 3, 1, 4)  # each [b, a, t, h]
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.output(gathered.transpose(1, 2).reshape(b, t, d))
+        x = x + self.output(gathered.transpose(1, 2).reshape(b, t, -1))
         y = self.mlp_norm(x)
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
@@ -81,18 +93,23 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def train(processes: int, wrap: Callable[[Decoder], nn.Module]) -> None:
+def train(processes: int, wrap: Callable[[Decoder], nn.Module], parts: int = 1) -> None:
     """Steps of AdamW on random tokens, one process's part of them."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     model = wrap(Decoder())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    size = (BATCH // processes, SETTINGS.sequence + 1)
-    tokens = torch.randint(SETTINGS.vocabulary, size)
+    # A fused update takes what is split over processes and what is not by itself.
+    split, whole = (
+        [p for p in model.parameters() if isinstance(p, DTensor) == s] for s in (True, False)
+    )
+    groups = [{"params": group} for group in (split, whole) if group]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
+    tokens = torch.randint(SETTINGS.vocabulary, (BATCH // parts, SETTINGS.sequence + 1))
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = model(tokens)
-        loss.backward()
+        with loss_parallel() if split else nullcontext():
+            loss = model(tokens)
+            loss.backward()
         optimizer.step()
         return loss.item()
 
@@ -108,7 +125,22 @@ def fully_sharded(model: Decoder) -> nn.Module:
     return model
 
 
-WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded}
+def tensor_parallel(model: Decoder) -> nn.Module:
+    """Megatron's splits, of the vocabulary too."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    columns = ("query_key_value", "gate", "up")
+    plan = {name: ColwiseParallel() for name in columns}
+    plan |= {name: RowwiseParallel() for name in ("output", "down")}
+    for layer in model.layers:
+        parallelize_module(layer, mesh, plan)
+    tables = {
+        "embedding": RowwiseParallel(input_layouts=Replicate()),
+        "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
+    }
+    return parallelize_module(model, mesh, tables)
+
+
+WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded, "tp": tensor_parallel}
 
 
 def train_rank(how: str, rank: int, processes: int, meeting: str) -> None:
@@ -116,7 +148,8 @@ def train_rank(how: str, rank: int, processes: int, meeting: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
     )
-    train(processes, WRAPS[how])
+    torch.manual_seed(0)  # the same tokens in all where these share them
+    train(processes, WRAPS[how], 1 if how == "tp" else processes)
     dist.destroy_process_group()
 
 

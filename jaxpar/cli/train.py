@@ -19,7 +19,8 @@ from jaxpar.course.catalog import BadUseError
 DISTRIBUTED = ("train",)
 Size = Annotated[int, typer.Option(min=1)]
 MeshOption = Annotated[
-    str, typer.Option(help="The devices that share each batch: dp=N, fsdp=N, dp=N,fsdp=M.")
+    str,
+    typer.Option(help="Devices that share each batch (dp, fsdp) or layer (tp): dp=2,tp=4, say."),
 ]
 Zero = Annotated[
     int | None,
@@ -34,6 +35,9 @@ Remat = Annotated[
 ]
 Microbatches = Annotated[
     int, typer.Option(min=1, help="Parts of its batch that a device takes in turn.")
+]
+SequenceParallel = Annotated[
+    bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
 ]
 Offload = Annotated[
     str | None, typer.Option(help="Where the optimizer's state waits: host or disk.")
@@ -57,6 +61,7 @@ def train_model(
     remat: Remat = "products",
     microbatches: Microbatches = 1,
     offload: Offload = None,
+    sequence_parallel: SequenceParallel = False,
     steps: Size = 50,
     data: DataOption = None,
     seed: Seed = 0,
@@ -80,7 +85,7 @@ def train_model(
     follow_launcher()
     plan = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
-        "microbatches": microbatches, "offload": offload,
+        "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}

@@ -65,11 +65,15 @@ class Communication:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """Temp bytes of a device: at most `multiple` times those of the reference."""
+    """Temp bytes of a device: at most `multiple` times those of the reference.
+
+    Or `traded[0]` times, where wire bytes are at most `traded[1]` times those of the reference.
+    """
 
     words: str
     multiple: float = 1.5
     programs: tuple[Literal["forward", "gradient"], ...] = ("forward",)
+    traded: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,9 @@ class Contract:
         if self.kind == "value":
             return {"values": 5}
         if self.kind == "specs":
-            return {"values": 2, "sharding": 4, "memory": 4}
+            if self.communication is None:
+                return {"values": 2, "sharding": 4, "memory": 4}
+            return {"values": 2, "sharding": 3, "communication": 3, "memory": 2}
         shares = {
             "gradient": (bool(self.gradient), 1),
             "sharding": (self.sharding, 1),

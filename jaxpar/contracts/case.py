@@ -13,13 +13,15 @@ from typing import Any, Literal
 class Array:
     """One array argument: its global shape, its layout over the mesh, and how it is drawn.
 
-    `padded` is true in the first rows, fewer than half of them, and false in the others.
+    `padded` is true in the first rows, fewer than half of them, and false in the others. `shifted`
+    is normal about 100 or -100, one of both for each vector of the last dim, so that exp leaves
+    float32. Integers are from 0 to 99, `around` ones from -50 to 149.
     """
 
     shape: tuple[int, ...]
     layout: str
     dtype: str = "float32"
-    draw: Literal["normal", "positive", "ties", "padded"] = "normal"
+    draw: Literal["normal", "positive", "ties", "padded", "shifted", "around"] = "normal"
 
 
 @dataclass(frozen=True)

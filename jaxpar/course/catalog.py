@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from jaxpar.course.command import command
+from jaxpar.course.exercises import ROWS
 
 
 class BadUseError(ValueError):
@@ -132,138 +133,21 @@ LESSONS = (
         "10", "fsdp", "FSDP", ("08", "09"), 35,
         prints=("fsdp_specs", "fsdp_loss"),
     ),
-)  # fmt: skip
-
-_DEVICES = "jaxpar.contracts.devices"
-_COLLECTIVES = "jaxpar.contracts.collectives"
-_RINGS = "jaxpar.contracts.ring_and_tree"
-_DATA = "jaxpar.contracts.data_parallel"
-_BUCKETS = "jaxpar.contracts.buckets"
-_SERVER = "jaxpar.contracts.parameter_server"
-_SAMPLER = "jaxpar.contracts.sampler"
-_PRECISION = "jaxpar.contracts.precision"
-_ZERO = "jaxpar.contracts.zero"
-_FSDP = "jaxpar.contracts.fsdp"
-_REMAT = "jaxpar.contracts.remat"
-
-EXERCISES = (
-    Exercise(
-        "device_coordinates", "01", "the position of a device in a mesh",
-        "value", 10, (), _DEVICES,
+    Lesson(
+        "11", "tensor_parallel", "Tensor parallelism", ("05",), 35,
+        prints=("column_linear", "row_linear", "parallel_mlp"),
     ),
-    Exercise(
-        "local_shape", "01", "the shape of each device's part",
-        "value", 15, (), _DEVICES,
+    Lesson(
+        "12", "vocabulary_and_sequence", "Vocabulary and sequence", ("11",), 35,
+        prints=("partial_embedding", "gathered_linear"),
     ),
-    Exercise(
-        "add_rank", "01", "add this device's index",
-        "program", 10, (), _DEVICES,
-    ),
-    Exercise(
-        "mean_over_devices", "02", "a mean by one all-reduce",
-        "program", 10, ("add_rank",), _COLLECTIVES,
-    ),
-    Exercise(
-        "scatter", "02", "to each device one part of the root's array",
-        "program", 20, ("mean_over_devices",), _COLLECTIVES,
-    ),
-    Exercise(
-        "gather", "02", "every device's array, on the root only",
-        "program", 20, ("scatter",), _COLLECTIVES,
-    ),
-    Exercise(
-        "reduce_max_location", "02", "the maximum, and who holds it",
-        "program", 25, ("mean_over_devices",), _COLLECTIVES,
-    ),
-    Exercise(
-        "all_to_all_by_permutes", "02", "a transpose across devices",
-        "program", 30, ("scatter",), _COLLECTIVES,
-    ),
-    Exercise(
-        "ring_reduce_scatter", "03", "sums that travel round a ring",
-        "program", 30, ("all_to_all_by_permutes",), _RINGS,
-    ),
-    Exercise(
-        "two_way_ring_all_gather", "03", "both ways round the ring at once",
-        "program", 30, ("all_to_all_by_permutes",), _RINGS,
-    ),
-    Exercise(
-        "tree_broadcast", "03", "from one to all in log2 n steps",
-        "program", 30, ("scatter",), _RINGS,
-    ),
-    Exercise(
-        "recursive_doubling_all_reduce", "03", "a sum in log2 n exchanges",
-        "program", 25, ("tree_broadcast",), _RINGS,
-    ),
-    Exercise(
-        "hierarchical_all_reduce", "03", "fast links first, slow links least",
-        "program", 30, ("ring_reduce_scatter",), _RINGS,
-    ),
-    Exercise(
-        "data_parallel_gradients", "05", "gradients of a split batch",
-        "program", 20, ("mean_over_devices",), _DATA,
-    ),
-    Exercise(
-        "accumulate_gradients", "05", "many microbatches, one all-reduce",
-        "program", 30, ("data_parallel_gradients",), _DATA,
-    ),
-    Exercise(
-        "bucketed_all_reduce", "05", "several leaves in one all-reduce",
-        "program", 30, ("data_parallel_gradients",), _BUCKETS,
-    ),
-    Exercise(
-        "parameter_server_step", "05", "one device updates for all",
-        "program", 25, ("data_parallel_gradients", "gather"), _SERVER,
-    ),
-    Exercise(
-        "masked_mean", "05", "a mean that leaves padding out",
-        "program", 15, ("mean_over_devices",), _DATA,
-    ),
-    Exercise(
-        "shard_indices", "05", "which examples each device takes",
-        "value", 20, (), _SAMPLER,
-    ),
-    Exercise(
-        "update_loss_scale", "07", "how the factor of the loss follows",
-        "program", 15, (), _PRECISION,
-    ),
-    Exercise(
-        "mixed_precision_step", "07", "a step in float16 that skips overflows",
-        "program", 30, ("update_loss_scale",), _PRECISION,
-    ),
-    Exercise(
-        "activation_bytes", "08", "what a GPT keeps for its gradient",
-        "value", 15, (), _REMAT,
-    ),
-    Exercise(
-        "remat_layers", "08", "keep the inputs of segments only",
-        "program", 25, ("activation_bytes",), _REMAT,
-    ),
-    Exercise(
-        "zero1_update", "09", "each device updates its rows",
-        "program", 30, ("data_parallel_gradients",), _ZERO,
-    ),
-    Exercise(
-        "global_norm_of_shards", "09", "one norm of what all share",
-        "program", 15, ("mean_over_devices",), _ZERO,
-    ),
-    Exercise(
-        "zero2_accumulate", "09", "gradients shared as they are added up",
-        "program", 25, ("accumulate_gradients", "zero1_update"), _ZERO,
-    ),
-    Exercise(
-        "fsdp_apply", "10", "one layer whole at a time",
-        "program", 25, ("zero1_update", "remat_layers"), _FSDP,
-    ),
-    Exercise(
-        "hybrid_gradients", "10", "rows in a node, copies between nodes",
-        "program", 15, ("zero1_update",), _FSDP,
-    ),
-    Exercise(
-        "fsdp_shardings", "10", "what the compiler must know",
-        "specs", 20, ("local_shape",), "jaxpar.contracts.shardings",
+    Lesson(
+        "13", "tensor_2d_3d", "Tensor parallelism in two and three dimensions", ("11",), 35,
+        prints=("cannon_matmul",),
     ),
 )  # fmt: skip
+
+EXERCISES = tuple(Exercise(*row) for row in ROWS)
 
 
 def lesson(number: str) -> Lesson:

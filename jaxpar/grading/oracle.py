@@ -120,8 +120,11 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
         rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2)
         return np.broadcast_to(rows.reshape(-1, *[1] * (len(leaf.shape) - 1)), leaf.shape)
     if not jnp.issubdtype(dtype, jnp.floating):
-        return np.asarray(rng.integers(0, 100, leaf.shape), dtype)
+        low, high = (-50, 150) if leaf.draw == "around" else (0, 100)
+        return np.asarray(rng.integers(low, high, leaf.shape), dtype)
     normal = np.asarray(rng.standard_normal(leaf.shape))
+    if leaf.draw == "shifted":
+        normal += rng.choice([-100, 100], (*leaf.shape[:-1], 1))
     return (np.abs(normal) if leaf.draw == "positive" else normal).astype(dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLimit
 from jaxpar.contracts.case import Case, Sizes
@@ -132,7 +133,9 @@ def judge_memory(
     finding = Finding(None, "not judged: no program to measure")
     for which in rule.programs:
         if which in answer:
-            finding = judge_temp_bytes(rule, case, answer[which].memory, reference[which].memory)
+            mine, theirs = answer[which], reference[which]
+            here = replace(rule, multiple=_memory_multiple(rule, mine, theirs))
+            finding = judge_temp_bytes(here, case, mine.memory, theirs.memory)
             if not finding.right:
                 return finding
     return finding
@@ -203,6 +206,18 @@ def _multiple(rule: FlopsLimit, answer: Facts, reference: Facts) -> float:
         if _temp_bytes(answer.memory) <= of_temp * _temp_bytes(reference.memory):
             return multiple
     return rule.multiple
+
+
+def _memory_multiple(rule: MemoryLimit, answer: Facts, reference: Facts) -> float:
+    if rule.traded:
+        multiple, of_sent = rule.traded
+        if _wire_bytes(answer) <= of_sent * _wire_bytes(reference):
+            return multiple
+    return rule.multiple
+
+
+def _wire_bytes(facts: Facts) -> float:
+    return sum(communication.wire_by_axis(facts.collectives).values())
 
 
 def _temp_bytes(memory: Memory | None) -> int:

@@ -146,17 +146,26 @@ class Reader:
         return facts | {"outputs": [asdict(o) for o in exported.outputs]}
 
     def _partition(self, index: int, lie: list) -> dict:
-        """What a device holds of a program of ours, which the compiler splits as specs say."""
+        """What a device sends and holds of a program of ours that is split as specs say."""
         assert self.contract.partitioned
         case = self.contract.cases[index]
         try:
-            lowered = self.contract.partitioned(case, specs.to_partition_specs(lie))
+            compiled = compile_program(
+                self.contract.partitioned(case, specs.to_partition_specs(lie))
+            )
+            sent = read_hlo(compiled.partitioned or "", case.sizes)
         except ValueError as error:
             raise Refused(str(error)) from None
-        held = read_memory(compile_program(lowered))
+        held = read_memory(compiled)
         if held is None:
             raise Refused("the compiler does not say how much memory the program needs")
-        return {"memory": asdict(held)}
+        return {
+            "collectives": [asdict(c) for c in sent],
+            "flops": None,
+            "product_dtypes": [],
+            "memory": asdict(held),
+            "hidden": [],
+        }
 
     def _run(self, key: str, blobs: list[bytes]) -> tuple[dict, list[bytes]]:
         loaded = self.loaded[key]

@@ -68,10 +68,10 @@ class ReaderSession:
         reply, _ = self._ask(request, [])
         return _facts(reply, reply.get("outputs", []))
 
-    def partition(self, index: int, specs: list) -> Memory:
-        """What a device holds where the compiler splits the program of a case by these specs."""
+    def partition(self, index: int, specs: list) -> Facts:
+        """Facts of the program of a case, where the compiler splits it by these specs."""
         reply, _ = self._ask({"specs": specs, "case": index}, [])
-        return Memory(**reply["memory"])
+        return _facts(reply, [])
 
     def run(
         self, name: str, program: Program, inputs: Sequence[np.ndarray], results: Sequence[dict]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,17 +47,15 @@ def complaint(case: Case, specs: Any) -> str | None:
     return None
 
 
-def unshared(case: Case, specs: Specs) -> str | None:
-    """The first leaf that is not as it must be: whole if small, else shared over the axis alone."""
-    axis, least = case.kwargs["axis"], case.kwargs["minimum_size"]
-    for (place, shape), spec in zip(_leaves(case).items(), specs, strict=True):
-        used = [name for entry in spec for name in _axes(entry)]
-        size = math.prod(shape)
-        if size < least and used:
-            return f"params{place} has {size} elements, fewer than {least}, and must stay whole"
-        if size >= least and used != [axis]:
+def unshared(case: Case, specs: Specs, model: Specs) -> str | None:
+    """The first leaf that is not shared over the axis alone, or whole, as it is by the model."""
+    axis = case.kwargs["axis"]
+    for (place, shape), spec, right in zip(_leaves(case).items(), specs, model, strict=True):
+        used, shared = ([name for e in one for name in _axes(e)] for one in (spec, right))
+        if used != shared:
             how = f"split over {' and '.join(used)}" if used else "whole on every device"
-            return f"params{place} has {size} elements and is {how}; it must be shared over {axis}"
+            must = f"be shared over {axis}" if shared else "stay whole"
+            return f"params{place} {list(shape)} is {how}; it must {must}"
     return None
 
 
@@ -69,7 +68,8 @@ def same(specs: Any, other: Specs) -> bool:
 
 def _returned(function: Callable[..., Any], case: Case, mesh: Mesh | AbstractMesh) -> Any:
     params = _params(case)
-    result = function(params, mesh=mesh, **case.kwargs)
+    takes_mesh = "mesh" in inspect.signature(function).parameters
+    result = function(params, **({"mesh": mesh} if takes_mesh else {}), **case.kwargs)
     specs, structure = jax.tree.flatten(result, is_leaf=lambda part: isinstance(part, P))
     if structure != jax.tree.structure(params):
         return None

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case import Case
-from jaxpar.grading import properties, specs
+from jaxpar.contracts.base import Communication, Contract
+from jaxpar.contracts.case import Case, Sizes
+from jaxpar.grading import communication, properties, specs
 from jaxpar.grading.evidence import Evidence, Program
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.session import Facts, ReaderSession, Refusal
 from jaxpar.grading.verdict import Sent, in_bytes
-from jaxpar.inspector.report import Memory
 
 FITS = "a partition spec for each leaf"
 SHARED = "large leaves are shared, small ones whole"
@@ -29,7 +28,7 @@ class SpecsJudge:
         evidence: what the worker sent.
         findings: what was found about each property.
         answer: no programs: the one that is compiled is ours.
-        sent: nothing: what the compiler sends is not judged.
+        sent: nothing: a prediction is asked of programs only.
     """
 
     contract: Contract
@@ -72,8 +71,13 @@ class SpecsJudge:
         except Refusal as refusal:
             self.findings.add("values", Finding(False, f"on {case.mesh}: {refusal}"))
             return
-        least = self.reader.partition(index, specs.of_ours(self.contract.reference, case))
-        self.findings.add("sharding", _judge_sharding(specs.unshared(case, found), case))
+        model = specs.of_ours(self.contract.reference, case)
+        least = self.reader.partition(index, model)
+        self.findings.add("sharding", _judge_sharding(specs.unshared(case, found, model), case))
+        if self.contract.communication:
+            self.findings.add(
+                "communication", _judge_communication(self.contract.communication, case, held)
+            )
         self.findings.add("memory", _judge_memory(self.contract, case, held, least))
 
     def _specs(self, index: int) -> Any:
@@ -84,9 +88,19 @@ def _judge_sharding(unshared: str | None, case: Case) -> Finding:
     return Finding(False, f"on {case.mesh}, {unshared}") if unshared else Finding(True, SHARED)
 
 
-def _judge_memory(contract: Contract, case: Case, held: Memory, least: Memory) -> Finding:
+def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Finding:
+    """What the compiler sends forward, against the rule."""
+    got = communication.describe(answer.collectives)
+    excess = communication.forward_excess(rule, Sizes(case), answer.collectives)
+    if excess:
+        return Finding(False, excess.message, excess.expected or rule.words, got)
+    return Finding(True, rule.words, rule.words, got)
+
+
+def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Facts) -> Finding:
     """Arguments at most the reference's, to the byte; intermediate results by the limit."""
-    assert contract.memory
+    held, least = answer.memory, reference.memory
+    assert contract.memory and held and least
     if held.arguments_bytes > least.arguments_bytes:
         limit, seen = f"at most {in_bytes(least.arguments_bytes)}", in_bytes(held.arguments_bytes)
         message = f"on {case.mesh}, parameters and state take {seen}; {limit} are allowed"

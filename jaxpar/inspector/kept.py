@@ -14,7 +14,7 @@ from jax.ad_checkpoint import print_saved_residuals
 from jaxpar.inspector.dtypes import buffer_bytes, dtype_name
 from jaxpar.parallel.remat import LayerFn, checkpointed
 
-_LINE = re.compile(r"(\w+)\[([\d,]*)\] (.*)")
+_LINE = re.compile(r"(\w+)\[([\d,]*)\](?:\{[^}]*\})? (.*)")  # {V:tp}: varies over tp
 
 
 class Kept(NamedTuple):

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from jaxpar import nn
 from jaxpar.model.settings import Settings
+from jaxpar.model.split import WHOLE, Split
 
 ApplyLayers = Callable[[Callable[[Any, Array], Array], Any, Array], Array]
 """(layer_fn, stacked parameters, x) -> x, where layer_fn(one layer's parameters, x) -> x."""
@@ -41,26 +42,25 @@ class Attention(nnx.Module):
         self.key = _matrix(rngs, d, d_kv)
         self.value = _matrix(rngs, d, d_kv)
         self.output = _matrix(rngs, d, d, settings.layers)
-        self.d_head = settings.d_head
+        self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
 
     def __call__(
-        self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
+        self, x: Float[Array, "b t d"], positions: Int[Array, " s"], split: Split
     ) -> Float[Array, "b t d"]:
         """What each position gathers from itself and those before it."""
-        x = checkpoint_name(x, "attention_input")
-        q, k, v = (self._heads(x, w[...]) for w in (self.query, self.key, self.value))
+        key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
+        products = split.columns(x, self.query[...], key, value, name="attention_input")
+        q, k, v = map(self._heads, products)
         if self.rotary:
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
-        gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, t, a, h]
-        attended = checkpoint_name(gathered.reshape(*x.shape[:2], -1), "attended")
-        return nn.matmul(attended, self.output[...])
+        gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
+        attended = checkpoint_name(gathered.reshape(*gathered.shape[:2], -1), "attended")
+        return split.total(nn.matmul(attended, self.output[...]))
 
-    def _heads(
-        self, x: Float[Array, "b t d"], w: Float[Array, "d o"]
-    ) -> Float[Array, "b heads t h"]:
-        return nn.matmul(x, w).reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
+    def _heads(self, x: Float[Array, "b s o"]) -> Float[Array, "b heads s h"]:
+        return x.reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
 
 
 class MLP(nnx.Module):
@@ -72,15 +72,13 @@ class MLP(nnx.Module):
         self.up = _matrix(rngs, d, f)
         self.down = _matrix(rngs, f, d, settings.layers)
 
-    def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+    def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """The same function of every activation."""
-        x = checkpoint_name(x, "mlp_input")
-        hidden = checkpoint_name(nn.matmul(x, self.up[...]), "up")
-        if self.gate is None:
-            hidden = nn.gelu(hidden)
-        else:
-            hidden = nn.swiglu(checkpoint_name(nn.matmul(x, self.gate[...]), "gate"), hidden)
-        return nn.matmul(checkpoint_name(hidden, "hidden"), self.down[...])
+        weights = [w[...] for w in (self.up, self.gate) if w is not None]
+        products = split.columns(x, *weights, name="mlp_input")
+        up, *gate = map(checkpoint_name, products, ("up", "gate"))
+        hidden = checkpoint_name(nn.swiglu(*gate, up) if gate else nn.gelu(up), "hidden")
+        return split.total(nn.matmul(hidden, self.down[...]))
 
 
 class Layer(nnx.Module):
@@ -93,11 +91,12 @@ class Layer(nnx.Module):
         self.mlp = MLP(settings, rngs)
 
     def __call__(
-        self, x: Float[Array, "b t d"], positions: Int[Array, " t"]
+        self, x: Float[Array, "b t d"], positions: Int[Array, " s"], split: Split = WHOLE
     ) -> Float[Array, "b t d"]:
         """The stream after this layer."""
-        x = checkpoint_name(x + self.attention(self.attention_norm(x), positions), "stream")
-        return x + self.mlp(self.mlp_norm(x))
+        x = x + self.attention(self.attention_norm(x), positions, split)
+        x = checkpoint_name(x, "stream")
+        return x + self.mlp(self.mlp_norm(x), split)
 
 
 class Decoder(nnx.Module):
@@ -114,34 +113,37 @@ class Decoder(nnx.Module):
         self.head = None if settings.tied else _table(rngs, d, v)
 
     def __call__(
-        self, tokens: Int[Array, "b t"], apply_layers: ApplyLayers
-    ) -> Float[Array, "b t v"]:
+        self, tokens: Int[Array, "b s"], apply_layers: ApplyLayers, split: Split
+    ) -> Float[Array, "b s v"]:
         """The logits of the token after each position; `apply_layers` calls layer after layer.
+
+        Where devices share the layers, each has the logits of its tokens.
 
         Raises:
             ValueError: there are more tokens than learned positions.
         """
-        t = tokens.shape[1]
-        x = nn.embed(self.embedding[...], tokens)
+        s = tokens.shape[1]
+        x = split.embed(self.embedding[...], tokens)
         if self.positions is not None:
-            x = x + _first(self.positions[...], t)[None]
+            x = x + split.own_positions(_first(self.positions[...], s))[None]
         graph, stacked = nnx.split(self.layers)
 
         def layer_fn(params: Any, x: Array) -> Array:
-            return nnx.merge(graph, params)(x, jnp.arange(t))
+            return nnx.merge(graph, params)(x, jnp.arange(s), split)
 
-        x = apply_layers(layer_fn, stacked, x)
+        x = apply_layers(layer_fn, split.own_copies(stacked), x)
         head = self.embedding[...].T if self.head is None else self.head[...]
-        return nn.matmul(self.final_norm(x), head)
+        (logits,) = split.columns(self.final_norm(x), head, name="final")
+        return logits
 
 
-def _first(table: Float[Array, "sequence d"], t: int) -> Float[Array, "t d"]:
-    if t > len(table):
+def _first(table: Float[Array, "sequence d"], s: int) -> Float[Array, "s d"]:
+    if s > len(table):
         raise ValueError(
-            f"Decoder: {t} tokens in a sequence; learned positions reach {len(table)}; "
-            f"cut the sequence, or use Settings(sequence={t})"
+            f"Decoder: {s} tokens in a sequence; learned positions reach {len(table)}; "
+            f"cut the sequence, or use Settings(sequence={s})"
         )
-    return table[:t]
+    return table[:s]
 
 
 def _matrix(rngs: nnx.Rngs, i: int, o: int, layers: int = 0) -> nnx.Param[Array]:

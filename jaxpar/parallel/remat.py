@@ -24,14 +24,19 @@ MARKS = (
     "gate",
     "up",
     "hidden",
+    "gathered",
 )
 KINDS = {
     "none": _POLICIES.everything_saveable,
     "full": _POLICIES.nothing_saveable,
     "selective": _POLICIES.save_only_these_names(*MARKS),
     # Products with weights are kept, and the rest (norms, attention, the nonlinearity) is computed
-    # again, which takes less time on a CPU than to store and load it.
-    "products": _POLICIES.dots_with_no_batch_dims_saveable,
+    # again, which takes less time on a CPU than to store and load it. Two marks spare collectives:
+    # where devices share a layer, a product is a part of a sum, or of what was gathered.
+    "products": _POLICIES.save_from_both_policies(
+        _POLICIES.dots_with_no_batch_dims_saveable,
+        _POLICIES.save_only_these_names("stream", "gathered"),
+    ),
     "segments": _POLICIES.nothing_saveable,
 }
 

@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from jaxpar.collectives.shards import shard_specs, sum_shards
 from jaxpar.mesh import varying_axes
+from jaxpar.model import Settings, split_specs
 from jaxpar.parallel.fsdp import fsdp_specs
 from jaxpar.parallel.zero import update_shards
 from jaxpar.train.plan import Plan
@@ -21,30 +22,35 @@ Found = tuple[Array, Any]
 """A loss and its gradients."""
 
 
-def layout(plan: Plan, params: PyTree[Any], optimizer: optax.GradientTransformation) -> Layout:
+def layout(
+    plan: Plan, settings: Settings, params: PyTree[Any], optimizer: optax.GradientTransformation
+) -> Layout:
     """How a run of this plan lies on its mesh.
 
     Args:
         plan: who holds what.
+        settings: those of the decoder.
         params: the shapes of the parameters.
         optimizer: elementwise, where devices share its state.
     """
     return Layout(
         partial(mean_gradients, plan),
-        batch=P(plan.axes),
-        params=params_lie(plan, params),
-        state=shared(plan, jax.eval_shape(optimizer.init, params)),
+        batch=P(plan.data_axes),
+        params=params_lie(plan, settings, params),
+        state=shared(plan, settings, jax.eval_shape(optimizer.init, params)),
         update=partial(_update_shards, plan.shard_axis) if plan.stage in (1, 2) else update_all,
     )
 
 
-def params_lie(plan: Plan, params: PyTree[Any]) -> PyTree[P]:
+def params_lie(plan: Plan, settings: Settings, params: PyTree[Any]) -> PyTree[P]:
     """How the parameters lie."""
-    return shared(plan, params) if plan.stage == 3 else WHOLE
+    return shared(plan, settings, params) if plan.stage in (0, 3) else WHOLE
 
 
-def shared(plan: Plan, tree: PyTree[Any]) -> PyTree[P]:
-    """How what the devices share lies: a state, gradients, or in stage 3 parameters."""
+def shared(plan: Plan, settings: Settings, tree: PyTree[Any]) -> PyTree[P]:
+    """How what the devices share lies: a state, gradients, or parameters that are shared."""
+    if axis := plan.split.axis:
+        return split_specs(settings, tree, axis=axis, n=plan.sizes[axis])
     if plan.stage == 0:
         return WHOLE
     over = {"axis": plan.shard_axis, "n": plan.sizes[plan.shard_axis]}
@@ -61,15 +67,18 @@ def mean_gradients(plan: Plan, loss_fn: Loss, params: Any, batch: Any) -> Found:
     """The mean loss over all devices and microbatches, and what this device keeps of its gradient.
 
     Stage 1 adds up whole gradients and shares their sum; stage 2 shares those of each microbatch.
-    In stage 3 `loss_fn` takes shards, and is the mean over the devices that share them.
+    In stage 3 `loss_fn` takes shards, and is the mean over the devices that share them. Where
+    devices share a layer, `loss_fn` takes their parts, and all that is said holds of a part.
     """
     # Divided before the sum over devices: in float16 the sum could overflow.
-    count = plan.devices // (plan.sizes[plan.shard_axis] if plan.stage == 3 else 1)
-    own, add_up = partial(_own_gradients, plan.axes, count), partial(accumulate, plan.microbatches)
+    count = plan.batch_parts // (plan.sizes[plan.shard_axis] if plan.stage == 3 else 1)
+    own = partial(_own_gradients, plan.data_axes, count)
+    add_up = partial(accumulate, plan.microbatches)
     share = partial(_share, plan.shard_axis)
     match plan.stage:
         case 0:
-            found = lax.psum(add_up(own, loss_fn, params, batch), plan.shard_axis)
+            found = add_up(own, loss_fn, params, batch)
+            found = lax.psum(found, plan.shard_axis) if plan.data_axes else found
         case 1:
             found = share(add_up(own, loss_fn, params, batch))
         case 2:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, PyTree
 from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.report import Collective
 from jaxpar.inspector.stablehlo import read_module
+from jaxpar.model import Settings
 from jaxpar.parallel.offload import Offloaded, parts
 from jaxpar.parallel.precision import LossScale, LossScaling
 from jaxpar.train.layouts import layout, shared
@@ -61,12 +62,14 @@ def make_find(loss_fn: Loss, layout: Layout, gradients: PyTree[Any], mesh: Mesh)
     )
 
 
-def make_update(plan: Plan, optimizer: optax.GradientTransformation, mesh: Mesh) -> Any:
+def make_update(
+    plan: Plan, settings: Settings, optimizer: optax.GradientTransformation, mesh: Mesh
+) -> Any:
     """The jitted (gradients, state, params) -> (params, state) of a part of the parameters."""
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        lie = layout(plan, params, optimizer)
-        takes = (shared(plan, params), lie.state, lie.params)
+        lie = layout(plan, settings, params, optimizer)
+        takes = (shared(plan, settings, params), lie.state, lie.params)
         gives = (lie.params, lie.state)
         return jax.shard_map(
             lambda gradients, state, params: lie.update(optimizer, gradients, params, state),

@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 
 from jaxpar.mesh import divide, parse_mesh
+from jaxpar.model import Settings, Split, check_split
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.parallel.remat import KINDS
 
 DATA_AXES = ("dp", "fsdp")
+TENSOR_AXIS = "tp"
 PLACES = ("host", "disk")
 
 
@@ -16,13 +18,14 @@ class Plan:
     """How a run is spread.
 
     Attributes:
-        mesh: its axes and their sizes: dp, fsdp, or both.
+        mesh: its axes and their sizes: dp, fsdp, or both; or tp, which may stand beside dp.
         zero: the stage of ZeRO: 0 shares nothing, 1 the optimizer's state, 2 the gradients too, 3
             the parameters too; None: 3 over an axis fsdp, 0 without one.
         precision: "fp32", "bf16" or "fp16": what is sent and multiplied; the optimizer's is fp32.
         remat: what a layer keeps for its gradient, as `jaxpar.parallel.remat` names it.
         microbatches: how many parts of its batch a device takes one after another.
         offload: "host" or "disk": where the optimizer's state waits between steps; None: it stays.
+        sequence_parallel: the devices of tp share the positions, where they do not share a layer.
     """
 
     mesh: str = "dp=8"
@@ -31,13 +34,15 @@ class Plan:
     remat: str = "products"
     microbatches: int = 1
     offload: str | None = None
+    sequence_parallel: bool = False
 
     def __post_init__(self) -> None:
         """Checks every field, and those that must fit together."""
-        if others := [axis for axis in self.sizes if axis not in DATA_AXES]:
+        if others := [axis for axis in self.sizes if axis not in (*DATA_AXES, TENSOR_AXIS)]:
             raise ValueError(
                 f"train: --mesh {self.mesh} has axes {', '.join(others)}; so far training splits "
-                "the batch only, over dp and fsdp; use --mesh dp=N, fsdp=N or dp=N,fsdp=M"
+                "the batch over dp and fsdp, and layers over tp; use --mesh dp=N, fsdp=N, "
+                "dp=N,fsdp=M, tp=N or dp=N,tp=M"
             )
         for name, value, allowed in (
             ("zero", self.stage, (0, 1, 2, 3)),
@@ -50,6 +55,17 @@ class Plan:
                 raise ValueError(f"train: --{name} is {value!r}; use one of {words}")
         if self.microbatches < 1:
             raise ValueError(f"train: --microbatches is {self.microbatches}; use 1 or more")
+        if self.stage and TENSOR_AXIS in self.sizes:
+            raise ValueError(
+                f"train: stage {self.stage} of ZeRO with --mesh {self.mesh}: so far devices share "
+                "states over dp and fsdp, or layers over tp, not both; use dp with tp, or --mesh "
+                "without tp"
+            )
+        if self.sequence_parallel and TENSOR_AXIS not in self.sizes:
+            raise ValueError(
+                f"train: --sequence-parallel with --mesh {self.mesh}: positions are shared by the "
+                "devices that share a layer; use --mesh tp=N or dp=N,tp=M"
+            )
         if "fsdp" in self.sizes and self.stage == 0:
             raise ValueError(
                 f"train: --zero 0 with --mesh {self.mesh}: the devices of axis fsdp share the "
@@ -61,7 +77,6 @@ class Plan:
                 f"{self.shard_axis} has one device, and nobody to share with; use more devices, or "
                 "--zero 0 on dp"
             )
-
         if self.stage == 3 and self.remat == "none":
             raise ValueError(
                 "train: --remat none with --zero 3: every layer's parameters, once gathered, would "
@@ -80,9 +95,23 @@ class Plan:
         return math.prod(self.sizes.values())
 
     @property
-    def axes(self) -> tuple[str, ...]:
-        """The axes of the mesh, over which the batch is split."""
-        return tuple(self.sizes)
+    def data_axes(self) -> tuple[str, ...]:
+        """The axes over which the batch is split."""
+        return tuple(axis for axis in self.sizes if axis in DATA_AXES)
+
+    @property
+    def batch_parts(self) -> int:
+        """How many parts the batch is split into."""
+        return math.prod(self.sizes[axis] for axis in self.data_axes)
+
+    @property
+    def split(self) -> Split:
+        """How the devices share each layer."""
+        if TENSOR_AXIS not in self.sizes:
+            return Split()
+        # What a layer computes again in any case need not be gathered once more.
+        again = self.remat in ("full", "segments")
+        return Split(TENSOR_AXIS, self.sequence_parallel, "gathered" if again else "shard")
 
     @property
     def stage(self) -> int:
@@ -97,15 +126,16 @@ class Plan:
     @property
     def replica_axis(self) -> str | None:
         """The axis whose devices hold the same shards, if there is one."""
-        return "dp" if len(self.sizes) > 1 else None
+        return "dp" if len(self.data_axes) > 1 else None
 
-    def check_batch(self, batch: int) -> None:
-        """Whether the devices can share a batch of this size, and each its microbatches.
+    def check(self, settings: Settings, batch: int) -> None:
+        """Whether the devices can share such layers, and a batch of this size in microbatches.
 
         Raises:
             ValueError: they cannot.
         """
-        mine = divide("train", "b", batch, self.axes, self.devices)
+        check_split(settings, self.split, self.sizes.get(TENSOR_AXIS, 1))
+        mine = divide("train", "b", batch, self.data_axes, self.batch_parts)
         if mine % self.microbatches:
             raise ValueError(
                 f"train: --microbatches {self.microbatches} and {mine} examples on a device; "

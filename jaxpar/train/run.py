@@ -72,7 +72,7 @@ def start(
     Raises:
         ValueError: the run cannot be as asked, the text cannot be read, or the others do not come.
     """  # fmt: skip
-    plan.check_batch(batch)
+    plan.check(settings, batch)
     text = read_file(data) if data else read_library()
     join(place, timeout_seconds)
     _simulate(plan.devices, place)
@@ -97,8 +97,8 @@ def begin(
     Raises:
         ValueError: the devices cannot share the batch equally, or the text does not fill one.
     """
-    plan.check_batch(batch)
-    t, lie = settings.sequence, NamedSharding(mesh, P(plan.axes))
+    plan.check(settings, batch)
+    t, lie = settings.sequence, NamedSharding(mesh, P(plan.data_axes))
     examples = batches(text, lie, batch=batch, sequence=t, seed=seed, name=name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=lie)
     folder = _folder() if plan.offload == "disk" else None

@@ -58,16 +58,20 @@ def set_up(
     scaling = LossScaling() if plan.precision == "fp16" else None
     loss = POLICIES[plan.precision].of(_loss(settings, plan))
     masters = _first_params(settings, plan, mesh, seed)
-    state = partial(_first_state, plan, optimizer, mesh)
+    state = partial(_first_state, settings, plan, optimizer, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = Offloaded(store, state, masters)
         params = _rounded(masters, plan) if mixed else masters
-        return _offloaded(loss, optimizer, plan, mesh, params, (offloaded, scale), batch, scaling)
+        lie = layout(plan, settings, params, optimizer)
+        found = shared(plan, settings, params)
+        find = make_find(loss, lie, found, mesh).lower(params, scale, batch)
+        update = make_update(plan, settings, optimizer, mesh)
+        return _offloaded(find, update, optimizer, params, (offloaded, scale), scaling)
 
     first = state(masters)
     params = _rounded(masters, plan) if mixed else masters
-    lie = layout(plan, params, optimizer)
+    lie = layout(plan, settings, params, optimizer)
     if scaling:
         step, first = make_scaled_step(loss, optimizer, lie, mesh, scaling), (first, scale)
     else:
@@ -78,21 +82,16 @@ def set_up(
 
 
 def _offloaded(
-    loss: Loss,
+    find: jax.stages.Lowered,
+    update: jax.stages.Wrapped,
     optimizer: optax.GradientTransformation,
-    plan: Plan,
-    mesh: Mesh,
     params: PyTree[Any],
     state: Any,
-    batch: Any,
     scaling: LossScaling | None,
 ) -> Setup:
-    lie = layout(plan, params, optimizer)
-    lowered = make_find(loss, lie, shared(plan, params), mesh).lower(params, state[1], batch)
-    compiled = compile_program(lowered, fast=True)
-    report = inspect_compiled(lowered, compiled)
-    update = make_update(plan, optimizer, mesh)
-    sent = update_collectives(update, optimizer, lowered.out_info[1], params)
+    compiled = compile_program(find, fast=True)
+    report = inspect_compiled(find, compiled)
+    sent = update_collectives(update, optimizer, find.out_info[1], params)
     step = make_offloaded_step(compiled.executable, update, scaling)
     report = replace(report, collectives=report.collectives + sent)
     return Setup(step, params, state, report, state[0].moved)
@@ -102,7 +101,7 @@ def _loss(settings: Settings, plan: Plan) -> Loss:
     """Of whole parameters, or of this device's part of them."""
     apply = partial(scan_layers, remat=plan.remat)
     if plan.stage < 3:
-        return loss_fn(settings, apply)
+        return loss_fn(settings, apply, plan.split)
     like = jax.eval_shape(partial(init, settings), jax.random.key(0))
     gathered = gather_layers(apply, like, axis=plan.shard_axis)
     return fsdp_loss(loss_fn(settings, gathered), like, axis=plan.shard_axis)
@@ -115,12 +114,16 @@ def _first_params(settings: Settings, plan: Plan, mesh: Mesh, seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
         return pad_params(params, n=plan.sizes[plan.shard_axis]) if plan.stage == 3 else params
 
-    lie = params_lie(plan, jax.eval_shape(make, seed))
+    lie = params_lie(plan, settings, jax.eval_shape(make, seed))
     return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), seed)
 
 
 def _first_state(
-    plan: Plan, optimizer: optax.GradientTransformation, mesh: Mesh, params: Any
+    settings: Settings,
+    plan: Plan,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    params: Any,
 ) -> Any:
     """The optimizer's state for parameters in float32."""
 
@@ -129,7 +132,7 @@ def _first_state(
             params = pad_shards(params, n=plan.sizes[plan.shard_axis])
         return optimizer.init(params)
 
-    lie = shared(plan, jax.eval_shape(optimizer.init, params))
+    lie = shared(plan, settings, jax.eval_shape(optimizer.init, params))
     return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), params)
 
 

@@ -54,3 +54,27 @@ def test_what_does_not_divide_is_padded_unseen() -> None:
     odd = Settings(layers=1, d_model=18, heads=3, d_ff=22, vocabulary=256, sequence=16)
     whole, shared = (trained(plan, odd)[1] for plan in (Plan("dp=8"), Plan("fsdp=8")))
     assert shared == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("dp=2,tp=4", microbatches=2),
+        Plan("tp=8", sequence_parallel=True),
+        Plan("dp=2,tp=2", sequence_parallel=True, remat="full"),
+    ],
+    ids=lambda plan: f"{plan.mesh} {plan.remat}",
+)
+def test_shared_layers_train_as_whole_ones(plan: Plan) -> None:
+    settings = Settings(layers=2, d_model=32, heads=8, kv_heads=2, sequence=16)
+    _, expected = trained(Plan("dp=1"), settings)
+    run, losses = trained(plan, settings)
+    assert losses == pytest.approx(expected, rel=1e-5)
+    n, d = plan.sizes["tp"], settings.d_model
+    whole = d * (2 * settings.layers + 1)  # norms
+    if n > settings.key_heads:
+        whole += 2 * settings.layers * d * settings.key_heads * settings.d_head
+    params = (settings.parameters - whole) / n + whole
+    batch_bytes = 4 * BATCH // plan.batch_parts * 17
+    assert run.report.memory.arguments_bytes == 3 * 4 * params + batch_bytes + 4
+    assert bytes_sent(run, "all_reduce", "dp") == pytest.approx(4 * params if n < 8 else 0)

@@ -9,7 +9,12 @@ from jaxpar.contracts.sentences import (
     precision,
     remat,
     ring_and_tree,
+    ring_matmul,
     sampler,
+    sequence,
+    tensor,
+    tensor_nd,
+    vocabulary,
     zero,
 )
 
@@ -37,6 +42,11 @@ SENTENCES = merge(
     sampler.SENTENCES,
     precision.SENTENCES,
     remat.SENTENCES,
+    tensor.SENTENCES,
+    tensor_nd.SENTENCES,
     zero.SENTENCES,
     fsdp.SENTENCES,
+    sequence.SENTENCES,
+    vocabulary.SENTENCES,
+    ring_matmul.SENTENCES,
 )

@@ -1,0 +1,54 @@
+"""The one-device training step, which the compiler splits over a mesh by shardings alone."""
+
+import sys
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from benchmarks.sides.our_step import BATCH, SETTINGS
+from benchmarks.sides.race import serve
+from benchmarks.train_step import one_device_step
+from jaxpar.mesh import make_mesh, simulate_devices
+from jaxpar.model import init, split_specs
+from jaxpar.train.plan import Plan
+from jaxpar.train.setup import OPTIMIZER
+from jaxpar.train.step import WHOLE, shardings
+
+
+def compiled_step(plan: Plan, mesh: Mesh) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
+    """The jitted step, and where its arguments lie: parameters, state and tokens."""
+    params = jax.eval_shape(partial(init, SETTINGS), jax.random.key(0))
+    trees = (params, jax.eval_shape(OPTIMIZER.init, params))
+    over = {"axis": "tp", "n": plan.sizes["tp"]}
+    specs = [split_specs(SETTINGS, tree, **over) for tree in trees]
+    lie = shardings(mesh, (*specs, P(plan.data_axes)))
+    gives = (*lie[:2], shardings(mesh, WHOLE))
+    step = jax.jit(one_device_step, in_shardings=lie, out_shardings=gives, donate_argnums=(0, 1))
+    return step, lie
+
+
+def take_steps(plan: Plan) -> None:
+    """Steps of AdamW on random tokens."""
+    simulate_devices(plan.devices)
+    mesh = make_mesh(plan.sizes)
+    compiled, (params_lie, state_lies, tokens_lie) = compiled_step(plan, mesh)
+    shape = (BATCH, SETTINGS.sequence + 1)
+    tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
+    tokens = jax.device_put(tokens, tokens_lie)
+    params = jax.device_put(init(SETTINGS, jax.random.key(0)), params_lie)
+    state = jax.device_put(OPTIMIZER.init(params), state_lies)
+
+    def step() -> float:
+        nonlocal params, state
+        params, state, loss = compiled(params, state, tokens)
+        return float(loss)
+
+    serve(step)
+
+
+if __name__ == "__main__":
+    take_steps(Plan(sys.argv[1]))

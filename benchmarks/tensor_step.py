@@ -1,0 +1,79 @@
+"""One training step with tensor parallelism: against one device, the compiler, and PyTorch.
+
+All take turns in one run, with the same model, batch, precision and optimizer.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks import Row
+from benchmarks.sides.compiled_step import compiled_step
+from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
+from benchmarks.sides.race import race
+from benchmarks.train_step import OURS, PYTORCH, STEP, TORCH, against, compared
+from jaxpar.inspector import inspect
+from jaxpar.mesh import make_mesh, simulate_devices
+from jaxpar.model import init
+from jaxpar.train.plan import Plan
+from jaxpar.train.setup import OPTIMIZER, set_up
+
+ONE = "our model under `jax.jit` on one device"
+COMPILER = "`jax.jit` with shardings alone"
+TARGETS = {"tp=8": "1.2", "dp=2,tp=4": "1.1"}
+PROCESSES = 4
+
+
+def wire_bytes(mesh_text: str) -> tuple[float, float]:
+    """What a device sends over tp in our step, and in the compiler's."""
+    plan = Plan(mesh_text)
+    mesh = make_mesh(plan.sizes)
+    step, lie = compiled_step(plan, mesh)
+    batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=lie[2])
+    params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
+    theirs = inspect(step, params, jax.eval_shape(OPTIMIZER.init, params), batch)
+    ours = set_up(SETTINGS, plan, mesh, batch, 0, None).report
+    return tuple(
+        sum(one.times * one.wire_bytes for one in report.collectives) for report in (ours, theirs)
+    )
+
+
+def rows() -> list[Row]:
+    what = f"{STEP}, {{}} on simulated devices"
+    found = []
+    for mesh, target in TARGETS.items():
+        ours, theirs = [*OURS[:2], mesh, "0"], ["-m", "benchmarks.sides.compiled_step", mesh]
+        one = ["-m", "benchmarks.train_step", "1"]
+        times = race({"ours": ours, "sequence": [*ours, "sequence"], ONE: one, COMPILER: theirs})
+        name = what.format(mesh)
+        found += [
+            Row(f"{name}, against {ONE}", target, compared(times["ours"], times[ONE])),
+            Row(
+                f"{name}, with sequence parallelism, against {ONE}",
+                "reported",
+                compared(times["sequence"], times[ONE]),
+            ),
+            Row(f"{name}, against {COMPILER}", "1.0", compared(times["ours"], times[COMPILER])),
+        ]
+    simulate_devices(DEVICES)
+    for mesh in TARGETS:
+        ours, theirs = wire_bytes(mesh)
+        found.append(
+            Row(
+                f"bytes that a device sends in this step, {mesh}, against {COMPILER}",
+                "1.0",
+                f"{ours / theirs:.2f} ({ours / 1e6:.1f} MB, {theirs / 1e6:.1f} MB)",
+            )
+        )
+    mesh = f"tp={PROCESSES}"
+    torch = {
+        f"{PYTORCH} `parallelize_module`, gloo, {PROCESSES} processes": (
+            "0.8",
+            [*TORCH, "tp", str(PROCESSES)],
+        )
+    }
+    return found + against(what.format(mesh), [*OURS[:2], mesh, "0"], torch)
+
+
+if __name__ == "__main__":
+    for row in rows():
+        print(row.what, row.target, row.measured, sep=" | ")

@@ -1,0 +1,39 @@
+"""Exercise ring_matmul (lesson 12): a product whose rows travel.
+
+Your task: return all rows times this device's columns, by a ring: never hold all rows.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check ring_matmul`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        5  every device returns the right result
+#   gradient      1  the gradient with respect to x, w
+#   communication 3  permutes to a neighbour only, (n-1) times x; backward at most twice that
+#   memory        1  never all rows: at most twice the library's bytes of intermediate results
+#
+# Tried with, on each device:
+#   mesh tp=8: x float32[12, 96], w float32[96, 4], axis="tp"
+#   mesh dp=2,tpx=3: x float32[10, 56], w float32[56, 5], axis="tpx"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+
+def ring_matmul(
+    x: Float[Array, "t d"], w: Float[Array, "d f"], *, axis: str
+) -> Float[Array, "s f"]:
+    """All rows times this device's columns, though a device never holds all rows.
+
+    x is this device's rows, t of n*t, and w its columns of the whole matrix. Each round multiplies
+    the rows that are here, and sends them on to the next device.
+
+    Math: y = [x_1, ..., x_n] @ w
+    Source: Wang et al. 2023 (Overlap Communication with Dependent Computation), all-gather case
+    """
+    raise NotImplementedError(
+        "return all rows times this device's columns, by a ring: never hold all rows"
+    )

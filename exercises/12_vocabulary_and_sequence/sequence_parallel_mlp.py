@@ -1,0 +1,40 @@
+"""Exercise sequence_parallel_mlp (lesson 12): positions split between the blocks.
+
+Your task: return the MLP's result for this device's positions; the matrices stay split.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check sequence_parallel_mlp`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        5  every device returns the right result
+#   gradient      1  the gradient with respect to x, w_up, w_down
+#   sharding      1  each device returns its own part only
+#   communication 3  an all-gather of x and a reduce-scatter of the result, in each direction;
+#                    backward x may be gathered once more
+#
+# Tried with, on each device:
+#   mesh tp=4: x float32[4, 4, 16], w_up float32[16, 40], w_down float32[40, 16], axis="tp"
+#   mesh dp=2,tpx=3: x float32[6, 3, 15], w_up float32[15, 48], w_down float32[48, 15], axis="tpx"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+
+def sequence_parallel_mlp(
+    x: Float[Array, "b t d"], w_up: Float[Array, "d f"], w_down: Float[Array, "f d"], *, axis: str
+) -> Float[Array, "b t d"]:
+    """The MLP of GPT with tanh GELU, of positions that the devices share before and after it.
+
+    x is this device's t positions of n*t, which the devices hold in their order. Of the whole
+    matrices, `w_up` is its columns, `w_down` its rows. The result is the MLP's for its positions.
+
+    Math: y = sum_j (gelu(x @ w_up_j) @ w_down_j)[:, t_i] on device i, with x = [x_1, ..., x_n]
+    Source: Korthikanti et al. 2022, section 4.2.2
+    """
+    raise NotImplementedError(
+        "return the MLP's result for this device's positions; the matrices stay split"
+    )

@@ -1,0 +1,47 @@
+"""Exercise matmul_2_5d (lesson 13): several squares, and one matrix in all.
+
+Your task: return this device's block of x @ w; the squares along `depth` share the rows of x.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        4  every device returns the right result
+#   gradient      1  the gradient with respect to x, w
+#   sharding      1  each device returns its own part only
+#   communication 3  in each square as for summa_matmul; over `depth` nothing forward, and
+#                    backward one all-reduce of the gradient of a block of w
+#   errors        1  ValueError where `rows` = 2, `cols` = 3
+#
+# Tried with, on each device:
+#   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 8], rows="tpx", cols="tpy",
+#       depth="tpz"
+#   mesh tpx=3,tpy=2,tpz=2: x float32[5, 14], w float32[14, 12], rows="tpz", cols="tpy",
+#       depth="tpx"
+#   mesh tpx=1,tpy=3,tpz=3: x float32[5, 6], w float32[6, 4], rows="tpy", cols="tpz", depth="tpx"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+
+def matmul_2_5d(
+    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str, depth: str
+) -> Float[Array, "m n"]:
+    """The product on d squares of q*q devices, each with its rows of x, and all with the same w.
+
+    x is "m_depth_rows k_cols", w "k_rows n_cols" and the result "m_depth_rows n_cols". w is equal
+    over `depth`, and typed so; its gradient is the sum over all squares.
+
+    Math: y_hij = sum_l x_hil @ w_lj on square h
+    Source: Wang, Xu, Bian and You 2022 (Tesseract)
+
+    Raises:
+        ValueError: `rows` and `cols` have different sizes.
+    """
+    raise NotImplementedError(
+        "return this device's block of x @ w; the squares along `depth` share the rows of x"
+    )

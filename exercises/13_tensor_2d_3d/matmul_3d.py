@@ -1,0 +1,40 @@
+"""Exercise matmul_3d (lesson 13): one product on each device of a cube.
+
+Your task: return this device's rows of a block of x @ w, summed over `z_axis`.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check matmul_3d`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        5  every device returns the right result
+#   gradient      1  the gradient with respect to x, w
+#   sharding      1  each device returns its own part only
+#   communication 3  forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one
+#                    reduce-scatter over `z_axis`; backward as many bytes over each
+#
+# Tried with, on each device:
+#   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 7], x_axis="tpx", y_axis="tpy",
+#       z_axis="tpz"
+#   mesh tpx=3,tpy=3,tpz=1: x float32[12, 9], w float32[9, 5], x_axis="tpy", y_axis="tpz",
+#       z_axis="tpx"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+
+def matmul_3d(
+    x: Float[Array, "m k"], w: Float[Array, "k n"], *, x_axis: str, y_axis: str, z_axis: str
+) -> Float[Array, "s o"]:
+    """The product on a cube of devices, each of which multiplies once.
+
+    x is "m_x_y k_z", w "k_z n_y_x" and the result "m_x_z n_y", where x, y and z stand for the axes
+    that `x_axis`, `y_axis` and `z_axis` name. Their sizes may differ.
+
+    Math: y_ij = sum_l x_il @ w_lj on device (i, j, l), which then keeps its rows of y_ij
+    Source: Agarwal et al. 1995 (3D product); Bian, Xu, Wang and You 2021 (its use in a model)
+    """
+    raise NotImplementedError("return this device's rows of a block of x @ w, summed over `z_axis`")

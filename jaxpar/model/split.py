@@ -1,0 +1,132 @@
+"""How the devices share the layers of a decoder: by heads and hidden size, and by positions."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import Array, lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import PartitionSpec
+from jax.tree_util import keystr, tree_map_with_path
+from jaxtyping import Float, Int, PyTree
+
+from jaxpar import nn
+from jaxpar.mesh import divide, varying_axes
+from jaxpar.model.settings import Settings
+from jaxpar.parallel import tensor, vocabulary
+from jaxpar.parallel.sequence import Keep, gathered_linear, scatter_sequence
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the devices of an axis share every layer.
+
+    Attributes:
+        axis: the axis; None: each device computes all of it.
+        sequence: between the products each device has its own positions only.
+        keep: with `sequence`, whether the gradient has the positions that were gathered, or
+            gathers them again.
+    """
+
+    axis: str | None = None
+    sequence: bool = False
+    keep: Keep = "shard"
+
+    def columns(
+        self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
+    ) -> tuple[Float[Array, "b s _"], ...]:
+        """The products with this device's columns; `name` is that of x, for what is kept."""
+        if not (self.sequence and self.keep == "gathered"):
+            x = checkpoint_name(x, name)
+        if self.axis is None:
+            return tuple(nn.matmul(x, w) for w in weights)
+        if self.sequence:
+            return gathered_linear(x, *weights, axis=self.axis, keep=self.keep)
+        return nn.matmuls(tensor.enter(x, axis=self.axis), *weights)
+
+    def total(self, partial: Float[Array, "b s d"]) -> Float[Array, "b t d"]:
+        """The sum of every device's part, on all of them, or of its own positions."""
+        if self.axis is None:
+            return partial
+        if self.sequence:
+            return scatter_sequence(partial, axis=self.axis)
+        return lax.psum(partial, self.axis)
+
+    def embed(self, table: Float[Array, "v d"], tokens: Int[Array, "b s"]) -> Array:
+        """The row of each token, [b, t, d]."""
+        if self.axis is None:
+            return nn.embed(table, tokens)
+        return self.total(vocabulary.partial_embedding(tokens, table, axis=self.axis))
+
+    def cross_entropy(
+        self, logits: Float[Array, "b s v"], targets: Int[Array, "b s"]
+    ) -> Float[Array, "b s"]:
+        """The loss of each token."""
+        if self.axis is None:
+            return nn.cross_entropy(logits, targets)
+        return vocabulary.vocab_parallel_cross_entropy(logits, targets, axis=self.axis)
+
+    def own_positions(self, x: Float[Array, "s d"]) -> Float[Array, "t d"]:
+        """The rows of the positions that this device has between the products."""
+        if self.axis is None or not self.sequence:
+            return x
+        n = lax.axis_size(self.axis)
+        t = divide("Split", "t", len(x), self.axis, n)
+        return lax.dynamic_slice_in_dim(x, lax.axis_index(self.axis) * t, t)
+
+    def own_kv_heads(self, w: Float[Array, "d o"], kv_heads: int) -> Float[Array, "d p"]:
+        """The columns of this device's kv heads."""
+        if self.axis is None:
+            return w
+        return tensor.own_kv_heads(w, kv_heads, axis=self.axis)
+
+    def own_copies(self, params: PyTree[Array]) -> PyTree[Array]:
+        """Parameters of layers, so that the gradients of whole ones are summed once, not in each.
+
+        Where devices have different positions, each finds a part of these gradients.
+        """
+        axis = self.axis
+        if axis is None or not self.sequence:
+            return params
+
+        def own(leaf: Array) -> Array:
+            return leaf if axis in varying_axes(leaf) else lax.pcast(leaf, axis, to="varying")
+
+        return jax.tree.map(own, params)
+
+
+WHOLE = Split()
+
+
+def split_specs(
+    settings: Settings, tree: PyTree[Any], *, axis: str, n: int
+) -> PyTree[PartitionSpec]:
+    """How a decoder's parameters lie when n devices share its layers, tables and head.
+
+    `tree` has the names of the parameters: they, their gradients, or the state of an optimizer.
+    """
+    special = {"embedding": PartitionSpec(axis), "head": PartitionSpec(None, axis)}
+    if settings.key_heads < n:
+        special |= {"key": PartitionSpec(), "value": PartitionSpec()}
+
+    def lie(path: tuple[Any, ...], _: Any, spec: PartitionSpec) -> PartitionSpec:
+        return special.get(keystr(path[-1:], simple=True), spec)
+
+    return tree_map_with_path(lie, tree, tensor.megatron_specs(tree, axis=axis))
+
+
+def check_split(settings: Settings, split: Split, n: int) -> None:
+    """Whether n devices can share a decoder so.
+
+    Raises:
+        ValueError: they do not divide its heads, the size inside its MLP, its vocabulary, or, by
+            positions, its sequence.
+    """
+    if split.axis is None:
+        return
+    tensor.check_heads("Split", settings.heads, settings.key_heads, split.axis, n)
+    sizes = {"f": settings.d_hidden, "v": settings.vocabulary}
+    if split.sequence:
+        sizes["t"] = settings.sequence
+    for dim, size in sizes.items():
+        divide("Split", dim, size, split.axis, n)

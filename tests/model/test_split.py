@@ -1,0 +1,215 @@
+"""A decoder whose layers the devices share equals one device, and sends and keeps what it must."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax import P
+from jax.sharding import NamedSharding
+
+from jaxpar.inspector import Report, inspect
+from jaxpar.inspector.kept import Kept, kept_arrays
+from jaxpar.inspector.stablehlo import read_module
+from jaxpar.mesh import make_mesh
+from jaxpar.model import Settings, Split, init, loss_fn, split_specs
+from jaxpar.model.decoder import Layer
+from jaxpar.parallel.remat import scan_layers
+
+SPLITS = {
+    "tensor": Split("tp"),
+    "sequence": Split("tp", sequence=True),
+    "sequence, gathered kept": Split("tp", sequence=True, keep="gathered"),
+}
+LLAMA = Settings(vocabulary=48, layers=3, d_model=32, heads=8, kv_heads=4, d_ff=48)
+GPT = Settings(
+    vocabulary=48, layers=2, d_model=24, heads=4, mlp="gelu", norm="layer", positions="learned",
+    sequence=12, tied=True,
+)  # fmt: skip
+FEW = Settings(vocabulary=48, layers=2, d_model=32, heads=8, kv_heads=2, d_ff=48)
+MODELS = {"Llama": LLAMA, "GPT": GPT, "few kv heads": FEW}
+B, S = 2, 12
+Gradients = Callable[[Any, Any], Any]
+
+each_split = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
+
+
+def tokens(settings: Settings) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, settings.vocabulary, (B, S + 1))
+
+
+def laid_out(sizes: str, settings: Settings) -> Any:
+    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+    return split_specs(settings, params, axis="tp", n=make_mesh(sizes).shape["tp"])
+
+
+def split_program(
+    sizes: str, settings: Settings, split: Split, remat: str = "products", *, forward: bool = False
+) -> Gradients:
+    """Loss and gradient on a mesh, or the loss alone."""
+    loss = loss_fn(settings, partial(scan_layers, remat=remat), split)
+    specs = laid_out(sizes, settings)
+    gives = P() if forward else (P(), specs)
+    run = loss if forward else jax.value_and_grad(loss)
+    return jax.jit(
+        jax.shard_map(run, mesh=make_mesh(sizes), in_specs=(specs, P()), out_specs=gives)
+    )
+
+
+@cache
+def one_device(settings: Settings) -> Any:
+    params = init(settings, jax.random.key(1))
+    return params, *jax.jit(jax.value_and_grad(loss_fn(settings)))(params, tokens(settings))
+
+
+@each_split
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("sizes", ["tp=4", "dp=3,tp=2"])
+def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split) -> None:
+    settings = MODELS[model]
+    params, loss, gradients = one_device(settings)
+    got, by_shards = split_program(sizes, settings, split)(params, tokens(settings))
+    np.testing.assert_allclose(got, loss, rtol=1e-5)
+    check = partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6)
+    jax.tree.map(check, by_shards, gradients)
+
+
+def sent(run: Callable, settings: Settings) -> tuple[Counter, Counter]:
+    """Collectives of one layer, and those of no layer: how many of which kind and elements."""
+    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+    lowered = jax.jit(run).lower(params, tokens(settings))
+    layer, outside = Counter(), Counter()
+    for one in read_module(lowered.compiler_ir("stablehlo")):
+        where = layer if one.times == settings.layers else outside
+        where[one.kind, one.operand_bytes // 4] += 1
+    return layer, outside
+
+
+X = B * S * LLAMA.d_model
+N = 4
+REDUCED = {("all_reduce", X): 2}
+GATHERED = {("all_gather", X // N): 2, ("reduce_scatter", X): 2}
+LAYER = {  # forward, then what the gradient sends besides
+    "tensor": (REDUCED, REDUCED),
+    "sequence": (GATHERED, {("all_gather", X // N): 4, ("reduce_scatter", X): 2}),
+    "sequence, gathered kept": (GATHERED, GATHERED),
+}
+
+
+@pytest.mark.parametrize("remat", ["products", "selective"])
+@pytest.mark.parametrize("name", SPLITS)
+def test_what_a_layer_sends(name: str, remat: str) -> None:
+    forward, both = (
+        sent(split_program("tp=4", LLAMA, SPLITS[name], remat, forward=f), LLAMA)[0]
+        for f in (True, False)
+    )
+    assert (forward, both - forward) == tuple(map(Counter, LAYER[name]))
+
+
+def test_what_a_layer_with_few_kv_heads_sends() -> None:
+    """Besides, the gradients of whole matrices are summed."""
+    layer, _ = sent(split_program("tp=4", FEW, Split("tp")), FEW)
+    whole = FEW.d_model * FEW.key_heads * FEW.d_head
+    assert layer == Counter({("all_reduce", X): 4, ("all_reduce", whole): 2})
+
+
+D = LLAMA.d_model
+NORMS = {("all_reduce", LLAMA.layers * D): 2, ("all_reduce", D): 1}  # each has its positions
+ENDS = {  # of the embedding and the head, forward and backward, and gradients of scales
+    "tensor": {("all_reduce", X): 2},
+    "sequence": {("all_gather", X // N): 3, ("reduce_scatter", X): 2} | NORMS,
+    "sequence, gathered kept": {("all_gather", X // N): 2, ("reduce_scatter", X): 2} | NORMS,
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_of_logits_a_number_a_token_is_sent(name: str) -> None:
+    _, outside = sent(split_program("tp=4", LLAMA, SPLITS[name]), LLAMA)
+    assert outside == Counter({("all_reduce", B * S): 3} | ENDS[name])
+
+
+@pytest.mark.parametrize("settings", [LLAMA, GPT], ids=["Llama", "GPT"])
+def test_a_device_holds_its_part_of_every_matrix(settings: Settings) -> None:
+    mesh = make_mesh("tp=4")
+    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+
+    def check(path: Any, leaf: Any, spec: P) -> None:
+        held = np.prod(NamedSharding(mesh, spec).shard_shape(leaf.shape))
+        # Added to, or multiplied with, whole activations.
+        whole = path[-1].key in ("scale", "bias", "positions")
+        assert held == leaf.size / (1 if whole else 4), jax.tree_util.keystr(path)
+
+    jax.tree.map_with_path(check, params, laid_out("tp=4", settings))
+
+
+def layer_program(settings: Settings, split: Split) -> tuple[Callable, Any, Any]:
+    """One layer as a function of its parameters and x, its parameters, and how these lie."""
+    graph, params = nnx.split(nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0))))
+    specs = laid_out("tp=4", settings)["layers"]
+    one = jax.tree.map(lambda spec: P(*tuple(spec)[1:]), specs, is_leaf=_is_spec)
+
+    def layer_fn(params: Any, x: jax.Array) -> jax.Array:
+        return nnx.merge(graph, params)(x, jnp.arange(64), split)
+
+    return layer_fn, nnx.to_pure_dict(params), one
+
+
+def _is_spec(part: Any) -> bool:
+    return isinstance(part, P)
+
+
+def activations(split: Split, settings: Settings) -> tuple[jax.ShapeDtypeStruct, P]:
+    lies = P(None, "tp") if split.sequence else P()
+    return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), lies
+
+
+def kept(settings: Settings, split: Split, remat: str) -> list[Kept]:
+    """What one layer keeps on a device."""
+    layer_fn, params, specs = layer_program(settings, split)
+    x, lies = activations(split, settings)
+    found: list[Kept] = []
+
+    def on_shards(params: Any, x: jax.Array) -> jax.Array:
+        params = split.own_copies(params)
+        found[:] = kept_arrays(layer_fn, params, x, remat=remat)
+        return x
+
+    run = jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, lies), out_specs=lies)
+    jax.eval_shape(run, params, x)
+    return found
+
+
+def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
+    layer_fn, one, specs = layer_program(settings, split)
+    params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((layers, *leaf.shape), leaf.dtype), one)
+    specs = jax.tree.map(lambda spec: P(None, *spec), specs, is_leaf=_is_spec)
+    x, lies = activations(split, settings)
+
+    def total(params: Any, x: jax.Array) -> jax.Array:
+        y = scan_layers(layer_fn, split.own_copies(params), x, remat=remat).sum()
+        return jax.lax.psum(y, "tp") if split.sequence else y
+
+    run = jax.shard_map(
+        jax.grad(total, (0, 1)),
+        mesh=make_mesh("tp=4"),
+        in_specs=(specs, lies),
+        out_specs=(specs, lies),
+    )
+    return inspect(jax.jit(run), params, x)
+
+
+@pytest.mark.parametrize("remat", ["products", "selective"])
+@each_split
+def test_what_one_more_layer_keeps(split: Split, remat: str) -> None:
+    settings = Settings(d_model=64, heads=8, kv_heads=4, d_ff=128)
+    less, more = (report(settings, split, remat, layers).memory for layers in (4, 8))
+    assert less and more
+    added = (more.temp_bytes - less.temp_bytes) / 4
+    listed = sum(one.bytes for one in kept(settings, split, remat))
+    # Of both norms' scales each device has a gradient of its own positions, until they are summed.
+    assert added == listed + (2 * 4 * settings.d_model if split.sequence else 0)
