@@ -29,8 +29,8 @@ def vocab_parallel_cross_entropy(
 ) -> Float[Array, "b t"]:
     """The loss of each token, of logits that the devices of the axis share; in float32.
 
-    `logits_shard` are the logits of this device's tokens, `labels` are equal on all devices; so
-    is the result.
+    `logits_shard` is this device's part: device i has the logits of labels i*v to (i+1)*v - 1. They
+    may be too large or too small for exp. `labels` are equal on all devices, and so is the result.
 
     Math: y = log(sum_j sum exp(logits_j)) - logits[labels]
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3 (output embedding)

@@ -29,8 +29,8 @@ def vocab_parallel_embedding(
 ) -> Float[Array, "*b d"]:
     """The row of each token, of a table whose rows the devices of the axis share.
 
-    `ids` are equal on all devices, and so is the result; `table` is this device's rows. An id that
-    no device has (a negative one, say) gets zeros.
+    `ids` are equal on all devices, and so is the result. `table` is this device's rows: device i
+    has those of ids i*v to (i+1)*v - 1. An id that no device has (a negative one, say) gets zeros.
 
     Math: y = [table_1, ..., table_n][ids]
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3 (input embedding)

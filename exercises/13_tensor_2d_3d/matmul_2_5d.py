@@ -16,7 +16,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
 # Tried with, on each device:
 #   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 8], rows="tpx", cols="tpy",
 #       depth="tpz"
-#   mesh tpx=3,tpy=2,tpz=2: x float32[5, 14], w float32[14, 12], rows="tpz", cols="tpy",
+#   mesh tpx=3,tpy=2,tpz=2: x float32[5, 14], w float32[14, 12], rows="tpy", cols="tpz",
 #       depth="tpx"
 #   mesh tpx=1,tpy=3,tpz=3: x float32[5, 6], w float32[6, 4], rows="tpy", cols="tpz", depth="tpx"
 #

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 try:
-    from jaxpar.cli import learn, tools, train  # noqa: F401 - importing them adds their verbs
+    # Importing them adds their verbs.
+    from jaxpar.cli import learn, schedule, tools, train  # noqa: F401
     from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError

@@ -13,9 +13,8 @@ from jaxpar.parallel import ring_matmul
 
 
 def _product(case: Case, x: jax.Array, w: jax.Array) -> list[Expected]:
-    """All rows times the columns of each device; the first axis but `axis` splits both."""
-    n = case.sizes[case.kwargs["axis"]]
-    others = [size for name, size in case.sizes.items() if name != case.kwargs["axis"]]
+    """All rows of the devices along `axis`, which is the last, times the columns of each."""
+    *others, n = case.sizes.values()
     x = x.reshape(*others, -1, x.shape[1])
     columns = w.reshape(w.shape[0], *others, n, -1)
     return [Expected(mesh_order(case, jnp.einsum("...td,d...nf->n...tf", x, columns)))]

@@ -108,12 +108,12 @@ SUMMA_MATMUL = Contract(
             {"rows": "tpx", "cols": "tpy"},
         ),
         Case(
-            "tpx=3,tpy=3",
+            "tpy=3,tpz=3",
             {
-                "x": Array((3 * 26, 3 * 42), "m_tpy k_tpx"),
-                "w": Array((3 * 42, 3 * 34), "k_tpy n_tpx"),
+                "x": Array((3 * 26, 3 * 42), "m_tpy k_tpz"),
+                "w": Array((3 * 42, 3 * 34), "k_tpy n_tpz"),
             },
-            {"rows": "tpy", "cols": "tpx"},
+            {"rows": "tpy", "cols": "tpz"},
         ),
     ),
     errors=(
@@ -174,10 +174,10 @@ MATMUL_2_5D = Contract(
         Case(
             "tpx=3,tpy=2,tpz=2",
             {
-                "x": Array((6 * 5, 2 * 14), "m_tpx_tpz k_tpy"),
-                "w": Array((2 * 14, 2 * 12), "k_tpz n_tpy"),
+                "x": Array((6 * 5, 2 * 14), "m_tpx_tpy k_tpz"),
+                "w": Array((2 * 14, 2 * 12), "k_tpy n_tpz"),
             },
-            {"rows": "tpz", "cols": "tpy", "depth": "tpx"},
+            {"rows": "tpy", "cols": "tpz", "depth": "tpx"},
         ),
         Case(
             "tpx=1,tpy=3,tpz=3",

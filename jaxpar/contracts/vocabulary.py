@@ -37,11 +37,12 @@ def _losses(case: Case, logits: jax.Array, labels: jax.Array) -> list[Expected]:
 
 
 def _others(case: Case) -> list[int]:
+    """The sizes of the mesh, 1 for the axis that splits the vocabulary."""
     return [1 if name == case.kwargs["axis"] else n for name, n in case.sizes.items()]
 
 
 def _of_batch(case: Case, x: jax.Array) -> list[Expected]:
-    """Dim 0 split over the axes that do not split the vocabulary."""
+    """Dim 0 split over all axes but the one that splits the vocabulary."""
     sizes = tuple(case.sizes.values())
     blocks = x.reshape(*_others(case), -1, *x.shape[1:])
     return [Expected(jnp.broadcast_to(blocks, (*sizes, *blocks.shape[len(sizes) :])))]

@@ -135,15 +135,15 @@ LESSONS = (
     ),
     Lesson(
         "11", "tensor_parallel", "Tensor parallelism", ("05",), 35,
-        prints=("column_linear", "row_linear", "parallel_mlp"),
+        prints=("enter", "column_linear", "row_linear", "parallel_mlp", "dropout"),
     ),
     Lesson(
         "12", "vocabulary_and_sequence", "Vocabulary and sequence", ("11",), 35,
-        prints=("partial_embedding", "gathered_linear"),
+        prints=("partial_embedding", "gathered_linear", "matmul_ring"),
     ),
     Lesson(
         "13", "tensor_2d_3d", "Tensor parallelism in two and three dimensions", ("11",), 35,
-        prints=("cannon_matmul",),
+        prints=("cannon_matmul", "mlp_3d"),
     ),
 )  # fmt: skip
 

@@ -61,12 +61,12 @@ def matmul_ring(
     def product(device: Array) -> Array:
         return lax.dynamic_slice_in_dim(x, device % n * rows, rows) @ w
 
-    def round_(k: Array, total: Array) -> Array:
+    def one_round(k: Array, total: Array) -> Array:
         return lax.ppermute(total, axis, _to_next(n)) + product(i - k)
 
     # Rows of device j set out from device j + 1 and come home last. In a loop, because XLA's CPU
     # compiler would multiply for all rounds first, and hold the whole product.
-    return lax.fori_loop(2, n + 1, round_, product(i - 1))
+    return lax.fori_loop(2, n + 1, one_round, product(i - 1))
 
 
 def _vary_alike(*arrays: Array) -> tuple[Array, ...]:

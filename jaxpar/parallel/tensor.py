@@ -61,7 +61,7 @@ def row_linear(
     *,
     axis: str,
 ) -> Float[Array, "*b d"]:
-    """x times a matrix, on every device: x is its columns, w its rows, b whole.
+    """The product of x and a matrix, on every device: x is its columns, w its rows, b whole.
 
     Math: y = sum_j x_j @ w_j + b
     Comm:
@@ -201,7 +201,7 @@ def check_heads(where: str, heads: int, kv_heads: int, axis: Axis, n: int) -> No
 def dropout(
     x: Float[Array, "..."], rate: float, *, axis: str | None, key: Array
 ) -> Float[Array, "..."]:
-    """x with a share `rate` of its elements, at random, set to zero, and the others made larger.
+    """A copy of x, a share `rate` of its elements set to zero at random, the others made larger.
 
     The key is equal on all devices of the axis. With `axis=None` so is the mask: for what is equal
     on all. With an axis each device draws a mask of its own: for what is split over it.

@@ -8,6 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import get_abstract_mesh
 from jaxtyping import Float
 
 from jaxpar import nn
@@ -65,12 +66,18 @@ def cannon_matmul(
         ValueError: `rows` and `cols` have different sizes.
     """
     q = _side("cannon_matmul", rows, cols)
-    places = [(i, j) for i in range(q) for j in range(q)]
+    # A permute over two axes numbers the devices in the order of the mesh.
+    axes = tuple(sorted((rows, cols), key=get_abstract_mesh().axis_names.index))
+    step = dict(zip(axes, (q, 1), strict=True))
+
+    def number(i: int, j: int) -> int:
+        return i % q * step[rows] + j % q * step[cols]
+
     # Blocks whose inner numbers differ do not fit: row i of x goes i to the left, column j of w
     # j up, and device (i, j) then has l = i + j of both.
-    to_left = [(i * q + (i + j) % q, i * q + j) for i, j in places]
-    up = [((i + j) % q * q + j, i * q + j) for i, j in places]
-    x, w = lax.ppermute(x, (rows, cols), to_left), lax.ppermute(w, (rows, cols), up)
+    places = [(i, j) for i in range(q) for j in range(q)]
+    x = lax.ppermute(x, axes, [(number(i, i + j), number(i, j)) for i, j in places])
+    w = lax.ppermute(w, axes, [(number(i + j, j), number(i, j)) for i, j in places])
     to_previous = [((i + 1) % q, i) for i in range(q)]
     y = x @ w
     for _ in range(q - 1):

@@ -1,6 +1,7 @@
 """The volumes of split products are what the inspector counts, and Colossal-AI's, explained."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import pytest
@@ -31,38 +32,53 @@ def summa(sizes: str) -> Split:
     return Split(tensor_nd.summa_matmul, sizes, SQUARE, BLOCKS)
 
 
-@pytest.mark.parametrize(
-    ("split", "share"),
-    [
-        (Split(tensor.column_linear, "tp=6", TP, COLUMNS), cost.split_columns(WHOLE, 6)),
-        (Split(tensor.row_linear, "tp=8", TP, ROWS), cost.split_rows(WHOLE, 8)),
-        (summa("tpx=2,tpy=2"), cost.split_2d(WHOLE, 2)),
-        (summa("tpx=4,tpy=4"), cost.split_2d(WHOLE, 4)),
-        (
-            Split(tensor_nd.cannon_matmul, "tpx=3,tpy=3", SQUARE, BLOCKS),
-            cost.split_cannon(WHOLE, 3),
-        ),
-        (
-            Split(tensor_nd.matmul_2_5d, "tpx=2,tpy=2,tpz=4", DEEP, DEEP_BLOCKS),
-            cost.split_2_5d(WHOLE, 2, 4),
-        ),
-        (
-            Split(tensor_nd.matmul_3d, "tpx=2,tpy=2,tpz=2", CUBE, CUBE_BLOCKS),
-            cost.split_3d(WHOLE, 2),
-        ),
-    ],
-    ids=str,
-)
-def test_bytes_are_what_the_inspector_counts(split: Split, share: Share) -> None:
-    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((M, K), (K, N), (M, N))]
+CASES = [
+    (Split(tensor.column_linear, "tp=6", TP, COLUMNS), cost.split_columns(WHOLE, 6)),
+    (Split(tensor.row_linear, "tp=8", TP, ROWS), cost.split_rows(WHOLE, 8)),
+    (summa("tpx=2,tpy=2"), cost.split_2d(WHOLE, 2)),
+    (summa("tpx=4,tpy=4"), cost.split_2d(WHOLE, 4)),
+    (
+        Split(tensor_nd.cannon_matmul, "tpx=3,tpy=3", SQUARE, BLOCKS),
+        cost.split_cannon(WHOLE, 3),
+    ),
+    (
+        Split(tensor_nd.matmul_2_5d, "tpx=2,tpy=2,tpz=4", DEEP, DEEP_BLOCKS),
+        cost.split_2_5d(WHOLE, 2, 4),
+    ),
+    (
+        Split(tensor_nd.matmul_3d, "tpx=2,tpy=2,tpz=2", CUBE, CUBE_BLOCKS),
+        cost.split_3d(WHOLE, 2),
+    ),
+]
 
+
+each_split = pytest.mark.parametrize(("split", "share"), CASES, ids=str)
+SHAPES = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((M, K), (K, N), (M, N))]
+
+
+@each_split
+def test_bytes_are_what_the_inspector_counts(split: Split, share: Share) -> None:
     def sent(program: Callable, *args: jax.ShapeDtypeStruct) -> float:
         module = program.lower(*args).compiler_ir("stablehlo")
         return sum(c.total_wire_bytes or 0 for c in read_module(module))
 
-    forward = sent(split.program(differentiate=False), *shapes[:2])
-    both = sent(split.program(differentiate=True), *shapes)
+    forward = sent(split.program(differentiate=False), *SHAPES[:2])
+    both = sent(split.program(differentiate=True), *SHAPES)
     assert (forward, both) == (share.forward, share.sent)
+
+
+@each_split
+def test_what_is_kept_is_what_the_gradient_takes(split: Split, share: Share) -> None:
+    kept = 0
+
+    def product(x: jax.Array, w: jax.Array) -> jax.Array:
+        nonlocal kept
+        y, pull = jax.vjp(partial(split.function, **split.axes), x, w)
+        kept = sum(leaf.size * 4 for leaf in jax.tree.leaves(pull) if leaf.ndim)
+        return y
+
+    Split(product, split.sizes, {}, split.layouts).program(differentiate=False).lower(*SHAPES[:2])
+    assert kept == share.kept
 
 
 def test_a_device_holds_its_blocks() -> None:

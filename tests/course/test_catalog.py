@@ -10,7 +10,7 @@ from jaxpar.collectives import shards
 from jaxpar.contracts.base import load
 from jaxpar.course import catalog
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
-from jaxpar.parallel import fsdp, precision, remat, server, zero
+from jaxpar.parallel import fsdp, precision, remat, server, tensor_nd, zero
 from jaxpar.train import loop, step
 
 EXPECTED = {
@@ -30,6 +30,7 @@ EXPECTED = {
     "08": ["activation_bytes", "remat_layers"],
     "09": ["zero1_update", "global_norm_of_shards", "zero2_accumulate"],
     "10": ["fsdp_apply", "hybrid_gradients", "fsdp_shardings"],
+    "13": ["summa_matmul", "matmul_2_5d", "matmul_3d"],
 }  # fmt: skip
 each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
 
@@ -57,6 +58,7 @@ def test_an_exercise_needs_what_comes_before_it(row: catalog.Exercise) -> None:
 def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Lesson) -> None:
     library = vars(collectives) | vars(mesh) | vars(server) | vars(step) | vars(loop)
     library |= vars(precision) | vars(remat) | vars(shards) | vars(zero) | vars(fsdp)
+    library |= vars(tensor_nd)
     assert all(callable(library[name]) for name in row.prints)
     assert not set(row.prints) & {asked.id for asked in EXERCISES}
     assert all(needed < row.number for needed in row.needs)

@@ -21,3 +21,22 @@ def test_positive_values() -> None:
     values = _draw(Array((50,), "b", draw="positive"), np.random.default_rng(0))
     assert values.min() > 0
     assert values.std() > 0.3
+
+
+def test_integers_around_those_of_others() -> None:
+    rng = np.random.default_rng(0)
+    ids, around = (_draw(Array((500,), "b", "int32", draw), rng) for draw in ("normal", "around"))
+    assert (ids.dtype, around.dtype) == (np.int32, np.int32)
+    assert 0 <= ids.min() < ids.max() <= 99
+    assert -50 <= around.min() < -40
+    assert 140 < around.max() <= 149
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_shifted_vectors(dtype: str) -> None:
+    """Each is about 100 or -100 as a whole, and not all are the same."""
+    drawn = _draw(Array((4, 5, 30), "b t v", dtype, "shifted"), np.random.default_rng(0))
+    assert drawn.dtype == dtype
+    means = drawn.astype(np.float64).mean(axis=-1)
+    np.testing.assert_allclose(np.abs(means), 100, atol=1)
+    assert set(np.sign(means).ravel()) == {-1, 1}

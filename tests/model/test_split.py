@@ -84,7 +84,9 @@ def sent(run: Callable, settings: Settings) -> tuple[Counter, Counter]:
     params = jax.eval_shape(partial(init, settings), jax.random.key(0))
     lowered = jax.jit(run).lower(params, tokens(settings))
     layer, outside = Counter(), Counter()
-    for one in read_module(lowered.compiler_ir("stablehlo")):
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    for one in read_module(module):
         where = layer if one.times == settings.layers else outside
         where[one.kind, one.operand_bytes // 4] += 1
     return layer, outside

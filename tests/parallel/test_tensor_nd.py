@@ -22,6 +22,7 @@ SQUARE = {"rows": "tpx", "cols": "tpy"}
 DEEP = SQUARE | {"depth": "tpz"}
 CUBE = {"x_axis": "tpx", "y_axis": "tpy", "z_axis": "tpz"}
 BLOCKS = ("m_tpx k_tpy", "k_tpx n_tpy", "m_tpx n_tpy")
+TURNED_BLOCKS = ("m_tpy k_tpx", "k_tpy n_tpx", "m_tpy n_tpx")
 DEEP_BLOCKS = ("m_tpz_tpx k_tpy", "k_tpx n_tpy", "m_tpz_tpx n_tpy")
 CUBE_BLOCKS = ("m_tpx_tpy k_tpz", "k_tpz n_tpy_tpx", "m_tpx_tpz n_tpy")
 
@@ -40,7 +41,7 @@ class Split:
     layouts: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.function.__name__}-{self.sizes}"
+        return f"{self.function.__name__}-{self.sizes}-{next(iter(self.axes.values()))}"
 
     @property
     def is_mlp(self) -> bool:
@@ -70,6 +71,10 @@ SPLITS = [
         Split(getattr(tensor_nd, name), sizes, SQUARE, BLOCKS)
         for name in ("summa_matmul", "cannon_matmul")
         for sizes in ("tpx=2,tpy=2", "tpx=3,tpy=3", "tpx=4,tpy=4")
+    ),
+    *(
+        Split(function, "tpx=3,tpy=3", {"rows": "tpy", "cols": "tpx"}, TURNED_BLOCKS)
+        for function in (tensor_nd.summa_matmul, tensor_nd.cannon_matmul)
     ),
     Split(tensor_nd.matmul_2_5d, "tpx=2,tpy=2,tpz=3", DEEP, DEEP_BLOCKS),
     Split(tensor_nd.matmul_2_5d, "tpx=3,tpy=3,tpz=1", DEEP, DEEP_BLOCKS),

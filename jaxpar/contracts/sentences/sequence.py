@@ -17,8 +17,8 @@ SENTENCES: dict[str, str] = {
     "lax.psum_scatter alone sums.",
     "products_averaged": "The sum is divided by the number of devices; the products are parts of "
     "a sum, not of a mean.",
-    "gelu_of_scattered_sum": "GELU comes last; it belongs between the two products, on each device's "
-    "columns.",
+    "gelu_of_scattered_sum": "GELU comes last; it belongs between the two products, on each "
+    "device's columns.",
     "exact_gelu": "This is the exact GELU; use the tanh form, jax.nn.gelu(x, approximate=True).",
     "all_positions_returned": "Every device returns all positions, as tensor parallelism does; "
     "leave each device its own by lax.psum_scatter.",
@@ -32,6 +32,6 @@ SENTENCES: dict[str, str] = {
     "bytes of lax.psum_scatter.",
     "positions_gathered_by_sum": "Positions are put into zeros and summed: twice the bytes of "
     "lax.all_gather.",
-    "weights_not_x_gathered": "The weights are gathered, which are larger than x; leave them split, and "
-    "gather x.",
+    "weights_not_x_gathered": "The weights are gathered, which are larger than x; leave them "
+    "split, and gather x.",
 }

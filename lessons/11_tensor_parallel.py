@@ -1,0 +1,300 @@
+# %% [markdown]
+# # Lesson 11: tensor parallelism
+#
+# Data parallelism and FSDP split the batch, and each device computes whole layers of its examples.
+# *Tensor parallelism* splits the layers: of every matrix a device holds 1/n, and multiplies by
+# that. So n devices work on one example at once, and no weight is ever gathered. What they send
+# instead are activations, in every layer. Megatron-LM found a split that sends few.
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices, varying_axes
+
+simulate_devices(8)
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import P, lax
+from jax.sharding import NamedSharding
+
+from jaxpar import nn
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.model import Settings, Split, init, loss_fn, split_specs
+from jaxpar.parallel import tensor
+from jaxpar.parallel.data import data_parallel_gradients
+
+jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
+whole, columns, rows = P(), P(None, "tp"), P("tp")
+rng, mesh = np.random.default_rng(0), make_mesh("tp=8")
+random = partial(rng.standard_normal, dtype=np.float32)
+
+
+def on_devices(f, takes, gives, on=mesh):
+    return jax.jit(jax.shard_map(f, mesh=on, in_specs=takes, out_specs=gives))
+
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# An MLP, `gelu(x @ w_up) @ w_down`, on four devices; x has two positions. The letter says which
+# device has a part. x and y have none: all devices have them.
+
+# %%
+x = np.float32([[1, 2], [-1, 1]])
+w_up = np.float32([[1, -1, 2, 0], [1, 1, -1, 2]])
+w_down = np.float32([[1, 0], [0, 1], [1, 1], [-1, 1]])
+hidden = np.asarray(nn.gelu(x @ w_up))
+parts = [hidden[:, [i]] @ w_down[[i]] for i in range(4)]
+four, names = np.arange(4)[None], ["x", "w_up", "hidden", "w_down"]
+arrays = [np.round(a, 1) + 0.0 for a in (x, w_up, hidden, w_down)]
+whose = [NOBODY, four, four, four.T]
+panels = (
+    panel("Columns, then rows", arrays, whose, names=names, columns=2),
+    panel("Each device's part of y, a sum", np.round(parts, 1) + 0.0),
+    panel("y: one all-reduce", [np.round(sum(parts), 1)], [NOBODY], names="y"),
+)
+draw("11_mlp", "An MLP by columns and rows", *panels)
+
+# %% [markdown]
+# Column j of `hidden` needs column j of `w_up` alone, and meets row j of `w_down` alone. So a
+# device with both needs nothing of the others, until its result is added to theirs.
+#
+# ## Predict
+#
+# Your turn, before you read on. Our decoder has layers of attention and MLP, and gets b examples of
+# s tokens; an activation has d numbers. Between two layers are b*s*d of them: X bytes. One device
+# would hold P bytes of parameters.
+#
+# 1. What does each of n devices hold of the parameters? Does it hold any of them whole?
+# 2. How many all-reduces of X does a layer send forward, and how many backward?
+# 3. Data parallelism sends 2P(n-1)/n. When does tensor parallelism send less?
+
+# %%
+settings = Settings(layers=4, d_model=64, heads=8)
+layers, d, b, s = settings.layers, settings.d_model, 8, 32
+X, size = 4 * b * s * d, 4 * settings.parameters
+norms = 4 * (2 * layers + 1) * d
+reduced = partial(wire_bytes, "all_reduce")
+
+
+def predict(dp, tp):
+    held = norms + (size - norms) // tp
+    sums = (4 * layers + 2) * reduced(X // dp, tp)  # 2 for the vocabulary
+    sums += 3 * reduced(4 * b * s // dp, tp)  # in the loss
+    return held, sums, reduced(held + 4, dp)  # of gradients and loss
+
+
+MESHES = {"dp=8": (8, 1), "tp=8": (1, 8), "dp=2,tp=4": (2, 4)}
+predicted = {name: predict(*sizes) for name, sizes in MESHES.items()}
+shown = [(name, *numbers) for name, numbers in predicted.items()]
+headers = "", "parameters", "sent over tp", "sent over dp"
+table(f"Bytes of a device, X = {X:,}, P = {size:,}", headers, shown)
+
+# %% [markdown]
+# Each device holds 1/n of every matrix. Whole are the scales of norms, which work on whole
+# activations. A layer sends two all-reduces forward, after attention and after the MLP, and two
+# backward. Embedding, head and loss are split over the vocabulary: lesson 12. Answer 3 is below.
+#
+# ## Implement
+#
+# **Why not rows first?** A device would have a part of the sum `x @ w_up`, and gelu of a sum is not
+# the sum of gelus: an all-reduce before it, of 4 times as many numbers. Columns twice would gather
+# what lies between. Columns, then rows: here is Megatron's MLP. A bias of rows is added after the
+# sum, which would add it n times.
+
+# %%
+of_rows = [x[:, [i]] @ w_up[[i]] for i in range(2)]
+error = np.abs(sum(map(nn.gelu, of_rows)) - nn.gelu(sum(of_rows))).max()
+print(f"Rows first, without a sum before gelu: wrong by up to {error:.2f}\n")
+show(tensor.enter, tensor.column_linear, tensor.row_linear)
+show(tensor.parallel_mlp)
+x, w_up, w_down = map(random, ((2, 5, 16), (16, 64), (64, 16)))
+mlp, takes = partial(tensor.parallel_mlp, axis="tp"), (whole, columns, rows)
+y = on_devices(mlp, takes, whole)(x, w_up, w_down)
+np.testing.assert_allclose(y, nn.gelu(x @ w_up) @ w_down, atol=1e-4)
+
+# %% [markdown]
+# **f and g.** The paper has two functions. g, at the end: all-reduce forward, nothing backward. f,
+# at the start: nothing forward, and an all-reduce backward, as each device finds only its part of
+# the gradient of x. JAX has them in its types: `pcast` to varying is f, `psum` is g.
+#
+# Leave f out, and JAX puts it at each use of x, where it must be. The gradient is the same, but
+# each f sends for itself. Queries, keys and values are three uses:
+
+
+# %%
+def three_uses(f, x, *weights):
+    inside = f(x)
+    part = sum((inside @ w).sum() for w in weights)
+    y = lax.psum(part, "tp")
+    typed[:] = [*map(varying_axes, (x, inside, part, y))]
+    return y
+
+
+def backward(f):  # all-reduces of x's size
+    gradient = jax.grad(partial(three_uses, f), argnums=range(4))
+    lies = whole, *[columns] * 3
+    lowered = on_devices(gradient, lies, lies).lower(x, *[w_up] * 3)
+    sent = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
+    count = sum(one.operand_bytes == x.nbytes for one in sent)
+    return count, *(", ".join(axes) or "-" for axes in typed)
+
+
+typed, f = [], partial(tensor.enter, axis="tp")
+shown = ("f once", *backward(f)), ("no f", *backward(lambda x: x))
+what = "all-reduces backward", "x varies over", "f(x)", "part", "g(part)"
+table("Three uses of x", ("", *what), shown)
+assert [row[1] for row in shown] == [1, 3]
+
+# %% [markdown]
+# **Attention** is split by heads. A head has its own columns of the matrices of queries, keys and
+# values, and its own rows of the output matrix, and in between no head sees another. So it is
+# columns, then rows, once more. Many models have fewer heads of keys and values than of queries:
+# all queries share one in *multi-query attention* (MQA), neighbours do in *grouped-query attention*
+# (GQA); *multi-head attention* (MHA) has as many. With fewer kv heads than devices there is no head
+# left for each: a device holds these two matrices whole, and uses the columns of one head. Below
+# are 8 heads q on 4 devices, each above the kv head that it uses.
+
+# %%
+q, k, v = random((3, 2, 8, 5, 4))  # of each [b, heads, t, h]
+alone = [nn.attention(*(y[:, [a]] for y in (q, k, v))) for a in range(8)]
+np.testing.assert_allclose(np.hstack(alone), nn.attention(q, k, v), rtol=1e-5)
+panels = []
+for kind, kv in (("MHA", 8), ("GQA", 4), ("GQA", 2), ("MQA", 1)):
+    shared = np.arange(8) * kv // 8  # neighbours share one
+    cells = [f"q{a}" for a in range(8)], [f"k{a}" for a in shared]
+    both = np.array(cells), np.stack([np.full(8, NOBODY), shared])
+    held = "split" if kv >= 4 else "whole on every device"
+    title = f"{kind}, kv heads: {kv}; their matrices are {held}"
+    panels.append(panel(title, *(np.split(a, 4, axis=1) for a in both)))
+draw("11_heads", "Who uses which kv head", *panels)
+
+# %% [markdown]
+# Of a matrix that all hold and use, each device finds a part of the gradient, so these are summed.
+# JAX does it by itself, as with x; in PyTorch it is yours to write. `parallel_swiglu` and
+# `parallel_attention` are yours here.
+#
+# **Dropout.** Where x is equal on all devices, its mask must be, too, or the copies drift apart.
+# Inside, where each has its own heads or columns, it must differ.
+
+# %%
+show(tensor.dropout)
+
+
+def masks(x):
+    half = partial(tensor.dropout, x, 0.5, key=jax.random.key(0))
+    same = lax.pcast(half(axis=None), "tp", to="varying")
+    return jnp.stack([same, half(axis="tp")])[None] > 0
+
+
+kept = np.asarray(on_devices(masks, whole, rows)(jnp.ones(1000)))
+alike = 100 * np.mean(kept == kept[0], axis=2).T  # [way, device]
+same, own = np.round(alike).astype(int).tolist()
+shown = ("axis=None, for x", *same), ("axis='tp', inside", *own)
+table("Percent of the mask as on device 0", ("", *"01234567"), shown)
+assert set(same) == {100} and min(own) > 40 and max(own[1:]) < 60
+
+# %% [markdown]
+# ## Measure
+#
+# The decoder takes `Split("tp")`, and `split_specs` says how its parameters lie. Loss and gradient
+# by data, by tensors, by both, and by **the compiler**: the program of one device, compiled with
+# these specs as shardings, and nothing else.
+
+# %%
+like = jax.eval_shape(partial(init, settings), jax.random.key(0))
+params = jax.tree.map(lambda leaf: random(leaf.shape) / 8, like)
+tokens = rng.integers(0, 256, (b, s + 1), dtype=np.int32)
+for_one, split_loss = loss_fn(settings), loss_fn(settings, split=Split("tp"))
+THEIRS, losses, shown, reports, measured = "tp=8, compiler", [], [], {}, {}
+for name, (dp, tp) in (MESHES | {THEIRS: (1, 8)}).items():
+    over = make_mesh({"dp": dp, "tp": tp})
+    specs = split_specs(settings, like, axis="tp", n=tp)
+    takes, gives = (specs, P("dp")), (whole, specs)
+    lie = partial(jax.tree.map, partial(NamedSharding, over))
+    lies = {"in_shardings": lie(takes), "out_shardings": lie(gives)}
+    if name == THEIRS:
+        run = jax.jit(jax.value_and_grad(for_one), **lies)
+    else:
+        found = partial(data_parallel_gradients, split_loss, axis="dp")
+        run = on_devices(found, takes, gives, over)
+    given = jax.device_put((params, tokens), lie(takes))
+    lowered = run.lower(*given)
+    ready = compiled.compile_program(lowered)
+    reports[name] = program.inspect_compiled(lowered, ready)
+    losses.append(float(ready.executable(*given)[0]))
+    sent, memory = reports[name].wire_bytes_by_axis(), reports[name].memory
+    held = memory.arguments_bytes - tokens.nbytes // dp
+    measured[name] = held, sent.get(("tp",), 0), sent.get(("dp",), 0)
+    shown.append((name, *measured[name], memory.temp_bytes))
+table("Measured", (*headers, "temp"), shown)
+
+# %% [markdown]
+# ## Compare
+#
+# Ours are as predicted, to the byte, and all losses are equal, but for rounding. In each layer a
+# device sends 8bsd(n-1)/n numbers (Narayanan et al. 2021).
+
+
+# %%
+def in_a_layer(name):  # all-reduces of activations, and what they send
+    sent = [c for c in reports[name].collectives if c.times == layers]
+    assert {(c.kind, *c.axes) for c in sent} == {("all_reduce", "tp")}
+    return len(sent), sum(c.wire_bytes for c in sent)
+
+
+assert shown[0][-1] < shown[1][-1]  # temp
+shown = [(name, *in_a_layer(name)) for name in ("tp=8", THEIRS)]
+table("In each layer", ("", "all-reduces", "bytes sent"), shown)
+assert shown[0][1:] == (4, 4 * 8 * b * s * d * 7 / 8) and shown[1][1] == 2 + 5
+assert measured.pop(THEIRS)[0] == measured["tp=8"][0] and measured == predicted
+np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+# %% [markdown]
+# The compiler splits as we do, and holds as little. But it leaves f out: of queries, keys, values,
+# gate and up each sends its part of the gradient of x. That is 5 all-reduces, where 2 are enough.
+#
+# **Memory.** In temp tensor parallelism takes more here: between attention and MLP every device has
+# the whole activations of all b examples. Lesson 12 splits these, too.
+#
+# **Or data parallelism?** Of a layer with 12d^2 parameters it sends 24d^2 (n-1)/n numbers, more
+# than tensor parallelism with fewer than 3d tokens. But gradients can be sent while others are
+# computed. The sums in a layer cannot: the next product waits for them. So tensor parallelism goes
+# over the fastest links, data parallelism over the others: `jaxpar train --mesh dp=2,tp=4`.
+#
+# ## On real hardware
+#
+# Below, the forward pass of a layer of Llama 3 8B (218 M parameters), 4096 tokens in bf16, tp = 8,
+# products at 400 TFLOP/s. NVLink has 450 GB/s between 8 GPUs of a node, the network 50: there the
+# sums take longer than the products. So tp is at most what NVLink joins, often 8. And products get
+# narrow: each GPU has 4 heads, 1 kv head, 1792 of 14336 columns. Small products use a GPU badly.
+#
+# ## Exercises
+
+# %%
+fast, slow = (2 * reduced(2 * 4096**2, 8) / GBs / 1e6 for GBs in (450, 50))
+ms = {"sums, NVLink": fast, "products": 2e3 * 218e6 * 4096 / 8 / 400e12}
+ms["sums, network"] = slow
+shown = [(what, round(time, 2)) for what, time in ms.items()]
+table("Forward", ("one layer", "ms"), shown)
+assert sorted(ms.values()) == list(ms.values())
+exercises("11")
+
+# %% [markdown]
+# ## Sources
+#
+# Shoeybi et al. 2019, *Megatron-LM*. Narayanan et al. 2021, *Efficient Large-Scale Training*.
+# Shazeer 2019, *Fast Transformer Decoding* (MQA). Ainslie et al. 2023, *GQA*. Xu et al. 2021,
+# *GSPMD*.
+#
+# | here | PyTorch | others |
+# |---|---|---|
+# | `column_linear` | `ColwiseParallel` | Megatron-LM: `ColumnParallelLinear` |
+# | `row_linear` | `RowwiseParallel` | Megatron-LM: `RowParallelLinear` |
+# | `megatron_specs` | a plan for `parallelize_module` | MaxText: rules for logical axes |
+# | tp | a dim of `init_device_mesh` | Megatron-LM: `--tensor-model-parallel-size` |
