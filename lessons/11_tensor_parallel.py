@@ -176,7 +176,7 @@ draw("11_heads", "Who uses which kv head", *panels)
 
 # %% [markdown]
 # Of a matrix that all hold and use, each device finds a part of the gradient, so these are summed.
-# JAX does it by itself, as with x; in PyTorch it is yours to write. `parallel_swiglu` and
+# JAX does it by itself, as with x; in plain PyTorch you write it. `parallel_swiglu` and
 # `parallel_attention` are yours here.
 #
 # **Dropout.** Where x is equal on all devices, its mask must be, too, or the copies drift apart.
@@ -248,7 +248,7 @@ def in_a_layer(name):  # all-reduces of activations, and what they send
     return len(sent), sum(c.wire_bytes for c in sent)
 
 
-assert shown[0][-1] < shown[1][-1]  # temp
+assert shown[0][-1] < shown[1][-1] and b * s > 3 * d  # temp; answer 3
 shown = [(name, *in_a_layer(name)) for name in ("tp=8", THEIRS)]
 table("In each layer", ("", "all-reduces", "bytes sent"), shown)
 assert shown[0][1:] == (4, 4 * 8 * b * s * d * 7 / 8) and shown[1][1] == 2 + 5
@@ -262,10 +262,11 @@ np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 # **Memory.** In temp tensor parallelism takes more here: between attention and MLP every device has
 # the whole activations of all b examples. Lesson 12 splits these, too.
 #
-# **Or data parallelism?** Of a layer with 12d^2 parameters it sends 24d^2 (n-1)/n numbers, more
-# than tensor parallelism with fewer than 3d tokens. But gradients can be sent while others are
-# computed. The sums in a layer cannot: the next product waits for them. So tensor parallelism goes
-# over the fastest links, data parallelism over the others: `jaxpar train --mesh dp=2,tp=4`.
+# **Or data parallelism?** Of a layer with 12d^2 parameters it sends 24d^2 (n-1)/n numbers: more
+# than tensor parallelism, if there are fewer than 3d tokens in a step. Ours has more. And gradients
+# can be sent while others are computed. The sums in a layer cannot: the next product waits for
+# them. So tensor parallelism goes over the fastest links, data parallelism over the others:
+# `jaxpar train --mesh dp=2,tp=4`.
 #
 # ## On real hardware
 #
@@ -288,9 +289,8 @@ exercises("11")
 # %% [markdown]
 # ## Sources
 #
-# Shoeybi et al. 2019, *Megatron-LM*. Narayanan et al. 2021, *Efficient Large-Scale Training*.
-# Shazeer 2019, *Fast Transformer Decoding* (MQA). Ainslie et al. 2023, *GQA*. Xu et al. 2021,
-# *GSPMD*.
+# Shoeybi et al. 2019, *Megatron-LM*. Narayanan et al. 2021, *Efficient Large-Scale Language Model
+# Training*. Shazeer 2019, *Fast Transformer Decoding*. Ainslie et al. 2023, *GQA*. GSPMD: Xu 2021.
 #
 # | here | PyTorch | others |
 # |---|---|---|

@@ -85,7 +85,7 @@ class InProcessPool:
         """Nothing to end."""
 
     def _export(self, job: dict, blobs: list[bytes]) -> Iterator[Any]:
-        if job["kind"] == "value":
+        if "calls" in job:
             replies = worker._values(self.function, job)
         elif job["kind"] == "specs":
             replies = worker._specs(self.function, job, specs)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxpar.schedules import Costs, Table
     from jaxpar.schedules.drawing import Track
 
-STAGES, MICROBATCHES, MOST_FORWARDS = 4, 8, 1_000_000
+STAGES, MICROBATCHES, MOST_FORWARDS = 4, 8, 300_000
 NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dualpipe-v"
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help=f"One of {NAMES}.")]
@@ -178,7 +178,7 @@ def _show(tracks: list[Track], as_json: bool) -> None:
 
     data, *more = [to_dict(track.simulation) for track in tracks]
     if as_json:
-        print_json(data | {"beside": other for other in more})
+        print_json(data | ({"beside": more[0]} if more else {}))
         return
     screen = console()
     text = Drawing(tuple(tracks)).to_rich(screen.width)

@@ -20,7 +20,9 @@ DISTRIBUTED = ("train",)
 Size = Annotated[int, typer.Option(min=1)]
 MeshOption = Annotated[
     str,
-    typer.Option(help="Devices that share each batch (dp, fsdp) or layer (tp): dp=2,tp=4, say."),
+    typer.Option(
+        help="Devices that share the batch (dp, fsdp), each layer (tp), all layers (pp)."
+    ),
 ]
 Zero = Annotated[
     int | None,
@@ -38,6 +40,10 @@ Microbatches = Annotated[
 ]
 SequenceParallel = Annotated[
     bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
+]
+Schedule = Annotated[
+    str | None,
+    typer.Option(help="Over pp, a schedule by name, as `schedule` draws it, or FILE.csv."),
 ]
 Offload = Annotated[
     str | None, typer.Option(help="Where the optimizer's state waits: host or disk.")
@@ -62,6 +68,7 @@ def train_model(
     microbatches: Microbatches = 1,
     offload: Offload = None,
     sequence_parallel: SequenceParallel = False,
+    schedule: Schedule = None,
     steps: Size = 50,
     data: DataOption = None,
     seed: Seed = 0,
@@ -86,6 +93,7 @@ def train_model(
     plan = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
+        "schedule": schedule,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}

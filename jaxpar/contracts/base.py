@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from jax.sharding import PartitionSpec
     from jax.stages import Lowered
 
-Kind = Literal["program", "value", "specs"]
+    from jaxpar.schedules import Costs
+
+Kind = Literal["program", "value", "specs", "schedule"]
 PropertyName = Literal[
-    "values", "gradient", "sharding", "communication", "memory", "flops", "errors"
-]
+    "values", "gradient", "sharding", "communication", "memory", "flops", "errors",
+    "order", "bubble", "in_flight",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,21 @@ class FlopsLimit:
 
 
 @dataclass(frozen=True)
+class PipelineLimits:
+    """What a schedule may cost: at most what the table of the reference does.
+
+    Args:
+        bubble: the limit on idle time in words, as it is published.
+        in_flight: the limit on what each device keeps.
+        costs: the times that cells take; the bubble is judged with each.
+    """
+
+    bubble: str
+    in_flight: str
+    costs: tuple[Costs, ...]
+
+
+@dataclass(frozen=True)
 class Expected:
     """One output as it must be.
 
@@ -134,21 +152,24 @@ class Contract:
     Args:
         id: the name of the exercise and of its function.
         kind: `program` for an SPMD function, `value` for plain numbers in and out, `specs` for
-            partition specs of params, by which the compiler splits a program of ours.
+            partition specs of params, by which the compiler splits a program of ours, `schedule`
+            for a pipeline's table, as rows of cells.
         task: one line that says what to write; the body of the stub.
         reference: the library function.
         oracle: for a program, `oracle(case, *global arrays)` in the precision of its arguments
-            returns one `Expected` per output; for a value, the right result for the arguments.
+            returns one `Expected` per output; for a value or a schedule, a right result for the
+            arguments.
         mistakes: wrong answers, each with the property that rejects it.
         hints: from a nudge to nearly the answer.
         minimal: why no right answer can send or hold less; shown after passing.
         harder: one harder variant to try; shown after passing.
         cases: two or more, which differ in mesh and size.
-        values: for a value exercise, draws the (args, kwargs) that it is called with.
+        values: for a value or a schedule, draws the (args, kwargs) that it is called with.
         complaint: where a value exercise has many right results, takes all calls and their
             results and returns the first thing wrong with them, or None; the oracle's result is
             then an example only.
         partitioned: for specs, `partitioned(case, specs)` lowers that program, jitted.
+        pipeline: for a schedule, what it may cost.
         gradient: names of the arguments whose gradient is judged.
         imports: earlier exercises or library functions that an answer may import.
         tolerance: multiple of the usual tolerance; more than 1 needs a reason.
@@ -167,6 +188,7 @@ class Contract:
     values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
     complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
     partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
+    pipeline: PipelineLimits | None = None
     gradient: tuple[str, ...] = ()
     communication: Communication | None = None
     memory: MemoryLimit | None = None
@@ -176,10 +198,17 @@ class Contract:
     imports: tuple[str, ...] = ()
     tolerance: float = 1.0
 
+    @property
+    def first(self) -> PropertyName:
+        """The property without which no other earns points."""
+        return "order" if self.kind == "schedule" else "values"
+
     def points(self) -> dict[str, int]:
         """Points of each property that applies; what does not apply goes to values."""
         if self.kind == "value":
             return {"values": 5}
+        if self.kind == "schedule":
+            return {"order": 4, "bubble": 3, "in_flight": 3}
         if self.kind == "specs":
             if self.communication is None:
                 return {"values": 2, "sharding": 4, "memory": 4}

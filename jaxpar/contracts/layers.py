@@ -27,3 +27,9 @@ def gentle_wave(params: tuple[Array, Array], x: Array) -> Array:
     """One square matrix and a bias, then a sine, added to x [b, d] in small steps."""
     matrix, bias = params
     return x + jnp.sin(x @ matrix + bias[None]) / 64
+
+
+def tanh_layer(params: tuple[Array, Array], x: Array) -> Array:
+    """One square matrix, a bias and tanh for x [b, d]: zeros do not stay zeros."""
+    matrix, bias = params
+    return jnp.tanh(x @ matrix / len(matrix) ** 0.5 + bias[None])

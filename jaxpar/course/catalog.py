@@ -24,7 +24,8 @@ class Exercise:
         lesson: number of its lesson.
         title: what to write, in a few words.
         kind: `program` for a function that runs on many devices, `value` for plain numbers,
-            `specs` for partition specs, by which the compiler splits a program.
+            `specs` for partition specs, by which the compiler splits a program, `schedule` for a
+            pipeline's table.
         minutes: how long it takes someone who has read the lesson.
         needs: exercises that help with this one.
         contracts: the module that holds its contract.
@@ -33,7 +34,7 @@ class Exercise:
     id: str
     lesson: str
     title: str
-    kind: Literal["program", "value", "specs"]
+    kind: Literal["program", "value", "specs", "schedule"]
     minutes: int
     needs: tuple[str, ...]
     contracts: str
@@ -46,7 +47,7 @@ class Exercise:
     @property
     def points(self) -> int:
         """What a right answer earns."""
-        return {"program": 10, "value": 5, "specs": 10}[self.kind]
+        return {"program": 10, "value": 5, "specs": 10, "schedule": 10}[self.kind]
 
     @property
     def file(self) -> str:
@@ -144,6 +145,10 @@ LESSONS = (
     Lesson(
         "13", "tensor_2d_3d", "Tensor parallelism in two and three dimensions", ("11",), 35,
         prints=("cannon_matmul", "mlp_3d"),
+    ),
+    Lesson(
+        "15", "pipeline", "Pipelines", ("08",), 35,
+        prints=("send_on", "naive_forward", "gpipe_loss"),
     ),
 )  # fmt: skip
 

@@ -22,6 +22,7 @@ _VOCABULARY = "jaxpar.contracts.vocabulary"
 _SEQUENCE = "jaxpar.contracts.sequence"
 _RING_MATMUL = "jaxpar.contracts.ring_matmul"
 _TENSOR_ND = "jaxpar.contracts.tensor_nd"
+_GPIPE = "jaxpar.contracts.gpipe"
 
 ROWS = (
     (
@@ -179,5 +180,9 @@ ROWS = (
     (
         "matmul_3d", "13", "one product on each device of a cube",
         "program", 20, ("summa_matmul",), _TENSOR_ND,
+    ),
+    (
+        "pipeline_forward", "15", "microbatches through all stages, one each tick",
+        "program", 30, ("all_to_all_by_permutes",), _GPIPE,
     ),
 )  # fmt: skip

@@ -20,7 +20,8 @@ WIDTH = 96
 def judged(contract: Contract) -> Iterator[str]:
     """The lines of the comment in a stub."""
     points = contract.points()
-    yield f"What is judged ({sum(points.values())} points; values must be right to earn the rest)"
+    total, first = sum(points.values()), contract.first
+    yield f"What is judged ({total} points; {first} must be right to earn the rest)"
     for name, score in points.items():
         yield from _hanging(f"  {name:<13} {score}  ", _rule(contract, name))
     if contract.cases:
@@ -33,9 +34,12 @@ def judged(contract: Contract) -> Iterator[str]:
             )
     if contract.values:
         yield ""
-        others = ", where other results may be as right" if contract.complaint else ""
+        several = contract.complaint or contract.pipeline
+        others = ", where other results may be as right" if several else ""
         yield f"For example{others}:"
         yield from (f"  {example}" for example in _examples(contract))
+        if contract.kind == "schedule":
+            yield "and with more devices and microbatches, among them random numbers of both."
     yield ""
     yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
 
@@ -48,10 +52,10 @@ def describe(case: Case) -> str:
 
 
 def _examples(contract: Contract) -> Iterator[str]:
-    """The first calls, and the first that must raise."""
+    """The first calls, and the first that must raise; of tables one only, as it is long."""
     assert contract.values
     results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
-    yield from results[:3]
+    yield from results[: 1 if contract.kind == "schedule" else 3]
     yield from [line for line in results[3:] if line.endswith("raises ValueError")][:1]
 
 
@@ -94,6 +98,10 @@ def _rule(contract: Contract, name: str) -> str:
         return contract.flops.words
     if name == "memory" and contract.memory:
         return contract.memory.words
+    if name == "bubble" and contract.pipeline:
+        return contract.pipeline.bubble
+    if name == "in_flight" and contract.pipeline:
+        return contract.pipeline.in_flight
     if name == "errors":
         return f"ValueError where {'; '.join(bad.because for bad in contract.errors)}"
     if name == "gradient":
@@ -102,6 +110,8 @@ def _rule(contract: Contract, name: str) -> str:
         return "large leaves are shared over the axis alone, small ones whole"
     if name == "sharding":
         return "each device returns its own part only"
+    if contract.kind == "schedule":
+        return "every stage takes every microbatch forward and backward, and no device waits for ever"
     if contract.kind == "value":
         return "right for every call tried, among them random ones"
     if contract.kind == "specs":

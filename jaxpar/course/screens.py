@@ -136,7 +136,7 @@ def _last_lines(printed: str) -> str:
 
 def _afterwards(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
     contract = session.contract
-    least = "Why this is the least" if contract.kind == "program" else "Why it is so"
+    least = "Why it is so" if contract.kind == "value" else "Why this is the least"
     later = ", ".join(row.id for row in used_by(session.current.id))
     yield ""
     yield _text(f"{least}: {contract.minimal}", "")

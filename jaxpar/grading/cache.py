@@ -14,6 +14,10 @@ from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 
 PACKAGES = ("jax", "jaxlib", "numpy", "optax", "flax")
+FOLDERS = (
+    "mesh.py", "schedules", "nn.py", "collectives", "cost", "parallel", "model", "inspector",
+    "contracts", "grading",
+)  # fmt: skip
 TRANSIENT = ("timeout", "memory", "killed", "infrastructure")
 
 
@@ -24,7 +28,7 @@ def environment() -> str:
     for package in PACKAGES:
         digest.update(f"{package}={version(package)};".encode())
     root = Path(__file__).resolve().parents[1]
-    for folder in ("mesh.py", "collectives", "cost", "contracts", "grading", "inspector"):
+    for folder in FOLDERS:
         path = root / folder
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(str(file.relative_to(root)).encode() + file.read_bytes())

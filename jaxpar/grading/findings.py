@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jaxpar.contracts.base import Contract
-from jaxpar.grading.verdict import PropertyVerdict
+from jaxpar.grading.verdict import Judgement, PropertyVerdict, Status
 
-NOT_JUDGED = "not judged: values are wrong"
+NOT_JUDGED = {
+    "values": "not judged: values are wrong",
+    "order": "not judged: the order is wrong",
+}
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,11 @@ class Findings:
         return name in self.by_name and self.by_name[name].right is False
 
     def properties(self) -> tuple[PropertyVerdict, ...]:
-        """One verdict per property of the contract; points only when values are right."""
-        judged = self.by_name.get("values", Finding(False, "")).right is True
+        """One verdict per property of the contract; points only when the first is right."""
+        first = self.contract.first
+        judged = self.by_name.get(first, Finding(False, "")).right is True
         return tuple(
-            self._verdict(name, points, judged or name == "values")
+            self._verdict(name, points, judged or name == first)
             for name, points in self.contract.points().items()
         )
 
@@ -50,8 +54,15 @@ class Findings:
         status: Literal["pass", "fail", "not-judged"] = "not-judged"
         message = found.message
         if not judged:
-            message = NOT_JUDGED
+            message = NOT_JUDGED[self.contract.first]
         elif found.right is not None:
             status = "pass" if found.right else "fail"
         score = points if status == "pass" else 0
         return PropertyVerdict(name, status, score, points, message, found.expected, found.got)
+
+
+def unjudged(contract: Contract, status: Status, message: str, printed: str = "") -> Judgement:
+    """The judgement on an answer of which nothing but this can be said."""
+    findings = Findings(contract)
+    findings.add(contract.first, Finding(False, message))
+    return Judgement(status, findings.properties(), message, printed=printed)

@@ -10,10 +10,11 @@ from jaxpar.contracts.base import Contract, load
 from jaxpar.grading import specs
 from jaxpar.grading.diagnosis import diagnose
 from jaxpar.grading.evidence import collect, stopped, worker_job
-from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.findings import Findings, unjudged
 from jaxpar.grading.imports import allowed_in_words, refused_import
 from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
 from jaxpar.grading.program_judge import ProgramJudge
+from jaxpar.grading.schedule_judge import judge_schedules
 from jaxpar.grading.session import ReaderSession
 from jaxpar.grading.specs_judge import SpecsJudge
 from jaxpar.grading.submission import Submission
@@ -54,6 +55,8 @@ def judge(where: str, submission: Submission, *, pool: Pool, seed: int | None = 
     judgement = _refused_text(contract, submission)
     if judgement is None and contract.kind == "value":
         judgement = judge_values(contract, submission, pool, chosen)
+    elif judgement is None and contract.kind == "schedule":
+        judgement = judge_schedules(contract, submission, pool, chosen)
     elif judgement is None:
         judgement = _judge_program(where, contract, submission, pool, chosen)
     if pool.cancelled:
@@ -81,9 +84,7 @@ def _refused_text(contract: Contract, submission: Submission) -> Judgement | Non
         message = f"line {error.lineno}: SyntaxError: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         message = f"Python cannot parse the file: {type(error).__name__}: {error}"
-    findings = Findings(contract)
-    findings.add("values", Finding(False, message))
-    return Judgement("error", findings.properties(), message)
+    return unjudged(contract, "error", message)
 
 
 def _judge_program(
@@ -93,15 +94,12 @@ def _judge_program(
     reader = ReaderSession(pool, where, contract, submission.path.name)
     try:
         evidence = collect(pool, worker_job(contract, submission, pool.limits))
-        findings = Findings(contract)
         end = stopped(evidence, pool.limits)
         if end is not None:
-            status, message = end
-            findings.add("values", Finding(False, message))
-            return Judgement(status, findings.properties(), message, printed=evidence.printed)
+            return unjudged(contract, *end, evidence.printed)
         reader.give(pool.limits.wall_seconds / 3)
         kind = SpecsJudge if contract.kind == "specs" else ProgramJudge
-        attempt = kind(contract, seed, reader, evidence, findings)
+        attempt = kind(contract, seed, reader, evidence, Findings(contract))
         try:
             judgement = _finish(attempt)
         except ChildEnded:
@@ -135,13 +133,11 @@ def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgem
         detail = str(ended)
     finally:
         reader.close()
-    findings = Findings(contract)
     status: Status = cause
     message = _why(cause, detail, pool, attempt)
     if not _known_good_runs(where, contract, pool):
         status, message = "infrastructure", f"the reader cannot run any program here: {detail}"
-    findings.add("values", Finding(False, message))
-    return Judgement(status, findings.properties(), message)
+    return unjudged(contract, status, message)
 
 
 def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:

@@ -1,4 +1,4 @@
-"""Judges plain numbers: the same calls in two fresh processes, in different orders."""
+"""Judges plain numbers, each against the oracle's."""
 
 from __future__ import annotations
 
@@ -10,50 +10,34 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Contract, Mistake
-from jaxpar.grading.cases import encode
-from jaxpar.grading.evidence import Evidence, collect, stopped, worker_job
-from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.calls import Call, Replies, ask, in_words, outcome, raised
+from jaxpar.grading.findings import Finding, Findings, unjudged
 from jaxpar.grading.processes import Pool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
-Call = tuple[tuple, dict]
-
-RAISES = "raises ValueError"
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
 
 def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: int) -> Judgement:
     """Calls the answer on drawn arguments and compares with the oracle."""
     assert contract.values is not None
-    rng = np.random.default_rng(seed)
-    calls = contract.values(rng)
-    expected = [_outcome(contract.oracle, call) for call in calls]
-    job = worker_job(contract, submission, pool.limits)
-    job["calls"] = [[encode(tuple(args)), encode(dict(kwargs))] for args, kwargs in calls]
-    order = list(range(len(calls)))
-
+    calls = contract.values(np.random.default_rng(seed))
+    expected = [outcome(contract.oracle, call) for call in calls]
+    replies = ask(contract, submission, pool, calls)
+    if replies.ended is not None:
+        return unjudged(contract, *replies.ended, replies.printed)
     findings = Findings(contract)
-    runs = []
-    for chosen in (order, order[::-1]):
-        runs.append(collect(pool, job | {"order": chosen}))
-        end = stopped(runs[-1], pool.limits)
-        if end is not None:
-            status, message = end
-            findings.add("values", Finding(False, message))
-            return Judgement(status, findings.properties(), message, printed=runs[-1].printed)
-
-    got, again = ([_replied(run.values.get(i)) for i in range(len(calls))] for run in runs)
-    for one, two in zip(got, again, strict=True):
+    for one, two in zip(replies.got, replies.again, strict=True):
         if one != two:
             findings.add("values", Finding(False, FORGETFUL.format(_show(one), _show(two))))
-    for finding in _wrong(contract, calls, expected, got):
+    for finding in _wrong(contract, calls, expected, replies.got):
         findings.add("values", finding)
     if not findings.wrong("values"):
         findings.add("values", Finding(True, f"{len(calls)} calls are right"))
-        return Judgement("pass", findings.properties(), printed=runs[0].printed)
-    diagnosis = _diagnosis(contract, calls, got, expected, runs[0])
-    return Judgement("fail", findings.properties(), diagnosis, printed=runs[0].printed)
+        return Judgement("pass", findings.properties(), printed=replies.printed)
+    diagnosis = _diagnosis(contract, calls, replies, expected)
+    return Judgement("fail", findings.properties(), diagnosis, printed=replies.printed)
 
 
 def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> Iterator[Finding]:
@@ -68,54 +52,18 @@ def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> 
 
 
 def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
-    does = got if _raised(got) else f"gives {_show(got)}"
-    must = "raise ValueError" if _raised(right) else f"give {_show(right)}"
-    text = f"{contract.id}{_arguments(call)} {does}; it must {must}"
+    does = got if raised(got) else f"gives {_show(got)}"
+    must = "raise ValueError" if raised(right) else f"give {_show(right)}"
+    text = f"{in_words(contract, call)} {does}; it must {must}"
     return Finding(False, text, _show(right), _show(got))
 
 
-def _diagnosis(
-    contract: Contract, calls: list[Call], got: list, expected: list, run: Evidence
-) -> str:
+def _diagnosis(contract: Contract, calls: list[Call], replies: Replies, expected: list) -> str:
     """The mistake with the same results, or what the first unwanted exception means."""
     for mistake in contract.mistakes:
-        if _equals(mistake, calls, got):
+        if _equals(mistake, calls, replies.got):
             return mistake.sentence
-    for i, right in enumerate(expected):
-        if right != RAISES and "explained" in run.values.get(i, {}):
-            return run.values[i]["explained"]
-    return ""
-
-
-def _outcome(function: Any, call: Call) -> Any:
-    args, kwargs = call
-    try:
-        return _plain(function(*args, **kwargs))
-    except ValueError:
-        return RAISES
-    except Exception as error:
-        return f"raises {type(error).__name__}"
-
-
-def _replied(value: dict | None) -> Any:
-    if value is None:
-        return "nothing"
-    if "raised" in value:
-        return RAISES if value.get("is_value_error") else f"raises {value['raised']}"
-    return _plain(value["result"])
-
-
-def _raised(outcome: Any) -> bool:
-    return isinstance(outcome, str) and outcome.startswith("raises ")
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, so that both are right."""
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return value
+    return replies.meaning(expected)
 
 
 def _same(got: Any, right: Any) -> bool:
@@ -133,14 +81,8 @@ def _same(got: Any, right: Any) -> bool:
 
 
 def _equals(mistake: Mistake, calls: list, got: list) -> bool:
-    outcomes = [_outcome(mistake.function, call) for call in calls]
+    outcomes = [outcome(mistake.function, call) for call in calls]
     return all(_same(g, o) for g, o in zip(got, outcomes, strict=True))
-
-
-def _arguments(call: Call) -> str:
-    args, kwargs = call
-    parts = [repr(a) for a in args] + [f"{k}={v!r}" for k, v in kwargs.items()]
-    return f"({', '.join(parts)})"
 
 
 def _show(value: Any) -> str:

@@ -16,7 +16,10 @@ from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
 
 STYLES = {"pass": "green", "fail": "bold red"}
 CELL = 30
-UNTIL = "not judged until values are right"
+REASONS = {
+    NOT_JUDGED["values"]: "not judged until values are right",
+    NOT_JUDGED["order"]: "not judged until the order is right",
+}
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -119,7 +122,7 @@ def _under_table(verdict: Verdict) -> Iterator[str]:
     waiting: dict[str, list[str]] = {}
     for row in verdict.properties:
         if row.status == "not-judged":
-            waiting.setdefault(row.message.replace(NOT_JUDGED, UNTIL), []).append(row.name)
+            waiting.setdefault(REASONS.get(row.message, row.message), []).append(row.name)
         elif row != verdict.first_failure() and max(map(len, _cells(verdict, row))) > CELL:
             yield f"{row.name}: {_first_line(row.message)}"
     for reason, names in waiting.items():

@@ -1,8 +1,6 @@
 """The decoder as flax nnx modules; the parameters of its layers are stacked on a leading dim l."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +12,6 @@ from jaxtyping import Float, Int
 from jaxpar import nn
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
-
-ApplyLayers = Callable[[Callable[[Any, Array], Array], Any, Array], Array]
-"""(layer_fn, stacked parameters, x) -> x, where layer_fn(one layer's parameters, x) -> x."""
 
 
 class Norm(nnx.Module):
@@ -45,14 +40,13 @@ class Attention(nnx.Module):
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
 
-    def __call__(
-        self, x: Float[Array, "b t d"], positions: Int[Array, " s"], split: Split
-    ) -> Float[Array, "b t d"]:
+    def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """What each position gathers from itself and those before it."""
         key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
         products = split.columns(x, self.query[...], key, value, name="attention_input")
         q, k, v = map(self._heads, products)
         if self.rotary:
+            positions = jnp.arange(q.shape[2])
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
@@ -90,11 +84,9 @@ class Layer(nnx.Module):
         self.mlp_norm = Norm(settings)
         self.mlp = MLP(settings, rngs)
 
-    def __call__(
-        self, x: Float[Array, "b t d"], positions: Int[Array, " s"], split: Split = WHOLE
-    ) -> Float[Array, "b t d"]:
+    def __call__(self, x: Float[Array, "b t d"], split: Split = WHOLE) -> Float[Array, "b t d"]:
         """The stream after this layer."""
-        x = x + self.attention(self.attention_norm(x), positions, split)
+        x = x + self.attention(self.attention_norm(x), split)
         x = checkpoint_name(x, "stream")
         return x + self.mlp(self.mlp_norm(x), split)
 
@@ -112,26 +104,22 @@ class Decoder(nnx.Module):
         self.final_norm = Norm(settings)
         self.head = None if settings.tied else _table(rngs, d, v)
 
-    def __call__(
-        self, tokens: Int[Array, "b s"], apply_layers: ApplyLayers, split: Split
-    ) -> Float[Array, "b s v"]:
-        """The logits of the token after each position; `apply_layers` calls layer after layer.
-
-        Where devices share the layers, each has the logits of its tokens.
+    def enter(self, tokens: Int[Array, "b s"], split: Split) -> Float[Array, "b t d"]:
+        """What the first layer takes.
 
         Raises:
             ValueError: there are more tokens than learned positions.
         """
-        s = tokens.shape[1]
         x = split.embed(self.embedding[...], tokens)
-        if self.positions is not None:
-            x = x + split.own_positions(_first(self.positions[...], s))[None]
-        graph, stacked = nnx.split(self.layers)
+        if self.positions is None:
+            return x
+        return x + split.own_positions(_first(self.positions[...], tokens.shape[1]))[None]
 
-        def layer_fn(params: Any, x: Array) -> Array:
-            return nnx.merge(graph, params)(x, jnp.arange(s), split)
+    def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:
+        """The logits of the token after each position, of what the last layer gives.
 
-        x = apply_layers(layer_fn, split.own_copies(stacked), x)
+        Where devices share the layers, each has the logits of its tokens.
+        """
         head = self.embedding[...].T if self.head is None else self.head[...]
         (logits,) = split.columns(self.final_norm(x), head, name="final")
         return logits

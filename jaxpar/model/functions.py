@@ -1,25 +1,61 @@
 """The decoder as pure functions of its parameters, which are plain nested dicts of arrays."""
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 from flax import nnx
 from jax import Array
 from jaxtyping import Float, Int, PyTree
 
-from jaxpar.model.decoder import ApplyLayers, Decoder
+from jaxpar.model.decoder import Decoder, Layer
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 from jaxpar.parallel.remat import scan_layers
 
 Params = PyTree[Float[Array, "..."]]
+LayerFn = Callable[[Any, Array], Array]
+ApplyLayers = Callable[[LayerFn, Any, Array], Array]
+"""(layer_fn, stacked parameters, x) -> x, where layer_fn(one layer's parameters, x) -> x."""
 
 
 @partial(jax.jit, static_argnums=0)
 def init(settings: Settings, key: Array) -> Params:
     """Random parameters, those of the layers stacked on a leading dim l."""
     return nnx.to_pure_dict(nnx.state(Decoder(settings, nnx.Rngs(params=key))))
+
+
+class Pieces(NamedTuple):
+    """A decoder in pieces, for devices that hold some of them.
+
+    Attributes:
+        first: (params, tokens [b, s]) -> what the first layer takes, [b, t, d].
+        layer: (one layer's parameters, x) -> x.
+        last: (params, what the last layer gives) -> logits [b, s, v].
+    """
+
+    first: Callable[[Params, Array], Array]
+    layer: LayerFn
+    last: Callable[[Params, Array], Array]
+
+
+def pieces(settings: Settings, split: Split = WHOLE) -> Pieces:
+    """The decoder in pieces; of the parameters `first` and `last` take, layers may be left out.
+
+    In `shard_map`, with a split, parameters are this device's as `split_specs` lays them out, and
+    the logits those of its tokens.
+    """
+    graph, layer_graph, like = _graphs(settings)
+
+    def ends(params: Params) -> Decoder:
+        return nnx.merge(graph, like | params)
+
+    return Pieces(
+        lambda params, tokens: ends(params).enter(tokens, split),
+        lambda params, x: nnx.merge(layer_graph, params)(x, split),
+        lambda params, x: ends(params).leave(x, split),
+    )
 
 
 def logits(
@@ -29,13 +65,11 @@ def logits(
     apply_layers: ApplyLayers = scan_layers,
     split: Split = WHOLE,
 ) -> Float[Array, "b t v"]:
-    """The logits of the token after each position; the parameters as `init` gives them.
-
-    In `shard_map`, with a split, the parameters are this device's as `split_specs` lays them out,
-    and the logits those of its tokens.
-    """
-    shape = nnx.eval_shape(lambda: Decoder(settings, nnx.Rngs(0)))
-    return nnx.merge(nnx.graphdef(shape), params)(tokens, apply_layers, split)
+    """The logits of the token after each position; the parameters as `init` gives them."""
+    decoder = pieces(settings, split)
+    x = decoder.first(params, tokens)
+    layers = split.own_copies(params["layers"])
+    return decoder.last(params, apply_layers(decoder.layer, layers, x))
 
 
 def loss_fn(
@@ -48,3 +82,12 @@ def loss_fn(
         return split.cross_entropy(predicted, tokens[:, 1:]).mean()
 
     return loss
+
+
+@cache
+def _graphs(settings: Settings) -> tuple[Any, Any, dict[str, Any]]:
+    """The decoder and its layer without parameters, and the shapes of the parameters."""
+    decoder = nnx.eval_shape(lambda: Decoder(settings, nnx.Rngs(0)))
+    layer = nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0)))
+    like = nnx.to_pure_dict(nnx.state(decoder))
+    return nnx.graphdef(decoder), nnx.graphdef(layer), like

@@ -79,16 +79,11 @@ def pipeline_gradients(
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2023 (Zero Bubble)
 
     Raises:
-        ValueError: the table has as many rows as the axis has devices, or no microbatch more or
-            less than there are.
+        ValueError: the table is not for so many devices and microbatches, or its neighbouring
+            stages lie on devices that are no neighbours.
     """
-    count = len(jax.tree.leaves(microbatches)[0])
-    n = lax.axis_size(axis)
-    if (table.devices, table.microbatches) != (n, count):
-        raise ValueError(
-            f"pipeline: a schedule of {table.microbatches} microbatches on {table.devices} devices "
-            f"for {count} microbatches on mesh axis {axis} (size {n}); make it for these"
-        )
+    count, n = len(jax.tree.leaves(microbatches)[0]), lax.axis_size(axis)
+    _check(table, count, axis, n)
     lowered = ticks.lower(table, keep_inputs=keep_inputs)
     ends, layers = params
     run = _Pipeline(
@@ -102,22 +97,22 @@ def pipeline_gradients(
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
     here = jax.tree.map(lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks)
-    to_next = [(j, (j + 1) % n) for j in range(n)]
-    to_previous = [(j, i) for i, j in to_next]
 
     def tick(state: _State, now: Ticks) -> tuple[_State, None]:
         made, state = run.act(state, now)
-        buffer = _put(state.buffer, lax.ppermute(made, axis, to_next), now.from_previous)
-        buffer = _put(buffer, lax.ppermute(made, axis, to_previous), now.from_next)
-        return state._replace(buffer=_put(buffer, made, now.stays)), None
+        return _exchange(made, state, now, axis), None
 
     state, _ = lax.scan(tick, run.start(lowered), here)
-    found = jax.tree.map(
-        lambda total, leaf: total.reshape(leaf.shape).astype(leaf.dtype),
-        (state.ends, state.layers),
-        params,
-    )
+    found = jax.tree.map(_like, (state.ends, state.layers), params)
     return lax.psum(state.loss, axis), (lax.psum(found[0], axis), found[1])
+
+
+def _check(table: Table, count: int, axis: str, n: int) -> None:
+    if (table.devices, table.microbatches) != (n, count):
+        raise ValueError(
+            f"pipeline: a schedule of {table.microbatches} microbatches on {table.devices} devices "
+            f"for {count} microbatches on mesh axis {axis} (size {n}); make it for these"
+        )
 
 
 class _State(NamedTuple):
@@ -253,6 +248,20 @@ class _Pipeline:
         return state._replace(
             layers=jax.tree.map(lambda sum, g: sum.at[now.chunk].add(g), state.layers, found)
         )
+
+
+def _exchange(made: Array, state: _State, now: Ticks, axis: str) -> _State:
+    """What a device made goes to both neighbours, and is put where it is needed."""
+    n = lax.axis_size(axis)
+    to_next = [(j, (j + 1) % n) for j in range(n)]
+    to_previous = [(j, i) for i, j in to_next]
+    buffer = _put(state.buffer, lax.ppermute(made, axis, to_next), now.from_previous)
+    buffer = _put(buffer, lax.ppermute(made, axis, to_previous), now.from_next)
+    return state._replace(buffer=_put(buffer, made, now.stays))
+
+
+def _like(total: Array, leaf: Array) -> Array:
+    return total.reshape(leaf.shape).astype(leaf.dtype)
 
 
 def _at(tree: PyTree[Array], index: Any) -> Any:

@@ -14,7 +14,7 @@ IDLE, FILL = ".", "-"
 # One row of heights from nothing up; the highest leaves room to the line above.
 HEIGHTS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587"
 # For a terminal that cannot show them.
-ASCII = str.maketrans(HEIGHTS, " 1234567")
+ASCII = str.maketrans(HEIGHTS, " .:-=+*#")
 FULL, NUMBERED, LETTER = range(3)
 INK = "#000000"
 
@@ -53,7 +53,7 @@ class Scale:
             self.form, self._per_time = NUMBERED, least[NUMBERED]
         if self.form == LETTER:  # as large as it can be, in whole columns
             fit = self.columns / self._makespan
-            self._per_time *= math.floor(fit / self._per_time)
+            self._per_time *= max(math.floor(fit / self._per_time), 1)
 
     def __call__(self, time: Number) -> int:
         """The column at which `time` stands."""

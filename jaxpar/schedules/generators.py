@@ -1,8 +1,8 @@
 """Published schedules. Each function returns rows of cells such as "0F0", one row per device.
 
-A device's work is first written without microbatches: F0 is the next forward of its chunk 0, B1 the
-next backward of its chunk 1, I1 its first half, W0 the second half of the first I0 that has none
-yet, and W that of the first I of any chunk. `_cells` then counts off the microbatches.
+A device's work is first written without microbatches: F is its next forward, B its next backward,
+I the first half of that, and W the second half of the first I that has none yet. With several
+chunks F1, B1, I1 and W1 are those of chunk 1. `_cells` then counts off the microbatches.
 
 Looped schedules put stage chunk*p + rank on device rank. V schedules put stage s on device
 min(s, 2p-1-s), so that the first device also holds the last stage.
@@ -10,20 +10,18 @@ min(s, 2p-1-s), so that the first device also holds the last stage.
 
 from collections.abc import Sequence
 
-Rows = list[list[str]]
 
-
-def naive_schedule(stages: int, microbatches: int) -> Rows:
+def naive_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """One microbatch after the other: at any time one device works.
 
     Math: makespan = m * p * (F + B)
     Source: Huang et al. 2019 (GPipe), figure 2b
     """
     _check_sizes("naive_schedule", stages, microbatches)
-    return [_cells(["F0", "B0"] * microbatches, [rank]) for rank in range(stages)]
+    return [_cells(["F", "B"] * microbatches, [rank]) for rank in range(stages)]
 
 
-def gpipe_schedule(stages: int, microbatches: int) -> Rows:
+def gpipe_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """GPipe: all microbatches forward, then all backward.
 
     A row per device, which holds one stage. A cell is a stage, F (forward) or B (backward), and a
@@ -36,10 +34,10 @@ def gpipe_schedule(stages: int, microbatches: int) -> Rows:
         ValueError: stages or microbatches are less than 1.
     """
     _check_sizes("gpipe_schedule", stages, microbatches)
-    return [_cells(["F0"] * microbatches + ["B0"] * microbatches, [rank]) for rank in range(stages)]
+    return [_cells(["F"] * microbatches + ["B"] * microbatches, [rank]) for rank in range(stages)]
 
 
-def one_f_one_b_schedule(stages: int, microbatches: int) -> Rows:
+def one_f_one_b_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """1F1B: after a few forwards, a backward follows each forward, so that fewer are in flight.
 
     A row per device, which holds one stage. Cells are as in GPipe's table: "2F0" is the forward of
@@ -55,12 +53,12 @@ def one_f_one_b_schedule(stages: int, microbatches: int) -> Rows:
     rows = []
     for rank in range(stages):
         ahead = min(microbatches, stages - 1 - rank)
-        work = ["F0"] * ahead + ["F0", "B0"] * (microbatches - ahead) + ["B0"] * ahead
+        work = ["F"] * ahead + ["F", "B"] * (microbatches - ahead) + ["B"] * ahead
         rows.append(_cells(work, [rank]))
     return rows
 
 
-def interleaved_schedule(stages: int, microbatches: int, chunks: int) -> Rows:
+def interleaved_schedule(stages: int, microbatches: int, chunks: int) -> list[list[str]]:
     """Interleaved 1F1B: each device holds several chunks of layers, so the bubble is shorter.
 
     `stages` is the number of devices. Chunk c of device rank is stage c*p + rank in the cells: with
@@ -97,7 +95,7 @@ def interleaved_schedule(stages: int, microbatches: int, chunks: int) -> Rows:
     return rows
 
 
-def breadth_first_schedule(stages: int, microbatches: int, chunks: int) -> Rows:
+def breadth_first_schedule(stages: int, microbatches: int, chunks: int) -> list[list[str]]:
     """Looped breadth-first: all microbatches through one chunk, then all through the next.
 
     `stages` is the number of devices. Everything is in flight at once, as in GPipe; but a chunk's
@@ -116,14 +114,14 @@ def breadth_first_schedule(stages: int, microbatches: int, chunks: int) -> Rows:
     return [_cells(work, range(rank, chunks * stages, stages)) for rank in range(stages)]
 
 
-def zero_bubble_h1_schedule(stages: int, microbatches: int) -> Rows:
+def zero_bubble_h1_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """ZB-H1: 1F1B with the backward in two, where weight gradients fill a part of the bubble.
 
     A row per device, which holds one stage. Cells are as in 1F1B's table, but "2I0" is the gradient
     of the input of stage 2, and "2W0" that of its weights: it may come any time after "2I0". No
     device keeps more in flight, from F to W, than the first device of 1F1B.
 
-    Math: bubble (p - 1) * (F + I - W); min(m, p) microbatches in flight until W
+    Math: bubble (p - 1) * (F + I - W) if m >= p; at most min(m, p) microbatches in flight until W
     Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2.1
 
     Raises:
@@ -133,7 +131,7 @@ def zero_bubble_h1_schedule(stages: int, microbatches: int) -> Rows:
     return [_split(rank, microbatches, stages - 1 - rank, rank) for rank in range(stages)]
 
 
-def zero_bubble_h2_schedule(stages: int, microbatches: int) -> Rows:
+def zero_bubble_h2_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """ZB-H2: about twice as many forwards first as ZB-H1, and no device idles once it has begun.
 
     Devices end one after the other: the next step must not wait for the last of them.
@@ -149,7 +147,7 @@ def zero_bubble_h2_schedule(stages: int, microbatches: int) -> Rows:
     return [_split(rank, microbatches, 2 * (stages - 1 - rank), 2 * rank) for rank in range(stages)]
 
 
-def zero_bubble_v_schedule(stages: int, microbatches: int) -> Rows:
+def zero_bubble_v_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """ZB-V: two chunks a device in the shape of a V, no bubble, and no more in flight than 1F1B.
 
     `stages` is the number of devices.
@@ -174,7 +172,7 @@ def zero_bubble_v_schedule(stages: int, microbatches: int) -> Rows:
     return rows
 
 
-def dual_pipe_v_schedule(stages: int, microbatches: int) -> Rows:
+def dual_pipe_v_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """DualPipeV: in the shape of a V; forwards and backwards of two chunks alternate.
 
     `stages` is the number of devices. As published, a forward and the backward of the other chunk
@@ -213,8 +211,8 @@ def _split(rank: int, microbatches: int, ahead: int, late: int) -> list[str]:
     ahead = min(ahead, microbatches)
     both = microbatches - ahead
     late = min(late, both)
-    work = ["F0"] * ahead + ["F0", "I0"] * late + ["F0", "I0", "W0"] * (both - late)
-    return _cells(work + ["I0", "W0"] * ahead + ["W0"] * late, [rank])
+    work = ["F"] * ahead + ["F", "I"] * late + ["F", "I", "W"] * (both - late)
+    return _cells(work + ["I", "W"] * ahead + ["W"] * late, [rank])
 
 
 def _cells(
@@ -231,9 +229,9 @@ def _cells(
     halves: list[tuple[int, int]] = []  # chunk and microbatch of I without W
     cells = []
     for name in work:
-        kind, chunk = name[0], int(name[1:] or -1)
+        kind, chunk = name[0], int(name[1:] or 0)
         if kind == "W":
-            which = next(i for i, half in enumerate(halves) if chunk in (-1, half[0]))
+            which = next(i for i, half in enumerate(halves) if name == "W" or half[0] == chunk)
             chunk, microbatch = halves.pop(which)
         else:
             count = counts["F" if kind == "F" else "B"]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from jaxpar.schedules import generators
 from jaxpar.schedules.table import Table
 
-NAMES: dict[str, Callable[..., generators.Rows]] = {
+NAMES: dict[str, Callable[..., list[list[str]]]] = {
     "naive": generators.naive_schedule,
     "gpipe": generators.gpipe_schedule,
     "1f1b": generators.one_f_one_b_schedule,

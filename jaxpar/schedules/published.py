@@ -81,7 +81,7 @@ def _interleaved_in_flight(sizes: Sizes, r: int) -> int:
 
 
 def _w_fits(sizes: Sizes) -> bool:
-    return sizes.costs.W <= min(sizes.costs.F, sizes.costs.I)
+    return min(sizes.costs.F, sizes.costs.I) >= sizes.costs.W
 
 
 def _all_equal(sizes: Sizes) -> bool:

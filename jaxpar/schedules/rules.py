@@ -155,11 +155,13 @@ def _without_gap(table: Table, name: str) -> set[int]:
 
 def _missing(table: Table, missing: Action) -> ValueError:
     """Say that an action is missing, at one that belongs to it."""
-    near = [action for action in table.places if action.microbatch == missing.microbatch]
-    near.sort(key=lambda action: action.stage != missing.stage)
+    near = min(
+        (action for action in table.places if action.microbatch == missing.microbatch),
+        key=lambda a: (a.stage != missing.stage, (a.kind == "F") == (missing.kind in "IW")),
+    )
     return _wrong(
-        table.places[near[0]],
-        near[0],
+        table.places[near],
+        near,
         f"{missing} is missing",
         "each stage takes each microbatch forward (F) and backward (B, or I and W)",
         f"add {missing} to row {table.device_of(missing.stage) + 1}",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from jaxpar.schedules.rules import run
-from jaxpar.schedules.table import Action, Table
+from jaxpar.schedules.table import KINDS, Action, Table
 
 Number = int | float
 
@@ -104,6 +104,8 @@ def simulate(table: Table, costs: Costs | None = None) -> Simulation:
         ValueError: the devices wait for one another in a circle.
     """
     costs = costs or Costs()
+    cost = {kind: getattr(costs, kind) for kind in KINDS}
+    homes = table.stage_devices
     starts: dict[Action, Number] = {}
     ends: dict[Action, Number] = {}
     latest: list[Action | None] = [None] * table.devices
@@ -112,12 +114,12 @@ def simulate(table: Table, costs: Costs | None = None) -> Simulation:
         blame = latest[device]
         start: Number = ends[blame] if blame else 0
         if needed:
-            sent = table.device_of(needed.stage) != device
+            sent = homes[needed.stage] != device
             arrival = ends[needed] + (costs.P if sent else 0)
             if arrival > start:
                 start, blame = arrival, needed
         starts[action] = start
-        ends[action] = start + getattr(costs, action.kind)
+        ends[action] = start + cost[action.kind]
         latest[device], blamed[action] = action, blame
     path: list[Action] = []
     step = max(ends, key=lambda action: ends[action], default=None)

@@ -68,11 +68,14 @@ def _rows(track: Track) -> Iterator[tuple[str, Sequence[str], str, str]]:
 
 def _notes(tracks: Sequence[Track], spans: bool) -> Iterator[str]:
     yield "ideal: the busiest device without a pause. idle: makespan - ideal."
+    yield "in flight: from the start of F to the end of B, or of W where the backward is split."
     if spans:
         yield "in span: the most that a device idles between its own first and last cell."
-    for track in tracks:
-        if track.paper:
-            yield f"{track.paper}, published: {PUBLISHED[track.paper]}."
+    papers = [track.paper for track in tracks if track.paper]
+    if papers:
+        yield "p devices, m microbatches, v chunks on a device; r: the device, from 0."
+    for paper in papers:
+        yield f"{paper}, published: {PUBLISHED[paper]}."
     if any(track.simulation.costs.P for track in tracks):
         yield "What is published counts no transfers (P), so it is not computed here."
 

@@ -3,7 +3,8 @@
 A cell names a stage, a kind and a microbatch: `2F0` is the forward of microbatch 0 on stage 2. The
 kinds are F (forward), B (full backward), and its two halves I (gradient of the stage's input) and W
 (gradient of its weights). Empty cells are idle, and a row may be shorter than another. It is the
-grammar of the CSV files of PyTorch's pipelining.
+grammar of the CSV files of PyTorch's pipelining, in their format "compute_only": transfers follow
+from the table.
 
 A row is an ORDER, not a clock: the device does its actions one after the other, each as soon as
 what it needs is done. So idle cells may be left out, and whether a table can run depends on what
@@ -76,8 +77,19 @@ class Table:
 
     @classmethod
     def from_csv(cls, text: str) -> "Table":
-        """Read CSV text, one line per device, as PyTorch's pipelining writes it."""
-        return cls.parse(list(csv.reader(text.rstrip().splitlines())))
+        """Read CSV text, one line per device, as PyTorch's pipelining writes it.
+
+        Raises:
+            ValueError: a cell is not an action.
+        """
+        lines = csv.reader(text.rstrip().splitlines())
+        try:
+            return cls.parse(list(lines))
+        except csv.Error as error:
+            raise ValueError(
+                f"schedule: row {lines.line_num}, cell 1: {error}; a row is cells such as 0F0 with "
+                "commas between them; write it so"
+            ) from error
 
     def to_csv(self) -> str:
         """Write CSV text, one line per device, as PyTorch's pipelining reads it."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array, lax
 from jax.sharding import PartitionSpec as P
+from jax.tree_util import tree_map_with_path
 from jaxtyping import PyTree
 
 from jaxpar.collectives.shards import shard_specs, sum_shards
@@ -15,7 +16,7 @@ from jaxpar.mesh import varying_axes
 from jaxpar.model import Settings, split_specs
 from jaxpar.parallel.fsdp import fsdp_specs
 from jaxpar.parallel.zero import update_shards
-from jaxpar.train.plan import Plan
+from jaxpar.train.plan import PIPELINE_AXIS, Plan
 from jaxpar.train.step import WHOLE, Gradients, Layout, Loss, update_all
 
 Found = tuple[Array, Any]
@@ -49,8 +50,8 @@ def params_lie(plan: Plan, settings: Settings, params: PyTree[Any]) -> PyTree[P]
 
 def shared(plan: Plan, settings: Settings, tree: PyTree[Any]) -> PyTree[P]:
     """How what the devices share lies: a state, gradients, or parameters that are shared."""
-    if axis := plan.split.axis:
-        return split_specs(settings, tree, axis=axis, n=plan.sizes[axis])
+    if plan.table or plan.split.axis:
+        return _layers_shared(plan, settings, tree)
     if plan.stage == 0:
         return WHOLE
     over = {"axis": plan.shard_axis, "n": plan.sizes[plan.shard_axis]}
@@ -63,6 +64,20 @@ def shared(plan: Plan, settings: Settings, tree: PyTree[Any]) -> PyTree[P]:
     return jax.tree.map(lie, tree, is_leaf=lambda node: isinstance(node, dict))
 
 
+def _layers_shared(plan: Plan, settings: Settings, tree: PyTree[Any]) -> PyTree[P]:
+    """Where devices hold different layers, or parts of each."""
+    axis = plan.split.axis
+    specs = jax.tree.map(lambda _: WHOLE, tree)
+    if axis:
+        specs = split_specs(settings, tree, axis=axis, n=plan.sizes[axis])
+
+    def lie(path: tuple[Any, ...], _: Any, spec: P) -> P:
+        stacked = any(getattr(key, "key", None) == "layers" for key in path)
+        return P(PIPELINE_AXIS, *spec[1:]) if stacked else spec
+
+    return tree_map_with_path(lie, tree, specs) if plan.table else specs
+
+
 def mean_gradients(plan: Plan, loss_fn: Loss, params: Any, batch: Any) -> Found:
     """The mean loss over all devices and microbatches, and what this device keeps of its gradient.
 
@@ -73,7 +88,8 @@ def mean_gradients(plan: Plan, loss_fn: Loss, params: Any, batch: Any) -> Found:
     # Divided before the sum over devices: in float16 the sum could overflow.
     count = plan.batch_parts // (plan.sizes[plan.shard_axis] if plan.stage == 3 else 1)
     own = partial(_own_gradients, plan.data_axes, count)
-    add_up = partial(accumulate, plan.microbatches)
+    # A pipeline takes microbatches by itself.
+    add_up = partial(accumulate, 1 if plan.table else plan.microbatches)
     share = partial(_share, plan.shard_axis)
     match plan.stage:
         case 0:

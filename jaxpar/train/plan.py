@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
+from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.parallel.remat import KINDS
+from jaxpar.schedules import Table, check, make_table
 
-DATA_AXES = ("dp", "fsdp")
-TENSOR_AXIS = "tp"
+PIPELINE_AXIS, DATA_AXES, TENSOR_AXIS = "pp", ("dp", "fsdp"), "tp"
 PLACES = ("host", "disk")
 
 
@@ -18,14 +21,16 @@ class Plan:
     """How a run is spread.
 
     Attributes:
-        mesh: its axes and their sizes: dp, fsdp, or both; or tp, which may stand beside dp.
+        mesh: its axes and their sizes: dp, fsdp, or both; or any of pp, dp and tp.
         zero: the stage of ZeRO: 0 shares nothing, 1 the optimizer's state, 2 the gradients too, 3
             the parameters too; None: 3 over an axis fsdp, 0 without one.
         precision: "fp32", "bf16" or "fp16": what is sent and multiplied; the optimizer's is fp32.
         remat: what a layer keeps for its gradient, as `jaxpar.parallel.remat` names it.
-        microbatches: how many parts of its batch a device takes one after another.
+        microbatches: how many parts of its batch a device takes one after another; over pp, those
+            of the schedule.
         offload: "host" or "disk": where the optimizer's state waits between steps; None: it stays.
         sequence_parallel: the devices of tp share the positions, where they do not share a layer.
+        schedule: over pp, the name of a schedule, or a CSV file with a table; None: 1f1b.
     """
 
     mesh: str = "dp=8"
@@ -35,14 +40,15 @@ class Plan:
     microbatches: int = 1
     offload: str | None = None
     sequence_parallel: bool = False
+    schedule: str | None = None
 
     def __post_init__(self) -> None:
         """Checks every field, and those that must fit together."""
-        if others := [axis for axis in self.sizes if axis not in (*DATA_AXES, TENSOR_AXIS)]:
+        known = (PIPELINE_AXIS, *DATA_AXES, TENSOR_AXIS)
+        if others := [axis for axis in self.sizes if axis not in known]:
             raise ValueError(
                 f"train: --mesh {self.mesh} has axes {', '.join(others)}; so far training splits "
-                "the batch over dp and fsdp, and layers over tp; use --mesh dp=N, fsdp=N, "
-                "dp=N,fsdp=M, tp=N or dp=N,tp=M"
+                "the batch over dp and fsdp, each layer over tp, and the layers over pp; use these"
             )
         for name, value, allowed in (
             ("zero", self.stage, (0, 1, 2, 3)),
@@ -55,11 +61,21 @@ class Plan:
                 raise ValueError(f"train: --{name} is {value!r}; use one of {words}")
         if self.microbatches < 1:
             raise ValueError(f"train: --microbatches is {self.microbatches}; use 1 or more")
-        if self.stage and TENSOR_AXIS in self.sizes:
+        if self.stage and {PIPELINE_AXIS, TENSOR_AXIS} & self.sizes.keys():
             raise ValueError(
                 f"train: stage {self.stage} of ZeRO with --mesh {self.mesh}: so far devices share "
-                "states over dp and fsdp, or layers over tp, not both; use dp with tp, or --mesh "
-                "without tp"
+                "states over dp and fsdp, or layers over pp and tp, not both; use dp with pp and "
+                "tp, or --mesh without them"
+            )
+        if self.schedule and PIPELINE_AXIS not in self.sizes:
+            raise ValueError(
+                f"train: --schedule {self.schedule} with --mesh {self.mesh}: a schedule is for "
+                "devices that hold different layers; use --mesh pp=N or pp=N,dp=M"
+            )
+        if self.precision == "fp16" and PIPELINE_AXIS in self.sizes:
+            raise ValueError(
+                f"train: --precision fp16 with --mesh {self.mesh}: a pipeline takes its gradients "
+                "by itself, of a loss that is not scaled; use bf16 or fp32"
             )
         if self.sequence_parallel and TENSOR_AXIS not in self.sizes:
             raise ValueError(
@@ -113,6 +129,16 @@ class Plan:
         again = self.remat in ("full", "segments")
         return Split(TENSOR_AXIS, self.sequence_parallel, "gathered" if again else "shard")
 
+    @cached_property
+    def table(self) -> Table | None:
+        """The schedule, where devices hold different layers."""
+        if PIPELINE_AXIS not in self.sizes:
+            return None
+        name, stages = self.schedule or "1f1b", self.sizes[PIPELINE_AXIS]
+        if name.endswith(".csv"):
+            return read_table(Path(name), stages, self.microbatches)
+        return make_table(name, stages, self.microbatches)
+
     @property
     def stage(self) -> int:
         """The stage of ZeRO."""
@@ -135,6 +161,8 @@ class Plan:
             ValueError: they cannot.
         """
         check_split(settings, self.split, self.sizes.get(TENSOR_AXIS, 1))
+        if self.table:
+            layer_order(self.table, settings.layers)
         mine = divide("train", "b", batch, self.data_axes, self.batch_parts)
         if mine % self.microbatches:
             raise ValueError(
@@ -142,3 +170,24 @@ class Plan:
                 f"microbatches have equal sizes; use a number that divides {mine}, or another "
                 "--batch"
             )
+
+
+def read_table(path: Path, stages: int, microbatches: int) -> Table:
+    """A schedule from a CSV file, checked.
+
+    Raises:
+        ValueError: the file cannot be read, is no schedule, or one for other devices or
+            microbatches.
+    """
+    try:
+        table = Table.from_csv(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"train: --schedule {path} cannot be read: {error}") from None
+    check(table)
+    if (table.devices, table.microbatches) != (stages, microbatches):
+        raise ValueError(
+            f"train: --schedule {path} is for {table.devices} devices and {table.microbatches} "
+            f"microbatches; the mesh has pp={stages}, with --microbatches {microbatches}; make "
+            "them equal"
+        )
+    return table

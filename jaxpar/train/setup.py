@@ -16,10 +16,12 @@ from jaxpar.inspector.report import Report
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers, pad_params
 from jaxpar.parallel.offload import Moved, Offloaded, Store
+from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.train.layouts import layout, params_lie, shared
 from jaxpar.train.offloading import make_find, make_offloaded_step, make_update, update_collectives
+from jaxpar.train.pipeline import pipeline_loss
 from jaxpar.train.plan import Plan
 from jaxpar.train.scaling import make_scaled_step
 from jaxpar.train.step import WHOLE, Loss, Step, make_step, shardings
@@ -99,6 +101,8 @@ def _offloaded(
 
 def _loss(settings: Settings, plan: Plan) -> Loss:
     """Of whole parameters, or of this device's part of them."""
+    if plan.table:
+        return pipeline_loss(settings, plan, plan.table)
     apply = partial(scan_layers, remat=plan.remat)
     if plan.stage < 3:
         return loss_fn(settings, apply, plan.split)
@@ -112,6 +116,9 @@ def _first_params(settings: Settings, plan: Plan, mesh: Mesh, seed: int) -> Any:
 
     def make(seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
+        if plan.table:
+            order = layer_order(plan.table, settings.layers)
+            params["layers"] = jax.tree.map(lambda leaf: leaf[order], params["layers"])
         return pad_params(params, n=plan.sizes[plan.shard_axis]) if plan.stage == 3 else params
 
     lie = params_lie(plan, settings, jax.eval_shape(make, seed))

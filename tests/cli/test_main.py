@@ -13,6 +13,7 @@ from jaxpar import __version__, cli
 from jaxpar.course.folder import Course
 
 SPREAD = ["--zero", "--precision", "--remat", "--microbatches", "--offload"]
+TABLE = ["--stages", "--microbatches", "--chunks", "--cost", "--csv", "--from", "--svg", "--beside"]
 SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
 COMMANDS = {
     "": ["--plain", "--version"],
@@ -26,6 +27,7 @@ COMMANDS = {
     "doctor": ["--json"],
     "inspect": ["target", "--json"],
     "init": ["folder", "--json"],
+    "schedule": ["name", *TABLE, "--json"],
     "train": ["--mesh", *SPREAD, "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
     "launch": ["arguments", "--processes", "--devices"],
     "dev build": ["--check"],

@@ -76,6 +76,11 @@ def _attend_head_by_head(q, k, v):
     return jnp.concatenate(done, axis=-1)
 
 
+def _attend_by_jax(q, k, v):
+    y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
+    return y.reshape(*y.shape[:2], -1)
+
+
 def _attend_query_by_query(q, k, v):
     """As softmax over those before, one position after another."""
     t, groups = q.shape[1], q.shape[2] // k.shape[2]
@@ -201,6 +206,7 @@ def _check_as_megatron(heads, kv_heads, n):
 RIGHT = {
     "parallel_attention": (
         _named("attended_by_groups", _by_steps()),
+        _named("attended_by_jax", _by_steps(attend=_attend_by_jax)),
         _named("attended_head_by_head", _by_steps(attend=_attend_head_by_head)),
         _named("attended_query_by_query", _by_steps(attend=_attend_query_by_query)),
         _named("attended_with_keys_by_one_hot", _by_steps(own=_own_by_one_hot)),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import Array, Case
@@ -63,6 +64,35 @@ def test_specs_that_mean_the_same(found: Any) -> None:
 @pytest.mark.parametrize("found", ["nothing", None, 7, {}, [7], [[], "x"], [[{}], []]])
 def test_other_data_equals_no_mistake(found: Any) -> None:
     assert not specs.same(found, [[], ["fsdp"]])
+
+
+def test_an_answer_takes_the_mesh_or_leaves_it() -> None:
+    def without(params: Any, *, axis: str, minimum_size: int) -> Any:
+        return {"w": P(axis), "b": P()}
+
+    def with_mesh(params: Any, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Any:
+        return {"w": P(mesh.axis_names[1]), "b": P()}
+
+    assert specs.of_ours(without, CASE) == specs.of_ours(with_mesh, CASE) == [[], ["fsdp"]]
+
+
+def test_what_the_compiler_sends_is_held_against_the_rule() -> None:
+    source = """
+import jax
+from jax.sharding import PartitionSpec as P
+
+def megatron_specs(params, *, axis):
+    specs = jax.tree.map(lambda leaf: P(*[None] * (leaf.ndim - 1), axis), params)
+    return specs | {"norm": {"scale": P()}}
+"""
+    with Pool(Limits(wall_seconds=60)) as pool:
+        submission = Submission(Path("answer.py"), source.encode())
+        verdict = judge("jaxpar.contracts.tensor_specs:megatron_specs", submission, pool=pool)
+    assert (verdict.status, verdict.score) == ("fail", 7), verdict
+    failure = verdict.first_failure()
+    assert failure and failure.name == "communication"
+    assert failure.message == "on tp=4, 55,296 bytes go over the wire; 27,648 bytes are enough"
+    assert verdict.diagnosis.startswith("output and down are split by columns, too")
 
 
 RIGHT = """

@@ -156,7 +156,7 @@ def layer_program(settings: Settings, split: Split) -> tuple[Callable, Any, Any]
     one = jax.tree.map(lambda spec: P(*tuple(spec)[1:]), specs, is_leaf=_is_spec)
 
     def layer_fn(params: Any, x: jax.Array) -> jax.Array:
-        return nnx.merge(graph, params)(x, jnp.arange(64), split)
+        return nnx.merge(graph, params)(x, split)
 
     return layer_fn, nnx.to_pure_dict(params), one
 

@@ -93,7 +93,7 @@ def test_the_gradient_of_parameters_is_that_of_one_device() -> None:
 @cache
 def decoder_layer(settings: Settings) -> tuple[Callable, Any]:
     graph, params = nnx.split(nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0))))
-    return lambda params, x: nnx.merge(graph, params)(x, jnp.arange(T)), params
+    return lambda params, x: nnx.merge(graph, params)(x), params
 
 
 def kept(settings: Settings, kind: Any) -> list[Kept]:

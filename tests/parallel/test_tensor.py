@@ -49,6 +49,11 @@ def gated(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> jax.Array:
     return (jax.nn.silu(x @ w_gate) * (x @ w_up)) @ w_down
 
 
+def shared(neighbours: int, w: Any) -> jax.Array:
+    """The columns of all devices, of which so many use one head."""
+    return jnp.repeat(w.reshape(D, -1, H), neighbours, axis=1).reshape(D, -1)
+
+
 def plain(x: Any, w_up: Any, w_down: Any) -> jax.Array:
     return jax.nn.gelu(x @ w_up) @ w_down
 
@@ -84,8 +89,7 @@ def call(name: str, n: int) -> tuple[Call, dict[str, int]]:
     kv = WHOLE if few else COLUMNS
     if what == "own_kv_heads":
         own = partial(tensor.own_kv_heads, num_kv_heads=kv_heads)
-        one = lambda w: jnp.repeat(w.reshape(D, -1, H), max(1, n // kv_heads), 1).reshape(D, -1)  # noqa: E731
-        return (own, one, (w_k,), (kv,), COLUMNS), {"few": few}
+        return (own, partial(shared, max(1, n // kv_heads)), (w_k,), (kv,), COLUMNS), {"few": few}
     function = partial(tensor.parallel_attention, num_heads=2 * n, num_kv_heads=kv_heads)
     weights = random(D, 2 * n * H), w_k, w_v, random(2 * n * H, D)
     lie = (WHOLE, COLUMNS, kv, kv, ROWS)

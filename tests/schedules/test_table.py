@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpar.schedules import Action, Table, check, make_table, to_ticks
-from tests.schedules.tables import dependencies, edges, has_circle, tables
+from tests.schedules.tables import Sizes, can_run, dependencies, sizes
 
 ONE_F_ONE_B = [
     ["0F0", "0F1", "0B0", "0F2", "0B1", "0B2"],
@@ -50,10 +50,13 @@ def test_any_line_end_is_read(line_end):
 
 
 @pytest.mark.parametrize(
-    "cell", ["0X0", "0f0", "F0", "0F", "-1F0", "0F-1", "0SEND_F0", "0F0 0B0", "\u0661F0", "9" * 5000]
+    "cell",
+    ["0X0", "0f0", "F0", "0F", "-1F0", "0F-1", "0SEND_F0", "0F0 0B0", "\u0661F0", "9" * 5000],
 )
 def test_what_is_no_action_is_refused_at_its_cell(cell):
-    with pytest.raises(ValueError, match=r"^schedule: row 2 \(device 1\), cell 3: .* not an action"):
+    with pytest.raises(
+        ValueError, match=r"^schedule: row 2 \(device 1\), cell 3: .* not an action"
+    ):
         Table.parse([["0F0"], ["1F0", "", cell]])
 
 
@@ -64,7 +67,7 @@ def test_what_is_no_action_is_refused_at_its_cell(cell):
         (changed(1, "1F0 1B0 1F1 1B1 1F2"), "row 2 .*cell 5 .*1B2 is missing"),
         (changed(1, "1F0 1B0 1F1 1B1 1B2"), "row 2 .*cell 5 .*1F2 is missing"),
         (changed(0, "0F0 0F1 0B0 0B1"), "row 2 .*cell 5 .*0F2 is missing"),
-        (changed(1, "1F0 1B0 1F1 1B1 1F3 1B3"), "row 1 .*cell 4 .*1F2 is missing"),
+        (changed(1, "1F0 1B0 1F1 1B1 1F3 1B3"), "row 2 .*cell 5 .*0F3 is missing"),
         (changed(0, "0F1 0F2 0B1 0B2"), "row 2 .*cell 1 .*0F0 is missing"),
         (Table.parse([["0F0", "0B0"], ["2F0", "2B0"]]), "row 2 .*cell 1 .*stage 1 is missing"),
         (Table.parse([["0F0", "0B0"], ["1F9999999", "1B0"]]), "microbatch 1 is missing"),
@@ -94,7 +97,93 @@ def test_no_rows_at_all_are_refused():
 
 
 def test_the_circle_of_an_order_that_can_never_run_is_shown():
-    message = refusal(changed(0, "0F0 0B0 0F1 0F2 0B1 0B2"))if False else refusal(
-        Table.parse([["0F0", "0B0", "0F1", "0B1"], ["1F0", "1F1", "1B0", "1B1"], ["2F0"]])
+    table = Table.parse([["0F0", "0B0", "0F1", "0B1"], ["1F0", "1F1", "1B0", "1B1"]])
+    message = refusal(table)
+    assert "row 1 waits at cell 2 (0B0) for 1B0, row 2 waits at cell 2 (1F1) for 0F1;" in message
+    assert message.endswith("move 0F1 before that cell of its row")
+    check(Table.parse([["0F0", "0F1", "0B0", "0B1"], ["1F0", "1F1", "1B0", "1B1"]]))
+
+
+def test_who_only_waits_is_no_part_of_the_circle():
+    table = make_table("1f1b", 4, 4).to_rows()
+    table[3][1], table[3][2] = table[3][2], table[3][1]  # 3F1 before 3B0: still right
+    check(Table.parse(table))
+    table[2] = table[2][2:] + table[2][:2]  # stage 2 begins with a backward
+    assert "row 3 (device 2)" in refusal(Table.parse(table))
+
+
+@given(sizes())
+def test_any_generated_table_is_valid(size: Sizes):
+    table = make_table(*size)
+    check(table)
+    assert can_run(table)
+
+
+@given(sizes())
+def test_csv_there_and_back(size: Sizes):
+    table = make_table(*size)
+    assert Table.from_csv(table.to_csv()) == table
+    ticks = to_ticks(table)
+    assert Table.from_csv(ticks.to_csv()) == ticks
+    check(ticks)
+
+
+@given(sizes(), st.data())
+def test_a_cell_moved_is_refused_exactly_where_the_order_can_no_longer_run(
+    size: Sizes, data: st.DataObject
+):
+    table = make_table(*size)
+    rows = [list(row) for row in table.rows]
+    row = data.draw(st.sampled_from(rows))
+    row.insert(
+        data.draw(st.integers(0, len(row) - 1)), row.pop(data.draw(st.integers(0, len(row) - 1)))
     )
-    assert message
+    moved = Table(tuple(tuple(row) for row in rows))
+    if can_run(moved):
+        check(moved)
+    else:
+        refusal(moved)
+
+
+@given(sizes(), st.data())
+def test_a_cell_moved_before_what_it_needs_is_refused(size: Sizes, data: st.DataObject):
+    table = make_table(*size)
+    needs = dependencies(table)
+    rows = [list(row) for row in table.rows]
+    pairs = [(row, a, b) for row in rows for a in row if a for b in row if b in needs[a]]
+    row, action, needed = data.draw(st.sampled_from(pairs))
+    row.remove(action)
+    row.insert(row.index(needed), action)
+    refusal(Table(tuple(tuple(row) for row in rows)))
+
+
+@given(sizes(), st.data())
+def test_a_cell_lost_copied_or_given_to_another_device_is_refused(size: Sizes, data: st.DataObject):
+    table = make_table(*size)
+    rows = [list(row) for row in table.rows]
+    device = data.draw(st.integers(0, len(rows) - 1))
+    cell = data.draw(st.integers(0, len(rows[device]) - 1))
+    other = data.draw(st.integers(0, len(rows) - 1))
+    what = data.draw(st.sampled_from(["lost", "copied", "given"]))
+    action = rows[device][cell]
+    if what != "copied":
+        del rows[device][cell]
+    if what == "copied" or (what == "given" and other != device):
+        rows[other].append(action)
+    refusal(Table(tuple(tuple(row) for row in rows)))
+
+
+@given(sizes())
+def test_in_ticks_what_an_action_needs_is_done_in_an_earlier_column(size: Sizes):
+    table = make_table(*size)
+    ticks = to_ticks(table)
+    column = {action: cell for row in ticks.rows for cell, action in enumerate(row) if action}
+    assert all(column[b] < column[a] for a, before in dependencies(table).items() for b in before)
+    stripped = tuple(tuple(action for action in row if action) for row in ticks.rows)
+    assert stripped == table.rows
+
+
+def test_ticks_of_1f1b_are_those_of_its_figure():
+    assert to_ticks(make_table("1f1b", 2, 3)).to_csv() == (
+        "0F0,0F1,,0B0,0F2,0B1,,0B2\n,1F0,1B0,1F1,1B1,1F2,1B2\n"
+    )

@@ -5,6 +5,7 @@ from jaxpar.contracts.sentences import (
     data_parallel,
     devices,
     fsdp,
+    gpipe,
     parameter_server,
     precision,
     remat,
@@ -49,4 +50,5 @@ SENTENCES = merge(
     sequence.SENTENCES,
     vocabulary.SENTENCES,
     ring_matmul.SENTENCES,
+    gpipe.SENTENCES,
 )

@@ -1,0 +1,114 @@
+"""GPipe in a few lines: a loop over ticks, and autodiff, which runs the pipeline backward.
+
+Device i of the axis holds stage i, a part of the layers; activations go from device to device.
+
+All devices run one program, so in every tick each of them computes its stage. One that waits has
+zeros as input, and nobody uses the result: a stage must bear zeros, its derivative, too.
+`jaxpar.parallel.pipeline` runs any schedule, and computes nothing in vain.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, PyTree
+
+StageFn = Callable[[Any, Array], Array]
+
+
+def send_on(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
+    """Gives x to the next device; the first device gets zeros, as nobody sends to it.
+
+    Math: y_0 = 0; y_(i+1) = x_i
+    Comm:
+        forward: permute(axis) x
+        backward: permute(axis) x
+    Memory: x
+    Source: Huang et al. 2019 (GPipe), section 2.2
+    """
+    return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
+
+
+def naive_forward(
+    stage_fn: StageFn, params: PyTree[Array], x: Float[Array, "..."], *, axis: str
+) -> Float[Array, "..."]:
+    """The whole batch through stage after stage: at any time one device does what is needed.
+
+    `stage_fn(params, x) -> x` is the stage of this device. x counts on device 0; the result is on
+    the last device, and zeros are on the others.
+
+    Math: y = stage_(n-1)(... stage_1(stage_0(x)))
+    Comm:
+        forward: permute(axis) (n-1)*x
+        backward: permute(axis) (n-1)*x
+    Memory: x
+    Source: Huang et al. 2019 (GPipe), figure 2b
+    """
+    n, rank = lax.axis_size(axis), lax.axis_index(axis)
+
+    def stage(x: Array, _: None) -> tuple[Array, None]:
+        return send_on(stage_fn(params, x), axis=axis), None
+
+    x, _ = lax.scan(stage, jnp.where(rank == 0, x, 0), length=n - 1)
+    return jnp.where(rank == n - 1, stage_fn(params, x), 0)
+
+
+def pipeline_forward(
+    stage_fn: StageFn, params: PyTree[Array], microbatches: Float[Array, "m ..."], *, axis: str
+) -> Float[Array, "m ..."]:
+    """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
+
+    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. The
+    microbatches count on device 0. Their results are on the last device, in order, and zeros are on
+    the others. The derivative is GPipe's backward pass.
+
+    Math: y_k = stage_(n-1)(... stage_1(stage_0(microbatches_k)))
+    Comm:
+        forward: permute(axis) (m+n-1)*x
+        backward: permute(axis) (m+n-1)*x
+    Memory: m*x
+    Source: Huang et al. 2019 (GPipe), section 2.3
+    """
+    n, rank = lax.axis_size(axis), lax.axis_index(axis)
+    # The last microbatch goes in at tick m, and comes out n - 1 ticks later.
+    late = jnp.zeros_like(microbatches, shape=(n - 1, *microbatches.shape[1:]))
+    fed = jnp.where(rank == 0, jnp.concatenate([microbatches, late]), 0)
+
+    def tick(received: Array, own: Array) -> tuple[Array, Array]:
+        y = stage_fn(params, received + own)  # of the two, one is zeros
+        return send_on(y, axis=axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(fed[0]), fed)
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def gpipe_loss(
+    stage_fn: StageFn, loss_fn: Callable[[Array, Any], Array], *, axis: str
+) -> Callable[[PyTree[Array], tuple[Array, Any]], Float[Array, ""]]:
+    """The mean loss of all microbatches as a function of the parameters of this device's stage.
+
+    It takes a batch: microbatches, which count on device 0, and their targets, which count on the
+    last device; leaves are [m, ...]. All devices get the loss. The gradient is that of the stage.
+
+    Math: y = (sum_k loss_fn(stages(microbatches_k), targets_k)) / m
+    Comm:
+        forward: permute(axis) (m+n-1)*x + all_reduce(axis) 1
+        backward: permute(axis) (m+n-1)*x
+    Memory: 1
+    Source: Huang et al. 2019 (GPipe), section 2.3
+
+    Args:
+        stage_fn: as in `pipeline_forward`.
+        loss_fn: `loss_fn(y, target)` is the loss of one microbatch.
+        axis: the mesh axis, with a stage on each device.
+    """
+
+    def loss(params: PyTree[Array], batch: tuple[Array, Any]) -> Float[Array, ""]:
+        microbatches, targets = batch
+        y = pipeline_forward(stage_fn, params, microbatches, axis=axis)
+        here = lax.axis_index(axis) == lax.axis_size(axis) - 1
+        return lax.psum(jnp.where(here, jax.vmap(loss_fn)(y, targets).mean(), 0.0), axis)
+
+    return loss

@@ -1,0 +1,100 @@
+"""Every schedule trains as one device does, and holds and sends what it should."""
+
+from pathlib import Path
+
+import pytest
+
+from jaxpar.model import Settings
+from jaxpar.parallel.pipeline import layer_order
+from jaxpar.schedules import NAMES, make_table
+from jaxpar.schedules.ticks import lower
+from jaxpar.train.plan import Plan
+from tests.train.runs import BATCH, trained
+
+SETTINGS = Settings(layers=4, d_model=16, heads=2, sequence=16)
+ENDS = 2 * 256 * 16 + 16  # tables and the last norm
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[float]:
+    return trained(Plan("dp=1"), SETTINGS)[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> None:
+    plan = Plan("pp=2,dp=2", schedule=name, microbatches=4)
+    run, losses = trained(plan, SETTINGS)
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+    layers = SETTINGS.parameters - ENDS
+    params = ENDS + layers / 2
+    batch_bytes = 4 * BATCH // 2 * 17
+    assert run.report.memory.arguments_bytes == 3 * 4 * params + batch_bytes + 4
+
+    ticks = len(lower(plan.table, keep_inputs=False).ticks.kind)
+    permutes = [one for one in run.report.collectives if one.kind == "permute"]
+    assert [one.times for one in permutes] == [ticks, ticks]
+    x_bytes = 4 * BATCH // 2 // 4 * 16 * 16
+    assert {one.operand_bytes for one in permutes} == {x_bytes}
+    reduced = {axis: 0 for axis in ("pp", "dp")}
+    for one in run.report.collectives:
+        if one.kind == "all_reduce" and one.operand_bytes > 4:
+            reduced[one.axes[0]] += one.times * one.operand_bytes
+    assert reduced == {"pp": 4 * ENDS, "dp": 4 * params}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("pp=2,tp=2", schedule="zb-v", microbatches=4, remat="full"),
+        Plan("pp=2,dp=2,tp=2", microbatches=2, sequence_parallel=True),
+    ],
+    ids=lambda plan: plan.mesh,
+)
+def test_a_stage_may_be_shared(plan: Plan, expected: list[float]) -> None:
+    assert trained(plan, SETTINGS)[1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_bf16_and_a_state_in_host_memory(expected: list[float]) -> None:
+    plan = Plan("pp=4", microbatches=8, precision="bf16", offload="host")
+    assert trained(plan, SETTINGS)[1] == pytest.approx(expected, rel=0.02)
+
+
+def test_tied_tables_get_both_gradients() -> None:
+    tied = Settings(layers=2, d_model=16, heads=2, sequence=16, tied=True, positions="learned")
+    _, expected = trained(Plan("dp=1"), tied)
+    _, losses = trained(Plan("pp=2", schedule="gpipe", microbatches=2), tied)
+    assert losses == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_schedule_may_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(make_table("1f1b", 2, 4).to_csv())
+    assert Plan("pp=2", schedule=str(path), microbatches=4).table == make_table("1f1b", 2, 4)
+    with pytest.raises(ValueError, match="is for 2 devices and 4 microbatches; the mesh has pp=4"):
+        _ = Plan("pp=4", schedule=str(path), microbatches=4).table
+    path.write_text("0F0,0B0")
+    with pytest.raises(ValueError, match="is for 1 devices"):
+        _ = Plan("pp=2", schedule=str(path)).table
+    with pytest.raises(ValueError, match="cannot be read"):
+        _ = Plan("pp=2", schedule=str(tmp_path / "none.csv")).table
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"schedule": "gpipe"}, "--schedule gpipe with --mesh dp=8: a schedule is for devices"),
+        ({"mesh": "pp=2", "precision": "fp16"}, "--precision fp16 with --mesh pp=2"),
+        ({"mesh": "pp=2,dp=2", "zero": 1}, "stage 1 of ZeRO with --mesh pp=2,dp=2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(fields: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        Plan(**fields)
+
+
+def test_layers_fill_the_stages() -> None:
+    assert list(layer_order(make_table("interleaved", 2, 2), 8)) == [0, 1, 4, 5, 2, 3, 6, 7]
+    assert list(layer_order(make_table("zb-v", 2, 4), 4)) == [0, 3, 1, 2]
+    with pytest.raises(ValueError, match="pipeline: 4 layers in 8 stages"):
+        Plan("pp=4", schedule="interleaved", microbatches=4).check(SETTINGS, 8)
