@@ -8,16 +8,15 @@ import jax.numpy as jnp
 
 from benchmarks import Row
 from benchmarks.sides.compiled_step import compiled_step
-from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
+from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours
 from benchmarks.sides.race import race
-from benchmarks.train_step import OURS, PYTORCH, STEP, TORCH, against, compared
+from benchmarks.train_step import ONE, PYTORCH, STEP, TORCH, against, compared, one_device
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init
 from jaxpar.train.plan import Plan
 from jaxpar.train.setup import OPTIMIZER, set_up
 
-ONE = "our model under `jax.jit` on one device"
 COMPILER = "`jax.jit` with shardings alone"
 TARGETS = {"tp=8": "1.2", "dp=2,tp=4": "1.1"}
 PROCESSES = 4
@@ -31,9 +30,9 @@ def wire_bytes(mesh_text: str) -> tuple[float, float]:
     batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=lie[2])
     params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
     theirs = inspect(step, params, jax.eval_shape(OPTIMIZER.init, params), batch)
-    ours = set_up(SETTINGS, plan, mesh, batch, 0, None).report
+    own = set_up(SETTINGS, plan, mesh, batch, 0, None).report
     return tuple(
-        sum(one.times * one.wire_bytes for one in report.collectives) for report in (ours, theirs)
+        sum(one.times * one.wire_bytes for one in report.collectives) for report in (own, theirs)
     )
 
 
@@ -41,9 +40,13 @@ def rows() -> list[Row]:
     what = f"{STEP}, {{}} on simulated devices"
     found = []
     for mesh, target in TARGETS.items():
-        ours, theirs = [*OURS[:2], mesh, "0"], ["-m", "benchmarks.sides.compiled_step", mesh]
-        one = ["-m", "benchmarks.train_step", "1"]
-        times = race({"ours": ours, "sequence": [*ours, "sequence"], ONE: one, COMPILER: theirs})
+        sides = {
+            "ours": ours(mesh=mesh),
+            "sequence": ours(mesh=mesh, sequence_parallel=True),
+            ONE: one_device(),
+            COMPILER: ["-m", "benchmarks.sides.compiled_step", mesh],
+        }
+        times = race(sides)
         name = what.format(mesh)
         found += [
             Row(f"{name}, against {ONE}", target, compared(times["ours"], times[ONE])),
@@ -56,12 +59,12 @@ def rows() -> list[Row]:
         ]
     simulate_devices(DEVICES)
     for mesh in TARGETS:
-        ours, theirs = wire_bytes(mesh)
+        own, theirs = wire_bytes(mesh)
         found.append(
             Row(
                 f"bytes that a device sends in this step, {mesh}, against {COMPILER}",
                 "1.0",
-                f"{ours / theirs:.2f} ({ours / 1e6:.1f} MB, {theirs / 1e6:.1f} MB)",
+                f"{own / theirs:.2f} ({own / 1e6:.1f} MB, {theirs / 1e6:.1f} MB)",
             )
         )
     mesh = f"tp={PROCESSES}"
@@ -71,7 +74,7 @@ def rows() -> list[Row]:
             [*TORCH, "tp", str(PROCESSES)],
         )
     }
-    return found + against(what.format(mesh), [*OURS[:2], mesh, "0"], torch)
+    return found + against(what.format(mesh), ours(mesh=mesh), torch)
 
 
 if __name__ == "__main__":

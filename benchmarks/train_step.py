@@ -13,18 +13,25 @@ import jax.numpy as jnp
 import optax
 
 from benchmarks import Row
-from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
+from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours
 from benchmarks.sides.race import race, serve
 from jaxpar.model import init, loss_fn
 from jaxpar.train.setup import OPTIMIZER
 
-OURS = ["-m", "benchmarks.sides.our_step", f"dp={DEVICES}"]
 TORCH = ["-m", "benchmarks.sides.torch_step"]
 PYTORCH = "PyTorch"
 SIZE = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
 STEP = f"training step ({SIZE}, float32, AdamW)"
+ONE = "our model under `jax.jit` on one device"
+
+
+def one_device(batch: int = BATCH) -> list[str]:
+    """The command that takes steps on one device."""
+    return ["-m", "benchmarks.train_step", str(batch)]
+
+
 RIVALS = {
-    "our model under `jax.jit` on one device": ("1.0", ["-m", "benchmarks.train_step", "1"]),
+    ONE: ("1.0", one_device()),
     f"eager {PYTORCH} in one process": ("1.0", [*TORCH, "1"]),
     f"{PYTORCH} DistributedDataParallel, gloo, {DEVICES} processes": (
         "0.8",
@@ -39,9 +46,9 @@ def one_device_step(params, state, tokens):
     return optax.apply_updates(params, updates), state, loss
 
 
-def take_steps() -> None:
+def take_steps(batch: int) -> None:
     """Steps of AdamW on random tokens, on one device, by `jax.jit` alone."""
-    shape = (BATCH, SETTINGS.sequence + 1)
+    shape = (batch, SETTINGS.sequence + 1)
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
     params = init(SETTINGS, jax.random.key(0))
     state = OPTIMIZER.init(params)
@@ -57,16 +64,16 @@ def take_steps() -> None:
 
 def rows() -> list[Row]:
     what = f"{STEP}, data parallel on {DEVICES} simulated devices"
-    return against(what, [*OURS, "0"], RIVALS)
+    return against(what, ours(mesh=f"dp={DEVICES}"), RIVALS)
 
 
 def against(
-    what: str, ours: Sequence[str], rivals: Mapping[str, tuple[str, Sequence[str]]]
+    what: str, side: Sequence[str], rivals: Mapping[str, tuple[str, Sequence[str]]]
 ) -> list[Row]:
     """A row for each rival, of which those of PyTorch run where there is one."""
     torch = importlib.util.find_spec("torch") is not None
-    met = {name: side for name, (_, side) in rivals.items() if torch or PYTORCH not in name}
-    times = race({what: ours} | met)
+    met = {name: rival for name, (_, rival) in rivals.items() if torch or PYTORCH not in name}
+    times = race({what: side} | met)
     return [
         Row(
             f"{what}, against {name}",
@@ -85,7 +92,7 @@ def compared(ours: list[float], theirs: list[float]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        take_steps()
+        take_steps(int(sys.argv[1]))
     else:
         for row in rows():
             print(row.what, row.target, row.measured, sep=" | ")

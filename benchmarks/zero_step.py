@@ -4,11 +4,12 @@ All take turns in one run, with the same model, batch, precision and optimizer.
 """
 
 from benchmarks import Row
-from benchmarks.sides.our_step import DEVICES
+from benchmarks.sides.our_step import DEVICES, ours
 from benchmarks.sides.race import race
-from benchmarks.train_step import OURS, PYTORCH, STEP, TORCH, against, compared
+from benchmarks.train_step import PYTORCH, STEP, TORCH, against, compared
 
 PLAIN = "plain data parallelism"
+MESH = f"dp={DEVICES}"
 TARGETS = {1: "1.1", 2: "1.1", 3: "1.3"}
 FSDP = {
     f"{PYTORCH} FSDP2 (`fully_shard`), gloo, {DEVICES} processes": (
@@ -20,8 +21,8 @@ FSDP = {
 
 def rows() -> list[Row]:
     what = f"{STEP}, ZeRO stage {{}} on {DEVICES} simulated devices"
-    sides = {stage: [*OURS, str(stage)] for stage in TARGETS}
-    times = race({PLAIN: [*OURS, "0"]} | {str(stage): side for stage, side in sides.items()})
+    sides = {stage: ours(mesh=MESH, zero=stage) for stage in TARGETS}
+    times = race({PLAIN: ours(mesh=MESH)} | {str(stage): side for stage, side in sides.items()})
     found = [
         Row(
             f"{what.format(stage)}, against {PLAIN}",

@@ -1,5 +1,6 @@
-"""Our training step on 8 simulated devices, by the words of `jaxpar train`."""
+"""Our training step on simulated devices: the fields of a plan in JSON, and the batch's size."""
 
+import json
 import sys
 
 import jax
@@ -17,11 +18,11 @@ DEVICES, BATCH = 8, 16
 SETTINGS = Settings()
 
 
-def take_steps(plan: Plan) -> None:
+def take_steps(plan: Plan, batch: int) -> None:
     """Steps of AdamW on random tokens."""
     simulate_devices(plan.devices)
     mesh = make_mesh(plan.sizes)
-    shape, lie = (BATCH, SETTINGS.sequence + 1), NamedSharding(mesh, P(plan.data_axes))
+    shape, lie = (batch, SETTINGS.sequence + 1), NamedSharding(mesh, P(plan.data_axes))
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
     tokens = jax.device_put(tokens, lie)
     like = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=lie)
@@ -36,5 +37,10 @@ def take_steps(plan: Plan) -> None:
     serve(step)
 
 
+def ours(batch: int = BATCH, **fields: object) -> list[str]:
+    """The command that takes steps of this plan."""
+    return ["-m", "benchmarks.sides.our_step", json.dumps(fields), str(batch)]
+
+
 if __name__ == "__main__":
-    take_steps(Plan(sys.argv[1], zero=int(sys.argv[2]), sequence_parallel="sequence" in sys.argv))
+    take_steps(Plan(**json.loads(sys.argv[1])), int(sys.argv[2]))

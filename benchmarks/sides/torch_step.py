@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
@@ -143,23 +143,23 @@ def tensor_parallel(model: Decoder) -> nn.Module:
 WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded, "tp": tensor_parallel}
 
 
-def train_rank(how: str, rank: int, processes: int, meeting: str) -> None:
-    """One of several processes, which meet in a file."""
+@contextmanager
+def meet(rank: int, processes: int, meeting: str) -> Iterator[None]:
+    """Several processes, which find each other in a file, for a while."""
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
     )
     torch.manual_seed(0)  # the same tokens in all where these share them
-    train(processes, WRAPS[how], 1 if how == "tp" else processes)
+    yield
     dist.destroy_process_group()
 
 
-def lead(how: str, processes: int) -> None:
+def lead(module: str, arguments: Sequence[str], processes: int) -> None:
     """Starts every process and passes on to all what is asked; the first one answers."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.sides.torch_step", how, str(processes)]
         ranks = [
             subprocess.Popen(
-                [*command, str(rank), f"{folder}/meeting"],
+                [sys.executable, "-m", module, *arguments, str(rank), f"{folder}/meeting"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL if rank else None,
                 text=True,
@@ -178,6 +178,7 @@ if __name__ == "__main__":
         case ["1"]:
             train(1, lambda model: model)
         case [how, processes]:
-            lead(how, int(processes))
+            lead("benchmarks.sides.torch_step", [how, processes], int(processes))
         case [how, processes, rank, meeting]:
-            train_rank(how, int(rank), int(processes), meeting)
+            with meet(int(rank), int(processes), meeting):
+                train(int(processes), WRAPS[how], 1 if how == "tp" else int(processes))

@@ -16,9 +16,7 @@ from jaxpar.contracts.case import Array, Case, Function, Sizes
 from jaxpar.parallel import gpipe
 
 
-def _piped(
-    case: Case, stage_fn: Callable, params: Any, microbatches: jax.Array
-) -> list[Expected]:
+def _piped(case: Case, stage_fn: Callable, params: Any, microbatches: jax.Array) -> list[Expected]:
     """Device 0's microbatches through all stages: on the last device, zeros on the others."""
     n, others = Sizes(case).n(), list(case.sizes.values())[1:]
     y = microbatches.reshape(n, -1, *microbatches.shape[1:])[0]
@@ -59,7 +57,7 @@ PIPELINE_FORWARD = Contract(
                     "up": Array((4 * 16, 32), "d_pp f"),
                     "down": Array((4 * 32, 16), "f_pp d"),
                 },
-                "microbatches": Array((4 * 6, 3, 16), "m_pp b d"),
+                "microbatches": Array((4 * 6, 16, 16), "m_pp b d"),
             },
             {"axis": "pp"},
         ),
@@ -68,7 +66,7 @@ PIPELINE_FORWARD = Contract(
             {
                 "stage_fn": Function("jaxpar.contracts.layers:tanh_layer"),
                 "params": (Array((3 * 24, 24), "d_pp f"), Array((3 * 24,), "f_pp")),
-                "microbatches": Array((3 * 2, 5, 24), "m_pp b d"),
+                "microbatches": Array((3 * 2, 20, 24), "m_pp b d"),
             },
             {"axis": "pp"},
         ),
@@ -95,9 +93,9 @@ PIPELINE_FORWARD = Contract(
         "makes. The start must vary over `axis`: make it of something that does, or lax.pcast it.",
     ),
     minimal="Each microbatch crosses each of the n-1 boundaries once. A loop that sends in every "
-    "tick sends m+n-1 times: n are for ticks in which a device has nothing to say.",
-    harder="Let a device that waits compute nothing, by lax.cond. Or keep only the inputs of "
-    "stages for the backward pass, by jax.checkpoint around stage_fn.",
+    "tick sends m+n-1 times: n-1 of them are from ticks in which a device waits.",
+    harder="Let a device that waits compute nothing, by lax.cond, and look at temp bytes of the "
+    "gradient: weights are kept in every tick, unless jax.checkpoint is around the cond.",
 )
 
 CONTRACTS = (PIPELINE_FORWARD,)

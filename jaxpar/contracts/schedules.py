@@ -22,13 +22,14 @@ from jaxpar.schedules.generators import (
 Call = tuple[tuple, dict]
 
 _EQUAL, _TWICE = Costs(F=2, B=2, I=1, W=1), Costs(F=1, B=2, I=1, W=1)
-_BOTH = "where B takes as long as F, and where it takes twice as long"
+_BOTH = "with B = F and with B = 2F"
 
 
 def _sizes(rng: np.random.Generator) -> list[Call]:
-    """Few, fewer microbatches than stages, one stage, more microbatches; then random ones."""
-    sizes = [(2, 1), (4, 2), (1, 3), (3, int(rng.integers(4, 7)))]
-    sizes += [(int(rng.integers(4, 7)), int(rng.integers(7, 13))) for _ in range(2)]
+    """Few, fewer microbatches than stages, one stage; then more, enough to fill the pipeline."""
+    sizes = [(2, 1), (4, 2), (1, 3)]
+    for p in (3, *(int(n) for n in rng.integers(4, 7, 2))):
+        sizes.append((p, 2 * p - 1 + int(rng.integers(3))))
     return [(pair, {}) for pair in sizes]
 
 
@@ -49,14 +50,14 @@ GPIPE = Contract(
     oracle=gpipe_schedule,
     values=_sizes,
     pipeline=PipelineLimits(
-        bubble=f"makespan at most (m + p - 1)(F + B), {_BOTH}; p stages, m microbatches",
+        bubble=f"makespan at most (m + p - 1)(F + B) for p stages and m microbatches, {_BOTH}",
         in_flight="at most m microbatches on each device",
         costs=(_EQUAL, _TWICE),
     ),
     mistakes=schedules_mistakes.GPIPE,
     hints=(
-        "Each device has one stage, so the row of device s has cells of stage s only: its forwards, "
-        "then its backwards. Nothing in it says when; a cell waits for what it needs.",
+        "Each device has one stage, so the row of device s has cells of stage s only: forwards, "
+        "then backwards. Nothing in it says when; a cell waits for what it needs.",
         "Stage s can start a microbatch when stage s - 1 has done it. So which order of "
         "microbatches must all stages have in common?",
         'A row is [f"{s}F{m}" for each m], then [f"{s}B{m}" for each m].',
@@ -130,8 +131,7 @@ INTERLEAVED = Contract(
     oracle=interleaved_schedule,
     values=_looped_sizes,
     pipeline=PipelineLimits(
-        bubble="idle at most (p - 1)(F + B), F and B of one chunk: 1/chunks of 1F1B's, "
-        f"{_BOTH}",
+        bubble=f"idle at most (p - 1)(F + B), F and B of one chunk: 1/chunks of 1F1B's, {_BOTH}",
         in_flight="at most 2(p - rank - 1) + (chunks - 1)p + 1 chunks on device rank",
         costs=(_EQUAL, _TWICE),
     ),
@@ -142,8 +142,8 @@ INTERLEAVED = Contract(
         "chunk 1; backward the last chunk comes first.",
         "Device rank does 2(p - rank - 1) + (chunks - 1)p forwards first (or all, if they are "
         "fewer). Then a forward and a backward in turn, then the backwards that are left.",
-        'With k a place in the list of forwards: chunk k // p % chunks, microbatch k // (p * chunks)'
-        ' * p + k % p; the cell is f"{chunk * p + rank}F{microbatch}".',
+        "With k a place in the list of forwards, chunk is k // p % chunks and microbatch is "
+        'k // (p * chunks) * p + k % p; the cell is f"{chunk * p + rank}F{microbatch}".',
     ),
     minimal="The last device idles until the first chunk of the others is done: p - 1 chunks, "
     "where it was p - 1 stages.",
@@ -186,7 +186,7 @@ def _tables(rng: np.random.Generator) -> list[Call]:
         make_table("gpipe", 1, 2),
         make_table("zb-h1", 1, 2),
         Table.parse([["0F0", "", "0B0"], ["", "1F0", "1B0"]]),
-        Table.parse([["0F0", "0F1", "0B0", "0F2", "0B2", "0B1"]]),
+        Table.parse([["0F0", "0B0", "0F1", "0F2", "0B2", "0B1"]]),
         make_table("interleaved", 2, 2, 2),
         to_ticks(make_table("1f1b", 3, m)),
         make_table("zb-h2", 3, m),
@@ -200,12 +200,12 @@ def _tables(rng: np.random.Generator) -> list[Call]:
 
 def _random_table(rng: np.random.Generator, microbatches: int) -> Table:
     """One device, some backwards in two: forwards, backwards and idle cells by chance."""
-    todo = [[f"0F{m}", *(["0I%d", "0W%d"] if rng.integers(2) else ["0B%d"])] for m in range(microbatches)]
+    left = [f"F{'B' if rng.integers(2) else 'IW'}" for _ in range(microbatches)]
     row = []
-    while todo:
-        steps = todo[int(rng.integers(len(todo)))]
-        row.append(steps.pop(0))
-        todo = [steps for steps in todo if steps]
+    while any(left):
+        m = int(rng.integers(microbatches))
+        row.append(f"0{left[m][0]}{m}" if left[m] else "")
+        left[m] = left[m][1:]
     return Table.parse([row])
 
 

@@ -150,6 +150,10 @@ LESSONS = (
         "15", "pipeline", "Pipelines", ("08",), 35,
         prints=("send_on", "naive_forward", "gpipe_loss"),
     ),
+    Lesson(
+        "16", "pipeline_schedules", "Pipeline schedules", ("15",), 40,
+        prints=("breadth_first_schedule",),
+    ),
 )  # fmt: skip
 
 EXERCISES = tuple(Exercise(*row) for row in ROWS)

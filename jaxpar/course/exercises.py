@@ -23,6 +23,7 @@ _SEQUENCE = "jaxpar.contracts.sequence"
 _RING_MATMUL = "jaxpar.contracts.ring_matmul"
 _TENSOR_ND = "jaxpar.contracts.tensor_nd"
 _GPIPE = "jaxpar.contracts.gpipe"
+_SCHEDULES = "jaxpar.contracts.schedules"
 
 ROWS = (
     (
@@ -182,7 +183,31 @@ ROWS = (
         "program", 20, ("summa_matmul",), _TENSOR_ND,
     ),
     (
+        "gpipe_schedule", "15", "a table of who does what, in which order",
+        "schedule", 15, (), _SCHEDULES,
+    ),
+    (
+        "bubble_fraction", "15", "the idle share of a pipeline",
+        "value", 10, ("gpipe_schedule",), _SCHEDULES,
+    ),
+    (
         "pipeline_forward", "15", "microbatches through all stages, one each tick",
         "program", 30, ("all_to_all_by_permutes",), _GPIPE,
+    ),
+    (
+        "one_f_one_b_schedule", "16", "a backward after each forward",
+        "schedule", 20, ("gpipe_schedule",), _SCHEDULES,
+    ),
+    (
+        "interleaved_schedule", "16", "several chunks on each device",
+        "schedule", 35, ("one_f_one_b_schedule",), _SCHEDULES,
+    ),
+    (
+        "zero_bubble_h1_schedule", "16", "weight gradients fill the bubble",
+        "schedule", 25, ("one_f_one_b_schedule",), _SCHEDULES,
+    ),
+    (
+        "stash_size", "16", "what a schedule keeps at most",
+        "value", 15, ("gpipe_schedule",), _SCHEDULES,
     ),
 )  # fmt: skip

@@ -111,7 +111,9 @@ def _rule(contract: Contract, name: str) -> str:
     if name == "sharding":
         return "each device returns its own part only"
     if contract.kind == "schedule":
-        return "every stage takes every microbatch forward and backward, and no device waits for ever"
+        return (
+            "every stage takes every microbatch forward and backward, and no device waits for ever"
+        )
     if contract.kind == "value":
         return "right for every call tried, among them random ones"
     if contract.kind == "specs":

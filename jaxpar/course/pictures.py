@@ -21,12 +21,14 @@ from jaxpar.course.curves import Curves
 from jaxpar.course.drawing import Block, Panel, Picture
 from jaxpar.course.folder import find_course
 from jaxpar.grading.files import write_atomically
+from jaxpar.schedules.drawing import Drawing, Track
+from jaxpar.schedules.drawing_text import ASCII
 
 NOBODY = -1
 Values = ArrayLike | int | float
-Shown = TypeVar("Shown", Picture, Curves)
-# For a terminal that has no boxes and arrows.
-_ASCII = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
+Shown = TypeVar("Shown", Picture, Curves, Drawing)
+# For a terminal that has no boxes, arrows and heights.
+_BOXES = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
 
 
 def panel(
@@ -81,6 +83,11 @@ def draw_curves(
     return _show_picture(name, Curves(title, across, curves))
 
 
+def draw_schedules(name: str, *tracks: Track) -> Drawing:
+    """Draws pipeline schedules one above the other, to one scale of time."""
+    return _show_picture(name, Drawing(tracks))
+
+
 def draw_layout(name: str, title: str, x: jax.Array) -> Picture:
     """Draws an array as a whole, and the part of it that each device of its mesh holds."""
     assert isinstance(x.sharding, NamedSharding)
@@ -131,12 +138,12 @@ def _show_picture(name: str, picture: Shown) -> Shown:
     try:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
-        text = text.translate(_ASCII)
+        text = text.translate(_BOXES | ASCII)
     print(f"{text}\n\n{_write(name, picture)}\n")
     return picture
 
 
-def _write(name: str, picture: Picture | Curves) -> str:
+def _write(name: str, picture: Picture | Curves | Drawing) -> str:
     try:
         root = find_course(Path.cwd()).root
     except BadUseError:

@@ -9,8 +9,10 @@ import pytest
 from jax.sharding import NamedSharding
 
 from jaxpar.course.drawing import COLOURS, Picture
-from jaxpar.course.pictures import NOBODY, draw, draw_layout, draw_steps, panel
+from jaxpar.course.pictures import NOBODY, draw, draw_layout, draw_schedules, draw_steps, panel
 from jaxpar.mesh import make_mesh, spec
+from jaxpar.schedules import make_table, simulate
+from jaxpar.schedules.drawing import Track
 
 SVG = "{http://www.w3.org/2000/svg}"
 RING = [(0, 1), (1, 2), (2, 0)]
@@ -122,9 +124,22 @@ def test_a_terminal_without_boxes_gets_ascii(
     out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", out)
     draw("one", "Title", panel("", [1, 2], arrows=[(0, 1), (1, 0)]))
+    draw_schedules("two", Track("gpipe", simulate(make_table("gpipe", 2, 2))))
     out.flush()
     printed = out.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
     assert "| 1a |" in printed and "<------>" in printed
+    assert "F0F1" in printed and "most 2" in printed and "#" in printed
+
+
+def test_schedules_stand_one_above_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tracks = (Track(name, simulate(make_table(name, 2, 3))) for name in ("gpipe", "1f1b"))
+    drawing = draw_schedules("two", *tracks)
+    printed = capsys.readouterr().out
+    assert printed.index("gpipe: 2 devices") < printed.index("1f1b: 2 devices")
+    assert (tmp_path / "pictures" / "two.svg").read_text() == drawing.to_svg()
 
 
 def test_a_layout_shows_who_holds_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

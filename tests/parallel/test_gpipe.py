@@ -68,10 +68,12 @@ def test_it_equals_one_device(forward: Callable, sizes: str, m: int) -> None:
     expected, pull = jax.vjp(one_device, params, x[0])
     by_params, by_x = pull(jnp.asarray(weights[-1]))
     others = np.zeros((n - 1, m, 4, D))
-    right = np.concatenate([others, expected[None]]), by_params, np.concatenate([by_x[None], others])
-    for one, other in zip(
-        jax.tree.leaves((y, gradients, dx)), jax.tree.leaves(right), strict=True
-    ):
+    right = (
+        np.concatenate([others, expected[None]]),
+        by_params,
+        np.concatenate([by_x[None], others]),
+    )
+    for one, other in zip(jax.tree.leaves((y, gradients, dx)), jax.tree.leaves(right), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 

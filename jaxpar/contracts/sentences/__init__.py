@@ -12,6 +12,7 @@ from jaxpar.contracts.sentences import (
     ring_and_tree,
     ring_matmul,
     sampler,
+    schedules,
     sequence,
     tensor,
     tensor_nd,
@@ -50,5 +51,6 @@ SENTENCES = merge(
     sequence.SENTENCES,
     vocabulary.SENTENCES,
     ring_matmul.SENTENCES,
+    schedules.SENTENCES,
     gpipe.SENTENCES,
 )

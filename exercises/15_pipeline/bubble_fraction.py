@@ -1,0 +1,31 @@
+"""Exercise bubble_fraction (lesson 15): the idle share of a pipeline.
+
+Your task: return the idle share of the makespan, where all chunks take equally long.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check bubble_fraction`.
+"""
+
+# What is judged (5 points; values must be right to earn the rest)
+#   values        5  right for every call tried, among them random ones
+#
+# For example:
+#   bubble_fraction(4, 8, 1) -> 0.2727272727272727
+#   bubble_fraction(4, 8, 2) -> 0.15789473684210525
+#   bubble_fraction(1, 5, 1) -> 0.0
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+
+def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
+    """The idle share of a pipeline's makespan, where every chunk takes equally long.
+
+    `stages` is the number of devices, which hold `chunks` chunks each: 1 for GPipe and 1F1B, more
+    for interleaved 1F1B. Transfers take no time.
+
+    Math: (p - 1) / (v * m + p - 1)
+    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
+    """
+    raise NotImplementedError(
+        "return the idle share of the makespan, where all chunks take equally long"
+    )

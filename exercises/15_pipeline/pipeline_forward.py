@@ -1,0 +1,46 @@
+"""Exercise pipeline_forward (lesson 15): microbatches through all stages, one each tick.
+
+Your task: return device 0's microbatches after all stages, on the last device: one each tick.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        5  every device returns the right result
+#   gradient      1  the gradient with respect to params, microbatches
+#   communication 3  m+n-1 permutes of one microbatch to a neighbour, and as many backward;
+#                    nothing else
+#   memory        1  what m+n-1 ticks keep: at most twice the library's bytes of intermediate
+#                    results, forward and backward
+#
+# Tried with, on each device:
+#   mesh pp=4: stage_fn residual_mlp, params {up: float32[16, 32], down: float32[32, 16]},
+#       microbatches float32[6, 16, 16], axis="pp"
+#   mesh pp=3,tp=2: stage_fn tanh_layer, params (float32[24, 24], float32[24]), microbatches
+#       float32[2, 20, 24], axis="pp"
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float, PyTree
+
+from jaxpar.parallel.gpipe import StageFn
+
+
+def pipeline_forward(
+    stage_fn: StageFn, params: PyTree[Array], microbatches: Float[Array, "m ..."], *, axis: str
+) -> Float[Array, "m ..."]:
+    """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
+
+    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. The
+    microbatches count on device 0. Their results are on the last device, in order, and zeros are on
+    the others. The derivative is GPipe's backward pass.
+
+    Math: y_k = stage_(n-1)(... stage_1(stage_0(microbatches_k)))
+    Source: Huang et al. 2019 (GPipe), section 2.3
+    """
+    raise NotImplementedError(
+        "return device 0's microbatches after all stages, on the last device: one each tick"
+    )

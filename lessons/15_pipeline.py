@@ -1,0 +1,248 @@
+# %% [markdown]
+# # Lesson 15: pipelines
+#
+# A model too large for one device can be cut by layers: device 0 holds the first of them, device 1
+# the next, and so on. Each part is a *stage*, and only activations go from stage to stage. But a
+# stage waits for the one before it, so that devices take turns, and most of them wait. *Pipeline
+# parallelism* cuts the batch into *microbatches*, and all stages work, each on another one.
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices
+
+simulate_devices(8)
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import P
+
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.pictures import draw_schedules
+from jaxpar.inspector import compiled, program
+from jaxpar.inspector.kept import kept_arrays
+from jaxpar.parallel import gpipe
+from jaxpar.parallel.data import data_parallel_gradients
+from jaxpar.parallel.remat import scan_layers
+from jaxpar.schedules import Costs, make_table, simulate
+from jaxpar.schedules.drawing import Track
+
+n = 4  # devices, and stages
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# F2 is the forward pass of microbatch 2 through the stage of that device, B2 its backward pass.
+# (B takes about twice as long; in the picture as long, to save room.) *Naive*: the next starts when
+# the last is done. *GPipe*: all forward, each as early as it can be, then all backward.
+
+# %%
+
+
+def track(name, m):
+    return Track(name, simulate(make_table(name, n, m), Costs(B=1)))
+
+
+draw_schedules("15_naive_and_gpipe", track("naive", 4), track("gpipe", 4))
+
+# %% [markdown]
+# The idle part of the time is the *bubble*. A whole batch at once, without microbatches, is no
+# better than naive: it is in one stage at a time.
+#
+# ## Predict
+#
+# Your turn, before you read on. There are n stages and m microbatches, each of an x of b rows of d
+# numbers. A stage takes one *tick* for a microbatch.
+#
+# 1. After how many ticks is GPipe's forward pass over? Which share of them does a device wait?
+# 2. How many bytes does a device send, forward and backward, if it sends in each of these ticks?
+# 3. The gradient of a stage needs what it kept in its forward pass. For how many microbatches does
+#    a device hold that, at the turn from forward to backward?
+
+# %%
+b, d, f, layers = 16, 32, 64, 8
+x_bytes = 4 * b * d
+ticks = {m: m + n - 1 for m in (1, 4, 8, 16, 32)}
+rows = [(m, t, (n - 1) / t, 2 * t * x_bytes, m) for m, t in ticks.items()]
+shown = [(m, t, round(share, 3), *rest) for m, t, share, *rest in rows]
+headers = "m", "ticks forward", "waits", "bytes sent", "microbatches kept"
+table(f"Predicted: {n} stages, x of {x_bytes:,} bytes", headers, shown)
+for m, _, share, *_ in rows:
+    simulated = simulate(make_table("gpipe", n, m))
+    assert np.isclose(simulated.bubble, share) and max(simulated.peak_in_flight) == m
+
+# %% [markdown]
+# Device i has microbatch t - i at tick t. The last one enters at tick m - 1, counted from 0, and
+# needs n - 1 ticks more: m + n - 1 in all, of which a device works m. More microbatches make the
+# bubble smaller, and what is kept larger. The paper finds the bubble small enough from m = 4n on.
+#
+# ## Implement
+#
+# **One program for all.** In SPMD code every device runs the same program on other data. So what a
+# device has to do in a tick is the same for all: take an x, call the stage, send the result on.
+# `ppermute` is between neighbours, and the parameters of a stage never move. Here is the naive way:
+
+# %%
+show(gpipe.send_on, gpipe.naive_forward)
+
+# %% [markdown]
+# In tick t the batch is on device t. All other devices call their stage too: they have zeros, or
+# what comes of zeros, and nobody reads what they make. Only device n - 1 returns something.
+#
+# **Microbatches.** In the naive loop only device 0 takes something in, in tick 0. In GPipe it takes
+# the next microbatch in every tick, and the last device has a result in every tick, once the first
+# has arrived. That is yours to write: `pipeline_forward`.
+#
+# **The loss** is on the last device, and the sum over devices, of which all others have zero, gives
+# it to all. Here is all that is needed to train:
+
+# %%
+show(gpipe.gpipe_loss)
+
+# %% [markdown]
+# **The backward pass** is not in the code. The derivative of `lax.scan` is a loop that runs back,
+# the derivative of a permute sends the gradient from target to source. So gradients enter at the
+# last device, and go from device to device to the first, in m + n - 1 ticks: GPipe's backward.
+#
+# ## Measure
+#
+# The model has 8 layers, 2 in a stage. `jax.grad` of the loss in several ways, always with
+# microbatches of 16 rows. *Checkpointed* keeps the input of the stage only, and computes the rest
+# again (lesson 08), as GPipe's authors do.
+
+
+# %%
+def layer_fn(layer, x):
+    hidden = jnp.tanh(x @ layer["up"] / d**0.5)
+    return x + hidden @ layer["down"] / f**0.5
+
+
+def error(y, target):
+    return jnp.mean((y - target) ** 2)
+
+
+stage_fn = partial(scan_layers, layer_fn, remat="none")
+checkpointed = jax.checkpoint(stage_fn, prevent_cse=False)
+by_stage, mesh = P("pp"), make_mesh("pp=4")
+
+
+def naive_loss(params, batch):  # the sum over devices is the loss
+    y = gpipe.naive_forward(stage_fn, params, batch[0], axis="pp")
+    last = jax.lax.axis_index("pp") == n - 1
+    return jax.lax.psum(jnp.where(last, error(y, batch[1]), 0.0), "pp")
+
+
+def on_devices(gradients, mesh=mesh, batch=P()):
+    gives = P(), by_stage
+    call = jax.shard_map(gradients, mesh=mesh, in_specs=(by_stage, batch), out_specs=gives)
+    return jax.jit(call)
+
+
+def examples(m):
+    x = np.random.default_rng(m).normal(size=(m, b, d)).astype(np.float32)
+    return x, np.roll(x, 1, axis=-1)  # to learn: turn each row by one place
+
+
+def random(key, *shape):
+    return jax.random.normal(jax.random.key(key), shape)
+
+
+params = {"up": random(0, layers, d, f), "down": random(1, layers, f, d)}
+gpipe_loss = partial(gpipe.gpipe_loss, loss_fn=error, axis="pp")
+losses = {"naive": naive_loss, "GPipe": gpipe_loss(stage_fn)}
+losses["checkpointed"] = gpipe_loss(checkpointed)
+runs = [("naive", 8), *[(way, m) for way in ("GPipe", "checkpointed") for m in (8, 16)]]
+reports, results = {}, {}
+for name, m in runs:
+    batch = examples(m)
+    lowered = on_devices(jax.value_and_grad(losses[name])).lower(params, batch)
+    ready = compiled.compile_program(lowered)
+    reports[name, m] = program.inspect_compiled(lowered, ready)
+    results[name, m] = ready.executable(params, batch)
+
+# %% [markdown]
+# Who waits still computes here, so the bubble shows in the arithmetic. *In vain* is the share of a
+# device's arithmetic that nobody uses. What a microbatch needs, a stage's forward and backward, is
+# known: 3 times 2 layers of 2 products (checkpointed, 4 times).
+
+# %%
+products = 2 * (layers // n) * 2 * b * d * f  # of one stage, forward
+in_vain, sent, shown = {}, {}, []
+for (name, m), report in reports.items():
+    needed = m * products * (4 if name == "checkpointed" else 3)
+    permutes = [one for one in report.collectives if one.kind == "permute"]
+    sent[name, m] = sum(one.total_wire_bytes for one in permutes)
+    in_vain[name, m] = 1 - needed / report.flops
+    times, temp = sum(one.times for one in permutes), report.memory.temp_bytes
+    shown.append((name, m, times, sent[name, m], round(in_vain[name, m], 3), temp))
+headers = "", "m", "permutes", "bytes sent", "in vain", "temp bytes"
+table("The gradient, on each device", headers, shown)
+
+# %% [markdown]
+# **Learning.** Pipelines go together with data parallelism: on a mesh of pp=4, dp=2 each row of
+# devices is a pipeline, and has half of each microbatch. Gradients are averaged over dp as ever.
+
+# %%
+full = P(None, "dp")
+
+
+def sgd(gradients):
+    def step(params, batch):
+        loss, found = gradients(params, batch)
+        return loss, jax.tree.map(lambda p, g: p - 0.5 * g, params, found)
+
+    return step
+
+
+def one_device(params, batch):
+    return error(stage_fn(params, batch[0].reshape(-1, d)), batch[1].reshape(-1, d))
+
+
+both = partial(data_parallel_gradients, losses["GPipe"], axis="dp")
+steps = {"one device": jax.jit(sgd(jax.value_and_grad(one_device)))}
+steps["pp=4, dp=2"] = on_devices(sgd(both), make_mesh("pp=4,dp=2"), full)
+curves = {}
+for name, step in steps.items():
+    now, curves[name] = jax.device_get(params), []
+    for _ in range(40):
+        loss, now = step(now, examples(8))
+        curves[name].append(float(loss))
+rows = [(i, *(round(curve[i], 4) for curve in curves.values())) for i in (0, 13, 26, 39)]
+table("Loss", ("step", *curves), rows)
+
+# %% [markdown]
+# ## Compare
+#
+# Ticks, bytes and bubble are as predicted, to the byte. The naive pipeline takes the whole batch
+# n - 1 times over a link, and 3/4 of its arithmetic is in vain. All losses are right.
+
+# %%
+for (name, m), share in in_vain.items():
+    if name == "naive":
+        assert share == (n - 1) / n and sent[name, m] == 2 * (n - 1) * m * x_bytes
+        continue
+    assert np.isclose(share, (n - 1) / ticks[m])
+    assert sent[name, m] == 2 * ticks[m] * wire_bytes("permute", x_bytes, n)
+    one_by_one = steps["one device"](params, examples(m))[0]
+    np.testing.assert_allclose(results[name, m][0], one_by_one, rtol=1e-4)
+np.testing.assert_allclose(*curves.values(), rtol=1e-3)
+assert curves["one device"][-1] < 0.5 * curves["one device"][0]
+
+# %% [markdown]
+# **Memory.** A microbatch more adds what two layers keep, and the result, of which the loss is
+# made. Checkpointed it adds the input of the stage and the result, whatever is in the stage.
+
+# %%
+one_layer = {"up": (d, f), "down": (f, d)}
+one_layer = {name: jax.ShapeDtypeStruct(size, jnp.float32) for name, size in one_layer.items()}
+x_like = jax.ShapeDtypeStruct((b, d), jnp.float32)
+kept = sum(one.bytes for one in kept_arrays(layer_fn, one_layer, x_like, remat="none"))
+expected = {"GPipe": layers // n * kept + x_bytes, "checkpointed": 2 * x_bytes}
+rows = []
+for name, more in expected.items():
+    eight, sixteen = (reports[name, m].memory.temp_bytes for m in (8, 16))
+    rows.append((name, more, (sixteen - eight) // 8))
+    assert rows[-1][1] == rows[-1][2]
+table("A microbatch more", ("", "bytes predicted", "bytes measured"), rows)

@@ -1,0 +1,233 @@
+"""Answers to the forward pass of GPipe: right by other ways, wrong by clever ways."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def _sizes(microbatches, axis):
+    return len(microbatches), lax.axis_size(axis), lax.axis_index(axis)
+
+
+def _next(x, axis):
+    return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
+
+
+def _ring(x, axis):
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(i, (i + 1) % n) for i in range(n)])
+
+
+def _at_tick(microbatches, t):
+    t = jnp.clip(t, 0, len(microbatches) - 1)
+    return lax.dynamic_index_in_dim(microbatches, t, keepdims=False)
+
+
+def _scanned(stage_fn, params, microbatches, axis, send=_next):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return send(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(t, state):
+        x, done = state
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), x))
+        ready = (rank == n - 1) & (t >= n - 1)
+        return _ring(y, axis), jnp.where(ready, done.at[t - (n - 1)].set(y), done)
+
+    start = jnp.zeros_like(microbatches[0]), jnp.zeros_like(microbatches)
+    return lax.fori_loop(0, m + n - 1, tick, start)[1]
+
+
+def piped_without_idle_arithmetic(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
+        busy = (rank <= t) & (t < rank + m)
+        y = lax.cond(busy, stage_fn, lambda _, x: jnp.zeros_like(x), params, x)
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def piped_unrolled(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    received, done = jnp.zeros_like(microbatches[0]), []
+    for t in range(m + n - 1):
+        y = stage_fn(params, jnp.where(rank == 0, microbatches[min(t, m - 1)], received))
+        received = _next(y, axis)
+        if t >= n - 1:
+            done.append(jnp.where(rank == n - 1, y, 0))
+    return jnp.stack(done)
+
+
+def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def tick(received, t):
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def piped_with_one_permute_less(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(x, t):
+        received = _next(x, axis)
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return y, y
+
+    first = stage_fn(params, microbatches[0])
+    _, made = lax.scan(tick, first, jnp.arange(1, m + n - 1))
+    made = jnp.concatenate([first[None], made])
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def piped_by_a_queue(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    mine = jnp.where(rank == 0, microbatches, 0)
+
+    def tick(state, _):
+        received, queue = state
+        y = stage_fn(params, received + queue[0])
+        return (_next(y, axis), jnp.roll(queue, -1, axis=0).at[-1].set(0)), y
+
+    start = jnp.zeros_like(mine[0]), mine
+    _, made = lax.scan(tick, start, length=m + n - 1)
+    return jnp.where(rank == n - 1, made[-m:], 0)
+
+
+def sums_then_masks(stage_fn, params, microbatches, *, axis):
+    _, n, rank = _sizes(microbatches, axis)
+    total = lax.psum(_scanned(stage_fn, params, microbatches, axis), axis)
+    return jnp.where(rank == n - 1, total, 0)
+
+
+def sends_in_bfloat16(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return _next(x.astype(jnp.bfloat16), axis).astype(x.dtype)
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+def sends_halves(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return jnp.concatenate([_next(half, axis) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+def sends_twice(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return (_next(x, axis) + _ring(x, axis)) / 2
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+def sends_to_all_others(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        n, rank = lax.axis_size(axis), lax.axis_index(axis)
+        slots = jnp.broadcast_to(x, (n, *x.shape))
+        return lax.all_to_all(slots, axis, 0, 0)[rank - 1]
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+def two_in_a_tick(stage_fn, params, microbatches, *, axis):
+    pairs = microbatches.reshape(-1, 2, *microbatches.shape[1:])
+
+    def stage(params, x):
+        return jax.vmap(partial(stage_fn, params))(x)
+
+    return _scanned(stage, params, pairs, axis).reshape(microbatches.shape)
+
+
+def stages_travel(stage_fn, params, microbatches, *, axis):
+    _, n, rank = _sizes(microbatches, axis)
+    x = jnp.where(rank == 0, microbatches, 0)
+    for _ in range(n):
+        x = jnp.where(rank == 0, jax.vmap(partial(stage_fn, params))(x), x)
+        params = jax.tree.map(
+            lambda leaf: lax.ppermute(leaf, axis, [(i, (i - 1) % n) for i in range(n)]), params
+        )
+    return lax.ppermute(x, axis, [(0, n - 1)])
+
+
+def all_microbatches_in_each_tick(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        slots = jnp.where(rank == 0, microbatches, received[None])
+        y = _at_tick(jax.vmap(partial(stage_fn, params))(slots), t)
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+def fixed_parameters(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, lax.stop_gradient(params), microbatches, axis)
+
+
+def fixed_microbatches(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, lax.stop_gradient(microbatches), axis)
+
+
+def only_last_result_differentiated(stage_fn, params, microbatches, *, axis):
+    y = _scanned(stage_fn, params, microbatches, axis)
+    return jnp.concatenate([lax.stop_gradient(y[:-1]), y[-1:]])
+
+
+def in_reverse(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, microbatches, axis)[::-1]
+
+
+def nothing_but_zeros(stage_fn, params, microbatches, *, axis):
+    return microbatches * 0
+
+
+RIGHT = {
+    "pipeline_forward": (
+        piped_by_number_in_a_ring,
+        piped_without_idle_arithmetic,
+        piped_unrolled,
+        piped_with_checkpoints,
+        piped_with_one_permute_less,
+        piped_by_a_queue,
+    ),
+}
+WRONG = {
+    "pipeline_forward": {
+        sums_then_masks: "communication",
+        sends_in_bfloat16: "values",
+        sends_halves: "communication",
+        sends_twice: "communication",
+        sends_to_all_others: "communication",
+        two_in_a_tick: "communication",
+        stages_travel: "communication",
+        all_microbatches_in_each_tick: "memory",
+        fixed_parameters: "gradient",
+        fixed_microbatches: "gradient",
+        only_last_result_differentiated: "gradient",
+        in_reverse: "values",
+        nothing_but_zeros: "values",
+    },
+}
