@@ -12,6 +12,7 @@ from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours
 from benchmarks.sides.race import race
 from benchmarks.train_step import ONE, PYTORCH, STEP, TORCH, against, compared, one_device
 from jaxpar.inspector import inspect
+from jaxpar.inspector.report import Report
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init
 from jaxpar.train.plan import Plan
@@ -31,9 +32,11 @@ def wire_bytes(mesh_text: str) -> tuple[float, float]:
     params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
     theirs = inspect(step, params, jax.eval_shape(OPTIMIZER.init, params), batch)
     own = set_up(SETTINGS, plan, mesh, batch, 0, None).report
-    return tuple(
-        sum(one.times * one.wire_bytes for one in report.collectives) for report in (own, theirs)
-    )
+    return sent(own), sent(theirs)
+
+
+def sent(report: Report) -> float:
+    return sum((one.times or 0) * one.wire_bytes for one in report.collectives)
 
 
 def rows() -> list[Row]:

@@ -53,7 +53,8 @@ def backward(
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, PyTree[Array]]:
-        return _gradients(layer_fn, *given, dy)
+        layer, kept = given
+        return _gradients(layer_fn, layer, kept, dy)
 
     return lax.scan(body, dy, (params, kept), reverse=True)
 
@@ -71,8 +72,8 @@ def input_gradient(
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, Kept]:
-        halves = _Halves(layer_fn, *given, dy)
-        return halves.first(*given, dy)
+        layer, kept = given
+        return _Halves(layer_fn, layer, kept, dy).first(layer, kept, dy)
 
     return lax.scan(body, dy, (params, kept), reverse=True)
 

@@ -47,8 +47,7 @@ def on_devices(function, takes, gives):
 # ## The idea in one picture
 #
 # Four devices between two steps: p are parameters, g gradients, o the optimizer's state, each cut
-# in four. The letter behind each says which device updates it. A dot is what a device does not
-# hold.
+# in four. The letter behind each says which device updates it. A dot: a device does not hold it.
 
 # %%
 quarters, states = np.arange(4), np.array([["p"], ["g"], ["o"]])

@@ -202,9 +202,9 @@ assert set(same) == {100} and min(own) > 40 and max(own[1:]) < 60
 # %% [markdown]
 # ## Measure
 #
-# The decoder takes `Split("tp")`, and `split_specs` says how its parameters lie. Loss and gradient
-# by data, by tensors, by both, and by **the compiler**: the program of one device, compiled with
-# these specs as shardings, and nothing else.
+# The decoder takes `Split("tp")`. `split_specs` says how its parameters lie, those of layers by
+# `megatron_specs`, which is for you to write. Loss and gradient by data, by tensors, by both, and
+# by **the compiler**: the program of one device, with these specs as shardings, and nothing else.
 
 # %%
 like = jax.eval_shape(partial(init, settings), jax.random.key(0))

@@ -62,8 +62,7 @@ draw("12_sequence", "The stream x, and an MLP's hidden h", first, inside, last)
 #
 # 1. For 8192 tokens in a batch: how many bytes do the logits take, in float32? How many does a
 #    layer keep for its gradient, in 16 bits? (Lesson 08: 34 bytes for each number of x.)
-# 2. Every device has the logits of v/n tokens. What must devices tell each other about a position,
-#    so that all know its loss?
+# 2. Every device has the logits of v/n tokens. What must they tell each other about each position?
 # 3. Sequence parallelism has an all-gather and a reduce-scatter in place of each all-reduce. Does
 #    it send more bytes? Does it keep fewer?
 
@@ -117,10 +116,9 @@ table(f"Predicted, X = {X:,}", ("", "bytes sent", "bytes kept", "/ X"), shown)
 # ## Implement
 #
 # **Embedding.** Device i has rows i*v/n to (i+1)*v/n - 1 of the table. It looks up the tokens that
-# it has, and gives zeros for all others:
+# it has, and gives zeros for all others. On four devices:
 
 # %%
-show(vocabulary.partial_embedding)
 ids, small = np.array([6, 0, 3, 5]), np.arange(10.0, 26).reshape(8, 2)
 look_up = partial(vocabulary.partial_embedding, axis="tp")
 run = on_devices(lambda *both: look_up(*both)[None], (whole, rows), rows, make_mesh("tp=4"))
@@ -134,7 +132,11 @@ np.testing.assert_array_equal(found.sum(axis=0), small[ids])
 #
 # **Head.** Its columns are tokens: a device has the logits of its own. A *tied* head, which is the
 # embedding transposed, is split right as it is; gradients of both uses meet on the same device.
-#
+
+# %%
+show(vocabulary.vocab_parallel_logits)
+
+# %% [markdown]
 # **Loss.** Here with explicit loops over devices. Without the largest logit the exponential
 # overflows, at 89 in float32. Any number near it would do: it changes nothing but the rounding, so
 # no gradient goes through it. Backward nothing is sent: each has what its part of softmax takes.

@@ -129,11 +129,11 @@ def tensor_parallel(model: Decoder) -> nn.Module:
     """Megatron's splits, of the vocabulary too."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     columns = ("query_key_value", "gate", "up")
-    plan = {name: ColwiseParallel() for name in columns}
+    plan: dict = {name: ColwiseParallel() for name in columns}
     plan |= {name: RowwiseParallel() for name in ("output", "down")}
     for layer in model.layers:
         parallelize_module(layer, mesh, plan)
-    tables = {
+    tables: dict = {
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }

@@ -21,9 +21,9 @@ def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
     """The idle share of a pipeline's makespan, where every chunk takes equally long.
 
     `stages` is the number of devices, which hold `chunks` chunks each: 1 for GPipe and 1F1B, more
-    for interleaved 1F1B. Transfers take no time.
+    for interleaved 1F1B. A backward may take longer than a forward. Transfers take no time.
 
-    Math: (p - 1) / (v * m + p - 1)
+    Math: idle time / (idle time + work), of any one device
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
     """
     raise NotImplementedError(

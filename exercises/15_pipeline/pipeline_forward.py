@@ -22,15 +22,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+from collections.abc import Callable
+from typing import Any
+
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree
 
-from jaxpar.parallel.gpipe import StageFn
-
 
 def pipeline_forward(
-    stage_fn: StageFn, params: PyTree[Array], microbatches: Float[Array, "m ..."], *, axis: str
+    stage_fn: Callable[[Any, Array], Array],
+    params: PyTree[Array],
+    microbatches: Float[Array, "m ..."],
+    *,
+    axis: str,
 ) -> Float[Array, "m ..."]:
     """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
 

@@ -7,7 +7,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check one_f_one_b_schedule
 
 # What is judged (10 points; order must be right to earn the rest)
 #   order         4  every stage takes every microbatch forward and backward, and no device waits
-#                    for ever
+#                    for ever; idle cells need not be there
 #   bubble        3  makespan at most (m + p - 1)(F + B), as GPipe's, with B = F and with B = 2F
 #   in_flight     3  at most p - rank microbatches on device rank
 #

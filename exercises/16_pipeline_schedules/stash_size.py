@@ -25,8 +25,7 @@ def stash_size(table: list[list[str]]) -> list[int]:
     cell is idle. The activations of a cell F are kept from its start to the end of the B of the
     same stage and microbatch, or of W where the backward is in two.
 
-    Math: for each row, the most that are kept at once: over its cells, the greatest number of F up
-        to and with this cell, minus the number of B and W before it
+    Math: for each row, the most that are kept at once
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1
     """
     raise NotImplementedError(

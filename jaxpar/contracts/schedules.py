@@ -119,8 +119,8 @@ ONE_F_ONE_B = Contract(
     ),
     minimal="The first microbatch needs p - rank stages to the end, and as many forwards of this "
     "device go by until its backward can be there.",
-    harder="Let each device do twice as many forwards first. The bubble is the same; what becomes "
-    "shorter, if transfers take time (jaxpar schedule --cost P=0.5)?",
+    harder="Let each device do twice as many forwards first, and write the table to a CSV file. "
+    "What does it keep, and what does it gain: jaxpar schedule --from FILE --cost P=0.5?",
 )
 
 INTERLEAVED = Contract(
@@ -147,8 +147,8 @@ INTERLEAVED = Contract(
     ),
     minimal="The last device idles until the first chunk of the others is done: p - 1 chunks, "
     "where it was p - 1 stages.",
-    harder="Allow a number of microbatches that p does not divide: the last round has fewer. What "
-    "is its bubble?",
+    harder="Do only p - rank - 1 + (chunks - 1)p forwards first: the bubble is the same, and less "
+    "is kept. What becomes longer, if transfers take time (jaxpar schedule --cost P=0.5)?",
 )
 
 ZERO_BUBBLE_H1 = Contract(

@@ -29,6 +29,10 @@ def _scattered(x: Array, axis: str) -> Array:
     return lax.psum_scatter(x, axis, scatter_dimension=2, tiled=True)
 
 
+def _scattered_and_gathered(x: Array, axis: str) -> Array:
+    return lax.all_gather(_scattered(x, axis), axis, axis=2, tiled=True)
+
+
 def _gathered_and_added(x: Array, axis: str) -> Array:
     return lax.all_gather(x, axis).sum(axis=0)
 
@@ -216,6 +220,7 @@ PARALLEL_SWIGLU = (
     Mistake("f_left_implicit", _swiglu(enter=_as_it_is), "communication"),
     Mistake("tensor_weights_gathered", _weights_gathered, "communication"),
     Mistake("hidden_gathered", _hidden_gathered, "communication"),
+    Mistake("sum_typed_varying", _swiglu(total=_scattered_and_gathered), "communication"),
     Mistake("partials_gathered", _swiglu(total=_gathered_and_added), "communication"),
 )
 PARALLEL_ATTENTION = (

@@ -140,7 +140,7 @@ LESSONS = (
     ),
     Lesson(
         "12", "vocabulary_and_sequence", "Vocabulary and sequence", ("11",), 35,
-        prints=("partial_embedding", "gathered_linear", "matmul_ring"),
+        prints=("vocab_parallel_logits", "gathered_linear", "matmul_ring"),
     ),
     Lesson(
         "13", "tensor_2d_3d", "Tensor parallelism in two and three dimensions", ("11",), 35,

@@ -192,7 +192,7 @@ ROWS = (
     ),
     (
         "pipeline_forward", "15", "microbatches through all stages, one each tick",
-        "program", 30, ("all_to_all_by_permutes",), _GPIPE,
+        "program", 30, ("gpipe_schedule",), _GPIPE,
     ),
     (
         "one_f_one_b_schedule", "16", "a backward after each forward",

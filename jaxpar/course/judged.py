@@ -112,7 +112,8 @@ def _rule(contract: Contract, name: str) -> str:
         return "each device returns its own part only"
     if contract.kind == "schedule":
         return (
-            "every stage takes every microbatch forward and backward, and no device waits for ever"
+            "every stage takes every microbatch forward and backward, and no device waits for "
+            "ever; idle cells need not be there"
         )
     if contract.kind == "value":
         return "right for every call tried, among them random ones"

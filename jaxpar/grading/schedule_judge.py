@@ -60,7 +60,7 @@ def _read(right: Any, got: Any, again: Any) -> Table | None:
         raise ValueError(FORGETFUL)
     if right == RAISES:
         if got != RAISES:
-            raise ValueError(f"{got if raised(got) else 'a table'}; it must raise ValueError")
+            raise ValueError(f"{got if raised(got) else 'a result'}; it must raise ValueError")
         return None
     if raised(got):
         raise ValueError(f"{got}; it must return a table")

@@ -48,7 +48,7 @@ def read(value: Any, model: Table) -> Table:
     for name in ("stages", "microbatches"):
         has, must = getattr(table, name), getattr(model, name)
         if has != must:
-            raise ValueError(f"it has {has} {name}; it must have {must}, counted from 0")
+            raise ValueError(f"{name}: it has {has}, and must have {must}, counted from 0")
     for stage in range(model.stages):
         at, home = table.device_of(stage), model.device_of(stage)
         if at != home:
@@ -86,7 +86,7 @@ def _rows(value: Any, devices: int) -> list[list]:
                 f"row {device + 1} is {repr(row)[:40]}; a row is a list of cells such as '0F0'"
             )
     if len(value) != devices:
-        raise ValueError(f"it has {len(value)} rows; there are {devices} devices, each has a row")
+        raise ValueError(f"it has {len(value)} rows, and must have {devices}, one for each device")
     cells = sum(map(len, value))
     if cells > MOST_CELLS:
         raise ValueError(

@@ -71,7 +71,7 @@ class MLP(nnx.Module):
         weights = [w[...] for w in (self.up, self.gate) if w is not None]
         products = split.columns(x, *weights, name="mlp_input")
         up, *gate = map(checkpoint_name, products, ("up", "gate"))
-        hidden = checkpoint_name(nn.swiglu(*gate, up) if gate else nn.gelu(up), "hidden")
+        hidden = checkpoint_name(nn.swiglu(gate[0], up) if gate else nn.gelu(up), "hidden")
         return split.total(nn.matmul(hidden, self.down[...]))
 
 

@@ -15,8 +15,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree
 
-StageFn = Callable[[Any, Array], Array]
-
 
 def send_on(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
     """Gives x to the next device; the first device gets zeros, as nobody sends to it.
@@ -32,7 +30,11 @@ def send_on(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
 
 
 def naive_forward(
-    stage_fn: StageFn, params: PyTree[Array], x: Float[Array, "..."], *, axis: str
+    stage_fn: Callable[[Any, Array], Array],
+    params: PyTree[Array],
+    x: Float[Array, "..."],
+    *,
+    axis: str,
 ) -> Float[Array, "..."]:
     """The whole batch through stage after stage: at any time one device does what is needed.
 
@@ -56,7 +58,11 @@ def naive_forward(
 
 
 def pipeline_forward(
-    stage_fn: StageFn, params: PyTree[Array], microbatches: Float[Array, "m ..."], *, axis: str
+    stage_fn: Callable[[Any, Array], Array],
+    params: PyTree[Array],
+    microbatches: Float[Array, "m ..."],
+    *,
+    axis: str,
 ) -> Float[Array, "m ..."]:
     """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
 
@@ -85,7 +91,7 @@ def pipeline_forward(
 
 
 def gpipe_loss(
-    stage_fn: StageFn, loss_fn: Callable[[Array, Any], Array], *, axis: str
+    stage_fn: Callable[[Any, Array], Array], loss_fn: Callable[[Array, Any], Array], *, axis: str
 ) -> Callable[[PyTree[Array], tuple[Array, Any]], Float[Array, ""]]:
     """The mean loss of all microbatches as a function of the parameters of this device's stage.
 

@@ -15,6 +15,7 @@ from jax import Array, lax
 from jaxtyping import Float, PyTree
 
 from jaxpar import backward
+from jaxpar.mesh import varying_axes
 from jaxpar.schedules import ticks
 from jaxpar.schedules.table import Table
 from jaxpar.schedules.ticks import Ticks
@@ -90,9 +91,9 @@ def pipeline_gradients(
         first_fn,
         layer_fn,
         lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
-        jax.tree.map(lambda leaf: lax.pcast(leaf, axis, to="varying"), ends),
+        _own(ends, axis),
         jax.tree.map(lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), layers),
-        microbatches,
+        _own(microbatches, axis),
         keep_inputs,
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
@@ -260,6 +261,13 @@ def _exchange(made: Array, state: _State, now: Ticks, axis: str) -> _State:
     return state._replace(buffer=_put(buffer, made, now.stays))
 
 
+def _own(tree: PyTree[Array], axis: str) -> PyTree[Array]:
+    """What every device uses for itself: stages compute different things of it."""
+    return jax.tree.map(
+        lambda x: x if axis in varying_axes(x) else lax.pcast(x, axis, to="varying"), tree
+    )
+
+
 def _like(total: Array, leaf: Array) -> Array:
     return total.reshape(leaf.shape).astype(leaf.dtype)
 
@@ -269,7 +277,7 @@ def _at(tree: PyTree[Array], index: Any) -> Any:
     return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), tree)
 
 
-def _put(tree: PyTree[Array], leaves: PyTree[Array], index: Array) -> Any:
+def _put(tree: PyTree[Array], leaves: PyTree[Array], index: Any) -> Any:
     return jax.tree.map(
         lambda leaf, x: lax.dynamic_update_index_in_dim(leaf, x, index, 0), tree, leaves
     )

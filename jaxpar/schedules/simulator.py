@@ -147,8 +147,7 @@ def stash_size(table: list[list[str]]) -> list[int]:
     cell is idle. The activations of a cell F are kept from its start to the end of the B of the
     same stage and microbatch, or of W where the backward is in two.
 
-    Math: for each row, the most that are kept at once: over its cells, the greatest number of F up
-        to and with this cell, minus the number of B and W before it
+    Math: for each row, the most that are kept at once
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1
     """
     return peak_in_flight(Table.parse(table))
@@ -158,9 +157,9 @@ def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
     """The idle share of a pipeline's makespan, where every chunk takes equally long.
 
     `stages` is the number of devices, which hold `chunks` chunks each: 1 for GPipe and 1F1B, more
-    for interleaved 1F1B. Transfers take no time.
+    for interleaved 1F1B. A backward may take longer than a forward. Transfers take no time.
 
-    Math: (p - 1) / (v * m + p - 1)
+    Math: idle time / (idle time + work), of any one device
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
     """
     return (stages - 1) / (chunks * microbatches + stages - 1)

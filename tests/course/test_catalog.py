@@ -5,12 +5,26 @@ import sys
 
 import pytest
 
-from jaxpar import collectives, mesh
+from jaxpar import backward, collectives, mesh
 from jaxpar.collectives import shards
 from jaxpar.contracts.base import load
 from jaxpar.course import catalog
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
-from jaxpar.parallel import fsdp, precision, remat, server, tensor_nd, zero
+from jaxpar.parallel import (
+    fsdp,
+    gpipe,
+    pipeline,
+    precision,
+    remat,
+    ring_matmul,
+    sequence,
+    server,
+    tensor,
+    tensor_nd,
+    vocabulary,
+    zero,
+)
+from jaxpar.schedules import generators, ticks
 from jaxpar.train import loop, step
 
 EXPECTED = {
@@ -30,7 +44,16 @@ EXPECTED = {
     "08": ["activation_bytes", "remat_layers"],
     "09": ["zero1_update", "global_norm_of_shards", "zero2_accumulate"],
     "10": ["fsdp_apply", "hybrid_gradients", "fsdp_shardings"],
+    "11": ["parallel_swiglu", "parallel_attention", "megatron_specs"],
+    "12": [
+        "vocab_parallel_embedding", "vocab_parallel_cross_entropy", "sequence_parallel_mlp",
+        "ring_matmul",
+    ],
     "13": ["summa_matmul", "matmul_2_5d", "matmul_3d"],
+    "15": ["gpipe_schedule", "bubble_fraction", "pipeline_forward"],
+    "16": [
+        "one_f_one_b_schedule", "interleaved_schedule", "zero_bubble_h1_schedule", "stash_size",
+    ],
 }  # fmt: skip
 each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
 
@@ -58,7 +81,9 @@ def test_an_exercise_needs_what_comes_before_it(row: catalog.Exercise) -> None:
 def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Lesson) -> None:
     library = vars(collectives) | vars(mesh) | vars(server) | vars(step) | vars(loop)
     library |= vars(precision) | vars(remat) | vars(shards) | vars(zero) | vars(fsdp)
-    library |= vars(tensor_nd)
+    library |= vars(tensor) | vars(vocabulary) | vars(sequence) | vars(ring_matmul)
+    library |= vars(tensor_nd) | vars(gpipe) | vars(pipeline) | vars(backward) | vars(ticks)
+    library |= vars(generators)
     assert all(callable(library[name]) for name in row.prints)
     assert not set(row.prints) & {asked.id for asked in EXERCISES}
     assert all(needed < row.number for needed in row.needs)

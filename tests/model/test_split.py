@@ -214,4 +214,4 @@ def test_what_one_more_layer_keeps(split: Split, remat: str) -> None:
     added = (more.temp_bytes - less.temp_bytes) / 4
     listed = sum(one.bytes for one in kept(settings, split, remat))
     # With `sequence` a device has gradients of norms by its own positions, until they are summed.
-    assert added == pytest.approx(listed, rel=0.02 if split.sequence else 1e-9)
+    assert added == pytest.approx(listed, rel=0.05 if split.sequence else 1e-9)

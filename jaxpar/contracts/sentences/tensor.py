@@ -26,6 +26,8 @@ SENTENCES: dict[str, str] = {
     "by your rows of w_down, and sum the results.",
     "partials_gathered": "Every device's partial result is gathered, then added: n/2 times the "
     "bytes of lax.psum.",
+    "sum_typed_varying": "What lax.all_gather gives is equal on all devices, but typed as varying, "
+    "so its gradient is summed once more; lax.psum sends as much, and types it as equal.",
     "kv_head_in_turn": "Device i uses kv head i % num_kv_heads; neighbours share a kv head: use "
     "i * num_kv_heads // n.",
     "kv_head_zero": "Every device uses kv head 0; device i needs head i * num_kv_heads // n.",

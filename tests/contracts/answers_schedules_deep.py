@@ -1,0 +1,333 @@
+"""Answers to lesson 16's interleaved and zero-bubble schedules, and to `stash_size`."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+
+def _interleaved(stages, microbatches, chunks, ahead, stage=None):
+    """By the counters of Megatron-LM: which chunk and microbatch the k-th forward is of."""
+    if microbatches % stages:
+        raise ValueError("microbatches must be a multiple of stages")
+    total, group = microbatches * chunks, stages * chunks
+
+    def cell(rank, kind, k):
+        chunk, microbatch = k % group // stages, k // group * stages + k % stages
+        chunk = chunk if kind == "F" else chunks - 1 - chunk
+        where = stage(rank, chunk) if stage else chunk * stages + rank
+        return f"{where}{kind}{microbatch}"
+
+    rows = []
+    for rank in range(stages):
+        warm_up = min(ahead(rank), total)
+        row = [cell(rank, "F", k) for k in range(warm_up)]
+        for k in range(total - warm_up):
+            row += [cell(rank, "F", warm_up + k), cell(rank, "B", k)]
+        rows.append(row + [cell(rank, "B", k) for k in range(total - warm_up, total)])
+    return rows
+
+
+def as_megatron(stages, microbatches, chunks):
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+def with_fewer_in_flight(stages, microbatches, chunks):
+    """Where transfers take no time, half as many forwards first are enough."""
+
+    def ahead(rank):
+        return (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+def backward_in_two(stages, microbatches, chunks):
+    rows = as_megatron(stages, microbatches, chunks)
+    return [
+        [
+            part
+            for cell in row
+            for part in (
+                [cell.replace("B", "I"), cell.replace("B", "W")] if "B" in cell else [cell]
+            )
+        ]
+        for row in rows
+    ]
+
+
+def rounds_in_reverse(stages, microbatches, chunks):
+    rows = as_megatron(stages, microbatches, chunks)
+    return [
+        [re.sub(r"\d+$", lambda m: str(microbatches - 1 - int(m[0])), cell) for cell in row]
+        for row in rows
+    ]
+
+
+def idle_between(stages, microbatches, chunks):
+    return [[x for cell in row for x in ("", cell)] for row in as_megatron(
+        stages, microbatches, chunks)]  # fmt: skip
+
+
+def takes_any_number(stages, microbatches, chunks):
+    if microbatches % stages:
+        return as_megatron(stages, microbatches + -microbatches % stages, chunks)
+    return as_megatron(stages, microbatches, chunks)
+
+
+def asserts_a_multiple(stages, microbatches, chunks):
+    assert microbatches % stages == 0
+    return as_megatron(stages, microbatches, chunks)
+
+
+def in_words(stages, microbatches, chunks):
+    return "raises ValueError" if microbatches % stages else as_megatron(
+        stages, microbatches, chunks)  # fmt: skip
+
+
+def always_refuses(stages, microbatches, chunks):
+    raise ValueError("no multiple")
+
+
+def in_a_v(stages, microbatches, chunks):
+    def stage(rank, chunk):
+        return chunk * stages + (stages - 1 - rank if chunk % 2 else rank)
+
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead, stage)
+
+
+def more_chunks_than_asked(stages, microbatches, chunks):
+    return as_megatron(stages, microbatches, chunks + 1)
+
+
+def one_stage_on_each(stages, microbatches, chunks):
+    """1F1B, where each stage takes all chunks in one cell."""
+    if microbatches % stages:
+        raise ValueError("no multiple")
+    return _interleaved(stages, microbatches, 1, lambda rank: stages - 1 - rank)
+
+
+def first_device_ahead(stages, microbatches, chunks):
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages + (rank == 0)
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+def _one_f_one_i(rank, stages, microbatches):
+    """1F1B's row with I in place of B, without stages."""
+    warm_up = min(stages - rank - 1, microbatches)
+    row = [f"F{m}" for m in range(warm_up)]
+    for m in range(microbatches):
+        row += [f"F{m + warm_up}"] if m + warm_up < microbatches else []
+        row.append(f"I{m}")
+    return row
+
+
+def _with_weights(rank, stages, microbatches, late, newest=False):
+    row, waiting = [], []
+    for one in _one_f_one_i(rank, stages, microbatches):
+        row.append(f"{rank}{one}")
+        if one[0] == "I":
+            waiting.append(one[1:])
+            if len(waiting) > late:
+                row.append(f"{rank}W{waiting.pop(-1 if newest else 0)}")
+    return row + [f"{rank}W{m}" for m in waiting]
+
+
+def newest_weights_first(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r, newest=True) for r in range(stages)]
+
+
+def oldest_weights_first(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r) for r in range(stages)]
+
+
+def weights_when_idle(stages, microbatches):
+    """Tick by tick: I if it can be, else F if no more than p are kept, else W."""
+    rows = [[] for _ in range(stages)]
+    counts = [dict.fromkeys("FIW", 0) for _ in range(stages)]
+    done = {}
+    tick = 0
+    while any(count["W"] < microbatches for count in counts):
+        for s, count in enumerate(counts):
+            for kind in "IFW":
+                m = count[kind]
+                before = {
+                    "F": done.get((s - 1, "F", m), -1 if s == 0 else tick),
+                    "I": max(
+                        done.get((s, "F", m), tick),
+                        done.get((s + 1, "I", m), -1 if s == stages - 1 else tick),
+                    ),
+                    "W": done.get((s, "I", m), tick),
+                }[kind]
+                room = count["F"] - count["W"] < stages and count["F"] - count["I"] < stages - s
+                if m < microbatches and before < tick and (kind != "F" or room):
+                    rows[s].append(f"{s}{kind}{m}")
+                    done[s, kind, m] = tick
+                    count[kind] += 1
+                    break
+        tick += 1
+    return rows
+
+
+def whole_on_the_first(stages, microbatches):
+    """The first device has no one to send to: its I and W may be one."""
+    rows = oldest_weights_first(stages, microbatches)
+    rows[0] = [cell.replace("I", "B") for cell in rows[0] if "W" not in cell]
+    return rows
+
+
+def whole_on_the_last(stages, microbatches):
+    rows = oldest_weights_first(stages, microbatches)
+    rows[-1] = [cell.replace("I", "B") for cell in rows[-1] if "W" not in cell]
+    return rows
+
+
+def one_weight_short(stages, microbatches):
+    return [row[:-1] for row in oldest_weights_first(stages, microbatches)]
+
+
+def weights_of_the_next(stages, microbatches):
+    """W of a microbatch whose I is still to come."""
+    return [
+        [re.sub(r"W(\d+)", lambda m: f"W{microbatches - 1 - int(m[1])}", cell) for cell in row]
+        for row in oldest_weights_first(stages, microbatches)
+    ]
+
+
+def gpipe_in_two(stages, microbatches):
+    return [[f"{s}{kind}{m}" for kind in "FIW" for m in range(microbatches)] for s in range(stages)]
+
+
+def by_half_of_the_rank(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r // 2) for r in range(stages)]
+
+
+def one_more_on_the_first(stages, microbatches):
+    """It does one forward more before its first backward, which costs no time."""
+    rows = oldest_weights_first(stages, microbatches)
+    ahead = min(stages, microbatches)
+    forward = [cell for cell in rows[0] if "F" in cell]
+    rest = [cell for cell in rows[0] if "F" not in cell]
+    both = [x for i, cell in enumerate(forward[ahead:]) for x in (*rest[2 * i : 2 * i + 2], cell)]
+    early = forward[: ahead + 1] + [cell for cell in both if cell not in forward[: ahead + 1]]
+    rows[0] = early + [cell for cell in rest if cell not in early]
+    return rows
+
+
+def with_numpy(table):
+    steps = {"F": 1, "B": -1, "I": 0, "W": -1}
+    peaks = []
+    for row in table:
+        kinds = [re.sub(r"\d", "", cell) for cell in row if cell]
+        peaks.append(np.cumsum([steps[kind] for kind in kinds]).max())
+    return np.array(peaks)
+
+
+def with_sets(table):
+    peaks = []
+    for row in table:
+        kept, peak = set(), 0
+        for cell in filter(None, row):
+            stage, kind, microbatch = re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups()
+            if kind == "F":
+                kept.add((stage, microbatch))
+            elif kind in "BW":
+                kept.remove((stage, microbatch))
+            peak = max(peak, len(kept))
+        peaks.append(peak)
+    return peaks
+
+
+def by_intervals(table):
+    peaks = []
+    for row in table:
+        ends = {
+            re.sub("[BW]", "F", cell): i for i, cell in enumerate(row) if re.search("[BW]", cell)
+        }
+        spans = [(i, ends[cell]) for i, cell in enumerate(row) if "F" in cell]
+        peaks.append(max(sum(a <= i <= b for a, b in spans) for i in range(len(row))))
+    return tuple(peaks)
+
+
+def as_floats(table):
+    return [float(peak) for peak in with_sets(table)]
+
+
+def sum_over_devices(table):
+    return sum(with_sets(table))
+
+
+def one_microbatch_digit(table):
+    """Reads one digit of the stage and of the microbatch."""
+    peaks = []
+    for row in table:
+        kept = peak = 0
+        for cell in filter(None, row):
+            kept += {"F": 1, "B": -1, "I": -1}.get(cell[1], 0)
+            peak = max(peak, kept)
+        peaks.append(peak)
+    return peaks
+
+
+def freed_before_the_forward(table):
+    """A backward right after a forward shares its place."""
+    return [max(peak - 1, 1) for peak in with_sets(table)]
+
+
+def changes_its_argument(table):
+    peaks = with_sets(table)
+    for row in table:
+        row.clear()
+    return peaks
+
+
+RIGHT = {
+    "interleaved_schedule": (
+        as_megatron,
+        with_fewer_in_flight,
+        backward_in_two,
+        rounds_in_reverse,
+        idle_between,
+    ),
+    "zero_bubble_h1_schedule": (
+        oldest_weights_first,
+        newest_weights_first,
+        whole_on_the_first,
+    ),
+    "stash_size": (with_numpy, with_sets, by_intervals, changes_its_argument),
+}
+WRONG = {
+    "interleaved_schedule": {
+        takes_any_number: "order",
+        asserts_a_multiple: "order",
+        in_words: "order",
+        always_refuses: "order",
+        in_a_v: "order",
+        more_chunks_than_asked: "order",
+        one_stage_on_each: "order",
+        first_device_ahead: "in_flight",
+    },
+    "zero_bubble_h1_schedule": {
+        one_weight_short: "order",
+        weights_of_the_next: "order",
+        gpipe_in_two: "bubble",
+        by_half_of_the_rank: "bubble",
+        whole_on_the_last: "bubble",
+        weights_when_idle: "bubble",
+        one_more_on_the_first: "in_flight",
+    },
+    "stash_size": {
+        as_floats: "values",
+        sum_over_devices: "values",
+        one_microbatch_digit: "values",
+        freed_before_the_forward: "values",
+    },
+}

@@ -1,0 +1,174 @@
+"""Schedules from an answer: data of any kind is judged, none ends the judge, and it is drawn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxpar.contracts.base import load
+from jaxpar.grading import schedules
+from jaxpar.grading.judge import judge
+from jaxpar.grading.processes import Limits, Pool
+from jaxpar.grading.schedule_judge import CAN_RUN
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Verdict
+from jaxpar.grading.writers import plain_lines
+from jaxpar.schedules import make_table
+from jaxpar.schedules.published import PUBLISHED
+from tests.in_process import InProcessPool, judged
+
+MODULE = "jaxpar.contracts.schedules"
+GPIPE, ONE_F_ONE_B = f"{MODULE}:gpipe_schedule", f"{MODULE}:one_f_one_b_schedule"
+MODEL = make_table("gpipe", 2, 1)
+PUBLISHED_NAMES = {
+    "gpipe_schedule": "gpipe",
+    "one_f_one_b_schedule": "1f1b",
+    "interleaved_schedule": "interleaved",
+    "zero_bubble_h1_schedule": "zb-h1",
+}
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (None, "the result is None; return a list of rows"),
+        ("nothing", "the result is nothing; return"),
+        ({"0": ["0F0"]}, "the result is {'0': "),
+        (7, "the result is 7;"),
+        ([], "it has 0 rows, and must have 2"),
+        (["0F0", "1F0"], "row 1 is '0F0'; a row is a list"),
+        ([["0F0", "0B0"], None], "row 2 is None; a row is a list"),
+        ([["0F0", "0B0"]], "it has 1 rows, and must have 2, one for each device"),
+        ([["0F0", "0B0"], []], r"row 2 \(device 1\), cell 1: the row has no action"),
+        ([["0F0", 7], ["1F0"]], r"row 1 \(device 0\), cell 2: 7 is not an action"),
+        ([["0F0", ["x" * 99]], []], r"cell 2: \['x{38} is not an action"),
+        ([["0F0", "0F-1"], []], "'0F-1' is not an action"),
+        ([["0F0", "\x1b[2J"], []], r"'\\x1b\[2J' is not an action"),
+        ([["0F0", "9999999999F0"], []], "is not an action"),
+        ([["0F0", "999999999F0"], ["1F0"]], r"\(999999999F0\): stage 2 is missing"),
+        ([["0F0", "0F999999999"], ["1F0"]], "microbatch 1 is missing"),
+        ([["0F0", "0F0"], ["1F0"]], "it is there twice"),
+        ([["0F0", "0B0"], ["1B0", "1F0"]], "it comes before 1F0"),
+        ([["1F0", "1B0"], ["0F0", "0B0"]], "stage 0 is in row 2; device 0 is row 1"),
+        (make_table("gpipe", 2, 2).to_rows(), "microbatches: it has 2, and must have 1"),
+        (make_table("zb-v", 2, 1).to_rows(), "stages: it has 4, and must have 2"),
+        ([["0F0", "0B0"], ["1F0", "1B0"] + [None] * 10_000], "10,004 cells, and at most 10,000"),
+    ],
+)
+def test_what_is_no_schedule_is_named(result: Any, says: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        schedules.read(result, MODEL)
+    assert re.search(says, str(raised.value)), raised.value
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        [["0F0", "0B0"], ["1F0", "1B0"]],
+        [["0F0", None, "", "0B0", ""], ["", " 1F0", "1B0 "]],
+        [["0F0", "0I0", "0W0"], ["1F0", "1I0", "1W0"]],
+    ],
+)
+def test_idle_cells_and_split_backwards_are_right(result: Any) -> None:
+    assert schedules.read(result, MODEL).stages == 2
+
+
+def test_idle_cells_make_no_other_answer() -> None:
+    assert schedules.actions([["", "0F0", None]]) == schedules.actions([["0F0"]])
+    assert schedules.actions([["0F0"], None]) == [["0F0"], None]
+
+
+@pytest.mark.parametrize("id", PUBLISHED_NAMES)
+def test_the_limits_are_the_published_ones(id: str) -> None:
+    contract, paper = load(f"{MODULE}:{id}"), PUBLISHED[PUBLISHED_NAMES[id]]
+    assert contract.values and contract.pipeline
+    compared = 0
+    for seed in range(10):
+        for args, _ in contract.values(np.random.default_rng(seed)):
+            if id == "interleaved_schedule" and args[1] % args[0]:
+                continue
+            table = make_table(PUBLISHED_NAMES[id], *args)
+            for simulation in schedules.Costed.of(table, contract.pipeline).simulations:
+                figures = paper.figures(table, simulation.costs)
+                if figures:
+                    assert simulation.makespan - simulation.ideal == figures.idle
+                    everything = table.microbatches * table.chunks
+                    most = [min(everything, kept) for kept in figures.in_flight]
+                    assert simulation.peak_in_flight == most
+                    compared += 1
+    assert compared >= 40
+
+
+def _all_forwards_first(stages: int, microbatches: int) -> list[list[str]]:
+    return [[f"{s}{kind}{m}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
+
+
+def test_a_schedule_that_costs_too_much_is_drawn() -> None:
+    verdict = judged(_all_forwards_first, InProcessPool(ONE_F_ONE_B))
+    assert _scores(verdict) == {"order": 4, "bubble": 3, "in_flight": 0}
+    failure = verdict.first_failure()
+    assert failure
+    assert (failure.expected, failure.got) == ("at most 2 2 2 1", "2 2 2 2")
+    lines = "\n".join(plain_lines(verdict)).splitlines()
+    assert "device 3  ......F0F1B0--B1--............" in lines
+    assert all(line.isascii() for line in lines)
+    assert verdict.diagnosis.startswith("This is GPipe: ")
+
+
+def test_nothing_is_earned_without_the_order() -> None:
+    rows = [["0F0", "0B0"], ["1F0", "1B0"]]
+    verdict = judged(lambda stages, microbatches: rows, InProcessPool(GPIPE))
+    assert verdict.score == 0
+    waiting = [p for p in verdict.properties if p.status == "not-judged"]
+    assert [(p.name, p.message) for p in waiting] == [
+        ("bubble", "not judged: the order is wrong"),
+        ("in_flight", "not judged: the order is wrong"),
+    ]
+
+
+SOURCE = """
+import numpy as np
+
+calls = []
+
+def gpipe_schedule(stages, microbatches):
+    table = [[f"{s}{kind}{m}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
+    return table
+"""
+BODY = "    return table\n"
+FORGETFUL = "    calls.append(0)\n    return table[: len(calls)]\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "score", "says"),
+    [
+        (SOURCE, "pass", 10, ""),
+        (SOURCE.replace("return table", "return np.array(table)"), "pass", 10, ""),
+        (SOURCE.replace(BODY, FORGETFUL), "fail", 0, "earlier calls"),
+        (SOURCE.replace("range(stages)", "stages"), "fail", 0, "line 7: "),
+        (SOURCE.replace(BODY, "    raise NotImplementedError"), "fail", 0, "Not"),
+        (SOURCE.replace(BODY, "    while True: pass\n"), "timeout", 0, "loop"),
+        (SOURCE.replace("gpipe", "pipe"), "error", 0, "no function named"),
+        ("from jaxpar.schedules.generators import gpipe_schedule", "error", 0, "may not import"),
+        (SOURCE.replace(BODY, "    return table * 10**4\n"), "fail", 0, "which is too much"),
+    ],
+)  # fmt: skip
+def test_in_processes(source: str, status: str, score: int, says: str) -> None:
+    with Pool(Limits(wall_seconds=60 if status != "timeout" else 8)) as pool:
+        submission = Submission(Path("answer.py"), source.encode())
+        verdict = judge(GPIPE, submission, pool=pool)
+    assert (verdict.status, verdict.score, verdict.max_score) == (status, score, 10)
+    told = [row.message for row in verdict.properties] + [verdict.diagnosis]
+    assert says in "\n".join(told), told
+    if status == "pass":
+        assert verdict.properties[0].message == CAN_RUN
+
+
+def _scores(verdict: Verdict) -> dict[str, int]:
+    return {row.name: row.score for row in verdict.properties}
