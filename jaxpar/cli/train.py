@@ -20,9 +20,7 @@ DISTRIBUTED = ("train",)
 Size = Annotated[int, typer.Option(min=1)]
 MeshOption = Annotated[
     str,
-    typer.Option(
-        help="Devices that share the batch (dp, fsdp), each layer (tp), all layers (pp)."
-    ),
+    typer.Option(help="Devices that share the batch (dp, fsdp), each layer (tp), all layers (pp)."),
 ]
 Zero = Annotated[
     int | None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from dataclasses import asdict, dataclass
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any
 
 from jaxpar.course.command import command
-from jaxpar.course.exercises import ROWS
+from jaxpar.course.exercises import ROWS, Kind
 
 
 class BadUseError(ValueError):
@@ -34,7 +34,7 @@ class Exercise:
     id: str
     lesson: str
     title: str
-    kind: Literal["program", "value", "specs", "schedule"]
+    kind: Kind
     minutes: int
     needs: tuple[str, ...]
     contracts: str

@@ -4,6 +4,11 @@ A row: id, number of its lesson, title, kind, minutes, exercises that help with 
 of its contract; `jaxpar.course.catalog.Exercise` says what each means.
 """
 
+from typing import Literal
+
+Kind = Literal["program", "value", "specs", "schedule"]
+Row = tuple[str, str, str, Kind, int, tuple[str, ...], str]
+
 _DEVICES = "jaxpar.contracts.devices"
 _COLLECTIVES = "jaxpar.contracts.collectives"
 _RINGS = "jaxpar.contracts.ring_and_tree"
@@ -25,7 +30,7 @@ _TENSOR_ND = "jaxpar.contracts.tensor_nd"
 _GPIPE = "jaxpar.contracts.gpipe"
 _SCHEDULES = "jaxpar.contracts.schedules"
 
-ROWS = (
+ROWS: tuple[Row, ...] = (
     (
         "device_coordinates", "01", "the position of a device in a mesh",
         "value", 10, (), _DEVICES,

@@ -24,6 +24,7 @@ from jaxpar.grading.translate import Explanation, translate
 
 Job = dict[str, Any]
 MAX_RESULT_CHARACTERS = 1 << 20  # a longer frame would break the protocol
+PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 
 
 def main() -> None:
@@ -173,11 +174,14 @@ def _number(value: Any) -> Any:
 def _not_plain(value: Any) -> str:
     if issubclass(type(value), float):  # infinite, or none
         return float.__repr__(value)
-    return f"a {_type_name(value)}, not plain numbers"
+    parts = value if type(value) in (list, tuple) else ()
+    others = [_type_name(part) for part in parts if type(part) not in PLAIN]
+    inside = f" with a {others[0]} in it" if others else ""
+    return f"a {_type_name(value)}{inside}, not plain data"
 
 
 def _type_name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__name__}"
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
 
 
 def _raised(header: dict, error: BaseException) -> dict:

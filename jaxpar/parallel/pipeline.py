@@ -69,8 +69,8 @@ def pipeline_gradients(
     device, stacked in the order of `layer_order`. Leaves of `microbatches` are [m, ...], equal on
     all devices of the axis. The loss and the gradient of `ends` are equal on all devices.
 
-    With `keep_inputs` a stage keeps its input for the backward, and computes all else again;
-    without it what `layer_fn` needs for its gradient, which `jax.checkpoint` may reduce.
+    With `keep_inputs` a stage keeps its input for the backward, and computes all else again; else
+    it keeps what `layer_fn` needs for its gradient, which `jax.checkpoint` may reduce.
 
     Math: y = (sum_k last_fn(ends, layers(first_fn(ends, mb_k)), mb_k)) / m, and its derivative
     Comm:
@@ -83,32 +83,36 @@ def pipeline_gradients(
         ValueError: the table is not for so many devices and microbatches, or its neighbouring
             stages lie on devices that are no neighbours.
     """
-    count, n = len(jax.tree.leaves(microbatches)[0]), lax.axis_size(axis)
-    _check(table, count, axis, n)
+    count = len(jax.tree.leaves(microbatches)[0])
+    _check(table, count, axis)
     lowered = ticks.lower(table, keep_inputs=keep_inputs)
-    ends, layers = params
-    run = _Pipeline(
+    pipeline = _Pipeline(
         first_fn,
         layer_fn,
         lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
-        _own(ends, axis),
-        jax.tree.map(lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), layers),
+        _own(params[0], axis),
+        jax.tree.map(lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), params[1]),
         _own(microbatches, axis),
         keep_inputs,
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
-    here = jax.tree.map(lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks)
-
-    def tick(state: _State, now: Ticks) -> tuple[_State, None]:
-        made, state = run.act(state, now)
-        return _exchange(made, state, now, axis), None
-
-    state, _ = lax.scan(tick, run.start(lowered), here)
+    state = _run(pipeline, lowered, axis)
     found = jax.tree.map(_like, (state.ends, state.layers), params)
     return lax.psum(state.loss, axis), (lax.psum(found[0], axis), found[1])
 
 
-def _check(table: Table, count: int, axis: str, n: int) -> None:
+def _run(pipeline: "_Pipeline", lowered: ticks.Lowered, axis: str) -> "_State":
+    here = jax.tree.map(lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks)
+
+    def tick(state: _State, now: Ticks) -> tuple[_State, None]:
+        made, state = pipeline.act(state, now)
+        return _exchange(made, state, now, axis), None
+
+    return lax.scan(tick, pipeline.start(lowered), here)[0]
+
+
+def _check(table: Table, count: int, axis: str) -> None:
+    n = lax.axis_size(axis)
     if (table.devices, table.microbatches) != (n, count):
         raise ValueError(
             f"pipeline: a schedule of {table.microbatches} microbatches on {table.devices} devices "
@@ -231,7 +235,9 @@ class _Pipeline:
                 lambda ends, y: self.last_fn(ends, y, microbatch), self.ends, arrived
             )
             found, dy = pull(jnp.ones_like(loss))
-            return dy, state._replace(loss=state.loss + loss, ends=_add(state.ends, found))
+            return dy, state._replace(
+                loss=state.loss + loss, ends=jax.tree.map(jnp.add, state.ends, found)
+            )
 
         return lax.cond(now.last == 1, last, lambda: (arrived, state))
 
@@ -241,7 +247,7 @@ class _Pipeline:
 
         def first() -> _State:
             _, pull = jax.vjp(lambda ends: self.first_fn(ends, microbatch), self.ends)
-            return state._replace(ends=_add(state.ends, *pull(dx)))
+            return state._replace(ends=jax.tree.map(jnp.add, state.ends, *pull(dx)))
 
         return lax.cond(now.first == 1, first, lambda: state)
 
@@ -262,10 +268,12 @@ def _exchange(made: Array, state: _State, now: Ticks, axis: str) -> _State:
 
 
 def _own(tree: PyTree[Array], axis: str) -> PyTree[Array]:
-    """What every device uses for itself: stages compute different things of it."""
-    return jax.tree.map(
-        lambda x: x if axis in varying_axes(x) else lax.pcast(x, axis, to="varying"), tree
-    )
+    """What every device uses for itself."""
+
+    def own(x: Array) -> Array:
+        return x if axis in varying_axes(x) else lax.pcast(x, axis, to="varying")
+
+    return jax.tree.map(own, tree)
 
 
 def _like(total: Array, leaf: Array) -> Array:
@@ -281,10 +289,6 @@ def _put(tree: PyTree[Array], leaves: PyTree[Array], index: Any) -> Any:
     return jax.tree.map(
         lambda leaf, x: lax.dynamic_update_index_in_dim(leaf, x, index, 0), tree, leaves
     )
-
-
-def _add(total: PyTree[Array], found: PyTree[Array]) -> PyTree[Array]:
-    return jax.tree.map(jnp.add, total, found)
 
 
 def _zeros(tree: PyTree[jax.ShapeDtypeStruct], slots: int | None = None) -> Any:

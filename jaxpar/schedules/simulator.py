@@ -150,7 +150,7 @@ def stash_size(table: list[list[str]]) -> list[int]:
     Math: for each row, the most that are kept at once
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1
     """
-    return peak_in_flight(Table.parse(table))
+    return [max(_in_flight(row)) for row in Table.parse(table).rows]
 
 
 def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:

@@ -61,12 +61,11 @@ class Plan:
                 raise ValueError(f"train: --{name} is {value!r}; use one of {words}")
         if self.microbatches < 1:
             raise ValueError(f"train: --microbatches is {self.microbatches}; use 1 or more")
-        if self.stage and {PIPELINE_AXIS, TENSOR_AXIS} & self.sizes.keys():
-            raise ValueError(
-                f"train: stage {self.stage} of ZeRO with --mesh {self.mesh}: so far devices share "
-                "states over dp and fsdp, or layers over pp and tp, not both; use dp with pp and "
-                "tp, or --mesh without them"
-            )
+        self._check_layers()
+        self._check_states()
+
+    def _check_layers(self) -> None:
+        """Whether what is said of layers fits the axes that share them."""
         if self.schedule and PIPELINE_AXIS not in self.sizes:
             raise ValueError(
                 f"train: --schedule {self.schedule} with --mesh {self.mesh}: a schedule is for "
@@ -81,6 +80,15 @@ class Plan:
             raise ValueError(
                 f"train: --sequence-parallel with --mesh {self.mesh}: positions are shared by the "
                 "devices that share a layer; use --mesh tp=N or dp=N,tp=M"
+            )
+
+    def _check_states(self) -> None:
+        """Whether what is said of states fits the axes that share them."""
+        if self.stage and {PIPELINE_AXIS, TENSOR_AXIS} & self.sizes.keys():
+            raise ValueError(
+                f"train: stage {self.stage} of ZeRO with --mesh {self.mesh}: so far devices share "
+                "states over dp and fsdp, or layers over pp and tp, not both; use dp with pp and "
+                "tp, or --mesh without them"
             )
         if "fsdp" in self.sizes and self.stage == 0:
             raise ValueError(

@@ -13,6 +13,7 @@ from jaxpar import __version__, cli
 from jaxpar.course.folder import Course
 
 SPREAD = ["--zero", "--precision", "--remat", "--microbatches", "--offload"]
+SPREAD += ["--sequence-parallel", "--schedule"]
 TABLE = ["--stages", "--microbatches", "--chunks", "--cost", "--csv", "--from", "--svg", "--beside"]
 SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
 COMMANDS = {

@@ -1,8 +1,7 @@
-"""Answers to lesson 15's schedule and numbers, and to 1F1B: right ones, and clever wrong ones."""
+"""Answers to lesson 15's schedule and its idle share: right ones, and clever wrong ones."""
 
 from __future__ import annotations
 
-from collections import deque
 from fractions import Fraction
 
 import numpy as np
@@ -34,80 +33,15 @@ def as_an_array(stages, microbatches):
 
 
 def backward_in_two(stages, microbatches):
-    both = [("I", "W")] * microbatches
     return [
         [f"{s}F{m}" for m in range(microbatches)]
-        + [f"{s}{kind}{m}" for m, pair in enumerate(both) for kind in pair]
+        + [f"{s}{kind}{m}" for m in range(microbatches) for kind in "IW"]
         for s in range(stages)
     ]
 
 
 def with_spaces(stages, microbatches):
     return [[f" {cell} " for cell in row] + [""] for row in _gpipe(stages, microbatches)]
-
-
-def with_counters(stages, microbatches):
-    """As PyTorch writes 1F1B."""
-    rows = []
-    for rank in range(stages):
-        warm_up = min(microbatches, stages - rank)
-        row = [f"{rank}F{m}" for m in range(warm_up)]
-        f, b = warm_up, 0
-        while b < microbatches:
-            row.append(f"{rank}B{b}")
-            b += 1
-            if f < microbatches:
-                row.append(f"{rank}F{f}")
-                f += 1
-        rows.append(row)
-    return rows
-
-
-def _simulated(stages, microbatches, most):
-    """Backward where there is one to do, else forward if `most(s)` allows it; tick by tick."""
-    rows = [[] for _ in range(stages)]
-    forward = [deque(range(microbatches)), *(deque() for _ in range(stages - 1))]
-    backward = [deque() for _ in range(stages)]
-    while any(len(row) < 2 * microbatches for row in rows):
-        sent = []
-        for s, row in enumerate(rows):
-            if backward[s]:
-                m = backward[s].popleft()
-                row.append(f"{s}B{m}")
-                sent += [(backward[s - 1], m)] if s else []
-            elif forward[s] and _kept(row) < most(s):
-                m = forward[s].popleft()
-                row.append(f"{s}F{m}")
-                sent.append((backward[s] if s == stages - 1 else forward[s + 1], m))
-        for queue, m in sent:
-            queue.append(m)
-    return rows
-
-
-def _kept(row):
-    return sum(1 if "F" in cell else -1 for cell in row)
-
-
-def by_simulation(stages, microbatches):
-    return _simulated(stages, microbatches, lambda s: stages - s)
-
-
-def last_microbatch_first(stages, microbatches):
-    rows = with_counters(stages, microbatches)
-    last = microbatches - 1
-    return [
-        [f"{s}{'F' if 'F' in cell else 'B'}{last - int(cell[len(f'{s}F') :])}" for cell in row]
-        for s, row in enumerate(rows)
-    ]
-
-
-def one_f_one_i_one_w(stages, microbatches):
-    rows = with_counters(stages, microbatches)
-    return [
-        [part for cell in row for part in
-         ([cell] if "F" in cell else [cell.replace("B", "I"), cell.replace("B", "W")])]
-        for row in rows
-    ]  # fmt: skip
 
 
 def one_list(stages, microbatches):
@@ -134,6 +68,10 @@ def a_generator(stages, microbatches):
     yield from _gpipe(stages, microbatches)
 
 
+def rows_of_generators(stages, microbatches):
+    return [(cell for cell in row) for row in _gpipe(stages, microbatches)]
+
+
 def a_row_too_many(stages, microbatches):
     return [*_gpipe(stages, microbatches), []]
 
@@ -156,8 +94,8 @@ def fewer_larger_microbatches(stages, microbatches):
     return _gpipe(stages, max(microbatches // 2, 1))
 
 
-def a_million_idle_cells(stages, microbatches):
-    return [row + [None] * 1_000_000 for row in _gpipe(stages, microbatches)]
+def very_many_idle_cells(stages, microbatches):
+    return [row + [None] * 100_000 for row in _gpipe(stages, microbatches)]
 
 
 def deeply_nested(stages, microbatches):
@@ -169,17 +107,6 @@ def deeply_nested(stages, microbatches):
 
 def the_example(stages, microbatches):
     return [["0F0", "0B0"], ["1F0", "1B0"]]
-
-
-def right_up_to_twelve_cells(stages, microbatches):
-    rows = with_counters(stages, microbatches)
-    return [row if len(row) <= 12 else row[:-1] for row in rows]
-
-
-def asserts_its_sizes(stages, microbatches):
-    if microbatches < stages:
-        raise ValueError("too few microbatches")
-    return with_counters(stages, microbatches)
 
 
 _calls = 0
@@ -206,30 +133,6 @@ def two_of_each(stages, microbatches):
         [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
         for s in range(stages)
     ]
-
-
-def one_more_on_the_first_device(stages, microbatches):
-    return _simulated(stages, microbatches, lambda s: stages - s + (s == 0))
-
-
-def one_less_on_the_first_device(stages, microbatches):
-    return _simulated(stages, microbatches, lambda s: max(stages - s - (s == 0), 1))
-
-
-def as_many_as_there_are_stages(stages, microbatches):
-    return _simulated(stages, microbatches, lambda s: stages)
-
-
-def freed_late(stages, microbatches):
-    """W after the next forward: what W needs is kept longer."""
-    rows = []
-    for row in one_f_one_i_one_w(stages, microbatches):
-        row = row[:]
-        for i in range(len(row) - 1):
-            if "W" in row[i] and "F" in row[i + 1]:
-                row[i], row[i + 1] = row[i + 1], row[i]
-        rows.append(row)
-    return rows
 
 
 def as_fractions(stages, microbatches, chunks):
@@ -268,14 +171,11 @@ RIGHT = {
         as_an_array,
         backward_in_two,
         with_spaces,
-        with_counters,
     ),
-    "bubble_fraction": (as_fractions, by_counting_ticks, one_minus_busy),
-    "one_f_one_b_schedule": (
-        with_counters,
-        by_simulation,
-        last_microbatch_first,
-        one_f_one_i_one_w,
+    "bubble_fraction": (
+        as_fractions,
+        by_counting_ticks,
+        one_minus_busy,
     ),
 }
 WRONG = {
@@ -286,11 +186,12 @@ WRONG = {
         small_letters: "order",
         by_device: "order",
         a_generator: "order",
+        rows_of_generators: "order",
         a_row_too_many: "order",
         ticks_as_rows: "order",
         two_chunks_each: "order",
         fewer_larger_microbatches: "order",
-        a_million_idle_cells: "order",
+        very_many_idle_cells: "order",
         deeply_nested: "order",
         the_example: "order",
         counts_its_calls: "order",
@@ -302,15 +203,5 @@ WRONG = {
         rounded: "values",
         as_text: "values",
         not_for_one_stage: "values",
-    },
-    "one_f_one_b_schedule": {
-        right_up_to_twelve_cells: "order",
-        asserts_its_sizes: "order",
-        two_of_each: "bubble",
-        one_less_on_the_first_device: "bubble",
-        one_more_on_the_first_device: "in_flight",
-        as_many_as_there_are_stages: "in_flight",
-        last_microbatch_back_first: "in_flight",
-        freed_late: "in_flight",
     },
 }

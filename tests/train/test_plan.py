@@ -24,7 +24,7 @@ def test_the_axes_have_parts(plan: Plan, stage: int, shard_axis: str, replica_ax
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"mesh": "pp=2,dp=4"}, "has axes pp; so far training splits the batch over dp and fsdp"),
+        ({"mesh": "ep=2,dp=4"}, "has axes ep; so far training splits the batch over dp and fsdp"),
         ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),
         ({"precision": "fp8"}, "--precision is 'fp8'; use one of fp32, bf16, fp16"),
         ({"remat": "some"}, "--remat is 'some'; use one of none, full"),
@@ -35,7 +35,7 @@ def test_the_axes_have_parts(plan: Plan, stage: int, shard_axis: str, replica_ax
         ({"mesh": "dp=8,fsdp=1"}, "axis fsdp has one device"),
         (
             {"mesh": "fsdp=2,tp=4"},
-            "stage 3 of ZeRO .* or layers over tp, not both",
+            "stage 3 of ZeRO .* or layers over pp and tp",
         ),
         ({"sequence_parallel": True}, "--sequence-parallel with --mesh dp=8: positions are shared"),
         ({"mesh": "fsdp=8", "remat": "none"}, "every layer's parameters, once gathered, would be"),

@@ -1,0 +1,141 @@
+"""Answers to the interleaved schedule: right ones by other ways, and clever wrong ones."""
+
+from __future__ import annotations
+
+import re
+
+
+def _interleaved(stages, microbatches, chunks, ahead, stage=None):
+    """By the counters of Megatron-LM: which chunk and microbatch the k-th forward is of."""
+    if microbatches % stages:
+        raise ValueError("microbatches must be a multiple of stages")
+    total, group = microbatches * chunks, stages * chunks
+
+    def cell(rank, kind, k):
+        chunk, microbatch = k % group // stages, k // group * stages + k % stages
+        chunk = chunk if kind == "F" else chunks - 1 - chunk
+        where = stage(rank, chunk) if stage else chunk * stages + rank
+        return f"{where}{kind}{microbatch}"
+
+    rows = []
+    for rank in range(stages):
+        warm_up = min(ahead(rank), total)
+        row = [cell(rank, "F", k) for k in range(warm_up)]
+        for k in range(total - warm_up):
+            row += [cell(rank, "F", warm_up + k), cell(rank, "B", k)]
+        rows.append(row + [cell(rank, "B", k) for k in range(total - warm_up, total)])
+    return rows
+
+
+def as_megatron(stages, microbatches, chunks):
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+def with_fewer_in_flight(stages, microbatches, chunks):
+    """Where transfers take no time, half as many forwards first are enough."""
+
+    def ahead(rank):
+        return (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+def backward_in_two(stages, microbatches, chunks):
+    rows = as_megatron(stages, microbatches, chunks)
+    return [
+        [
+            part
+            for cell in row
+            for part in (
+                [cell.replace("B", "I"), cell.replace("B", "W")] if "B" in cell else [cell]
+            )
+        ]
+        for row in rows
+    ]
+
+
+def rounds_in_reverse(stages, microbatches, chunks):
+    rows = as_megatron(stages, microbatches, chunks)
+    return [
+        [re.sub(r"\d+$", lambda m: str(microbatches - 1 - int(m[0])), cell) for cell in row]
+        for row in rows
+    ]
+
+
+def idle_between(stages, microbatches, chunks):
+    return [[x for cell in row for x in ("", cell)] for row in as_megatron(
+        stages, microbatches, chunks)]  # fmt: skip
+
+
+def takes_any_number(stages, microbatches, chunks):
+    if microbatches % stages:
+        return as_megatron(stages, microbatches + -microbatches % stages, chunks)
+    return as_megatron(stages, microbatches, chunks)
+
+
+def asserts_a_multiple(stages, microbatches, chunks):
+    assert microbatches % stages == 0
+    return as_megatron(stages, microbatches, chunks)
+
+
+def in_words(stages, microbatches, chunks):
+    return "raises ValueError" if microbatches % stages else as_megatron(
+        stages, microbatches, chunks)  # fmt: skip
+
+
+def always_refuses(stages, microbatches, chunks):
+    raise ValueError("no multiple")
+
+
+def in_a_v(stages, microbatches, chunks):
+    def stage(rank, chunk):
+        return chunk * stages + (stages - 1 - rank if chunk % 2 else rank)
+
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages
+
+    return _interleaved(stages, microbatches, chunks, ahead, stage)
+
+
+def more_chunks_than_asked(stages, microbatches, chunks):
+    return as_megatron(stages, microbatches, chunks + 1)
+
+
+def one_stage_on_each(stages, microbatches, chunks):
+    """1F1B, where each stage takes all chunks in one cell."""
+    if microbatches % stages:
+        raise ValueError("no multiple")
+    return _interleaved(stages, microbatches, 1, lambda rank: stages - 1 - rank)
+
+
+def first_device_ahead(stages, microbatches, chunks):
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages + (rank == 0)
+
+    return _interleaved(stages, microbatches, chunks, ahead)
+
+
+RIGHT = {
+    "interleaved_schedule": (
+        as_megatron,
+        with_fewer_in_flight,
+        backward_in_two,
+        rounds_in_reverse,
+        idle_between,
+    ),
+}
+WRONG = {
+    "interleaved_schedule": {
+        takes_any_number: "order",
+        asserts_a_multiple: "order",
+        in_words: "order",
+        always_refuses: "order",
+        in_a_v: "order",
+        more_chunks_than_asked: "order",
+        one_stage_on_each: "order",
+        first_device_ahead: "in_flight",
+    },
+}
