@@ -12,6 +12,7 @@ simulate_devices(8)
 
 from functools import partial
 from itertools import zip_longest
+from textwrap import fill
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,8 @@ def track(name, transfer=0):
 draw_schedules("16_1f1b", track("gpipe"), track("1f1b"))
 
 # %% [markdown]
-# The last device can take a microbatch backward as soon as it took it forward. *1F1B* does so:
-# after some forwards, a device takes a forward and a backward in turn. So less is *in flight*.
+# The last device can take a microbatch backward as soon as it took it forward. In *1F1B* it does;
+# all others go forward some times, then forward and backward in turn, with less *in flight*.
 #
 # ## Predict
 #
@@ -77,7 +78,7 @@ table("4 devices, 8 microbatches, F = 1, B = 2", headers, shown)
 assert predicted["1f1b"][:2] == (9, 4) and predicted["interleaved"][0] == 4.5
 
 # %% [markdown]
-# 1. It idles as long, (p-1)(F+B). But device 0 has p in flight, and the last has one, for any m.
+# 1. It idles as long, (p-1)(F+B). But device 0 has p in flight, the last has 1, however large m.
 # 2. The pipeline fills by chunks, which take half as long: *interleaved* 1F1B idles half as long.
 #    It sends more than twice as much, and keeps more than 1F1B.
 # 3. The device before waits for I, and nobody for W: it can be done when there is nothing else to
@@ -94,13 +95,12 @@ circle = ["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]
 try:
     rules.check(Table.parse(circle))
 except ValueError as error:
-    print(str(error).replace(";", ";\n "), end="\n\n")
+    print(fill(str(error), 98), end="\n\n")
 
 # %% [markdown]
 # **Chunks.** Two devices with two chunks each: stages 0 and 2 are on device 0, stages 1 and 3 on
-# device 1. Read this table cell by cell, downward. From where does each cell get its input? For how
-# many microbatches does a device stay with a chunk? When does it begin to go backward, and with
-# which chunk?
+# device 1. Read this table cell by cell, downward. From where does each cell get its input? How long
+# does a device stay with a chunk? When does it begin to go backward, and with which chunk?
 
 # %%
 small = rules.to_ticks(make_table("interleaved", 2, 4)).rows
@@ -179,8 +179,8 @@ def traced(function, *given):  # what it gives, and the FLOPs of that
 (_, half), of_i = traced(backward.input_gradient, w, kept, x)
 _, of_w = traced(backward.weight_gradient, w, kept, half, x)
 _, of_b = traced(backward.backward, w, kept, x)
-shown = [("F", of_f), ("B", of_b), ("I", of_i), ("W", of_w)]
-table("Arithmetic of 8 layers", ("", "FLOPs"), shown)
+shown = zip("FBIW", (of_f, of_b, of_i, of_w), strict=True)
+table(f"Arithmetic of {L} layers", ("", "FLOPs"), shown)
 assert of_b == of_i + of_w == 2 * of_f
 
 # %% [markdown]
@@ -245,17 +245,18 @@ table("Permutes of an activation each, and bytes of temp", headers, shown)
 # %% [markdown]
 # ## Compare
 #
-# Temp of GPipe grows with the microbatches, that of 1F1B does not. What lies between them are the
-# slots: x for what arrives, 6 times x for what F keeps of the 2 layers of a stage. All devices run
-# one program, so each has as many slots as the one that needs most. The loop sends in every tick,
-# both ways, needed or not. And the simulation finds what the papers say.
+# Temp of GPipe grows with the microbatches, that of 1F1B does not; between them are the slots. All
+# devices run one program, so each has as many as the one that needs most. The loop sends in every
+# tick, both ways, needed or not. And the simulation finds what the papers say.
 
 # %%
+kept_bytes = sum(4 * leaf.size for leaf in kept) / p  # by the F of a stage
 for m in (4, 8, 16):
     both = (make_table(name, p, m) for name in ("1f1b", "gpipe"))
     few, many = (lower(planned, keep_inputs=False) for planned in both)
-    slots = many.slots - few.slots + 6 * (many.stash_slots - few.stash_slots)
-    assert temp["gpipe", m] - temp["1f1b", m] == slots * x.nbytes
+    more = (many.slots - few.slots) * x.nbytes
+    more += (many.stash_slots - few.stash_slots) * kept_bytes
+    assert temp["gpipe", m] - temp["1f1b", m] == more
 assert temp["1f1b", 16] < 1.01 * temp["1f1b", 4]
 shown = []
 for name, (idle, *in_flight, _) in predicted.items():

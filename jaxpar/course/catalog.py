@@ -152,7 +152,9 @@ LESSONS = (
     ),
     Lesson(
         "16", "pipeline_schedules", "Pipeline schedules", ("15",), 40,
-        prints=("breadth_first_schedule",),
+        prints=(
+            "breadth_first_schedule", "input_gradient", "weight_gradient", "pipeline_gradients",
+        ),
     ),
 )  # fmt: skip
 

@@ -97,7 +97,8 @@ def pipeline_gradients(
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
     state = _run(pipeline, lowered, axis)
-    found = jax.tree.map(_like, (state.ends, state.layers), params)
+    sums = (state.ends, state.layers)
+    found = jax.tree.map(lambda g, p: g.reshape(p.shape).astype(p.dtype), sums, params)
     return lax.psum(state.loss, axis), (lax.psum(found[0], axis), found[1])
 
 
@@ -274,10 +275,6 @@ def _own(tree: PyTree[Array], axis: str) -> PyTree[Array]:
         return x if axis in varying_axes(x) else lax.pcast(x, axis, to="varying")
 
     return jax.tree.map(own, tree)
-
-
-def _like(total: Array, leaf: Array) -> Array:
-    return total.reshape(leaf.shape).astype(leaf.dtype)
 
 
 def _at(tree: PyTree[Array], index: Any) -> Any:
