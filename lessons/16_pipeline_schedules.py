@@ -99,7 +99,7 @@ except ValueError as error:
 
 # %% [markdown]
 # **Chunks.** Two devices with two chunks each: stages 0 and 2 are on device 0, stages 1 and 3 on
-# device 1. Read this table cell by cell, downward. From where does each cell get its input? How long
+# device 1. Read this table cell by cell, downward. From where does a cell get its input? How long
 # does a device stay with a chunk? When does it begin to go backward, and with which chunk?
 
 # %%
@@ -109,8 +109,7 @@ table("Interleaved 1F1B", ("device 0", "device 1"), shown)
 show(breadth_first_schedule)
 
 # %% [markdown]
-# A function writes such a table. This one takes all microbatches through a chunk, then through the
-# next; all stay in flight. 1F1B, interleaved 1F1B and ZB-H1 are yours.
+# This one takes all microbatches through a chunk, then through the next. The others are yours.
 #
 # **Run a table by hand**, on one device. An action needs one other: a forward that of the stage
 # before, a backward that of the stage after, or, on the last stage, its own forward. A stage is one

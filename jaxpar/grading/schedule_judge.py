@@ -34,8 +34,8 @@ def judge_schedules(contract: Contract, submission: Submission, pool: Pool, seed
         try:
             table = _read(right, got, again)
         except ValueError as error:
-            wrong = str(error).removeprefix("schedule: ")
-            findings.add("order", Finding(False, f"{in_words(contract, call)}: {wrong}"))
+            why = str(error).removeprefix("schedule: ")
+            findings.add("order", Finding(False, f"{in_words(contract, call)}: {why}"))
         else:
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:

@@ -25,3 +25,11 @@ def test_a_value_exercise_shows_calls_and_one_that_raises() -> None:
     lines = list(judged(load(exercise("local_shape").where)))
     assert '  local_shape((8, 6), "b_dp d", {"dp": 4}) -> (2, 6)' in lines
     assert sum(line.endswith("raises ValueError") for line in lines) == 1
+
+
+def test_a_schedule_shows_one_small_table_and_the_call_that_raises() -> None:
+    lines = list(judged(load(exercise("interleaved_schedule").where)))
+    assert '  interleaved_schedule(1, 1, 2) -> [["0F0", "1F0", "1B0", "0B0"]]' in lines
+    assert sum("->" in line for line in lines) == 1
+    assert sum(line.endswith("raises ValueError") for line in lines) == 1
+    assert lines[0].endswith("order must be right to earn the rest)")

@@ -36,7 +36,7 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
     assert [one.times for one in permutes] == [ticks, ticks]
     x_bytes = 4 * BATCH // 2 // 4 * 16 * 16
     assert {one.operand_bytes for one in permutes} == {x_bytes}
-    reduced = {axis: 0 for axis in ("pp", "dp")}
+    reduced = dict.fromkeys(("pp", "dp"), 0)
     for one in run.report.collectives:
         if one.kind == "all_reduce" and one.operand_bytes > 4:
             reduced[one.axes[0]] += one.times * one.operand_bytes
