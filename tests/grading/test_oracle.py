@@ -34,9 +34,19 @@ def test_integers_around_those_of_others() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_shifted_vectors(dtype: str) -> None:
-    """Each is about 100 or -100 as a whole, and not all are the same."""
+    """Each is about -100, 0 or 100 as a whole, and not all are the same."""
     drawn = _draw(Array((4, 5, 30), "b t v", dtype, "shifted"), np.random.default_rng(0))
     assert drawn.dtype == dtype
     means = drawn.astype(np.float64).mean(axis=-1)
-    np.testing.assert_allclose(np.abs(means), 100, atol=1)
-    assert set(np.sign(means).ravel()) == {-1, 1}
+    shifts = (means / 100).round()
+    np.testing.assert_allclose(means, 100 * shifts, atol=1)
+    assert set(shifts.ravel()) == {-1, 0, 1}
+
+
+def test_peaked_vectors() -> None:
+    """One element of about every fourth is 200 larger."""
+    drawn = _draw(Array((10, 20, 30), "b t v", draw="peaked"), np.random.default_rng(0))
+    above = drawn - np.median(drawn, axis=-1, keepdims=True)
+    peaks = (above > 150).sum(axis=-1)
+    assert set(peaks.ravel()) == {0, 1}
+    assert 0.15 < peaks.mean() < 0.35

@@ -136,7 +136,7 @@ def test_selective_is_the_list_of_korthikanti() -> None:
     assert added == pytest.approx(2 * (34 - 2) * B * T * D, rel=0.01)
     assert names(kept(GPT, "selective")) == set(remat.MARKS) - {"gate", "gathered"}
     swiglu = kept(Settings(d_model=D, heads=4), "selective")
-    assert names(swiglu) == set(remat.MARKS)
+    assert names(swiglu) == set(remat.MARKS) - {"gathered"}
 
 
 def test_what_is_computed_again() -> None:
