@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lesson 16: pipeline schedules
 #
-# GPipe (lesson 15) idles while the pipeline fills and empties. With more microbatches that is a
-# smaller share, but GPipe keeps something of each. Which device does what in which order is a
-# *schedule*, and others need less memory, or less time. We read, simulate, draw and run some.
+# GPipe (lesson 15) idles while the pipeline fills and empties. With more microbatches that is less
+# of the time, but it keeps something of each. Which device does what in which order is a
+# *schedule*; others need less memory, or less time. We read, simulate, draw and run some.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -109,7 +109,7 @@ table("Interleaved 1F1B", ("device 0", "device 1"), shown)
 show(breadth_first_schedule)
 
 # %% [markdown]
-# This one takes all microbatches through a chunk, then through the next. The others are yours.
+# This writes a simple one: all microbatches through a chunk, then the next. Others are yours.
 #
 # **Run a table by hand**, on one device. An action needs one other: a forward that of the stage
 # before, a backward that of the stage after, or, on the last stage, its own forward. A stage is one
@@ -201,7 +201,8 @@ fields = "kind", "microbatch", "x", "dy", "stash", "from_previous", "from_next"
 numbers = lower(make_table("1f1b", p, 8), keep_inputs=False).ticks
 columns = [getattr(numbers, field)[:12, 2].tolist() for field in fields]
 table("1F1B, device 2, its first ticks", fields, zip(*columns, strict=True))
-show(pipeline.pipeline_gradients, pipeline._Pipeline.act, pipeline._exchange)
+show(pipeline.pipeline_gradients, pipeline._run)
+show(pipeline._Pipeline.act, pipeline._exchange)
 
 # %% [markdown]
 # A tick is one action, or none: `lax.cond` computes one branch only. Then come two permutes.
@@ -216,10 +217,9 @@ def run_on_mesh(name, m):
         pipeline.pipeline_gradients, first_fn, layer_fn, last_fn,
         table=planned, keep_inputs=False, axis="pp",
     )  # fmt: skip
-    lies = P(), P("pp")
-    takes, gives = (lies, P()), (P(), lies)
+    takes, gives = ((P(), P("pp")), P()), (P(), (P(), P("pp")))
     step = jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives)
-    order = pipeline.layer_order(planned, L)
+    order = pipeline.layer_order(planned, L)  # as devices hold them
     params, batch = (ends, w[order]), tuple(data[:, :m])
     lowered = jax.jit(step).lower(params, batch)
     ready = compiled.compile_program(lowered)

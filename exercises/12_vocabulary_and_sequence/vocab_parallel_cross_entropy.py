@@ -10,7 +10,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check vocab_parallel_cross
 #   gradient      1  the gradient with respect to logits_shard
 #   communication 3  three all-reduces of one number for each token, backward nothing
 #   memory        1  never all logits of a token: at most ten times the library's bytes of
-#                    intermediate results
+#                    intermediate results, forward and backward
 #
 # Tried with, on each device:
 #   mesh tp=8: logits_shard float32[4, 16, 13], labels int32[4, 16], axis="tp"

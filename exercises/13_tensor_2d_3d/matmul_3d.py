@@ -17,6 +17,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_3d`.
 #       z_axis="tpz"
 #   mesh tpx=3,tpy=3,tpz=1: x float32[12, 9], w float32[9, 5], x_axis="tpy", y_axis="tpz",
 #       z_axis="tpx"
+#   mesh tpx=3,tpy=1,tpz=2: x float32[4, 8], w float32[8, 3], x_axis="tpz", y_axis="tpx",
+#       z_axis="tpy"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

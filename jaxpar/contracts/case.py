@@ -14,14 +14,15 @@ class Array:
     """One array argument: its global shape, its layout over the mesh, and how it is drawn.
 
     `padded` is true in the first rows, fewer than half of them, and false in the others. `shifted`
-    is normal about 100 or -100, one of both for each vector of the last dim, so that exp leaves
-    float32. Integers are from 0 to 99, `around` ones from -50 to 149.
+    is normal about -100, 0 or 100, one of them for each vector of the last dim, so that exp leaves
+    float32; in `peaked`, moreover, some vectors have one element that is 200 larger. Integers are
+    from 0 to 99, `around` ones from -50 to 149.
     """
 
     shape: tuple[int, ...]
     layout: str
     dtype: str = "float32"
-    draw: Literal["normal", "positive", "ties", "padded", "shifted", "around"] = "normal"
+    draw: Literal["normal", "positive", "ties", "padded", "shifted", "peaked", "around"] = "normal"
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,15 @@ def _sends_own_always(x: Array, w: Array, *, axis: str) -> Array:
     return _placed({0: x @ w} | dict.fromkeys(range(1, n), arrived), lambda k: i - k, n)
 
 
+def _not_closed(x: Array, w: Array, *, axis: str) -> Array:
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {0: x @ w}
+    for k in range(1, n):
+        x = lax.ppermute(x, axis, [(j, j + 1) for j in range(n - 1)])
+        blocks[k] = x @ w
+    return _placed(blocks, lambda k: i - k, n)
+
+
 def _product_travels(x: Array, w: Array, *, axis: str) -> Array:
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     blocks = {0: x @ w}
@@ -145,6 +154,7 @@ RING_MATMUL = (
     Mistake("ring_matmul_one_round_short", _one_round_short, "values"),
     Mistake("ring_matmul_off_by_one", _off_by_one, "values"),
     Mistake("ring_matmul_sends_own_always", _sends_own_always, "values"),
+    Mistake("ring_matmul_not_closed", _not_closed, "values"),
     Mistake("ring_matmul_product_travels", _product_travels, "values"),
     Mistake("ring_matmul_weights_travel", _weights_travel, "values"),
     Mistake("ring_matmul_summed", _summed, "values"),

@@ -99,7 +99,7 @@ PARALLEL_ATTENTION = Contract(
     oracle=_attended,
     cases=(
         _heads("tp=2", "tp", 8, 4, 2, 4, 12, 3),
-        _heads("dp=2,tpx=4", "tpx", 8, 2, 3, 5, 10, 4),
+        _heads("dp=2,tpx=6", "tpx", 12, 2, 3, 5, 10, 4),
         _heads("tp=3", "tp", 3, 3, 2, 5, 9, 4),
         _heads("dp=2,tpx=3", "tpx", 6, 1, 2, 7, 8, 3),
     ),

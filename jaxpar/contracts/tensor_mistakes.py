@@ -228,6 +228,7 @@ PARALLEL_ATTENTION = (
     Mistake("summed_twice", _attention(total=_twice), "values"),
     Mistake("kv_head_in_turn", _attention(choose=lambda i, kv, n: i % kv), "values"),
     Mistake("kv_head_zero", _attention(choose=lambda i, kv, n: 0), "values"),
+    Mistake("kv_head_divided", _attention(choose=lambda i, kv, n: i // kv), "values"),
     Mistake("kv_head_of_index", _attention(choose=lambda i, kv, n: i), "values"),
     Mistake("heads_interleaved", _attention(heads=_interleaved), "values"),
     Mistake("kv_heads_tiled", _attention(repeat=_tile), "values"),

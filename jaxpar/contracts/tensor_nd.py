@@ -243,6 +243,14 @@ MATMUL_3D = Contract(
             },
             {"x_axis": "tpy", "y_axis": "tpz", "z_axis": "tpx"},
         ),
+        Case(
+            "tpx=3,tpy=1,tpz=2",  # so that each of the three axes has more than two devices once
+            {
+                "x": Array((6 * 4, 8), "m_tpz_tpx k_tpy"),
+                "w": Array((8, 6 * 3), "k_tpy n_tpx_tpz"),
+            },
+            {"x_axis": "tpz", "y_axis": "tpx", "z_axis": "tpy"},
+        ),
     ),
     gradient=("x", "w"),
     communication=Communication(

@@ -124,7 +124,7 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Contract(
         Case(
             "dp=2,tpx=3",
             {
-                "logits_shard": Array((2 * 3, 20, 3 * 34), "b_dp t v_tpx", "bfloat16", "shifted"),
+                "logits_shard": Array((2 * 3, 20, 3 * 34), "b_dp t v_tpx", "bfloat16", "peaked"),
                 "labels": Array((2 * 3, 20), "b_dp t", "int32"),
             },
             {"axis": "tpx"},
@@ -137,8 +137,9 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Contract(
     ),
     memory=MemoryLimit(
         "never all logits of a token: at most ten times the library's bytes of intermediate "
-        "results",
+        "results, forward and backward",
         multiple=10,
+        programs=("forward", "gradient"),
     ),
     mistakes=vocabulary_loss_mistakes.CROSS_ENTROPY,
     hints=(

@@ -81,6 +81,13 @@ def _sum_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
 
 
+def _mean_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
+    logits = _wide(logits_shard)
+    typical = lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis)
+    total = lax.psum(_exp_sum(logits, typical), axis)
+    return jnp.log(total) + typical - lax.psum(_found(logits, labels, axis), axis)
+
+
 def _maximum_of_batch(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     logits = _wide(logits_shard)
     largest = lax.pmax(lax.stop_gradient(logits.max()), axis)
@@ -227,6 +234,13 @@ def _mean_at_the_end(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     return lax.pmean(lax.pcast(loss, axis, to="varying"), axis)
 
 
+def _gathers_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
+    logits = _wide(logits_shard)
+    largest = lax.all_gather(lax.stop_gradient(logits.max(axis=-1)), axis).max(axis=0)
+    total = lax.psum(_exp_sum(logits, largest), axis)
+    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+
+
 def _among_all_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     whole = _whole(_wide(logits_shard), axis)
     label = _take(whole, labels)
@@ -239,6 +253,7 @@ CROSS_ENTROPY = (
     Mistake("loss_local_maximum", _local_maximum, "values"),
     Mistake("loss_no_maximum", _no_maximum, "values"),
     Mistake("loss_sum_of_maxima", _sum_of_maxima, "values"),
+    Mistake("loss_mean_of_maxima", _mean_of_maxima, "values"),
     Mistake("loss_maximum_of_batch", _maximum_of_batch, "values"),
     Mistake("loss_maximum_forgotten", _maximum_forgotten, "values"),
     Mistake("loss_no_offset", _no_offset, "values"),
@@ -259,6 +274,7 @@ CROSS_ENTROPY = (
     Mistake("loss_gathers_logits", _gathers_logits, "communication"),
     Mistake("loss_sums_whole_logits", _sums_whole_logits, "communication"),
     Mistake("loss_sums_label_row", _sums_label_row, "communication"),
+    Mistake("loss_gathers_maxima", _gathers_maxima, "communication"),
     Mistake("loss_mean_at_the_end", _mean_at_the_end, "communication"),
     Mistake("loss_among_all_logits", _among_all_logits, "memory"),
 )

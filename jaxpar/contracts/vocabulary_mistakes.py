@@ -48,6 +48,12 @@ def _clipped_not_masked(ids: Array, table: Array, *, axis: str) -> Array:
     return lax.psum(table[jnp.clip(_here(ids, table, axis), 0, len(table) - 1)], axis)
 
 
+def _nan_times_zero(ids: Array, table: Array, *, axis: str) -> Array:
+    here = _here(ids, table, axis)
+    mine = (here >= 0) & (here < len(table))
+    return lax.psum(jnp.take(table, here, axis=0) * mine[..., None].astype(table.dtype), axis)
+
+
 def _others_hit_row_0(ids: Array, table: Array, *, axis: str) -> Array:
     here = _here(ids, table, axis)
     mine = (here >= 0) & (here < len(table))
@@ -128,6 +134,7 @@ EMBEDDING = (
     Mistake("embedding_no_offset", _no_offset, "values"),
     Mistake("embedding_ids_not_masked", _ids_not_masked, "values"),
     Mistake("embedding_clipped_not_masked", _clipped_not_masked, "values"),
+    Mistake("embedding_nan_times_zero", _nan_times_zero, "values"),
     Mistake("embedding_others_hit_row_0", _others_hit_row_0, "values"),
     Mistake("embedding_only_above_masked", _only_above_masked, "values"),
     Mistake("embedding_one_row_too_many", _one_row_too_many, "values"),

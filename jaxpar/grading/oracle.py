@@ -123,8 +123,11 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
         low, high = (-50, 150) if leaf.draw == "around" else (0, 100)
         return np.asarray(rng.integers(low, high, leaf.shape), dtype)
     normal = np.asarray(rng.standard_normal(leaf.shape))
-    if leaf.draw == "shifted":
-        normal += rng.choice([-100, 100], (*leaf.shape[:-1], 1))
+    if leaf.draw in ("shifted", "peaked"):
+        normal += rng.choice([-100, 0, 100], (*leaf.shape[:-1], 1))
+    if leaf.draw == "peaked":
+        places = rng.integers(0, 4 * leaf.shape[-1], (*leaf.shape[:-1], 1))
+        normal += 200 * (np.arange(leaf.shape[-1]) == places)
     return (np.abs(normal) if leaf.draw == "positive" else normal).astype(dtype)
 
 

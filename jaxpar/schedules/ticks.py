@@ -67,6 +67,12 @@ class Lowered(NamedTuple):
     stash_slots: int
     half_slots: int
 
+    @property
+    def transfers(self) -> int:
+        """How many arrays arrive at the device to which most do, and are needed there."""
+        ways = (self.ticks.from_previous, self.ticks.from_next)
+        return int(sum((way < self.slots - 1).sum(axis=0) for way in ways).max())
+
 
 class _Span(NamedTuple):
     """An array that lies on a device from the end of one tick until another is over."""

@@ -9,7 +9,8 @@ from jaxpar.model import Settings, pieces
 from jaxpar.parallel.pipeline import pipeline_gradients
 from jaxpar.parallel.remat import checkpointed
 from jaxpar.schedules import Table
-from jaxpar.train.plan import PIPELINE_AXIS, Plan
+from jaxpar.schedules.ticks import lower
+from jaxpar.train.plan import DEFAULT, PIPELINE_AXIS, Plan
 from jaxpar.train.step import Loss
 
 RECOMPUTED = ("full", "segments")
@@ -49,3 +50,15 @@ def pipeline_loss(settings: Settings, plan: Plan, table: Table) -> Loss:
 
     loss.defvjp(both, pull)
     return loss
+
+
+def schedule_notes(plan: Plan) -> tuple[str, ...]:
+    """What the report of a step does not tell of its schedule."""
+    if not plan.table:
+        return ()
+    lowered = lower(plan.table, keep_inputs=plan.remat in RECOMPUTED)
+    ticks = len(lowered.ticks.kind)
+    return (
+        f"schedule {plan.schedule or DEFAULT}: {ticks} ticks, with a permute each way; of what "
+        f"arrives at a device, at most {lowered.transfers} of {2 * ticks} arrays are needed there.",
+    )

@@ -13,6 +13,7 @@ from jaxpar.parallel.remat import KINDS
 from jaxpar.schedules import Table, check, make_table
 
 PIPELINE_AXIS, DATA_AXES, TENSOR_AXIS = "pp", ("dp", "fsdp"), "tp"
+DEFAULT = "1f1b"  # the schedule
 PLACES = ("host", "disk")
 
 
@@ -142,7 +143,7 @@ class Plan:
         """The schedule, where devices hold different layers."""
         if PIPELINE_AXIS not in self.sizes:
             return None
-        name, stages = self.schedule or "1f1b", self.sizes[PIPELINE_AXIS]
+        name, stages = self.schedule or DEFAULT, self.sizes[PIPELINE_AXIS]
         if name.endswith(".csv"):
             return read_table(Path(name), stages, self.microbatches)
         return make_table(name, stages, self.microbatches)

@@ -21,7 +21,7 @@ from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weight
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.train.layouts import layout, params_lie, shared
 from jaxpar.train.offloading import make_find, make_offloaded_step, make_update, update_collectives
-from jaxpar.train.pipeline import pipeline_loss
+from jaxpar.train.pipeline import pipeline_loss, schedule_notes
 from jaxpar.train.plan import Plan
 from jaxpar.train.scaling import make_scaled_step
 from jaxpar.train.step import WHOLE, Loss, Step, make_step, shardings
@@ -80,7 +80,9 @@ def set_up(
         step = make_step(loss, optimizer, lie, mesh)
     lowered = step.lower(params, first, batch)
     compiled = compile_program(lowered, fast=True)
-    return Setup(compiled.executable, params, first, inspect_compiled(lowered, compiled))
+    report = inspect_compiled(lowered, compiled)
+    report = replace(report, notes=(*report.notes, *schedule_notes(plan)))
+    return Setup(compiled.executable, params, first, report)
 
 
 def _offloaded(

@@ -12,6 +12,8 @@ SENTENCES: dict[str, str] = {
     "one place off; multiply first, then send.",
     "ring_matmul_sends_own_always": "Each round sends the device's own rows; send on what arrived "
     "in the round before.",
+    "ring_matmul_not_closed": "The last device sends to no one, so zeros go round from device 0; "
+    "close the ring by pairs (j, (j + 1) % n).",
     "ring_matmul_product_travels": "The product travels, but the next device needs these rows "
     "times its own columns; send the rows.",
     "ring_matmul_weights_travel": "The columns travel, and every device has its own rows times "

@@ -7,6 +7,8 @@ SENTENCES: dict[str, str] = {
     "index from the end and clips one that is too large; put zeros there before the sum.",
     "embedding_clipped_not_masked": "Ids of other devices are clipped, and add this device's first "
     "or last row; put zeros there before the sum.",
+    "embedding_nan_times_zero": "jnp.take gives NaN for an index out of range, and NaN times 0 is "
+    "NaN; put zeros there with jnp.where.",
     "embedding_others_hit_row_0": "Ids of other devices look up row 0, which is right, but row 0 "
     "goes into the sum; put zeros there with jnp.where.",
     "embedding_only_above_masked": "Ids below this device's first one are looked up, too: a "
@@ -43,6 +45,9 @@ SENTENCES: dict[str, str] = {
     "loss_no_maximum": "exp of large logits is infinite, and of very small ones zero; subtract the "
     "maximum over all devices first, and add it to the logarithm.",
     "loss_sum_of_maxima": "The devices' maxima are summed; take lax.pmax of them.",
+    "loss_mean_of_maxima": "Where one logit is far above all others, the loss is infinite: "
+    "subtract the maximum of all devices, by lax.pmax, not their mean or another logit; and "
+    "subtract the label's logit, not the logarithm of its chance.",
     "loss_maximum_of_batch": "One maximum serves all tokens of the batch, and exp of another "
     "token's logits is all zero; each token needs its own.",
     "loss_maximum_forgotten": "The maximum is subtracted before exp, but not added to the "
@@ -81,6 +86,8 @@ SENTENCES: dict[str, str] = {
     "maximum, the sum of exp and the label's logit only.",
     "loss_sums_label_row": "A vector of the vocabulary is summed over the devices to find the "
     "label's logit; sum over the tokens first, and send one number.",
+    "loss_gathers_maxima": "Every device gathers all devices' maxima: n/2 times the bytes of "
+    "lax.pmax, which needs no derivative here: put its argument into lax.stop_gradient.",
     "loss_mean_at_the_end": "All devices have the loss already; a mean over them sends it once "
     "more.",
     "loss_among_all_logits": "Each device makes room for the logits of the whole vocabulary; its "
