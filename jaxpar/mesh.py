@@ -6,7 +6,7 @@ part of dim b, each device of axis tp a part of dim f, and dim t is whole everyw
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
@@ -222,6 +222,18 @@ def check_power_of_two(where: str, axis: str) -> int:
 def varying_axes(x: jax.Array) -> frozenset[str]:
     """The mesh axes over which x may differ from device to device, by its type in `shard_map`."""
     return frozenset(jax.typeof(x).manual_axis_type.varying)
+
+
+def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
+    """x, from here on typed as different from device to device over these axes, too."""
+    missing = tuple(sorted(set(axes) - varying_axes(x)))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
+
+
+def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """The arrays, each typed as different over all axes over which one of them is."""
+    axes = frozenset[str]().union(*map(varying_axes, arrays))
+    return tuple(vary(x, axes) for x in arrays)
 
 
 def _name(axis: Axis) -> str:

@@ -18,7 +18,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
 #       depth="tpz"
 #   mesh tpx=3,tpy=2,tpz=2: x float32[5, 14], w float32[14, 12], rows="tpy", cols="tpz",
 #       depth="tpx"
-#   mesh tpx=1,tpy=3,tpz=3: x float32[5, 6], w float32[6, 4], rows="tpy", cols="tpz", depth="tpx"
+#   mesh tpx=1,tpy=3,tpz=3: x float32[5, 6], w float32[6, 4], rows="tpz", cols="tpy", depth="tpx"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -18,7 +18,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check summa_matmul`.
 #
 # Tried with, on each device:
 #   mesh dp=2,tpx=2,tpy=2: x float32[24, 40], w float32[40, 56], rows="tpx", cols="tpy"
-#   mesh tpy=3,tpz=3: x float32[26, 42], w float32[42, 34], rows="tpy", cols="tpz"
+#   mesh tpy=3,tpz=3: x float32[26, 42], w float32[42, 34], rows="tpz", cols="tpy"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -47,7 +47,7 @@ SEQUENCE_PARALLEL_MLP = Contract(
         Case(
             "tp=4",
             {
-                "x": Array((4, 4 * 4, 16), "b t_tp d"),
+                "x": Array((4, 4 * 3, 16), "b t_tp d"),
                 "w_up": Array((16, 4 * 40), "d f_tp"),
                 "w_down": Array((4 * 40, 16), "f_tp d"),
             },
@@ -56,7 +56,7 @@ SEQUENCE_PARALLEL_MLP = Contract(
         Case(
             "dp=2,tpx=3",
             {
-                "x": Array((6, 3 * 3, 15), "b t_tpx d"),
+                "x": Array((9, 3 * 2, 15), "b t_tpx d"),
                 "w_up": Array((15, 3 * 48), "d f_tpx"),
                 "w_down": Array((3 * 48, 15), "f_tpx d"),
             },

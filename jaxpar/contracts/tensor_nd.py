@@ -110,10 +110,10 @@ SUMMA_MATMUL = Contract(
         Case(
             "tpy=3,tpz=3",
             {
-                "x": Array((3 * 26, 3 * 42), "m_tpy k_tpz"),
-                "w": Array((3 * 42, 3 * 34), "k_tpy n_tpz"),
+                "x": Array((3 * 26, 3 * 42), "m_tpz k_tpy"),
+                "w": Array((3 * 42, 3 * 34), "k_tpz n_tpy"),
             },
-            {"rows": "tpy", "cols": "tpz"},
+            {"rows": "tpz", "cols": "tpy"},  # not always in the order of the mesh
         ),
     ),
     errors=(
@@ -182,10 +182,10 @@ MATMUL_2_5D = Contract(
         Case(
             "tpx=1,tpy=3,tpz=3",
             {
-                "x": Array((3 * 5, 3 * 6), "m_tpx_tpy k_tpz"),
-                "w": Array((3 * 6, 3 * 4), "k_tpy n_tpz"),
+                "x": Array((3 * 5, 3 * 6), "m_tpx_tpz k_tpy"),
+                "w": Array((3 * 6, 3 * 4), "k_tpz n_tpy"),
             },
-            {"rows": "tpy", "cols": "tpz", "depth": "tpx"},
+            {"rows": "tpz", "cols": "tpy", "depth": "tpx"},
         ),
     ),
     errors=(

@@ -41,6 +41,8 @@ def _forward(case: Case, specs: list[P]) -> jax.stages.Lowered:
 
 
 def _layer(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    if "position" in params:
+        x = x + params["position"]["table"][None]
     y, attention, mlp = nn.rms_norm(x, params["norm"]["scale"]), params["attention"], params["mlp"]
     heads = (nn.matmul(y, attention[name]) for name in ("query", "key", "value"))
     q, k, v = (y.reshape(*x.shape[:2], -1, _HEAD).swapaxes(1, 2) for y in heads)
@@ -67,7 +69,8 @@ def _params(d: int, heads: int, kv_heads: int, f: int, *layers: int, gated: bool
         return Array((*layers, rows, columns), "l d f" if layers else "d f")
 
     q, k = heads * _HEAD, kv_heads * _HEAD
-    return {
+    position = {} if layers else {"position": {"table": Array((_SEQUENCE, d), "t d")}}
+    return position | {
         "attention": {
             "query": matrix(d, q),
             "key": matrix(d, k),

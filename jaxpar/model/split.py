@@ -1,6 +1,7 @@
 """How the devices share the layers of a decoder: by heads and hidden size, and by positions."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jax.tree_util import keystr, tree_map_with_path
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar import nn
-from jaxpar.mesh import divide, varying_axes
+from jaxpar.mesh import divide, vary
 from jaxpar.model.settings import Settings
 from jaxpar.parallel import tensor, vocabulary
 from jaxpar.parallel.sequence import Keep, gathered_linear, scatter_sequence
@@ -85,14 +86,9 @@ class Split:
 
         Where devices have different positions, each finds a part of these gradients.
         """
-        axis = self.axis
-        if axis is None or not self.sequence:
+        if self.axis is None or not self.sequence:
             return params
-
-        def own(leaf: Array) -> Array:
-            return leaf if axis in varying_axes(leaf) else lax.pcast(leaf, axis, to="varying")
-
-        return jax.tree.map(own, params)
+        return jax.tree.map(partial(vary, axes=(self.axis,)), params)
 
 
 WHOLE = Split()

@@ -6,6 +6,7 @@ over ticks reads from arrays what its device does, and the program is as long fo
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from jax import Array, lax
 from jaxtyping import Float, PyTree
 
 from jaxpar import backward
-from jaxpar.mesh import varying_axes
+from jaxpar.mesh import vary
 from jaxpar.schedules import ticks
 from jaxpar.schedules.table import Table
 from jaxpar.schedules.ticks import Ticks
@@ -86,13 +87,14 @@ def pipeline_gradients(
     count = len(jax.tree.leaves(microbatches)[0])
     _check(table, count, axis)
     lowered = ticks.lower(table, keep_inputs=keep_inputs)
+    own = partial(vary, axes=(axis,))
     pipeline = _Pipeline(
         first_fn,
         layer_fn,
         lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
-        _own(params[0], axis),
+        jax.tree.map(own, params[0]),
         jax.tree.map(lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), params[1]),
-        _own(microbatches, axis),
+        jax.tree.map(own, microbatches),
         keep_inputs,
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
@@ -266,15 +268,6 @@ def _exchange(made: Array, state: _State, now: Ticks, axis: str) -> _State:
     buffer = _put(state.buffer, lax.ppermute(made, axis, to_next), now.from_previous)
     buffer = _put(buffer, lax.ppermute(made, axis, to_previous), now.from_next)
     return state._replace(buffer=_put(buffer, made, now.stays))
-
-
-def _own(tree: PyTree[Array], axis: str) -> PyTree[Array]:
-    """What every device uses for itself."""
-
-    def own(x: Array) -> Array:
-        return x if axis in varying_axes(x) else lax.pcast(x, axis, to="varying")
-
-    return jax.tree.map(own, tree)
 
 
 def _at(tree: PyTree[Array], index: Any) -> Any:

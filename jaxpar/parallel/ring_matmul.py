@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float
 
-from jaxpar.mesh import divide, varying_axes
+from jaxpar.mesh import divide, vary_alike
 
 
 def ring_matmul(
@@ -28,7 +28,7 @@ def ring_matmul(
     """
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     blocks = jnp.zeros((n, len(x), w.shape[1]), jnp.result_type(x, w))
-    x, w, blocks = _vary_alike(x, w, blocks)
+    x, w, blocks = vary_alike(x, w, blocks)  # before the rounds, which else would sum in each
     for k in range(n):  # the rows that are here come from device i - k
         blocks = lax.dynamic_update_index_in_dim(blocks, x @ w, (i - k) % n, 0)
         if k < n - 1:
@@ -56,7 +56,7 @@ def matmul_ring(
     """
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     rows = divide("matmul_ring", "s", len(x), axis, n)
-    x, w = _vary_alike(x, w)
+    x, w = vary_alike(x, w)  # before the rounds, which else would sum a gradient in each
 
     def product(device: Array) -> Array:
         return lax.dynamic_slice_in_dim(x, device % n * rows, rows) @ w
@@ -67,13 +67,6 @@ def matmul_ring(
     # Rows of device j set out from device j + 1 and come home last. In a loop, because XLA's CPU
     # compiler would multiply for all rounds first, and hold the whole product.
     return lax.fori_loop(2, n + 1, one_round, product(i - 1))
-
-
-def _vary_alike(*arrays: Array) -> tuple[Array, ...]:
-    # Before the rounds: JAX would do it in each, and sum a gradient in each, where one array is
-    # equal on the devices of another axis and the other is not.
-    axes = frozenset[str]().union(*map(varying_axes, arrays))
-    return tuple(lax.pcast(x, tuple(sorted(axes - varying_axes(x))), to="varying") for x in arrays)
 
 
 def _to_next(n: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float
 
 from jaxpar import nn
-from jaxpar.mesh import varying_axes
+from jaxpar.mesh import vary_alike
 
 Keep = Literal["shard", "gathered"]
 GATHERED = "gathered"  # the name of what a policy of recomputation keeps with keep="gathered"
@@ -63,8 +63,7 @@ def gathered_linear(
     Memory: y
     Source: Korthikanti et al. 2022, section 4.2.2
     """
-    axes = frozenset[str]().union(*map(varying_axes, (x, *weights)))
-    x, *columns = (_vary(array, axes) for array in (x, *weights))
+    x, *columns = vary_alike(x, *weights)
     if keep == "shard":
         return _gather_twice(axis, x, tuple(columns))
     return _products(checkpoint_name(gather_sequence(x, axis=axis), GATHERED), tuple(columns))
@@ -87,11 +86,6 @@ def sequence_parallel_mlp(
     """
     (hidden,) = gathered_linear(x, w_up, axis=axis)
     return scatter_sequence(nn.matmul(nn.gelu(hidden), w_down), axis=axis)
-
-
-def _vary(x: Array, axes: frozenset[str]) -> Array:
-    missing = tuple(axes - varying_axes(x))
-    return lax.pcast(x, missing, to="varying") if missing else x
 
 
 def _products(x: Array, weights: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import PyTree
 
 from jaxpar.collectives.shards import shard_specs, sum_shards
-from jaxpar.mesh import varying_axes
+from jaxpar.mesh import vary
 from jaxpar.model import Settings, split_specs
 from jaxpar.parallel.fsdp import fsdp_specs
 from jaxpar.parallel.zero import update_shards
@@ -133,14 +133,10 @@ def _own_gradients(
     Without the cast JAX would sum the gradients over the devices by itself.
     """
 
-    def local(leaf: Array) -> Array:
-        missing = tuple(axis for axis in axes if axis not in varying_axes(leaf))
-        return lax.pcast(leaf, missing, to="varying")
-
     def part(params: Any, batch: Any) -> Array:
         return loss_fn(params, batch) / count
 
-    return jax.value_and_grad(part)(jax.tree.map(local, params), batch)
+    return jax.value_and_grad(part)(jax.tree.map(partial(vary, axes=axes), params), batch)
 
 
 def _share(axis: str, found: Found) -> Found:

@@ -25,7 +25,7 @@ def specs_in_tuples(params, *, axis):
         name, empty = jax.tree_util.keystr(path), ((),) * (len(leaf.shape) - 2)
         if any(row in name for row in ROWS):
             return P(*empty, (axis,), ())
-        return P() if "scale" in name else P(*empty, None, (axis,))
+        return P() if "scale" in name or "table" in name else P(*empty, None, (axis,))
 
     return jax.tree.map_with_path(lie, params)
 
@@ -36,7 +36,12 @@ def specs_by_two_loops(params, *, axis):
         specs[part] = {}
         for name, leaf in leaves.items():
             stacked = [None] * (leaf.ndim - 2)
-            ways = {"scale": [], "output": [*stacked, axis], "down": [*stacked, axis, None]}
+            ways = {
+                "scale": [],
+                "table": [],
+                "output": [*stacked, axis],
+                "down": [*stacked, axis, None],
+            }
             specs[part][name] = P(*ways.get(name, [*stacked, None, axis]))
     return specs
 
@@ -86,7 +91,7 @@ def specs_by_shape(params, *, axis):
     """By columns where there are more of them."""
 
     def lie(path, leaf):
-        if path[-1].key == "scale":
+        if path[-1].key in ("scale", "table"):
             return P()
         *stacked, rows, columns = leaf.shape
         return P(*[None] * (len(stacked) + (columns >= rows)), axis)
@@ -121,6 +126,16 @@ def only_query_by_rows(params, *, axis):
     return right | {"attention": right["attention"] | {"query": P(*[None] * (leaf.ndim - 2), axis)}}
 
 
+def all_other_matrices_by_columns(params, *, axis):
+    def lie(path, leaf):
+        stacked, name = [None] * (leaf.ndim - 2), path[-1].key
+        if name == "scale":
+            return P()
+        return P(*stacked, axis) if name in ROWS else P(*stacked, None, axis)
+
+    return jax.tree.map_with_path(lie, params)
+
+
 def one_matrix_by_layers(params, *, axis):
     right = specs_with_all_dims(params, axis=axis)
     leaf = params["mlp"]["up"]
@@ -145,6 +160,7 @@ WRONG = {
         specs_without_norms: "values",
         specs_on_both_dims: "values",
         one_matrix_whole: "sharding",
+        all_other_matrices_by_columns: "sharding",
         specs_over_the_other_axis: "sharding",
         specs_over_both_axes: "sharding",
         specs_by_shape: "communication",

@@ -31,8 +31,8 @@ SENTENCES: dict[str, str] = {
     "kv_head_in_turn": "Device i uses kv head i % num_kv_heads; neighbours share a kv head: use "
     "i * num_kv_heads // n.",
     "kv_head_zero": "Every device uses kv head 0; device i needs head i * num_kv_heads // n.",
-    "kv_head_divided": "Device i uses kv head i // num_kv_heads; n // num_kv_heads neighbours share "
-    "one: use i * num_kv_heads // n.",
+    "kv_head_divided": "Device i uses kv head i // num_kv_heads; not num_kv_heads but n // "
+    "num_kv_heads neighbours share one: use i * num_kv_heads // n.",
     "kv_head_of_index": "Device i uses kv head i, and lax.dynamic_slice moves what is too large "
     "to the last one; device i needs head i * num_kv_heads // n.",
     "heads_interleaved": "The columns are split as [h, heads]; they are head after head, so "
