@@ -119,6 +119,17 @@ def _outputs_on_first(stage_fn: StageFn, params: Any, microbatches: Array, *, ax
     return lax.ppermute(y, axis, [(lax.axis_size(axis) - 1, 0)])
 
 
+def _results_of_first(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis)
+    return jnp.where(lax.axis_index(axis) == 0, made[lax.axis_size(axis) - 1 :], 0)
+
+
+def _zeros_on_all(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis)
+    n = lax.axis_size(axis)
+    return jnp.where(lax.axis_index(axis) == n, made[n - 1 :], 0)
+
+
 def _cuts_gradient(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
     def send(x: Array, axis: str) -> Array:
         return _to_next(lax.stop_gradient(x), axis)
@@ -210,6 +221,8 @@ PIPELINE_FORWARD = (
     Mistake("one_stage_only", _one_stage_only, "values"),
     Mistake("outputs_on_all", _outputs_on_all, "values"),
     Mistake("outputs_on_first", _outputs_on_first, "values"),
+    Mistake("results_of_first", _results_of_first, "values"),
+    Mistake("zeros_on_all", _zeros_on_all, "values"),
     Mistake("cuts_gradient", _cuts_gradient, "gradient"),
     Mistake("misses_ramp", _misses_ramp, "gradient"),
     Mistake("every_stage_everywhere", _every_stage_everywhere, "communication"),

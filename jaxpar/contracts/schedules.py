@@ -30,14 +30,17 @@ def _sizes(rng: np.random.Generator) -> list[Call]:
     sizes = [(2, 1), (4, 2), (1, 3)]
     for p in (3, *(int(n) for n in rng.integers(4, 7, 2))):
         sizes.append((p, 2 * p - 1 + int(rng.integers(3))))
+    p = int(rng.integers(7, 10))
+    sizes.append((p, 3 * p + int(rng.integers(p))))  # numbers of two digits
     return [(pair, {}) for pair in sizes]
 
 
 def _looped_sizes(rng: np.random.Generator) -> list[Call]:
-    """One device, one round of microbatches, several; then random ones, and no multiple."""
+    """One device, one round of microbatches, several; then random ones, many, and no multiple."""
     p = int(rng.integers(3, 5))
     sizes = [(1, 1, 2), (2, 2, 2), (3, 6, 3), (2, 2 * int(rng.integers(2, 5)), 2)]
     sizes += [(p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4)))]
+    sizes += [(5, 5 * int(rng.integers(3, 5)), 4)]
     sizes += [(p, p + int(rng.integers(1, p)), 2)]
     return [(size, {}) for size in sizes]
 
@@ -179,6 +182,13 @@ ZERO_BUBBLE_H1 = Contract(
 )
 
 
+# Each device keeps most after its first backward, device 0 in cells beyond the row of device 1.
+_UNEVEN = [
+    ["0F0", "", "", "0B0", "", "", "0F1", "0F2", "", "0B2", "0B1"],
+    ["1F0", "1B0", "1F1", "1F2", "1B2", "1B1"],
+]
+
+
 def _tables(rng: np.random.Generator) -> list[Call]:
     """Tables of all forms, some with their idle cells, the smallest first; then random ones."""
     m = int(rng.integers(5, 8))
@@ -186,14 +196,15 @@ def _tables(rng: np.random.Generator) -> list[Call]:
         make_table("gpipe", 1, 2),
         make_table("zb-h1", 1, 2),
         Table.parse([["0F0", "", "0B0"], ["", "1F0", "1B0"]]),
-        Table.parse([["0F0", "0B0", "0F1", "0F2", "0B2", "0B1"]]),
+        Table.parse(_UNEVEN),
         make_table("interleaved", 2, 2, 2),
-        to_ticks(make_table("1f1b", 3, m)),
+        to_ticks(make_table("1f1b", 3, m + 6)),
         make_table("zb-h2", 3, m),
         make_table("zb-v", 2, m),
         make_table("dualpipe-v", 2, m),
         to_ticks(make_table("interleaved", 2, 4, int(rng.integers(2, 4)))),
         _random_table(rng, m),
+        make_table("breadth-first", 2, 11, 6),  # numbers of two digits
     ]
     return [((table.to_rows(),), {}) for table in made]
 

@@ -47,7 +47,7 @@ SEQUENCE_PARALLEL_MLP = Contract(
         Case(
             "tp=4",
             {
-                "x": Array((4, 4 * 3, 16), "b t_tp d"),
+                "x": Array((4, 4 * 8, 16), "b t_tp d"),
                 "w_up": Array((16, 4 * 40), "d f_tp"),
                 "w_down": Array((4 * 40, 16), "f_tp d"),
             },

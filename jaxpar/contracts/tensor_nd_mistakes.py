@@ -124,14 +124,6 @@ def _not_skewed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     return y
 
 
-def _skewed_in_order_of_names(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    q = side(rows, cols)
-    places = [(i, j, (i + j) % q) for i in range(q) for j in range(q)]
-    x = lax.ppermute(x, (rows, cols), [(i * q + inner, i * q + j) for i, j, inner in places])
-    w = lax.ppermute(w, (rows, cols), [(inner * q + j, i * q + j) for i, j, inner in places])
-    return _not_skewed(x, w, rows=rows, cols=cols)
-
-
 def _own_blocks(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     side(rows, cols)
     return x @ w
@@ -215,7 +207,6 @@ _VALUES_2D = (
     ("products_summed", _products_summed),
     ("own_blocks_only", _own_blocks),
     ("cannon_not_skewed", _not_skewed),
-    ("cannon_in_order_of_names", _skewed_in_order_of_names),
 )
 
 

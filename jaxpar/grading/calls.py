@@ -89,7 +89,10 @@ def _replied(value: dict | None) -> Any:
         return "nothing"
     if "raised" in value:
         return RAISES if value.get("is_value_error") else f"raises {value['raised']}"
-    return _plain(value["result"])
+    try:
+        return _plain(value["result"])
+    except RecursionError:
+        return "lists in lists, too deep to be read"
 
 
 def _plain(value: Any) -> Any:

@@ -45,7 +45,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["train", "--mesh", "dp=2,tp=2"], "axes tp; so far training splits the batch only"),
+        (["train", "--mesh", "dp=2,ep=2"], "axes ep; so far training splits the batch over dp"),
         (["train", "--mesh", "dp"], "write axis=size"),
         (["train", "--batch", "12"], "(size 12) must be divisible by mesh axis dp (size 8)"),
         (["train", "--data", "nowhere"], "text: nowhere: No such file or directory"),

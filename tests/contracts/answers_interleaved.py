@@ -43,6 +43,18 @@ def with_fewer_in_flight(stages, microbatches, chunks):
     return _interleaved(stages, microbatches, chunks, ahead)
 
 
+def backward_then_forward(stages, microbatches, chunks):
+    """One forward more at first, then pairs that begin with the backward."""
+    rows = []
+    for row in as_megatron(stages, microbatches, chunks):
+        first = next(i for i, cell in enumerate(row) if "B" in cell)
+        forward = [cell for cell in row[first:] if "F" in cell]
+        backward = [cell for cell in row if "B" in cell]
+        pairs = [c for pair in zip(backward, forward, strict=False) for c in pair]
+        rows.append(row[:first] + pairs + backward[len(forward) :])
+    return rows
+
+
 def backward_in_two(stages, microbatches, chunks):
     rows = as_megatron(stages, microbatches, chunks)
     return [
@@ -122,6 +134,7 @@ RIGHT = {
     "interleaved_schedule": (
         as_megatron,
         with_fewer_in_flight,
+        backward_then_forward,
         backward_in_two,
         rounds_in_reverse,
         idle_between,

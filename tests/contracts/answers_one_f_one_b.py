@@ -76,6 +76,10 @@ def right_up_to_twelve_cells(stages, microbatches):
     return [row if len(row) <= 12 else row[:-1] for row in rows]
 
 
+def right_for_few(stages, microbatches):
+    return with_counters(min(stages, 6), min(microbatches, 13))
+
+
 def asserts_its_sizes(stages, microbatches):
     if microbatches < stages:
         raise ValueError("too few microbatches")
@@ -84,6 +88,10 @@ def asserts_its_sizes(stages, microbatches):
 
 def one_more_on_the_first_device(stages, microbatches):
     return _simulated(stages, microbatches, lambda s: stages - s + (s == 0))
+
+
+def one_more_if_there_are_many(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: stages - s + (microbatches > 2 * stages + 1))
 
 
 def one_less_on_the_first_device(stages, microbatches):
@@ -118,10 +126,12 @@ RIGHT = {
 WRONG = {
     "one_f_one_b_schedule": {
         right_up_to_twelve_cells: "order",
+        right_for_few: "order",
         asserts_its_sizes: "order",
         two_of_each: "bubble",
         one_less_on_the_first_device: "bubble",
         one_more_on_the_first_device: "in_flight",
+        one_more_if_there_are_many: "in_flight",
         as_many_as_there_are_stages: "in_flight",
         last_microbatch_back_first: "in_flight",
         freed_late: "in_flight",

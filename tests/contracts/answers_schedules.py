@@ -105,6 +105,13 @@ def deeply_nested(stages, microbatches):
     return [[value] for _ in range(stages)]
 
 
+def too_deeply_nested(stages, microbatches):
+    value = "0F0"
+    for _ in range(700):
+        value = [value]
+    return value
+
+
 def the_example(stages, microbatches):
     return [["0F0", "0B0"], ["1F0", "1B0"]]
 
@@ -193,6 +200,7 @@ WRONG = {
         fewer_larger_microbatches: "order",
         very_many_idle_cells: "order",
         deeply_nested: "order",
+        too_deeply_nested: "order",
         the_example: "order",
         counts_its_calls: "order",
         backward_one_ahead: "bubble",

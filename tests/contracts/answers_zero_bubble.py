@@ -164,6 +164,37 @@ def one_microbatch_digit(table):
     return peaks
 
 
+def microbatches_of_one_digit(table):
+    peaks = []
+    for row in table:
+        kept, peak = set(), 0
+        for cell in filter(None, row):
+            key = cell[:-2], cell[-1]
+            if cell[-2] in "BW":
+                kept.discard(key)
+            elif cell[-2] != "I":
+                kept.add(key)
+            peak = max(peak, len(kept))
+        peaks.append(peak)
+    return peaks
+
+
+def stages_of_one_digit(table):
+    peaks = []
+    for row in table:
+        kept = peak = 0
+        for cell in filter(None, row):
+            kept += {"F": 1, "B": -1, "W": -1}.get(cell[1], 0)
+            peak = max(peak, kept)
+        peaks.append(peak)
+    return peaks
+
+
+def cut_to_the_shortest_row(table):
+    columns = zip(*table, strict=False)
+    return with_sets(zip(*columns, strict=True))
+
+
 def freed_before_the_forward(table):
     """A backward right after a forward shares its place."""
     return [max(peak - 1, 1) for peak in with_sets(table)]
@@ -203,6 +234,9 @@ WRONG = {
         as_floats: "values",
         sum_over_devices: "values",
         one_microbatch_digit: "values",
+        microbatches_of_one_digit: "values",
+        stages_of_one_digit: "values",
+        cut_to_the_shortest_row: "values",
         freed_before_the_forward: "values",
     },
 }

@@ -83,7 +83,8 @@ from jax.sharding import PartitionSpec as P
 
 def megatron_specs(params, *, axis):
     specs = jax.tree.map(lambda leaf: P(*[None] * (leaf.ndim - 1), axis), params)
-    return specs | {"norm": {"scale": P()}}
+    others = {part: params[part] for part in ("norm", "position") if part in params}
+    return specs | jax.tree.map(lambda leaf: P(), others)
 """
     with Pool(Limits(wall_seconds=60)) as pool:
         submission = Submission(Path("answer.py"), source.encode())

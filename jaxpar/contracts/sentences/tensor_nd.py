@@ -16,8 +16,6 @@ SENTENCES: dict[str, str] = {
     "bring the other blocks of its row and column.",
     "cannon_not_skewed": "Blocks move on, but do not fit at the start: first move row i of x by i "
     "places, and column j of w by j.",
-    "cannon_in_order_of_names": "lax.ppermute over two axes numbers the devices in the order of "
-    "the mesh, whichever axis is named first; where `cols` comes first, device (i, j) is j*q + i.",
     "gradient_of_own_block": "The gradient of a block is that of this device's own use of it; sum "
     "over all that used it, as the derivative of lax.all_gather does.",
     "product_whole": "Every device returns the whole product; it must return its own block.",
