@@ -104,8 +104,7 @@ table(f"Bytes of a device, X = {X:,}, P = {size:,}", headers, shown)
 #
 # **Why not rows first?** A device would have a part of the sum `x @ w_up`, and gelu of a sum is not
 # the sum of gelus: an all-reduce before it, of 4 times as many numbers. Columns twice would gather
-# what lies between. Columns, then rows: here is Megatron's MLP. A bias of rows is added after the
-# sum, which would add it n times.
+# what lies between. Here is Megatron's MLP: columns, then rows. Its last bias comes after the sum.
 
 # %%
 of_rows = [x[:, [i]] @ w_up[[i]] for i in range(2)]
@@ -232,7 +231,7 @@ for name, (dp, tp) in (MESHES | {THEIRS: (1, 8)}).items():
     held = memory.arguments_bytes - tokens.nbytes // dp
     measured[name] = held, sent.get(("tp",), 0), sent.get(("dp",), 0)
     shown.append((name, *measured[name], memory.temp_bytes))
-table("Measured", (*headers, "temp"), shown)
+table("Measured: bytes of a device", (*headers, "temp"), shown)
 
 # %% [markdown]
 # ## Compare
@@ -259,31 +258,32 @@ np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 # The compiler splits as we do, and holds as little. But it leaves f out: of queries, keys, values,
 # gate and up each sends its part of the gradient of x. That is 5 all-reduces, where 2 are enough.
 #
-# **Memory.** In temp tensor parallelism takes more here: between attention and MLP every device has
-# the whole activations of all b examples. Lesson 12 splits these, too.
+# **Memory.** Tensor parallelism takes more temp here: between attention and MLP a device has the
+# whole activations of all b examples. Lesson 12 splits these, too.
 #
-# **Or data parallelism?** Of a layer with 12d^2 parameters it sends 24d^2 (n-1)/n numbers: more
-# than tensor parallelism, if there are fewer than 3d tokens in a step. Ours has more. And gradients
-# can be sent while others are computed. The sums in a layer cannot: the next product waits for
-# them. So tensor parallelism goes over the fastest links, data parallelism over the others:
-# `jaxpar train --mesh dp=2,tp=4`.
+# **Or data parallelism?** For a layer of 12d^2 parameters it sends 24d^2 (n-1)/n numbers: more than
+# tensor parallelism, if a step has fewer than 3d tokens; ours has more. Gradients are sent while
+# others are computed; the next product in a layer must wait for its sum. So tensor parallelism gets
+# the fastest links, data parallelism the others: `jaxpar train --mesh dp=2,tp=4`.
 #
 # ## On real hardware
 #
 # Below, the forward pass of a layer of Llama 3 8B (218 M parameters), 4096 tokens in bf16, tp = 8,
-# products at 400 TFLOP/s. NVLink has 450 GB/s between 8 GPUs of a node, the network 50: there the
-# sums take longer than the products. So tp is at most what NVLink joins, often 8. And products get
-# narrow: each GPU has 4 heads, 1 kv head, 1792 of 14336 columns. Small products use a GPU badly.
-#
-# ## Exercises
+# products at 400 TFLOP/s. NVLink has 450 GB/s between the 8 GPUs of a node, the network 50 GB/s:
+# there sums take longer than the products. So tp is at most what NVLink joins, often 8. Products
+# get narrow, too: a GPU has 4 heads, 1 kv head, 1792 of 14336 columns. Small ones use a GPU badly.
 
 # %%
 fast, slow = (2 * reduced(2 * 4096**2, 8) / GBs / 1e6 for GBs in (450, 50))
-ms = {"sums, NVLink": fast, "products": 2e3 * 218e6 * 4096 / 8 / 400e12}
-ms["sums, network"] = slow
-shown = [(what, round(time, 2)) for what, time in ms.items()]
-table("Forward", ("one layer", "ms"), shown)
-assert sorted(ms.values()) == list(ms.values())
+products = 2e3 * 218e6 * 4096 / 8 / 400e12
+ms = {"sums, NVLink": fast, "products": products, "sums, network": slow}
+table("Forward", ("one layer", "ms"), [(k, round(t, 2)) for k, t in ms.items()])
+assert fast < products < slow
+
+# %% [markdown]
+# ## Exercises
+
+# %%
 exercises("11")
 
 # %% [markdown]

@@ -89,7 +89,7 @@ assert layer == 34 * tokens * d and logits > 3 * layer
 # Answer 3, for a layer and a step of our decoder below, in float32 and without dropout; X are the
 # bytes of x. Tensor parallelism has 4 all-reduces of X. Kept are 16 arrays of X: the layer's input,
 # the stream after attention, and what the two norms make of them; and inside the blocks, where
-# every way has 1/n, queries, keys, values, what attention makes of them, and twice 4 in the MLP.
+# every way has 1/n, queries, keys, values, what attention makes of them, and 2 times 4 in the MLP.
 
 # %%
 b, s, d = 2, 64, 64
@@ -139,7 +139,7 @@ show(vocabulary.vocab_parallel_logits)
 # %% [markdown]
 # **Loss.** Here with explicit loops over devices. Without the largest logit the exponential
 # overflows, at 89 in float32. Any number near it would do: it changes nothing but the rounding, so
-# no gradient goes through it. Backward nothing is sent: each has what its part of softmax takes.
+# no gradient goes through it. Backward nothing is sent: each device has all that it needs.
 
 
 # %%
@@ -167,7 +167,7 @@ assert 88 < np.log(np.finfo(np.float32).max) < 89
 # %% [markdown]
 # **Sequence.** A norm, dropout and a residual do the same for each position, whoever has it. Before
 # the first matrix positions are gathered, after the second they are summed and scattered. Each of
-# the two is the other's derivative:
+# the two is the other's derivative. (The paper calls them g and g bar; lesson 11's g is another.)
 #
 # | | where | forward | backward |
 # |---|---|---|---|
@@ -269,11 +269,11 @@ assert len({sent for _, sent, _ in shown}) == 1
 assert all(3 * shown[i + 1][2] < shown[i][2] for i in (0, 2))
 
 # %% [markdown]
-# The same bytes, in 7 steps, and less than a third of the memory. The time a CPU cannot show.
+# The same bytes, in n - 1 = 7 rounds, and less than a third of the memory. A CPU shows no gain.
 #
 # ## On real hardware
 #
-# - **Sequence parallelism is always on** with tensor parallelism: the same bytes, less memory, and
+# - **Use it with tensor parallelism**, as most large runs do: the same bytes forward, less memory,
 #   less work in norms. Megatron keeps the shard, and hides the second gather behind a product.
 # - **The vocabulary is padded**: n must divide it, and products like multiples of 64. With
 #   Megatron's 128, GPT-2's 50,257 tokens become 50,304.

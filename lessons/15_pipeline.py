@@ -35,8 +35,8 @@ n = 4  # devices, and stages
 # ## The idea in one picture
 #
 # F2 is the forward pass of microbatch 2 through the stage of that device, B2 its backward pass.
-# (B takes about twice as long; in the picture as long, to save room.) *Naive*: the next starts when
-# the last is done. *GPipe*: all forward, each as early as it can be, then all backward.
+# (B takes about twice as long; drawn as long, to save room.) *Naive*: the next starts when the last
+# is done. *GPipe*: all forward, then all backward. *In flight*: forward done or begun, B not done.
 
 
 # %%
@@ -211,9 +211,9 @@ table("Loss", ("step", *curves), rows)
 # %% [markdown]
 # ## Compare
 #
-# Ticks, bytes and bubble are as predicted. A permute for each microbatch is needed, and the loops
-# send in vain, too, the naive one whole batches; 3/4 of its arithmetic is for nothing. All losses
-# and gradients are those of one device.
+# Ticks, bytes and bubble are as predicted. Only m permutes each way carry what is needed; the naive
+# loop sends whole batches, and 3/4 of its arithmetic is in vain. All losses and gradients are those
+# of one device.
 
 # %%
 for (name, m), share in in_vain.items():

@@ -51,8 +51,8 @@ def track(name, transfer=0):
 draw_schedules("16_1f1b", track("gpipe"), track("1f1b"))
 
 # %% [markdown]
-# The last device can take a microbatch backward as soon as it took it forward. In *1F1B* it does;
-# all others go forward some times, then forward and backward in turn, with less *in flight*.
+# The last device can take a microbatch backward at once. In *1F1B* it does; all others go forward
+# some times, then forward and backward in turn. Less is *in flight*: forward begun, B not done.
 #
 # ## Predict
 #
@@ -73,8 +73,8 @@ for name in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"):
     crossed = planned.stages - 1 - (name == "zb-v")  # a V turns on a device
     predicted[name] = float(paper.idle), *kept, 2 * 8 * crossed
 shown = [(name, *row) for name, row in predicted.items()]
-headers = "", "idle", *(f"kept by {r}" for r in range(p)), "activations sent"
-table("4 devices, 8 microbatches, F = 1, B = 2", headers, shown)
+headers = "", "idle", *(f"kept by {r}" for r in range(p)), "sent"
+table("F = 1, B = 2. Kept: microbatches in flight; sent: activations", headers, shown)
 assert predicted["1f1b"][:2] == (9, 4) and predicted["interleaved"][0] == 4.5
 
 # %% [markdown]

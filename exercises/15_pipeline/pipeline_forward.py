@@ -15,9 +15,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
 #
 # Tried with, on each device:
 #   mesh pp=4: stage_fn residual_mlp, params {up: float32[16, 32], down: float32[32, 16]},
-#       microbatches float32[6, 16, 16], axis="pp"
-#   mesh pp=3,tp=2: stage_fn tanh_layer, params (float32[24, 24], float32[24]), microbatches
-#       float32[2, 20, 24], axis="pp"
+#       microbatches float32[6, 2, 8, 16], axis="pp"
+#   mesh node=3,device=2: stage_fn tanh_layer, params (float32[24, 24], float32[24]), microbatches
+#       float32[2, 20, 24], axis="node"
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

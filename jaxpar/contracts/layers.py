@@ -7,7 +7,7 @@ from jax import Array
 
 
 def residual_mlp(params: dict[str, Array], x: Array) -> Array:
-    """Two matrices with tanh between, added to x [b, d]."""
+    """Two matrices with tanh between, added to x [..., d]."""
     up, down = params["up"], params["down"]
     return x + jnp.tanh(x @ up / len(up)) @ down / len(down)
 

@@ -82,12 +82,18 @@ def judge_gradient(
     for output, blocks, target in pairs:
         if not compare.same(output["dtype"], blocks, target.blocks, contract.tolerance):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
-    for gradient, target in zip(gradients, true.gradients, strict=True):
+    names = (
+        name
+        for name, leaf in case.arrays()
+        if name in contract.gradient and leaf.dtype in compare.RELATIVE_TOLERANCE
+    )
+    for name, gradient, target in zip(names, gradients, true.gradients, strict=True):
         difference = compare.first_difference(
             case, str(gradient.dtype), gradient, target, contract.tolerance
         )
         if difference:
-            return Finding(False, *vars(difference).values())
+            words = f"the gradient by {name}, {difference.message}"
+            return Finding(False, words, difference.expected, difference.got)
     return Finding(True, f"right on {meshes(contract)}")
 
 

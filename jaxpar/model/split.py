@@ -120,7 +120,7 @@ def check_split(settings: Settings, split: Split, n: int) -> None:
     """
     if split.axis is None:
         return
-    tensor.check_heads("Split", settings.heads, settings.key_heads, split.axis, n)
+    tensor.check_heads("Split: heads", settings.heads, settings.key_heads, split.axis, n)
     sizes = {"f": settings.d_hidden, "v": settings.vocabulary}
     if split.sequence:
         sizes["t"] = settings.sequence

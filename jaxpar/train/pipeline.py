@@ -60,5 +60,7 @@ def schedule_notes(plan: Plan) -> tuple[str, ...]:
     ticks = len(lowered.ticks.kind)
     return (
         f"schedule {plan.schedule or DEFAULT}: {ticks} ticks, with a permute each way; of what "
-        f"arrives at a device, at most {lowered.transfers} of {2 * ticks} arrays are needed there.",
+        f"arrives at a device, at most {lowered.transfers} of {2 * ticks} arrays are needed there",
+        f"flops count an action of every kind in each of the {ticks} ticks; a device does "
+        f"{max(sum(map(bool, row)) for row in plan.table.rows)} actions in all",
     )

@@ -189,10 +189,17 @@ def read_table(path: Path, stages: int, microbatches: int) -> Table:
             microbatches.
     """
     try:
-        table = Table.from_csv(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"train: --schedule {path} cannot be read: {error}") from None
-    check(table)
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ValueError(f"train: --schedule {path} cannot be read: {reason}") from None
+    try:
+        table = Table.from_csv(text)
+        check(table)
+    except ValueError as error:
+        raise ValueError(
+            f"train: --schedule {path}: {str(error).removeprefix('schedule: ')}"
+        ) from None
     if (table.devices, table.microbatches) != (stages, microbatches):
         raise ValueError(
             f"train: --schedule {path} is for {table.devices} devices and {table.microbatches} "

@@ -115,6 +115,71 @@ def piped_by_a_queue(stage_fn, params, microbatches, *, axis):
     return jnp.where(rank == n - 1, made[-m:], 0)
 
 
+def piped_in_the_slots_of_the_inputs(stage_fn, params, microbatches, *, axis):
+    """Results take the places of inputs that are used up."""
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(state, t):
+        received, slots = state
+        y = stage_fn(params, jnp.where(rank == 0, slots[t % m], received))
+        ready = (rank == n - 1) & (t >= n - 1)
+        slots = jnp.where(ready, slots.at[(t - n + 1) % m].set(y), slots)
+        return (_next(y, axis), slots), None
+
+    start = jnp.zeros_like(microbatches[0]), microbatches
+    (_, slots), _ = lax.scan(tick, start, jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, slots, 0)
+
+
+def piped_with_its_own_backward(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    ticks = jnp.arange(m + n - 1)
+
+    def forward(params, microbatches):
+        def tick(received, t):
+            x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
+            y = stage_fn(params, x)
+            return _next(y, axis), (x, y)
+
+        _, (xs, ys) = lax.scan(tick, jnp.zeros_like(microbatches[0]), ticks)
+        return jnp.where(rank == n - 1, ys[n - 1 :], 0), (params, xs)
+
+    def backward(kept, dy):
+        params, xs = kept
+
+        def tick(state, now):
+            received, sums = state
+            t, x = now
+            here = (rank == n - 1) & (t >= n - 1)
+            last = jnp.where(here, _at_tick(dy, t - n + 1), 0)
+            dparams, dx = jax.vjp(stage_fn, params, x)[1](jnp.where(rank == n - 1, last, received))
+            sent = lax.ppermute(dx, axis, [(i + 1, i) for i in range(n - 1)])
+            return (sent, jax.tree.map(jnp.add, sums, dparams)), dx
+
+        start = jnp.zeros_like(xs[0]), jax.tree.map(jnp.zeros_like, params)
+        (_, sums), dx = lax.scan(tick, start, (ticks, xs), reverse=True)
+        return sums, jnp.where(rank == 0, dx[:m], 0)
+
+    run = jax.custom_vjp(lambda *args: forward(*args)[0])
+    run.defvjp(forward, backward)
+    return run(params, microbatches)
+
+
+def axis_by_name(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, microbatches, "pp")
+
+
+def microbatches_of_two_dims(stage_fn, params, microbatches, *, axis):
+    m, b, d = microbatches.shape
+    return _scanned(stage_fn, params, microbatches, axis).reshape(m, b, d)
+
+
+def gradient_stays_on_its_device(stage_fn, params, microbatches, *, axis):
+    send = jax.custom_vjp(lambda x: _next(x, axis))
+    send.defvjp(lambda x: (_next(x, axis), None), lambda _, dy: (dy,))
+    return _scanned(stage_fn, params, microbatches, axis, lambda x, _: send(x))
+
+
 def sums_then_masks(stage_fn, params, microbatches, *, axis):
     _, n, rank = _sizes(microbatches, axis)
     total = lax.psum(_scanned(stage_fn, params, microbatches, axis), axis)
@@ -200,10 +265,6 @@ def in_reverse(stage_fn, params, microbatches, *, axis):
     return _scanned(stage_fn, params, microbatches, axis)[::-1]
 
 
-def nothing_but_zeros(stage_fn, params, microbatches, *, axis):
-    return microbatches * 0
-
-
 RIGHT = {
     "pipeline_forward": (
         piped_by_number_in_a_ring,
@@ -212,6 +273,8 @@ RIGHT = {
         piped_with_checkpoints,
         piped_with_one_permute_less,
         piped_by_a_queue,
+        piped_in_the_slots_of_the_inputs,
+        piped_with_its_own_backward,
     ),
 }
 WRONG = {
@@ -224,10 +287,12 @@ WRONG = {
         two_in_a_tick: "communication",
         stages_travel: "communication",
         all_microbatches_in_each_tick: "memory",
+        axis_by_name: "values",
+        microbatches_of_two_dims: "values",
+        gradient_stays_on_its_device: "gradient",
         fixed_parameters: "gradient",
         fixed_microbatches: "gradient",
         only_last_result_differentiated: "gradient",
         in_reverse: "values",
-        nothing_but_zeros: "values",
     },
 }

@@ -34,7 +34,7 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
     lowered = lower(plan.table, keep_inputs=False)
     ticks = len(lowered.ticks.kind)
     assert lowered.transfers <= (1 if name in ("zb-v", "dualpipe-v") else 2) * 2 * 4
-    assert f"{lowered.transfers} of {2 * ticks} arrays" in run.report.notes[-1]
+    assert f"{lowered.transfers} of {2 * ticks} arrays" in run.report.notes[-2]
     permutes = [one for one in run.report.collectives if one.kind == "permute"]
     assert [one.times for one in permutes] == [ticks, ticks]
     x_bytes = 4 * BATCH // 2 // 4 * 16 * 16

@@ -21,10 +21,10 @@ SENTENCES: dict[str, str] = {
     "outputs_on_all": "All devices have the outputs; they belong on the last one only, and a sum "
     "over the devices is not needed.",
     "outputs_on_first": "The outputs are sent to device 0; leave them on the last device.",
-    "results_of_first": "Device 0 returns what it made itself, and the others zeros; the last device "
-    "has the results, where lax.axis_index is n-1.",
-    "zeros_on_all": "All devices return zeros; the last one, where lax.axis_index is n-1, keeps its "
-    "results.",
+    "results_of_first": "Device 0 returns what it made itself, and the others zeros; the results "
+    "are on the last device, where lax.axis_index is n-1.",
+    "zeros_on_all": "All devices return zeros; the last one, where lax.axis_index is n-1, keeps "
+    "its results.",
     "cuts_gradient": "No gradient goes from a stage to the one before it; remove stop_gradient "
     "from what is sent.",
     "misses_ramp": "What enters in the first n-1 ticks gets no gradient; differentiate all m+n-1 "
