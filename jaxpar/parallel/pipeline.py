@@ -98,20 +98,21 @@ def pipeline_gradients(
         keep_inputs,
         frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
-    state = _run(pipeline, lowered, axis)
-    sums = (state.ends, state.layers)
-    found = jax.tree.map(lambda g, p: g.reshape(p.shape).astype(p.dtype), sums, params)
-    return lax.psum(state.loss, axis), (lax.psum(found[0], axis), found[1])
+    loss, *sums = _run(pipeline, lowered, axis)
+    found = jax.tree.map(lambda g, p: g.reshape(p.shape).astype(p.dtype), tuple(sums), params)
+    return lax.psum(loss, axis), (lax.psum(found[0], axis), found[1])
 
 
-def _run(pipeline: "_Pipeline", lowered: ticks.Lowered, axis: str) -> "_State":
+def _run(pipeline: "_Pipeline", lowered: ticks.Lowered, axis: str) -> tuple[Array, Any, Any]:
+    """The loss, and the sums of gradients."""
     here = jax.tree.map(lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks)
 
     def tick(state: _State, now: Ticks) -> tuple[_State, None]:
         made, state = pipeline.act(state, now)
         return _exchange(made, state, now, axis), None
 
-    return lax.scan(tick, pipeline.start(lowered), here)[0]
+    state, _ = lax.scan(tick, pipeline.start(lowered), here)
+    return state.loss, state.ends, state.layers
 
 
 def _check(table: Table, count: int, axis: str) -> None:
