@@ -70,8 +70,8 @@ class Lowered(NamedTuple):
     @property
     def transfers(self) -> int:
         """How many arrays arrive at the device to which most do, and are needed there."""
-        ways = (self.ticks.from_previous, self.ticks.from_next)
-        return int(sum((way < self.slots - 1).sum(axis=0) for way in ways).max())
+        arrivals = np.stack([self.ticks.from_previous, self.ticks.from_next])
+        return int((arrivals < self.slots - 1).sum(axis=(0, 1)).max())
 
 
 class _Span(NamedTuple):
