@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 STEPS, TURNS = 5, 3
-LAUNCHES = 4  # where a process finds its memory makes some 5% of a step
+LAUNCHES = 2  # where a process finds its memory makes some 5% of a step
 
 
 def serve(step: Callable[[], object]) -> None:
