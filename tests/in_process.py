@@ -58,6 +58,12 @@ class RememberingReader(Reader):
             self._compiled[text] = super().compile(program)
         return self._compiled[text]
 
+    def forget(self) -> None:
+        """Drops compiled programs: a process may map only so many pieces of memory."""
+        self._compiled.clear()
+        for loaded in self.loaded.values():
+            loaded.compiled = None
+
 
 class InProcessPool:
     """A pool whose workers export one function, and whose readers remember the contract's own.
@@ -74,6 +80,11 @@ class InProcessPool:
         self.judgements = 0
         self._reader = RememberingReader(load(where))
         self._known: dict[str, dict] = {}
+
+    def forget(self) -> None:
+        """Drops compiled programs; what was found about them stays."""
+        self._reader.forget()
+        jax.clear_caches()
 
     def begin(self) -> None:
         """Nothing was cancelled."""
@@ -110,6 +121,7 @@ class InProcessPool:
 
 
 _template = cache(program.template)
+_latest: list[InProcessPool] = []  # the pool that judged last, if any
 
 
 @cache
@@ -119,6 +131,9 @@ def _truth(where: str, index: int) -> oracle.Truth:
 
 def judged(function: Callable, pool: InProcessPool) -> Verdict:
     """The verdict on a function as the answer to an exercise; inputs are the same each time."""
+    if _latest and _latest[-1] is not pool:
+        _latest.pop().forget()
+    _latest[:] = [pool]
     pool.function = function
     with (
         patch.object(program_judge, "truth", lambda _, index, seed: _truth(pool.where, index)),
