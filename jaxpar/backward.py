@@ -1,4 +1,4 @@
-"""The gradient of a stack of layers, taken when the caller wants it, and in two halves if he wants.
+"""The gradient of a stack of layers, taken when the caller wants it, at once or in two halves.
 
 `forward` keeps arrays layer by layer, which can be stored. `backward` makes the gradients of them;
 or `input_gradient` makes what others wait for, and `weight_gradient` the rest, later.
@@ -20,7 +20,7 @@ Kept = list[Array]
 """What a stack keeps for its gradient, beside parameters: each array is [l, ...]."""
 
 # Equations that stand for others, which halves may have to take apart.
-_CALLS = ("jit", "pjit", "closed_call", "checkpoint", "remat2", "custom_jvp_call")
+_CALLS = ("jit", "remat2")
 
 
 def forward(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> tuple[Array, Kept]:
@@ -126,10 +126,10 @@ class _Halves:
     """The backward pass of one layer, in two halves."""
 
     def __init__(self, layer_fn: LayerFn, layer: PyTree[Array], kept: Kept, dy: Array) -> None:
-        given, self._given = jax.tree.flatten((layer, kept, dy))
+        given, structure = jax.tree.flatten((layer, kept, dy))
 
         def flat(*leaves: Array) -> tuple[Array, list[Array]]:
-            x, parameters = _gradients(layer_fn, *self._given.unflatten(leaves))
+            x, parameters = _gradients(layer_fn, *structure.unflatten(leaves))
             return x, jax.tree.leaves(parameters)
 
         closed = jax.make_jaxpr(flat)(*given)

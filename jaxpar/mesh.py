@@ -236,6 +236,11 @@ def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(vary(x, axes) for x in arrays)
 
 
+def zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
+    """Zeros of this shape and dtype, typed as different over the axes over which `like` is."""
+    return vary(jax.numpy.zeros(like.shape, like.dtype), like.manual_axis_type.varying)
+
+
 def _name(axis: Axis) -> str:
     return axis if isinstance(axis, str) else "*".join(axis or ("None",))
 

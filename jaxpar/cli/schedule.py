@@ -64,6 +64,7 @@ def draw_schedule(
     """
     from jaxpar.schedules import simulate, to_ticks
     from jaxpar.schedules.drawing import Drawing, Track
+    from jaxpar.schedules.files import BrokenTableError
     from jaxpar.schedules.names import LOOPED
 
     sizes = {"stages": stages, "microbatches": microbatches, "chunks": chunks}
@@ -79,17 +80,13 @@ def draw_schedule(
         if svg:
             _write(svg, Drawing(tuple(tracks)).to_svg())
         _show(tracks, as_json)
-    except BrokenTable as error:
+    except BrokenTableError as error:
         if not as_json:
             raise BadUseError(str(error)) from None
         print_json({"valid": False, "error": str(error)})
         raise typer.Exit(BAD_USE) from None
     except ValueError as error:
         raise BadUseError(str(error)) from None
-
-
-class BrokenTable(ValueError):
-    """A table breaks a rule; the message names the row and the cell."""
 
 
 def _make(name: str | None, sizes: dict[str, int | None], beside: str | None) -> Table:
@@ -112,22 +109,13 @@ def _make(name: str | None, sizes: dict[str, int | None], beside: str | None) ->
 
 
 def _read(path: Path, sizes: dict[str, int | None], name: str | None, csv: Path | None) -> Table:
-    from jaxpar.schedules import Table, check
+    from jaxpar.schedules.files import read_table
 
     if csv:
         raise ValueError("schedule: both --from and --csv; a table is read or written, use one")
     if name is not None and name not in NAMES.split(", "):
         raise ValueError(f"schedule: {name} is unknown; use one of {NAMES}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ValueError(f"schedule: {path}: {reason}; give a CSV file of cells") from None
-    try:
-        table = Table.from_csv(text)
-        check(table)
-    except ValueError as error:
-        raise BrokenTable(f"{path}: {str(error).removeprefix('schedule: ')}") from None
+    table = read_table(path)
     has = {"stages": table.devices, "microbatches": table.microbatches, "chunks": table.chunks}
     for size, asked in sizes.items():
         if asked not in (None, has[size]):

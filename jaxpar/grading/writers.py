@@ -130,7 +130,7 @@ def _under_table(verdict: Verdict) -> Iterator[str]:
 
 
 def _sent_title(sent: Sent) -> str:
-    return f"what each device sends in one call on {sent.case}"
+    return f"what each device sends in one call, forward, on {sent.case}"
 
 
 def _first_line(text: str) -> str:

@@ -16,7 +16,7 @@ from jax import Array, lax
 from jaxtyping import Float, PyTree
 
 from jaxpar import backward
-from jaxpar.mesh import vary
+from jaxpar.mesh import vary, zeros
 from jaxpar.schedules import ticks
 from jaxpar.schedules.table import Table
 from jaxpar.schedules.ticks import Ticks
@@ -166,7 +166,7 @@ class _Pipeline:
             () if self.keep_inputs else _zeros(kept, lowered.stash_slots),
             _zeros((halves, kept if self.keep_inputs else ()), lowered.half_slots) if split else (),
             _zeros(loss),
-            *jax.tree.map(lambda like: _zeros(like.update(dtype=jnp.float32)), sums),
+            *jax.tree.map(lambda like: zeros(like.update(dtype=jnp.float32)), sums),
         )
 
     def act(self, state: _State, now: Ticks) -> tuple[Array, _State]:
@@ -284,10 +284,5 @@ def _put(tree: PyTree[Array], leaves: PyTree[Array], index: Any) -> Any:
 
 def _zeros(tree: PyTree[jax.ShapeDtypeStruct], slots: int | None = None) -> Any:
     """Zeros of these types, or as many of each as there are slots."""
-
-    def zeros(like: jax.ShapeDtypeStruct) -> Array:
-        shape = like.shape if slots is None else (slots, *like.shape)
-        axes = tuple(like.manual_axis_type.varying)
-        return lax.pcast(jnp.zeros(shape, like.dtype), axes, to="varying")
-
-    return jax.tree.map(zeros, tree)
+    leading = () if slots is None else (slots,)
+    return jax.tree.map(lambda like: zeros(like.update(shape=(*leading, *like.shape))), tree)

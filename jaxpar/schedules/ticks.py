@@ -96,10 +96,11 @@ def lower(table: Table, *, keep_inputs: bool) -> Lowered:
     at = {action: tick for action, (_, tick) in columns.places.items()}
     shape = (max(map(len, columns.rows)), table.devices)
     fields = {name: np.zeros(shape, np.int32) for name in Ticks._fields}
+    chunks = [chunk_of(table, stage) for stage in range(table.stages)]
     for action, (device, tick) in columns.places.items():
         here = (tick, device)
         fields["kind"][here] = CODES[action.kind]
-        fields["chunk"][here] = chunk_of(table, action.stage)
+        fields["chunk"][here] = chunks[action.stage]
         fields["microbatch"][here] = action.microbatch
         fields["first"][here] = action.stage == 0
         fields["last"][here] = action.stage == table.stages - 1

@@ -12,7 +12,7 @@ from jax.tree_util import tree_map_with_path
 from jaxtyping import PyTree
 
 from jaxpar.collectives.shards import shard_specs, sum_shards
-from jaxpar.mesh import vary
+from jaxpar.mesh import vary, zeros
 from jaxpar.model import Settings, split_specs
 from jaxpar.parallel.fsdp import fsdp_specs
 from jaxpar.parallel.zero import update_shards
@@ -121,7 +121,8 @@ def accumulate(
     def add(total: Found, part: PyTree[Array]) -> tuple[Found, None]:
         return jax.tree.map(jnp.add, total, gradients(loss_fn, params, part)), None
 
-    total, _ = lax.scan(add, jax.tree.map(_zeros, types), parts)
+    none = jax.tree.map(lambda like: zeros(like.update(dtype=jnp.float32)), types)
+    total, _ = lax.scan(add, none, parts)
     return jax.tree.map(lambda leaf, like: (leaf / microbatches).astype(like.dtype), total, types)
 
 
@@ -148,8 +149,3 @@ def _update_shards(
     axis: str, optimizer: optax.GradientTransformation, gradients: Any, params: Any, state: Any
 ) -> tuple[Any, Any]:
     return update_shards(gradients, params, state, optimizer, axis=axis)
-
-
-def _zeros(like: jax.ShapeDtypeStruct) -> Array:
-    varying = tuple(like.manual_axis_type.varying)
-    return lax.pcast(jnp.zeros(like.shape, jnp.float32), varying, to="varying")

@@ -10,7 +10,8 @@ from jaxpar.model import Settings, Split, check_split
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.parallel.remat import KINDS
-from jaxpar.schedules import Table, check, make_table
+from jaxpar.schedules import Table, make_table
+from jaxpar.schedules.files import read_table
 
 PIPELINE_AXIS, DATA_AXES, TENSOR_AXIS = "pp", ("dp", "fsdp"), "tp"
 DEFAULT = "1f1b"  # the schedule
@@ -145,7 +146,7 @@ class Plan:
             return None
         name, stages = self.schedule or DEFAULT, self.sizes[PIPELINE_AXIS]
         if name.endswith(".csv"):
-            return read_table(Path(name), stages, self.microbatches)
+            return _table_for(Path(name), stages, self.microbatches)
         return make_table(name, stages, self.microbatches)
 
     @property
@@ -181,7 +182,7 @@ class Plan:
             )
 
 
-def read_table(path: Path, stages: int, microbatches: int) -> Table:
+def _table_for(path: Path, stages: int, microbatches: int) -> Table:
     """A schedule from a CSV file, checked.
 
     Raises:
@@ -189,17 +190,9 @@ def read_table(path: Path, stages: int, microbatches: int) -> Table:
             microbatches.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ValueError(f"train: --schedule {path} cannot be read: {reason}") from None
-    try:
-        table = Table.from_csv(text)
-        check(table)
+        table = read_table(path)
     except ValueError as error:
-        raise ValueError(
-            f"train: --schedule {path}: {str(error).removeprefix('schedule: ')}"
-        ) from None
+        raise ValueError(f"train: --schedule {error}") from None
     if (table.devices, table.microbatches) != (stages, microbatches):
         raise ValueError(
             f"train: --schedule {path} is for {table.devices} devices and {table.microbatches} "

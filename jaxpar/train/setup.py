@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from jaxpar.collectives.shards import pad_shards
-from jaxpar.inspector.compiled import compile_program
+from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
 from jaxpar.model import Settings, init, loss_fn
@@ -69,7 +69,7 @@ def set_up(
         found = shared(plan, settings, params)
         find = make_find(loss, lie, found, mesh).lower(params, scale, batch)
         update = make_update(plan, settings, optimizer, mesh)
-        return _offloaded(find, update, optimizer, params, (offloaded, scale), scaling)
+        return _offloaded(plan, find, update, optimizer, params, (offloaded, scale), scaling)
 
     first = state(masters)
     params = _rounded(masters, plan) if mixed else masters
@@ -80,12 +80,11 @@ def set_up(
         step = make_step(loss, optimizer, lie, mesh)
     lowered = step.lower(params, first, batch)
     compiled = compile_program(lowered, fast=True)
-    report = inspect_compiled(lowered, compiled)
-    report = replace(report, notes=(*report.notes, *schedule_notes(plan)))
-    return Setup(compiled.executable, params, first, report)
+    return Setup(compiled.executable, params, first, _report(plan, lowered, compiled))
 
 
 def _offloaded(
+    plan: Plan,
     find: jax.stages.Lowered,
     update: jax.stages.Wrapped,
     optimizer: optax.GradientTransformation,
@@ -94,11 +93,16 @@ def _offloaded(
     scaling: LossScaling | None,
 ) -> Setup:
     compiled = compile_program(find, fast=True)
-    report = inspect_compiled(find, compiled)
+    report = _report(plan, find, compiled)
     sent = update_collectives(update, optimizer, find.out_info[1], params)
     step = make_offloaded_step(compiled.executable, update, scaling)
     report = replace(report, collectives=report.collectives + sent)
     return Setup(step, params, state, report, state[0].moved)
+
+
+def _report(plan: Plan, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
+    report = inspect_compiled(lowered, compiled)
+    return replace(report, notes=(*report.notes, *schedule_notes(plan)))
 
 
 def _loss(settings: Settings, plan: Plan) -> Loss:

@@ -68,7 +68,7 @@ def test_plain_lines_say_everything_once() -> None:
         "",
         "Everything is gathered.",
         "",
-        "what each device sends in one call on tp=8",
+        "what each device sends in one call, forward, on tp=8",
         "  predicted  1,000 bytes",
         "  measured   672 bytes",
         "  minimum    84 bytes",
