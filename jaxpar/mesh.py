@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-# Slowest link outermost. The last five: extra tensor-parallel axes, and meshes of two levels.
-AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp", "tpx", "tpy", "tpz", "node", "device")
+from jaxpar.axes import check_axis, check_sizes, show_mesh
+from jaxpar.axes import few_divisors as few_divisors
+from jaxpar.axes import parse_mesh as parse_mesh
 
 Axis = str | tuple[str, ...] | None
 """One mesh axis, several taken together (the first is outermost), or None: not split."""
@@ -40,26 +41,6 @@ def simulate_devices(count: int) -> None:
             ) from None
 
 
-def parse_mesh(text: str) -> dict[str, int]:
-    """The axis sizes that `text` names, in its order: "dp=2,tp=4" is {"dp": 2, "tp": 4}.
-
-    Raises:
-        ValueError: `text` is malformed, or names an unknown axis, an axis twice or a size below 1.
-    """
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = (word.strip() for word in part.partition("="))
-        if not (equals and size.isascii() and size.isdigit()):
-            raise ValueError(
-                f"parse_mesh: {part!r} in {text!r}; write axis=size, as in 'dp=2,tp=4'"
-            )
-        if name in sizes:
-            raise ValueError(f"parse_mesh: axis {name} appears twice in {text!r}; name it once")
-        sizes[name] = int(size)
-    _check_sizes("parse_mesh", sizes)
-    return sizes
-
-
 def make_mesh(sizes: str | Mapping[str, int]) -> Mesh:
     """The mesh of these axis sizes over the first devices, as many as it needs.
 
@@ -67,11 +48,11 @@ def make_mesh(sizes: str | Mapping[str, int]) -> Mesh:
         ValueError: the sizes are not those of a mesh, or need more devices than there are.
     """
     sizes = parse_mesh(sizes) if isinstance(sizes, str) else dict(sizes)
-    _check_sizes("make_mesh", sizes)
+    check_sizes("make_mesh", sizes)
     devices, needed = jax.devices(), math.prod(sizes.values())
     if needed > len(devices):
         raise ValueError(
-            f"make_mesh: {_show(sizes)} needs {needed} devices; there are {len(devices)}; call "
+            f"make_mesh: {show_mesh(sizes)} needs {needed} devices; there are {len(devices)}; call "
             f"jaxpar.mesh.simulate_devices({needed}) before the first JAX operation"
         )
     return jax.make_mesh(
@@ -94,7 +75,7 @@ def parse_layout(layout: str) -> Layout:
         if not dim.isalnum():
             raise ValueError(f"parse_layout: dim {dim!r} in {layout!r}; name dims as in 'b_dp t'")
         for axis in axes:
-            _check_axis("parse_layout", axis)
+            check_axis("parse_layout", axis)
             if axis in used:
                 raise ValueError(f"parse_layout: axis {axis} twice in {layout!r}; use it once")
             used.add(axis)
@@ -123,11 +104,6 @@ def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
     return size // n
 
 
-def few_divisors(size: int) -> str:
-    """The divisors of `size` up to 128, as an error lists them: "1, 2, 5, 10" for 10."""
-    return ", ".join(str(k) for k in range(1, min(size, 128) + 1) if size % k == 0)
-
-
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of each device's part of an array, in a mesh of these sizes.
 
@@ -142,8 +118,8 @@ def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -
         )
     for axis in (axis for _, axes in dims for axis in axes if axis not in sizes):
         raise ValueError(
-            f"local_shape: layout {layout!r} uses mesh axis {axis}; the mesh is {_show(sizes)}; "
-            f"add {axis} to the mesh or drop it from the layout"
+            f"local_shape: layout {layout!r} uses mesh axis {axis}; the mesh is "
+            f"{show_mesh(sizes)}; add {axis} to the mesh or drop it from the layout"
         )
     return tuple(
         divide("local_shape", dim, size, axes, math.prod(sizes[axis] for axis in axes))
@@ -243,19 +219,3 @@ def zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
 
 def _name(axis: Axis) -> str:
     return axis if isinstance(axis, str) else "*".join(axis or ("None",))
-
-
-def _check_axis(where: str, axis: str) -> None:
-    if axis not in AXES:
-        raise ValueError(f"{where}: mesh axis {axis!r} is unknown; use one of {', '.join(AXES)}")
-
-
-def _check_sizes(where: str, sizes: Mapping[str, int]) -> None:
-    for axis, size in sizes.items():
-        _check_axis(where, axis)
-        if size < 1:
-            raise ValueError(f"{where}: mesh axis {axis} has size {size}; use 1 or more")
-
-
-def _show(sizes: Mapping[str, int]) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in sizes.items())

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType, NamedSharding
 
-from jaxpar import mesh
+from jaxpar import axes, mesh
 
 P = jax.P
 
-axis_sizes = st.dictionaries(st.sampled_from(mesh.AXES), st.integers(1, 3), max_size=4).filter(
+axis_sizes = st.dictionaries(st.sampled_from(axes.AXES), st.integers(1, 3), max_size=4).filter(
     lambda sizes: math.prod(sizes.values()) <= 16
 )
 
