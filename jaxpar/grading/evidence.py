@@ -13,7 +13,7 @@ from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
 from jaxpar.grading.cases import encode
 from jaxpar.grading.channel import printable
-from jaxpar.grading.processes import WORKER, Child, ChildEnded, Limits, Pool
+from jaxpar.grading.processes import OUT_OF_CPU, WORKER, Child, ChildEnded, Limits, Pool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Cause, Status
 
@@ -66,7 +66,17 @@ def worker_job(contract: Contract, submission: Submission, limits: Limits) -> di
 
 
 def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
-    """Runs one worker to its end, and keeps what it sent until then."""
+    """Runs one worker to its end, and keeps what it sent until then; or what is kept already."""
+    kept = pool.store.get(job) if pool.store else None
+    if kept is not None:
+        return kept
+    evidence = _run(pool, job)
+    if pool.store:
+        pool.store.put(job, evidence)
+    return evidence
+
+
+def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
     evidence = Evidence()
     deadline = time.monotonic() + pool.limits.wall_seconds
     worker = pool.take(WORKER)
@@ -113,8 +123,9 @@ def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
     return bool(frame.get("done"))
 
 
+LOOP = "; is there a loop without an end?"
 STOPPED: dict[Cause, str] = {
-    "timeout": "no answer within {seconds:g} seconds; is there a loop without an end?",
+    "timeout": "no answer within {seconds:g} seconds" + LOOP,
     "killed": "the process that ran the answer ended early",
     "protocol": "the process that ran the answer broke its protocol",
     "memory": "the answer needs more memory than it may have",
@@ -131,7 +142,9 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
     if unwritten:
         return "fail", unwritten[0]["explained"]
     if evidence.ended is not None:
-        cause = evidence.ended.cause
+        cause, detail = evidence.ended.cause, str(evidence.ended)
+        if detail == OUT_OF_CPU:
+            return cause, f"no answer within {limits.cpu_seconds} seconds of {OUT_OF_CPU}{LOOP}"
         return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
     return None
 

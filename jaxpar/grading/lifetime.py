@@ -11,6 +11,7 @@ import time
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
+CPU_GRACE_SECONDS = 2
 
 
 def begin_child() -> IO[bytes]:
@@ -48,5 +49,7 @@ def limit_process(memory_bytes: int, cpu_seconds: int) -> None:
         limits[resource.RLIMIT_AS] = memory_bytes
     for which, value in limits.items():
         _, hard = resource.getrlimit(which)
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(which, (bound, bound))
+        hard = sys.maxsize if hard == resource.RLIM_INFINITY else hard
+        # At the first limit of time the kernel says so, at the second it kills.
+        later = value + CPU_GRACE_SECONDS if which == resource.RLIMIT_CPU else value
+        resource.setrlimit(which, (min(value, hard), min(later, hard)))

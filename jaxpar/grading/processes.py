@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from jaxpar.grading.channel import (
     MAX_BLOB_BYTES,
@@ -24,10 +25,15 @@ from jaxpar.grading.channel import (
 )
 from jaxpar.grading.verdict import Cause
 
+if TYPE_CHECKING:
+    from jaxpar.grading.evidence import Evidence
+
 WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
 MAX_MODULE_BYTES = 1 << 24
+OUT_OF_CPU = "processor time"
+XCPU = 24  # the signal that ends what runs out of processor time
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
                "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
 
@@ -39,14 +45,32 @@ class Limits:
     Attributes:
         wall_seconds: for the answer to be exported, and again for its programs to run.
         memory_bytes: address space of a child.
+        cpu_seconds: processor time of a child; more than the wall clock allows, unless said.
     """
 
     wall_seconds: float = 30.0
     memory_bytes: int = 8 << 30
+    cpu_seconds: int = 130
 
     def job(self) -> dict[str, int]:
         """What a child is told."""
-        return {"memory_bytes": self.memory_bytes, "cpu_seconds": int(4 * self.wall_seconds) + 10}
+        return {"memory_bytes": self.memory_bytes, "cpu_seconds": self.cpu_seconds}
+
+
+Start = Callable[[str], "subprocess.Popen[bytes]"]
+"""Starts a module as a process with pipes for its standard streams."""
+
+
+class Store(Protocol):
+    """Where evidence is kept, by the job that it answers."""
+
+    def get(self, job: dict[str, Any]) -> Evidence | None:
+        """What was kept for this job."""
+        ...
+
+    def put(self, job: dict[str, Any], evidence: Evidence) -> None:
+        """Keeps it; raises OSError."""
+        ...
 
 
 class Cancelled(Exception):
@@ -62,28 +86,33 @@ class ChildEnded(Exception):
         self.cause: Cause = cause
 
 
+def start_plainly(module: str) -> subprocess.Popen[bytes]:
+    """Starts `python -m module` with an environment of its own."""
+    environment = {k: v for k, v in os.environ.items() if k in ENVIRONMENT}
+    environment |= {
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "JAXPAR_PARENT": str(os.getpid()),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+
+
 class Child:
     """One process with frames on its pipes; what else it prints is kept, up to 4 kB."""
 
-    def __init__(self, module: str) -> None:
-        """Starts `python -m module` with an environment of its own."""
-        environment = {k: v for k, v in os.environ.items() if k in ENVIRONMENT}
-        environment |= {
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-            "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "TF_CPP_MIN_LOG_LEVEL": "2",
-            "JAXPAR_PARENT": str(os.getpid()),
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+    def __init__(self, module: str, start: Start) -> None:
+        """Starts a module as `start` does, with frames on its pipes."""
+        self._process = start(module)
         self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
         self._frames: queue.Queue[Any] = queue.Queue(maxsize=64)
         self._printed: deque[bytes] = deque()
@@ -117,8 +146,14 @@ class Child:
         if isinstance(frame, ProtocolError):
             raise ChildEnded("protocol", str(frame))
         if frame is None:
-            raise ChildEnded("killed", self.printed())
+            raise self._death()
         return frame
+
+    def _death(self) -> ChildEnded:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(timeout=1) in (-XCPU, 128 + XCPU):  # 128 +: as a shell says it
+                return ChildEnded("timeout", OUT_OF_CPU)
+        return ChildEnded("killed", self.printed())
 
     def printed(self) -> str:
         """What the child wrote besides frames."""
@@ -171,6 +206,8 @@ class Pool:
     """
 
     limits: Limits = field(default_factory=Limits)
+    start: Start = start_plainly
+    store: Store | None = None
     _spares: dict[str, Child] = field(default_factory=dict)
     _busy: set[Child] = field(default_factory=set)
     _cancelled: bool = False
@@ -190,13 +227,13 @@ class Pool:
         for module in (WORKER, READER):
             spare = self._spares.get(module)
             if spare is None or not spare.alive:
-                self._spares[module] = Child(module)
+                self._spares[module] = Child(module, self.start)
 
     def take(self, module: str) -> Child:
         """A fresh child: the spare one, or a new one."""
         child = self._spares.pop(module, None)
         if child is None or not child.alive:
-            child = Child(module)
+            child = Child(module, self.start)
         with self._lock:
             self._busy.add(child)
             if self._cancelled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -39,36 +40,64 @@ def read_submission(path: Path) -> Submission:
     Raises:
         SubmissionError: it is missing, empty, too large, not a regular file, or not UTF-8.
     """
-    submission = Submission(path, _read(path))
+    try:
+        return _checked(Submission(path, _read(path, None)))
+    except SubmissionError as error:
+        raise SubmissionError(f"{path}: {error}") from None
+
+
+def read_within(folder: int, name: str) -> Submission:
+    """Reads a file of a stranger's folder, which may change meanwhile.
+
+    Args:
+        folder: descriptor of the folder.
+        name: of the file in it.
+
+    Raises:
+        SubmissionError: as `read_submission`; or it has other names, or changed while it was read.
+    """
+    return _checked(Submission(Path(name), _read(name, folder)))
+
+
+def _checked(submission: Submission) -> Submission:
     if not submission.source.strip():
-        raise SubmissionError(f"{path}: the file is empty; restore it with reset")
+        raise SubmissionError("the file is empty; restore it with reset")
     try:
         text = submission.text
     except UnicodeDecodeError as error:
-        raise SubmissionError(
-            f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
-        ) from None
+        raise SubmissionError(f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
     if "\0" in text:
-        raise SubmissionError(f"{path}: the file contains NUL bytes; save it as plain text")
+        raise SubmissionError("the file contains NUL bytes; save it as plain text")
     return submission
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str | Path, folder: int | None) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags)
+        descriptor = os.open(path, flags, dir_fd=folder)
     except FileNotFoundError:
-        raise SubmissionError(f"{path}: there is no such file; restore it with reset") from None
+        raise SubmissionError("there is no such file; restore it with reset") from None
     except OSError as error:
-        raise SubmissionError(f"{path}: cannot be opened ({error.strerror})") from None
+        words = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise SubmissionError(f"cannot be opened ({words})") from None
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise SubmissionError(f"{path}: not a regular file")
+        before = os.fstat(descriptor)
+        if not stat.S_ISREG(before.st_mode):
+            raise SubmissionError("not a regular file")
+        if folder is not None and before.st_nlink > 1:
+            raise SubmissionError("a hard link: the file has other names")
         source = b""
         while chunk := os.read(descriptor, MAX_SOURCE_BYTES + 1 - len(source)):
             source += chunk
+        after = os.fstat(descriptor)
     finally:
         os.close(descriptor)
     if len(source) > MAX_SOURCE_BYTES:
-        raise SubmissionError(f"{path}: larger than {MAX_SOURCE_BYTES} bytes")
+        raise SubmissionError(f"larger than {MAX_SOURCE_BYTES} bytes")
+    if folder is not None and (_stamp(before) != _stamp(after) or len(source) != after.st_size):
+        raise SubmissionError("changed while it was read")
     return source
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

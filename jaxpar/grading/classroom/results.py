@@ -1,0 +1,70 @@
+"""The folder of results: one JSON file per student, from which everything else is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxpar.grading.classroom.handin import Handin
+from jaxpar.grading.classroom.record import clean
+from jaxpar.grading.files import write_atomically
+
+_PLAIN = re.compile(r"[\w@+=,-][\w@+=,. -]{0,150}", re.ASCII)
+
+
+class Results:
+    """A folder of results; reading it again gives what was written."""
+
+    def __init__(self, folder: Path) -> None:
+        """Uses this folder, which need not exist."""
+        self.folder = folder
+
+    def write(self, handin: Handin, records: Sequence[dict[str, Any]], level: int) -> None:
+        """Writes a student's result.
+
+        Raises:
+            OSError: the folder cannot be written; the result is as it was.
+        """
+        data = {
+            "student": clean(handin.student, 200),
+            "score": sum(r["score"] for r in records),
+            "max_score": sum(r["max_score"] for r in records),
+            "level": level,
+            "exercises": list(records),
+            "ignored": [clean(path, 200) for path in handin.ignored],
+        }
+        text = json.dumps(data, indent=1)
+        write_atomically(self.folder / "students" / file_name(handin.student), text.encode())
+
+    def before(self, student: str) -> dict[str, dict[str, Any]]:
+        """The records of an earlier run, by exercise."""
+        data = _load(self.folder / "students" / file_name(student))
+        return {r["exercise"]: r for r in data["exercises"]} if data else {}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Every student's result, in the order of their names, one at a time."""
+        for path in sorted((self.folder / "students").glob("*.json")):
+            data = _load(path)
+            if data:
+                yield data
+
+
+def file_name(student: str) -> str:
+    """The file of a student's result; what no file name should have is spelled in bytes."""
+    if _PLAIN.fullmatch(student):
+        return f"{student}.json"
+    spelled = "".join(
+        chr(byte) if chr(byte).isascii() and chr(byte).isalnum() else f"%{byte:02x}"
+        for byte in student.encode(errors="surrogateescape")[:60]
+    )
+    return f"{spelled}.json"
+
+
+def _load(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

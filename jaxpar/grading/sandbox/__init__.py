@@ -1,0 +1,1 @@
+"""What keeps a stranger's program from everything but its own pipe."""
