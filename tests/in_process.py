@@ -72,6 +72,7 @@ class InProcessPool:
     """
 
     limits = Limits()
+    store = None
     cancelled = False
 
     def __init__(self, where: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -50,14 +51,12 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
     simulate_devices(1)  # no accelerator is started for this
     with jax.enable_x64(True):
         wide = [_widen(array) for array in inputs]
-        shapes = jax.eval_shape(lambda *arrays: _call(contract, case, arrays), *wide)
+        shapes, with_gradient = _compiled(contract, index, tuple(chosen))
         cotangents = [
             rng.standard_normal(e.shape) if jnp.issubdtype(e.dtype, jnp.floating) else None
-            for e, _ in shapes
+            for e, _ in shapes(*wide)
         ]
-        results, gradients = jax.jit(
-            lambda *arrays: _with_gradient(contract, case, arrays, chosen, cotangents)
-        )(*wide)
+        results, gradients = with_gradient(cotangents, *wide)
         layouts = [leaf.layout for _, leaf in case.arrays()]
         return Truth(
             inputs,
@@ -68,6 +67,23 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
                 for i, g in zip(chosen, gradients, strict=True)
             ],
         )
+
+
+@lru_cache(maxsize=512)
+def _compiled(
+    contract: Contract, index: int, chosen: tuple[int, ...]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The types of what a case must give, and what it must give: traced and compiled once."""
+    case = contract.cases[index]
+    shapes: list[Any] = []
+
+    def types(*arrays: Any) -> list[Any]:
+        shapes[:] = shapes or jax.eval_shape(lambda *a: _call(contract, case, a), *arrays)
+        return shapes
+
+    return types, jax.jit(
+        lambda cotangents, *arrays: _with_gradient(contract, case, arrays, chosen, cotangents)
+    )
 
 
 def blocks(array: np.ndarray, case: Case, layout: str) -> Blocks:
