@@ -125,8 +125,8 @@ def choose(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
     Raises:
         Unavailable: there is none, or the user of children cannot read the interpreter.
     """
-    user = None if os.geteuid() else FIRST_USER + slot % USERS
-    _check_readable(user)
+    user = user_of(slot)
+    check_readable(user)
     why_not: dict[int, str] = {}
     for level in (NAMESPACES, LANDLOCK):
         try:
@@ -141,6 +141,20 @@ def choose(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
         f"grade: this machine cannot isolate submissions ({reasons}); install bubblewrap, use a "
         "kernel with Landlock, or say --unsafe if you trust every submission"
     )
+
+
+def user_of(slot: int) -> int | None:
+    """The user that children of a slot run as; None, as this process, unless that is root."""
+    return None if os.geteuid() else FIRST_USER + slot % USERS
+
+
+def why_not(level: int) -> str:
+    """Why this machine does not allow a level; empty if it does."""
+    try:
+        _check(Sandbox(level, user_of(0)))
+    except Unavailable as reason:
+        return str(reason)
+    return ""
 
 
 def _check(sandbox: Sandbox) -> None:
@@ -211,11 +225,12 @@ def _bubblewrap(variables: dict[str, str]) -> list[str]:
         shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", "--clearenv", *settings,
         "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev",
-        *binds, "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp",
+        "--size", str(TMP_BYTES), "--tmpfs", "/tmp",
+        *binds, "--remount-ro", "/", "--chdir", "/tmp",
     ]  # fmt: skip
 
 
-def _check_readable(user: int | None) -> None:
+def check_readable(user: int | None) -> None:
     """Raises Unavailable if the user of children cannot read the interpreter or the library."""
     if user is None:
         return

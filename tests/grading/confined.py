@@ -1,0 +1,74 @@
+"""Levels of isolation to test with, and a Python that a dropped user can read.
+
+Graders that run as root give children to a user of their own, who cannot read an interpreter in
+root's home. There the tests take a copy of it, made of hard links.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from jaxpar.grading.sandbox import ladder
+
+LEVELS = (ladder.NAMESPACES, ladder.LANDLOCK)
+UNUSED = ("torch*", "triton*", "nvidia*", "matplotlib*", "test", "idlelib", "tkinter")
+
+
+@pytest.fixture(scope="session")
+def readable_python() -> Iterator[str]:
+    """The path of a Python that every user can run, with all that this one can import."""
+    try:
+        ladder.check_readable(ladder.user_of(0))
+    except ladder.Unavailable:
+        folder = Path(tempfile.mkdtemp(prefix="jaxpar-python-"))
+        try:
+            yield str(_copy(folder))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    else:
+        yield sys.executable
+
+
+def _copy(folder: Path) -> Path:
+    """Hard links to the interpreter, its packages and this library, in a folder open to all."""
+    folder.chmod(0o755)
+    base = folder / "python"
+    _link(Path(sys.base_prefix), base)
+    python = base / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+    packages = folder / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    shutil.rmtree(packages)
+    _link(Path(sysconfig.get_path("purelib")), packages)
+    _link(ladder.LIBRARY, packages / ladder.LIBRARY.name)
+    return folder / "venv" / "bin" / "python"
+
+
+def _link(source: Path, target: Path) -> None:
+    def one(path: str, place: str) -> None:
+        try:
+            os.link(path, place, follow_symlinks=False)
+        except OSError:  # another file system
+            shutil.copy2(path, place, follow_symlinks=False)
+
+    ignore = shutil.ignore_patterns(*UNUSED)
+    shutil.copytree(
+        source, target, symlinks=True, ignore=ignore, copy_function=one, dirs_exist_ok=True
+    )
+    for where, _, _ in os.walk(target):
+        Path(where).chmod(0o755)
+
+
+@cache
+def why_not(level: int, python: str) -> str:
+    """Why this machine cannot test a level; empty if it can."""
+    ask = f"from jaxpar.grading.sandbox import ladder; print(ladder.why_not({level}))"
+    done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
