@@ -35,11 +35,12 @@ lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/jaxpar dev build --check
 
-format: $(VENV)/.dev  ## write code, stubs and the README's list of files as they must be
+format: $(VENV)/.dev  ## write code, stubs and generated pages as they must be
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
 	@$(BIN)/jaxpar dev build
 	@$(BIN)/python docs/house.py
+	@$(BIN)/python docs/predictions.py
 
 benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
 	@$(BIN)/python -m benchmarks

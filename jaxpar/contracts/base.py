@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from jaxpar.contracts.case import Case, Sizes
@@ -164,7 +165,12 @@ class Contract:
         minimal: why no right answer can send or hold less; shown after passing.
         harder: one harder variant to try; shown after passing.
         cases: two or more, which differ in mesh and size.
+        hidden: more of them, other in mesh and size, for a class only; nothing but the property
+            that fails and how is told of them.
+        shown: where hidden cases have been added to `cases`, how many of these are not hidden.
         values: for a value or a schedule, draws the (args, kwargs) that it is called with.
+        also_right: oracles of a value exercise that differ, where several answers are published;
+            all results of an answer must be of one.
         complaint: where a value exercise has many right results, takes all calls and their
             results and returns the first thing wrong with them, or None; the oracle's result is
             then an example only.
@@ -185,7 +191,10 @@ class Contract:
     minimal: str
     harder: str
     cases: tuple[Case, ...] = ()
+    hidden: tuple[Case, ...] = ()
+    shown: int | None = None
     values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
+    also_right: tuple[Callable[..., Any], ...] = ()
     complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
     partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
     pipeline: PipelineLimits | None = None
@@ -202,6 +211,15 @@ class Contract:
     def first(self) -> PropertyName:
         """The property without which no other earns points."""
         return "order" if self.kind == "schedule" else "values"
+
+    def is_hidden(self, index: int) -> bool:
+        """Whether nothing may be told of a case."""
+        return self.shown is not None and index >= self.shown
+
+    @property
+    def visible(self) -> tuple[Case, ...]:
+        """The cases that may be shown."""
+        return self.cases[: self.shown]
 
     def points(self) -> dict[str, int]:
         """Points of each property that applies; what does not apply goes to values."""
@@ -225,8 +243,12 @@ class Contract:
         return {"values": 10 - sum(earned.values())} | earned
 
 
-def load(where: str) -> Contract:
-    """The contract of an exercise, by `module:id`."""
+@cache
+def load(where: str, *, hidden: bool = False) -> Contract:
+    """The contract of an exercise, by `module:id`, with its hidden cases if asked for."""
     module, _, exercise_id = where.partition(":")
     contracts: Sequence[Contract] = importlib.import_module(module).CONTRACTS
-    return next(contract for contract in contracts if contract.id == exercise_id)
+    found = next(contract for contract in contracts if contract.id == exercise_id)
+    if not hidden or not found.hidden:
+        return found
+    return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))

@@ -4,7 +4,7 @@ Source: Korthikanti et al. 2022, Reducing Activation Recomputation in Large Tran
 sections 4 and 5.
 """
 
-REMATS = ("none", "selective", "full")
+from jaxpar.cost.layout import REMATS
 
 
 def activation_bytes(

@@ -1,5 +1,6 @@
 """What a decoder is made of, in sizes, and how many parameters that is."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +30,7 @@ class Experts:
         per_token: how many of them a token goes to.
         ffn: the size inside an expert.
         shared: the size inside the expert that every token goes to; 0 if there is none.
+        shared_gate: a vector weighs what that expert gives.
         dense_layers: the first layers, which have an MLP instead.
         router_bias: whether the router has a bias for each expert.
     """
@@ -37,8 +39,19 @@ class Experts:
     per_token: int
     ffn: int
     shared: int = 0
+    shared_gate: bool = False
     dense_layers: int = 0
     router_bias: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that no mixture has."""
+        at_least_1 = dict.fromkeys(("count", "per_token", "ffn"), 1)
+        _check("experts", self, at_least_1 | {"shared": 0, "dense_layers": 0})
+        if self.per_token > self.count:
+            raise ValueError(
+                f"experts: per_token is {self.per_token}; there are {self.count} experts; "
+                f"use {self.count} at most"
+            )
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,10 @@ class Latent:
     rotary: int
     value: int
 
+    def __post_init__(self) -> None:
+        """Refuses sizes that no attention has."""
+        _check("latent", self, {"query_rank": 0, "rank": 1, "rotary": 0, "value": 1})
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -77,7 +94,8 @@ class Architecture:
         tied: the head is the embedding, transposed.
         positions: rows of a table of learned positions; 0: there is none.
         norm: "rms", of one vector; "layer", of two; "plain", of none.
-        biases: matrices with a bias: "none"; "qkv"; "all", but for the head.
+        biases: matrices with a bias: "none"; "qkv"; "attention", with what follows it; "all", but
+            for the head.
         query_key_norm: queries and keys have a norm of one vector of the head's size.
         embedding_norm: a norm follows the embedding.
         norms: of a layer: 2; 1 where attention and MLP share one; 4 where each has
@@ -99,13 +117,36 @@ class Architecture:
     tied: bool = False
     positions: int = 0
     norm: Literal["rms", "layer", "plain"] = "rms"
-    biases: Literal["none", "qkv", "all"] = "none"
+    biases: Literal["none", "qkv", "attention", "all"] = "none"
     query_key_norm: bool = False
     embedding_norm: bool = False
     norms: int = 2
     dropout: bool = False
     experts: Experts | None = None
     latent: Latent | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses sizes that no decoder has."""
+        least = dict.fromkeys(("layers", "hidden", "heads", "vocab"), 1) | {"positions": 0}
+        given = [
+            name for name in ("kv_heads", "head_size", "ffn") if getattr(self, name) is not None
+        ]
+        _check(self.name, self, least | dict.fromkeys(given, 1))
+        if self.latent and self.head_size is None:
+            raise ValueError(f"{self.name}: latent attention without a head_size; give one")
+        if self.head_size is None:
+            _check_divides(self.name, ("heads", self.heads), ("hidden", self.hidden))
+        _check_divides(self.name, ("kv_heads", self.key_heads), ("heads", self.heads))
+        if self.norms not in (1, 2, 4):
+            raise ValueError(f"{self.name}: norms is {self.norms!r}; use 1, 2 or 4")
+        if self.expert_layers < 0:
+            raise ValueError(
+                f"{self.name}: {self.layers - self.expert_layers} dense_layers; "
+                f"there are {self.layers} layers; use that many at most"
+            )
+        if self.biases != "none" and (self.latent or (self.experts and self.biases == "all")):
+            kind = "latent attention" if self.latent else "experts"
+            raise ValueError(f"{self.name}: {kind} with biases {self.biases!r}; use 'none'")
 
     @property
     def key_heads(self) -> int:
@@ -133,20 +174,114 @@ class Architecture:
         return self.layers - self.expert_layers
 
     def layer_parts(self, *, experts: bool) -> tuple[Part, ...]:
-        """What a layer is made of, with a mixture of experts or with an MLP."""
-        raise NotImplementedError
+        """What a layer is made of, with a mixture of experts or with an MLP.
+
+        Biases are with their matrices, but for those of matrices that are split by rows.
+        """
+        norms = Part("norms", self.norms * self._norm(self.hidden), "none")
+        mlp = self._expert_parts() if experts else self._mlp_parts()
+        return _present(*self._attention_parts(), *mlp, norms)
 
     @property
     def outer_parts(self) -> tuple[Part, ...]:
-        """What is outside of the layers: the tables, learned positions, norms."""
-        raise NotImplementedError
+        """What is outside of the layers; "final norm" and "head" are after them."""
+        d, table = self.hidden, self.vocab * self.hidden
+        return _present(
+            Part("embedding", table, "tp"),
+            Part("positions", self.positions * d, "none"),
+            Part("embedding norm", self._norm(d) if self.embedding_norm else 0, "none"),
+            Part("final norm", self._norm(d), "none"),
+            Part("head", 0 if self.tied else table, "tp"),
+        )
 
     @property
     def parameters(self) -> int:
         """How many parameters there are, exactly."""
-        raise NotImplementedError
+        parts = [(1, self.outer_parts), (self.dense_layers, self.layer_parts(experts=False))]
+        if self.experts:
+            parts.append((self.expert_layers, self.layer_parts(experts=True)))
+        return sum(times * part.count for times, of in parts for part in of)
 
     @property
     def active_parameters(self) -> int:
         """How many a token meets: of the experts those it goes to."""
-        raise NotImplementedError
+        if not self.experts:
+            return self.parameters
+        idle = self.experts.count - self.experts.per_token
+        return self.parameters - self.expert_layers * idle * self._matrices(self.experts.ffn)
+
+    def _attention_parts(self) -> tuple[Part, ...]:
+        if self.latent:
+            return self._latent_parts(self.latent)
+        d, queries, keys = self.hidden, self.heads * self.d_head, self.key_heads * self.d_head
+        biased = self.biases != "none"
+        return (
+            Part("queries", (d + biased) * queries, "tp"),
+            Part("keys and values", 2 * (d + biased) * keys, "kv"),
+            Part("query and key norms", self.query_key_norm * 2 * self._norm(self.d_head), "none"),
+            Part("attention output", queries * d, "tp"),
+            Part("attention output bias", d if self.biases in ("attention", "all") else 0, "none"),
+        )
+
+    def _latent_parts(self, latent: Latent) -> tuple[Part, ...]:
+        d, rank, query_rank = self.hidden, latent.rank, latent.query_rank
+        queries = self.heads * (self.d_head + latent.rotary)
+        keys_and_values = self.heads * (self.d_head + latent.value)
+        return (
+            Part("query compression", d * query_rank + self._norm(query_rank), "none"),
+            Part("queries", (query_rank or d) * queries, "tp"),
+            Part("key compression", d * (rank + latent.rotary) + self._norm(rank), "none"),
+            Part("keys and values", rank * keys_and_values, "tp"),
+            Part("attention output", self.heads * latent.value * d, "tp"),
+        )
+
+    def _mlp_parts(self) -> tuple[Part, ...]:
+        biased = self.biases == "all"
+        inner = (2 if self.gated else 1) * self.d_ffn * biased
+        return (
+            Part("mlp", self._matrices(self.d_ffn) + inner, "tp"),
+            Part("mlp output bias", self.hidden * biased, "none"),
+        )
+
+    def _expert_parts(self) -> tuple[Part, ...]:
+        assert self.experts, f"{self.name} has no experts"
+        d, count = self.hidden, self.experts.count
+        return (
+            Part("router", (d + self.experts.router_bias) * count, "none"),
+            Part("experts", count * self._matrices(self.experts.ffn), "ep"),
+            Part("shared expert", self._matrices(self.experts.shared), "tp"),
+            Part("shared expert gate", d * self.experts.shared_gate, "none"),
+        )
+
+    def _matrices(self, ffn: int) -> int:
+        return (3 if self.gated else 2) * self.hidden * ffn
+
+    def _norm(self, size: int) -> int:
+        return {"rms": 1, "layer": 2, "plain": 0}[self.norm] * size
+
+
+def _present(*parts: Part) -> tuple[Part, ...]:
+    return tuple(part for part in parts if part.count)
+
+
+_LARGEST = 10_000_000  # beyond any model; arithmetic on sizes stays quick
+
+
+def _check(where: str, sizes: object, least: Mapping[str, int]) -> None:
+    for name, smallest in least.items():
+        size = getattr(sizes, name)
+        if not isinstance(size, int) or not smallest <= size <= _LARGEST:
+            raise ValueError(
+                f"{where}: {name} is {size!r}; use a whole number from {smallest} to {_LARGEST:,}"
+            )
+
+
+def _check_divides(where: str, part: tuple[str, int], whole: tuple[str, int]) -> None:
+    (name, k), (of, n) = part, whole
+    if n % k:
+        divisors = [i for i in range(1, n + 1) if n % i == 0]
+        nearest = min(divisors, key=lambda divisor: abs(divisor - k))
+        raise ValueError(
+            f"{where}: {name} is {k}, which does not divide {of}, {n}; the nearest that does "
+            f"is {nearest}"
+        )

@@ -5,7 +5,8 @@ The latency-bandwidth model, also called alpha-beta: a message of s bytes takes
 two-way ring), all devices send at once, and arithmetic is free.
 
 Everywhere n is the number of devices. Operand bytes are what one device gives in: the shard of an
-all-gather, the whole array of an all-reduce or a reduce-scatter.
+all-gather, the whole array of an all-reduce or a reduce-scatter. Both may be numpy arrays, but for
+recursive doubling.
 
 Sources: Thakur, Rabenseifner and Gropp 2005, Optimization of Collective Communication Operations
 in MPICH, sections 3 and 4; Chan, Heimlich, Purkayastha and van de Geijn 2007, Collective
@@ -13,9 +14,11 @@ communication: theory, practice, and experience; NVIDIA/nccl-tests, doc/PERFORMA
 bytes over the bytes of the full tensor are the bus factor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast"]
 Number = int | float
@@ -26,7 +29,7 @@ def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
 
     For a permute, bytes through the busiest device, sent or received.
 
-    An int where the operand's bytes are and n divides them.
+    An int where the operand's bytes are and n divides them. Both may be arrays.
 
     Math: all_reduce 2(n-1)/n of the operand, reduce_scatter and all_to_all (n-1)/n, all_gather
         n-1 times the operand, permute and broadcast the operand.
@@ -37,7 +40,8 @@ def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
     if kind in ("permute", "broadcast"):
         return operand_bytes
     times_n = (2 if kind == "all_reduce" else 1) * (n - 1) * operand_bytes
-    return times_n / n if times_n % n else times_n // n
+    exact = isinstance(times_n, int) and times_n % n == 0
+    return times_n // n if exact else times_n / n
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,11 @@ class Cost:
         serial_bytes: those that wait for one another: half of them if it sends both ways at once.
     """
 
-    steps: int
-    wire_bytes: Number
-    serial_bytes: Number
+    steps: Any
+    wire_bytes: Any
+    serial_bytes: Any
 
-    def seconds(self, link: Link) -> float:
+    def seconds(self, link: Link) -> Any:
         """The time of the algorithm: steps * latency + serial bytes / bandwidth."""
         return self.steps * link.latency_seconds + self.serial_bytes / link.bytes_per_second
 
@@ -93,9 +97,14 @@ def ring_all_reduce(operand_bytes: Number, n: int) -> Cost:
     return _one_way(2 * (n - 1), wire_bytes("all_reduce", operand_bytes, n))
 
 
+def pairwise_all_to_all(operand_bytes: Number, n: int) -> Cost:
+    """n-1 steps, in each the chunk for one other device (Thakur et al., section 4.3)."""
+    return _one_way(n - 1, wire_bytes("all_to_all", operand_bytes, n))
+
+
 def tree_broadcast(operand_bytes: Number, n: int) -> Cost:
     """ceil(log2 n) steps, and the root sends all in each (Thakur et al., section 4.2)."""
-    steps = (n - 1).bit_length()
+    steps = _ceil_log2(n)
     return _one_way(steps, steps * operand_bytes)
 
 
@@ -106,7 +115,7 @@ def tree_reduce(operand_bytes: Number, n: int) -> Cost:
 
 def tree_all_reduce(operand_bytes: Number, n: int) -> Cost:
     """A tree reduce, then a tree broadcast: 2 ceil(log2 n) steps (Chan et al., short vectors)."""
-    steps = 2 * (n - 1).bit_length()
+    steps = 2 * _ceil_log2(n)
     return _one_way(steps, steps * operand_bytes)
 
 
@@ -142,6 +151,50 @@ def hierarchical_all_reduce(operand_bytes: Number, n_inner: int, n_outer: int) -
     return inner, ring_all_reduce(operand_bytes / n_inner, n_outer)
 
 
+def all_reduce_seconds(
+    num_bytes: float, n: int, *, latency_seconds: float, bytes_per_second: float
+) -> float:
+    """The time of an all-reduce of `num_bytes` on each of n devices, by a ring.
+
+    A reduce-scatter, then an all-gather, each of n-1 steps; a message of s bytes takes
+    `latency_seconds + s / bytes_per_second`, and all devices send at once, in one direction.
+
+    Source: Thakur, Rabenseifner and Gropp 2005, section 4.5
+
+    Raises:
+        ValueError: n is below 1, the bandwidth not above 0, or bytes or the latency negative.
+    """
+    link = (latency_seconds, bytes_per_second)
+    _check_all_reduce("all_reduce_seconds", num_bytes, {"n": n}, {"": link})
+    return ring_all_reduce(num_bytes, n).seconds(Link(*link))
+
+
+def hierarchical_all_reduce_seconds(
+    num_bytes: float,
+    *,
+    inner: int,
+    outer: int,
+    inner_link: tuple[float, float],
+    outer_link: tuple[float, float],
+) -> float:
+    """The time of an all-reduce of `num_bytes` on each of `outer` nodes of `inner` devices.
+
+    A ring reduce-scatter inside each node; a ring all-reduce between nodes, of each device's part
+    with those that hold the same part; a ring all-gather inside each node. A link is
+    (latency_seconds, bytes_per_second), both of one device: all devices of a node send at once.
+
+    Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
+
+    Raises:
+        ValueError: a size is below 1, a bandwidth not above 0, or bytes or a latency negative.
+    """
+    sizes = {"inner": inner, "outer": outer}
+    links = {"inner_": inner_link, "outer_": outer_link}
+    _check_all_reduce("hierarchical_all_reduce_seconds", num_bytes, sizes, links)
+    inside, between = hierarchical_all_reduce(num_bytes, inner, outer)
+    return inside.seconds(Link(*inner_link)) + between.seconds(Link(*outer_link))
+
+
 def crossover_bytes(
     few_steps: Callable[[Number, int], Cost],
     few_bytes: Callable[[Number, int], Cost],
@@ -161,6 +214,34 @@ def crossover_bytes(
 
 def _one_way(steps: int, sent: Number) -> Cost:
     return Cost(steps, sent, sent)
+
+
+def _check_all_reduce(
+    where: str,
+    num_bytes: Number,
+    sizes: Mapping[str, int],
+    links: Mapping[str, tuple[Number, Number]],
+) -> None:
+    """Raises ValueError on what no devices and links have."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{where}: {name} = {size}; it must be 1 or more; a device alone is 1")
+    numbers = {"num_bytes": num_bytes}
+    for name, (latency, bandwidth) in links.items():
+        numbers[f"{name}latency_seconds"] = latency
+        if not bandwidth > 0:
+            raise ValueError(
+                f"{where}: {name}bytes_per_second = {bandwidth}; it must be above 0; give one "
+                "direction of the link"
+            )
+    for name, number in numbers.items():
+        if not number >= 0:
+            raise ValueError(f"{where}: {name} = {number}; it must be 0 or more; use 0 for none")
+
+
+def _ceil_log2(n: int) -> int:
+    # The exponent that frexp gives is the bit length, and it takes arrays.
+    return (n - 1).bit_length() if isinstance(n, int) else np.frexp(n - 1)[1]
 
 
 def _log2(where: str, n: int) -> int:

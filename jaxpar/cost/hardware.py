@@ -1,9 +1,22 @@
-"""Accelerators and clusters: what they compute, hold and send in a second."""
+"""Accelerators and clusters: what they compute, hold and send in a second.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+The figures are in hardware.toml, each with its source. A file of one's own has the form of one of
+its clusters, and may name what is there or give figures.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+from typing import Any
 
 from jaxpar.cost.communication import Link
+
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,23 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What programs reach of a kind of hardware, fitted once for all published runs on it."""
+    """What programs reach of a kind of hardware, fitted once for all published runs on it.
+
+    Attributes:
+        kind: of what kind of hardware, as in "ampere".
+        products: the share of the peak that matrix products reach.
+        memory: the share of the memory's bandwidth that all else reaches.
+        links: the share that collectives reach of the bandwidth inside a node.
+        network: the same between nodes.
+        overlap: the share of what runs beside computation that takes no time of its own.
+    """
+
+    kind: str
+    products: float
+    memory: float
+    links: float
+    network: float
+    overlap: float
 
 
 @dataclass(frozen=True)
@@ -43,6 +72,9 @@ class Cluster:
         host: a device's link to the memory of its host, one direction.
         host_bytes: a device's share of the memory of its host.
         efficiency: what programs reach.
+        torus: devices on each ring of a node of TPUs, where `inside` is the link to one of two
+            neighbours on one ring; empty where a switch joins any two devices.
+        sources: by the name of a figure, where that is from.
     """
 
     name: str
@@ -53,3 +85,172 @@ class Cluster:
     host: Link
     host_bytes: float
     efficiency: Efficiency
+    torus: tuple[int, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_cluster(name_or_path: str) -> Cluster:
+    """The cluster of this name ("h100", "A100"), or of a TOML file ("lab.toml").
+
+    The name of an accelerator stands for the node and the network that it usually comes with.
+
+    Raises:
+        ValueError: there is no such cluster (says which names are near), or the file has a key
+            missing, unknown or wrong.
+    """
+    word = _letters(name_or_path)
+    for key, table in _presets()["clusters"].items():
+        if word in map(_letters, (key, *table.get("aliases", ()))):
+            return _cluster(_Table(f"hardware.toml, [clusters.{key}]", table), key)
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and not path.is_file():
+        near = _near(name_or_path.lower(), cluster_names())
+        raise ValueError(
+            f"hardware {name_or_path!r} is unknown; {near}or a TOML file with figures of your own"
+        )
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {error}") from error
+    return _cluster(_Table(str(path), table), path.stem)
+
+
+def cluster_names() -> tuple[str, ...]:
+    """The clusters that `find_cluster` knows, without aliases."""
+    return tuple(_presets()["clusters"])
+
+
+class _Table:
+    """A table of a TOML file; each key that is read must be there and right, no other may."""
+
+    def __init__(self, where: str, values: Any) -> None:
+        if not isinstance(values, dict):
+            raise ValueError(f"{where}: {values!r} is no table; write key = value lines")
+        self.where, self.values, self.read = where, values, set[str]()
+
+    def get(self, key: str, kinds: type | tuple[type, ...], what: str, default: Any = None) -> Any:
+        self.read.add(key)
+        value = self.values.get(key, default)
+        if value is None:
+            raise ValueError(f"{self.where}: {key} is missing; give {what}")
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise self.wrong(key, what)
+        return value
+
+    def number(self, key: str, what: str, least: float, most: float = 1e24) -> float:
+        value = self.get(key, (int, float), what)
+        if not least <= value <= most:
+            raise self.wrong(key, what)
+        return float(value)
+
+    def count(self, key: str, what: str) -> int:
+        value = self.get(key, int, what)
+        if value < 1:
+            raise self.wrong(key, what)
+        return value
+
+    def wrong(self, key: str, what: str) -> ValueError:
+        return ValueError(f"{self.where}: {key} = {self.values[key]!r}; it must be {what}")
+
+    def named(self, key: str, section: str) -> "_Table":
+        """The preset of `section` that the key names, or the table that it holds."""
+        what = f"the name of one of the {section}, or a table"
+        value = self.get(key, (str, dict), what)
+        if isinstance(value, dict):
+            return _Table(f"{self.where}, {key}", value)
+        presets = _presets()[section]
+        if value not in presets:
+            raise ValueError(
+                f"{self.where}: {key} = {value!r} is unknown; {_near(value, presets)}or a table"
+            )
+        return _Table(f"hardware.toml, [{section}.{value}]", presets[value])
+
+    def done(self) -> None:
+        """Raises ValueError if there are keys that nothing has read."""
+        for key in self.values.keys() - self.read:
+            raise ValueError(f"{self.where}: there is no key {key!r}; {_near(key, self.read)}")
+
+
+def _cluster(table: _Table, name: str) -> Cluster:
+    device = table.named("device", "accelerators")
+    per_node = table.count("devices_per_node", "a whole number of 1 or more")
+    torus = tuple(table.get("torus", list, "a list of sizes", default=[]))
+    if torus and not (all(type(n) is int and n > 1 for n in torus) and prod(torus) == per_node):
+        raise table.wrong("torus", f"sizes above 1 whose product is devices_per_node = {per_node}")
+    links = {key: table.named(key, "links") for key in ("inside", "between", "host")}
+    inside, between, host = (_link(link) for link in links.values())
+    shares = table.count("links_per_node", "how many links `between` a node has") / per_node
+    sources = {key: link.values.get("source", "") for key, link in links.items()}
+    table.get("aliases", list, "a list of names", default=[])
+    cluster = Cluster(
+        name=name,
+        device=_accelerator(device),
+        devices_per_node=per_node,
+        inside=inside,
+        between=Link(between.latency_seconds, shares * between.bytes_per_second),
+        host=host,
+        host_bytes=table.number("host_bytes", "bytes, as 64e9", 0),
+        efficiency=_efficiency(device),
+        torus=torus,
+        sources=sources | {"node": table.get("source", str, "a text", default="")},
+    )
+    table.done()
+    return cluster
+
+
+def _accelerator(table: _Table) -> Accelerator:
+    peaks = _Table(f"{table.where}, peak_flops", table.get("peak_flops", dict, "a table by dtype"))
+    rate = "operations in a second, dense, as 312e12"
+    accelerator = Accelerator(
+        name=table.get("label", str, "a name"),
+        peak_flops={key: peaks.number(key, rate, 1e9) for key in DTYPES if key in peaks.values},
+        memory_bytes=table.number("memory_bytes", "bytes, as 24e9", 1e6),
+        memory_bytes_per_second=table.number("memory_bytes_per_second", "as 1008e9", 1e6),
+        sources=table.get("sources", dict, "a table of texts", default={}),
+    )
+    peaks.read.update(DTYPES)
+    peaks.done()
+    if not {"bf16", "fp16"} & peaks.values.keys():
+        raise ValueError(f"{peaks.where}: bf16 or fp16 is missing; give one, {rate}")
+    _efficiency(table)
+    table.done()
+    return accelerator
+
+
+def _link(table: _Table) -> Link:
+    link = Link(
+        latency_seconds=table.number("latency_seconds", "seconds, as 5e-6", 0, 1),
+        bytes_per_second=table.number("bytes_per_second", "of one direction, as 31.5e9", 1e3),
+    )
+    for key in ("label", "source"):
+        table.get(key, str, "a text", default="")
+    table.done()
+    return link
+
+
+def _efficiency(device: _Table) -> Efficiency:
+    table = device.named("efficiency", "efficiency")
+    name = device.values["efficiency"]
+    names = [its.name for its in fields(Efficiency) if its.name != "kind"]
+    shares = {key: table.number(key, "a share, as 0.7", 0.01, 1) for key in names}
+    table.done()
+    return Efficiency(kind=name if isinstance(name, str) else "its own", **shares)
+
+
+@cache
+def _presets() -> Mapping[str, Mapping[str, Any]]:
+    text = files("jaxpar.cost").joinpath("hardware.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _letters(name: str) -> str:
+    """Equal for "RTX 4090", "rtx-4090" and "rtx4090"."""
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _near(word: str, allowed: Iterable[str]) -> str:
+    """The beginning of an advice: the nearest words, and all."""
+    allowed = sorted(allowed)
+    close = get_close_matches(word, allowed, n=3, cutoff=0.5)
+    nearest = f"nearest: {', '.join(close)}; " if close else ""
+    return f"{nearest}use one of {', '.join(allowed)}, "

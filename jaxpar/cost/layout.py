@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpar.axes import show_mesh
+from jaxpar.cost.zero import STAGES
 
 AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp")
 REMATS = ("none", "selective", "full")
@@ -47,6 +48,13 @@ class Layout:
     sequence_parallel: bool = False
     offload: str = "none"
 
+    def __post_init__(self) -> None:
+        """Refuses what is not one of few."""
+        for name, allowed in (("zero", STAGES), ("remat", REMATS), ("offload", OFFLOADS)):
+            if getattr(self, name) not in allowed:
+                words = ", ".join(map(str, allowed))
+                raise ValueError(f"Layout: {name} is {getattr(self, name)!r}; use one of {words}")
+
     @property
     def devices(self) -> Any:
         """How many there are."""
@@ -80,6 +88,19 @@ class Layout:
     def mesh(self) -> str:
         """The axes with more than one device, as `parse_mesh` reads them: "pp=8,tp=8"."""
         return show_mesh({axis: n for axis, n in self.sizes.items() if n > 1}) or "dp=1"
+
+
+def describe(layout: Layout) -> str:
+    """The layout as a person says it."""
+    words = [f"mesh {layout.mesh}", f"ZeRO {layout.zero}", f"remat {layout.remat}"]
+    words.append(f"microbatch {layout.microbatch}")
+    if layout.chunks > 1:
+        words.append(f"{layout.chunks} chunks")
+    if layout.sequence_parallel:
+        words.append("sequence parallel")
+    if layout.offload != "none":
+        words.append(f"offload {layout.offload}")
+    return ", ".join(words)
 
 
 def _more(n: Any) -> bool:

@@ -58,6 +58,12 @@ class Term:
         return re.sub(r"[A-Za-z_]\w*", number, self.formula)
 
 
+def make_term(name: str, formula: str, numbers: Mapping[str, Any]) -> Term:
+    """A term with those of the numbers that its formula names."""
+    used = _compiled(formula).co_names
+    return Term(name, formula, {word: numbers[word] for word in used if word not in _FUNCTIONS})
+
+
 def total(terms: Iterable[Term]) -> Any:
     """The sum of the terms."""
     return sum(term.value for term in terms)

@@ -36,7 +36,7 @@ ADAM_FP32 = States(4, 4, 4 + 4)
 ADAM_MIXED = States(2, 2, 4 + 4 + 4)
 
 
-def training_states(parameters: int, each: States, n: int, stage: int) -> States:
+def training_states(parameters: Number, each: States, n: int, stage: int) -> States:
     """Bytes that one device holds; stage 0 is plain data parallelism.
 
     Math: each * parameters; divided by n: the optimizer's from stage 1 on, gradients from stage 2
@@ -52,6 +52,35 @@ def training_states(parameters: int, each: States, n: int, stage: int) -> States
         each.gradients * parameters / (n if stage >= 2 else 1),
         each.optimizer * parameters / (n if stage >= 1 else 1),
     )
+
+
+def training_state_bytes(
+    parameters: float,
+    *,
+    devices: int,
+    zero: int,
+    param_bytes: float,
+    grad_bytes: float,
+    state_bytes: float,
+) -> float:
+    """Bytes of parameters, gradients and optimizer states that one device holds.
+
+    `param_bytes`, `grad_bytes` and `state_bytes` are those of one parameter: in mixed precision
+    with Adam 2, 2 and 12. Of what the devices share each holds an equal part, not rounded. With
+    `zero` 0 they share nothing, with 1 the optimizer states, with 2 gradients as well, with 3
+    parameters, too.
+
+    Source: Rajbhandari et al. 2020, figure 1
+
+    Raises:
+        ValueError: `zero` is none of the four, or `devices` is below 1.
+    """
+    if devices < 1:
+        raise ValueError(
+            f"training_state_bytes: devices = {devices}; it must be 1 or more; one alone is 1"
+        )
+    each = States(param_bytes, grad_bytes, state_bytes)
+    return float(training_states(parameters, each, devices, zero).total)
 
 
 def step_wire_bytes(params_bytes: Number, n: int, stage: int, microbatches: int = 1) -> Number:

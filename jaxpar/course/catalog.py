@@ -115,6 +115,10 @@ LESSONS = (
         ),
     ),
     Lesson(
+        "04", "costs", "Costs", ("03",), 35,
+        prints=("layer_flops", "step_flops", "product_intensity", "attainable_flops"),
+    ),
+    Lesson(
         "05", "data_parallel", "Data parallelism", ("02",), 35,
         prints=("single_master_gradients", "make_step", "train", "stale_server"),
     ),
@@ -123,7 +127,7 @@ LESSONS = (
         prints=("cast", "master_weights"),
     ),
     Lesson(
-        "08", "activation_checkpointing", "Activation checkpointing", ("05",), 35,
+        "08", "activation_checkpointing", "Activation checkpointing", ("04",), 35,
         prints=("scan_layers", "checkpointed"),
     ),
     Lesson(
@@ -155,6 +159,10 @@ LESSONS = (
         prints=(
             "breadth_first_schedule", "input_gradient", "weight_gradient", "pipeline_gradients",
         ),
+    ),
+    Lesson(
+        "19", "planner", "The planner", ("04", "12", "15"), 40,
+        prints=("collective_seconds", "goodput_at"),
     ),
 )  # fmt: skip
 

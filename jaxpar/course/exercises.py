@@ -12,6 +12,7 @@ Row = tuple[str, str, str, Kind, int, tuple[str, ...], str]
 _DEVICES = "jaxpar.contracts.devices"
 _COLLECTIVES = "jaxpar.contracts.collectives"
 _RINGS = "jaxpar.contracts.ring_and_tree"
+_COSTS = "jaxpar.contracts.costs"
 _DATA = "jaxpar.contracts.data_parallel"
 _BUCKETS = "jaxpar.contracts.buckets"
 _SERVER = "jaxpar.contracts.parameter_server"
@@ -29,6 +30,7 @@ _RING_MATMUL = "jaxpar.contracts.ring_matmul"
 _TENSOR_ND = "jaxpar.contracts.tensor_nd"
 _GPIPE = "jaxpar.contracts.gpipe"
 _SCHEDULES = "jaxpar.contracts.schedules"
+_PLANNER = "jaxpar.contracts.planner"
 
 ROWS: tuple[Row, ...] = (
     (
@@ -82,6 +84,26 @@ ROWS: tuple[Row, ...] = (
     (
         "hierarchical_all_reduce", "03", "fast links first, slow links least",
         "program", 30, ("ring_reduce_scatter",), _RINGS,
+    ),
+    (
+        "training_state_bytes", "04", "what a model takes before it sees a token",
+        "value", 10, (), _COSTS,
+    ),
+    (
+        "transformer_step_flops", "04", "all products of a step, counted",
+        "value", 15, (), _COSTS,
+    ),
+    (
+        "model_flops_utilization", "04", "the share of the peak that is of use",
+        "value", 5, ("transformer_step_flops",), _COSTS,
+    ),
+    (
+        "all_reduce_seconds", "04", "how long a ring takes on a link",
+        "value", 10, ("ring_reduce_scatter",), _COSTS,
+    ),
+    (
+        "hierarchical_all_reduce_seconds", "04", "on two kinds of links",
+        "value", 10, ("all_reduce_seconds", "hierarchical_all_reduce"), _COSTS,
     ),
     (
         "data_parallel_gradients", "05", "gradients of a split batch",
@@ -214,5 +236,21 @@ ROWS: tuple[Row, ...] = (
     (
         "stash_size", "16", "what a schedule keeps at most",
         "value", 15, ("gpipe_schedule",), _SCHEDULES,
+    ),
+    (
+        "kv_cache_bytes", "19", "what tokens leave behind",
+        "value", 5, (), _PLANNER,
+    ),
+    (
+        "max_batch_that_fits", "19", "how many find room beside the weights",
+        "value", 5, ("kv_cache_bytes",), _PLANNER,
+    ),
+    (
+        "young_daly_interval", "19", "how often to save, if devices fail",
+        "value", 10, (), _PLANNER,
+    ),
+    (
+        "best_plan", "19", "the fastest that fits",
+        "value", 10, (), _PLANNER,
     ),
 )  # fmt: skip

@@ -29,15 +29,14 @@ def judged(contract: Contract) -> Iterator[str]:
         on_each = ", on each device" if contract.kind == "program" else ""
         yield f"Tried with{on_each}:"
         for case in contract.cases:
-            yield from textwrap.wrap(
-                describe(case), WIDTH, initial_indent="  ", subsequent_indent="      "
-            )
+            yield from _wrapped(describe(case))
     if contract.values:
         yield ""
         several = contract.complaint or contract.pipeline
         others = ", where other results may be as right" if several else ""
         yield f"For example{others}:"
-        yield from (f"  {example}" for example in _examples(contract))
+        for example in _examples(contract):
+            yield from _wrapped(example)
         if contract.kind == "schedule":
             yield "and with more devices and microbatches, among them random numbers of both."
     yield ""
@@ -125,6 +124,12 @@ def _rule(contract: Contract, name: str) -> str:
 def _quoted(value: Any) -> str:
     """The value as our formatter writes it."""
     return repr(value).replace("'", '"')
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent="  ", subsequent_indent=6 * " ", break_on_hyphens=False
+    )
 
 
 def _hanging(first: str, text: str) -> list[str]:

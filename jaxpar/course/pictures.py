@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding
 from numpy.typing import ArrayLike
 
 from jaxpar.course.catalog import BadUseError
+from jaxpar.course.cost_pictures import Bars, Roofline
 from jaxpar.course.curves import Curves
 from jaxpar.course.drawing import Block, Panel, Picture
 from jaxpar.course.folder import find_course
@@ -26,7 +27,7 @@ from jaxpar.schedules.drawing_text import ASCII
 
 NOBODY = -1
 Values = ArrayLike | int | float
-Shown = TypeVar("Shown", Picture, Curves, Drawing)
+Shown = TypeVar("Shown", Picture, Curves, Drawing, Bars, Roofline)
 # For a terminal that has no boxes, arrows and heights.
 _BOXES = str.maketrans("\u250c\u2510\u2514\u2518\u2500\u2502\u25cf\u25c0\u25b6", "++++-|o<>")
 
@@ -88,6 +89,36 @@ def draw_schedules(name: str, *tracks: Track) -> Drawing:
     return _show_picture(name, Drawing(tracks))
 
 
+def draw_bars(
+    name: str,
+    title: str,
+    unit: str,
+    bars: Mapping[str, Mapping[str, float]],
+    limit: tuple[str, float] | None = None,
+) -> Bars:
+    """Draws sums as bars of their terms, to one scale.
+
+    Args:
+        name: Of the file.
+        title: What they are.
+        unit: Of the terms.
+        bars: The name of each sum, and its terms by name.
+        limit: What no sum may exceed, as a name and a value.
+    """
+    return _show_picture(name, Bars(title, unit, bars, limit))
+
+
+def draw_roofline(
+    name: str,
+    title: str,
+    peak_flops: float,
+    memory_bytes_per_second: float,
+    points: Mapping[str, float],
+) -> Roofline:
+    """Draws what a device can do, over FLOPs for each byte, and programs by name on it."""
+    return _show_picture(name, Roofline(title, peak_flops, memory_bytes_per_second, points))
+
+
 def draw_layout(name: str, title: str, x: jax.Array) -> Picture:
     """Draws an array as a whole, and the part of it that each device of its mesh holds."""
     assert isinstance(x.sharding, NamedSharding)
@@ -143,7 +174,7 @@ def _show_picture(name: str, picture: Shown) -> Shown:
     return picture
 
 
-def _write(name: str, picture: Picture | Curves | Drawing) -> str:
+def _write(name: str, picture: Shown) -> str:
     try:
         root = find_course(Path.cwd()).root
     except BadUseError:

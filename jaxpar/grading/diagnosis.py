@@ -49,7 +49,7 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     if mistake.fails == "errors":
         return True
     which = _program(judge.contract, mistake)
-    programs: list[Program] = [(which, i) for i in range(len(judge.contract.cases))]
+    programs: list[Program] = [(which, i) for i in range(len(judge.contract.visible))]
     exported = [program for program in programs if program in judge.answer]
     if 0 < len(exported) < len(programs) and not any(_is_wrong(judge, p) for p in exported):
         return False
@@ -79,11 +79,12 @@ def _sends_the_same(judge: ProgramJudge, mistake: Mistake) -> bool:
         _traffic(facts.collectives)
         == _traffic(judge.reader.export(mistake.name, program).collectives)
         for program, facts in judge.answer.items()
+        if not judge.contract.is_hidden(program[1])
     )
 
 
 def _first_error(judge: ProgramJudge) -> str:
-    for index, case in enumerate(judge.contract.cases):
+    for index, case in enumerate(judge.contract.visible):
         for which in ("forward", "gradient"):
             if failure := judge.evidence.failures.get((which, index)):
                 return f"on {case.mesh}: {failure['message']}"
@@ -97,7 +98,7 @@ def _ends_with_zeros(judge: ProgramJudge) -> bool:
             c.pairs and len({target for _, target in c.pairs}) < c.group_size
             for c in facts.collectives
         )
-        if which == "forward" and some_idle:
+        if which == "forward" and some_idle and not judge.contract.is_hidden(index):
             got, right = judge.results[which, index][0], judge.truths[index].expected[0].blocks
             n = math.prod(judge.contract.cases[index].sizes.values())
             got, right = (blocks.reshape(n, -1).any(axis=1) for blocks in (got, right))

@@ -24,6 +24,24 @@ class Finding:
     got: str = ""
 
 
+HIDDEN = {
+    "values": "values are wrong",
+    "gradient": "the gradient is wrong",
+    "sharding": "devices do not hold their own parts",
+    "communication": "it sends more than it must",
+    "memory": "intermediate results take too much memory",
+    "flops": "it computes more than it must",
+}
+
+
+def hide(name: str, finding: Finding) -> Finding:
+    """What may be told of a finding about a hidden case: the property, and how it is wrong."""
+    if finding.right is not False:
+        return Finding(finding.right, "right on hidden cases too" if finding.right else "")
+    how = HIDDEN[name]
+    return Finding(False, f"on a hidden case, of another mesh or size, {how}")
+
+
 @dataclass
 class Findings:
     """The findings of one answer, by property; a wrong one is never overwritten."""

@@ -36,7 +36,14 @@ DISAGREE = (
 )
 
 
-def judge(where: str, submission: Submission, *, pool: Pool, seed: int | None = None) -> Verdict:
+def judge(
+    where: str,
+    submission: Submission,
+    *,
+    pool: Pool,
+    seed: int | None = None,
+    hidden: bool = False,
+) -> Verdict:
     """Judges one answer against the contract `module:id`.
 
     Args:
@@ -44,13 +51,14 @@ def judge(where: str, submission: Submission, *, pool: Pool, seed: int | None = 
         submission: the learner's file as it was read.
         pool: where child processes come from.
         seed: repeats an earlier run; drawn at random if not given, and never shown to a child.
+        hidden: whether hidden cases are judged, too.
 
     Raises:
         Cancelled: another thread called `pool.cancel()`.
     """
     pool.begin()
     started = time.monotonic()
-    contract = load(where)
+    contract = load(where, hidden=hidden)
     chosen = secrets.randbits(SEED_BITS) if seed is None else seed
     judgement = _refused_text(contract, submission)
     if judgement is None and contract.kind == "value":

@@ -11,7 +11,7 @@ from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
 from jaxpar.grading import communication, properties
 from jaxpar.grading.evidence import Evidence, Program
-from jaxpar.grading.findings import Finding, Findings
+from jaxpar.grading.findings import Finding, Findings, hide
 from jaxpar.grading.oracle import Blocks, Truth, truth
 from jaxpar.grading.session import (
     Facts,
@@ -94,11 +94,11 @@ class ProgramJudge:
         finding, whole = properties.judge_values(
             contract, case, true, facts, self.reference[forward], got
         )
-        self.findings.add("values", finding)
+        self._add(index, "values", finding)
         if contract.sharding and finding.right:
-            self.findings.add("sharding", properties.judge_sharding(whole))
+            self._add(index, "sharding", properties.judge_sharding(whole))
         if contract.gradient and whole:
-            self.findings.add("gradient", Finding(None, "not judged: the result is not sharded"))
+            self._add(index, "gradient", Finding(None, "not judged: the result is not sharded"))
         elif contract.gradient and finding.right:
             self._judge_gradient(index)
         self._judge_cost(index)
@@ -110,18 +110,20 @@ class ProgramJudge:
         reference = {w: f for (w, i), f in self.reference.items() if i == index}
         if contract.communication:
             rule = contract.communication
-            self.findings.add(
-                "communication", properties.judge_communication(rule, case, answer, reference)
+            self._add(
+                index,
+                "communication",
+                properties.judge_communication(rule, case, answer, reference),
             )
             if index == 0:
                 self.sent = _sent(case, answer["forward"], reference["forward"])
         if contract.flops:
-            self.findings.add(
-                "flops", properties.judge_flops(contract.flops, case, answer, reference)
+            self._add(
+                index, "flops", properties.judge_flops(contract.flops, case, answer, reference)
             )
         if contract.memory:
-            self.findings.add(
-                "memory", properties.judge_memory(contract.memory, case, answer, reference)
+            self._add(
+                index, "memory", properties.judge_memory(contract.memory, case, answer, reference)
             )
 
     def _judge_gradient(self, index: int) -> None:
@@ -132,22 +134,29 @@ class ProgramJudge:
         outputs, gradients = self.run_gradient("answer", program, facts.outputs)
         self.results[program] = gradients
         case, true = self.contract.cases[index], self.truths[index]
-        self.findings.add(
+        self._add(
+            index,
             "gradient",
             properties.judge_gradient(self.contract, case, true, facts, outputs, gradients),
         )
+
+    def _add(self, index: int, name: str, finding: Finding) -> None:
+        """Files a finding of a case; of a hidden one only what is wrong, and no more."""
+        if self.contract.is_hidden(index):
+            finding = hide(name, finding)
+        self.findings.add(name, finding)
 
     def _read(self, program: Program, name: str) -> bool:
         """Reads a program; what cannot be read is a finding about `name`."""
         case = self.contract.cases[program[1]]
         if program not in self.evidence.programs:
             failure = self.evidence.failures.get(program, {"message": "no program was exported"})
-            self.findings.add(name, Finding(False, f"on {case.mesh}: {failure['message']}"))
+            self._add(program[1], name, Finding(False, f"on {case.mesh}: {failure['message']}"))
             return False
         try:
             self.answer[program] = self.reader.read(program, *self.evidence.programs[program])
         except Refusal as refusal:
-            self.findings.add(name, Finding(False, f"on {case.mesh}: {refusal}"))
+            self._add(program[1], name, Finding(False, f"on {case.mesh}: {refusal}"))
             return False
         return True
 

@@ -197,7 +197,7 @@ def judge_error(because: str, reply: Mapping) -> Finding:
 
 def meshes(contract: Contract) -> str:
     """The meshes of the cases, for a message."""
-    return " and ".join(dict.fromkeys(case.mesh for case in contract.cases))
+    return " and ".join(dict.fromkeys(case.mesh for case in contract.visible))
 
 
 def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | None) -> bool:

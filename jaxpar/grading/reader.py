@@ -187,7 +187,7 @@ def main() -> None:
         return
     limit_process(job["memory_bytes"], job["cpu_seconds"])
     simulate_devices(job["devices"])
-    reader = Reader(load(job["where"]))
+    reader = Reader(load(job["where"], hidden=job["hidden"]))
     send_json(replies, {"started": True})
     _serve(reader, replies)
 

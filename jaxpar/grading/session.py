@@ -44,7 +44,12 @@ class ReaderSession:
         self._pool, self._contract, self._filename = pool, contract, filename
         self._reader = pool.take(READER)
         self._deadline = time.monotonic() + pool.limits.wall_seconds
-        job = {**pool.limits.job(), "where": where, "devices": devices_needed(contract)}
+        job = {
+            **pool.limits.job(),
+            "where": where,
+            "hidden": contract.shown is not None,
+            "devices": devices_needed(contract),
+        }
         self._reader.send(job)
         self._started = False
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, Mistake
+from jaxpar.contracts.base import Contract
 from jaxpar.grading.calls import Call, Replies, ask, in_words, outcome, raised
 from jaxpar.grading.findings import Finding, Findings, unjudged
 from jaxpar.grading.processes import Pool
@@ -23,11 +23,13 @@ def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: i
     """Calls the answer on drawn arguments and compares with the oracle."""
     assert contract.values is not None
     calls = contract.values(np.random.default_rng(seed))
-    expected = [outcome(contract.oracle, call) for call in calls]
+    oracles = (contract.oracle, *contract.also_right)
+    rights = [[outcome(oracle, call) for call in calls] for oracle in oracles]
     replies = ask(contract, submission, pool, calls)
     if replies.ended is not None:
         return unjudged(contract, *replies.ended, replies.printed)
     findings = Findings(contract)
+    expected = max(rights, key=lambda right: sum(map(_same, replies.got, right)))
     for one, two in zip(replies.got, replies.again, strict=True):
         if one != two:
             findings.add("values", Finding(False, FORGETFUL.format(_show(one), _show(two))))
@@ -59,10 +61,19 @@ def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
 
 
 def _diagnosis(contract: Contract, calls: list[Call], replies: Replies, expected: list) -> str:
-    """The mistake with the same results, or what the first unwanted exception means."""
-    for mistake in contract.mistakes:
-        if _equals(mistake, calls, replies.got):
-            return mistake.sentence
+    """The mistake with the same results, or what the first unwanted exception means.
+
+    If none has them all, one with the same results where there is something to return: what must
+    be refused may be a mistake of its own.
+    """
+    triples = list(zip(calls, replies.got, expected, strict=True))
+    answered = [triple for triple in triples if not raised(triple[2])]
+    if all(_same(got, right) for _, got, right in answered):
+        answered = []
+    for some in filter(None, (triples, answered)):
+        for mistake in contract.mistakes:
+            if all(_same(got, outcome(mistake.function, call)) for call, got, _ in some):
+                return mistake.sentence
     return replies.meaning(expected)
 
 
@@ -78,11 +89,6 @@ def _same(got: Any, right: Any) -> bool:
             return False
         return math.isclose(got, right, rel_tol=1e-9)
     return type(got) is type(right) and got == right
-
-
-def _equals(mistake: Mistake, calls: list, got: list) -> bool:
-    outcomes = [outcome(mistake.function, call) for call in calls]
-    return all(_same(g, o) for g, o in zip(got, outcomes, strict=True))
 
 
 def _show(value: Any) -> str:

@@ -40,7 +40,6 @@ def main() -> None:
     limit_process(job["memory_bytes"], job["cpu_seconds"])
     for frames in _answer(job, programs, specs):
         _send(replies, *frames)
-    send_json(replies, {"done": True})
     sys.stdout.flush()
     os._exit(0)
 
@@ -57,13 +56,19 @@ def _answer(job: Job, programs: ModuleType, specs: ModuleType) -> Iterator[tuple
         function = _load(job)
     except BaseException as error:
         yield (_failure(["load", 0], error, filename),)
+        yield ({"done": True},)
         return
-    if "calls" in job:
-        yield from _values(function, job)
-    elif job["kind"] == "specs":
-        yield from _specs(function, job, specs)
-    else:
-        yield from _programs(function, job, programs)
+    more: Job | None = {}
+    while more is not None:  # hidden cases come when those that are shown have been answered
+        job |= more
+        if "calls" in job:
+            yield from _values(function, job)
+        elif job["kind"] == "specs":
+            yield from _specs(function, job, specs)
+        else:
+            yield from _programs(function, job, programs)
+        yield ({"done": True},)
+        more = receive(sys.stdin.buffer)
 
 
 def _load(job: Job) -> Callable:
@@ -103,7 +108,7 @@ def _print_now(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> No
 
 def _programs(function: Callable, job: Job, programs: ModuleType) -> Iterator[tuple]:
     filename = job["filename"]
-    for i, data in enumerate(job["cases"]):
+    for i, data in enumerate(job["cases"], job["first"]):
         case = decode_case(data)
         key = ["forward", i]
         try:
@@ -138,7 +143,7 @@ def _values(function: Callable, job: Job) -> Iterator[tuple]:
 
 
 def _specs(function: Callable, job: Job, specs: ModuleType) -> Iterator[tuple]:
-    for i, data in enumerate(job["cases"]):
+    for i, data in enumerate(job["cases"], job["first"]):
         case = decode_case(data)
         yield (_value(i, lambda c=case: specs.returned(function, c), job["filename"]),)
 

@@ -16,6 +16,16 @@ SPREAD = ["--zero", "--precision", "--remat", "--microbatches", "--offload"]
 SPREAD += ["--sequence-parallel", "--schedule"]
 TABLE = ["--stages", "--microbatches", "--chunks", "--cost", "--csv", "--from", "--svg", "--beside"]
 SIZES = ["--layers", "--d-model", "--heads", "--batch", "--sequence"]
+MODEL = ["--model", "--config", "--layers", "--hidden", "--heads", "--kv-heads", "--ffn", "--vocab"]
+MODEL += ["--gated", "--parameters"]
+SERVED = ["--weight-bits", "--cache-bits", "--group"]
+LAID_OUT = ["--devices", "--mesh", "--sequence", "--batch", "--microbatch", "--zero", "--remat"]
+LAID_OUT += ["--sequence-parallel", "--chunks", "--offload"]
+ASKED = ["--hardware", "--estimator", "--largest-layer"]
+JOB = ["--model", "--hardware", "--devices", "--batch", "--sequence"]
+OPEN = ["--mesh", "--zero", "--remat", "--microbatch", "--chunks", "--sequence-parallel"]
+OPEN += ["--offload"]
+SHOWN = ["--top", "--explain", "--compare", "--html"]
 COMMANDS = {
     "": ["--plain", "--version"],
     "list": ["--json"],
@@ -28,6 +38,8 @@ COMMANDS = {
     "doctor": ["--json"],
     "inspect": ["target", "--json"],
     "init": ["folder", "--json"],
+    "memory": [*MODEL, "--training", *LAID_OUT, *SERVED, *ASKED, "--json"],
+    "plan": [*JOB, *OPEN, "--overlap", "--mtbf-hours", *SHOWN, "--json"],
     "schedule": ["name", *TABLE, "--json"],
     "train": ["--mesh", *SPREAD, "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
     "launch": ["arguments", "--processes", "--devices"],

@@ -1,12 +1,16 @@
 """The formulas against published values, and each algorithm's time by hand."""
 
+import numpy as np
 import pytest
 
 from jaxpar.cost.communication import (
     Cost,
     Link,
+    all_reduce_seconds,
     crossover_bytes,
     hierarchical_all_reduce,
+    hierarchical_all_reduce_seconds,
+    pairwise_all_to_all,
     recursive_doubling_all_gather,
     recursive_doubling_all_reduce,
     ring_all_gather,
@@ -55,6 +59,7 @@ def test_all_gather_of_a_gib_tensor_half_on_eight_h100():
         (two_way_ring_all_gather(100, 8), Cost(4, 700, 400)),
         (ring_reduce_scatter(100, 5), Cost(4, 80, 80)),
         (ring_all_reduce(100, 5), Cost(8, 160, 160)),
+        (pairwise_all_to_all(100, 5), Cost(4, 80, 80)),
         (tree_broadcast(100, 5), Cost(3, 300, 300)),
         (tree_broadcast(100, 8), Cost(3, 300, 300)),
         (tree_reduce(100, 9), Cost(4, 400, 400)),
@@ -76,6 +81,7 @@ def test_steps_and_bytes(cost, expected):
         two_way_ring_all_gather,
         ring_reduce_scatter,
         ring_all_reduce,
+        pairwise_all_to_all,
         tree_broadcast,
         tree_reduce,
         tree_all_reduce,
@@ -112,3 +118,65 @@ def test_recursive_doubling_needs_a_power_of_two(algorithm):
         ValueError, match=r"n = 6; it must be a power of two; use 4 or 8, or a ring"
     ):
         algorithm(100, 6)
+
+
+@pytest.mark.parametrize(
+    "algorithm", [ring_all_gather, ring_all_reduce, pairwise_all_to_all, tree_all_reduce]
+)
+def test_many_sizes_at_once(algorithm):
+    n, size = np.array([1, 2, 3, 8, 1000, 1024]), np.array([1.0, 10.0, 7.0, 64.0, 1e9, 1e12])
+    together = algorithm(size, n)
+    for at, (its_n, its_size) in enumerate(zip(n.tolist(), size.tolist(), strict=True)):
+        alone = algorithm(its_size, its_n)
+        assert together.steps[at] == alone.steps
+        assert together.serial_bytes[at] == pytest.approx(alone.serial_bytes, rel=1e-15)
+
+
+def test_all_reduce_seconds_counts_steps_and_bytes():
+    link = {"latency_seconds": 1e-6, "bytes_per_second": 450e9}
+    assert all_reduce_seconds(8e9, 8, **link) == pytest.approx(14 * 1e-6 + 2 * 7 / 8 * 8e9 / 450e9)
+    assert all_reduce_seconds(0, 5, **link) == pytest.approx(8e-6)
+    assert all_reduce_seconds(1e12, 1, **link) == 0
+
+
+def test_hierarchical_all_reduce_seconds_adds_up_both_levels():
+    fast, slow = (1e-6, 450e9), (1e-5, 50e9)
+    links = {"inner_link": fast, "outer_link": slow}
+    inside, between = 14e-6 + 2 * 7 * 1e9 / 450e9, 6e-5 + 2 * 3 / 4 * 1e9 / 50e9
+    both = hierarchical_all_reduce_seconds(8e9, inner=8, outer=4, **links)
+    assert both == pytest.approx(inside + between)
+    for inner, outer, (latency, rate) in ((8, 1, fast), (1, 8, slow)):
+        one = all_reduce_seconds(8e9, 8, latency_seconds=latency, bytes_per_second=rate)
+        assert one == hierarchical_all_reduce_seconds(8e9, inner=inner, outer=outer, **links)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_bytes": -1}, r"num_bytes = -1; it must be 0 or more"),
+        ({"n": 0}, r"n = 0; it must be 1 or more"),
+        ({"latency_seconds": -1e-6}, r"latency_seconds = -1e-06; it must be 0 or more"),
+        ({"bytes_per_second": 0}, r"bytes_per_second = 0; it must be above 0"),
+        ({"bytes_per_second": float("nan")}, r"bytes_per_second = nan; it must be above 0"),
+    ],
+)
+def test_no_such_all_reduce(wrong, message):
+    right = {"num_bytes": 1, "n": 1, "latency_seconds": 0, "bytes_per_second": 1}
+    with pytest.raises(ValueError, match=f"^all_reduce_seconds: {message}"):
+        all_reduce_seconds(**right | wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_bytes": -1}, r"num_bytes = -1"),
+        ({"inner": 0}, r"inner = 0; it must be 1 or more"),
+        ({"outer": -2}, r"outer = -2; it must be 1 or more"),
+        ({"inner_link": (-1, 1)}, r"inner_latency_seconds = -1; it must be 0 or more"),
+        ({"outer_link": (0, 0)}, r"outer_bytes_per_second = 0; it must be above 0"),
+    ],
+)
+def test_no_such_hierarchy(wrong, message):
+    right = {"num_bytes": 1, "inner": 1, "outer": 1, "inner_link": (0, 1), "outer_link": (0, 1)}
+    with pytest.raises(ValueError, match=f"^hierarchical_all_reduce_seconds: {message}"):
+        hierarchical_all_reduce_seconds(**right | wrong)

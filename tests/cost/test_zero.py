@@ -2,7 +2,14 @@
 
 import pytest
 
-from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States, step_wire_bytes, training_states
+from jaxpar.cost.zero import (
+    ADAM_FP32,
+    ADAM_MIXED,
+    States,
+    step_wire_bytes,
+    training_state_bytes,
+    training_states,
+)
 
 # GB on each device in mixed precision, for stages 1, 2, 3; the paper cuts some digits off.
 TABLE_1 = {
@@ -66,3 +73,16 @@ def test_a_stage_that_is_not_there_is_refused() -> None:
         training_states(1, ADAM_FP32, 8, 4)
     with pytest.raises(ValueError, match="there is no stage -1"):
         step_wire_bytes(1, 8, -1)
+
+
+def test_states_in_one_number_are_the_sum_of_all_three() -> None:
+    for stage in (0, 1, 2, 3):
+        held = training_state_bytes(
+            1001, devices=4, zero=stage, param_bytes=2, grad_bytes=3, state_bytes=5
+        )
+        assert held == training_states(1001, States(2, 3, 5), 4, stage).total
+    each = {"param_bytes": 2, "grad_bytes": 2, "state_bytes": 12}
+    with pytest.raises(ValueError, match="devices = 0; it must be 1 or more"):
+        training_state_bytes(1000, devices=0, zero=1, **each)
+    with pytest.raises(ValueError, match="there is no stage 4"):
+        training_state_bytes(1000, devices=4, zero=4, **each)

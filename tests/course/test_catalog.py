@@ -8,6 +8,7 @@ import pytest
 from jaxpar import backward, collectives, mesh
 from jaxpar.collectives import shards
 from jaxpar.contracts.base import load
+from jaxpar.cost import flops, roofline
 from jaxpar.course import catalog
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
 from jaxpar.parallel import (
@@ -35,6 +36,10 @@ EXPECTED = {
     "03": [
         "ring_reduce_scatter", "two_way_ring_all_gather", "tree_broadcast",
         "recursive_doubling_all_reduce", "hierarchical_all_reduce",
+    ],
+    "04": [
+        "training_state_bytes", "transformer_step_flops", "model_flops_utilization",
+        "all_reduce_seconds", "hierarchical_all_reduce_seconds",
     ],
     "05": [
         "data_parallel_gradients", "accumulate_gradients", "bucketed_all_reduce",
@@ -83,7 +88,7 @@ def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Less
     library |= vars(precision) | vars(remat) | vars(shards) | vars(zero) | vars(fsdp)
     library |= vars(tensor) | vars(vocabulary) | vars(sequence) | vars(ring_matmul)
     library |= vars(tensor_nd) | vars(gpipe) | vars(pipeline) | vars(backward) | vars(ticks)
-    library |= vars(generators)
+    library |= vars(generators) | vars(flops) | vars(roofline)
     assert all(callable(library[name]) for name in row.prints)
     assert not set(row.prints) & {asked.id for asked in EXERCISES}
     assert all(needed < row.number for needed in row.needs)
@@ -91,8 +96,8 @@ def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Less
 
 def test_a_lesson_is_found_by_number_and_by_name() -> None:
     assert lesson("2") == lesson("02") == lesson("collectives") == lesson("02_collectives")
-    with pytest.raises(BadUseError, match=r"no lesson '4'; use one of 01, 02, 03"):
-        lesson("4")
+    with pytest.raises(BadUseError, match=r"no lesson '6'; use one of 01, 02, 03"):
+        lesson("6")
 
 
 def test_an_unknown_exercise_is_answered_with_the_nearest() -> None:

@@ -61,3 +61,41 @@ def test_an_error_of_another_case_is_told_with_its_mesh(judge: Callable) -> None
 
 def test_a_right_result_of_another_case_accuses_nobody(judge: Callable) -> None:
     assert judge(right_on_eight).diagnosis == "on dp=2,tp=6: ValueError: eight only"
+
+
+def two_way_and_unchecked(
+    num_bytes: float, n: int, *, latency_seconds: float, bytes_per_second: float
+) -> float:
+    return 2 * (n - 1) * (latency_seconds + num_bytes / n / (2 * bytes_per_second or 1))
+
+
+def unchecked_and_not_known(
+    num_bytes: float, n: int, *, latency_seconds: float, bytes_per_second: float
+) -> float:
+    return 3 * two_way_and_unchecked(
+        num_bytes, n, latency_seconds=latency_seconds, bytes_per_second=bytes_per_second
+    )
+
+
+def test_a_wrong_number_is_named_although_nothing_is_refused() -> None:
+    pool = InProcessPool("jaxpar.contracts.costs:all_reduce_seconds")
+    named = SENTENCES["seconds_both_directions"]
+    assert judged(two_way_and_unchecked, pool).diagnosis == named
+    assert judged(unchecked_and_not_known, pool).diagnosis == ""
+
+
+def equation_8_unrefused(
+    batch: int, sequence: int, layers: int, hidden: int, vocab: int, *, remat: str
+) -> float:
+    b, s, n, h, v = batch, sequence, layers, hidden, vocab
+    matrices, scores = 24 * b * s * h * h * n, 4 * b * s * s * h * n
+    again = {"none": 0, "selective": 3 * scores}.get(remat, matrices + scores)
+    return 3 * (matrices + scores + 2 * b * s * h * v) + again
+
+
+def test_an_answer_is_judged_by_the_equation_that_it_follows() -> None:
+    verdict = judged(
+        equation_8_unrefused, InProcessPool("jaxpar.contracts.costs:transformer_step_flops")
+    )
+    failure = verdict.first_failure()
+    assert failure and failure.message.endswith("it must raise ValueError")

@@ -2,11 +2,13 @@
 
 from jaxpar.contracts.sentences import (
     collectives,
+    costs,
     data_parallel,
     devices,
     fsdp,
     gpipe,
     parameter_server,
+    planner,
     precision,
     remat,
     ring_and_tree,
@@ -39,6 +41,7 @@ SENTENCES = merge(
     devices.SENTENCES,
     collectives.SENTENCES,
     ring_and_tree.SENTENCES,
+    costs.SENTENCES,
     data_parallel.SENTENCES,
     parameter_server.SENTENCES,
     sampler.SENTENCES,
@@ -53,4 +56,5 @@ SENTENCES = merge(
     ring_matmul.SENTENCES,
     schedules.SENTENCES,
     gpipe.SENTENCES,
+    planner.SENTENCES,
 )

@@ -208,14 +208,15 @@ class Grader:
     def _judge(self, task: Task, key: Key, pool: Pool) -> Verdict:
         from jaxpar.grading.judge import judge
 
-        seed = seeds.seed(self._course.secret, task.assignment.id, key.submission_hash)
-        verdict = judge(task.assignment.where, task.submission, pool=pool, seed=seed)
+        where, submission = task.assignment.where, task.submission
+        seed = seeds.seed(self._course.secret, key.exercise, key.submission_hash)
+        verdict = judge(where, submission, pool=pool, seed=seed, hidden=True)
         for _ in range(MOST_RETRIES):
             if verdict.status not in ("killed", "infrastructure"):
                 break
             if verdict.status == "killed" and _works(pool):
                 break  # the machine is well: it was the submission
-            verdict = judge(task.assignment.where, task.submission, pool=pool, seed=seed)
+            verdict = judge(where, submission, pool=pool, seed=seed, hidden=True)
         else:
             if verdict.status == "killed" and not _works(pool):
                 verdict = replace(verdict, status="infrastructure")

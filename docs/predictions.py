@@ -1,0 +1,89 @@
+"""Write docs/predictions.md: predicted step times beside published ones, and what was fitted.
+
+Run it from anywhere with `python docs/predictions.py`; a test holds the page against the library.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jaxpar.cost.calibrate import fit, left_out, runs_by_kind, summary
+from jaxpar.cost.published import Run, published_runs
+
+PAGE = Path(__file__).with_suffix(".md")
+INTRODUCTION = """# Predicted and published step times
+
+`python docs/predictions.py` writes this page. Layouts and published figures are in
+[published.toml](../jaxpar/cost/published.toml), with their sources; formulas are in
+[step.py](../jaxpar/cost/step.py). `jaxpar plan --explain` shows every term of a prediction.
+
+One figure is fitted for each kind of hardware, none for a paper or a model: the share of the peak
+that matrix products reach. The others are round and the same for all kinds (see the end of
+[hardware.toml](../jaxpar/cost/hardware.toml)). Errors are predicted over published seconds, less 1.
+MFU counts every query with every key, and nothing that is computed again; where a paper counts
+otherwise, its figure differs from the one here: published, then predicted. Where a paper prints
+operations or tokens in a second, the published seconds are computed from them. Overlap is assumed
+where the source says so; "remat selective" stands for attention in one kernel, too.
+"""
+
+
+def page() -> str:
+    """Return the whole page."""
+    must = [run for run in published_runs() if run.must]
+    parts = [
+        INTRODUCTION,
+        "## What is fitted\n",
+        *_table(["kind", "products", "runs", "error"], _kinds()),
+        f"\nThe five papers that the model was made for, {len(must)} runs: "
+        f"{summary(run.error() for run in must)}. Bounds on these are 8% and 20%.\n",
+        "## Without its own paper\n",
+        "The same runs, predicted with what is fitted to the other papers on that hardware.\n",
+        *_table(["paper", "hardware", "runs", "error"], _left_out()),
+    ]
+    for title in dict.fromkeys(run.title for run in published_runs()):
+        runs = [run for run in published_runs() if run.title == title]
+        parts += [f"\n## {title}\n", f"Source: {runs[0].source}.\n"]
+        head = ["model", "devices", "layout", "batch", "published", "predicted", "error", "MFU"]
+        parts += _table(head, map(_row, runs))
+    return "\n".join(parts) + "\n"
+
+
+def _kinds() -> Iterable[list[str]]:
+    for kind, runs in runs_by_kind().items():
+        errors = summary(run.error() for run in runs)
+        yield [kind, f"{fit(runs).products:.3f}", str(len(runs)), errors]
+
+
+def _left_out() -> Iterable[list[str]]:
+    titles = {run.paper: run.title for run in published_runs()}
+    for kind, runs in runs_by_kind().items():
+        for paper, errors in left_out(runs).items():
+            yield [titles[paper], kind, str(len(errors)), summary(errors)]
+
+
+def _row(run: Run) -> list[str]:
+    layout, predicted = run.layout, run.predicted_seconds()
+    chosen = [layout.mesh, f"microbatch {layout.microbatch}"]
+    chosen += [f"{layout.chunks} chunks"] * (layout.chunks > 1)
+    chosen += [f"remat {layout.remat}"] + ["sequence parallel"] * layout.sequence_parallel
+    sizes = f"{run.batch:,} x {run.sequence:,}"
+    times = [f"{seconds:.2f} s" for seconds in (run.seconds, predicted)]
+    mfu = f"{run.mfu(run.seconds):.1%}, {run.mfu(predicted):.1%}"
+    name = f"{run.architecture.name}, {run.cluster.name}"
+    return [
+        name,
+        f"{layout.devices:,}",
+        ", ".join(chosen),
+        sizes,
+        *times,
+        f"{run.error():+.1%}",
+        mfu,
+    ]
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")

@@ -1,0 +1,39 @@
+"""Exercise model_flops_utilization (lesson 04): the share of the peak that is of use.
+
+Your task: return the FLOPs that the model takes in a second, as a share of what devices could do.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check model_flops_utilization`.
+"""
+
+# What is judged (5 points; values must be right to earn the rest)
+#   values        5  right for every call tried, among them random ones
+#
+# For example:
+#   model_flops_utilization(1000, 6000000000, 8, 10000000000000) -> 0.075
+#   model_flops_utilization(238300.0, 3277734806784.0, 6144, 275000000000000.0) ->
+#       0.4622894202513182
+#   model_flops_utilization(7447.272727272727, 139594825728.0, 8, 312000000000000.0) ->
+#       0.41650670613482516
+#   model_flops_utilization(0, 6000000000, 8, 10000000000000) raises ValueError
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
+#                collections, dataclasses, functools, itertools, math, operator, typing.
+
+
+def model_flops_utilization(
+    tokens_per_second: float, flops_per_token: float, devices: int, peak_flops: float
+) -> float:
+    """The share of all devices' peak that training reaches (MFU).
+
+    `tokens_per_second` is that of all devices together; `flops_per_token` what the model takes,
+    forward and backward, with nothing computed again; `peak_flops` what one device could do in a
+    second, for dense matrices.
+
+    Source: Chowdhery et al. 2022, appendix B
+
+    Raises:
+        ValueError: a number is not positive.
+    """
+    raise NotImplementedError(
+        "return the FLOPs that the model takes in a second, as a share of what devices could do"
+    )

@@ -1,0 +1,257 @@
+"""The verb that says what a model takes on each device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxpar.cli.base import WRONG, AsJson, app, print_json, print_lines
+from jaxpar.course.catalog import BadUseError
+
+if TYPE_CHECKING:
+    from jaxpar.cost.architecture import Architecture
+    from jaxpar.cost.footprint import Footprint
+    from jaxpar.cost.footprint_show import Answer
+    from jaxpar.cost.layout import Layout
+
+PER_NODE, SEQUENCE = 8, 2048
+ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
+SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
+OF_TRAINING = ("zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload")
+OF_INFERENCE = ("cache_bits", "group")
+
+
+def _whole(help: str) -> Any:
+    return typer.Option(min=1, metavar="N", help=help)
+
+
+Name = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model, as llama3-8b.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Or a config.json of Hugging Face.")
+]
+Layers = Annotated[int | None, _whole("Or sizes: how many layers.")]
+Hidden = Annotated[int | None, _whole("The size of an activation.")]
+Heads = Annotated[int | None, _whole("Heads of queries.")]
+KvHeads = Annotated[int | None, _whole("Heads of keys and values; else as many.")]
+Ffn = Annotated[int | None, _whole("The size inside the MLP; else 4 times hidden.")]
+Vocab = Annotated[int | None, _whole("Tokens; else 50257.")]
+Gated = Annotated[bool, typer.Option("--gated", help="An MLP as Llama's.")]
+Parameters = Annotated[
+    float | None, typer.Option(metavar="N", help="Or how many, as 128e9: states alone.")
+]
+IsTrained = Annotated[
+    bool, typer.Option("--training/--inference", help="With Adam in mixed precision, or not.")
+]
+Devices = Annotated[
+    int | None, _whole("How many; what --mesh leaves of them is dp, or with --zero 3 fsdp.")
+]
+Mesh = Annotated[
+    str | None,
+    typer.Option(metavar="SIZES", help="Sizes of pp, dp, fsdp, ep, cp, tp, as tp=8,pp=4."),
+]
+Sequence = Annotated[int | None, _whole(f"Tokens of an example; else {SEQUENCE}.")]
+Batch = Annotated[int | None, _whole("Examples: in a step, on all devices; that each copy serves.")]
+Microbatch = Annotated[int | None, _whole("Examples that go through a device at once; else 1.")]
+Zero = Annotated[
+    int | None, typer.Option(metavar="0..3", help="The stage of ZeRO; else 0, over fsdp 3.")
+]
+Remat = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help="Computed again: none, selective (attention), full."),
+]
+SequenceParallel = Annotated[
+    bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
+]
+Chunks = Annotated[int | None, _whole("Parts of the model on each stage of pp; else 1.")]
+Offload = Annotated[
+    str | None, typer.Option(metavar="WHAT", help="Kept in the host: none, optimizer, all.")
+]
+WeightBits = Annotated[int | None, _whole("Of a parameter, in inference; else 16.")]
+CacheBits = Annotated[int | None, _whole("Of keys and values, in inference; else 16.")]
+Group = Annotated[int | None, _whole("Parameters that share a scale, in inference.")]
+Hardware = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Does it fit on h100? Or a TOML file.")
+]
+Estimator = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"What another tool says: {ESTIMATORS}.")
+]
+LargestLayer = Annotated[
+    float | None, typer.Option(metavar="N", help="Of --parameters, for deepspeed.")
+]
+
+
+# A line that is \b alone keeps the lines after it as they are.
+EXAMPLES = """\b
+Examples:
+  jaxpar memory --model llama3-8b --devices 8 --zero 3 --hardware h100
+  jaxpar memory --model gpt3-175b --mesh tp=8,pp=8 --remat selective
+  jaxpar memory --model llama3-70b --inference --mesh tp=4 --batch 16
+  jaxpar memory --parameters 128e9 --devices 1024 --zero 2
+"""
+
+
+@app.command("memory", epilog=EXAMPLES)
+def show_memory(
+    context: typer.Context,
+    model: Name = None,
+    config: Config = None,
+    layers: Layers = None,
+    hidden: Hidden = None,
+    heads: Heads = None,
+    kv_heads: KvHeads = None,
+    ffn: Ffn = None,
+    vocab: Vocab = None,
+    gated: Gated = False,
+    parameters: Parameters = None,
+    training: IsTrained = True,
+    devices: Devices = None,
+    mesh: Mesh = None,
+    sequence: Sequence = None,
+    batch: Batch = None,
+    microbatch: Microbatch = None,
+    zero: Zero = None,
+    remat: Remat = None,
+    sequence_parallel: SequenceParallel = False,
+    chunks: Chunks = None,
+    offload: Offload = None,
+    weight_bits: WeightBits = None,
+    cache_bits: CacheBits = None,
+    group: Group = None,
+    hardware: Hardware = None,
+    estimator: Estimator = None,
+    largest_layer: LargestLayer = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a model takes on each device: every term, with its formula.
+
+    In training, or in inference; with --hardware, whether it fits, and if not, what would.
+    """
+    try:
+        answer = _answer({name: it for name, it in context.params.items() if it is not None})
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
+    if as_json:
+        print_json(answer.to_dict())
+    else:
+        table = ["", answer.table(), "", *answer.notes()]
+        print_lines(answer.lines(), *answer.head(), *table)
+    if not answer.fits:
+        raise typer.Exit(WRONG)
+
+
+def _answer(given: Mapping[str, Any]) -> Answer:
+    from jaxpar.cost.estimate import estimate
+    from jaxpar.cost.footprint_show import Answer
+    from jaxpar.cost.hardware import find_cluster
+
+    footprint = _footprint(given)
+    cluster = find_cluster(given["hardware"]) if "hardware" in given else None
+    if "estimator" not in given:
+        return Answer(footprint, footprint.terms(), footprint.host_terms(), cluster)
+    tool, node = given["estimator"], cluster.devices_per_node if cluster else PER_NODE
+    more = {"largest_layer": given.get("largest_layer"), "bits": given.get("weight_bits")}
+    terms, host = estimate(tool, footprint, devices_per_node=node, **more)
+    return Answer(footprint, terms, host, cluster, tool)
+
+
+def _footprint(given: Mapping[str, Any]) -> Footprint:
+    from jaxpar.cost.footprint import Inference, Training
+
+    trained, tool = given["training"], given.get("estimator", "")
+    mode = "--training" if trained else "--inference"
+    idle: dict[str, str] = dict.fromkeys(OF_INFERENCE if trained else OF_TRAINING, mode)
+    if trained and tool not in ("accelerate", "eleuther"):
+        idle["weight_bits"] = mode
+    if not tool.startswith("deepspeed"):
+        idle["largest_layer"] = f"--estimator {tool}" if tool else "no --estimator deepspeed"
+    for name, reason in idle.items():
+        if given.get(name):
+            raise ValueError(f"memory: {_option(name)} with {reason} says nothing; leave it out")
+    model, layout = _model(given), _layout(given)
+    sequence = given.get("sequence") or min(getattr(model, "positions", 0) or SEQUENCE, SEQUENCE)
+    if trained:
+        footprint = Training(model, layout, sequence, given.get("batch"))
+    else:
+        names = ("weight_bits", "cache_bits", "group")
+        bits = {name: given[name] for name in names if name in given}
+        footprint = Inference(model, layout, sequence, layout.microbatch, **bits)
+    footprint.check("memory")
+    return footprint
+
+
+def _model(given: Mapping[str, Any]) -> Architecture | float:
+    sizes = {name: given[name] for name in SIZES if given.get(name)}
+    ways = [name for name in ("model", "config", "parameters") if name in given]
+    if len(ways) + bool(sizes) != 1:
+        named = " and ".join(map(_option, [*ways, *sizes])) or "no model"
+        raise ValueError(
+            f"memory: {named}; give one of --model, --config, --parameters, or --layers with "
+            "--hidden and --heads"
+        )
+    if sizes:
+        from jaxpar.cost.models import from_sizes
+
+        for name in ("layers", "hidden", "heads"):
+            if name not in sizes:
+                first = _option(next(iter(sizes)))
+                raise ValueError(f"memory: {first} without {_option(name)}; give it, too")
+        return from_sizes(**sizes)
+    if "config" in given:
+        from jaxpar.cost.huggingface import read_config
+
+        return read_config(given["config"])
+    if "model" in given:
+        from jaxpar.cost.models import find_model
+
+        return find_model(given["model"])
+    number = given["parameters"]
+    if not (isfinite(number) and number >= 1):
+        raise ValueError(f"memory: --parameters {number}; give how many there are, as in 128e9")
+    return number
+
+
+def _layout(given: Mapping[str, Any]) -> Layout:
+    from jaxpar.axes import parse_mesh
+    from jaxpar.cost.layout import AXES, OFFLOADS, REMATS, Layout
+    from jaxpar.cost.zero import STAGES
+
+    sizes = parse_mesh(given["mesh"]) if given.get("mesh") else {}
+    for axis in sizes:
+        _check_one_of(axis, "axis", AXES)
+    allowed = {"zero": STAGES, "remat": REMATS, "offload": OFFLOADS}
+    for name in allowed:
+        if name in given:
+            _check_one_of(given[name], _option(name), allowed[name])
+    zero = given.get("zero", 3 if sizes.get("fsdp", 1) > 1 else 0)
+    named = prod(sizes.values())
+    devices = given.get("devices", named)
+    rest = "fsdp" if zero == 3 else "dp"
+    if devices % named or (devices > named and rest in sizes):
+        raise ValueError(
+            f"memory: mesh {given['mesh']} ({named:,} devices) on {devices:,} devices; their "
+            f"product must divide them, and what is left is {rest}; use --devices "
+            f"{max(round(devices / named), 1) * named if rest not in sizes else named}"
+        )
+    if devices > named:
+        sizes[rest] = devices // named
+    names = ("microbatch", "chunks", "remat", "offload")
+    chosen = {name: given[name] for name in names if name in given}
+    if not given["training"]:
+        chosen["microbatch"] = given.get("batch", 1)
+    return Layout(**sizes, **chosen, zero=zero, sequence_parallel=given["sequence_parallel"])
+
+
+def _check_one_of(value: Any, what: str, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        names = ", ".join(map(str, allowed))
+        raise ValueError(f"memory: {what} is {value!r}; use one of {names}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,183 @@
+"""The verb that looks for the fastest way to train a model on a cluster."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jaxpar.cli.base import AsJson, app, console, print_json
+from jaxpar.course.catalog import BadUseError
+
+if TYPE_CHECKING:
+    from jaxpar.cost.architecture import Architecture
+    from jaxpar.cost.plan import Plan
+    from jaxpar.cost.planner import Found
+
+SEQUENCE = 2048
+# The first character keeps lines as they are.
+EXAMPLES = """\b
+jaxpar plan --model llama3-70b --hardware h100 --devices 256 --sequence 8192
+jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
+jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
+jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
+"""
+SEARCHED = "searched, if not given"
+
+
+def _whole(help: str) -> Any:
+    return typer.Option(min=1, metavar="N", help=help)
+
+
+Model = Annotated[
+    str, typer.Option(metavar="NAME", help="As gpt3-175b, or a config.json of Hugging Face.")
+]
+Hardware = Annotated[
+    str, typer.Option(metavar="NAME", help="As h100, a100, rtx4090, or a TOML file of your own.")
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, max=1 << 20, metavar="N", help="Else as --mesh has, or one node."),
+]
+Batch = Annotated[
+    int, typer.Option(min=1, max=1 << 24, metavar="N", help="Examples in a step, over all devices.")
+]
+Sequence = Annotated[
+    int | None, _whole(f"Tokens of an example; else {SEQUENCE}, or the positions of the model.")
+]
+Mesh = Annotated[
+    str | None,
+    typer.Option(metavar="SIZES", help="Axes that are fixed, of pp, dp, fsdp, ep, cp, tp."),
+]
+Zero = Annotated[int | None, typer.Option(metavar="0..3", help=f"Stage of ZeRO; {SEARCHED}.")]
+Remat = Annotated[
+    str | None,
+    typer.Option(metavar="WHAT", help=f"none, selective or full is computed again; {SEARCHED}."),
+]
+Microbatch = Annotated[int | None, _whole(f"Examples that a device takes at once; {SEARCHED}.")]
+Chunks = Annotated[int | None, _whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
+SequenceParallel = Annotated[
+    bool | None,
+    typer.Option(help=f"The devices of tp share norms by positions, or not; {SEARCHED}."),
+]
+Offload = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHAT",
+        help="none, optimizer or all waits in the host; else only if nothing fits a mesh.",
+    ),
+]
+Overlap = Annotated[
+    bool, typer.Option("--overlap", help="What can run beside arithmetic does, mostly.")
+]
+Mtbf = Annotated[
+    float | None,
+    typer.Option(metavar="HOURS", help="Between failures of one device; else as for Llama 3."),
+]
+Top = Annotated[int, _whole("How many plans are shown.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Every term of the first plan, with its formula.")
+]
+Compare = Annotated[
+    str | None, typer.Option(metavar="SIZES", help="The first plan beside the best of this mesh.")
+]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plans in a page, too.")]
+
+
+@app.command("plan", epilog=EXAMPLES)
+def plan_training(
+    model: Model = "llama3-8b",
+    hardware: Hardware = "h100",
+    devices: Devices = None,
+    batch: Batch = 256,
+    sequence: Sequence = None,
+    mesh: Mesh = None,
+    zero: Zero = None,
+    remat: Remat = None,
+    microbatch: Microbatch = None,
+    chunks: Chunks = None,
+    sequence_parallel: SequenceParallel = None,
+    offload: Offload = None,
+    overlap: Overlap = False,
+    mtbf_hours: Mtbf = None,
+    top: Top = 10,
+    explain: Explain = False,
+    compare: Compare = None,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """The fastest ways to train a model on a cluster, of all that fit, and why.
+
+    What you name is kept: the rest is searched.
+    """
+    from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
+    from jaxpar.cost.hardware import find_cluster
+    from jaxpar.cost.planner import explore
+    from jaxpar.cost.search import Job
+
+    choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
+    choices |= {"sequence_parallel": sequence_parallel, "offload": offload}
+    fixed = {name: value for name, value in choices.items() if value is not None}
+    mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
+    more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
+    try:
+        axes, cluster = _axes(mesh), find_cluster(hardware)
+        count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
+        architecture = _architecture(model)
+        tokens = sequence or architecture.positions or SEQUENCE
+        job = Job(architecture, cluster, count, batch, tokens)
+        found = explore(job, fixed | axes, **more)
+        other = explore(job, fixed | _axes(compare), **more).plans[0] if compare else None
+        if html:
+            _write(html, [found.plans[0], other] if other else found.plans)
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
+    _show(found, other, explain=explain, as_json=as_json)
+
+
+def _axes(mesh: str | None) -> dict[str, int]:
+    from jaxpar.axes import parse_mesh
+    from jaxpar.cost.layout import AXES
+
+    sizes = parse_mesh(mesh) if mesh else {}
+    for axis in sizes:
+        if axis not in AXES:
+            raise ValueError(f"plan: mesh axis {axis} in {mesh!r}; use {', '.join(AXES)}")
+    return sizes
+
+
+def _architecture(model: str) -> Architecture:
+    from jaxpar.cost.huggingface import read_config
+    from jaxpar.cost.models import find_model
+
+    return read_config(Path(model)) if Path(model).exists() else find_model(model)
+
+
+def _write(path: Path, plans: list[Plan]) -> None:
+    from jaxpar.cost.plan_html import page
+    from jaxpar.grading.files import write_atomically
+
+    try:
+        write_atomically(path, page(plans).encode())
+    except OSError as error:
+        raise ValueError(
+            f"plan: {path}: {error.strerror}; give a file that can be written"
+        ) from None
+
+
+def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:
+    from jaxpar.cost import plan_show
+    from jaxpar.cost.plan_words import to_dict
+
+    plans = [found.plans[0], other] if other else found.plans
+    if as_json:
+        print_json({"plans": [to_dict(plan, explain) for plan in plans]})
+        return
+    if other:
+        console().print(plan_show.compare(plans))
+    elif explain:
+        console().print(plan_show.explain(plans[0]))
+    else:
+        console().print(plan_show.render(found))

@@ -1,0 +1,79 @@
+"""Whether a model can be spread in some way at all: what sizes of axes divide it, what is left."""
+
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.layout import AXES, Layout
+
+# Of a device's memory, kept for the runtime, buffers of collectives and fragmentation: 27 measured
+# rows of BLOOM's trials took 7 to 15 GB of 80 more than the terms of `training_memory`
+# (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md).
+RESERVE = 0.1
+
+
+def check_layout(where: str, architecture: Architecture, layout: Layout, sequence: int) -> None:
+    """Checks every axis, and the chunks, of one layout.
+
+    Raises:
+        ValueError: the model cannot be spread so; the message begins with `where`.
+    """
+    for axis in AXES:
+        check_axis(where, architecture, sequence, axis, layout.sizes[axis])
+    check_chunks(where, architecture, layout.pp, layout.chunks)
+
+
+def check_axis(where: str, architecture: Architecture, sequence: int, axis: str, n: int) -> None:
+    """Checks the size of one axis.
+
+    Raises:
+        ValueError: the model cannot be split over n devices; the message names the nearest size.
+    """
+    why = unfit(architecture, sequence, axis, n)
+    if why:
+        near = sorted(range(1, 2 * n), key=lambda k: (abs(k - n), k))
+        fits = next(k for k in near if not unfit(architecture, sequence, axis, k))
+        raise ValueError(f"{where}: {axis}={n}: {why}; use {axis}={fits}")
+
+
+def check_chunks(where: str, architecture: Architecture, pp: int, chunks: int) -> None:
+    """Checks how many parts of the model each stage has.
+
+    Raises:
+        ValueError: there is one stage, or stages have several chunks without a layer.
+    """
+    if chunks > 1 and pp == 1:
+        raise ValueError(
+            f"{where}: {chunks} chunks on one stage; several are for a pipeline; use chunks 1, or "
+            "pp of at least 2"
+        )
+    if pp * (chunks - 1) >= architecture.layers:
+        most = (architecture.layers - 1) // pp + 1
+        raise ValueError(
+            f"{where}: {pp} stages of {chunks} chunks; each stage has a layer in all chunks but "
+            f"one, and {architecture.name} has {architecture.layers}; use at most {most} chunks"
+        )
+
+
+def unfit(architecture: Architecture, sequence: int, axis: str, n: int) -> str:
+    """Why the model cannot be split over n devices of this axis; empty if it can."""
+    if axis == "pp" and n > architecture.layers:
+        return f"{architecture.name} has {architecture.layers} layers, and each stage needs one"
+    if axis == "cp" and sequence % n:
+        return f"it must divide the sequence, {sequence:,}"
+    if axis == "ep":
+        count = architecture.experts.count if architecture.experts else 1
+        return f"it must divide the experts, of which there are {count}" if count % n else ""
+    return _unfit_tensor(architecture, n) if axis == "tp" else ""
+
+
+def _unfit_tensor(architecture: Architecture, n: int) -> str:
+    sizes = {"heads": architecture.heads}
+    if architecture.dense_layers:
+        sizes["d_ffn"] = architecture.d_ffn
+    if architecture.experts:
+        sizes["ffn of an expert"] = architecture.experts.ffn
+    for name, size in sizes.items():
+        if size % n:
+            return f"it must divide {name}, {size:,}"
+    heads = architecture.key_heads
+    if heads % n and n % heads:
+        return f"it must divide the {heads} heads of keys, or be a multiple of them"
+    return ""

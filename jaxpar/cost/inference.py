@@ -1,0 +1,163 @@
+"""What inference holds on a device: weights by bits, the cache of keys and values, activations.
+
+Sources: Kwon et al. 2023, Efficient Memory Management for Large Language Model Serving with
+PagedAttention, section 3; DeepSeek-AI 2024, DeepSeek-V2, section 2.1; Anthony et al. 2023,
+Transformer Math 101 (EleutherAI).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxpar.cost import shares
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.communication import Number
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.terms import Term, make_term
+
+
+def kv_cache_bytes(
+    batch: int,
+    sequence: int,
+    layers: int,
+    kv_heads: int,
+    head_size: int,
+    *,
+    element_bytes: float,
+) -> float:
+    """Bytes that the keys and values of all tokens so far take.
+
+    `element_bytes` may be a fraction: 0.5 for elements of 4 bits.
+
+    Source: Kwon et al. 2023, Efficient Memory Management for Large Language Model Serving with
+        PagedAttention, section 3
+
+    Raises:
+        ValueError: a number is not positive.
+    """
+    sizes = {"batch": batch, "sequence": sequence, "layers": layers, "kv_heads": kv_heads}
+    _check_positive(
+        "kv_cache_bytes", sizes | {"head_size": head_size, "element_bytes": element_bytes}
+    )
+    keys_and_values = 2
+    return keys_and_values * batch * sequence * layers * kv_heads * head_size * element_bytes
+
+
+def max_batch_that_fits(device_bytes: float, state_bytes: float, bytes_per_example: float) -> int:
+    """The largest batch that a device holds beside what it holds in any case.
+
+    0 where that alone does not fit.
+
+    Raises:
+        ValueError: `bytes_per_example` is not positive, or another number negative.
+    """
+    _check_positive("max_batch_that_fits", {"bytes_per_example": bytes_per_example})
+    for name, number in (("device_bytes", device_bytes), ("state_bytes", state_bytes)):
+        if not number >= 0:
+            raise ValueError(f"max_batch_that_fits: {name} is {number!r}; use 0 or more")
+    return max(0, int((device_bytes - state_bytes) // bytes_per_example))
+
+
+def inference_memory(
+    architecture: Architecture,
+    *,
+    batch: Any,
+    sequence: Any,
+    tp: Any = 1,
+    pp: Any = 1,
+    weight_bits: float = 16,
+    cache_bits: float = 16,
+    group: int | None = None,
+) -> list[Term]:
+    """Bytes on a device of the fullest stage.
+
+    "parameters", with the "scales" of groups; "kv_cache", of all tokens of all examples, in all
+    layers alike; "activations", what one layer holds at once, in 16 bits, where attention keeps no
+    scores (FlashAttention); "logits" of each example's next token, in float32.
+
+    A whole prompt of `sequence` tokens goes through at once (prefill), one prompt after the other;
+    or a token of each example (decode): activations are those of the larger of the two.
+
+    Keys and values have heads on each device, one at least, so that some hold the same if there
+    are fewer heads than devices. The vector of latent attention is on all.
+
+    Args:
+        architecture: the model.
+        batch: examples whose keys and values are held.
+        sequence: tokens of an example, prompt and answer.
+        tp: devices that share each layer's matrices.
+        pp: devices that share the layers.
+        weight_bits: of a parameter.
+        cache_bits: of an element of the cache.
+        group: how many parameters have a scale of 16 bits; None: there are no scales.
+    """
+    numbers = _numbers(architecture, tp, pp) | {"batch": batch, "sequence": sequence}
+    numbers |= {"weight_bits": weight_bits, "cache_bits": cache_bits, "group": group}
+    vectors = "(rank + rotary)" if architecture.latent else "2 * ceil(kv_heads / tp) * head_size"
+    formulas = {
+        "parameters": "parameters * weight_bits / 8",
+        "scales": "parameters / group * 16 / 8" if group else "",
+        "kv_cache": f"batch * sequence * layers * {vectors} * cache_bits / 8",
+        "activations": "2 * max(batch, sequence) * (2 * hidden + width)",
+        "logits": "4 * batch * vocab / tp",
+    }
+    return [make_term(name, formula, numbers) for name, formula in formulas.items() if formula]
+
+
+def rule_of_thumb(parameters: Number, *, weight_bits: float = 16) -> list[Term]:
+    """What inference takes in all, over all devices: 1.2 times the weights.
+
+    Source: Anthony et al. 2023, section "Total Inference Memory": the overhead is at most 20%
+    """
+    numbers = {"parameters": parameters, "weight_bits": weight_bits}
+    return [
+        make_term("parameters", "parameters * weight_bits / 8", numbers),
+        make_term("overhead", "0.2 * parameters * weight_bits / 8", numbers),
+    ]
+
+
+def _numbers(architecture: Architecture, tp: Any, pp: Any) -> dict[str, Any]:
+    """What the names of sizes stand for; parameters and layers are those of a device."""
+    layout = Layout(pp=pp, tp=tp)
+    held = shares.on_device(architecture, layout)
+    numbers = {
+        "tp": tp,
+        "parameters": held.layers + held.experts + held.outer,
+        "layers": sum(shares.layers_on_stage(architecture, layout)),
+        "hidden": architecture.hidden,
+        "vocab": architecture.vocab,
+        "kv_heads": architecture.key_heads,
+        "head_size": architecture.d_head,
+        "width": _widest(architecture, tp),
+    }
+    if latent := architecture.latent:
+        numbers |= {"rank": latent.rank, "rotary": latent.rotary}
+    return numbers
+
+
+def _widest(architecture: Architecture, tp: Any) -> Any:
+    """Elements for each token that a device holds inside attention or the MLP, whichever is more.
+
+    Of attention queries, keys, values and what they give; of an MLP what its nonlinearity takes
+    and gives; of experts, what goes into them, and the same for each.
+    """
+    heads, latent, mixture = architecture.heads, architecture.latent, architecture.experts
+    per_key = architecture.d_head + (latent.rotary if latent else 0)
+    per_value = latent.value if latent else architecture.d_head
+    key_heads = heads / tp if latent else np.ceil(architecture.key_heads / tp)
+    widest = heads / tp * (per_key + per_value) + key_heads * (per_key + per_value)
+    inner = 3 if architecture.gated else 2
+    if architecture.dense_layers:
+        widest = np.maximum(widest, inner * architecture.d_ffn / tp)
+    if mixture and architecture.expert_layers:
+        inside = mixture.per_token * mixture.ffn + mixture.shared
+        copies = mixture.per_token * architecture.hidden
+        widest = np.maximum(widest, copies + inner * inside / tp)
+    return widest
+
+
+def _check_positive(where: str, numbers: Mapping[str, Number]) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{where}: {name} is {number!r}; use a number above 0")

@@ -1,0 +1,241 @@
+"""What a layer keeps of its forward pass for its gradient, array by array.
+
+In 16 bits, as Megatron-LM keeps it: every input of a product and of a norm, what the nonlinearity
+and softmax need, and the masks of dropout in one byte an element. Not in the list: the one or two
+numbers that a norm or softmax keeps for each token.
+
+Source: Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models,
+sections 4 and 5.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.terms import Term, make_term
+
+# What products with weights give, and the sums of the stream.
+_PRODUCTS = ("layer input", "queries", "keys", "values", "stream", "gate", "up")
+
+Split = Literal["tp", "kv", "positions", "whole"]
+
+
+class _Array(NamedTuple):
+    """An array that a layer keeps.
+
+    Attributes:
+        name: what it is.
+        size: elements for each token.
+        split: what a device of tp has: "tp" its part; "kv" its part, one head at least;
+            "positions" its positions if they are shared, else all; "whole" all.
+        element_bytes: None: those of the dtype that the model computes in.
+    """
+
+    name: str
+    size: str
+    split: Split = "tp"
+    element_bytes: int | None = None
+
+
+def layer_arrays(
+    architecture: Architecture,
+    layout: Layout,
+    *,
+    sequence: int,
+    experts: bool,
+    element_bytes: int = 2,
+) -> list[Term]:
+    """Bytes that one device keeps of each array, of one layer and one microbatch.
+
+    What `layout.remat` says: "none" keeps all, scores of s*s elements for each head with it.
+    "selective" computes these again, as FlashAttention does. "full" keeps the layer's input.
+
+    A mixture of experts is balanced: a device gets as many copies of tokens as its own make. With
+    tensor parallelism each device gets what goes to an expert whole.
+
+    Source: Korthikanti et al. 2022, table 2; for experts the token dispatcher of Megatron-LM
+
+    Args:
+        architecture: the model.
+        layout: how it is spread.
+        sequence: positions of an example.
+        experts: whether the layer has a mixture of experts.
+        element_bytes: of the dtype that the model computes in.
+    """
+    kept = _kept(architecture, layout.remat, experts=experts)
+    return _terms(kept, architecture, layout, sequence, element_bytes)
+
+
+def decoder_arrays(
+    architecture: Architecture,
+    layout: Layout,
+    *,
+    sequence: int,
+    remat: str,
+    element_bytes: int = 4,
+) -> list[Term]:
+    """The same of jaxpar's own decoder, where `remat` is as `jaxpar.parallel.remat` names it.
+
+    With "none" JAX keeps more than Megatron-LM, and some arrays several times.
+    """
+    arrays = list(_kept(architecture, "full" if remat == "segments" else remat, experts=False))
+    if remat == "none":
+        arrays += _kept_by_jax(architecture, layout)
+    if remat == "products":
+        arrays = [array for array in arrays if array.name in _PRODUCTS]
+    return _terms(arrays, architecture, layout, sequence, element_bytes)
+
+
+def outer_arrays(
+    architecture: Architecture, layout: Layout, *, sequence: int, element_bytes: int = 2
+) -> tuple[list[Term], list[Term]]:
+    """The same of what is before the layers, and of what is after them but for the logits.
+
+    Source: Korthikanti et al. 2022, section 4.3
+    """
+    first = []
+    if architecture.embedding_norm:
+        first.append(_Array("embedded", "hidden", "positions"))
+    if architecture.dropout:
+        first.append(_Array("embedding mask", "hidden", "positions", 1))
+    last = [
+        _Array("final norm's input", "hidden", "positions"),
+        _Array("head's input", "hidden", "positions"),
+    ]
+    first, last = (
+        _terms(arrays, architecture, layout, sequence, element_bytes) for arrays in (first, last)
+    )
+    return first, last
+
+
+def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
+    """What JAX keeps besides, if nothing is to be computed again."""
+    split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
+    for norm in ("attention", "mlp"):
+        yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
+    if not split:  # Where devices share a layer, matrices with one input are put together.
+        for name, matrices in (("attention", 3), ("mlp", 2 if architecture.gated else 1)):
+            yield from [_Array(f"{name} input again", "hidden", "positions")] * (matrices - 1)
+    yield _Array("softmax' exponentials", "heads * sequence")
+    if staged:  # In one loop over all layers there is one mask for all of them.
+        yield _Array("causal mask", "heads * sequence", "tp", 1)
+        yield _Array("causal mask's other values", "heads * sequence")
+    # Of SwiGLU three, two of which XLA may find to be equal; of GELU four.
+    inside = (3 if split or staged else 2) if architecture.gated else 4
+    yield from [_Array("inside the nonlinearity", "ffn")] * inside
+
+
+def _kept(architecture: Architecture, remat: str, *, experts: bool) -> Iterator[_Array]:
+    yield _Array("layer input", "hidden", "positions")
+    if remat == "full":
+        return
+    yield _Array("attention input", "hidden", "positions")
+    yield from _projected(architecture)
+    if remat == "none":
+        yield _Array("softmax", "heads * sequence")
+        if architecture.dropout:
+            yield _Array("softmax mask", "heads * sequence", "tp", 1)
+            yield _Array("softmax dropped", "heads * sequence")
+    yield _Array("attended", "heads * d_value")
+    after = ["attention", "mlp"]
+    if architecture.dropout:
+        yield from (_Array(f"{name} mask", "hidden", "positions", 1) for name in after)
+    if architecture.norms == 4:
+        yield from (_Array(f"{name} output", "hidden", "positions") for name in after)
+    if architecture.norms > 1:
+        yield _Array("stream", "hidden", "positions")
+        yield _Array("mlp input", "hidden", "positions")
+    if experts:
+        yield from _mixed(architecture)
+    else:
+        yield from _inside("", "ffn", gated=architecture.gated)
+
+
+def _projected(architecture: Architecture) -> Iterator[_Array]:
+    """Queries, keys and values, and what they are made of."""
+    if latent := architecture.latent:
+        for name in (["queries"] if latent.query_rank else []) + ["keys"]:
+            size = "query_rank" if name == "queries" else "rank"
+            yield _Array(f"compressed {name}", size, "positions")
+            yield _Array(f"compressed {name}, normed", size, "positions")
+        yield _Array("queries", "heads * d_key")
+        yield _Array("keys", "heads * d_key")
+        yield _Array("values", "heads * d_value")
+        return
+    if architecture.query_key_norm:
+        yield _Array("queries before their norm", "heads * d_key")
+        yield _Array("keys before their norm", "key_heads * d_key", "kv")
+    yield _Array("queries", "heads * d_key")
+    yield _Array("keys", "key_heads * d_key", "kv")
+    yield _Array("values", "key_heads * d_value", "kv")
+
+
+def _mixed(architecture: Architecture) -> Iterator[_Array]:
+    """What a mixture of experts keeps beside its input."""
+    mixture = architecture.experts
+    assert mixture, f"{architecture.name} has no experts"
+    yield _Array("router's probabilities", "experts", "positions", 4)
+    yield _Array("experts' input", "per_token * hidden", "whole")
+    yield from _inside("experts' ", "per_token * expert_ffn", gated=architecture.gated)
+    yield _Array("experts' output", "per_token * hidden", "positions")
+    if mixture.shared:
+        yield from _inside("shared ", "shared", gated=architecture.gated)
+    if mixture.shared_gate:
+        yield _Array("shared output", "hidden", "positions")
+
+
+def _inside(of: str, size: str, *, gated: bool) -> Iterator[_Array]:
+    """Of an MLP: what goes into the nonlinearity, and into the last product."""
+    for name in (["gate"] if gated else []) + ["up", "hidden"]:
+        yield _Array(of + name, size)
+
+
+def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mapping[str, Any]:
+    """What the names in sizes stand for."""
+    latent, mixture = architecture.latent, architecture.experts
+    numbers = {
+        "tokens": layout.microbatch * sequence / layout.cp,
+        "sequence": sequence,
+        "hidden": architecture.hidden,
+        "heads": architecture.heads,
+        "key_heads": architecture.key_heads,
+        "d_key": architecture.d_head + (latent.rotary if latent else 0),
+        "d_value": latent.value if latent else architecture.d_head,
+        "ffn": architecture.d_ffn,
+        "tp": layout.tp,
+        "kv": np.minimum(layout.tp, architecture.key_heads),
+        "positions": layout.tp if layout.sequence_parallel else 1,
+        "whole": 1,
+    }
+    if latent:
+        numbers |= {"query_rank": latent.query_rank, "rank": latent.rank}
+    if mixture:
+        numbers |= {"experts": mixture.count, "per_token": mixture.per_token}
+        numbers |= {"expert_ffn": mixture.ffn, "shared": mixture.shared}
+    return numbers
+
+
+def _terms(
+    arrays: Iterable[_Array],
+    architecture: Architecture,
+    layout: Layout,
+    sequence: int,
+    element_bytes: int,
+) -> list[Term]:
+    """The bytes of each array on one device."""
+    numbers = _numbers(architecture, layout, sequence)
+    return [
+        make_term(
+            array.name,
+            f"element_bytes * tokens * {array.size} / split",
+            {
+                **numbers,
+                "element_bytes": array.element_bytes or element_bytes,
+                "split": numbers[array.split],
+            },
+        )
+        for array in arrays
+    ]

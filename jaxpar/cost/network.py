@@ -1,0 +1,144 @@
+"""How long a collective over mesh axes takes, over the links that these axes lie on.
+
+Devices are numbered with the innermost axis fastest, and fill nodes in that order. A group of an
+axis is then inside a node, between nodes, or both: `inner` of it on each of `outer` nodes. What is
+both goes in two levels: in an all-reduce, a reduce-scatter inside each node, an all-reduce between
+nodes of each device's part, an all-gather inside. Messages are cut into pieces, so that both levels
+are busy at once: the slower one counts, and the latencies of both. All devices of a node use its
+network at once, so that each has its share.
+
+Between nodes an all-reduce takes a ring or a tree, whichever is faster.
+
+On a torus of TPUs an axis lies on as many rings as it needs, and uses both directions of each. All
+slices are taken to have whole rings; the smallest ones have not.
+
+Sources: Cho, Finkler, Kung and Hunter 2019 (BlueConnect); jax-ml/scaling-book, gpus.md
+(cross-node collectives) and sharding.md; NVIDIA/nccl, src/graph/tuning.cc, which chooses a ring or
+a tree by such an estimate.
+"""
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from jaxpar.cost.communication import (
+    Cost,
+    Kind,
+    Link,
+    pairwise_all_to_all,
+    ring_all_gather,
+    ring_all_reduce,
+    ring_reduce_scatter,
+    tree_all_reduce,
+    tree_broadcast,
+    wire_bytes,
+)
+from jaxpar.cost.hardware import Cluster
+from jaxpar.cost.layout import AXES, Layout
+
+_ALGORITHMS: Mapping[Kind, Callable[[Any, Any], Cost]] = {
+    "all_reduce": ring_all_reduce,
+    "reduce_scatter": ring_reduce_scatter,
+    "all_gather": ring_all_gather,
+    "all_to_all": pairwise_all_to_all,
+    "broadcast": tree_broadcast,
+}
+
+
+def collective_seconds(
+    kind: Kind, operand_bytes: Any, layout: Layout, axis: str | tuple[str, ...], cluster: Cluster
+) -> Any:
+    """The time of one collective over one mesh axis, or over several as if they were one.
+
+    `operand_bytes` is what one device gives in; a permute sends it to a neighbour on the axis. The
+    links reach their whole bandwidth. Bytes and the sizes of `layout` may be numpy arrays.
+
+    Math: steps inside * latency + steps between * latency + the larger of bytes / bandwidth
+    """
+    inner, outer = levels(layout, axis, cluster)
+    inside, between = _costs(kind, 1.0 * operand_bytes, inner, outer, cluster)
+    latency = (
+        inside.steps * cluster.inside.latency_seconds
+        + between.steps * cluster.between.latency_seconds
+    )
+    return latency + np.maximum(
+        inside.serial_bytes / cluster.inside.bytes_per_second,
+        between.serial_bytes / cluster.between.bytes_per_second,
+    )
+
+
+def levels(layout: Layout, axis: str | tuple[str, ...], cluster: Cluster) -> tuple[Any, Any]:
+    """How many devices of a group are on a node, and on how many nodes the group is.
+
+    Devices are spread evenly over nodes, with as many on each as this allows: 64 of an NVL72's 72
+    where there are 128. Where groups do not end with nodes, the one in most pieces counts.
+    """
+    per_node = _per_node(layout.devices, cluster.devices_per_node)
+    inner, outer = 1, 1
+    for name in (axis,) if isinstance(axis, str) else axis:
+        size = getattr(layout, name)
+        stride = prod(getattr(layout, its) for its in AXES[AXES.index(name) + 1 :])
+        together = np.where(per_node % stride == 0, np.gcd(size, per_node // stride), 1)
+        inner, outer = inner * together, outer * (size // together)
+    return inner, outer
+
+
+def _per_node(devices: Any, most: int) -> Any:
+    """The most devices that nodes can have, if all have equally many."""
+    counts, which = np.unique(devices, return_inverse=True)
+    largest = [next(k for k in range(min(n, most), 0, -1) if n % k == 0) for n in counts.tolist()]
+    return np.array(largest)[which].reshape(np.shape(devices))
+
+
+def _costs(
+    kind: Kind, operand_bytes: Any, inner: Any, outer: Any, cluster: Cluster
+) -> tuple[Cost, Cost]:
+    """What goes over links inside nodes, and what between them."""
+    if kind == "permute":  # the slowest pair counts
+        beside, away = (outer == 1) & (inner > 1), outer > 1
+        return _message(beside, operand_bytes), _message(away, operand_bytes)
+    # A sum goes inside first, an all-gather between first: least goes between.
+    given_inside, given_between = operand_bytes, operand_bytes
+    if kind == "all_gather":
+        given_inside = operand_bytes * outer
+    elif kind in ("all_reduce", "reduce_scatter"):
+        given_between = operand_bytes / inner
+    if cluster.torus:
+        inside = _on_torus(kind, given_inside, inner, cluster.torus)
+    else:
+        inside = _ALGORITHMS[kind](given_inside, inner)
+    between = _ALGORITHMS[kind](given_between, outer)
+    if kind == "all_reduce":
+        between = _faster(between, tree_all_reduce(given_between, outer), cluster.between)
+    return inside, between
+
+
+def _message(sent: Any, operand_bytes: Any) -> Cost:
+    return Cost(1 * sent, sent * operand_bytes, sent * operand_bytes)
+
+
+def _faster(one: Cost, other: Cost, link: Link) -> Cost:
+    first = one.seconds(link) <= other.seconds(link)
+    return Cost(
+        np.where(first, one.steps, other.steps),
+        np.where(first, one.wire_bytes, other.wire_bytes),
+        np.where(first, one.serial_bytes, other.serial_bytes),
+    )
+
+
+def _on_torus(kind: Kind, operand_bytes: Any, n: Any, torus: tuple[int, ...]) -> Cost:
+    """Over the rings of a torus, both directions of each, with parts of the bytes on each at once.
+
+    Math: with r rings of n^(1/r) devices, steps r n^(1/r) / 2 for each pass; bytes 1/(2r) of a
+        ring's; of an all-to-all n^(1/r) / 8, as a chunk goes a quarter of the way round each ring
+    Source: jax-ml/scaling-book, sharding.md
+    """
+    rings = 1 + sum(n > prod(torus[:full]) for full in range(1, len(torus)))
+    length = n ** (1 / rings)
+    passes = 2 if kind == "all_reduce" else 1
+    sent = wire_bytes(kind, operand_bytes, n)
+    serial = operand_bytes * length / 8 if kind == "all_to_all" else sent / (2 * rings)
+    several = n > 1
+    return Cost(several * passes * rings * length / 2, several * sent, several * serial)

@@ -1,0 +1,254 @@
+"""How long a step of training takes: arithmetic, memory traffic, communication, and waiting.
+
+A product takes its operations over the peak times what programs reach of it (`Efficiency`), and
+whatever reads and writes arrays without a product takes its bytes over the memory's bandwidth times
+what they reach of that. Collectives take what `network` says. The device of the slowest stage is
+the one whose time this is.
+
+Sources: Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM, sections 2 and 3; Korthikanti et al. 2022, Reducing Activation Recomputation in Large
+Transformer Models, section 6; Isaev et al. 2023, Calculon, for the kinds of terms.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxpar.cost import shares
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.communication import Link
+from jaxpar.cost.flops import head_flops, layer_flops
+from jaxpar.cost.hardware import Accelerator, Cluster
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.network import collective_seconds
+from jaxpar.cost.terms import Term, make_term, total
+from jaxpar.cost.traffic import Message, step_traffic
+
+# What passes through memory in a backward pass, over what does in the forward pass: where that
+# reads a and writes b, it reads a and the gradient of b, and writes the gradient of a.
+BACKWARD_BYTES = 1.5
+# Adam reads and writes 12 bytes of each parameter, reads its gradient, writes it in 16 bits.
+OPTIMIZER_BYTES = 12 + 12 + 2 + 2
+
+# A forward pass of a stage's layers: matrices, attention, and all that is no product.
+_PRODUCTS = "microbatches*max(matrix_flops/(tp*cp*flops), matrix_bytes/bandwidth)"
+_ATTENTION = "microbatches*max(attention_flops/(tp*cp*flops), attention_bytes/bandwidth)"
+_TRAFFIC = "microbatches*tokens*(token_bytes + score_bytes)/bandwidth"
+
+
+def step_terms(
+    architecture: Architecture,
+    layout: Layout,
+    cluster: Cluster,
+    *,
+    batch: int,
+    sequence: int,
+    overlap: bool = False,
+) -> list[Term]:
+    """Seconds of a step on a device of the slowest stage, by what they are spent on.
+
+    Nothing overlaps unless `overlap` says so. Then these run beside computation as long as it
+    lasts, and `Efficiency.overlap` of them takes no time of its own: gradients beside the backward
+    pass, parameters of ZeRO beside the passes that need them, what stages of a pipeline give each
+    other, keys and values on a ring beside attention, and what tensor parallelism sends while the
+    weights' gradient is computed. What the next product waits for is never hidden.
+
+    With several stages the pipeline is 1F1B, interleaved if stages have several chunks.
+
+    Scores go through memory where they are kept, and in models that are trained with dropout, as
+    in programs of their time; elsewhere attention is one kernel, which computes them twice.
+    """
+    cluster = _reached(cluster)
+    numbers = _numbers(architecture, layout, cluster, batch, sequence)
+    work = list(_work(numbers, layout.remat))
+    messages = step_traffic(architecture, layout, batch=batch, sequence=sequence)
+    seconds = _seconds(messages, layout, cluster)
+    sent = list(_hidden(messages, seconds, cluster, numbers, work) if overlap else seconds)
+    stage = [term for message, term in zip(messages, sent, strict=True) if _in_stage(message)]
+    numbers |= {"layers_seconds": total(work), "stage_seconds": total([*work, *stage])}
+    bubble = "(pp - 1)/(microbatches*chunks)*stage_seconds"
+    return [
+        *work,
+        _head(numbers),
+        *sent,
+        make_term("bubble", bubble, numbers),
+        *_optimizer(numbers, layout.offload),
+    ]
+
+
+def peak_flops(device: Accelerator) -> float:
+    """The peak of the 16 bits that models are trained in: bf16, or fp16 where there is no such."""
+    return device.peak_flops.get("bf16") or device.peak_flops["fp16"]
+
+
+def _reached(cluster: Cluster) -> Cluster:
+    """The cluster with links as fast as programs find them."""
+    reached = cluster.efficiency
+
+    def slower(link: Link, share: float) -> Link:
+        return Link(link.latency_seconds, link.bytes_per_second * share)
+
+    return replace(
+        cluster,
+        inside=slower(cluster.inside, reached.links),
+        host=slower(cluster.host, reached.links),
+        between=slower(cluster.between, reached.network),
+    )
+
+
+def _numbers(
+    a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int
+) -> dict[str, Any]:
+    """What the names in formulas stand for; of one microbatch where they say no more."""
+    products, attention, token_bytes, widths = 0, 0, 0, 0
+    experts, dense = shares.layers_on_stage(a, layout)
+    for layers, mixed in ((experts, True), (dense, False)):
+        if np.any(layers > 0):
+            terms = layer_flops(a, layout.microbatch, sequence, experts=mixed)
+            scores = total(term for term in terms if term.name in ("scores", "attended"))
+            attention = attention + layers * scores
+            products = products + layers * (total(terms) - scores)
+            token_bytes = token_bytes + layers * _token_bytes(a, layout, mixed=mixed)
+            widths = widths + layers * (4 * a.hidden + 2 * _width(a, mixed=mixed) / layout.tp)
+    heads = (experts + dense) * 2 * (a.heads + a.key_heads) * a.d_head / layout.tp
+    # The product writes scores, softmax and dropout read and write them, a product reads them.
+    kept = 2 + 4 + 2 if layout.remat == "none" else 0
+    score_bytes = (2 + 4 + 4 + 1 + 2 if a.dropout else kept) * a.heads / layout.tp * sequence
+    tokens = layout.microbatch * sequence / layout.cp
+    slots = layout.pp * layout.chunks
+    held = shares.on_device(a, layout)
+    whole = held.layers + held.outer + held.experts
+    shard = (held.layers + held.outer) / layout.state_shards + held.experts / layout.expert_shards
+    return {
+        **layout.sizes,
+        "chunks": layout.chunks,
+        "microbatches": batch // (layout.batch_parts * layout.microbatch),
+        "tokens": tokens,
+        "layers": experts + dense,
+        "shorter": np.where(a.layers % slots > 0, 1, 0),
+        "matrix_flops": products,
+        "matrix_bytes": 2 * (held.layers + held.experts + tokens * (widths + heads)),
+        "attention_flops": attention,
+        # A ring takes queries and results again for the keys and values of each device.
+        "attention_bytes": 2 * tokens * heads * layout.cp,
+        "token_bytes": token_bytes,
+        "score_bytes": (experts + dense) * score_bytes,
+        "head_flops": head_flops(a, layout.microbatch, sequence).value,
+        "vocab": a.vocab,
+        "updated": shard if layout.zero > 0 else whole,
+        "held": shard if layout.zero == 3 else whole,
+        "flops": peak_flops(cluster.device) * cluster.efficiency.products,
+        "bandwidth": cluster.device.memory_bytes_per_second * cluster.efficiency.memory,
+        "host_bandwidth": cluster.host.bytes_per_second,
+    }
+
+
+def _width(a: Architecture, *, mixed: bool) -> int:
+    """Elements of a token inside the MLP, or inside the experts that it goes to."""
+    if mixed and a.experts:
+        return a.experts.per_token * a.experts.ffn + a.experts.shared
+    return a.d_ffn
+
+
+def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
+    """What one token's activations take through memory in a layer's forward pass, no products.
+
+    In 16 bits: a norm or a nonlinearity reads and writes, a residual sum reads twice and writes;
+    a mask of dropout is one byte.
+    """
+    shared = layout.tp if layout.sequence_parallel else 1
+    sums = 1 if a.norms == 1 else 2
+    outside = (4 * a.norms + (6 + a.dropout) * sums) * a.hidden / shared
+    heads = 4 * (a.heads + 2 * a.key_heads) * a.d_head  # split into heads, and turned
+    if mixed and a.experts:
+        outside += 8 * a.experts.per_token * a.hidden / shared  # sorted by expert, and back
+    return outside + (heads + (6 if a.gated else 4) * _width(a, mixed=mixed)) / layout.tp
+
+
+def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
+    """What the layers of a stage compute, for all microbatches."""
+    yield make_term("products", f"3*{_PRODUCTS}", numbers)
+    yield make_term("attention", f"3*{_ATTENTION}", numbers)
+    yield make_term("memory traffic", f"{1 + BACKWARD_BYTES}*{_TRAFFIC}", numbers)
+    if remat == "full":
+        yield make_term("products again", _PRODUCTS, numbers)
+        yield make_term("attention again", _ATTENTION, numbers)
+        yield make_term("memory traffic again", _TRAFFIC, numbers)
+    if remat == "selective":
+        yield make_term("attention again", _ATTENTION, numbers)
+        scores = _TRAFFIC.replace("(token_bytes + score_bytes)", "score_bytes")
+        yield make_term("memory traffic again", scores, numbers)
+
+
+def _head(numbers: Mapping[str, Any]) -> Term:
+    """What the last stage has to do beyond others: the head, but a layer less if some have less.
+
+    Logits are written and read in 16 bits and in float32, and so are their gradients.
+    """
+    head = "3*head_flops/(tp*cp*flops) + 16*tokens*vocab/(tp*bandwidth)"
+    less = "shorter*layers_seconds/layers"
+    return make_term("head", f"max(0, microbatches*({head}) - {less})", numbers)
+
+
+def _optimizer(numbers: Mapping[str, Any], offload: str) -> Iterator[Term]:
+    """Adam's step, on the device or on its host, and what crosses between the two.
+
+    For each device a host reads its memory as fast as the device is linked to it.
+    """
+    where = "bandwidth" if offload == "none" else "host_bandwidth"
+    yield make_term("optimizer", f"{OPTIMIZER_BYTES}*updated/{where}", numbers)
+    if offload == "none":
+        return
+    yield make_term("gradients to host", "2*updated/host_bandwidth", numbers)
+    # If parameters wait there, each comes for the forward and for the backward pass.
+    often = {"optimizer": "2*updated", "all": "2*2*microbatches*held"}[offload]
+    yield make_term("parameters from host", f"{often}/host_bandwidth", numbers)
+
+
+def _seconds(messages: Iterable[Message], layout: Layout, cluster: Cluster) -> list[Term]:
+    """Of each message, if all else waits for it."""
+    terms = []
+    for its in messages:
+        each = collective_seconds(its.kind, its.operand_bytes, layout, its.axes, cluster)
+        # Of the two ends of a pipeline the last one counts, which has more to do.
+        here = np.where(layout.pp > 1, 0, 1) if its.stage == "first" else 1
+        terms.append(make_term(its.name, "times*each", {"times": its.times * here, "each": each}))
+    return terms
+
+
+def _hidden(
+    messages: Iterable[Message],
+    seconds: Iterable[Term],
+    cluster: Cluster,
+    numbers: Mapping[str, Any],
+    work: Iterable[Term],
+) -> Iterator[Term]:
+    """What is left of each message, if what can runs beside computation.
+
+    What happens once in a step has the computation of one microbatch beside it.
+    """
+    left = total(work)
+    products, attention, traffic = (
+        make_term("", formula, numbers).value for formula in (_PRODUCTS, _ATTENTION, _TRAFFIC)
+    )
+    forward = products + attention + traffic
+    passes = {"forward": forward, "backward": left - forward}
+    for message, term in zip(messages, seconds, strict=True):
+        if not message.hides:
+            yield term
+            continue
+        often = np.minimum(message.times / numbers["microbatches"], 1)
+        # In its layer a ring has attention beside it, other collectives the weights' gradient.
+        layer = 3 * attention if "cp" in message.axes else products
+        beside = np.minimum(passes.get(message.hides, layer) * often, left)
+        left = left - np.minimum(term.value, beside)
+        share = {"hidden": cluster.efficiency.overlap, "beside": beside}
+        formula = "times*each - hidden*min(times*each, beside)"
+        yield make_term(term.name, formula, {**term.numbers, **share})
+
+
+def _in_stage(message: Message) -> bool:
+    """Whether each microbatch has it on each stage, so that the bubble has it too."""
+    return message.stage == "all" and "microbatches" in message.count.numbers

@@ -1,0 +1,277 @@
+"""What each device sends in a step of training: every collective of every strategy, as formulas.
+
+As Megatron-LM, DeepSpeed and FSDP do it. Not counted: scalars (the loss, the norm of gradients),
+and to whom tokens of experts belong.
+
+Sources: Rajbhandari et al. 2020, ZeRO, section 7; Shoeybi et al. 2019, Megatron-LM, section 3;
+Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM, sections 3.2 and 4.1; Korthikanti et al. 2022, Reducing Activation Recomputation in
+Large Transformer Models, section 4.2.2; Liu et al. 2023, Ring Attention, section 3; Jacobs et al.
+2023, DeepSpeed Ulysses, section 3.2. In Megatron-LM megatron/core/tensor_parallel/layers.py and
+transformer/moe/token_dispatcher.py, in Transformer Engine the ring of its context parallelism.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.communication import Kind
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.messages import Hides, Message, Stage
+from jaxpar.cost.shares import layer_parameters, layers_on_stage, on_device, outer_parameters
+from jaxpar.cost.terms import make_term
+from jaxpar.cost.zero import ADAM_MIXED, States
+
+Context = Literal["ring", "gather", "heads"]
+
+
+def step_traffic(
+    architecture: Architecture,
+    layout: Layout,
+    *,
+    batch: int,
+    sequence: int,
+    each: States = ADAM_MIXED,
+    element_bytes: int = 2,
+    context: Context = "ring",
+    scatter_gather: bool = True,
+) -> list[Message]:
+    """Every collective of a step, for a device of the fullest stage.
+
+    Those among one device are left out. Experts get as many tokens each. With full recomputation a
+    layer's forward pass is done twice, and what it sends is sent twice. Stage 3 of ZeRO gathers all
+    parameters in both passes; FSDP can keep what is outside of the layers.
+
+    Args:
+        architecture: the model.
+        layout: how it is spread; its sizes may be arrays, and then so are all numbers.
+        batch: examples in a step, over all devices.
+        sequence: positions of an example.
+        each: bytes of a parameter and of its gradient, as they are sent; Megatron-LM adds up
+            and sends gradients in 4 bytes if it trains in bf16.
+        element_bytes: of an activation.
+        context: over cp, "ring", keys and values go round; "gather", they are gathered; "heads",
+            all-to-alls before and after attention (Ulysses).
+        scatter_gather: without sequence parallelism, what one stage sends to the next goes in tp
+            parts, which are gathered there.
+
+    Raises:
+        ValueError: `context` is none of the three.
+    """
+    step = _Step(architecture, layout, batch, sequence, each, element_bytes)
+    messages = (
+        *step.states(),
+        *step.layers(),
+        *step.vocabulary(),
+        *step.experts(),
+        *step.context(context),
+        *step.pipeline(scatter_gather),
+    )
+    return [one for one in messages if one.axes and np.any(one.times > 0)]
+
+
+# Activations of a microbatch, and what the experts get of them; keys and values of these positions.
+_X = "microbatch*sequence/cp*hidden*element_bytes"
+_KEYS = "microbatch*sequence/cp*key_width*element_bytes"
+_CROSSINGS = "where(pp > 1, microbatches*chunks, 0)"
+
+
+@dataclass(frozen=True)
+class _Step:
+    architecture: Architecture
+    layout: Layout
+    batch: int
+    sequence: int
+    each: States
+    element_bytes: int
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """What the names in formulas stand for; parameters and layers are those of one device."""
+        a, layout = self.architecture, self.layout
+        experts, dense = layers_on_stage(a, layout)
+        layers, held = experts + dense, on_device(a, layout)
+        # Where activations are whole for a while: in attention, and in an MLP or a shared expert.
+        mixed = a.experts and layout.sequence_parallel and not a.experts.shared
+        mlps = 0 if a.norms == 1 else dense if mixed else layers
+        whole = ("none",)
+        return {
+            **layout.sizes,
+            **_widths(a, layout),
+            "microbatch": layout.microbatch,
+            "microbatches": self.batch // (layout.batch_parts * layout.microbatch),
+            "chunks": layout.chunks,
+            "sequence": self.sequence,
+            "element_bytes": self.element_bytes,
+            "parameter_bytes": self.each.params,
+            "gradient_bytes": self.each.gradients,
+            "layers": layers,
+            "expert_layers": experts,
+            "blocks": layers + mlps,
+            "runs": 2 if layout.remat == "full" else 1,
+            "layer_parameters": held.layers,
+            "expert_parameters": held.experts,
+            "outer_parameters": held.outer,
+            "whole_parameters": layer_parameters(a, layout, whole)
+            + outer_parameters(a, layout, whole),
+            "key_parameters": layer_parameters(a, layout, ("kv",)),
+            "table_parameters": a.vocab * a.hidden / layout.tp,
+            "shards": layout.state_shards,
+            "expert_shards": layout.expert_shards,
+        }
+
+    def send(
+        self,
+        name: str,
+        kind: Kind,
+        axes: str | tuple[str, ...],
+        operand: str,
+        count: str,
+        hides: Hides = None,
+        stage: Stage = "all",
+    ) -> Message:
+        """A message whose terms have the numbers that their formulas name."""
+        axes = (axes,) if isinstance(axes, str) else axes
+        present = tuple(axis for axis in axes if np.any(self.numbers[axis] > 1))
+        size, often = (make_term(name, formula, self.numbers) for formula in (operand, count))
+        return Message(name, kind, present, size, often, hides, stage)
+
+    def states(self) -> Iterator[Message]:
+        """Gradients, and with ZeRO parameters."""
+        dense, spread = ("dp", "fsdp", "ep", "cp"), ("dp", "fsdp", "cp")
+        yield from self._states("", "layer_parameters", "layers", dense, "shards")
+        if self.architecture.experts:
+            names = ("expert_parameters", "expert_layers")
+            yield from self._states("expert ", *names, spread, "expert_shards")
+        yield from self._states("outer ", "outer_parameters", "1", dense, "shards")
+
+    def _states(
+        self, of: str, parameters: str, pieces: str, axes: tuple[str, ...], shards: str
+    ) -> Iterator[Message]:
+        gradients, zero = f"{parameters}*gradient_bytes", self.layout.zero
+        if zero == 0:
+            yield self.send(f"{of}gradients", "all_reduce", axes, gradients, "1", "backward")
+            return
+        copied = np.any(np.asarray(self.layout.fsdp) > 1)
+        axes = tuple(axis for axis in axes if not (copied and axis == "dp"))
+        times, shard = "microbatches" if zero > 1 else "1", f"{parameters}*parameter_bytes/{shards}"
+        if zero == 3:
+            times = f"microbatches*{pieces}"
+            gradients, shard = f"{gradients}/{pieces}", f"{shard}/{pieces}"
+            yield self.send(f"{of}parameters", "all_gather", axes, shard, times, "forward")
+            yield self.send(f"{of}parameters again", "all_gather", axes, shard, times, "backward")
+        else:
+            yield self.send(f"new {of}parameters", "all_gather", axes, shard, "1", "forward")
+        yield self.send(f"{of}gradients", "reduce_scatter", axes, gradients, times, "backward")
+        if copied:
+            mine = f"{parameters}*gradient_bytes/{shards}"
+            yield self.send(f"{of}gradients of shards", "all_reduce", "dp", mine, "1", "backward")
+
+    def layers(self) -> Iterator[Message]:
+        """Tensor parallelism: before products that are split by columns, after those by rows."""
+        again, once = "microbatches*blocks*runs", "microbatches*blocks"
+        if self.layout.sequence_parallel:
+            yield self.send("layer inputs", "all_gather", "tp", f"{_X}/tp", again)
+            yield self.send("layer outputs", "reduce_scatter", "tp", _X, again)
+            yield self.send("gradients of layer outputs", "all_gather", "tp", f"{_X}/tp", once)
+            yield self.send("layer inputs again", "all_gather", "tp", f"{_X}/tp", once, "layer")
+            yield self.send("gradients of layer inputs", "reduce_scatter", "tp", _X, once, "layer")
+            whole = "whole_parameters*gradient_bytes"
+            yield self.send("gradients of whole parameters", "all_reduce", "tp", whole, "1")
+        else:
+            yield self.send("layer outputs", "all_reduce", "tp", _X, again)
+            yield self.send("gradients of layer inputs", "all_reduce", "tp", _X, once, "layer")
+        keys, shared = "key_parameters*gradient_bytes", "where(tp > key_heads, 1, 0)"
+        yield self.send("gradients of shared heads", "all_reduce", "tp", keys, shared)
+
+    def vocabulary(self) -> Iterator[Message]:
+        """The embedding and the head, whose tables are split by tokens, and the loss."""
+        m = "microbatches"
+        if self.layout.sequence_parallel:
+            shard = f"{_X}/tp"
+            yield self.send("embedding", "reduce_scatter", "tp", _X, m, None, "first")
+            yield self.send("gradient of embedding", "all_gather", "tp", shard, m, None, "first")
+            yield self.send("head input", "all_gather", "tp", shard, m, None, "last")
+            yield self.send("head input again", "all_gather", "tp", shard, m, "layer", "last")
+            kind = "reduce_scatter"
+        else:
+            yield self.send("embedding", "all_reduce", "tp", _X, m, None, "first")
+            kind = "all_reduce"
+        yield self.send("gradient of head input", kind, "tp", _X, m, "layer", "last")
+        # In float32: of each position's logits the maximum, the sum of exp, and the target's.
+        of_each = "microbatch*sequence/cp*4"
+        yield self.send("loss", "all_reduce", "tp", of_each, "3*microbatches", None, "last")
+
+    def experts(self) -> Iterator[Message]:
+        """Expert parallelism: every token to its experts and back, each expert with as many."""
+        if not self.architecture.experts:
+            return
+        again, once = "microbatches*expert_layers*runs", "microbatches*expert_layers"
+        tokens = f"{_X}*per_token"
+        if self.layout.sequence_parallel:
+            # A device sends its own positions' tokens; those of an expert come together over tp.
+            yield self.send("expert inputs", "all_gather", "tp", f"{tokens}/tp", again)
+            yield self.send("expert outputs", "reduce_scatter", "tp", tokens, again)
+            yield self.send("gradients of expert outputs", "all_gather", "tp", f"{tokens}/tp", once)
+            yield self.send("gradients of expert inputs", "reduce_scatter", "tp", tokens, once)
+            tokens = f"{tokens}/tp"
+        yield self.send("tokens to experts and back", "all_to_all", "ep", tokens, f"2*{again}")
+        yield self.send("their gradients", "all_to_all", "ep", tokens, f"2*{once}")
+
+    def context(self, how: Context) -> Iterator[Message]:
+        """Context parallelism: attention of positions to those of other devices."""
+        again, once = "microbatches*layers*runs", "microbatches*layers"
+        both = "keys, values and gradients"
+        match how:
+            case "ring":
+                hops = "(cp - 1)*"
+                yield self.send("keys and values", "permute", "cp", _KEYS, hops + again, "layer")
+                yield self.send(both, "permute", "cp", f"2*{_KEYS}", hops + once, "layer")
+            case "gather":
+                # Of what was gathered for the forward pass nothing is kept.
+                yield self.send("keys and values", "all_gather", "cp", _KEYS, f"2*{once}")
+                gradients = "gradients of keys and values"
+                yield self.send(gradients, "reduce_scatter", "cp", f"{_KEYS}*cp", once)
+            case "heads":
+                enter = _KEYS.replace("key_width", "(query_width + key_width)")
+                leave = _KEYS.replace("key_width", "value_width")
+                times = f"{once}*(runs + 1)"
+                yield self.send("queries, keys and values", "all_to_all", "cp", enter, times)
+                yield self.send("attended values", "all_to_all", "cp", leave, times)
+            case _:
+                raise ValueError(
+                    f"step_traffic: context is {how!r}; use one of {', '.join(get_args(Context))}"
+                )
+
+    def pipeline(self, scatter_gather: bool) -> Iterator[Message]:
+        """What a stage between others gives the next one, forward, and the previous, backward."""
+        parts = self.layout.sequence_parallel or scatter_gather
+        x = f"{_X}/tp" if parts else _X
+        yield self.send("stage outputs", "permute", "pp", x, _CROSSINGS, "forward")
+        yield self.send("gradients of stage inputs", "permute", "pp", x, _CROSSINGS, "backward")
+        if scatter_gather and not self.layout.sequence_parallel:
+            yield self.send("what stages get", "all_gather", "tp", x, f"2*{_CROSSINGS}")
+        if self.architecture.tied:
+            # Both ends give each other theirs.
+            table, once = "table_parameters*gradient_bytes", "where(pp > 1, 1, 0)"
+            yield self.send("gradient of tied table", "permute", "pp", table, once, None, "ends")
+
+
+def _widths(a: Architecture, layout: Layout) -> dict[str, Any]:
+    """Elements of a position: of the stream, and on a device of its queries, keys and values."""
+    d_key = a.d_head + (a.latent.rotary if a.latent else 0)
+    d_value = a.latent.value if a.latent else a.d_head
+    heads = a.heads / layout.tp
+    key_heads = heads if a.latent else np.maximum(a.key_heads / layout.tp, 1)
+    return {
+        "hidden": a.hidden,
+        "query_width": heads * d_key,
+        "key_width": key_heads * (d_key + d_value),
+        "value_width": heads * d_value,
+        "per_token": a.experts.per_token if a.experts else 0,
+        "key_heads": a.key_heads,
+    }

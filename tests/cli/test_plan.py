@@ -1,0 +1,135 @@
+"""`jaxpar plan`: what it prints, draws and refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LLAMA = ["plan", "--model", "llama3-8b", "--hardware", "h100", "--devices", "64"]
+LLAMA += ["--sequence", "8192", "--batch", "256"]
+HOME = ["plan", "--hardware", "rtx4090", "--devices", "4"]
+
+
+def test_a_table_of_plans_and_why_the_first_wins(run: Any) -> None:
+    ended = run(*LLAMA, "--top", "3")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.startswith("llama3-8b, 8,030,261,248 parameters, on 64 x h100 (8 nodes of 8)")
+    for words in ("MFU", "First of ", "Bound by ", "Goodput 99", "ZeRO-3, FSDP"):
+        assert words in ended.out
+    assert max(map(len, ended.out.splitlines())) <= 80
+
+
+def test_json_has_plans_best_first(run: Any) -> None:
+    found = run(*LLAMA, "--json").json["plans"]
+    assert len(found) == 10
+    times = [plan["step_seconds"] for plan in found]
+    assert times == sorted(times)
+    assert 0.2 < found[0]["mfu"] < 0.8
+
+
+def test_a_layout_that_is_given_is_evaluated(run: Any) -> None:
+    given = ["--mesh", "tp=8,pp=8,dp=24", "--remat", "full", "--chunks", "2", "--microbatch", "1"]
+    given += ["--zero", "1", "--sequence-parallel", "--sequence", "2048", "--batch", "2304"]
+    ended = run("plan", "--model", "gpt3-175b", "--hardware", "a100", *given, "--json")
+    (plan,) = ended.json["plans"]
+    assert plan["mesh"] == {"pp": 8, "dp": 24, "tp": 8}
+    assert (plan["zero"], plan["remat"], plan["chunks"]) == (1, "full", 2)
+    assert (plan["microbatches"], plan["microbatch"], plan["sequence_parallel"]) == (96, 1, True)
+
+
+def test_what_is_left_open_is_searched(run: Any) -> None:
+    found = run(*LLAMA, "--mesh", "tp=4", "--no-sequence-parallel", "--json").json["plans"]
+    assert len({str(plan["mesh"]) for plan in found}) == len(found) > 3
+    assert {plan["mesh"]["tp"] for plan in found} == {4}
+    assert not any(plan["sequence_parallel"] for plan in found)
+
+
+def test_every_term_has_its_formula(run: Any) -> None:
+    ended = run(*LLAMA, "--mesh", "dp=8,tp=8", "--zero", "1", "--explain")
+    for words in ("Memory of a device: ", "Time of a step: ", "parameters  ", "bubble", "MFU"):
+        assert words in ended.out
+    assert "each_bytes * (layers * layer + outside)" in ended.out
+    explained = run(*LLAMA, "--mesh", "dp=8,tp=8", "--explain", "--json").json["plans"][0]
+    assert explained["terms"]["memory_bytes"]["gradients"]["formula"]
+
+
+def test_two_plans_side_by_side(run: Any) -> None:
+    arguments = [*LLAMA, "--mesh", "dp=8,tp=8", "--compare", "fsdp=64"]
+    printed = run(*arguments).out
+    assert "dp=8,tp=8" in printed and "fsdp=64" in printed and "times as fast as" in printed
+    meshes = [plan["mesh"] for plan in run(*arguments, "--json").json["plans"]]
+    assert meshes == [{"dp": 8, "tp": 8}, {"fsdp": 64}]
+
+
+def test_a_page_is_written(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "plans.html"
+    assert run(*LLAMA, "--top", "2", "--html", str(path)).code == 0
+    text = path.read_text()
+    assert text.startswith("<!DOCTYPE html>") and text.count("<svg") == 2
+    ended = run(*LLAMA, "--html", str(tmp_path))
+    assert ended.code == 2 and "give a file that can be written" in ended.err
+
+
+def test_home_machines_get_their_answer(run: Any) -> None:
+    ended = run(*HOME)
+    assert ended.code == 0
+    assert "on 4 x rtx4090 (4 nodes of 1)" in ended.out
+    assert "a node has one device" in ended.out
+    assert "wait on the host" in ended.out
+    (zero3,) = (line for line in ended.out.splitlines() if line.startswith("ZeRO-3, FSDP"))
+    assert "times as long: links" in zero3
+
+
+def test_failures_and_overlap(run: Any) -> None:
+    often = run(*LLAMA, "--mtbf-hours", "1000", "--json").json["plans"][0]
+    seldom = run(*LLAMA, "--overlap", "--json").json["plans"][0]
+    assert often["goodput"] < seldom["goodput"] < 1
+    assert seldom["step_seconds"] < often["step_seconds"]
+
+
+def test_a_model_may_be_a_file(run: Any) -> None:
+    config = Path(__file__).parents[1] / "cost" / "configs"
+    path = next(path for path in sorted(config.glob("*.json")) if "llama" in path.name)
+    assert run(*HOME, "--model", str(path), "--batch", "8", "--top", "1").code in (0, 2)
+
+
+def test_tokens_default_to_the_positions_of_the_model(run: Any) -> None:
+    assert "256 x 1,024 tokens" in run("plan", "--model", "gpt2").out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "llma3-8b"], "nearest: llama3-8b"),
+        (["--hardware", "h10"], "nearest: h100"),
+        (["--mesh", "tp=3"], "use tp=2"),
+        (["--mesh", "tp=8,pp=8,dp=24"], "use a batch of 240 or 264"),
+        (["--mesh", "node=2"], "use pp, dp, fsdp, ep, cp, tp"),
+        (["--mesh", "tp"], "write axis=size"),
+        (["--zero", "4"], "use one of 0, 1, 2, 3"),
+        (["--remat", "most"], "use one of none, selective, full"),
+        (["--mtbf-hours", "0"], "above 0"),
+        (["--model", "gpt2", "--sequence", "4096"], "use 1,024 or fewer"),
+        (["--model", "gpt3-175b", "--devices", "8", "--sequence", "2048"], "GB short; use "),
+        (["--compare", "tp=5"], "use tp=4"),
+    ],
+    ids=str,
+)
+def test_bad_use_names_what_is_near(run: Any, arguments: list[str], message: str) -> None:
+    ended = run("plan", *arguments)
+    assert ended.code == 2 and not ended.out
+    assert message in ended.err
+    assert message in run("plan", *arguments, "--json").json["error"]
+
+
+def test_it_imports_no_jax() -> None:
+    code = (
+        "import sys; sys.argv = ['jaxpar', 'plan', '--json', '--top', '1']\n"
+        "from jaxpar.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'jax', 'flax', 'matplotlib'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE)

@@ -1,0 +1,188 @@
+"""What the steps of the library send, where they differ from the standard way and why."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from jax.tree_util import keystr, tree_leaves_with_path
+
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.messages import Message
+from jaxpar.cost.shares import outer_parameters
+from jaxpar.cost.traffic import step_traffic
+from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED
+from jaxpar.inspector.stablehlo import read_module
+from jaxpar.mesh import make_mesh
+from jaxpar.model import Settings, init
+from jaxpar.parallel.precision import POLICIES
+from jaxpar.schedules.ticks import lower
+from jaxpar.train.pipeline import RECOMPUTED
+from jaxpar.train.plan import Plan
+from tests.cost.decoders import architecture_of, layout_of
+
+BATCH = 16
+
+
+class Entry(NamedTuple):
+    """What a program sends of a message; `arrays`, where its bytes are those of many arrays."""
+
+    kind: str
+    axes: tuple[str, ...]
+    operand_bytes: float
+    times: float
+    arrays: int | None
+
+
+def entry(message: Message, settings: Settings) -> Entry:
+    """What the standard way sends; parameters and gradients array by array."""
+    formula, arrays = message.operand.formula, None
+    if "parameters" in formula:
+        arrays = len(parameters(settings, formula.partition("_")[0]))
+    size, times = float(message.operand_bytes), float(message.times)
+    return Entry(message.kind, message.axes, size, times, arrays)
+
+
+@cache
+def parameters(settings: Settings, which: str) -> list[str]:
+    """Names of arrays: of a "layer", "outer" and "table", "key" and value, or "whole" over tp."""
+    tree = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
+    names = [keystr(path, simple=True, separator="/") for path, _ in tree_leaves_with_path(tree)]
+    belongs = {
+        "layer": lambda name: name.startswith("layers"),
+        "outer": lambda name: not name.startswith("layers"),
+        "table": lambda name: name == "embedding",
+        "key": lambda name: name.endswith(("key", "value")),
+        "whole": lambda name: "norm" in name or "positions" in name,
+    }
+    return [name for name in names if belongs[which](name)]
+
+
+def expected(plan: Plan, settings: Settings) -> list[Message]:
+    return step_traffic(
+        architecture_of(settings),
+        layout_of(plan, BATCH),
+        batch=BATCH,
+        sequence=settings.sequence,
+        each=ADAM_FP32 if plan.precision == "fp32" else ADAM_MIXED,
+        element_bytes=element_bytes(plan),
+        scatter_gather=False,
+    )
+
+
+def ours(plan: Plan, settings: Settings) -> Iterator[Entry]:
+    """What our program sends where it differs."""
+    backwards, ticks = 1, 0
+    if plan.table:
+        # A schedule may have whole and halved backward passes: a branch for each.
+        kinds = {action.kind for row in plan.table.rows for action in row if action}
+        backwards = len(kinds & set("BI"))
+        ticks = len(lower(plan.table, keep_inputs=plan.remat in RECOMPUTED).ticks.kind)
+    for message in expected(plan, settings):
+        forward, backward = passes(message.name, plan)
+        one = entry(message, settings)
+        once = one.times / message.count.numbers.get("runs", 1)
+        if one.arrays is None or "again" in message.name:
+            one = one._replace(times=once * (forward + backward * backwards))
+        one = summed_at_once(message, plan, settings, one)
+        yield in_ticks(message, plan, settings, one, ticks) if plan.table else one
+    if plan.table:
+        arrays = len(parameters(settings, "outer"))
+        yield Entry("all_reduce", ("pp",), outer_bytes(plan, settings), 1, arrays)
+
+
+def passes(name: str, plan: Plan) -> tuple[float, float]:
+    """How often in the forward and in the backward pass, with our recomputation.
+
+    The last sum of a layer is not computed again: its gradient needs it not. What was gathered for
+    the second forward pass is kept until the gradient. Segments, and stages that keep their input,
+    go forward once more for the input of each layer. What is outside of the layers and was gathered
+    for the forward pass is kept.
+    """
+    again = plan.remat in RECOMPUTED
+    nested = plan.remat == "segments" or (again and plan.table is not None)
+    match name:
+        case "layer inputs":
+            return 1, again + nested
+        case "layer outputs":
+            return 1, again / 2 + nested
+        case "embedding":
+            return 1, nested and plan.table is not None
+        case "layer inputs again" | "head input again":
+            return 0, not again
+        case "parameters again":
+            return 0, 1 + nested
+        case "outer parameters again":
+            return 0, 0
+    return 0, 1
+
+
+def summed_at_once(message: Message, plan: Plan, settings: Settings, one: Entry) -> Entry:
+    """Over tp JAX sums gradients where it differentiates: of each microbatch, not once at the end.
+
+    The last norm computes in float32, and so may the sum. Where devices share heads of keys and
+    values, each holds all of these matrices.
+    """
+    match message.name:
+        case "gradients of whole parameters":
+            vectors = 1 if settings.norm == "rms" else 2
+            extra = (norm_bytes(plan) - element_bytes(plan)) * vectors * settings.d_model
+            return one._replace(times=plan.microbatches, operand_bytes=one.operand_bytes + extra)
+        case "gradients of shared heads":
+            apart = 1 if plan.sequence_parallel else settings.layers
+            size = one.operand_bytes * settings.key_heads / apart
+            return one._replace(times=plan.microbatches * apart, operand_bytes=size)
+        case "gradients" if plan.sizes.get("tp", 1) > settings.key_heads:
+            keys = 2 * settings.layers * settings.d_model * settings.d_head
+            extra = (settings.key_heads - 1) * keys * element_bytes(plan)
+            return one._replace(operand_bytes=one.operand_bytes + extra)
+    return one
+
+
+def in_ticks(message: Message, plan: Plan, settings: Settings, one: Entry, ticks: int) -> Entry:
+    """One program for all stages, in a loop over ticks, where each branch counts in each tick.
+
+    In every tick an array goes each way, needed or not. Each device has the parameters outside of
+    the layers, whose gradients are summed over pp, a tied table's among them.
+    """
+    assert plan.table
+    if message.kind == "permute":
+        return one._replace(times=0 if one.arrays else ticks)
+    if message.name == "outer gradients":
+        return one._replace(operand_bytes=outer_bytes(plan, settings))
+    if message.name == "gradients of whole parameters":
+        # Two norms in each layer of a chunk, and the last one.
+        norms = 2 * settings.layers // plan.table.stages + 1
+        size = norms * settings.d_model * norm_bytes(plan)
+        return one._replace(times=ticks, operand_bytes=size, arrays=norms)
+    if one.arrays is None:
+        chunks = plan.table.chunks if message.stage == "all" else 1
+        return one._replace(times=one.times * ticks / (plan.microbatches * chunks))
+    return one
+
+
+def element_bytes(plan: Plan) -> int:
+    return 4 if plan.precision == "fp32" else 2
+
+
+@cache
+def norm_bytes(plan: Plan) -> int:
+    """Of an element of the sum that JAX makes where a parameter meets activations in float32.
+
+    In jax 0.10 gradients are summed before they are rounded to 16 bits, in 0.12 after that.
+    """
+    like = jax.ShapeDtypeStruct((1,), POLICIES[plan.precision].params)
+    gradient = jax.grad(lambda w, x: (w * x).sum())
+    specs = {"in_specs": (P(), P("tp")), "out_specs": P()}
+    step = jax.jit(jax.shard_map(gradient, mesh=make_mesh("tp=2"), **specs))
+    lowered = step.lower(like, jax.ShapeDtypeStruct((2,), jnp.float32))
+    (one,) = read_module(lowered.compiler_ir("stablehlo"))
+    return one.operand_bytes
+
+
+def outer_bytes(plan: Plan, settings: Settings) -> float:
+    """Bytes outside of the layers, on each device."""
+    held = outer_parameters(architecture_of(settings), Layout(tp=plan.sizes.get("tp", 1)))
+    return float(held) * element_bytes(plan)

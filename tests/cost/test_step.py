@@ -1,0 +1,200 @@
+"""How long a step takes: terms by hand, many layouts at once, and what must follow from what."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.communication import Link
+from jaxpar.cost.flops import head_flops, layer_flops, step_flops
+from jaxpar.cost.hardware import Accelerator, Cluster, Efficiency, find_cluster
+from jaxpar.cost.layout import Layout
+from jaxpar.cost.models import find_model
+from jaxpar.cost.step import peak_flops, step_terms
+from jaxpar.cost.terms import total
+
+LLAMA = find_model("llama3-8b")
+GPT = find_model("gpt3-175b")
+H100 = find_cluster("h100")
+# Round figures, and all of them reached, so that terms can be computed by hand.
+IDEAL = Cluster(
+    name="ideal",
+    device=Accelerator("ideal", {"bf16": 1e15}, 80e9, 1e12, {}),
+    devices_per_node=8,
+    inside=Link(0, 100e9),
+    between=Link(0, 10e9),
+    host=Link(0, 20e9),
+    host_bytes=1e12,
+    efficiency=Efficiency("ideal", products=1, memory=1, links=1, network=1, overlap=1),
+)
+SCORES = ("scores", "attended")
+SIZES = {"batch": 64, "sequence": 4096}
+
+
+def seconds(layout: Layout, model: Architecture = LLAMA, cluster: Cluster = IDEAL, **how: Any):
+    """The terms by name; what is sent twice under one name is added up."""
+    by_name: dict[str, Any] = {}
+    for term in step_terms(model, layout, cluster, **{**SIZES, **how}):
+        by_name[term.name] = by_name.get(term.name, 0) + term.value
+    return by_name
+
+
+def test_by_hand_on_one_device() -> None:
+    terms = seconds(Layout(microbatch=2), batch=2)
+    products = total(layer_flops(LLAMA, 2, 4096))
+    scores = sum(its.value for its in layer_flops(LLAMA, 2, 4096) if its.name in SCORES)
+    assert terms["products"] == pytest.approx(3 * 32 * (products - scores) / 1e15)
+    assert terms["attention"] == pytest.approx(3 * 32 * scores / 1e15)
+    # Two norms and two sums of 4096, queries, keys and values of 48 heads of 128, 14336 gated;
+    # scores of 32 heads with 4096 positions are written, read, written as shares, and read.
+    moved = (2 * 4 + 2 * 6) * 4096 + 4 * 48 * 128 + 6 * 14336 + 8 * 32 * 4096
+    assert terms["memory traffic"] == pytest.approx(2.5 * 32 * 2 * 4096 * moved / 1e12)
+    head = 3 * head_flops(LLAMA, 2, 4096).value / 1e15 + 16 * 2 * 4096 * 128256 / 1e12
+    assert terms["head"] == pytest.approx(head)
+    assert terms["optimizer"] == pytest.approx(28 * LLAMA.parameters / 1e12)
+    assert terms["bubble"] == 0
+    assert len(terms) == 6
+
+
+def test_full_recomputation_repeats_the_forward_pass_and_selective_attention() -> None:
+    full, selective = (seconds(Layout(remat=remat)) for remat in ("full", "selective"))
+    assert full["products again"] == pytest.approx(full["products"] / 3)
+    assert full["memory traffic again"] == pytest.approx(full["memory traffic"] / 2.5)
+    assert selective["attention again"] == pytest.approx(selective["attention"] / 3)
+    assert "products again" not in selective
+    assert selective["memory traffic again"] == 0
+
+
+def test_scores_go_through_memory_if_kept_or_if_there_is_dropout() -> None:
+    def moved(remat: str, *, dropout: bool) -> float:
+        terms = seconds(Layout(remat=remat), replace(GPT, dropout=dropout))
+        return terms["memory traffic"] * 1e12 / (2.5 * 64 * 4096 * GPT.layers)
+
+    fused = moved("selective", dropout=False)
+    scores, masks = GPT.heads * 4096, 2 * GPT.hidden
+    assert moved("full", dropout=False) == pytest.approx(fused)
+    assert moved("none", dropout=False) == pytest.approx(fused + 8 * scores)
+    for remat in ("none", "selective", "full"):
+        assert moved(remat, dropout=True) == pytest.approx(fused + 13 * scores + masks)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_bubble_of_the_pipeline(chunks: int) -> None:
+    terms = seconds(Layout(pp=8, chunks=chunks))
+    sent = ("stage outputs", "gradients of stage inputs")
+    stage = sum(terms[name] for name in ("products", "attention", "memory traffic", *sent))
+    assert terms["bubble"] == pytest.approx(7 / (64 * chunks) * stage)
+    # Each chunk's result crosses, of a microbatch of one example, in both directions.
+    crossing = 64 * chunks * 4096 * 4096 * 2 / 100e9
+    assert terms["stage outputs"] == terms["gradients of stage inputs"] == pytest.approx(crossing)
+
+
+def test_the_last_stage_has_the_head_and_a_layer_less_if_there_is_one() -> None:
+    deep = find_model("llama3-405b")
+    even, uneven = (seconds(Layout(pp=16, chunks=8), replace(deep, layers=n)) for n in (128, 126))
+    assert even["head"] > 0
+    layer = sum(uneven[name] for name in ("products", "attention", "memory traffic")) / 8
+    assert uneven["head"] == pytest.approx(max(0, even["head"] - layer))
+
+
+def test_tensor_parallel_collectives_with_and_without_sequence_parallelism() -> None:
+    plain = seconds(Layout(tp=8))
+    shared = seconds(Layout(tp=8, sequence_parallel=True))
+    x = 64 * 4096 * 4096 * 2
+    assert plain["layer outputs"] == pytest.approx(32 * 2 * x * 2 * 7 / 8 / 100e9)
+    both = shared["layer inputs"] + shared["layer outputs"]
+    assert both == pytest.approx(plain["layer outputs"])
+    assert shared["memory traffic"] < plain["memory traffic"]
+
+
+def test_few_rows_take_as_long_as_reading_their_matrices() -> None:
+    few = seconds(Layout(cp=64, microbatch=1), batch=1)
+    assert few["products"] > 2 * seconds(Layout(microbatch=1), batch=1)["products"] / 64
+    parameters = LLAMA.parameters - 2 * 128256 * 4096 - 4096
+    assert few["products"] >= 3 * 2 * parameters / 1e12
+
+
+def test_offloaded_states_cross_to_the_host() -> None:
+    terms = seconds(Layout(offload="optimizer"))
+    assert terms["gradients to host"] == pytest.approx(2 * LLAMA.parameters / 20e9)
+    assert terms["parameters from host"] == terms["gradients to host"]
+    often = seconds(Layout(offload="all"))["parameters from host"]
+    assert often == pytest.approx(2 * 64 * terms["parameters from host"])
+
+
+LAYOUTS = [
+    Layout(dp=8),
+    Layout(fsdp=8, zero=3),
+    Layout(pp=4, dp=2, tp=8, chunks=2, zero=1, remat="full"),
+    Layout(pp=2, dp=4, cp=2, tp=4, sequence_parallel=True, remat="selective"),
+    Layout(dp=4, offload="optimizer", zero=2),
+    Layout(pp=2, cp=2, chunks=4),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.mesh)
+def test_overlap_hides_and_never_adds(layout: Layout) -> None:
+    alone, beside = (seconds(layout, cluster=H100, overlap=on) for on in (False, True))
+    assert alone.keys() == beside.keys()
+    assert all(beside[name] <= alone[name] for name in alone)
+    assert sum(beside.values()) < sum(alone.values())
+    computed = ("products", "attention", "memory traffic", "head", "optimizer")
+    assert all(beside[name] == alone[name] for name in computed)
+
+
+def test_overlap_hides_no_more_than_there_is_computation() -> None:
+    slow = replace(IDEAL, between=Link(0, 1e6))
+    alone, beside = (
+        seconds(Layout(fsdp=64, zero=3), cluster=slow, overlap=on) for on in (False, True)
+    )
+    work = sum(alone[name] for name in ("products", "attention", "memory traffic"))
+    hidden = sum(alone.values()) - sum(beside.values())
+    assert 0 < hidden <= work * (1 + 1e-9)
+
+
+def test_no_overlap_without_communication() -> None:
+    assert seconds(Layout(), overlap=True) == seconds(Layout())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.mesh)
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_many_layouts_at_once(layout: Layout, name: str, overlap: bool) -> None:
+    model = find_model(name)
+    how = {**SIZES, "overlap": overlap}
+    several = {"tp": np.array([1, 2, 4, 8]), "microbatch": np.array([2, 1, 1, 2])}
+    if layout.zero < 3:
+        several["dp"] = np.array([1, 2, 8, 1])
+    if model.experts:
+        several["ep"] = np.array([1, 1, 2, 4])
+    one = [
+        total(
+            step_terms(model, replace(layout, **dict(zip(several, row, strict=True))), H100, **how)
+        )
+        for row in zip(*([int(n) for n in values] for values in several.values()), strict=True)
+    ]
+    together = total(step_terms(model, replace(layout, **several), H100, **how))
+    assert together == pytest.approx(np.array(one), rel=1e-12)
+
+
+@pytest.mark.parametrize("cluster", ["v100", "a100", "rtx4090", "gb200", "tpu-v5e"])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.mesh)
+def test_no_step_is_faster_than_its_products(layout: Layout, cluster: str) -> None:
+    its = find_cluster(cluster)
+    flops = total(step_flops(LLAMA, **SIZES))
+    fastest = flops / (layout.devices * peak_flops(its.device) * its.efficiency.products)
+    assert sum(seconds(layout, cluster=its, overlap=True).values()) >= fastest
+
+
+def test_slower_hardware_takes_longer() -> None:
+    layout = Layout(pp=2, dp=2, cp=2, tp=8)
+    usual = sum(seconds(layout, cluster=H100).values())
+    slower = [
+        replace(H100, inside=Link(3e-6, 45e9)),
+        replace(H100, between=Link(9e-6, 5e9)),
+        replace(H100, device=replace(H100.device, memory_bytes_per_second=1e12)),
+        replace(H100, device=replace(H100.device, peak_flops={"bf16": 1e14})),
+    ]
+    assert all(sum(seconds(layout, cluster=its).values()) > usual for its in slower)
