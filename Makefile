@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test lint format benchmark clean
+.PHONY: help learn test lint format benchmark wheelhouse clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,11 @@ format: $(VENV)/.dev  ## write code, stubs and generated pages as they must be
 
 benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
 	@$(BIN)/python -m benchmarks
+
+wheelhouse: | $(BIN)/pip  ## wheels of jaxpar and of all it needs, for a lab without network
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --wheel-dir wheelhouse .
+	@echo "On machines like this one, with the same Python, and without network: copy wheelhouse/ there, then"
+	@echo "  python3 -m venv .venv && .venv/bin/python -m pip install --no-index --find-links wheelhouse jaxpar"
 
 clean:  ## remove what make installed and what the tools cached; your answers stay
 	@rm -rf $(VENV) pictures build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache

@@ -79,7 +79,7 @@ class InProcessPool:
         self.where = where
         self.function: Callable | None = None
         self.judgements = 0
-        self._reader = RememberingReader(load(where))
+        self._reader = RememberingReader(load(where, hidden=True))
         self._known: dict[str, dict] = {}
 
     def forget(self) -> None:
@@ -91,12 +91,18 @@ class InProcessPool:
         """Nothing was cancelled."""
 
     def take(self, module: str) -> InProcess:
-        return InProcess(self._export if module == WORKER else self._read)
+        job: dict = {}  # cases that are hidden come in a second frame
+
+        def work(frame: dict, blobs: list[bytes]) -> Iterator[Any]:
+            job.update(frame)
+            return self._export(job)
+
+        return InProcess(work if module == WORKER else self._read)
 
     def end(self, child: InProcess) -> None:
         """Nothing to end."""
 
-    def _export(self, job: dict, blobs: list[bytes]) -> Iterator[Any]:
+    def _export(self, job: dict) -> Iterator[Any]:
         if "calls" in job:
             replies = worker._values(self.function, job)
         elif job["kind"] == "specs":
@@ -127,10 +133,10 @@ _latest: list[InProcessPool] = []  # the pool that judged last, if any
 
 @cache
 def _truth(where: str, index: int) -> oracle.Truth:
-    return oracle.truth(load(where), index, SEED)
+    return oracle.truth(load(where, hidden=True), index, SEED)
 
 
-def judged(function: Callable, pool: InProcessPool) -> Verdict:
+def judged(function: Callable, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
     """The verdict on a function as the answer to an exercise; inputs are the same each time."""
     if _latest and _latest[-1] is not pool:
         _latest.pop().forget()
@@ -140,15 +146,17 @@ def judged(function: Callable, pool: InProcessPool) -> Verdict:
         patch.object(program_judge, "truth", lambda _, index, seed: _truth(pool.where, index)),
         patch.object(reader, "template", _template),
     ):
-        verdict = judge(pool.where, Submission(FILE, b"# elsewhere"), pool=pool, seed=SEED)
+        submission = Submission(FILE, b"# elsewhere")
+        verdict = judge(pool.where, submission, pool=pool, seed=SEED, hidden=hidden)
     pool.judgements += 1
     if pool.judgements % JUDGEMENTS_KEPT == 0:
         jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
     return verdict
 
 
-def judged_source(source: str, pool: InProcessPool) -> Verdict:
+def judged_source(source: str, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
     """The verdict on the function of that name in a source."""
     module: dict = {}
     exec(compile(source, FILE.name, "exec"), module)
-    return judged(module[pool.where.partition(":")[2]], pool)
+    name = pool.where.partition(":")[2].partition("@")[0]
+    return judged(module[name], pool, hidden=hidden)

@@ -6,7 +6,7 @@ import sys
 
 try:
     # Importing them adds their verbs.
-    from jaxpar.cli import grade, learn, memory, plan, schedule, tools, train  # noqa: F401
+    from jaxpar.cli import classroom, grade, learn, memory, plan, schedule, tools, train  # noqa: F401
     from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError

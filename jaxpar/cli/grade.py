@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +14,21 @@ import typer
 
 from jaxpar.cli.base import BAD_USE, LEFT, app, warn
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
+from jaxpar.course.variants import chosen
 
 if TYPE_CHECKING:
+    from jaxpar.grading.classroom.entries import Entries
     from jaxpar.grading.classroom.grader import Course, Graded
+    from jaxpar.grading.classroom.roster import Roster
+    from jaxpar.grading.classroom.tally import Tally
     from jaxpar.grading.sandbox.ladder import Sandbox
 
 SECONDS_EACH = 3.0
 
-Submissions = Annotated[Path, typer.Argument(help="A folder with one folder per student.")]
+Submissions = Annotated[
+    Path,
+    typer.Argument(help="A folder with one folder per student; with --merge folders of results."),
+]
 Out = Annotated[Path, typer.Option("--out", help="Where results go; the same again resumes.")]
 Exercises = Annotated[
     list[str] | None, typer.Option("--exercises", metavar="ID...", help="Only these.")
@@ -26,6 +36,14 @@ Exercises = Annotated[
 More = Annotated[list[str] | None, typer.Argument(hidden=True)]  # --exercises a b c: b and c
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Files judged at once; one per core unless said.")
+]
+RosterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--roster",
+        metavar="CSV",
+        help="Who is in the class: student (the folder), name, id, email, section, late_days.",
+    ),
 ]
 SecretFile = Annotated[
     Path | None, typer.Option(help="The secret that seeds are made of; made if there is none.")
@@ -39,6 +57,12 @@ Fresh = Annotated[
 Unsafe = Annotated[
     bool, typer.Option("--unsafe", help="Grade without isolation, where there is none.")
 ]
+Variants = Annotated[
+    bool, typer.Option("--variants", help="The exercises as the secret varies them.")
+]
+Merge = Annotated[
+    bool, typer.Option("--merge", help="Grade nothing: make several folders of results one.")
+]
 
 
 @app.command("grade")
@@ -48,31 +72,86 @@ def grade_class(
     more: More = None,
     exercises: Exercises = None,
     jobs: Jobs = None,
+    roster: RosterFile = None,
     secret_file: SecretFile = None,
     only_changed: OnlyChanged = False,
     fresh: Fresh = False,
     unsafe: Unsafe = False,
+    variants: Variants = False,
+    merge: Merge = False,
 ) -> None:
     """Grades a class: every student's folder, each file in a sandbox.
 
     Killed or interrupted, the same command again goes on where it stopped.
     """
-    from jaxpar.grading.classroom.grader import Grader
-    from jaxpar.grading.classroom.handin import students
-    from jaxpar.grading.classroom.lock import locked
-    from jaxpar.grading.classroom.results import Results
-
-    rows = _rows(exercises or [], more or [])
+    if merge:
+        with _said(out):
+            _merge([submissions, *(more or [])], out, roster)
+        return
+    rows = named(exercises or [], more or [])
     count = jobs or os.cpu_count() or 1
-    try:
+    with _said(out):
+        from jaxpar.grading.classroom.grader import Grader
+        from jaxpar.grading.classroom.handin import students
+        from jaxpar.grading.classroom.roster import read_roster
+
         names = students(submissions)
-        with locked(out):
+        people = read_roster(roster) if roster else None
+        if people:
+            _tell_roster(people, names)
+            names = sorted([*names, *people.absent(names)])
+        with _results(out, people) as entries:
             sandboxes = _sandboxes(count, unsafe)
             _forecast(len(names), rows, count, sandboxes[0])
-            course = _course(rows, secret_file, sandboxes, fresh, only_changed)
+            secret, _ = read_secret(secret_file)
+            course = _course(
+                chosen(rows, secret) if variants else rows, secret, sandboxes, fresh, only_changed
+            )
             screen = Progress(len(names) * len(rows))
-            Grader(course, Results(out), screen.tell).grade(submissions / n for n in names)
-            screen.end(out)
+            Grader(course, entries.results, screen.tell).grade(submissions / n for n in names)
+            screen.end()
+            _tell_others(entries.results.others(names), out)
+
+
+def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
+    """Every folder's results become those in `out`; then all is written as after grading."""
+    from jaxpar.grading.classroom.merge import merge
+    from jaxpar.grading.classroom.roster import read_roster
+
+    people = read_roster(roster) if roster else None
+    with _results(out, people) as entries:
+        for line in merge([Path(folder) for folder in folders], entries.results.folder).lines():
+            print(line)
+
+
+@contextmanager
+def _results(out: Path, people: Roster | None) -> Iterator[Entries]:
+    """The folder of results, locked; what is written of it is written at the end."""
+    from jaxpar.grading.classroom.before import Before
+    from jaxpar.grading.classroom.entries import Entries
+    from jaxpar.grading.classroom.lock import locked
+    from jaxpar.grading.classroom.results import Results
+    from jaxpar.grading.classroom.writing import write_all
+
+    with locked(out):
+        entries = Entries(Results(out), people, Before(out))
+        entries.before.keep()
+        yield entries
+        _summary(write_all(entries), out)
+        entries.before.forget()
+
+
+@contextmanager
+def _said(out: Path) -> Iterator[None]:
+    """What ends a run becomes one line and an exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):  # no name of a student's ends a run
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        yield
+    except BrokenPipeError:
+        warn(f"Stopped: nobody reads what is printed. Results are in {out}.")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - Python flushes it when it ends
+        raise typer.Exit(LEFT) from None
     except OSError as error:
         reason = error.strerror or str(error)
         warn(f"grade: {out} cannot be written: {reason}; make room, and run the same command again")
@@ -84,11 +163,41 @@ def grade_class(
         raise BadUseError(str(error)) from None
 
 
-def _rows(exercises: list[str], more: list[str]) -> list[Exercise]:
+def named(exercises: list[str], more: list[str]) -> list[Exercise]:
+    """The exercises that an option and the words after it name; all if there are none."""
     if more and not exercises:
         raise BadUseError(f"grade: {more[0]!r} beside the folder of submissions; give one folder")
     names = [name for words in (*exercises, *more) for name in words.split(",") if name]
     return [exercise(name) for name in dict.fromkeys(names)] or list(EXERCISES)
+
+
+def _tell_roster(roster: Roster, names: list[str]) -> None:
+    from jaxpar.grading.classroom.escape import line
+
+    if roster.unused:
+        print(f"Roster: nothing is done with {', '.join(roster.unused)}.")
+    for words, some in (
+        ("In the roster, without a folder", roster.absent(names)),
+        ("Folders that are not in the roster", [n for n in names if roster.person(n) is None]),
+    ):
+        if some:
+            print(f"{words} ({len(some)}): {line(', '.join(some))}")
+
+
+def _tell_others(others: list[str], out: Path) -> None:
+    from jaxpar.grading.classroom.escape import line
+
+    if others:
+        names = line(", ".join(others))
+        print(f"Counted too ({len(others)}), from an earlier run, in {out / 'students'}: {names}")
+
+
+def _summary(tally: Tally, out: Path) -> None:
+    from jaxpar.grading.classroom.writing import FILES, PAGE
+
+    for words in tally.lines():
+        print(words)
+    print(f"In {out}: {FILES}. Begin with {out / PAGE}.")
 
 
 def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
@@ -101,21 +210,30 @@ def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
     return [replace(first, user=user) for user in users]
 
 
+def read_secret(file: Path | None) -> tuple[bytes, Path]:
+    """The secret of the course, and where it is; a new one is told."""
+    from jaxpar.grading.classroom import seeds
+
+    path = file or seeds.default_secret_file()
+    new = not path.exists()
+    try:
+        secret = seeds.read_secret(path)
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
+    if new:
+        warn(f"A new secret of the course is in {path}. Keep it: a re-grade needs the same.")
+    return secret, path
+
+
 def _course(
     rows: list[Exercise],
-    secret_file: Path | None,
+    secret: bytes,
     sandboxes: list[Sandbox],
     fresh: bool,
     only_changed: bool,
 ) -> Course:
-    from jaxpar.grading.classroom import seeds
     from jaxpar.grading.classroom.grader import Assignment, Course
 
-    path = secret_file or seeds.default_secret_file()
-    new = not path.exists()
-    secret = seeds.read_secret(path)
-    if new:
-        print(f"A new secret of the course is in {path}. Keep it: a re-grade needs the same.")
     return Course(
         tuple(Assignment(row.id, row.where, row.points) for row in rows),
         secret,
@@ -145,7 +263,6 @@ class Progress:
     def __init__(self, total: int) -> None:
         """Nothing is done yet of `total` files."""
         self._total, self._done, self._known = total, 0, 0
-        self._moved: list[str] = []
         self._by_status: dict[str, int] = {}
 
     def tell(self, graded: Graded) -> None:
@@ -154,18 +271,14 @@ class Progress:
         self._done += 1
         self._known += graded.known and made["status"] != "not-submitted"
         self._by_status[made["status"]] = self._by_status.get(made["status"], 0) + 1
-        if graded.moved:
-            self._moved.append(f"{graded.student}: {made['exercise']}: now {made['status']}")
         if sys.stdout.isatty():
             print(f"\r{self._done} of {self._total} ", end="", flush=True)
         elif self._done % 100 == 0 or self._done == self._total:
             print(f"{self._done} of {self._total}", flush=True)
 
-    def end(self, out: Path) -> None:
+    def end(self) -> None:
         """What came of it."""
         if sys.stdout.isatty():
             print()
         counts = ", ".join(f"{count} {status}" for status, count in sorted(self._by_status.items()))
-        print(f"{counts}; {self._known} known from before. Results: {out}")
-        for line in self._moved:
-            print(f"  moved: {line}")
+        print(f"{counts}; {self._known} known from before.")

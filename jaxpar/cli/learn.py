@@ -13,7 +13,7 @@ from jaxpar.cli.base import LEFT, WRONG, AsJson, app, console, print_json, print
 from jaxpar.course.catalog import BadUseError, Exercise, exercise, lesson
 from jaxpar.course.checking import Verdicts, check, open_judge
 from jaxpar.course.command import command
-from jaxpar.course.folder import Course, find_course
+from jaxpar.course.folder import Course, course_around, find_course
 from jaxpar.course.memory import Memory
 from jaxpar.course.progress import Row, at_hand, next_row, progress, status
 
@@ -181,7 +181,8 @@ def reset_exercise(id: Id, as_json: AsJson = False) -> None:
     """Puts the stub back, after a backup of your file was written."""
     from jaxpar.course.backups import reset
 
-    row, course = exercise(id), _course()
+    course = _course()
+    row = course.exercise(id)
     backup = reset(course, row)
     data = {"exercise": row.id, "file": row.file, "backup": str(backup) if backup else None}
     kept = [f"Your file is kept as {backup}."] if backup else []
@@ -195,7 +196,8 @@ def _course() -> Course:
 def _exercise(id: str | None) -> Exercise:
     """The exercise with this id, or the one at hand."""
     if id is not None:
-        return exercise(id)
+        course = course_around(Path.cwd())
+        return course.exercise(id) if course else exercise(id)
     course = _course()
     return at_hand(_rows(course), Memory(course.state)).exercise
 

@@ -63,7 +63,7 @@ Zero = Annotated[
 ]
 Remat = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="Computed again: none, selective (attention), full."),
+    typer.Option(metavar="WHAT", help="Computed again: none, selective (scores), full."),
 ]
 SequenceParallel = Annotated[
     bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
@@ -131,6 +131,9 @@ def show_memory(
     """What a model takes on each device: every term, with its formula.
 
     In training, or in inference; with --hardware, whether it fits, and if not, what would.
+
+    Attention is one kernel, which keeps no scores, but for models trained with dropout, as GPT-3:
+    those keep scores with --remat none, not with selective.
     """
     try:
         answer = _answer({name: it for name, it in context.params.items() if it is not None})
@@ -218,16 +221,17 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
 
 def _layout(given: Mapping[str, Any]) -> Layout:
     from jaxpar.axes import parse_mesh
+    from jaxpar.cost.checks import check_one_of
     from jaxpar.cost.layout import AXES, OFFLOADS, REMATS, Layout
     from jaxpar.cost.zero import STAGES
 
     sizes = parse_mesh(given["mesh"]) if given.get("mesh") else {}
     for axis in sizes:
-        _check_one_of(axis, "axis", AXES)
+        check_one_of("memory", "axis", axis, AXES)
     allowed = {"zero": STAGES, "remat": REMATS, "offload": OFFLOADS}
     for name in allowed:
         if name in given:
-            _check_one_of(given[name], _option(name), allowed[name])
+            check_one_of("memory", _option(name), given[name], allowed[name])
     zero = given.get("zero", 3 if sizes.get("fsdp", 1) > 1 else 0)
     named = prod(sizes.values())
     devices = given.get("devices", named)
@@ -245,12 +249,6 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if not given["training"]:
         chosen["microbatch"] = given.get("batch", 1)
     return Layout(**sizes, **chosen, zero=zero, sequence_parallel=given["sequence_parallel"])
-
-
-def _check_one_of(value: Any, what: str, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        names = ", ".join(map(str, allowed))
-        raise ValueError(f"memory: {what} is {value!r}; use one of {names}")
 
 
 def _option(name: str) -> str:

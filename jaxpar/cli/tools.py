@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,15 +12,67 @@ from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course, make_course
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jaxpar.grading.attacks.suite import Outcome
+    from jaxpar.grading.sandbox.ladder import Sandbox
+
+
+Grading = Annotated[
+    bool, typer.Option("--grading", help="Attack the isolation of graded submissions instead.")
+]
+
 
 @app.command("doctor")
-def doctor(as_json: AsJson = False) -> None:
-    """Versions, devices, memory, disk, and what is missing."""
+def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
+    """Versions, devices, memory, disk, and what is missing.
+
+    With --grading: which level of isolation this machine allows for `grade`, and what it holds
+    against. Takes some minutes.
+    """
+    if grading:
+        raise typer.Exit(0 if _attacks_held(as_json) else WRONG)
     from jaxpar.course.doctor import diagnose
 
     diagnosis = diagnose(Path.cwd())
     show(as_json, diagnosis.to_dict(), diagnosis.lines())
     raise typer.Exit(WRONG if diagnosis.missing else 0)
+
+
+def _attacks_held(as_json: bool) -> bool:
+    """Runs the attack suite on the best level, tells what held, and whether all did."""
+    from jaxpar.grading.attacks.suite import ATTACKS, Suite, forecast
+    from jaxpar.grading.sandbox.ladder import choose
+
+    try:
+        sandbox = choose()
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
+    warn(f"Isolation: {sandbox.name}.")
+    warn(forecast())
+    outcomes = []
+    for outcome in Suite(sandbox).run():
+        outcomes.append(outcome)
+        if len(outcomes) % 20 == 0:
+            warn(f"{len(outcomes)} of {len(ATTACKS)}")
+    data = {"level": sandbox.level, "attacks": [outcome.to_dict() for outcome in outcomes]}
+    show(as_json, data, _told(outcomes, sandbox))
+    return all(outcome.held for outcome in outcomes)
+
+
+def _told(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
+    """One line for each group of attacks, one for each attack that was not held."""
+    yield f"{sandbox.name} held against"
+    for group in dict.fromkeys(outcome.attack.group for outcome in outcomes):
+        those = [outcome for outcome in outcomes if outcome.attack.group == group]
+        yield f"  {group:<28} {sum(o.held for o in those):>3} of {len(those):>3} attacks"
+    broken = [outcome for outcome in outcomes if not outcome.held]
+    for one in broken:
+        yield f"NOT HELD: {one.attack.group}: {one.attack.name}: {one.why}"
+    for level, reason in sandbox.why_not.items():
+        yield f"Not on level {level}: {reason}"
+    yield "Do not grade untrusted files here." if broken else "Every attack was held."
 
 
 @app.command("inspect")

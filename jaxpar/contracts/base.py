@@ -168,6 +168,7 @@ class Contract:
         hidden: more of them, other in mesh and size, for a class only; nothing but the property
             that fails and how is told of them.
         shown: where hidden cases have been added to `cases`, how many of these are not hidden.
+        variants: other contracts of the same name; the secret of a course chooses one of all.
         values: for a value or a schedule, draws the (args, kwargs) that it is called with.
         also_right: oracles of a value exercise that differ, where several answers are published;
             all results of an answer must be of one.
@@ -193,6 +194,7 @@ class Contract:
     cases: tuple[Case, ...] = ()
     hidden: tuple[Case, ...] = ()
     shown: int | None = None
+    variants: tuple[Contract, ...] = ()
     values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
     also_right: tuple[Callable[..., Any], ...] = ()
     complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
@@ -245,10 +247,22 @@ class Contract:
 
 @cache
 def load(where: str, *, hidden: bool = False) -> Contract:
-    """The contract of an exercise, by `module:id`, with its hidden cases if asked for."""
-    module, _, exercise_id = where.partition(":")
+    """The contract of an exercise, with its hidden cases if asked for.
+
+    Args:
+        where: `module:id`, or `module:id@k` for variant k of `variants(where)`; 0 is as written.
+        hidden: whether its hidden cases are among its cases.
+    """
+    module, _, name = where.partition(":")
+    exercise_id, _, variant = name.partition("@")
     contracts: Sequence[Contract] = importlib.import_module(module).CONTRACTS
     found = next(contract for contract in contracts if contract.id == exercise_id)
+    found = (found, *found.variants)[int(variant or 0)]
     if not hidden or not found.hidden:
         return found
     return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))
+
+
+def variants(where: str) -> int:
+    """How many variants of an exercise there are, with the one that is in the course."""
+    return 1 + len(load(where.partition("@")[0]).variants)

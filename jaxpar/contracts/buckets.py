@@ -105,6 +105,20 @@ BUCKETED_ALL_REDUCE = Contract(
             {"axis": "fsdp", "bucket_bytes": 2 * 42},
         ),
     ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "gradients": [
+                    Array((8 * 10,), "d_tp_dp"),
+                    {"b": Array((8 * 9,), "d_tp_dp"), "w": Array((8 * 4, 10), "d_tp_dp f")},
+                    Array((8 * 6, 11), "d_tp_dp f"),  # too large for any bucket
+                    (Array((8 * 20,), "d_tp_dp"), Array((8 * 30,), "d_tp_dp")),
+                ],
+            },
+            {"axis": "dp", "bucket_bytes": 4 * 50},
+        ),
+    ),
     communication=Communication("one all-reduce for each bucket, of its bytes", forward=_BUCKETS),
     mistakes=MISTAKES,
     hints=(

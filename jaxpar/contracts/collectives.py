@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxpar import collectives
-from jaxpar.contracts import collectives_mistakes, exchange_mistakes
+from jaxpar.contracts import collectives_mistakes, exchange_mistakes, variants
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
 from jaxpar.contracts.case import Array, Case
+from jaxpar.contracts.variants import with_variant
 
 # An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
 _NO_GATHER = MemoryLimit(
@@ -64,6 +65,7 @@ MEAN_OVER_DEVICES = Contract(
         Case("tp=8", {"x": Array((8 * 1200,), "b_tp")}, {"axis": "tp"}),
         Case("dp=3,tp=2", {"x": Array((6 * 6, 5, 2), "b_dp_tp t d")}, {"axis": "dp"}),
     ),
+    hidden=(Case("tp=2,dp=4", {"x": Array((8 * 12, 4), "b_tp_dp t")}, {"axis": "dp"}),),
     gradient=("x",),
     communication=Communication(
         "the bytes of one all-reduce of x: at most 2(n-1)/n of x",
@@ -91,6 +93,7 @@ SCATTER = Contract(
         ("dp=8", (8 * 8, 12), "n_dp d", "dp", 5),
         ("dp=2,tp=3", (6 * 3, 4, 5), "n_dp_tp t d", "tp", 1),
     ),
+    hidden=_rooted(("fsdp=4,cp=2", (8 * 4, 3, 2), "n_fsdp_cp t d", "fsdp", 2)),
     gradient=("x",),
     sharding=True,
     communication=Communication(
@@ -118,6 +121,7 @@ GATHER = Contract(
         ("tp=8", (8 * 60,), "b_tp", "tp", 5),
         ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 2),
     ),
+    hidden=_rooted(("cp=4,pp=2", (8 * 6, 2), "b_cp_pp t", "pp", 1)),
     gradient=("x",),
     communication=Communication(
         "no all-reduce; no device receives more than n-1 times x",
@@ -143,6 +147,9 @@ REDUCE_MAX_LOCATION = Contract(
     cases=(
         Case("tp=8", {"x": Array((8 * 1024,), "b_tp", draw="ties")}, {"axis": "tp"}),
         Case("dp=5,tp=2", {"x": Array((10 * 10, 4, 2), "b_dp_tp t d")}, {"axis": "dp"}),
+    ),
+    hidden=(
+        Case("pp=2,cp=3", {"x": Array((6 * 12, 5), "b_pp_cp t", draw="ties")}, {"axis": "cp"}),
     ),
     communication=Communication(
         "at most three all-reduces of x; no gather",
@@ -174,6 +181,7 @@ ALL_TO_ALL_BY_PERMUTES = Contract(
         Case("dp=8", {"x": Array((8 * 8, 6), "n_dp d")}, {"axis": "dp"}),
         Case("dp=2,tp=3", {"x": Array((6 * 3, 4, 2), "n_dp_tp t d")}, {"axis": "tp"}),
     ),
+    hidden=(Case("cp=4,pp=2", {"x": Array((8 * 4, 4, 5), "n_cp_pp t d")}, {"axis": "cp"}),),
     gradient=("x",),
     communication=Communication(
         "permutes only, (n-1)/n of x in all",
@@ -190,4 +198,36 @@ ALL_TO_ALL_BY_PERMUTES = Contract(
     harder="For n a power of two, let step k exchange with device i ^ k: both ways on one link.",
 )
 
-CONTRACTS = (MEAN_OVER_DEVICES, SCATTER, GATHER, REDUCE_MAX_LOCATION, ALL_TO_ALL_BY_PERMUTES)
+CONTRACTS = (
+    with_variant(
+        MEAN_OVER_DEVICES,
+        variants.mean_over_devices,
+        "return the quadratic mean of x over the devices of `axis`, on every device",
+        before=jnp.square,
+        after=jnp.sqrt,
+    ),
+    with_variant(
+        SCATTER,
+        variants.scatter,
+        "return chunk n-1-i of the root's x on device i of `axis`",
+        before=jnp.flipud,
+    ),
+    with_variant(
+        GATHER,
+        variants.gather,
+        "return [n, ...] on the root, the last device's x first, and zeros of that shape elsewhere",
+        after=jnp.flipud,
+    ),
+    with_variant(
+        REDUCE_MAX_LOCATION,
+        variants.reduce_max_location,
+        "return (maximum of |x| over devices, int32 lowest index of a device that holds it)",
+        before=jnp.abs,
+    ),
+    with_variant(
+        ALL_TO_ALL_BY_PERMUTES,
+        variants.all_to_all_by_permutes,
+        "send chunk j of x to device n-1-j by lax.ppermute only; y[j] came from device j",
+        before=jnp.flipud,
+    ),
+)

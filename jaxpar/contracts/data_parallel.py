@@ -91,6 +91,20 @@ DATA_PARALLEL_GRADIENTS = Contract(
             {"axis": "fsdp"},
         ),
     ),
+    hidden=(
+        Case(
+            "cp=2,dp=4",
+            {
+                "loss_fn": _SQUARED_ERROR,
+                "params": _network(5, 12),
+                "batch": {
+                    "inputs": Array((4 * 24, 5), "b_dp d"),
+                    "targets": Array((4 * 24,), "b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+    ),
     communication=Communication(
         "one all-reduce's bytes of the gradients, plus scalars",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", _one_all_reduce),),),
@@ -140,6 +154,20 @@ ACCUMULATE_GRADIENTS = Contract(
             {"axis": "fsdp"},
         ),
     ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "loss_fn": _SQUARED_ERROR,
+                "params": _network(6, 48),
+                "microbatches": {
+                    "inputs": Array((7, 4 * 32, 6), "m b_dp d"),
+                    "targets": Array((7, 4 * 32), "m b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+    ),
     communication=Communication(
         "one all-reduce's bytes of the gradients, however many microbatches, plus scalars",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", _one_all_reduce),),),
@@ -184,6 +212,16 @@ MASKED_MEAN = Contract(
                 "mask": Array((2 * 9, 3 * 4), "b_fsdp t_tp", "bool", draw="padded"),
             },
             {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "values": Array((4 * 15, 2 * 3), "b_dp t_tp", draw="positive"),
+                "mask": Array((4 * 15, 2 * 3), "b_dp t_tp", "bool", draw="padded"),
+            },
+            {"axis": "dp"},
         ),
     ),
     gradient=("values",),

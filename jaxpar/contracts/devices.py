@@ -120,6 +120,7 @@ CONTRACTS = (
                 "dp=3,tp=2", {"x": Array((6 * 2, 3, 4), "b_dp_tp t d", "bfloat16")}, {"axis": "dp"}
             ),
         ),
+        hidden=(Case("pp=2,cp=4", {"x": Array((8 * 3, 5), "b_pp_cp t")}, {"axis": "cp"}),),
         gradient=("x",),
         communication=Communication("nothing is sent", forward=((),), backward="forward"),
         mistakes=mistakes.ADD_RANK,

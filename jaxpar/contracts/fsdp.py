@@ -81,6 +81,20 @@ FSDP_APPLY = Contract(
             {"axis": "dp"},
         ),
     ),
+    hidden=(
+        Case(
+            "pp=2,fsdp=2",
+            {
+                "layer_fn": Function("jaxpar.contracts.layers:residual_mlp"),
+                "param_shards": {
+                    "up": Array((9, 24, 40), "l d_fsdp f"),
+                    "down": Array((9, 40, 24), "l f_fsdp d"),
+                },
+                "x": Array((2 * 3, 24), "b_fsdp d"),
+            },
+            {"axis": "fsdp"},
+        ),
+    ),
     gradient=("param_shards", "x"),
     communication=Communication(
         "each layer gathered once forward and once backward, and its gradient reduce-scattered",
@@ -128,6 +142,13 @@ HYBRID_GRADIENTS = Contract(
             "dp=2,fsdp=3,tp=2",
             {"grad": [Array((12 * 6, 4, 2), "d_dp_fsdp_tp f h")]},
             {"shard_axis": "fsdp", "replica_axis": "tp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "fsdp=4,dp=2",
+            {"grad": (Array((8 * 8, 3), "d_fsdp_dp f"), Array((8 * 16,), "d_fsdp_dp"))},
+            {"shard_axis": "fsdp", "replica_axis": "dp"},
         ),
     ),
     communication=Communication(

@@ -71,6 +71,20 @@ PIPELINE_FORWARD = Contract(
             {"axis": "node"},
         ),
     ),
+    hidden=(
+        Case(
+            "pp=5,tp=2",
+            {
+                "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
+                "params": {
+                    "up": Array((5 * 12, 20), "d_pp f"),
+                    "down": Array((5 * 20, 12), "f_pp d"),
+                },
+                "microbatches": Array((5 * 3, 16, 12), "m_pp b d"),
+            },
+            {"axis": "pp"},
+        ),
+    ),
     gradient=("params", "microbatches"),
     communication=Communication(
         "m+n-1 permutes of one microbatch to a neighbour, and as many backward; nothing else",

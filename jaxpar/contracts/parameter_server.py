@@ -93,6 +93,31 @@ PARAMETER_SERVER_STEP = Contract(
             {"axis": "fsdp", "server": 1},
         ),
     ),
+    hidden=(
+        Case(
+            "pp=2,cp=5",
+            {
+                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
+                "params": {
+                    "w_in": Array((5, 7), "d f"),
+                    "bias": Array((7,), "f"),
+                    "w_out": Array((7,), "f"),
+                },
+                "batch": {
+                    "inputs": Array((5 * 32, 5), "b_cp d"),
+                    "targets": Array((5 * 32,), "b_cp"),
+                },
+                "update_fn": _descend(
+                    {
+                        "w_in": Array((5 * 5, 7), "d_cp f", draw="positive"),
+                        "bias": Array((5 * 7,), "f_cp", draw="positive"),
+                        "w_out": Array((5 * 7,), "f_cp", draw="positive"),
+                    }
+                ),
+            },
+            {"axis": "cp", "server": 2},
+        ),
+    ),
     communication=Communication(
         "permutes and gathers only, no all-reduce; each way, to the server and back, at most n-1 "
         "times the bytes of params",

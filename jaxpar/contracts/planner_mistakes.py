@@ -192,7 +192,7 @@ def _smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None:
 
 def _its_seconds(plans: list[Plan], device_bytes: float) -> float | None:
     plan = best_plan(plans, device_bytes)
-    return plan and plan["step_seconds"]
+    return None if plan is None else plan["step_seconds"]
 
 
 def _its_place(plans: list[Plan], device_bytes: float) -> int | None:

@@ -125,6 +125,7 @@ UPDATE_LOSS_SCALE = Contract(
         _scales("dp=2,cp=2,tp=2", 6, 1, growth_interval=5, factor=2.0, minimum=1.0),
         _scales("pp=2,fsdp=2,tp=2", 4, 8, growth_interval=9, factor=4.0, minimum=0.5),
     ),
+    hidden=(_scales("node=2,device=2,cp=2", 5, 6, growth_interval=7, factor=8.0, minimum=2.0),),
     communication=Communication("nothing is sent", forward=((),)),
     mistakes=mistakes.UPDATE_LOSS_SCALE,
     hints=(
@@ -185,6 +186,26 @@ MIXED_PRECISION_STEP = Contract(
                 "optimizer": Function("jaxpar.contracts.small_losses:MOMENTUM"),
             },
             {"scale": 2.0**31},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=2",
+            {
+                "loss_fn": Function("jaxpar.contracts.small_losses:overflowing_error"),
+                "master": _matrices(4, "d_tp_dp", 5, 12),
+                "opt_state": Made(
+                    Function("jaxpar.contracts.small_losses:momentum_state"),
+                    (_matrices(4, "d_tp_dp", 5, 12),),
+                ),
+                "batch": {
+                    "inputs": Array((4 * 24, 5), "b_tp_dp d"),
+                    "targets": Array((4 * 24,), "b_tp_dp"),
+                    "rare": Array((4,), "b_tp_dp", "bool", "padded"),
+                },
+                "optimizer": Function("jaxpar.contracts.small_losses:MOMENTUM"),
+            },
+            {"scale": 2.0**29},
         ),
     ),
     flops=FlopsLimit(

@@ -13,7 +13,8 @@ from jax import lax
 from jaxpar.contracts import remat_mistakes
 from jaxpar.contracts.base import BadCall, Contract, Expected, FlopsLimit, MemoryLimit
 from jaxpar.contracts.case import Array, Case, Function
-from jaxpar.cost.activations import REMATS, activation_bytes
+from jaxpar.cost.activations import activation_bytes
+from jaxpar.cost.layout import REMATS
 from jaxpar.parallel.remat import remat_layers
 
 Call = tuple[tuple, dict]
@@ -43,10 +44,11 @@ def _mlp(layers: int, b: int, d: int, segments: int) -> Case:
     return Case("dp=2", args, {"segments": segments})
 
 
-def _wave(layers: int, b: int, d: int, segments: int) -> Case:
-    params = (Array((layers, 3 * d, d), "l d_fsdp f"), Array((layers, 3 * d), "l f_fsdp"))
-    args = {"layer_fn": _WAVE, "params": params, "x": Array((3 * b, d), "b_fsdp d")}
-    return Case("fsdp=3", args, {"segments": segments})
+def _wave(layers: int, b: int, d: int, segments: int, mesh: str = "fsdp=3") -> Case:
+    axis, n = mesh.split("=")[0], int(mesh.split("=")[1])
+    params = (Array((layers, n * d, d), f"l d_{axis} f"), Array((layers, n * d), f"l f_{axis}"))
+    args = {"layer_fn": _WAVE, "params": params, "x": Array((n * b, d), f"b_{axis} d")}
+    return Case(mesh, args, {"segments": segments})
 
 
 REMAT_LAYERS = Contract(
@@ -59,6 +61,7 @@ REMAT_LAYERS = Contract(
         _mlp(layers=512, b=128, d=4, segments=128),
         _wave(layers=192, b=48, d=8, segments=24),
     ),
+    hidden=(_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
     gradient=("params", "x"),
     memory=MemoryLimit(
         "with the gradient, the inputs of all segments, and what the layers of one keep: at most "

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpar import collectives
-from jaxpar.contracts import hierarchical_mistakes, ring_mistakes, tree_mistakes
+from jaxpar.contracts import hierarchical_mistakes, ring_mistakes, tree_mistakes, variants
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
 from jaxpar.contracts.case import Array, Case, Sizes
+from jaxpar.contracts.variants import with_variant
 
 _ANY_KIND = ("all_reduce", "permute", "all_to_all")
 
@@ -86,6 +87,7 @@ RING_REDUCE_SCATTER = Contract(
         _case("tp=8", Array((8 * 8, 10), "n_tp d"), axis="tp"),
         _case("dp=2,tp=5", Array((10 * 5, 7, 2), "n_dp_tp t d"), axis="tp"),
     ),
+    hidden=(_case("cp=3,pp=2", Array((6 * 3, 4), "n_cp_pp d"), axis="cp"),),
     gradient=("x",),
     sharding=True,
     communication=Communication(
@@ -116,6 +118,7 @@ TWO_WAY_RING_ALL_GATHER = Contract(
         _case("tp=8", Array((8 * 40,), "b_tp"), axis="tp"),
         _case("dp=5,tp=2", Array((10 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="dp"),
     ),
+    hidden=(_case("pp=2,cp=3", Array((6 * 7, 3), "b_pp_cp d"), axis="cp"),),
     gradient=("x",),
     communication=Communication(
         "permutes to a neighbour only; ceil((n-1)/2) times x each way",
@@ -145,6 +148,7 @@ TREE_BROADCAST = Contract(
         _case("tp=8", Array((8 * 40,), "b_tp"), axis="tp", root=5),
         _case("dp=2,tp=6", Array((12 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="tp", root=4),
     ),
+    hidden=(_case("cp=5,pp=2", Array((10 * 6, 3), "b_cp_pp d"), axis="cp", root=3),),
     gradient=("x",),
     communication=Communication(
         "permutes only, ceil(log2 n) of them, each of x",
@@ -175,6 +179,7 @@ RECURSIVE_DOUBLING_ALL_REDUCE = Contract(
         _case("dp=2,tp=4", Array((8 * 7, 6), "b_dp_tp d"), axis="tp"),
         _case("dp=2,tp=3", Array((6 * 4, 5, 2), "b_dp_tp t d"), axis="dp"),
     ),
+    hidden=(_case("fsdp=4,cp=2", Array((8 * 5, 3), "b_fsdp_cp d"), axis="fsdp"),),
     errors=(
         BadCall(_case("cp=6", Array((6 * 4,), "b_cp"), axis="cp"), "n = 6"),
         BadCall(_case("dp=3,tp=2", Array((6 * 4,), "b_dp_tp"), axis="dp"), "n = 3"),
@@ -210,6 +215,7 @@ HIERARCHICAL_ALL_REDUCE = Contract(
         _case("node=4,device=2", Array((8 * 71,), "b_node_device"), inner="device", outer="node"),
         _case("dp=2,cp=2,tp=3", Array((12 * 5, 11, 2), "b_dp_cp_tp t d"), inner="tp", outer="dp"),
     ),
+    hidden=(_case("tp=3,dp=2", Array((6 * 5, 7), "b_tp_dp d"), inner="tp", outer="dp"),),
     gradient=("x",),
     communication=Communication(
         "over outer one all-reduce of ceil(1/n_inner of x), over inner one all-reduce of x",
@@ -231,7 +237,12 @@ HIERARCHICAL_ALL_REDUCE = Contract(
 )
 
 CONTRACTS = (
-    RING_REDUCE_SCATTER,
+    with_variant(
+        RING_REDUCE_SCATTER,
+        variants.ring_reduce_scatter,
+        "return on device i of `axis` the sum of x[(i + 1) % n], by a ring of permutes",
+        before=lambda x: jnp.roll(x, -1, axis=0),
+    ),
     TWO_WAY_RING_ALL_GATHER,
     TREE_BROADCAST,
     RECURSIVE_DOUBLING_ALL_REDUCE,

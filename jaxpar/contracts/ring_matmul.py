@@ -47,6 +47,13 @@ RING_MATMUL = Contract(
             {"axis": "tpx"},
         ),
     ),
+    hidden=(
+        Case(
+            "dp=2,cp=4",
+            {"x": Array((8 * 9, 80), "t_dp_cp d"), "w": Array((80, 8 * 6), "d f_dp_cp")},
+            {"axis": "cp"},
+        ),
+    ),
     gradient=("x", "w"),
     communication=Communication(
         "permutes to a neighbour only, (n-1) times x; backward at most twice that",

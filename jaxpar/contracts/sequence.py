@@ -63,6 +63,17 @@ SEQUENCE_PARALLEL_MLP = Contract(
             {"axis": "tpx"},
         ),
     ),
+    hidden=(
+        Case(
+            "tp=2,dp=2",
+            {
+                "x": Array((3, 2 * 5, 12), "b t_tp d"),
+                "w_up": Array((12, 2 * 30), "d f_tp"),
+                "w_down": Array((2 * 30, 12), "f_tp d"),
+            },
+            {"axis": "tp"},
+        ),
+    ),
     gradient=("x", "w_up", "w_down"),
     communication=Communication(
         "an all-gather of x and a reduce-scatter of the result, in each direction; backward x may "

@@ -93,6 +93,13 @@ FSDP_SHARDINGS = Contract(
             {"axis": "dp", "minimum_size": 4 * 45},
         ),
     ),
+    hidden=(
+        Case(
+            "tp=2,fsdp=2",
+            {"params": _model(110, 50, 84, 5, tied=False)},
+            {"axis": "fsdp", "minimum_size": 5 * 51},
+        ),
+    ),
     memory=MemoryLimit(
         "parameters and AdamW's state take 1/n of their bytes, small leaves apart; intermediate "
         "results at most 1.5 times the library's"

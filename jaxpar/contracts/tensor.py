@@ -71,6 +71,7 @@ PARALLEL_SWIGLU = Contract(
         _mlp("tp=4", "tp", b=2, t=5, d=12, f=4 * 14),
         _mlp("dp=2,tpx=3", "tpx", b=3, t=4, d=9, f=3 * 8),
     ),
+    hidden=(_mlp("tp=2,pp=3", "tp", b=4, t=3, d=10, f=2 * 9),),
     gradient=("x", "w_gate", "w_up", "w_down"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward",
@@ -103,6 +104,7 @@ PARALLEL_ATTENTION = Contract(
         _heads("tp=3", "tp", 3, 3, 2, 5, 9, 4),
         _heads("dp=2,tpx=3", "tpx", 6, 1, 2, 7, 8, 3),
     ),
+    hidden=(_heads("dp=2,tp=4", "tp", 8, 2, 2, 6, 8, 4),),
     gradient=("x", "w_q", "w_k", "w_v", "w_o"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward; where w_k and w_v are whole, one of "

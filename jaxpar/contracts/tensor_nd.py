@@ -87,6 +87,32 @@ def _of_y(sizes: Sizes) -> float:
     return (n - 1) / n * 4 * rows * columns / sizes.case.sizes.get("dp", 1)
 
 
+def _square(mesh: str, m: int, k: int, n: int, **axes: str) -> Case:
+    """A case of x [m, k] and w [k, n], cut over `rows` and `cols`; x over `depth`, too."""
+    dp = "dp" * mesh.startswith("dp")
+    over_m = _axes(dp, axes.get("depth", ""), axes["rows"])
+    layouts = f"m{over_m} k_{axes['cols']}", f"k{_axes(dp, axes['rows'])} n_{axes['cols']}"
+    return _operands(mesh, (m, k, n), layouts, axes)
+
+
+def _cube(mesh: str, m: int, k: int, n: int, **axes: str) -> Case:
+    """A case of x [m, k] and w [k, n], cut over `x_axis`, `y_axis` and `z_axis`."""
+    dp = "dp" * mesh.startswith("dp")
+    x, y, z = axes["x_axis"], axes["y_axis"], axes["z_axis"]
+    layouts = f"m{_axes(dp, x, y)} k_{z}", f"k{_axes(dp, z)} n_{y}_{x}"
+    return _operands(mesh, (m, k, n), layouts, axes)
+
+
+def _operands(mesh: str, sizes: tuple[int, ...], layouts: tuple[str, str], axes: dict) -> Case:
+    (m, k, n), (of_x, of_w) = sizes, layouts
+    copies = int(mesh[3]) if mesh.startswith("dp") else 1  # each with a w of its own
+    return Case(mesh, {"x": Array((m, k), of_x), "w": Array((copies * k, n), of_w)}, axes)
+
+
+def _axes(*names: str) -> str:
+    return "".join(f"_{name}" for name in names if name)
+
+
 _FORWARD = tuple(product(_routes("x", "cols"), _routes("w", "rows")))
 # Of the two products of the gradient each brings one matrix along and adds the other one up.
 _BACKWARD = tuple(product(_routes("x", "cols", passes=2), _routes("w", "rows", passes=2)))
@@ -99,23 +125,10 @@ SUMMA_MATMUL = Contract(
     reference=tensor_nd.summa_matmul,
     oracle=_in_2d,
     cases=(
-        Case(
-            "dp=2,tpx=2,tpy=2",
-            {
-                "x": Array((2 * 2 * 24, 2 * 40), "m_dp_tpx k_tpy"),
-                "w": Array((2 * 2 * 40, 2 * 56), "k_dp_tpx n_tpy"),
-            },
-            {"rows": "tpx", "cols": "tpy"},
-        ),
-        Case(
-            "tpy=3,tpz=3",
-            {
-                "x": Array((3 * 26, 3 * 42), "m_tpz k_tpy"),
-                "w": Array((3 * 42, 3 * 34), "k_tpz n_tpy"),
-            },
-            {"rows": "tpz", "cols": "tpy"},  # not always in the order of the mesh
-        ),
+        _square("dp=2,tpx=2,tpy=2", 2 * 48, 80, 112, rows="tpx", cols="tpy"),
+        _square("tpy=3,tpz=3", 78, 126, 102, rows="tpz", cols="tpy"),  # not in the mesh's order
     ),
+    hidden=(_square("tpy=2,tpx=2", 40, 72, 88, rows="tpy", cols="tpx"),),
     errors=(
         BadCall(
             Case(
@@ -163,31 +176,11 @@ MATMUL_2_5D = Contract(
     reference=tensor_nd.matmul_2_5d,
     oracle=_in_2_5d,
     cases=(
-        Case(
-            "dp=2,tpx=2,tpy=2,tpz=2",
-            {
-                "x": Array((2 * 4 * 6, 2 * 10), "m_dp_tpz_tpx k_tpy"),
-                "w": Array((2 * 2 * 10, 2 * 8), "k_dp_tpx n_tpy"),
-            },
-            {"rows": "tpx", "cols": "tpy", "depth": "tpz"},
-        ),
-        Case(
-            "tpx=3,tpy=2,tpz=2",
-            {
-                "x": Array((6 * 5, 2 * 14), "m_tpx_tpy k_tpz"),
-                "w": Array((2 * 14, 2 * 12), "k_tpy n_tpz"),
-            },
-            {"rows": "tpy", "cols": "tpz", "depth": "tpx"},
-        ),
-        Case(
-            "tpx=1,tpy=3,tpz=3",
-            {
-                "x": Array((3 * 5, 3 * 6), "m_tpx_tpz k_tpy"),
-                "w": Array((3 * 6, 3 * 4), "k_tpz n_tpy"),
-            },
-            {"rows": "tpz", "cols": "tpy", "depth": "tpx"},
-        ),
+        _square("dp=2,tpx=2,tpy=2,tpz=2", 2 * 24, 20, 16, rows="tpx", cols="tpy", depth="tpz"),
+        _square("tpx=3,tpy=2,tpz=2", 30, 28, 24, rows="tpy", cols="tpz", depth="tpx"),
+        _square("tpx=1,tpy=3,tpz=3", 15, 18, 12, rows="tpz", cols="tpy", depth="tpx"),
     ),
+    hidden=(_square("tpy=2,tpz=2,tpx=2", 28, 18, 10, rows="tpz", cols="tpx", depth="tpy"),),
     errors=(
         BadCall(
             Case(
@@ -227,31 +220,12 @@ MATMUL_3D = Contract(
     reference=tensor_nd.matmul_3d,
     oracle=_in_3d,
     cases=(
-        Case(
-            "dp=2,tpx=2,tpy=2,tpz=2",
-            {
-                "x": Array((2 * 4 * 6, 2 * 10), "m_dp_tpx_tpy k_tpz"),
-                "w": Array((2 * 2 * 10, 4 * 7), "k_dp_tpz n_tpy_tpx"),
-            },
-            {"x_axis": "tpx", "y_axis": "tpy", "z_axis": "tpz"},
-        ),
-        Case(
-            "tpx=3,tpy=3,tpz=1",
-            {
-                "x": Array((9 * 4, 3 * 9), "m_tpy_tpz k_tpx"),
-                "w": Array((3 * 9, 3 * 5), "k_tpx n_tpz_tpy"),
-            },
-            {"x_axis": "tpy", "y_axis": "tpz", "z_axis": "tpx"},
-        ),
-        Case(
-            "tpx=3,tpy=1,tpz=2",  # so that each of the three axes has more than two devices once
-            {
-                "x": Array((6 * 4, 8), "m_tpz_tpx k_tpy"),
-                "w": Array((8, 6 * 3), "k_tpy n_tpx_tpz"),
-            },
-            {"x_axis": "tpz", "y_axis": "tpx", "z_axis": "tpy"},
-        ),
+        _cube("dp=2,tpx=2,tpy=2,tpz=2", 48, 20, 28, x_axis="tpx", y_axis="tpy", z_axis="tpz"),
+        _cube("tpx=3,tpy=3,tpz=1", 36, 27, 15, x_axis="tpy", y_axis="tpz", z_axis="tpx"),
+        # so that each of the three axes has more than two devices once
+        _cube("tpx=3,tpy=1,tpz=2", 24, 8, 18, x_axis="tpz", y_axis="tpx", z_axis="tpy"),
     ),
+    hidden=(_cube("tpz=2,tpy=2,tpx=2", 20, 14, 12, x_axis="tpy", y_axis="tpz", z_axis="tpx"),),
     gradient=("x", "w"),
     communication=Communication(
         "forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one "

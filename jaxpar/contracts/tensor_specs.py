@@ -94,6 +94,7 @@ MEGATRON_SPECS = Contract(
         Case("tp=4", {"params": _params(24, 8, 4, 32, 4, gated=True)}, {"axis": "tp"}),
         Case("dp=2,tpx=3", {"params": _params(30, 6, 3, 24, gated=False)}, {"axis": "tpx"}),
     ),
+    hidden=(Case("pp=2,tp=2", {"params": _params(20, 4, 2, 18, 3, gated=False)}, {"axis": "tp"}),),
     communication=Communication(
         "forward, the compiler sends two all-reduces of x's size for each layer",
         forward=((Limit(("all_reduce",), "axis", _two_a_layer),),),

@@ -80,6 +80,16 @@ VOCAB_PARALLEL_EMBEDDING = Contract(
             {"axis": "tpx"},
         ),
     ),
+    hidden=(
+        Case(
+            "dp=2,cp=4",
+            {
+                "ids": Array((2 * 70,), "b_dp", "int32", "around"),
+                "table": Array((8 * 30, 40), "v_dp_cp d"),
+            },
+            {"axis": "cp"},
+        ),
+    ),
     gradient=("table",),
     communication=Communication(
         "one all-reduce of the result, backward nothing",
@@ -128,6 +138,16 @@ VOCAB_PARALLEL_CROSS_ENTROPY = Contract(
                 "labels": Array((2 * 3, 20), "b_dp t", "int32"),
             },
             {"axis": "tpx"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "dp=2,cp=4",
+            {
+                "logits_shard": Array((2 * 5, 12, 4 * 27), "b_dp t v_cp", draw="shifted"),
+                "labels": Array((2 * 5, 12), "b_dp t", "int32"),
+            },
+            {"axis": "cp"},
         ),
     ),
     gradient=("logits_shard",),

@@ -108,6 +108,18 @@ ZERO1_UPDATE = Contract(
             {"axis": "fsdp"},
         ),
     ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "grads": [_matrices(12, 8, 4, "d_dp f"), Array((4 * 16, 3), "d_dp h")],
+                "params": [_matrices(12, 8, 1, "d f"), Array((16, 3), "d h")],
+                "opt_shard": [_matrices(12, 8, 1, "d_dp f"), Array((16, 3), "d_dp h")],
+                "optimizer": Function("jaxpar.contracts.optimizers:MOMENTUM"),
+            },
+            {"axis": "dp"},
+        ),
+    ),
     sharding=True,
     communication=Communication(
         "a reduce-scatter of the gradients and an all-gather of the parameters: the bytes of one "
@@ -149,6 +161,17 @@ GLOBAL_NORM_OF_SHARDS = Contract(
             "fsdp=3,tp=2",
             {"shards": [Array((i + 1, 3 * 4, 2 * 3), "l d_fsdp f_tp") for i in range(10)]},
             {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "shards": {
+                    f"layer_{i}": Array((i + 2, 4 * 3, 2 * 5), "l d_dp f_tp") for i in range(6)
+                }
+            },
+            {"axis": "dp"},
         ),
     ),
     communication=Communication(
@@ -210,6 +233,24 @@ ZERO2_ACCUMULATE = Contract(
                 ),
             },
             {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
+                "params": {
+                    "w_in": Array((48, 72), "d f"),
+                    "bias": Array((72,), "f"),
+                    "w_out": Array((72,), "f"),
+                },
+                "microbatches": {
+                    "inputs": Array((5, 4 * 4, 48), "m b_dp d"),
+                    "targets": Array((5, 4 * 4), "m b_dp"),
+                },
+            },
+            {"axis": "dp"},
         ),
     ),
     sharding=True,

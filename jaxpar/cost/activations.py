@@ -4,6 +4,7 @@ Source: Korthikanti et al. 2022, Reducing Activation Recomputation in Large Tran
 sections 4 and 5.
 """
 
+from jaxpar.cost.checks import check_one_of
 from jaxpar.cost.layout import REMATS
 
 
@@ -36,9 +37,7 @@ def activation_bytes(
     Raises:
         ValueError: `remat` is none of the three.
     """
-    if remat not in REMATS:
-        allowed = ", ".join(map(repr, REMATS))
-        raise ValueError(f"activation_bytes: remat is {remat!r}; use one of {allowed}")
+    check_one_of("activation_bytes", "remat", remat, REMATS)
     x = s * b * h
     if remat == "full":
         return layers * 2.0 * x

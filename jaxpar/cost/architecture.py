@@ -154,6 +154,14 @@ class Architecture:
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
+    def fused_attention(self) -> bool:
+        """Whether attention is one kernel, which keeps no scores, and computes them twice.
+
+        As FlashAttention is (Dao et al. 2022); models trained with dropout are taken to be older.
+        """
+        return not self.dropout
+
+    @property
     def d_head(self) -> int:
         """The size of a head."""
         return self.hidden // self.heads if self.head_size is None else self.head_size

@@ -221,6 +221,10 @@ def without_head(architecture: Architecture) -> int:
     return architecture.parameters - sum(heads)
 
 
+# Parameters in a bucket of ZeRO, and those that stage 3 keeps whole.
+_BUFFERED = {"bucket": 500_000_000, "live": 1_000_000_000}
+
+
 def eleuther_memory(
     architecture: Architecture,
     layout: Layout,
@@ -241,22 +245,20 @@ def eleuther_memory(
         layout: how it is spread; microbatch is the batch of a GPU.
         sequence: positions of an example.
         inference: whether the model is not trained.
-        bits: of a parameter, an activation and what is cached.
+        bits: of a parameter and an activation.
     """
-    a = architecture
     numbers = {
         "element_bytes": bits / 8,
-        "parameters": _eleuther_parameters(a, sequence),
+        "parameters": _eleuther_parameters(architecture, sequence),
         "split": layout.tp * layout.pp * (layout.devices if layout.zero == 3 else 1),
         "devices": layout.devices,
         "examples": layout.microbatch,
         "sequence": sequence,
-        "layers": a.layers,
-        "hidden": a.hidden,
-        "heads": a.heads,
+        "layers": architecture.layers,
+        "hidden": architecture.hidden,
+        "heads": architecture.heads,
         "partitions": layout.tp if layout.sequence_parallel else 1,
-        "bucket": 500_000_000,
-        "live": 1_000_000_000,
+        **_BUFFERED,
     }
     x, kept = "examples * sequence * hidden", "16 * element_bytes + 2"
     formulas = {"parameters": "element_bytes * parameters / split"}

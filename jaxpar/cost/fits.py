@@ -1,7 +1,7 @@
 """Whether a model can be spread in some way at all: what sizes of axes divide it, what is left."""
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.layout import AXES, Layout
+from jaxpar.cost.layout import AXES, REMATS, Layout
 
 # Of a device's memory, kept for the runtime, buffers of collectives and fragmentation: 27 measured
 # rows of BLOOM's trials took 7 to 15 GB of 80 more than the terms of `training_memory`
@@ -62,6 +62,12 @@ def unfit(architecture: Architecture, sequence: int, axis: str, n: int) -> str:
         count = architecture.experts.count if architecture.experts else 1
         return f"it must divide the experts, of which there are {count}" if count % n else ""
     return _unfit_tensor(architecture, n) if axis == "tp" else ""
+
+
+def remats(architecture: Architecture) -> tuple[str, ...]:
+    """What of `REMATS` differs: where attention is fused, "selective" is the same as "none"."""
+    fused = architecture.fused_attention
+    return tuple(remat for remat in REMATS if not (fused and remat == "selective"))
 
 
 def _unfit_tensor(architecture: Architecture, n: int) -> str:

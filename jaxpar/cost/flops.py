@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.cost.architecture import Architecture, Experts, Latent
+from jaxpar.cost.checks import check_one_of, check_positive
 from jaxpar.cost.layout import REMATS
 from jaxpar.cost.terms import Term, make_term, total
 
@@ -81,7 +82,7 @@ def recomputed_flops(
     Raises:
         ValueError: `remat` is none of the three.
     """
-    _check_remat("recomputed_flops", remat)
+    check_one_of("recomputed_flops", "remat", remat, REMATS)
     again = [] if remat == "none" else forward_flops(architecture, batch, sequence)
     if remat == "selective":
         again = [term for term in again if term.name in ("scores", "attended")]
@@ -146,8 +147,8 @@ def transformer_step_flops(
         ValueError: `remat` is none of the three, or a size is not positive.
     """
     sizes = {"batch": batch, "sequence": sequence, "layers": layers}
-    _check_positive("transformer_step_flops", sizes | {"hidden": hidden, "vocab": vocab})
-    _check_remat("transformer_step_flops", remat)
+    check_positive("transformer_step_flops", sizes | {"hidden": hidden, "vocab": vocab})
+    check_one_of("transformer_step_flops", "remat", remat, REMATS)
     tokens = batch * sequence
     attention = layers * tokens * 4 * sequence * hidden
     forward = layers * tokens * 24 * hidden**2 + attention
@@ -172,7 +173,7 @@ def model_flops_utilization(
     """
     rates = {"tokens_per_second": tokens_per_second, "flops_per_token": flops_per_token}
     hardware = {"devices": devices, "peak_flops": peak_flops}
-    _check_positive("model_flops_utilization", rates | hardware)
+    check_positive("model_flops_utilization", rates | hardware)
     return tokens_per_second * flops_per_token / (devices * peak_flops)
 
 
@@ -243,15 +244,3 @@ def _terms(products: Products, sizes: Mapping[str, Any]) -> list[Term]:
 
 def _times(count: str, products: Products) -> Products:
     return {name: f"{count}*{formula}" for name, formula in products.items()}
-
-
-def _check_remat(where: str, remat: str) -> None:
-    if remat not in REMATS:
-        allowed = ", ".join(map(repr, REMATS))
-        raise ValueError(f"{where}: remat is {remat!r}; use one of {allowed}")
-
-
-def _check_positive(where: str, numbers: Mapping[str, float]) -> None:
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{where}: {name} is {number!r}; use a number above 0")

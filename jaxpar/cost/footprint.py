@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.fits import check_layout
+from jaxpar.cost.fits import check_layout, remats
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.inference import inference_memory, rule_of_thumb
 from jaxpar.cost.layout import OFFLOADS, REMATS, Layout
@@ -100,7 +100,8 @@ class Training:
         }
         if isinstance(self.model, Architecture):
             choices["sequence_parallel"] = (layout.sequence_parallel, layout.tp > 1)
-            choices["remat"] = REMATS[REMATS.index(layout.remat) :]
+            later = REMATS[REMATS.index(layout.remat) + 1 :]
+            choices["remat"] = (layout.remat, *(it for it in remats(self.model) if it in later))
             halves = range(layout.microbatch.bit_length())
             smaller = (layout.microbatch >> half for half in halves)
             choices["microbatch"] = [n for n in smaller if layout.microbatch % n == 0]

@@ -5,13 +5,13 @@ PagedAttention, section 3; DeepSeek-AI 2024, DeepSeek-V2, section 2.1; Anthony e
 Transformer Math 101 (EleutherAI).
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxpar.cost import shares
 from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.checks import check_positive
 from jaxpar.cost.communication import Number
 from jaxpar.cost.layout import Layout
 from jaxpar.cost.terms import Term, make_term
@@ -37,7 +37,7 @@ def kv_cache_bytes(
         ValueError: a number is not positive.
     """
     sizes = {"batch": batch, "sequence": sequence, "layers": layers, "kv_heads": kv_heads}
-    _check_positive(
+    check_positive(
         "kv_cache_bytes", sizes | {"head_size": head_size, "element_bytes": element_bytes}
     )
     keys_and_values = 2
@@ -52,7 +52,7 @@ def max_batch_that_fits(device_bytes: float, state_bytes: float, bytes_per_examp
     Raises:
         ValueError: `bytes_per_example` is not positive, or another number negative.
     """
-    _check_positive("max_batch_that_fits", {"bytes_per_example": bytes_per_example})
+    check_positive("max_batch_that_fits", {"bytes_per_example": bytes_per_example})
     for name, number in (("device_bytes", device_bytes), ("state_bytes", state_bytes)):
         if not number >= 0:
             raise ValueError(f"max_batch_that_fits: {name} is {number!r}; use 0 or more")
@@ -155,9 +155,3 @@ def _widest(architecture: Architecture, tp: Any) -> Any:
         copies = mixture.per_token * architecture.hidden
         widest = np.maximum(widest, copies + inner * inside / tp)
     return widest
-
-
-def _check_positive(where: str, numbers: Mapping[str, Number]) -> None:
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{where}: {name} is {number!r}; use a number above 0")

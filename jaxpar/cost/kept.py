@@ -50,8 +50,9 @@ def layer_arrays(
 ) -> list[Term]:
     """Bytes that one device keeps of each array, of one layer and one microbatch.
 
-    What `layout.remat` says: "none" keeps all, scores of s*s elements for each head with it.
-    "selective" computes these again, as FlashAttention does. "full" keeps the layer's input.
+    What `layout.remat` says: "none" keeps all, and scores of s*s elements for each head with it
+    unless attention is fused. "selective" computes these again. "full" keeps the layer's input; of
+    shared positions each device its own, where table 2 of the paper (`activation_bytes`) has all.
 
     A mixture of experts is balanced: a device gets as many copies of tokens as its own make. With
     tensor parallelism each device gets what goes to an expert whole.
@@ -65,7 +66,8 @@ def layer_arrays(
         experts: whether the layer has a mixture of experts.
         element_bytes: of the dtype that the model computes in.
     """
-    kept = _kept(architecture, layout.remat, experts=experts)
+    scores = layout.remat == "none" and not architecture.fused_attention
+    kept = _kept(architecture, layout.remat, scores=scores, experts=experts)
     return _terms(kept, architecture, layout, sequence, element_bytes)
 
 
@@ -81,7 +83,8 @@ def decoder_arrays(
 
     With "none" JAX keeps more than Megatron-LM, and some arrays several times.
     """
-    arrays = list(_kept(architecture, "full" if remat == "segments" else remat, experts=False))
+    policy = "full" if remat == "segments" else remat
+    arrays = list(_kept(architecture, policy, scores=remat == "none", experts=False))
     if remat == "none":
         arrays += _kept_by_jax(architecture, layout)
     if remat == "products":
@@ -128,13 +131,15 @@ def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]
     yield from [_Array("inside the nonlinearity", "ffn")] * inside
 
 
-def _kept(architecture: Architecture, remat: str, *, experts: bool) -> Iterator[_Array]:
+def _kept(
+    architecture: Architecture, remat: str, *, scores: bool, experts: bool
+) -> Iterator[_Array]:
     yield _Array("layer input", "hidden", "positions")
     if remat == "full":
         return
     yield _Array("attention input", "hidden", "positions")
     yield from _projected(architecture)
-    if remat == "none":
+    if scores:
         yield _Array("softmax", "heads * sequence")
         if architecture.dropout:
             yield _Array("softmax mask", "heads * sequence", "tp", 1)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpar.axes import show_mesh
+from jaxpar.cost.checks import check_one_of
 from jaxpar.cost.zero import STAGES
 
 AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp")
@@ -28,8 +29,9 @@ class Layout:
         chunks: parts of the model on each stage; with more than one the schedule is interleaved.
         microbatch: examples that go through a device at once.
         zero: the stage of ZeRO over dp, or over fsdp if that has more than one device.
-        remat: what is computed again: "none"; "selective", what has s*s elements for each head;
-            "full", all but each layer's input.
+        remat: what is computed again: "none"; "selective", what has s*s elements for each head,
+            which fused attention never keeps, whatever this says; "full", all but each layer's
+            input.
         sequence_parallel: the devices of tp share the positions, where they do not share a layer.
         offload: what waits in the memory of the host: "none", "optimizer", or "all" (the
             parameters too, which come layer by layer).
@@ -51,9 +53,7 @@ class Layout:
     def __post_init__(self) -> None:
         """Refuses what is not one of few."""
         for name, allowed in (("zero", STAGES), ("remat", REMATS), ("offload", OFFLOADS)):
-            if getattr(self, name) not in allowed:
-                words = ", ".join(map(str, allowed))
-                raise ValueError(f"Layout: {name} is {getattr(self, name)!r}; use one of {words}")
+            check_one_of("Layout", name, getattr(self, name), allowed)
 
     @property
     def devices(self) -> Any:

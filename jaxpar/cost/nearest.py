@@ -21,30 +21,31 @@ def too_little_memory(job: Job, fixed: Mapping[str, Any]) -> str:
     return (
         f"plan: {job.architecture.name} on {job.devices:,} x {job.cluster.name}: the layout that "
         f"needs least ({describe(layout)}) takes {show_gb(needed)} of a device's "
-        f"{show_gb(device_bytes)}, {show_gb(needed - device_bytes)} short; {_advice(job, fixed)}"
+        f"{show_gb(device_bytes)}, {show_gb(needed - device_bytes)} short; {advice(job, fixed)}"
     )
 
 
-def _advice(job: Job, fixed: Mapping[str, Any]) -> str:
-    for advice, other_job, other_fixed in _changes(job, fixed):
+def advice(job: Job, fixed: Mapping[str, Any]) -> str:
+    """The nearest change that helps, and what it comes to."""
+    for change, other_job, other_fixed in _changes(job, fixed):
         try:
             needed, layout = _leanest(other_job, other_fixed)
         except ValueError:
             continue
         if needed <= job.cluster.device.memory_bytes:
-            return f"use {advice}: {describe(layout)} takes {show_gb(needed)}"
+            return f"use {change}: {describe(layout)} takes {show_gb(needed)}"
     return "use a smaller model, or devices with more memory"
 
 
 def _changes(job: Job, fixed: Mapping[str, Any]) -> Iterator[tuple[str, Job, Mapping[str, Any]]]:
     """What else may be tried, what keeps most of the choices first."""
-    if "offload" not in fixed:
-        for offload in OFFLOADS[1:]:
-            yield f"--offload {offload}", job, {**fixed, "offload": offload}
     for name in fixed:
         if name not in AXES:
             words = f"another {name.replace('_', ' ')} than {fixed[name]}"
             yield words, job, {key: fixed[key] for key in fixed if key != name}
+    if "offload" not in fixed:
+        for offload in OFFLOADS[1:]:
+            yield f"--offload {offload}", job, {**fixed, "offload": offload}
     if any(axis in fixed for axis in AXES):
         words = "another mesh (leave --mesh out, and it is searched)"
         yield words, job, {name: fixed[name] for name in fixed if name not in AXES}

@@ -27,12 +27,14 @@ class Plan:
         layout: how it is spread.
         failures: what failures and checkpoints cost.
         overlap: whether what can run beside computation is counted as hidden.
+        advice: what would fit, if this does not.
     """
 
     job: Job
     layout: Layout
     failures: Failures
     overlap: bool = False
+    advice: str = ""
 
     @cached_property
     def memory(self) -> list[Term]:
@@ -79,6 +81,12 @@ class Plan:
         return self.memory_bytes > (1 - RESERVE) * self.job.cluster.device.memory_bytes
 
     @property
+    def fits(self) -> bool:
+        """Whether it needs no more than a device and its host have."""
+        capacity = self.job.cluster.device.memory_bytes
+        return self.memory_bytes <= capacity and bool(fits_host(self.job, self.layout))
+
+    @property
     def mfu(self) -> float:
         """The share of all devices' peak that the model's own arithmetic takes."""
         flops = step_flops(self.job.architecture, self.job.batch, self.job.sequence)
@@ -113,5 +121,5 @@ def pick(layout: Layout, rows: Any) -> Layout:
 
 
 def show_gb(number: float) -> str:
-    """Bytes in GB: 1e9."""
-    return f"{number / GB:,.1f} GB"
+    """Bytes in GB, 1e9, or in MB where that is too coarse."""
+    return f"{number / GB:,.1f} GB" if number >= 0.1 * GB else f"{number / 1e6:,.1f} MB"

@@ -5,7 +5,15 @@ from html import escape
 
 from jaxpar.cost.layout import describe
 from jaxpar.cost.plan import Plan, show_gb
-from jaxpar.cost.plan_words import GROUPS, failing, heading, show_seconds, spent, warnings
+from jaxpar.cost.plan_words import (
+    GROUPS,
+    failing,
+    heading,
+    show_memory,
+    show_seconds,
+    spent,
+    warnings,
+)
 from jaxpar.cost.terms import Term
 
 # Okabe and Ito's colours, which all kinds of eyes can tell apart.
@@ -61,7 +69,7 @@ def _table(plans: Sequence[Plan]) -> str:
             plan.layout.mesh,
             show_seconds(plan.step_seconds),
             f"{plan.mfu:.1%}",
-            show_gb(plan.memory_bytes),
+            show_memory(plan),
             f"{plan.failures.goodput:.1%}",
             f"{plan.microbatches} x {plan.layout.microbatch}",
             describe(plan.layout).partition(", ")[2],

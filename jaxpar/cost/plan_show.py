@@ -8,7 +8,15 @@ from rich.table import Table
 
 from jaxpar.cost.layout import describe
 from jaxpar.cost.plan import GB, Plan, show_gb
-from jaxpar.cost.plan_words import failing, heading, show_seconds, strategies, summary, warnings
+from jaxpar.cost.plan_words import (
+    failing,
+    heading,
+    show_memory,
+    show_seconds,
+    strategies,
+    summary,
+    warnings,
+)
 from jaxpar.cost.planner import Found
 from jaxpar.cost.terms import Term, total
 
@@ -46,7 +54,7 @@ def compare(plans: Sequence[Plan]) -> RenderableType:
     table.add_row("plan", *(describe(plan.layout).partition(", ")[2] for plan in plans))
     table.add_row("step", *(show_seconds(plan.step_seconds) for plan in plans))
     table.add_row("MFU", *(f"{plan.mfu:.1%}" for plan in plans))
-    table.add_row("memory", *(show_gb(plan.memory_bytes) for plan in plans), end_section=True)
+    table.add_row("memory", *(show_memory(plan) for plan in plans), end_section=True)
     for left, right, show in (
         (first.memory, second.memory, show_gb),
         (first.time, second.time, show_seconds),
@@ -102,5 +110,5 @@ def _terms(terms: Sequence[Term], show: Callable[[float], str]) -> Iterator[Rend
 def _table(*names: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     for name in names:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     return table

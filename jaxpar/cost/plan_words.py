@@ -55,6 +55,7 @@ def to_dict(plan: Plan, explain: bool = False) -> dict[str, Any]:
         "step_seconds": plan.step_seconds,
         "mfu": plan.mfu,
         "memory_bytes": round(plan.memory_bytes),
+        "fits": plan.fits,
         "sent_bytes": round(plan.sent_bytes),
         "goodput": plan.failures.goodput,
         "terms": {
@@ -96,7 +97,7 @@ def summary(found: Found) -> Iterator[str]:
         "how many x how large. SP: sequence parallelism."
     )
     if not first.overlap:
-        yield "Nothing overlaps here; --overlap counts as hidden what can run beside arithmetic."
+        yield "Nothing overlaps here; --overlap hides most of what can run beside arithmetic."
     yield from warnings(first)
     yield failing(first)
 
@@ -104,15 +105,38 @@ def summary(found: Found) -> Iterator[str]:
 def warnings(plan: Plan) -> Iterator[str]:
     """What to look out for."""
     device = plan.job.cluster.device
-    if plan.tight:
+    if not plan.fits:
+        yield (
+            f"It does not fit: {_short(plan)}. It is shown because mesh and remat are named; for "
+            f"one that fits, {plan.advice}."
+        )
+    elif plan.tight:
         yield (
             f"Tight: {show_gb(plan.memory_bytes)} of {show_gb(device.memory_bytes)} leaves less "
             f"than the {RESERVE:.0%} that the runtime and fragmentation may need."
         )
     if plan.layout.offload != "none":
-        states = "the optimizer's states" if plan.layout.offload == "optimizer" else "all states"
+        states = "The optimizer's states" if plan.layout.offload == "optimizer" else "All states"
         on_host = show_gb(float(total(plan.host)))
-        yield f"Nothing fits without offload: {states} wait on the host, {on_host} for each device."
+        yield (
+            f"{states} wait on the host, {on_host} for each device; unless it is asked for, this "
+            "means that nothing fits without."
+        )
+
+
+def show_memory(plan: Plan) -> str:
+    """What it needs of a device, and whether it does not fit."""
+    return show_gb(plan.memory_bytes) + ("" if plan.fits else ", does not fit")
+
+
+def _short(plan: Plan) -> str:
+    """What is missing, of the device or else of its host."""
+    needed, where = plan.memory_bytes, "a device"
+    has = plan.job.cluster.device.memory_bytes
+    if needed <= has:
+        needed, has, where = total(plan.host), plan.job.cluster.host_bytes, "a device's host"
+    missing = show_gb(float(needed - has))
+    return f"it needs {show_gb(float(needed))} of {where}'s {show_gb(has)}, {missing} too much"
 
 
 def failing(plan: Plan) -> str:
@@ -129,7 +153,7 @@ def failing(plan: Plan) -> str:
 
 def _why(first: Plan, others: Sequence[Plan], tried: int) -> str:
     if not others:
-        return f"First of {tried:,} layouts: no other mesh fits."
+        return f"First of {tried:,} layouts." if tried > 1 else "No other layout was tried."
     if others[0].step_seconds == first.step_seconds:
         return f"First of {tried:,} layouts: as fast as the second, with less memory."
     return f"First of {tried:,} layouts. The second {_slower(others[0], first)}."
@@ -199,6 +223,8 @@ def show_seconds(seconds: float) -> str:
         return f"{seconds / 3600:,.1f} h"
     if seconds >= 100:
         return f"{seconds:,.0f} s"
-    if seconds >= 0.1:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-4 else f"{seconds * 1e6:.3g} us"
+    number, unit = next(
+        ((seconds * per, unit) for unit, per in (("s", 1), ("ms", 1e3)) if seconds * per >= 0.1),
+        (seconds * 1e6, "us"),
+    )
+    return f"{number:#.3g}".rstrip(".") + f" {unit}"

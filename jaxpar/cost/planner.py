@@ -15,7 +15,7 @@ from jaxpar.cost.fits import RESERVE
 from jaxpar.cost.goodput import DEVICE_MTBF_HOURS, failures
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.layout import AXES, Layout
-from jaxpar.cost.nearest import too_little_memory
+from jaxpar.cost.nearest import advice, too_little_memory
 from jaxpar.cost.plan import Plan, fits_host, memory_terms, pick, time_terms
 from jaxpar.cost.search import Job, layouts, names_mesh, offloads
 from jaxpar.cost.terms import total
@@ -92,7 +92,8 @@ def search(
     Of plans that take the same time the one with least memory is first. A plan fits that leaves a
     tenth of the device's memory free; if none does, or the mesh is fixed, one that needs no more
     than there is. The optimizer, then all states, go to the host only if nothing fits without, and
-    the mesh is open.
+    the mesh is open. Where the mesh and `remat` are fixed and nothing fits, plans are those of the
+    layouts that need least, give or take a tenth, and say that they do not fit.
 
     Args:
         architecture: the model.
@@ -132,22 +133,24 @@ def explore(
     # A checkpoint has the parameters, and what the optimizer keeps.
     states_bytes = (ADAM_MIXED.params + ADAM_MIXED.optimizer) * job.architecture.parameters
     failing = failures(states_bytes, job.devices, mtbf_hours)
-    for offload in offloads(job, fixed):
-        table = _evaluate(job, fixed, offload, overlap)
-        if table.seconds.size:
-            break
-    else:
-        raise ValueError(too_little_memory(job, fixed))
+    tables = (_evaluate(job, fixed, offload, overlap) for offload in offloads(job, fixed))
+    table, wanted = next((table for table in tables if table.seconds.size), None), ""
+    if table is None:
+        if not (names_mesh(job, fixed) and "remat" in fixed):
+            raise ValueError(too_little_memory(job, fixed))
+        (offload,), wanted = offloads(job, fixed), advice(job, fixed)
+        table = _evaluate(job, fixed, offload, overlap, anyway=True)
 
     def plan(layout: Layout) -> Plan:
-        return Plan(job, layout, failing, overlap)
+        return Plan(job, layout, failing, overlap, wanted)
 
     plans = [plan(table.layout(row)) for row in table.best(top)]
     strategies = []
     for number, name in enumerate(STRATEGIES):
         (rows,) = (table.columns["strategy"] == number).nonzero()
         if rows.size:
-            strategies.append(Strategy(name, plan(table.layout(table.fastest(rows)[0])), True))
+            best = plan(table.layout(table.fastest(rows)[0]))
+            strategies.append(Strategy(name, best, best.fits))
         elif number in table.leanest:
             strategies.append(Strategy(name, plan(table.leanest[number][1]), False))
     return Found(plans, strategies, table.tried)
@@ -155,7 +158,7 @@ def explore(
 
 @dataclass(frozen=True)
 class _Table:
-    """The layouts that fit, a row for each.
+    """The layouts that fit, or those that need least, a row for each.
 
     Attributes:
         columns: the sizes, what else is chosen, and the number of the strategy.
@@ -182,26 +185,36 @@ class _Table:
     def best(self, count: int) -> list[int]:
         """The fastest row of each mesh; of a single mesh all rows."""
         order = self.fastest(np.arange(self.seconds.size))
-        meshes = np.stack([self.columns[axis][order] for axis in AXES])
-        _, first = np.unique(meshes, axis=1, return_index=True)
+        meshes = np.zeros_like(order)  # a number for each, as rows are slow to compare
+        for axis in AXES:
+            sizes, place = np.unique(self.columns[axis][order], return_inverse=True)
+            meshes = meshes * sizes.size + place
+        _, first = np.unique(meshes, return_index=True)
         chosen = order if first.size == 1 else order[np.sort(first)]
         return chosen[:count].tolist()
 
 
-def _evaluate(job: Job, fixed: Mapping[str, Any], offload: str, overlap: bool) -> _Table:
-    """Memory of all layouts, and time of those that fit."""
+def _evaluate(
+    job: Job,
+    fixed: Mapping[str, Any],
+    offload: str,
+    overlap: bool,
+    *,
+    anyway: bool = False,
+) -> _Table:
+    """Memory of all layouts, and time of those that fit; or `anyway`, of those that need least."""
     blocks, leanest, tried = [], {}, 0
     device_bytes = job.cluster.device.memory_bytes
     for layout in layouts(job, fixed, offload):
         needed = np.broadcast_to(total(memory_terms(job, layout)), layout.pp.shape)
         tried += needed.size
         kinds = _strategies(layout)
-        for kind in np.unique(kinds).tolist():
+        for kind in np.bincount(kinds).nonzero()[0].tolist():
             (rows,) = (kinds == kind).nonzero()
             row = rows[needed[rows].argmin()]
             if needed[row] < leanest.get(kind, (np.inf,))[0]:
                 leanest[kind] = float(needed[row]), pick(layout, int(row))
-        (rows,) = ((needed <= device_bytes) & fits_host(job, layout)).nonzero()
+        (rows,) = (((needed <= device_bytes) & fits_host(job, layout)) | anyway).nonzero()
         if rows.size:
             fitting = pick(layout, rows)
             columns = {name: np.broadcast_to(getattr(fitting, name), rows.shape) for name in FIELDS}
@@ -210,9 +223,11 @@ def _evaluate(job: Job, fixed: Mapping[str, Any], offload: str, overlap: bool) -
             blocks.append(columns | more)
     names = (*FIELDS, "strategy", "seconds", "memory")
     columns = {name: np.concatenate([block[name] for block in blocks] or [[]]) for name in names}
-    roomy = columns["memory"] <= (1 - RESERVE) * device_bytes
-    if roomy.any() and not names_mesh(job, fixed):
-        columns = {name: column[roomy] for name, column in columns.items()}
+    memory = columns["memory"]
+    limit = (1 + RESERVE) * memory.min() if anyway else (1 - RESERVE) * device_bytes
+    below = memory <= limit
+    if anyway or (below.any() and not names_mesh(job, fixed)):
+        columns = {name: column[below] for name, column in columns.items()}
     return _Table(columns, columns.pop("seconds"), columns.pop("memory"), leanest, tried)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxpar.axes import show_mesh
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.fits import check_axis, unfit
+from jaxpar.cost.checks import check_one_of
+from jaxpar.cost.fits import check_axis, remats, unfit
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.layout import AXES, OFFLOADS, REMATS, Layout
 from jaxpar.cost.zero import STAGES
@@ -42,14 +43,15 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
     """All of them, in blocks: a `Layout` whose sizes are arrays.
 
     ZeRO's stages 1 and 2 go over dp, and stage 3 over fsdp, unless `fixed` says otherwise: over
-    the other they are the same.
+    the other they are the same. Stage 2 goes beside a pipeline only if it is fixed, and "selective"
+    where attention is fused.
 
     Raises:
         ValueError: there is none; the message says why, and what is near.
     """
     _check_choices(fixed)
     columns = _columns(job, fixed)
-    remats = _chosen(fixed, "remat", REMATS)
+    again = _chosen(fixed, "remat", remats(job.architecture))
     shared = _chosen(fixed, "sequence_parallel", (False, True))
     for zero, sequence_parallel in product(_chosen(fixed, "zero", STAGES), shared):
         plain = {"zero": zero, "sequence_parallel": sequence_parallel, "offload": offload}
@@ -66,7 +68,7 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
                 layout = Layout(
                     **{name: column[block] for name, column in columns.items()}, **plain
                 )
-                yield from (replace(layout, remat=remat) for remat in remats)
+                yield from (replace(layout, remat=remat) for remat in again)
 
 
 def offloads(job: Job, fixed: Mapping[str, Any]) -> tuple[str, ...]:
@@ -78,8 +80,9 @@ def offloads(job: Job, fixed: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def names_mesh(job: Job, fixed: Mapping[str, Any]) -> bool:
-    """Whether what is fixed leaves one mesh."""
-    return math.prod(fixed.get(axis, 1) for axis in AXES) == job.devices
+    """Whether axes are fixed, and leave no other mesh."""
+    named = [fixed[axis] for axis in AXES if axis in fixed]
+    return bool(named) and math.prod(named) == job.devices
 
 
 def fullest_stage(architecture: Architecture, pp: Any, chunks: Any) -> Any:
@@ -100,14 +103,15 @@ def _stage(columns: Columns, zero: int, fixed: Mapping[str, Any]) -> np.ndarray:
     if "zero" in fixed:
         kept = kept | named | ~sharing
         return kept & sharing if zero and (kept & sharing).any() else kept
-    return (kept | (named & (zero == 3))) & (sharing | (zero == 0))
+    # Beside a pipeline dp shares no more than the optimizer's states, as in Megatron-LM and
+    # DeepSpeed: gradients would be sent for every microbatch.
+    over_dp = (kept | (named & (zero == 3))) & ((zero < 2) | (columns["pp"] == 1))
+    return ((kept & over_fsdp) | over_dp) & (sharing | (zero == 0))
 
 
 def _check_choices(fixed: Mapping[str, Any]) -> None:
     for name, values in (("zero", STAGES), ("remat", REMATS), ("offload", OFFLOADS)):
-        if name in fixed and fixed[name] not in values:
-            allowed = ", ".join(map(str, values))
-            raise ValueError(f"plan: {name} is {fixed[name]!r}; use one of {allowed}")
+        check_one_of("plan", name, fixed.get(name, values[0]), values)
     for name in (*AXES, "chunks", "microbatch"):
         if fixed.get(name, 1) < 1:
             raise ValueError(f"plan: {name} is {fixed[name]}; use 1 or more")

@@ -57,12 +57,11 @@ def step_terms(
 
     With several stages the pipeline is 1F1B, interleaved if stages have several chunks.
 
-    Scores go through memory where they are kept, and in models that are trained with dropout, as
-    in programs of their time; elsewhere attention is one kernel, which computes them twice.
+    Scores go through memory unless attention is fused; there they are computed twice in any case.
     """
     cluster = _reached(cluster)
     numbers = _numbers(architecture, layout, cluster, batch, sequence)
-    work = list(_work(numbers, layout.remat))
+    work = list(_work(numbers, _again(architecture, layout)))
     messages = step_traffic(architecture, layout, batch=batch, sequence=sequence)
     seconds = _seconds(messages, layout, cluster)
     sent = list(_hidden(messages, seconds, cluster, numbers, work) if overlap else seconds)
@@ -114,8 +113,8 @@ def _numbers(
             widths = widths + layers * (4 * a.hidden + 2 * _width(a, mixed=mixed) / layout.tp)
     heads = (experts + dense) * 2 * (a.heads + a.key_heads) * a.d_head / layout.tp
     # The product writes scores, softmax and dropout read and write them, a product reads them.
-    kept = 2 + 4 + 2 if layout.remat == "none" else 0
-    score_bytes = (2 + 4 + 4 + 1 + 2 if a.dropout else kept) * a.heads / layout.tp * sequence
+    each = 0 if a.fused_attention else 2 + 4 + 4 + 1 + 2
+    score_bytes = each * a.heads / layout.tp * sequence
     tokens = layout.microbatch * sequence / layout.cp
     slots = layout.pp * layout.chunks
     held = shares.on_device(a, layout)
@@ -143,6 +142,12 @@ def _numbers(
         "bandwidth": cluster.device.memory_bytes_per_second * cluster.efficiency.memory,
         "host_bandwidth": cluster.host.bytes_per_second,
     }
+
+
+def _again(a: Architecture, layout: Layout) -> str:
+    """What is computed again: "selective" is what fused attention does by itself."""
+    fused = a.fused_attention and layout.remat == "none"
+    return "selective" if fused else layout.remat
 
 
 def _width(a: Architecture, *, mixed: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
 from typing import Any
 
@@ -29,6 +29,7 @@ class Exercise:
         minutes: how long it takes someone who has read the lesson.
         needs: exercises that help with this one.
         contracts: the module that holds its contract.
+        variant: which of its contract's variants a course has; 0 is the contract itself.
     """
 
     id: str
@@ -38,11 +39,12 @@ class Exercise:
     minutes: int
     needs: tuple[str, ...]
     contracts: str
+    variant: int = field(default=0, compare=False)
 
     @property
     def where(self) -> str:
-        """Its contract, as `module:id`."""
-        return f"{self.contracts}:{self.id}"
+        """Its contract, as `module:id` or `module:id@variant`."""
+        return f"{self.contracts}:{self.id}" + (f"@{self.variant}" if self.variant else "")
 
     @property
     def points(self) -> int:
@@ -161,8 +163,8 @@ LESSONS = (
         ),
     ),
     Lesson(
-        "19", "planner", "The planner", ("04", "12", "15"), 40,
-        prints=("collective_seconds", "goodput_at"),
+        "19", "planner", "The planner", ("04", "10", "12", "15"), 40,
+        prints=("collective_seconds", "microbatches_in_flight"),
     ),
 )  # fmt: skip
 

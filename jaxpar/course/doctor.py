@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpar import __version__
-from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
+from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course
 
@@ -113,7 +113,8 @@ def _course(start: Path) -> tuple[Path | None, list[str]]:
         course = find_course(start)
     except BadUseError:
         return None, []
-    absent = [row.file for row in (*LESSONS, *EXERCISES) if not course.file(row).is_file()]
+    named = (*course.lessons, *course.exercises)
+    absent = [row.file for row in named if not course.file(row).is_file()]
     missing = [f"{file}: `{command()} init {course.root}` puts it back" for file in absent]
     if not os.access(course.root, os.W_OK):
         missing.append(f"{course.root}: cannot be written; progress will not be remembered")

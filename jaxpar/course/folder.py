@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson
+from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson, exercise
 from jaxpar.course.command import command
+from jaxpar.course.variants import given
 from jaxpar.grading.files import write_atomically
 
 PACKAGE = Path(str(files("jaxpar")))
@@ -24,6 +26,27 @@ class Course:
         return self.root / row.file
 
     @property
+    def lessons(self) -> tuple[Lesson, ...]:
+        """Those whose exercises are here: a class may have been given some only."""
+        return tuple(row for row in LESSONS if (self.root / "exercises" / row.name).is_dir())
+
+    @property
+    def exercises(self) -> tuple[Exercise, ...]:
+        """Of the lessons that are here, in the variants that this course has."""
+        variants = given(self.root)
+        rows = (row for lesson in self.lessons for row in lesson.asks)
+        return tuple(replace(row, variant=variants.get(row.id, 0)) for row in rows)
+
+    def exercise(self, id: str) -> Exercise:
+        """The exercise with this id, as this course has it.
+
+        Raises:
+            BadUseError: there is none.
+        """
+        row = exercise(id)
+        return replace(row, variant=given(self.root).get(row.id, 0))
+
+    @property
     def state(self) -> Path:
         """Where hints shown, predictions and backups are kept."""
         return self.root / ".jaxpar"
@@ -37,7 +60,14 @@ class Course:
 def exercise_of(path: Path) -> Exercise | None:
     """The exercise whose file this is, in whichever course folder."""
     name = "/".join(path.parts[-3:])
-    return next((row for row in EXERCISES if row.file == name), None)
+    id = next((row.id for row in EXERCISES if row.file == name), None)
+    return Course(path.parents[2]).exercise(id) if id else None
+
+
+def course_around(start: Path) -> Course | None:
+    """The course folder that `start` is in, if it is in one."""
+    courses = map(Course, (start, *start.parents))
+    return next((course for course in courses if course.lessons), None)
 
 
 def find_course(start: Path) -> Course:
@@ -46,9 +76,9 @@ def find_course(start: Path) -> Course:
     Raises:
         BadUseError: no folder from `start` upwards has the exercises of a lesson.
     """
-    for folder in (start, *start.parents):
-        if any((folder / "exercises" / lesson.name).is_dir() for lesson in LESSONS):
-            return Course(folder)
+    course = course_around(start)
+    if course:
+        return course
     raise BadUseError(
         f"jaxpar: no course in {start} or above it; go to your course folder, "
         f"or make one with `{command()} init FOLDER`"
@@ -63,9 +93,18 @@ def make_course(folder: Path) -> tuple[list[str], list[str]]:
     Raises:
         BadUseError: `folder` cannot be written, or the lessons are not at hand.
     """
+    return write_files(folder, fixed_files() | stub_files())
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> tuple[list[str], list[str]]:
+    """Writes files by their names in `folder`; returns those written, and those kept.
+
+    Raises:
+        BadUseError: `folder` cannot be written.
+    """
     written: list[str] = []
     kept: list[str] = []
-    for name, data in _course_files().items():
+    for name, data in files.items():
         path = folder / name
         if path.exists():
             kept.append(name)
@@ -85,18 +124,25 @@ def original(row: Exercise) -> bytes:
     return stub(row).encode()
 
 
-def _course_files() -> dict[str, bytes]:
-    """Every file of a new course folder, by its name in it."""
+def stub_files(rows: Sequence[Exercise] = EXERCISES) -> dict[str, bytes]:
+    """What learners start from, by its name in the course folder."""
+    return {row.file: original(row) for row in rows}
+
+
+def fixed_files(lessons: Sequence[Lesson] = LESSONS) -> dict[str, bytes]:
+    """What is the same in every new course folder, by its name there.
+
+    Raises:
+        BadUseError: this installation does not have it.
+    """
     source = PACKAGE / "_course"
     if not source.is_dir():
         source = PACKAGE.parent
-    conftest = "exercises/conftest.py"
-    names = [conftest, *(lesson.file for lesson in LESSONS)]
+    names = ["exercises/conftest.py", *(lesson.file for lesson in lessons)]
     missing = [name for name in names if not (source / name).is_file()]
     if missing:
         raise BadUseError(
             f"init: this installation has no {missing[0]}; install the wheel, "
             "or a checkout of the repository"
         )
-    stubs = {row.file: original(row) for row in EXERCISES}
-    return {name: (source / name).read_bytes() for name in names} | stubs
+    return {name: (source / name).read_bytes() for name in names}

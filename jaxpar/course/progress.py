@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.course.catalog import Exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.memory import Memory
@@ -53,9 +53,11 @@ class Row:
 
 
 def progress(course: Course, verdicts: Verdicts) -> list[Row]:
-    """Every exercise in order; never waits."""
+    """Every exercise of the folder in order; never waits."""
     memory = Memory(course.state)
-    return [Row(row, status(course, verdicts, row), memory.seen(row.id)) for row in EXERCISES]
+    return [
+        Row(row, status(course, verdicts, row), memory.seen(row.id)) for row in course.exercises
+    ]
 
 
 def status(course: Course, verdicts: Verdicts, row: Exercise) -> Status:

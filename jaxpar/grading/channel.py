@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import IO, Any, NoReturn
 
@@ -69,7 +70,7 @@ def _send(pipe: IO[bytes], kind: bytes, payload: bytes) -> None:
 
 def _parse(payload: bytes) -> Any:
     try:
-        value = json.loads(payload, parse_constant=_refuse)
+        value = json.loads(payload, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not strict JSON: {error}") from None
     if _deeper_than(value, MAX_DEPTH):
@@ -79,6 +80,11 @@ def _parse(payload: bytes) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
 
 
 def _deeper_than(value: Any, depth: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -86,14 +87,14 @@ def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
 def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
     evidence = Evidence()
     deadline = time.monotonic() + pool.limits.wall_seconds
-    worker = pool.take(WORKER)
+    worker, more = pool.take(WORKER), {}
     try:
         worker.receive(deadline)
         told = {name: part for name, part in job.items() if name != "hidden"}
         worker.send(told)
         _receive_all(evidence, worker, told, deadline)
-        evidence.printed = worker.printed()  # whatever comes later may be of a hidden case
         if job["hidden"] and evidence.answered:
+            evidence.printed = worker.printed()  # whatever comes later may be of a hidden case
             more = {"cases": job["hidden"], "first": len(job["cases"]), "errors": []}
             worker.send(more)
             _receive_all(evidence, worker, more, deadline)
@@ -103,40 +104,53 @@ def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
         evidence.ended = ChildEnded("protocol", repr(error))
     finally:
         pool.end(worker)
-    evidence.printed = evidence.printed or ("" if job["hidden"] else worker.printed())
+    if not more:
+        evidence.printed = worker.printed()
     return evidence
 
 
 def _receive_all(evidence: Evidence, worker: Child, job: dict, deadline: float) -> None:
-    for _ in range(2 * len(job["cases"]) + len(job["errors"]) + len(job.get("order", [])) + 1):
-        if _store(evidence, worker, deadline):
-            return
-    raise ChildEnded("protocol", "more replies than the job asks for")
+    asked = _asked(job)
+    while not _store(evidence, worker, asked, deadline):
+        """The job bounds the number of replies: each may come once."""
 
 
-def _store(evidence: Evidence, worker: Child, deadline: float) -> bool:
-    """Files one reply; True after the last."""
+def _asked(job: dict) -> set[Program]:
+    """The replies that a job may have; none of a hidden case can stand for one that is shown."""
+    cases = range(job["first"], job["first"] + len(job["cases"]))
+    asked = {(which, i) for which in ("forward", "gradient", "value") for i in cases}
+    asked |= {("error", i) for i in range(len(job["errors"]))}
+    asked |= {("value", i) for i in job.get("order", [])}
+    return asked | ({("load", 0)} if job["first"] == 0 else set())
+
+
+def _store(evidence: Evidence, worker: Child, asked: set[Program], deadline: float) -> bool:
+    """Files one reply, which is asked for no more; True after the last."""
     frame = worker.receive(deadline)
     if not isinstance(frame, dict):
         raise ChildEnded("protocol", "bytes, or a list, where a reply must be")
-    if "program" in frame:
-        which, index = frame["program"]
-        if which not in ("forward", "gradient"):
-            raise ChildEnded("protocol", "a program of an unknown kind")
+    name = next((n for n in ("program", "failure", "error", "value") if n in frame), None)
+    if name is None:
+        if frame.get("done") is True:
+            return True
+        raise ChildEnded("protocol", "a reply of an unknown kind")
+    which, index = frame[name] if name in ("program", "failure") else (name, frame[name])
+    if (which, index) not in asked:
+        raise ChildEnded("protocol", "a reply that was not asked for, or the second one")
+    asked.remove((which, index))
+    if name == "program":
         blob = worker.receive(deadline)
-        if not isinstance(blob, bytes):
-            raise ChildEnded("protocol", "a program without its bytes")
-        evidence.programs[which, int(index)] = (_outputs(frame["outputs"]), blob)
-    elif "failure" in frame:
-        which, index = frame["failure"]
-        evidence.failures[str(which), int(index)] = {
-            key: printable(frame[key]) for key in ("kind", "message")
-        }
-    elif "error" in frame:
-        evidence.errors[int(frame["error"])] = _raised(frame)
-    elif "value" in frame:
-        evidence.values[int(frame["value"])] = _value(frame)
-    return bool(frame.get("done"))
+        if not isinstance(blob, bytes) or which not in ("forward", "gradient"):
+            raise ChildEnded("protocol", "a program without its bytes, or of no known kind")
+        evidence.programs[which, index] = (_outputs(frame["outputs"]), blob)
+    elif name == "failure":
+        kept = {key: printable(frame[key]) for key in ("kind", "message")}
+        evidence.failures[which, index] = kept | {"raised": printable(str(frame.get("raised")))}
+    elif name == "error":
+        evidence.errors[index] = _raised(frame)
+    else:
+        evidence.values[index] = _value(frame)
+    return False
 
 
 LOOP = "; is there a loop without an end?"
@@ -174,6 +188,13 @@ def _value(frame: dict) -> dict:
 def _raised(frame: dict) -> dict:
     name = None if frame["raised"] is None else printable(frame["raised"])
     return {"raised": name, "is_value_error": frame["is_value_error"] is True}
+
+
+def public_name(reply: dict) -> str:
+    """What a reply says that was raised, if it is Python's own: other names may tell anything."""
+    name = reply.get("raised") or ""
+    known = getattr(builtins, name, None)
+    return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
 
 
 def _outputs(described: Any) -> list[dict]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes `data` to `path` by a temporary file, fsync and rename.
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Writes `data`, whole or in parts, to `path` by a temporary file, fsync and rename.
 
     Raises:
         OSError: the folder cannot be written or the disk is full; `path` is as it was.
@@ -17,7 +18,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -14,32 +14,49 @@ NOT_JUDGED = {
 }
 
 
+NEAR = "near the limit"
+HIDDEN = {
+    "values": "values differ",
+    "gradient": "the gradient differs",
+    "sharding": "devices do not hold their own parts",
+    "communication": "sends too much",
+    "memory": "intermediate results take too much memory",
+    "flops": "computes too much",
+}
+SHOWN_ONLY = (
+    "The answer is right for the sizes shown, and wrong for others that the docstring allows. "
+    "Look for a size, a root, a device or the name of an axis that is written into it."
+)
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One property as seen: right, wrong, or (None) not reached."""
+    """One property as seen.
+
+    Attributes:
+        right: or wrong, or (None) not reached.
+        message: what a person reads.
+        expected: what must be, if that is short.
+        got: what was, if that is short.
+        how: the kind of error, of which nothing else is told where its case is hidden.
+        near: right, with an error of more than half of what is allowed.
+        hidden: the case is hidden.
+    """
 
     right: bool | None
     message: str
     expected: str = ""
     got: str = ""
-
-
-HIDDEN = {
-    "values": "values are wrong",
-    "gradient": "the gradient is wrong",
-    "sharding": "devices do not hold their own parts",
-    "communication": "it sends more than it must",
-    "memory": "intermediate results take too much memory",
-    "flops": "it computes more than it must",
-}
+    how: str = ""
+    near: bool = False
+    hidden: bool = False
 
 
 def hide(name: str, finding: Finding) -> Finding:
     """What may be told of a finding about a hidden case: the property, and how it is wrong."""
-    if finding.right is not False:
-        return Finding(finding.right, "right on hidden cases too" if finding.right else "")
-    how = HIDDEN[name]
-    return Finding(False, f"on a hidden case, of another mesh or size, {how}")
+    how = finding.how or HIDDEN[name] if finding.right is False else NEAR * finding.near
+    message = f"{how} on a hidden case" if how else ""
+    return Finding(finding.right, message, near=finding.near, hidden=True)
 
 
 @dataclass
@@ -49,10 +66,24 @@ class Findings:
     contract: Contract
     by_name: dict[str, Finding] = field(default_factory=dict)
 
-    def add(self, name: str, finding: Finding) -> None:
-        """Files a finding of one case: the first wrong one stays, or else the first."""
-        if name not in self.by_name or (finding.right is False and not self.wrong(name)):
+    def add(self, name: str, finding: Finding, index: int | None = None) -> None:
+        """Files a finding: the first wrong one stays, or else the first near the limit, or any.
+
+        Args:
+            name: of the property.
+            finding: what was found.
+            index: of the case that it is about, if it is about one.
+        """
+        if index is not None and self.contract.is_hidden(index):
+            finding = hide(name, finding)
+        if name not in self.by_name or _weight(finding) > _weight(self.by_name[name]):
             self.by_name[name] = finding
+
+    def shown_only(self) -> bool:
+        """Whether what is wrong first is so on hidden cases only."""
+        names = self.contract.points()
+        first = next((self.by_name[name] for name in names if self.wrong(name)), None)
+        return first is not None and first.hidden
 
     def wrong(self, name: str) -> bool:
         """Whether a property was found wrong."""
@@ -77,6 +108,11 @@ class Findings:
             status = "pass" if found.right else "fail"
         score = points if status == "pass" else 0
         return PropertyVerdict(name, status, score, points, message, found.expected, found.got)
+
+
+def _weight(finding: Finding) -> int:
+    """Which of two findings is to be told."""
+    return 2 if finding.right is False else int(finding.near)
 
 
 def unjudged(contract: Contract, status: Status, message: str, printed: str = "") -> Judgement:

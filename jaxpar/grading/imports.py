@@ -18,12 +18,31 @@ STANDARD = (
     "__future__", "collections", "dataclasses", "functools", "itertools", "math", "operator",
     "typing",
 )  # fmt: skip
+SHOWN = 80  # characters of a name
 DENIED_EVENTS = (
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
     "os.system", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree",
     "socket.connect", "socket.bind", "os.kill", "ctypes.dlopen", "ctypes.dlsym",
     "ctypes.dlsym/handle",
 )  # fmt: skip
+
+
+def refused_text(text: str, extra: Sequence[str]) -> str:
+    """Why a file is not run, by its text alone: syntax or imports; empty if there is nothing.
+
+    Parsing may take a stranger's time and memory: this is for a process that has limits.
+    """
+    try:
+        refused = refused_import(text, extra)
+    except SyntaxError as error:
+        return f"line {error.lineno}: SyntaxError: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"Python cannot parse the file: {type(error).__name__}: {error}"
+    if refused is None:
+        return ""
+    line, name = refused
+    allowed = allowed_in_words(extra)
+    return f"line {line}: an answer may not import {name[:SHOWN]}; it may import {allowed}"
 
 
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:

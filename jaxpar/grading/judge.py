@@ -10,9 +10,8 @@ from jaxpar.contracts.base import Contract, load
 from jaxpar.grading import specs
 from jaxpar.grading.diagnosis import diagnose
 from jaxpar.grading.evidence import collect, stopped, worker_job
-from jaxpar.grading.findings import Findings, unjudged
-from jaxpar.grading.imports import allowed_in_words, refused_import
-from jaxpar.grading.processes import Cancelled, ChildEnded, Pool
+from jaxpar.grading.findings import SHOWN_ONLY, Findings, unjudged
+from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, Pool
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.schedule_judge import judge_schedules
 from jaxpar.grading.session import ReaderSession
@@ -60,12 +59,11 @@ def judge(
     started = time.monotonic()
     contract = load(where, hidden=hidden)
     chosen = secrets.randbits(SEED_BITS) if seed is None else seed
-    judgement = _refused_text(contract, submission)
-    if judgement is None and contract.kind == "value":
+    if contract.kind == "value":
         judgement = judge_values(contract, submission, pool, chosen)
-    elif judgement is None and contract.kind == "schedule":
+    elif contract.kind == "schedule":
         judgement = judge_schedules(contract, submission, pool, chosen)
-    elif judgement is None:
+    else:
         judgement = _judge_program(where, contract, submission, pool, chosen)
     if pool.cancelled:
         raise Cancelled
@@ -77,22 +75,6 @@ def judge(
         seed=chosen,
         **vars(judgement),
     )
-
-
-def _refused_text(contract: Contract, submission: Submission) -> Judgement | None:
-    """What can be said from the text alone: syntax and imports."""
-    try:
-        refused = refused_import(submission.text, contract.imports)
-        if refused is None:
-            return None
-        line, name = refused
-        allowed = allowed_in_words(contract.imports)
-        message = f"line {line}: an answer may not import {name}; it may import {allowed}"
-    except SyntaxError as error:
-        message = f"line {error.lineno}: SyntaxError: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        message = f"Python cannot parse the file: {type(error).__name__}: {error}"
-    return unjudged(contract, "error", message)
 
 
 def _judge_program(
@@ -123,7 +105,10 @@ def _finish(attempt: Attempt) -> Judgement:
     properties = attempt.findings.properties()
     if all(p.status == "pass" for p in properties):
         return Judgement("pass", properties, sent=attempt.sent)
-    diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
+    if attempt.findings.shown_only():
+        diagnosis = SHOWN_ONLY
+    else:
+        diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
     return Judgement("fail", properties, diagnosis, attempt.sent)
 
 
@@ -138,7 +123,8 @@ def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgem
         return _finish(attempt)
     except ChildEnded as ended:
         cause: Cause = ended.cause
-        detail = str(ended)
+        hidden = contract.shown is not None and ended.cause == "killed"
+        detail = "" if hidden else str(ended)  # it may be of a hidden case
     finally:
         reader.close()
     status: Status = cause
@@ -154,6 +140,8 @@ def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:
     if stray is not None:
         line = f" ({stray.source})" if stray.source else ""
         return DISAGREE.format(kind=stray.kind, line=line)
+    if detail == OUT_OF_CPU:
+        return f"the program does not end within {pool.limits.cpu_seconds} seconds of {detail}"
     last = (detail.strip().splitlines() or [cause])[-1][:300]
     return ENDED[cause].format(seconds=pool.limits.wall_seconds, detail=last)
 

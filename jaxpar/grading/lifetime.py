@@ -27,9 +27,10 @@ def die_with_parent() -> None:
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     if os.environ.get("JAXPAR_PARENT", str(parent)) != str(os.getppid()):
         os._exit(1)
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:

@@ -33,6 +33,7 @@ READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
 MAX_MODULE_BYTES = 1 << 24
 OUT_OF_CPU = "processor time"
+SEND_SECONDS = 60
 XCPU = 24  # the signal that ends what runs out of processor time
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
                "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
@@ -125,13 +126,17 @@ class Child:
             threading.Thread(target=target, args=(pipe,), daemon=True).start()
 
     def send(self, value: dict, blobs: list[bytes] | None = None) -> None:
-        """Sends a JSON frame, then blobs."""
+        """Sends a JSON frame, then blobs; a child that does not take them is ended."""
+        patience = threading.Timer(SEND_SECONDS, self._process.kill)
+        patience.start()
         try:
             send_json(self._stdin, value)
             for blob in blobs or []:
                 send_blob(self._stdin, blob)
         except OSError:
             raise ChildEnded("killed", self.printed()) from None
+        finally:
+            patience.cancel()
 
     def receive(self, deadline: float) -> Any:
         """The next frame.
@@ -191,7 +196,7 @@ class Child:
     def _read_output(self, pipe: IO[bytes]) -> None:
         kept = 0
         with pipe:
-            while chunk := os.read(pipe.fileno(), 1024):
+            while chunk := os.read(pipe.fileno(), 1 << 16):
                 if kept < KEPT_OUTPUT_BYTES:
                     self._printed.append(chunk[: KEPT_OUTPUT_BYTES - kept])
                     kept += len(chunk)

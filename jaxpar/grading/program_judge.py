@@ -10,8 +10,8 @@ import numpy as np
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
 from jaxpar.grading import communication, properties
-from jaxpar.grading.evidence import Evidence, Program
-from jaxpar.grading.findings import Finding, Findings, hide
+from jaxpar.grading.evidence import Evidence, Program, public_name
+from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.oracle import Blocks, Truth, truth
 from jaxpar.grading.session import (
     Facts,
@@ -94,11 +94,12 @@ class ProgramJudge:
         finding, whole = properties.judge_values(
             contract, case, true, facts, self.reference[forward], got
         )
-        self._add(index, "values", finding)
+        self.findings.add("values", finding, index)
         if contract.sharding and finding.right:
-            self._add(index, "sharding", properties.judge_sharding(whole))
+            self.findings.add("sharding", properties.judge_sharding(whole), index)
         if contract.gradient and whole:
-            self._add(index, "gradient", Finding(None, "not judged: the result is not sharded"))
+            finding = Finding(None, "not judged: the result is not sharded")
+            self.findings.add("gradient", finding, index)
         elif contract.gradient and finding.right:
             self._judge_gradient(index)
         self._judge_cost(index)
@@ -110,21 +111,16 @@ class ProgramJudge:
         reference = {w: f for (w, i), f in self.reference.items() if i == index}
         if contract.communication:
             rule = contract.communication
-            self._add(
-                index,
-                "communication",
-                properties.judge_communication(rule, case, answer, reference),
-            )
+            finding = properties.judge_communication(rule, case, answer, reference)
+            self.findings.add("communication", finding, index)
             if index == 0:
                 self.sent = _sent(case, answer["forward"], reference["forward"])
         if contract.flops:
-            self._add(
-                index, "flops", properties.judge_flops(contract.flops, case, answer, reference)
-            )
+            finding = properties.judge_flops(contract.flops, case, answer, reference)
+            self.findings.add("flops", finding, index)
         if contract.memory:
-            self._add(
-                index, "memory", properties.judge_memory(contract.memory, case, answer, reference)
-            )
+            finding = properties.judge_memory(contract.memory, case, answer, reference)
+            self.findings.add("memory", finding, index)
 
     def _judge_gradient(self, index: int) -> None:
         program = ("gradient", index)
@@ -134,29 +130,23 @@ class ProgramJudge:
         outputs, gradients = self.run_gradient("answer", program, facts.outputs)
         self.results[program] = gradients
         case, true = self.contract.cases[index], self.truths[index]
-        self._add(
-            index,
-            "gradient",
-            properties.judge_gradient(self.contract, case, true, facts, outputs, gradients),
-        )
-
-    def _add(self, index: int, name: str, finding: Finding) -> None:
-        """Files a finding of a case; of a hidden one only what is wrong, and no more."""
-        if self.contract.is_hidden(index):
-            finding = hide(name, finding)
-        self.findings.add(name, finding)
+        finding = properties.judge_gradient(self.contract, case, true, facts, outputs, gradients)
+        self.findings.add("gradient", finding, index)
 
     def _read(self, program: Program, name: str) -> bool:
         """Reads a program; what cannot be read is a finding about `name`."""
         case = self.contract.cases[program[1]]
         if program not in self.evidence.programs:
             failure = self.evidence.failures.get(program, {"message": "no program was exported"})
-            self._add(program[1], name, Finding(False, f"on {case.mesh}: {failure['message']}"))
+            how = f"raises {public_name(failure)}"
+            finding = Finding(False, f"on {case.mesh}: {failure['message']}", how=how)
+            self.findings.add(name, finding, program[1])
             return False
         try:
             self.answer[program] = self.reader.read(program, *self.evidence.programs[program])
         except Refusal as refusal:
-            self._add(program[1], name, Finding(False, f"on {case.mesh}: {refusal}"))
+            finding = Finding(False, f"on {case.mesh}: {refusal}", how="cannot be run")
+            self.findings.add(name, finding, program[1])
             return False
         return True
 

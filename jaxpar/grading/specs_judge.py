@@ -8,7 +8,7 @@ from typing import Any
 from jaxpar.contracts.base import Communication, Contract
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, properties, specs
-from jaxpar.grading.evidence import Evidence, Program
+from jaxpar.grading.evidence import Evidence, Program, public_name
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.session import Facts, ReaderSession, Refusal
 from jaxpar.grading.verdict import Sent, in_bytes
@@ -46,9 +46,9 @@ class SpecsJudge:
             reply = self.evidence.values.get(index, {})
             raised = f"the answer raises {reply['raised']}" if "raised" in reply else None
             wrong = raised or specs.complaint(case, self._specs(index))
-            self.findings.add(
-                "values", Finding(not wrong, f"on {case.mesh}, {wrong}" if wrong else FITS)
-            )
+            message = f"on {case.mesh}, {wrong}" if wrong else FITS
+            how = f"raises {public_name(reply)}" if raised else "a spec does not fit"
+            self.findings.add("values", Finding(not wrong, message, how=how), index)
         for index, case in cases:
             if not any(map(self.findings.wrong, self.contract.points())):
                 self._judge_case(index, case)
@@ -58,10 +58,10 @@ class SpecsJudge:
         for mistake in self.contract.mistakes:
             if all(
                 specs.same(self._specs(index), specs.of_ours(mistake.function, case))
-                for index, case in enumerate(self.contract.cases)
+                for index, case in enumerate(self.contract.visible)
             ):
                 return mistake.sentence
-        replies = self.evidence.values.values()
+        replies = (self.evidence.values.get(i, {}) for i in range(len(self.contract.visible)))
         return next((reply["explained"] for reply in replies if "explained" in reply), "")
 
     def _judge_case(self, index: int, case: Case) -> None:
@@ -69,16 +69,17 @@ class SpecsJudge:
         try:
             held = self.reader.partition(index, found)
         except Refusal as refusal:
-            self.findings.add("values", Finding(False, f"on {case.mesh}: {refusal}"))
+            finding = Finding(False, f"on {case.mesh}: {refusal}", how="cannot be run")
+            self.findings.add("values", finding, index)
             return
         model = specs.of_ours(self.contract.reference, case)
         least = self.reader.partition(index, model)
-        self.findings.add("sharding", _judge_sharding(specs.unshared(case, found, model), case))
+        finding = _judge_sharding(specs.unshared(case, found, model), case)
+        self.findings.add("sharding", finding, index)
         if self.contract.communication:
-            self.findings.add(
-                "communication", _judge_communication(self.contract.communication, case, held)
-            )
-        self.findings.add("memory", _judge_memory(self.contract, case, held, least))
+            finding = _judge_communication(self.contract.communication, case, held)
+            self.findings.add("communication", finding, index)
+        self.findings.add("memory", _judge_memory(self.contract, case, held, least), index)
 
     def _specs(self, index: int) -> Any:
         return self.evidence.values.get(index, {}).get("result", "nothing")

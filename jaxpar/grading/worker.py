@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from jaxpar.grading.cases import decode, decode_case
 from jaxpar.grading.channel import receive, send_blob, send_json
-from jaxpar.grading.imports import close_library, learner_builtins
+from jaxpar.grading.imports import close_library, learner_builtins, refused_text
 from jaxpar.grading.lifetime import begin_child, limit_process
 from jaxpar.grading.translate import Explanation, translate
 
@@ -52,6 +52,10 @@ def _send(replies: IO[bytes], header: dict, blob: bytes | None = None) -> None:
 
 def _answer(job: Job, programs: ModuleType, specs: ModuleType) -> Iterator[tuple]:
     filename = job["filename"]
+    refused = refused_text(job["source"], job["imports"])
+    if refused:
+        yield ({"failure": ["load", 0], "kind": "text", "message": refused},)
+        return
     try:
         function = _load(job)
     except BaseException as error:
@@ -82,6 +86,7 @@ def _load(job: Job) -> Callable:
         code = compile(source, filename, "exec")
     for name in job["modules"]:
         importlib.import_module(name)
+    _close_files()
     if job["devices"]:
         from jaxpar.mesh import simulate_devices
 
@@ -98,6 +103,14 @@ def _load(job: Job) -> Callable:
     if not callable(function):
         raise NameError(f"the file defines no function named {job['exercise']}")
     return function
+
+
+def _close_files() -> None:
+    """In a sandbox, closes the library's files, too: before there are threads, for all of them."""
+    if sys.argv[1:]:
+        from jaxpar.grading.sandbox import landlock
+
+        landlock.install(json.loads(sys.argv[1]), ["/dev/null"], None)
 
 
 def _print_now(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
@@ -196,7 +209,8 @@ def _raised(header: dict, error: BaseException) -> dict:
 
 def _failure(key: list, error: BaseException, filename: str) -> dict:
     explained = translate(error, filename)
-    return {"failure": key, "kind": explained.kind, "message": _with_line(explained)}
+    failure = {"failure": key, "kind": explained.kind, "message": _with_line(explained)}
+    return _raised(failure, error)
 
 
 def _with_line(explained: Explanation) -> str:

@@ -10,6 +10,9 @@ from jax.interpreters.mlir import make_ir_context
 from jaxpar.inspector.dtypes import dtype_name
 
 
+BYTECODE = b"ML\xefR"  # how bytecode begins; words would be parsed, too
+
+
 def parse(serialized: bytes) -> ir.Module:
     """Reads the module of an exported program (`Exported.mlir_module_serialized`).
 
@@ -21,6 +24,8 @@ def parse(serialized: bytes) -> ir.Module:
     """
     with make_ir_context():
         try:
+            if not serialized.startswith(BYTECODE):
+                raise ValueError("no bytecode of MLIR")
             return deserialize_portable_artifact(serialized)
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]

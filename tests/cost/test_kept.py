@@ -101,8 +101,22 @@ def test_what_devices_share() -> None:
     assert per_token(mixtral, way, experts=True) == (one - input_of_experts) / 8 + input_of_experts
     # Context parallelism shares positions, also of queries, but each meets every key.
     for cp in (1, 4):
-        arrays = layer_arrays(model, Layout(cp=cp), sequence=64, experts=False)
-        assert {a.name: a.value for a in arrays}["softmax"] == 2 * 32 * 64 * 64 / cp
+        arrays = layer_arrays(GPT, Layout(cp=cp), sequence=64, experts=False)
+        assert {a.name: a.value for a in arrays}["softmax"] == 2 * 8 * 64 * 64 / cp
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3"])
+def test_fused_attention_keeps_no_scores(name: str) -> None:
+    """Models without dropout have it, so that "none" and "selective" are the same to them."""
+    model = find_model(name)
+    experts = model.expert_layers > 0
+    none, selective, full = (
+        layer_arrays(model, Layout(remat=remat), sequence=64, experts=experts)
+        for remat in ("none", "selective", "full")
+    )
+    assert none == selective and total(full) < total(none)
+    older = layer_arrays(replace(model, dropout=True), Layout(), sequence=64, experts=experts)
+    assert {a.name for a in older} > {a.name for a in none} | {"softmax", "softmax dropped"}
 
 
 def test_before_and_after_the_layers() -> None:

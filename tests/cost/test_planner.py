@@ -108,11 +108,13 @@ def test_terms_add_up() -> None:
 
 def test_recomputing_is_not_counted_as_use() -> None:
     fixed = {"dp": 8, "tp": 8, "zero": 1, "microbatch": 1, "sequence_parallel": True}
-    some, full = (plans(NODES, **fixed, remat=remat)[0] for remat in ("selective", "full"))
-    assert full.step_seconds > some.step_seconds and full.mfu < some.mfu
-    assert full.memory_bytes < some.memory_bytes
+    job = replace(NODES, architecture=find_model("gpt3-13b"), sequence=2048)
+    none, some, full = (plans(job, **fixed, remat=it)[0] for it in ("none", "selective", "full"))
+    assert none.step_seconds < some.step_seconds < full.step_seconds
+    assert none.mfu > some.mfu > full.mfu
+    assert none.memory_bytes > some.memory_bytes > full.memory_bytes
     assert spent(full)["recomputation"] > spent(some)["recomputation"]
-    assert "recomputation" not in spent(plans(NODES, **fixed, remat="none")[0])
+    assert "recomputation" not in spent(none)
 
 
 def test_states_go_to_the_host_only_if_nothing_fits_without() -> None:
@@ -123,6 +125,7 @@ def test_states_go_to_the_host_only_if_nothing_fits_without() -> None:
     assert plans(home, pp=4, offload="optimizer")[0].layout.offload == "optimizer"
     with pytest.raises(ValueError, match="short; use --offload optimizer: mesh pp=4, ZeRO 0"):
         plans(home, pp=4)
+    assert plans(replace(home, architecture=find_model("qwen2.5-3b"), devices=1))[0].host
     assert any("on the host" in line for line in summary(explore(home, {})))
 
 
@@ -158,13 +161,10 @@ def test_too_little_memory_says_how_many_devices_would_do() -> None:
 @pytest.mark.parametrize(
     ("fixed", "advice"),
     [
-        ({"remat": "none", "dp": 64, "zero": 3}, "use another remat than none: mesh dp=64"),
+        ({"remat": "none", "dp": 64, "tp": 1}, "use another remat than none: mesh dp=64"),
         ({"zero": 0, "dp": 64}, "use another zero than 0: mesh dp=64, ZeRO"),
         ({"microbatch": 64, "tp": 8, "pp": 8}, "use another microbatch than 64: "),
-        (
-            {"dp": 64, "zero": 0, "remat": "none"},
-            "use another mesh .*: mesh pp=2,cp=4,tp=8, ZeRO 0",
-        ),
+        ({"dp": 32, "zero": 0, "remat": "none"}, "use another mesh .*: mesh pp=.*, ZeRO 0"),
     ],
     ids=str,
 )
@@ -172,6 +172,32 @@ def test_too_little_memory_names_the_smallest_change(fixed: dict[str, Any], advi
     cluster = replace(H100, host_bytes=0)
     with pytest.raises(ValueError, match=advice):
         plans(Job(LLAMA, cluster, 64, 512, 8192), **fixed)
+
+
+def test_a_mesh_and_remat_that_are_named_are_shown_if_nothing_fits() -> None:
+    """Llama 3's 405B: as published, and 2.3 GB more than an H100 has."""
+    job = Job(find_model("llama3-405b"), H100, 16_384, 2048, 8192)
+    mesh = {"pp": 16, "dp": 128, "tp": 8}
+    found = explore(job, {**mesh, "remat": "none"})
+    first = found.plans[0]
+    assert not any(plan.fits for plan in found.plans)
+    assert abs(first.step_seconds / 6.72 - 1) < 0.2
+    assert to_dict(first)["fits"] is False
+    over = (first.memory_bytes - 80e9) / 1e9
+    (said,) = (line for line in summary(found) if line.startswith("It does not fit"))
+    assert f"{over:.1f} GB too much" in said and "use another remat than none" in said
+    assert "remat full" in first.advice
+    least = min(plan.memory_bytes for plan in found.plans)
+    assert all(plan.memory_bytes <= 1.1 * least for plan in found.plans)
+    # Left open, `remat` is what fits.
+    assert {(plan.layout.remat, plan.fits) for plan in plans(job, **mesh)} == {("full", True)}
+
+
+def test_a_host_that_is_too_small_is_named() -> None:
+    job = Job(LLAMA, replace(HOME, host_bytes=1e9), 1, 8, 2048)
+    found = explore(job, {"dp": 1, "remat": "full", "offload": "all"})
+    assert not found.plans[0].fits
+    assert any("a device's host's 1.0 GB" in line for line in summary(found))
 
 
 def test_more_tokens_than_positions_are_refused() -> None:

@@ -66,11 +66,28 @@ def test_all_sizes_are_found_and_no_others(architecture: Architecture, devices: 
 def test_no_layout_comes_twice_and_each_is_allowed() -> None:
     every = found(job(MIXED))
     assert len(every) == len(set(every)) > 500
-    assert {layout.remat for layout in every} == set(REMATS)
+    assert {layout.remat for layout in every} == {"none", "full"}
     for layout in every:
         check_layout("test", MIXED, layout, 36)
         assert layout.devices == 12
         assert 24 % (layout.batch_parts * layout.microbatch) == 0
+
+
+def test_selective_is_tried_where_scores_are_kept_or_if_asked_for() -> None:
+    older = job(replace(SMALL, dropout=True))
+    assert {layout.remat for layout in found(older)} == set(REMATS)
+    assert {layout.remat for layout in found(job(), {"remat": "selective"})} == {"selective"}
+
+
+def test_gradients_stay_whole_beside_a_pipeline_unless_that_is_asked_for() -> None:
+    beside = {(one.zero, one.fsdp > 1) for one in found(job()) if one.pp > 1}
+    assert beside == {(0, False), (1, False), (3, True)}
+    assert {one.zero for one in found(job(), {"pp": 3, "dp": 4})} == {0, 1}
+    for zero in (2, 3):
+        asked = found(job(), {"pp": 3, "dp": 4, "zero": zero})
+        assert {(one.pp, one.zero) for one in asked} == {(3, zero)}
+    alone = {(one.zero, one.fsdp > 1) for one in found(job()) if one.pp == 1}
+    assert alone == {(0, False), (1, False), (2, False), (3, True)}
 
 
 def test_stages_of_zero_share_something() -> None:

@@ -30,6 +30,8 @@ IDEAL = Cluster(
     efficiency=Efficiency("ideal", products=1, memory=1, links=1, network=1, overlap=1),
 )
 SCORES = ("scores", "attended")
+# What layers of models without dropout compute, with nothing more computed again.
+WORK = ("products", "attention", "attention again", "memory traffic")
 SIZES = {"batch": 64, "sequence": 4096}
 
 
@@ -47,15 +49,16 @@ def test_by_hand_on_one_device() -> None:
     scores = sum(its.value for its in layer_flops(LLAMA, 2, 4096) if its.name in SCORES)
     assert terms["products"] == pytest.approx(3 * 32 * (products - scores) / 1e15)
     assert terms["attention"] == pytest.approx(3 * 32 * scores / 1e15)
-    # Two norms and two sums of 4096, queries, keys and values of 48 heads of 128, 14336 gated;
-    # scores of 32 heads with 4096 positions are written, read, written as shares, and read.
-    moved = (2 * 4 + 2 * 6) * 4096 + 4 * 48 * 128 + 6 * 14336 + 8 * 32 * 4096
+    # Two norms and two sums of 4096, queries, keys and values of 48 heads of 128, 14336 gated.
+    moved = (2 * 4 + 2 * 6) * 4096 + 4 * 48 * 128 + 6 * 14336
     assert terms["memory traffic"] == pytest.approx(2.5 * 32 * 2 * 4096 * moved / 1e12)
     head = 3 * head_flops(LLAMA, 2, 4096).value / 1e15 + 16 * 2 * 4096 * 128256 / 1e12
     assert terms["head"] == pytest.approx(head)
     assert terms["optimizer"] == pytest.approx(28 * LLAMA.parameters / 1e12)
-    assert terms["bubble"] == 0
-    assert len(terms) == 6
+    # Attention is one kernel, which computes scores again, and keeps them from memory.
+    assert terms["attention again"] == pytest.approx(terms["attention"] / 3)
+    assert terms["memory traffic again"] == terms["bubble"] == 0
+    assert len(terms) == 8
 
 
 def test_full_recomputation_repeats_the_forward_pass_and_selective_attention() -> None:
@@ -65,18 +68,28 @@ def test_full_recomputation_repeats_the_forward_pass_and_selective_attention() -
     assert selective["attention again"] == pytest.approx(selective["attention"] / 3)
     assert "products again" not in selective
     assert selective["memory traffic again"] == 0
+    # Of older programs scores, their shares and masks go through memory once more.
+    older = seconds(Layout(remat="selective"), GPT)
+    scores = 13 * GPT.heads * 4096 * 64 * 4096 * GPT.layers
+    assert older["memory traffic again"] == pytest.approx(scores / 1e12)
 
 
-def test_scores_go_through_memory_if_kept_or_if_there_is_dropout() -> None:
+def test_fused_attention_takes_the_same_time_with_none_as_with_selective() -> None:
+    assert seconds(Layout(remat="none")) == seconds(Layout(remat="selective"))
+    none, selective = (seconds(Layout(remat=remat), GPT) for remat in ("none", "selective"))
+    assert sum(none.values()) < sum(selective.values())
+    assert not any(name.endswith("again") for name in none)
+
+
+def test_scores_go_through_memory_if_there_is_dropout() -> None:
     def moved(remat: str, *, dropout: bool) -> float:
         terms = seconds(Layout(remat=remat), replace(GPT, dropout=dropout))
         return terms["memory traffic"] * 1e12 / (2.5 * 64 * 4096 * GPT.layers)
 
     fused = moved("selective", dropout=False)
     scores, masks = GPT.heads * 4096, 2 * GPT.hidden
-    assert moved("full", dropout=False) == pytest.approx(fused)
-    assert moved("none", dropout=False) == pytest.approx(fused + 8 * scores)
     for remat in ("none", "selective", "full"):
+        assert moved(remat, dropout=False) == pytest.approx(fused)
         assert moved(remat, dropout=True) == pytest.approx(fused + 13 * scores + masks)
 
 
@@ -84,7 +97,7 @@ def test_scores_go_through_memory_if_kept_or_if_there_is_dropout() -> None:
 def test_bubble_of_the_pipeline(chunks: int) -> None:
     terms = seconds(Layout(pp=8, chunks=chunks))
     sent = ("stage outputs", "gradients of stage inputs")
-    stage = sum(terms[name] for name in ("products", "attention", "memory traffic", *sent))
+    stage = sum(terms[name] for name in (*WORK, *sent))
     assert terms["bubble"] == pytest.approx(7 / (64 * chunks) * stage)
     # Each chunk's result crosses, of a microbatch of one example, in both directions.
     crossing = 64 * chunks * 4096 * 4096 * 2 / 100e9
@@ -95,7 +108,7 @@ def test_the_last_stage_has_the_head_and_a_layer_less_if_there_is_one() -> None:
     deep = find_model("llama3-405b")
     even, uneven = (seconds(Layout(pp=16, chunks=8), replace(deep, layers=n)) for n in (128, 126))
     assert even["head"] > 0
-    layer = sum(uneven[name] for name in ("products", "attention", "memory traffic")) / 8
+    layer = sum(uneven[name] for name in WORK) / 8
     assert uneven["head"] == pytest.approx(max(0, even["head"] - layer))
 
 
@@ -140,7 +153,7 @@ def test_overlap_hides_and_never_adds(layout: Layout) -> None:
     assert alone.keys() == beside.keys()
     assert all(beside[name] <= alone[name] for name in alone)
     assert sum(beside.values()) < sum(alone.values())
-    computed = ("products", "attention", "memory traffic", "head", "optimizer")
+    computed = (*WORK, "head", "optimizer")
     assert all(beside[name] == alone[name] for name in computed)
 
 
@@ -149,7 +162,7 @@ def test_overlap_hides_no_more_than_there_is_computation() -> None:
     alone, beside = (
         seconds(Layout(fsdp=64, zero=3), cluster=slow, overlap=on) for on in (False, True)
     )
-    work = sum(alone[name] for name in ("products", "attention", "memory traffic"))
+    work = sum(alone[name] for name in WORK)
     hidden = sum(alone.values()) - sum(beside.values())
     assert 0 < hidden <= work * (1 + 1e-9)
 

@@ -8,7 +8,7 @@ import pytest
 from jaxpar import backward, collectives, mesh
 from jaxpar.collectives import shards
 from jaxpar.contracts.base import load
-from jaxpar.cost import flops, roofline
+from jaxpar.cost import flops, memory, network, roofline
 from jaxpar.course import catalog
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, exercise, lesson, used_by
 from jaxpar.parallel import (
@@ -59,6 +59,7 @@ EXPECTED = {
     "16": [
         "one_f_one_b_schedule", "interleaved_schedule", "zero_bubble_h1_schedule", "stash_size",
     ],
+    "19": ["kv_cache_bytes", "max_batch_that_fits", "young_daly_interval", "best_plan"],
 }  # fmt: skip
 each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
 
@@ -89,6 +90,7 @@ def test_a_lesson_prints_library_functions_and_asks_for_others(row: catalog.Less
     library |= vars(tensor) | vars(vocabulary) | vars(sequence) | vars(ring_matmul)
     library |= vars(tensor_nd) | vars(gpipe) | vars(pipeline) | vars(backward) | vars(ticks)
     library |= vars(generators) | vars(flops) | vars(roofline)
+    library |= vars(network) | vars(memory)
     assert all(callable(library[name]) for name in row.prints)
     assert not set(row.prints) & {asked.id for asked in EXERCISES}
     assert all(needed < row.number for needed in row.needs)

@@ -18,6 +18,7 @@ from jaxpar.contracts.sentences import (
     sequence,
     tensor,
     tensor_nd,
+    variants,
     vocabulary,
     zero,
 )
@@ -57,4 +58,5 @@ SENTENCES = merge(
     schedules.SENTENCES,
     gpipe.SENTENCES,
     planner.SENTENCES,
+    variants.SENTENCES,
 )

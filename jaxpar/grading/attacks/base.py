@@ -83,7 +83,7 @@ LIBRARY = os.path.dirname(sys.modules["jaxpar"].__file__)
 WORKER = (
     UNFENCED
     + """
-import re
+re = load("re")
 from jax import lax
 frame = sys._getframe()
 while "replies" not in frame.f_locals:

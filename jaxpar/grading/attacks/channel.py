@@ -41,7 +41,7 @@ os.closerange(0, 1024)
 while True: pass""", "killed", "timeout", "protocol"),
     _values("close the pipe and sleep", """
 os.close(replies.fileno())
-load("time").sleep(1000)""", "killed", limits=SLEEP),
+load("time").sleep(1000)""", "killed", "timeout", limits=SLEEP),
     _values("replace the pipe", """
 os.dup2(os.open("/dev/null", os.O_WRONLY), replies.fileno())
 send({"done": True})""", "killed"),
@@ -92,7 +92,7 @@ for position in job["order"]:
     send({"value": position, "result": [1]})
 send({"done": True})""", "protocol"),
     _values("failures for everything", """
-send({"failure": ["\\x1b[2J", 0], "kind": "memory", "message": "<script>" + "x" * 10**6})
+send({"failure": ["load", 0], "kind": "memory", "message": "<script>" + "x" * 10**6})
 send({"done": True})""", "memory"),
     _programs("programs in another order", """
 for described, blob in reversed(list(exported())): send(described, blob)
@@ -106,7 +106,7 @@ send({"done": True})""", "protocol"),
 for described, blob in exported():
     described["program"][1] += 10**6
     send(described, blob)
-send({"done": True})""", "fail"),
+send({"done": True})""", "protocol"),
     _programs("a program without its bytes", """
 for described, blob in exported(): send(described)
 send({"done": True})""", "protocol"),

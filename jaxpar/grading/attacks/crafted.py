@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxpar.grading.attacks.base import READ_LOOP, WORKER, Attack
-from jaxpar.grading.processes import Limits
-from jaxpar.grading.attacks.base import LIMITS
+from jaxpar.grading.attacks.base import PROGRAM_POINTS, READ_LOOP, WORKER, Attack
 from jaxpar.grading.verdict import Status
-
-VERSION = "1.9.0"
 
 
 @dataclass(frozen=True)
@@ -21,12 +17,14 @@ class Change:
         pattern: the first match is replaced.
         replacement: by this, as `re.sub` reads it.
         says: a pattern of what the refusal says.
+        ends: statuses that may come of it.
     """
 
     name: str
     pattern: str
     replacement: str
     says: str
+    ends: tuple[Status, ...] = ("fail",)
 
 
 _RETURN = r"( *)sdy\.return "
@@ -105,45 +103,75 @@ CHANGES = (
            + "".join(f"func.func private @f{i}() {{\n func.call @f{i + 1}() : () -> ()\n"
                      f" func.call @f{i + 1}() : () -> ()\n return\n}}\n" for i in range(30))
            + "func.func private @f30() {\n return\n}\n}", "operations"),
-    Change("a call of nobody", r"( *)sdy\.return ",
-           r"\1func.call @nobody() : () -> ()\n\1sdy.return ", ""),
     Change("another dialect", r"( *)sdy\.return ", r'\1"llvm.inline_asm"() : () -> ()\n\1sdy.return ',
            "llvm|not a"),
     Change("a long name", _END, f"func.func private @{'f' * 5000}() {{\n return\n}}\n}}", "too long"),
 )  # fmt: skip
 
-# Programs that are let through, and take too long or too much when they are compiled or run.
-_WHILE = (
-    "%i0 = stablehlo.constant dense<0> : tensor<i32>\n"
-    "%w = stablehlo.while(%i = %i0) : tensor<i32>\n"
-    "cond {\n %c = stablehlo.compare LT, %i, %BOUND, SIGNED : "
-    "(tensor<i32>, tensor<i32>) -> tensor<i1>\n stablehlo.return %c : tensor<i1>\n} do {\n"
-    "STEP stablehlo.return %j : tensor<i32>\n}"
-)
-DEADLY = ()
+# This one is let through: a compiler has to do with it what it can.
+COMPILE_BOMB = Change(
+    "a compile bomb of calls", r"stablehlo\.divide (%\d+), %\d+ : (tensor<[^>]*>)([\s\S]*)\}\s*\Z",
+    r"func.call @f0(\1) : (\2) -> \2\3"
+    + "".join(rf"func.func private @f{i}(%a: \2) -> \2 {{\n %b = func.call @f{i + 1}(%a) : (\2) -> "
+              rf"\2\n %c = func.call @f{i + 1}(%b) : (\2) -> \2\n return %c : \2\n}}\n"
+              for i in range(15))
+    + r"func.func private @f15(%a: \2) -> \2 {\n %b = stablehlo.sine %a : \2\n return %b : \2\n}\n}",
+    "", ("timeout", "fail", "memory", "killed"),
+)  # fmt: skip
 
-_SEND = """
-from jax.extend.mlir import deserialize_portable_artifact, serialize_portable_artifact
+_CHANGING = """
+from jax.extend.mlir import deserialize_portable_artifact
 from jax.interpreters.mlir import ir, make_ir_context
+to_bytes = load("jax._src.export._export", fromlist=["export"])._module_to_bytecode
 
-def changed(blob):
-    with make_ir_context():
+def craft(said, blob):
+    with make_ir_context() as context:
         text = str(deserialize_portable_artifact(blob))
-    new = re.sub(PATTERN, REPLACEMENT, text, count=1)
-    with make_ir_context():
-        return serialize_portable_artifact(ir.Module.parse(new), VERSION)
-
+        context.allow_unregistered_dialects = True
+        return to_bytes(ir.Module.parse(re.sub(PATTERN, REPLACEMENT, text, count=1)))
+"""
+_SENDING = """
 for described, blob in exported():
-    send(described, craft(blob))
+    send(described, craft(described, blob))
 send({"done": True})
 end()
 """
 
 
 def _changed(change: Change) -> Attack:
-    constants = (
-        f"PATTERN, REPLACEMENT = {change.pattern!r}, {change.replacement!r}\n"
-        f"VERSION = {VERSION!r}\ncraft = lambda blob: changed(blob)\n"
-    )
-    return Attack(change.name, "crafted programs", f"{WORKER}{constants}{_SEND}", ("fail",),
+    constants = f"PATTERN, REPLACEMENT = {change.pattern!r}, {change.replacement!r}\n"
+    source = f"{WORKER}{constants}{_CHANGING}{_SENDING}"
+    return Attack(change.name, "crafted programs", source, change.ends, limits=READ_LOOP,
                   says=change.says)  # fmt: skip
+
+
+def _bytes(name: str, body: str, *, says: str = "", harmless: bool = False) -> Attack:
+    """The bytes of honest programs, changed by the lines of a function; harmless if they may run.
+
+    What runs is judged by what it computes: it earns what the honest program does.
+    """
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    source = f"{WORKER}\ndef craft(said, blob):\n{lines}{_SENDING}"
+    ends: tuple[Status, ...] = ("fail", "killed", "pass") if harmless else ("fail",)
+    return Attack(name, "crafted programs", source, ends, PROGRAM_POINTS * harmless, says=says)
+
+
+_NO_PROGRAM = "not a serialized program"
+BYTES = (
+    _bytes("no bytes", "return b''", says=_NO_PROGRAM),
+    _bytes("noise as a program", "return os.urandom(4096)", says=_NO_PROGRAM),
+    _bytes("half of a program", "return blob[:len(blob) // 2]", says=_NO_PROGRAM),
+    _bytes("a pickle", "return load('pickle').dumps(os.system)", says=_NO_PROGRAM),
+    _bytes("a program in words", """
+from jax.extend.mlir import deserialize_portable_artifact
+from jax.interpreters.mlir import make_ir_context
+with make_ir_context():
+    return str(deserialize_portable_artifact(blob)).encode()""", says=_NO_PROGRAM),
+    _bytes("a program of a future version", """
+return re.sub(rb"StableHLO_v1\\.\\d+", b"StableHLO_v9.99", blob)""", harmless=True),
+    *(_bytes(f"a program with byte {place} in 32 flipped", f"""
+place = len(blob) * {place} // 32
+return blob[:place] + bytes([blob[place] ^ 0xFF]) + blob[place + 1:]""", harmless=True)
+      for place in (1, 5, 9, 13, 17, 21, 25, 29)),
+)  # fmt: skip
+CRAFTED = tuple(map(_changed, (*CHANGES, COMPILE_BOMB))) + BYTES

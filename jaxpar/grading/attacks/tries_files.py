@@ -33,9 +33,8 @@ READING = {
                    for name in sys.modules)
     """,
     "read the environment of the judge": """
-        pids = [p for p in os.listdir("/proc") if p.isdigit()]
-        read = lambda pid: TOKEN.encode() in open(f"/proc/{pid}/environ", "rb").read()
-        return one_of(read, pids)
+        pids = {p for p in os.listdir("/proc") if p.isdigit()} - {str(os.getpid())}
+        return one_of(lambda pid: open(f"/proc/{pid}/environ").read(1), pids)
     """,
     "find the judge's environment in one's own": "return TOKEN in str(dict(os.environ))",
     "read the memory of the judge through /proc": """
@@ -78,6 +77,8 @@ WRITING = {
     """,
     "shadow jax in the working folder": 'return open("jax.py", "w") and os.getcwd() != "/tmp"',
     "poison the cache of compiled programs": """
+        if not os.path.exists(f"{BAIT}/open"):
+            return False
         jax = load("jax")
         jax.config.update("jax_compilation_cache_dir", f"{BAIT}/open/cache")
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

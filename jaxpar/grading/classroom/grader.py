@@ -9,11 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from jaxpar.contracts.base import load
 from jaxpar.grading.classroom import journal, record, seeds
 from jaxpar.grading.classroom.handin import MISSING, Handin, read_handin
 from jaxpar.grading.classroom.journal import EvidenceStore, Journal, Key
 from jaxpar.grading.classroom.results import Results
-from jaxpar.grading.processes import Cancelled, Limits, Pool, Start
+from jaxpar.grading.judge import judge
+from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, Limits, Pool, Start
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 
@@ -94,6 +96,9 @@ class Grader:
         self._course, self._results, self._tell = course, results, tell
         self._journal = Journal(results.folder / "journal")
         self._environment = journal.environment()
+        for assignment in course.assignments:  # two threads that import the same module may fail
+            load(assignment.where, hidden=True)
+        self._contracts = {a.id: journal.contract_hash(a.where) for a in course.assignments}
         self._tasks: queue.Queue[Task | None] = queue.Queue(maxsize=2 * len(course.starts))
         self._later: list[Task] = []
         self._trouble: list[BaseException] = []
@@ -107,20 +112,28 @@ class Grader:
             OSError: results cannot be written; what was graded until then is kept.
         """
         self._journal.tidy()
-        threads = [threading.Thread(target=self._serve, args=(pool,)) for pool in self._pools]
-        for thread in threads:
-            thread.start()
+        self._results.tidy()
+        threads = self._begin_threads(self._pools)
         try:
             for folder in folders:
                 self._begin(folder)
             self._join(threads)
-            if self._later and not self._trouble:
-                self._again_alone()
+            if self._later and not self._trouble:  # once more, with nothing beside it
+                threads = self._begin_threads(self._pools[:1])
+                for task in self._later:
+                    self._tasks.put(replace(task, alone=True))
+                self._join(threads)
         except BaseException as error:
             self._stop(error)
             self._join(threads)
         if self._trouble:
             raise self._trouble[0]
+
+    def _begin_threads(self, pools: list[Pool]) -> list[threading.Thread]:
+        threads = [threading.Thread(target=self._serve, args=(pool,)) for pool in pools]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def _join(self, threads: list[threading.Thread]) -> None:
         for _ in threads:
@@ -128,17 +141,10 @@ class Grader:
         for thread in threads:
             thread.join()
 
-    def _again_alone(self) -> None:
-        """What ran out of time beside others, once more with nothing beside it."""
-        thread = threading.Thread(target=self._serve, args=(self._pools[0],))
-        thread.start()
-        for task in [*self._later, None]:
-            self._tasks.put(replace(task, alone=True) if task else None)
-        thread.join()
-
     def _pool(self, start: Start) -> Pool:
         folder = self._results.folder / "journal" / "evidence"
-        store = EvidenceStore(folder, self._environment, fresh=self._course.fresh)
+        runs_on = f"{self._environment} {self._course.level}"
+        store = EvidenceStore(folder, runs_on, fresh=self._course.fresh)
         return Pool(LIMITS, start, store)
 
     def _begin(self, folder: Path) -> None:
@@ -180,13 +186,14 @@ class Grader:
             pool.cancel()
 
     def _answer(self, task: Task, pool: Pool) -> None:
+        self._journal.keep(task.submission)
         key = self._key(task)
         found = None if self._course.fresh else self._known(task, key)
         if found is not None:
             self._file(task.student, found, known=True)
             return
         verdict = self._judge(task, key, pool)
-        by_the_clock = verdict.status == "timeout" and verdict.seconds >= LIMITS.wall_seconds
+        by_the_clock = verdict.status == "timeout" and OUT_OF_CPU not in verdict.diagnosis
         if by_the_clock and not task.alone and len(self._pools) > 1:
             with self._lock:
                 self._later.append(task)
@@ -201,22 +208,20 @@ class Grader:
 
     def _known(self, task: Task, key: Key) -> dict[str, Any] | None:
         before = task.student.before.get(task.assignment.id, {})
-        if self._course.only_changed and before.get("submission_hash") == key.submission_hash:
+        unchanged = before.get("submission_hash") == key.submission_hash
+        if self._course.only_changed and unchanged and before["status"] != "infrastructure":
             return before
         return self._journal.get(key)
 
     def _judge(self, task: Task, key: Key, pool: Pool) -> Verdict:
-        from jaxpar.grading.judge import judge
-
-        where, submission = task.assignment.where, task.submission
         seed = seeds.seed(self._course.secret, key.exercise, key.submission_hash)
-        verdict = judge(where, submission, pool=pool, seed=seed, hidden=True)
+        verdict = _judge_once(task, pool, seed)
         for _ in range(MOST_RETRIES):
             if verdict.status not in ("killed", "infrastructure"):
                 break
             if verdict.status == "killed" and _works(pool):
                 break  # the machine is well: it was the submission
-            verdict = judge(where, submission, pool=pool, seed=seed, hidden=True)
+            verdict = _judge_once(task, pool, seed)
         else:
             if verdict.status == "killed" and not _works(pool):
                 verdict = replace(verdict, status="infrastructure")
@@ -227,7 +232,7 @@ class Grader:
         return Key(
             submission_hash=digest,
             exercise=exercise,
-            contract_hash=journal.contract_hash(task.assignment.where),
+            contract_hash=self._contracts[exercise],
             environment=self._environment,
             seed_id=seeds.seed_id(self._course.secret, exercise, digest),
             level=self._course.level,
@@ -239,17 +244,27 @@ class Grader:
             student.records[made["exercise"]] = made
             complete = len(student.records) == len(self._course.assignments)
             before = student.before.get(made["exercise"])
-            moved = before is not None and not record.same(before, made)
+            moved = before is not None and record.moved(before, made)
             self._tell(Graded(student.handin.student, made, known, moved))
         if complete:
             ordered = [student.records[assignment.id] for assignment in self._course.assignments]
             self._results.write(student.handin, ordered, self._course.level)
 
 
+def _judge_once(task: Task, pool: Pool, seed: int) -> Verdict:
+    """What the judge says; where it breaks, one file is not judged, and the run goes on."""
+    wanted = task.assignment
+    try:
+        return judge(wanted.where, task.submission, pool=pool, seed=seed, hidden=True)
+    except (Cancelled, OSError):
+        raise
+    except Exception as error:
+        message = f"the grader itself failed: {type(error).__name__}"
+        return Verdict(wanted.id, "infrastructure", 0, wanted.points, (), message, 0, seed)
+
+
 def _works(pool: Pool) -> bool:
     """Whether a known-good program goes through a fresh pair of processes here and now."""
-    from jaxpar.grading.judge import judge
-
     submission = Submission(Path("mean_over_devices.py"), KNOWN_GOOD_ANSWER)
     with Pool(pool.limits, pool.start) as fresh:
         return judge(KNOWN_GOOD, submission, pool=fresh, seed=1).status == "pass"

@@ -5,6 +5,7 @@ Nothing in it is followed, waited for, imported or run.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -12,10 +13,12 @@ from pathlib import Path
 
 from jaxpar.grading.submission import Submission, SubmissionError, read_within
 
-MOST_FOLDERS_DEEP = 4
+MOST_DEEP = 4
 MOST_ENTRIES = 10_000
 MOST_LISTED = 100
 MISSING = "not handed in"
+# Waits for nothing: what has become a link or a pipe meanwhile is refused.
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
@@ -36,14 +39,14 @@ class Handin:
 
 
 def students(submissions: Path) -> list[str]:
-    """The names of the folders, in order.
+    """The names of the folders, in order; a link is named too, though nobody follows it.
 
     Raises:
         ValueError: there is no such folder, or none in it.
     """
     try:
         with os.scandir(submissions) as entries:
-            names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+            names = [e.name for e in entries if e.is_dir(follow_symlinks=False) or e.is_symlink()]
     except OSError as error:
         raise ValueError(
             f"grade: {submissions}: {error.strerror}; give a folder with one folder per student"
@@ -60,47 +63,65 @@ def students(submissions: Path) -> list[str]:
 def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
     """Reads the files of these exercises; one that cannot be judged is named, and why."""
     handin = Handin(folder.name)
-    places: dict[str, list[str]] = {}
     wanted = {f"{name}.py": name for name in exercises}
-    for directory, path, name in _entries(folder, handin):
-        exercise = wanted.get(name)
-        if exercise is None:
-            _ignore(handin, path)
-            continue
-        places.setdefault(exercise, []).append(path)
-        if len(places[exercise]) > 1:
-            handin.files.pop(exercise, None)
-            handin.refused[exercise] = f"handed in twice: {' and '.join(places[exercise][:2])}"
-            continue
-        try:
-            handin.files[exercise] = read_within(directory, name)
-        except SubmissionError as error:
-            handin.refused[exercise] = str(error)
+    places: dict[str, list[Path]] = {}
+    try:
+        directory = os.open(folder, _FOLDER)
+    except FileNotFoundError:  # in the roster only
+        return handin
+    except OSError as error:
+        words = "is a link" if folder.is_symlink() else f"cannot be opened ({error.strerror})"
+        handin.refused = dict.fromkeys(exercises, f"the student's folder {words}")
+        return handin
+    try:
+        for seen, (inside, path, is_folder) in enumerate(_walk(directory, Path(), handin)):
+            exercise = wanted.get(path.name)
+            if seen == MOST_ENTRIES:
+                _ignore(handin, f"more than {MOST_ENTRIES} files; the rest was not read")
+                break
+            if exercise is not None:
+                places.setdefault(exercise, []).append(path)
+                _read(handin, exercise, inside, places[exercise])
+            elif not is_folder:
+                _ignore(handin, str(path))
+    finally:
+        os.close(directory)
     return handin
 
 
-def _entries(folder: Path, handin: Handin) -> Iterator[tuple[int, str, str]]:
-    """Every file: a descriptor of its folder, its path in the hand-in, its name."""
-    seen = 0
-    for where, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
-        inside = Path(where).relative_to(folder)
-        hidden = [name for name in folders if name.startswith(".") or name == "__pycache__"]
-        links = [name for name in folders if _is_link(name, descriptor)]
-        deep = list(folders) if len(inside.parts) >= MOST_FOLDERS_DEEP else []
-        for name in sorted({*hidden, *links, *deep}):
-            _ignore(handin, f"{inside / name}/")
-            folders.remove(name)
-        folders.sort()
-        for name in sorted([*files, *links]):
-            seen += 1
-            if seen > MOST_ENTRIES:
-                _ignore(handin, f"more than {MOST_ENTRIES} files; the rest was not read")
-                return
-            yield descriptor, str(inside / name), name
+def _read(handin: Handin, exercise: str, inside: int, paths: list[Path]) -> None:
+    """Reads the file at the last of these paths, if it is the only one."""
+    if len(paths) > 1:
+        handin.files.pop(exercise, None)
+        handin.refused[exercise] = f"handed in twice: {paths[0]} and {paths[1]}"
+        return
+    try:
+        handin.files[exercise] = read_within(inside, paths[0].name)
+    except SubmissionError as error:
+        handin.refused[exercise] = str(error)
 
 
-def _is_link(name: str, folder: int) -> bool:
-    return os.path.islink(f"/proc/self/fd/{folder}/{name}")
+def _walk(directory: int, above: Path, handin: Handin) -> Iterator[tuple[int, Path, bool]]:
+    """Every file and folder: what it lies in as a descriptor, its path, whether it is a folder."""
+    with os.scandir(directory) as entries:
+        some = itertools.islice(entries, MOST_ENTRIES + 1)
+        found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in some)
+    for name, is_folder in found:
+        path = above / name
+        yield directory, path, is_folder
+        if not is_folder:
+            continue
+        try:
+            if name.startswith(".") or name == "__pycache__" or len(path.parts) > MOST_DEEP:
+                raise OSError
+            below = os.open(name, _FOLDER, dir_fd=directory)
+        except OSError:
+            _ignore(handin, f"{path}/")
+            continue
+        try:
+            yield from _walk(below, path, handin)
+        finally:
+            os.close(below)
 
 
 def _ignore(handin: Handin, path: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from jaxpar.grading import cache as home
 from jaxpar.grading.evidence import Evidence
 from jaxpar.grading.files import write_atomically
+from jaxpar.grading.submission import Submission
 
 GRADER_VERSION = 1
 CONTRACTS = Path(__file__).resolve().parents[2] / "contracts"
@@ -41,7 +42,7 @@ class Key:
 
 
 class Journal:
-    """A folder of records, and of the evidence that they were made from."""
+    """A folder of records, and of the files that they were made from."""
 
     def __init__(self, folder: Path) -> None:
         """Uses this folder, which need not exist."""
@@ -61,8 +62,29 @@ class Journal:
         Raises:
             OSError: the folder cannot be written; nothing was changed.
         """
-        text = json.dumps({"key": asdict(key), "verdict": verdict}, indent=1, sort_keys=True)
+        text = json.dumps({"key": asdict(key), "verdict": verdict}, indent=1)
         write_atomically(self._folder / "records" / f"{key.name}.json", text.encode())
+
+    def keep(self, submission: Submission) -> None:
+        """Keeps the bytes that are judged: what is shown and compared later is the same.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        path = self._source(submission.digest)
+        if not path.exists():
+            write_atomically(path, submission.source)
+
+    def source(self, submission_hash: str) -> bytes | None:
+        """The bytes with this hash, if they were kept."""
+        try:
+            source = self._source(submission_hash).read_bytes()
+        except OSError:
+            return None
+        return source if hashlib.sha256(source).hexdigest() == submission_hash else None
+
+    def _source(self, submission_hash: str) -> Path:
+        return self._folder / "sources" / f"{submission_hash}.py"
 
     def tidy(self) -> None:
         """Removes what a killed run left half-written."""
@@ -73,9 +95,9 @@ class Journal:
 class EvidenceStore:
     """Evidence on disk, by the job that it answers: judged again without running the file."""
 
-    def __init__(self, folder: Path, environment: str, *, fresh: bool) -> None:
+    def __init__(self, folder: Path, runs_on: str, *, fresh: bool) -> None:
         """Uses this folder; `fresh` evidence takes the place of what is there."""
-        self._folder, self._environment, self._fresh = folder, environment, fresh
+        self._folder, self._runs_on, self._fresh = folder, runs_on, fresh
 
     def get(self, job: dict[str, Any]) -> Evidence | None:
         """What a worker sent for this job before."""
@@ -96,7 +118,7 @@ class EvidenceStore:
             write_atomically(self._path(job), zlib.compress(_encode(evidence), 1))
 
     def _path(self, job: dict[str, Any]) -> Path:
-        return self._folder / f"{_hash([self._environment, job])}.z"
+        return self._folder / f"{_hash([self._runs_on, job])}.z"
 
 
 def contract_hash(where: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jaxpar.grading.classroom.handin import Handin
 from jaxpar.grading.classroom.record import clean
 from jaxpar.grading.files import write_atomically
 
+MOST_SPELLED = 60
 _PLAIN = re.compile(r"[\w@+=,-][\w@+=,. -]{0,150}", re.ASCII)
 
 
@@ -41,29 +43,45 @@ class Results:
 
     def before(self, student: str) -> dict[str, dict[str, Any]]:
         """The records of an earlier run, by exercise."""
-        data = _load(self.folder / "students" / file_name(student))
+        data = load(self.folder / "students" / file_name(student))
         return {r["exercise"]: r for r in data["exercises"]} if data else {}
+
+    def tidy(self) -> None:
+        """Removes what a killed run left half-written."""
+        for path in (self.folder / "students").glob(".*"):
+            path.unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Every student's result, in the order of their names, one at a time."""
+        return (result for _, result in self.named())
+
+    def named(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The same, each with the name of its file, which is unlike any other student's."""
         for path in sorted((self.folder / "students").glob("*.json")):
-            data = _load(path)
-            if data:
-                yield data
+            if data := load(path):
+                yield path.stem, data
+
+    def others(self, students: Iterable[str]) -> list[str]:
+        """Who has a result here, and is none of these."""
+        these = {file_name(student).removesuffix(".json") for student in students}
+        return [result["student"] for name, result in self.named() if name not in these]
 
 
 def file_name(student: str) -> str:
     """The file of a student's result; what no file name should have is spelled in bytes."""
     if _PLAIN.fullmatch(student):
         return f"{student}.json"
+    data = student.encode(errors="surrogateescape")
     spelled = "".join(
         chr(byte) if chr(byte).isascii() and chr(byte).isalnum() else f"%{byte:02x}"
-        for byte in student.encode(errors="surrogateescape")[:60]
+        for byte in data[:MOST_SPELLED]
     )
-    return f"{spelled}.json"
+    rest = hashlib.sha256(data).hexdigest()[:16] if len(data) > MOST_SPELLED else ""
+    return f"{spelled}{rest}.json"
 
 
-def _load(path: Path) -> dict[str, Any] | None:
+def load(path: Path) -> dict[str, Any] | None:
+    """A result in a file; None if there is none."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError):

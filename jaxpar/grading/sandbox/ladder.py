@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxpar.grading.processes import READER
+from jaxpar.grading.processes import READER, WORKER
 from jaxpar.grading.sandbox import landlock, seccomp
 
 NAMESPACES, LANDLOCK, NONE = 1, 2, 3
@@ -73,7 +74,7 @@ class Sandbox:
         variables = environment() | ({"TMPDIR": folder} if folder else {})
         command = [sys.executable, "-P", "-m", module]
         if self.level != NONE:
-            orders = _orders(module, folder, landlock=self.level == LANDLOCK)
+            orders = self._orders(module, folder)
             command = [*command[:-1], "jaxpar.grading.sandbox.enter", json.dumps(orders)]
         if self.level == NAMESPACES:
             command = [*_bubblewrap(variables), *command]
@@ -91,6 +92,21 @@ class Sandbox:
             group=self.user,
             extra_groups=None if self.user is None else [],
         )
+
+    def _orders(self, module: str, folder: str | None) -> dict[str, Any]:
+        paths = [*readable(), *DEVICES]
+        arguments = []
+        if module == WORKER and landlock.version():  # what it closes behind itself, once loaded
+            arguments = [json.dumps(list(dict.fromkeys(_outside(paths, LIBRARY))))]
+        return {
+            "module": module,
+            "arguments": arguments,
+            "limits": LIMITS | {"NPROC": LIMITS["NPROC"] + _tasks(self.user)},
+            "landlock": self.level == LANDLOCK,
+            "readable": paths,
+            "writable": ["/dev/null"],
+            "folder": folder,
+        }
 
     def _folder(self) -> str:
         folder = tempfile.mkdtemp(prefix="jaxpar-")
@@ -204,15 +220,25 @@ def readable() -> list[str]:
     return [*SYSTEM, *dict.fromkeys(path for path in folders if path not in ("/", "/usr"))]
 
 
-def _orders(module: str, folder: str | None, *, landlock: bool) -> dict[str, Any]:
-    return {
-        "module": module,
-        "limits": LIMITS,
-        "landlock": landlock,
-        "readable": [*readable(), *DEVICES],
-        "writable": ["/dev/null"],
-        "folder": folder,
-    }
+def _outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
+    """What the paths hold but for one folder: where it is within one, the rest of that."""
+    for path in map(Path, paths):
+        if path in closed.parents:
+            yield from _outside(map(str, path.iterdir()), closed)
+        elif path != closed:
+            yield str(path)
+
+
+def _tasks(user: int | None) -> int:
+    """Threads that a user runs already, as the limit counts them too."""
+    count, user = 0, os.getuid() if user is None else user
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue  # it has ended
+    return count
 
 
 def _bubblewrap(variables: dict[str, str]) -> list[str]:
@@ -224,7 +250,7 @@ def _bubblewrap(variables: dict[str, str]) -> list[str]:
     return [
         shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--new-session",
         "--cap-drop", "ALL", "--clearenv", *settings,
-        "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev",
+        "--dev", "/dev", "--remount-ro", "/dev",  # and no /proc: bubblewrap itself is in it
         "--size", str(TMP_BYTES), "--tmpfs", "/tmp",
         *binds, "--remount-ro", "/", "--chdir", "/tmp",
     ]  # fmt: skip

@@ -1,0 +1,101 @@
+"""The verbs around a class: what students get, what they hand in, where others grade it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jaxpar.cli.base import AsJson, app, show
+from jaxpar.cli.grade import Exercises, More, SecretFile, Variants, named, read_secret
+from jaxpar.course.catalog import LESSONS, BadUseError, Lesson, lesson
+from jaxpar.course.command import command
+from jaxpar.course.variants import chosen
+
+classroom = typer.Typer(
+    help="For a class: the students' repository, what they hand in, Gradescope.",
+    rich_markup_mode=None,
+)
+app.add_typer(classroom, name="classroom")
+
+NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")]
+Lessons = Annotated[
+    list[str] | None, typer.Option("--lessons", metavar="NUMBER...", help="Only these.")
+]
+
+
+@classroom.command("handout")
+def handout(
+    out: NewFolder,
+    more: More = None,
+    lessons: Lessons = None,
+    variants: Variants = False,
+    secret_file: SecretFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Makes the repository that students start from."""
+    from jaxpar.course.handout import make_handout
+
+    rows = _lessons(lessons or [], more or [])
+    exercises = [exercise for row in rows for exercise in row.asks]
+    if variants:
+        exercises = chosen(exercises, read_secret(secret_file)[0])
+    written = make_handout(out, rows, exercises)
+    lines = [
+        f"{out}: {len(written)} files. It holds the stubs, and jaxpar as it is installed here.",
+        f"Next: try {out / 'README.md'} in a new environment, then publish the folder:",
+        f"  cd {out} && git init && git add . && git commit -m 'Begin the course'",
+    ]
+    show(as_json, {"folder": str(out), "written": written}, lines)
+
+
+@classroom.command("collect")
+def collect_answers(
+    folder: Annotated[Path, typer.Argument(help="The course folder; this one unless said.")] = Path(
+        "."
+    ),
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.zip", help="Where the zip file goes.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Zips a student's exercise files to hand in, and nothing else."""
+    from jaxpar.course.collect import HANDIN, collect
+    from jaxpar.course.folder import find_course
+
+    course = find_course(folder.resolve())
+    collected = collect(course, out or course.root / HANDIN)
+    show(as_json, collected.to_dict(), collected.lines())
+
+
+@classroom.command("gradescope")
+def gradescope(
+    out: NewFolder,
+    more: More = None,
+    exercises: Exercises = None,
+    variants: Variants = False,
+    secret_file: SecretFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Makes the autograder of a Gradescope assignment, ready to upload."""
+    from jaxpar.course.autograder import ARCHIVE, make_autograder
+
+    rows = named(exercises or [], more or [])
+    options = ["--exercises", ",".join(row.id for row in rows), *["--variants"][:variants]]
+    written = make_autograder(out, options, read_secret(secret_file)[1])
+    lines = [
+        f"{out}: {len(written)} files; {len(rows)} exercises, {sum(row.points for row in rows)} "
+        "points.",
+        f"Next: upload {out / ARCHIVE} to the assignment (Configure Autograder). It holds the "
+        "secret of the course.",
+    ]
+    show(as_json, {"folder": str(out), "written": written}, lines)
+
+
+def _lessons(lessons: list[str], more: list[str]) -> list[Lesson]:
+    if more and not lessons:
+        raise BadUseError(f"handout: {more[0]!r} beside the folder; {command()} makes one folder")
+    names = [name for words in (*lessons, *more) for name in words.split(",") if name]
+    chosen = {lesson(name) for name in names}
+    return [row for row in LESSONS if not names or row in chosen]

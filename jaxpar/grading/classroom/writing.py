@@ -1,0 +1,59 @@
+"""Everything that is written of a class, from the one result of each student."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxpar.grading.classroom import (
+    canvas,
+    class_csv,
+    classroom50,
+    gradescope,
+    junit,
+    pages,
+)
+from jaxpar.grading.classroom.entries import Entries
+from jaxpar.grading.classroom.tally import Tally, tally
+from jaxpar.grading.files import write_atomically
+
+PAGE = "html/index.html"
+FILES = f"class.csv, canvas.csv, junit.xml, gradescope/, classroom50/, {PAGE}"
+
+
+def write_all(entries: Entries) -> Tally:
+    """Writes every format into the folder of results.
+
+    Raises:
+        OSError: the folder cannot be written; a file is either as it was or whole.
+    """
+    folder, title = entries.results.folder, entries.title
+    found = tally(entries)
+    for path, parts in (
+        ("class.csv", class_csv.rows(entries, found.exercises)),
+        ("canvas.csv", canvas.rows(entries, title, found.max_score)),
+        ("junit.xml", junit.document(entries)),
+        (PAGE, pages.class_page(title, found, entries)),
+    ):
+        write_atomically(folder / path, parts)
+    for path, parts in _each(entries, title):
+        write_atomically(folder / path, parts)
+    return found
+
+
+def _each(entries: Entries, title: str) -> Iterator[tuple[Path, Iterable[bytes]]]:
+    """The files that are a student's own."""
+    for entry in entries:
+        name, result = entry.name, entry.result
+        page = Path(PAGE).parent / pages.STUDENTS / f"{name}.html"
+        yield page, pages.student_page(title, entry)
+        yield Path("gradescope", name, "results.json"), _json(gradescope.results(result))
+        graded = classroom50.result(result, os.environ)
+        yield Path("classroom50", name, "result.json"), _json(graded)
+
+
+def _json(data: dict[str, Any]) -> list[bytes]:
+    return [json.dumps(data, indent=1).encode(), b"\n"]
