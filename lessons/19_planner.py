@@ -296,5 +296,5 @@ exercises("19")
 # | `tp` | `tensor-model` | `tensor` | AutoTP | `DTensor` | `tp` | `tp_size` |
 # | `pp` | `pipeline-model` | `pipeline` | `PipelineModule` | `pipelining` | - | `pp_size` |
 #
-# In full `--tensor-model-parallel-size`, `ici_tensor_parallelism`, `tp_size`. Horovod has `dp` alone:
+# In full `--tensor-model-parallel-size`, `ici_tensor_parallelism`, `tp_size`. Horovod is `dp`:
 # `DistributedOptimizer`. Torch-XLA gives arrays shardings, as lesson 01 does (FSDPv2: axis `fsdp`).

@@ -6,7 +6,17 @@ import sys
 
 try:
     # Importing them adds their verbs.
-    from jaxpar.cli import classroom, grade, learn, memory, plan, schedule, tools, train  # noqa: F401
+    from jaxpar.cli import (  # noqa: F401
+        classroom,
+        grade,
+        learn,
+        memory,
+        plan,
+        schedule,
+        similarity,
+        tools,
+        train,
+    )
     from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError

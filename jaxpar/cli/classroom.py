@@ -64,6 +64,8 @@ def collect_answers(
     from jaxpar.course.collect import HANDIN, collect
     from jaxpar.course.folder import find_course
 
+    if not folder.is_dir():
+        raise BadUseError(f"collect: there is no folder {folder}; name your course folder")
     course = find_course(folder.resolve())
     collected = collect(course, out or course.root / HANDIN)
     show(as_json, collected.to_dict(), collected.lines())

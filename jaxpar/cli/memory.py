@@ -131,9 +131,7 @@ def show_memory(
     """What a model takes on each device: every term, with its formula.
 
     In training, or in inference; with --hardware, whether it fits, and if not, what would.
-
-    Attention is one kernel, which keeps no scores, but for models trained with dropout, as GPT-3:
-    those keep scores with --remat none, not with selective.
+    Models without dropout have fused attention: --remat none keeps no scores, as selective.
     """
     try:
         answer = _answer({name: it for name, it in context.params.items() if it is not None})

@@ -111,10 +111,8 @@ def plan_training(
     """The fastest ways to train a model on a cluster, of all that fit, and why.
 
     What you name is kept: the rest is searched. If nothing fits a --mesh of all devices with its
-    --remat, plans are shown all the same, with what is missing and what would fit.
-
-    Attention is one kernel, which keeps no scores and computes them twice, but for models trained
-    with dropout, as GPT-3: those keep scores with --remat none, not with selective.
+    --remat, plans are shown all the same, with what would fit. Models without dropout have fused
+    attention: --remat none keeps no scores, but computes them twice, as selective does.
     """
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import WRONG, AsJson, app, console, dev, print_json, print_lines, show
+from jaxpar.cli.base import WRONG, AsJson, app, console, dev, print_json, print_lines, show, warn
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course, make_course

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from itertools import product
 
 import numpy as np
@@ -65,9 +66,9 @@ def _steps(rng: np.random.Generator) -> list[Call]:
         models.append((b, s, layers, h, v))
     calls = [(model, {"remat": remat}) for model in models for remat in REMATS]
     refused = [(odd, {"remat": "half"})]
-    for place in range(5):
-        size = -int(rng.integers(2))
+    for place, size in product(range(5), (0, -1)):
         refused.append(((*odd[:place], size, *odd[place + 1 :]), {"remat": "none"}))
+    refused.append(((*odd[:3], -odd[3], -odd[4]), {"remat": "full"}))  # a product above 0
     return [*calls, *refused]
 
 
@@ -86,8 +87,11 @@ def _runs(rng: np.random.Generator) -> list[Call]:
         flops, devices, peak = _any(rng, 1e8, 1e13), int(_any(rng, 1, most)), _any(rng, 1e13, 3e15)
         share = float(rng.uniform(0.05, 0.7))
         runs.append((share * devices * peak / flops, flops, devices, peak))
-    zeros = [tuple(0 if i == place else one for i, one in enumerate(runs[0])) for place in range(4)]
-    return [(run, {}) for run in [*runs, *zeros, (-1000.0, *runs[0][1:])]]
+    signs = [tuple(0 if i == place else 1 for i in range(4)) for place in range(4)]
+    signs += [tuple(-1 if i == place else 1 for i in range(4)) for place in range(4)]
+    signs += [(1, 1, -1, -1), (-1, 1, -1, 1)]  # a share above 0
+    refused = [tuple(map(operator.mul, runs[0], of)) for of in signs]
+    return [(run, {}) for run in [*runs, *refused]]
 
 
 def _links(rng: np.random.Generator) -> tuple[float, float]:
@@ -122,13 +126,16 @@ def _hierarchies(rng: np.random.Generator) -> list[Call]:
     calls = [call(80, *sizes, fast, slow) for sizes in ((2, 5), (2, 1), (1, 5))]
     calls += [call(10**9, 8, 4, _NVLINK, _NDR), call(4096, 2, 3, (5e-6, 32e9), _ETHERNET)]
     calls += [call(10**9, *sizes, _NVLINK, _NDR) for sizes in ((8, 1), (1, 8), (1, 1), (6, 7))]
+    calls += [call(0, 2, 5, fast, slow), call(80, 2, 5, (0, 8), (0, 4))]
     for _ in range(8):
         sizes = int(rng.integers(2, 73)), int(_any(rng, 2, 2000))
         calls.append(call(int(_any(rng, 1, 1e11)), *sizes, _links(rng), _links(rng)))
-    still, back = (1, 0), (-1, 8)
-    refused = [call(-8, 2, 5, fast, slow), call(8, 0, 5, fast, slow), call(8, 2, -1, fast, slow)]
-    refused += [call(8, 1, 5, still, slow), call(8, 2, 1, fast, still), call(8, 2, 5, back, slow)]
-    return [*calls, *refused, call(8, 2, 5, fast, back)]
+    sizes = ((0, 5), (2, -1), (2, 0), (-2, 5), (-2, -5))
+    refused = [call(-8, 2, 5, fast, slow), *(call(8, *both, fast, slow) for both in sizes)]
+    refused += [call(8, 1, 5, (1, 0), slow), call(8, 2, 1, fast, (1, 0))]
+    for link in ((-1, 8), (1, -8), (-1, -8)):
+        refused += [call(8, 2, 5, link, slow), call(8, 2, 5, fast, link)]
+    return [*calls, *refused]
 
 
 TRAINING_STATE_BYTES = Contract(

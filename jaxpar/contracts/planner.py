@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
 from jaxpar.contracts import planner_mistakes
@@ -44,16 +46,16 @@ def _caches(rng: np.random.Generator) -> list[Call]:
         sizes = [_any(rng, 2, high) for high in (300, 200_000, 130, 100, 300)]
         calls.append(call(*sizes, each=each))
     right = tuple(int(n) for n in rng.integers(2, 9, 5))
-    for place in range(5):
-        wrong = -int(rng.integers(2))
+    for place, wrong in product(range(5), (0, -1)):
         calls.append(call(*right[:place], wrong, *right[place + 1 :]))
+    calls.append(call(-right[0], -right[1], *right[2:]))  # a product above 0
     return [*calls, call(*right, each=0), call(*right, each=-2)]
 
 
 def _batches(rng: np.random.Generator) -> list[Call]:
     """A few bytes, published models, what just fits, what does not, any, then what is refused."""
     calls = [(100, 30, 20), (100, 40, 20), (100, 101, 20), (100, 100, 20), (100, 0, 101), (0, 0, 1)]
-    calls.append((10**6, 3000, 1000))
+    calls += [(10**6, 3000, 1000), (10**6, 3000, 10)]
     calls += _SERVERS
     for _ in range(4):
         states, each, count = _any(rng, 1e3, 8e10), _any(rng, 1e3, 1e9), int(rng.integers(3, 300))
@@ -67,7 +69,7 @@ def _batches(rng: np.random.Generator) -> list[Call]:
 
 def _intervals(rng: np.random.Generator) -> list[Call]:
     """Round numbers, published runs, any times, then what is refused."""
-    calls = [(50, 10_000), (30, 54_000), (0, 3600), (30, 0), (0, 0), *_RUNS]
+    calls = [(50, 10_000), (30, 54_000), (0, 3600), (30, 0), (0, 0), (50, 36), *_RUNS]
     for _ in range(8):
         checkpoint = float(rng.uniform(1, 1000))
         calls.append((checkpoint, checkpoint * float(rng.uniform(5, 5000))))
@@ -93,11 +95,12 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         call(0, (1.5, 1)),
         call(80, (2.001, 10), (2.0009, 20)),
         call(24 * 10**9, (1.5, 10**9), (1.499, 24 * 10**9 + 1)),
+        call(80, (2, 90), (4e6, 70), (3e6, 80)),
     ]
     for _ in range(8):
         device_bytes, fastest = _any(rng, 1e9, 2e11), float(rng.uniform(0.1, 100))
         shares = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))  # of the fastest three, and others
-        slower = (1, 1, 1, *rng.uniform(1.001, 3, 4))
+        slower = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
         plans = [
             (fastest * more, int(device_bytes * share))
             for more, share in zip(slower, shares, strict=True)
@@ -106,8 +109,8 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         over = [(fastest * 0.5, int(device_bytes * 1.02)), (fastest * 0.3, 3 * device_bytes)]
         order = rng.permutation(4).tolist()
         mixed = [plans[3], *plans[:3], *over, *(plans[3 + place] for place in order)]
-        for chosen in (mixed, [*mixed[1:], tight], [*mixed, near], over, mixed[::-1]):
-            calls.append(call(device_bytes, *chosen))
+        lists = (mixed, [*mixed[1:], tight], [*mixed, near], over, mixed[::-1], over + plans)
+        calls += [call(device_bytes, *chosen) for chosen in lists]
     return calls
 
 

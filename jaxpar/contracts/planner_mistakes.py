@@ -166,6 +166,11 @@ def _first_that_fits(plans: list[Plan], device_bytes: float) -> Plan | None:
     return next(iter(_fitting(plans, device_bytes)), None)
 
 
+def _first_taken_for_granted(plans: list[Plan], device_bytes: float) -> Plan | None:
+    fitting = _fitting(plans, device_bytes)
+    return min([plans[0], *fitting], key=_seconds) if fitting else None
+
+
 def _last_on_ties(plans: list[Plan], device_bytes: float) -> Plan | None:
     return best_plan(plans[::-1], device_bytes)
 
@@ -266,6 +271,7 @@ BEST_PLAN = _mistakes(
         "plan_with_most_memory": _fullest,
         "plan_slowest": _slowest,
         "plan_first_that_fits": _first_that_fits,
+        "plan_first_taken_for_granted": _first_taken_for_granted,
         "plan_last_on_ties": _last_on_ties,
         "plan_ties_by_memory": _ties_by_memory,
         "plan_less_than_the_device": _less_than_the_device,

@@ -3,8 +3,6 @@
 The secret of a course chooses for each exercise whether it is as written or one of these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps

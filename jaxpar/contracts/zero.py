@@ -246,8 +246,8 @@ ZERO2_ACCUMULATE = Contract(
                     "w_out": Array((72,), "f"),
                 },
                 "microbatches": {
-                    "inputs": Array((5, 4 * 4, 48), "m b_dp d"),
-                    "targets": Array((5, 4 * 4), "m b_dp"),
+                    "inputs": Array((10, 4 * 4, 48), "m b_dp d"),
+                    "targets": Array((10, 4 * 4), "m b_dp"),
                 },
             },
             {"axis": "dp"},

@@ -9,6 +9,7 @@ from jaxpar.cost.flops import mfu, step_flops
 from jaxpar.cost.goodput import Failures
 from jaxpar.cost.layout import AXES, Layout
 from jaxpar.cost.memory import host_memory, training_memory
+from jaxpar.cost.messages import Message
 from jaxpar.cost.search import Job
 from jaxpar.cost.step import peak_flops, step_terms
 from jaxpar.cost.terms import Term, total
@@ -66,14 +67,17 @@ class Plan:
         """On the fullest device."""
         return float(total(self.memory))
 
+    @cached_property
+    def messages(self) -> list[Message]:
+        """The collectives of a step."""
+        job = self.job
+        sizes = {"batch": job.batch, "sequence": job.sequence}
+        return step_traffic(job.architecture, self.layout, **sizes)
+
     @property
     def sent_bytes(self) -> float:
         """What a device sends in a step."""
-        job = self.job
-        messages = step_traffic(
-            job.architecture, self.layout, batch=job.batch, sequence=job.sequence
-        )
-        return float(sum(message.sent_bytes(self.layout) for message in messages))
+        return float(sum(message.sent_bytes(self.layout) for message in self.messages))
 
     @property
     def tight(self) -> bool:
@@ -121,5 +125,5 @@ def pick(layout: Layout, rows: Any) -> Layout:
 
 
 def show_gb(number: float) -> str:
-    """Bytes in GB, 1e9, or in MB where that is too coarse."""
-    return f"{number / GB:,.1f} GB" if number >= 0.1 * GB else f"{number / 1e6:,.1f} MB"
+    """Bytes in GB, 1e9; less than one in MB, 1e6."""
+    return f"{number / GB:,.1f} GB" if number >= GB else f"{number / 1e6:,.1f} MB"

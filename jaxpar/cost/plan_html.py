@@ -153,7 +153,7 @@ def _details(title: str, plan: Plan) -> Iterator[str]:
         ("time of a step", plan.time, show_seconds),
     ):
         if terms:
-            rows = [_row(term, show) for term in terms]
+            rows = [_row(term, show) for term in terms if term.value]
             yield _html_table((name, "", "formula", "with numbers"), rows)
     yield "".join(f"<p>{escape(line)}</p>" for line in (*warnings(plan), failing(plan)))
     yield "</details>"

@@ -18,7 +18,7 @@ from jaxpar.cost.plan_words import (
     warnings,
 )
 from jaxpar.cost.planner import Found
-from jaxpar.cost.terms import Term, total
+from jaxpar.cost.terms import Term, show_number, total
 
 
 def render(found: Found) -> RenderableType:
@@ -34,7 +34,7 @@ def render(found: Found) -> RenderableType:
 
 
 def explain(plan: Plan) -> RenderableType:
-    """Every term of a plan's memory and time: what it is, its formula, and the numbers in it."""
+    """Every term of a plan's memory and time with its formula and numbers, and all that is sent."""
     parts: list[RenderableType] = [heading(plan), f"Plan: {describe(plan.layout)}"]
     has = show_gb(plan.job.cluster.device.memory_bytes)
     parts.append(f"\nMemory of a device: {show_gb(plan.memory_bytes)} of {has}")
@@ -44,6 +44,9 @@ def explain(plan: Plan) -> RenderableType:
         parts += _terms(plan.host, show_gb)
     parts.append(f"\nTime of a step: {show_seconds(plan.step_seconds)}, MFU {plan.mfu:.1%}")
     parts += _terms(plan.time, show_seconds)
+    if plan.messages:
+        parts.append(f"\nSent by a device in a step: {show_gb(plan.sent_bytes)}")
+        parts += _sent(plan)
     return Group(*parts, "", *warnings(plan), failing(plan))
 
 
@@ -105,6 +108,15 @@ def _terms(terms: Sequence[Term], show: Callable[[float], str]) -> Iterator[Rend
     nothing = [term.name for term in terms if not term.value]
     if nothing:
         yield f"  nothing: {', '.join(nothing)}"
+
+
+def _sent(plan: Plan) -> Iterator[RenderableType]:
+    """What `times*each` stands for: each collective, over which axes, how large, how often."""
+    sent = {its.name: float(its.sent_bytes(plan.layout)) for its in plan.messages}
+    for its in sorted(plan.messages, key=lambda message: -sent[message.name]):
+        yield f"  {its.name:<32} {show_gb(sent[its.name]):>10}"
+        how = f"{its.kind} over {', '.join(its.axes)} of {show_gb(its.operand_bytes)}"
+        yield f"      {show_number(its.times)} x {how} = {its.operand.filled}"
 
 
 def _table(*names: str) -> Table:

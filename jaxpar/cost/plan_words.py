@@ -56,6 +56,7 @@ def to_dict(plan: Plan, explain: bool = False) -> dict[str, Any]:
         "mfu": plan.mfu,
         "memory_bytes": round(plan.memory_bytes),
         "fits": plan.fits,
+        **({} if plan.fits else {"advice": plan.advice}),
         "sent_bytes": round(plan.sent_bytes),
         "goodput": plan.failures.goodput,
         "terms": {
@@ -89,6 +90,7 @@ def summary(found: Found) -> Iterator[str]:
     """Why the first plan wins, what bounds it, and how much failures cost."""
     first, *others = found.plans
     yield _why(first, others, found.tried)
+    yield from warnings(first)
     shares = ", ".join(f"{name} {part:.0%}" for name, part in _shares(first) if part >= 0.005)
     yield f"Bound by {_shares(first)[0][0]}. Where its time goes: {shares}."
     has = show_gb(first.job.cluster.device.memory_bytes)
@@ -98,7 +100,6 @@ def summary(found: Found) -> Iterator[str]:
     )
     if not first.overlap:
         yield "Nothing overlaps here; --overlap hides most of what can run beside arithmetic."
-    yield from warnings(first)
     yield failing(first)
 
 
@@ -187,7 +188,7 @@ def _slower(plan: Plan, first: Plan) -> str:
     its, mine = spent(plan), spent(first)
     most = max(GROUPS, key=lambda name: its.get(name, 0) - mine.get(name, 0))
     words = f"takes {longer}: {most} {show_seconds(its[most])}, not {_some(mine.get(most))}"
-    if most != "links":
+    if most != "links" or plan.sent_bytes <= first.sent_bytes:
         return words
     sent = f"it sends {show_gb(plan.sent_bytes)} a step from a device, not"
     return f"{words}, as {sent} {show_gb(first.sent_bytes)}"

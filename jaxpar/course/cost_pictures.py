@@ -186,7 +186,8 @@ class Roofline:
             parts.append(f'<circle cx="{LEFT + 8}" cy="{y - 5}" r="8" fill="{fill}"/>')
             parts.append(label(LEFT + 24, y, line))
         height = bottom + 30 + LEGEND * len(self.points) + MARGIN
-        return SVG.format(width=LEFT + WIDTH + MARGIN, height=height, body="\n".join(parts))
+        across = max(WIDTH, 24 + 8 * max(map(len, self._legend())))  # 8 for a letter, or less
+        return SVG.format(width=LEFT + across + MARGIN, height=height, body="\n".join(parts))
 
     def _repr_svg_(self) -> str:
         return self.to_svg()  # what a notebook shows

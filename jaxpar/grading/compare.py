@@ -19,6 +19,7 @@ class Difference:
     message: str
     expected: str
     got: str
+    how: str = ""
 
 
 def bound(dtype: str, expected: np.ndarray, multiple: float) -> float:
@@ -36,6 +37,11 @@ def same(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> 
         return False
     wide, right = got.astype(np.float64), expected.astype(np.float64)
     return bool(np.all(np.abs(wide - right) <= bound(dtype, right, multiple)))
+
+
+def near(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> bool:
+    """Whether an element of a right result is more than half as far off as it may be."""
+    return dtype in RELATIVE_TOLERANCE and not same(dtype, got, expected, multiple / 2)
 
 
 def alike(dtype: str, got: np.ndarray, other: np.ndarray, multiple: float) -> bool:
@@ -64,7 +70,7 @@ def first_difference(
         shape, right = got.shape[mesh_dims:], expected.shape[mesh_dims:]
         name = place and f" as result{place}"
         message = f"each device returns shape {shape}{name}; it must be {right}"
-        return Difference(message, str(right), str(shape))
+        return Difference(message, str(right), str(shape), how="wrong shape")
     wide, right = got.astype(np.float64), expected.astype(np.float64)
     wrong = ~(np.abs(wide - right) <= bound(dtype, right, multiple))
     if not wrong.any():

@@ -94,7 +94,7 @@ def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
         worker.send(told)
         _receive_all(evidence, worker, told, deadline)
         if job["hidden"] and evidence.answered:
-            evidence.printed = worker.printed()  # whatever comes later may be of a hidden case
+            evidence.printed = worker.printed_to_its_end()  # more may be of a hidden case
             more = {"cases": job["hidden"], "first": len(job["cases"]), "errors": []}
             worker.send(more)
             _receive_all(evidence, worker, more, deadline)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from jaxpar.grading.channel import (
+    END_OF_OUTPUT,
     MAX_BLOB_BYTES,
     ProtocolError,
     printable,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
+LATE_OUTPUT_SECONDS = 1.0
 MAX_MODULE_BYTES = 1 << 24
 OUT_OF_CPU = "processor time"
 SEND_SECONDS = 60
@@ -117,6 +119,7 @@ class Child:
         self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
         self._frames: queue.Queue[Any] = queue.Queue(maxsize=64)
         self._printed: deque[bytes] = deque()
+        self._over = False
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin = self._process.stdin
         for target, pipe in (
@@ -161,11 +164,25 @@ class Child:
         return ChildEnded("killed", self.printed())
 
     def printed(self) -> str:
-        """What the child wrote besides frames."""
-        return printable(b"".join(list(self._printed)).decode(errors="replace"))
+        """What the child wrote besides frames, up to where it says that this is all."""
+        return printable(self._output().partition(END_OF_OUTPUT)[0].decode(errors="replace"))
+
+    def printed_to_its_end(self) -> str:
+        """The same of a child that goes on; waits until all that it wrote has arrived."""
+        deadline = time.monotonic() + LATE_OUTPUT_SECONDS
+        while time.monotonic() < deadline:
+            output = self._output()
+            if END_OF_OUTPUT in output or len(output) >= KEPT_OUTPUT_BYTES:
+                break
+            time.sleep(0.001)
+        return self.printed()
+
+    def _output(self) -> bytes:
+        return b"".join(list(self._printed))
 
     def kill(self) -> None:
         """Ends the child and everything in its session."""
+        self._over = True  # a child may have left more frames than the queue can hold
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if sys.platform == "win32":
                 self._process.kill()
@@ -187,7 +204,7 @@ class Child:
     def _read_frames(self, pipe: IO[bytes]) -> None:
         with pipe:
             try:
-                while (frame := receive(pipe, self._max_blob_bytes)) is not None:
+                while (frame := receive(pipe, self._max_blob_bytes)) is not None and not self._over:
                     self._frames.put(frame)
             except (ProtocolError, OSError) as error:
                 self._frames.put(ProtocolError(str(error)))

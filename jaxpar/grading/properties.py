@@ -8,7 +8,7 @@ from dataclasses import replace
 from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLimit
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
-from jaxpar.grading.findings import Finding
+from jaxpar.grading.findings import NEAR, Finding
 from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.session import Facts
 from jaxpar.grading.verdict import in_bytes
@@ -37,8 +37,9 @@ def judge_values(
     """
     if len(got) != len(true.expected):
         found, needed = (f"{n} array{'s' * (n != 1)}" for n in (len(got), len(true.expected)))
-        return Finding(False, f"returns {found}; it must return {needed}", needed, found), False
-    whole = False
+        message, how = f"returns {found}; it must return {needed}", "wrong number of arrays"
+        return Finding(False, message, needed, found, how), False
+    whole = near = False
     for output, model, blocks, target in zip(
         answer.outputs, reference.outputs, got, true.expected, strict=True
     ):
@@ -46,10 +47,10 @@ def judge_values(
         if place != model["place"]:
             here, right = f"result{place}", f"result{model['place']}"
             message = f"an array is returned as {here}; it must be {right}"
-            return Finding(False, message, right, here), False
+            return Finding(False, message, right, here, "an array is in another place"), False
         if output["dtype"] != dtype:
             message = f"the result has dtype {output['dtype']}; it must be {dtype}"
-            return Finding(False, message, dtype, output["dtype"]), False
+            return Finding(False, message, dtype, output["dtype"], "wrong dtype"), False
         if _is_whole(contract, dtype, blocks, target.whole):
             whole = True
             continue
@@ -58,7 +59,8 @@ def judge_values(
         )
         if difference:
             return Finding(False, *vars(difference).values()), False
-    return Finding(True, f"right on {meshes(contract)}"), whole
+        near |= compare.near(dtype, blocks, target.blocks, contract.tolerance)
+    return _right(contract, case, near), whole
 
 
 def judge_sharding(whole: bool) -> Finding:
@@ -78,6 +80,7 @@ def judge_gradient(
     gradients: Sequence[Blocks],
 ) -> Finding:
     """Compares outputs and gradients of the differentiated program."""
+    near = False
     pairs = zip(answer.outputs, outputs, true.expected, strict=True)
     for output, blocks, target in pairs:
         if not compare.same(output["dtype"], blocks, target.blocks, contract.tolerance):
@@ -93,8 +96,9 @@ def judge_gradient(
         )
         if difference:
             words = f"the gradient by {name}, {difference.message}"
-            return Finding(False, words, difference.expected, difference.got)
-    return Finding(True, f"right on {meshes(contract)}")
+            return Finding(False, words, difference.expected, difference.got, difference.how)
+        near |= compare.near(str(gradient.dtype), gradient, target, contract.tolerance)
+    return _right(contract, case, near)
 
 
 def judge_communication(
@@ -198,6 +202,12 @@ def judge_error(because: str, reply: Mapping) -> Finding:
 def meshes(contract: Contract) -> str:
     """The meshes of the cases, for a message."""
     return " and ".join(dict.fromkeys(case.mesh for case in contract.visible))
+
+
+def _right(contract: Contract, case: Case, near: bool) -> Finding:
+    """A right result, and whether some rounding more would have made it wrong."""
+    where = f"{NEAR}: on {case.mesh}, rounding takes more than half of what is allowed; " * near
+    return Finding(True, f"{where}right on {meshes(contract)}", near=near)
 
 
 def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | None) -> bool:

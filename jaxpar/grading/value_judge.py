@@ -11,11 +11,12 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.grading.calls import Call, Replies, ask, in_words, outcome, raised
-from jaxpar.grading.findings import Finding, Findings, unjudged
+from jaxpar.grading.findings import NEAR, Finding, Findings, unjudged
 from jaxpar.grading.processes import Pool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
+ROUNDING = 1e-9
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
 
@@ -36,7 +37,10 @@ def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: i
     for finding in _wrong(contract, calls, expected, replies.got):
         findings.add("values", finding)
     if not findings.wrong("values"):
-        findings.add("values", Finding(True, f"{len(calls)} calls are right"))
+        close = contract.complaint is not None or all(map(_close, replies.got, expected))
+        message = f"{len(calls)} calls are right"
+        message = message if close else f"{NEAR} of rounding; {message}"
+        findings.add("values", Finding(True, message, near=not close))
         return Judgement("pass", findings.properties(), printed=replies.printed)
     diagnosis = _diagnosis(contract, calls, replies, expected)
     return Judgement("fail", findings.properties(), diagnosis, printed=replies.printed)
@@ -77,17 +81,24 @@ def _diagnosis(contract: Contract, calls: list[Call], replies: Replies, expected
     return replies.meaning(expected)
 
 
-def _same(got: Any, right: Any) -> bool:
+def _close(got: Any, right: Any) -> bool:
+    """Equal, with at most half of the rounding that is allowed."""
+    return _same(got, right, ROUNDING / 2)
+
+
+def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:
     """Equal, integers as integers; floats within rounding, and an integer may stand for one."""
     if isinstance(right, list):
-        return isinstance(got, list) and len(got) == len(right) and all(map(_same, got, right))
+        if not isinstance(got, list) or len(got) != len(right):
+            return False
+        return all(_same(one, other, rounding) for one, other in zip(got, right, strict=True))
     if isinstance(right, dict):
         keys_match = isinstance(got, dict) and got.keys() == right.keys()
-        return keys_match and all(_same(got[key], right[key]) for key in right)
+        return keys_match and all(_same(got[key], right[key], rounding) for key in right)
     if isinstance(right, float):
         if type(got) not in (int, float) or abs(got) > sys.float_info.max:  # isclose would raise
             return False
-        return math.isclose(got, right, rel_tol=1e-9)
+        return math.isclose(got, right, rel_tol=rounding)
     return type(got) is type(right) and got == right
 
 

@@ -6,6 +6,7 @@ answers on what was its standard output; what the answer prints goes to standard
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import linecache
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from jaxpar.grading.cases import decode, decode_case
-from jaxpar.grading.channel import receive, send_blob, send_json
+from jaxpar.grading.channel import END_OF_OUTPUT, receive, send_blob, send_json
 from jaxpar.grading.imports import close_library, learner_builtins, refused_text
 from jaxpar.grading.lifetime import begin_child, limit_process
 from jaxpar.grading.translate import Explanation, translate
@@ -71,8 +72,16 @@ def _answer(job: Job, programs: ModuleType, specs: ModuleType) -> Iterator[tuple
             yield from _specs(function, job, specs)
         else:
             yield from _programs(function, job, programs)
+        _end_output()
         yield ({"done": True},)
         more = receive(sys.stdin.buffer)
+
+
+def _end_output() -> None:
+    """Says that all is printed so far: what is printed later may be of a hidden case."""
+    with contextlib.suppress(OSError, ValueError):  # closed, by the answer
+        sys.stdout.flush()
+        os.write(2, END_OF_OUTPUT)
 
 
 def _load(job: Job) -> Callable:

@@ -1,5 +1,6 @@
 """The verbs around a class, and the scripts that grade it on machines of others."""
 
+import csv
 import os
 import re
 import shutil
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from jaxpar.cli import app
 from jaxpar.course.catalog import exercise
 from jaxpar.course.folder import Course
 from jaxpar.grading.sandbox import ladder
@@ -64,10 +67,9 @@ def shell(script: str | Path, *arguments: str, **variables: str) -> str:
     return done.stdout
 
 
-def scores(results: Path, run: Any) -> dict[str, int]:
-    text = (results / "class.csv").read_text(encoding="utf-8-sig")
-    header, *rows = [line.split(",") for line in text.splitlines()]
-    return {row[header.index("student")]: int(row[header.index("score")]) for row in rows}
+def scores(results: Path) -> dict[str, int]:
+    with (results / "class.csv").open(encoding="utf-8-sig", newline="") as file:
+        return {row["student"]: int(row["score"]) for row in csv.DictReader(file)}
 
 
 def test_a_handout_is_made_once(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,11 +170,11 @@ def test_a_slurm_array_grades_one_student_in_each_task(
         )  # fmt: skip
     ended = run("grade", "--merge", *map(str, sorted(Path(results).iterdir())), "--out", merged)
     assert ended.code == 0
-    assert scores(Path(merged), run) == {"anna b": 10, "bert": 0}
+    assert scores(Path(merged)) == {"anna b": 10, "bert": 0}
 
 
 def test_github_s_runners_grade_one_student_in_each_job(
-    jaxpar: Path, submissions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+    jaxpar: Path, submissions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.rmtree(submissions / "bert")
@@ -194,10 +196,31 @@ def test_github_s_runners_grade_one_student_in_each_job(
     (tmp_path / "parts").mkdir()
     Path("results").rename("parts/results-0")
     shell(scripts["merge"], PATH=path)
-    assert scores(Path("class"), run) == {"anna b": 10}
+    assert scores(Path("class")) == {"anna b": 10}
 
 
 def test_merging_names_what_is_not_results(run: Any, tmp_path: Path) -> None:
     ended = run("grade", "--merge", str(tmp_path), "--out", str(tmp_path / "out"))
     assert ended.code == 2
     assert "holds no results" in ended.err
+
+
+def commands_of(page: str) -> list[str]:
+    """Every line of jaxpar in the blocks of a page, and every one that stands in its text."""
+    blocks = re.findall(r"```\n(.*?)```", page, re.DOTALL)
+    lines = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`(jaxpar [^`]+)`", page)
+    return [line for line in lines if line.startswith("jaxpar ")]
+
+
+def test_every_command_of_the_page_exists() -> None:
+    page = (ROOT / "docs" / "classroom.md").read_text(encoding="utf-8")
+    commands = [line.split()[1:] for line in commands_of(page)]
+    assert len(commands) > 15
+    for words in commands:
+        command: Any = typer.main.get_command(app)
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, words
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= known, words

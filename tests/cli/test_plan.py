@@ -1,5 +1,6 @@
 """`jaxpar plan`: what it prints, draws and refuses."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,7 @@ def test_every_term_has_its_formula(run: Any) -> None:
     for words in ("Memory of a device: ", "Time of a step: ", "parameters  ", "bubble", "MFU"):
         assert words in ended.out
     assert "each_bytes * (layers * layer + outside)" in ended.out
+    assert re.search(r"layer inputs  .* GB\n +[\d,]+ x all_gather over tp of ", ended.out)
     explained = run(*LLAMA, "--mesh", "dp=8,tp=8", "--explain", "--json").json["plans"][0]
     assert explained["terms"]["memory_bytes"]["gradients"]["formula"]
 

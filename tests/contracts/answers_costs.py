@@ -144,6 +144,13 @@ def a_key_error_refuses(batch, sequence, layers, hidden, vocab, *, remat):
     return product_by_product(batch, sequence, layers, hidden, vocab, remat=remat)
 
 
+def only_their_product_refused(batch, sequence, layers, hidden, vocab, *, remat):
+    if batch * sequence * layers * hidden * vocab <= 0:
+        raise ValueError("sizes")
+    sizes = map(abs, (batch, sequence, layers, hidden, vocab))
+    return product_by_product(*sizes, remat=remat)
+
+
 def selective_by_equation_8(batch, sequence, layers, hidden, vocab, *, remat):
     right = by_equation_7(batch, sequence, layers, hidden, vocab, remat=remat)
     if remat != "selective":
@@ -197,6 +204,18 @@ def without_a_check(tokens_per_second, flops_per_token, devices, peak_flops):
     return tokens_per_second * flops_per_token / (devices * peak_flops)
 
 
+def only_shares_below_0_refused(tokens_per_second, flops_per_token, devices, peak_flops):
+    share = without_a_check(tokens_per_second, flops_per_token, devices or 0.5, peak_flops or 0.5)
+    if share <= 0 or not devices * peak_flops:
+        raise ValueError(share)
+    return share
+
+
+def negative_devices_allowed(tokens_per_second, flops_per_token, devices, peak_flops):
+    peak = abs(devices * peak_flops)
+    return by_seconds_of_a_token(tokens_per_second, flops_per_token, 1, peak)
+
+
 def to_four_digits(tokens_per_second, flops_per_token, devices, peak_flops):
     share = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
     return round(share, 4)
@@ -248,6 +267,7 @@ WRONG = {
             in_integers_of_numpy,
             by_parameters,
             a_key_error_refuses,
+            only_their_product_refused,
             by_either_equation,
             equation_8_and_no_refusal,
             to_eight_digits,
@@ -256,7 +276,15 @@ WRONG = {
         "values",
     ),
     "model_flops_utilization": dict.fromkeys(
-        (without_a_check, to_four_digits, a_hundred_thousandth_off, few_devices_as_eight, in_words),
+        (
+            without_a_check,
+            only_shares_below_0_refused,
+            negative_devices_allowed,
+            to_four_digits,
+            a_hundred_thousandth_off,
+            few_devices_as_eight,
+            in_words,
+        ),
         "values",
     ),
 }

@@ -107,6 +107,31 @@ def outer_links_not_checked(num_bytes, *, inner, outer, inner_link, outer_link):
     return two_rings(num_bytes, inner=inner, outer=outer, **links)
 
 
+def negative_bandwidths_allowed(num_bytes, *, inner, outer, inner_link, outer_link):
+    links = [(latency, abs(bandwidth)) for latency, bandwidth in (inner_link, outer_link)]
+    links = dict(zip(("inner_link", "outer_link"), links, strict=True))
+    return two_rings(num_bytes, inner=inner, outer=outer, **links)
+
+
+def nodes_below_0_allowed(num_bytes, *, inner, outer, inner_link, outer_link):
+    links = {"inner_link": inner_link, "outer_link": outer_link}
+    sizes = (inner, outer) if inner * outer < 1 else (abs(inner), abs(outer))
+    return two_rings(num_bytes, inner=sizes[0], outer=sizes[1], **links)
+
+
+def nothing_to_send_is_refused(num_bytes, **how):
+    if num_bytes <= 0:
+        raise ValueError("no bytes")
+    return two_rings(num_bytes, **how)
+
+
+def no_latency_is_refused(num_bytes, *, inner, outer, inner_link, outer_link):
+    if not inner_link[0] * outer_link[0]:
+        raise ValueError("no latency")
+    links = {"inner_link": inner_link, "outer_link": outer_link}
+    return two_rings(num_bytes, inner=inner, outer=outer, **links)
+
+
 def passes_at_once(num_bytes, *, inner, outer, inner_link, outer_link):
     links = {"inner_link": inner_link, "outer_link": outer_link}
     alone = two_rings(num_bytes, inner=inner, outer=1, **links) / 2
@@ -139,6 +164,10 @@ WRONG = {
     "hierarchical_all_reduce_seconds": dict.fromkeys(
         (
             outer_links_not_checked,
+            negative_bandwidths_allowed,
+            nodes_below_0_allowed,
+            nothing_to_send_is_refused,
+            no_latency_is_refused,
             passes_at_once,
             latency_of_the_slow_link,
         ),

@@ -28,10 +28,10 @@ def by_the_shape(batch, sequence, layers, kv_heads, head_size, *, element_bytes)
     return np.prod(np.array(shape, float)) * element_bytes
 
 
-def only_0_refused(*sizes, element_bytes):
-    if 0 in (*sizes, element_bytes):
+def only_their_product_refused(*sizes, element_bytes):
+    if (product := math.prod((2, *sizes, element_bytes))) <= 0:
         raise ValueError(sizes)
-    return math.prod((2, *sizes, element_bytes))
+    return product
 
 
 def element_bytes_trusted(*sizes, element_bytes):
@@ -104,8 +104,8 @@ def size_of_what_is_left(device_bytes, state_bytes, bytes_per_example):
     return abs(device_bytes - state_bytes) // bytes_per_example
 
 
-def at_most_256(device_bytes, state_bytes, bytes_per_example):
-    return min(256, by_divmod(device_bytes, state_bytes, bytes_per_example))
+def at_most_4096(device_bytes, state_bytes, bytes_per_example):
+    return min(4096, by_divmod(device_bytes, state_bytes, bytes_per_example))
 
 
 def multiples_of_8(device_bytes, state_bytes, bytes_per_example):
@@ -170,8 +170,8 @@ def to_a_tenth(checkpoint_seconds, mtbf_seconds):
     return round(by_a_power(checkpoint_seconds, mtbf_seconds), 1)
 
 
-def never_less_than_a_minute(checkpoint_seconds, mtbf_seconds):
-    return max(60.0, by_a_power(checkpoint_seconds, mtbf_seconds))
+def at_most_the_mtbf(checkpoint_seconds, mtbf_seconds):
+    return min(mtbf_seconds, by_a_power(checkpoint_seconds, mtbf_seconds))
 
 
 def by_a_loop(plans, device_bytes):
@@ -236,9 +236,9 @@ def all_the_best(plans, device_bytes):
     return best and [plan for plan in plans if plan["step_seconds"] == best["step_seconds"]]
 
 
-def its_mesh(plans, device_bytes):
+def at_most_a_day(plans, device_bytes):
     best = by_a_loop(plans, device_bytes)
-    return best and best["mesh"]
+    return best if best and best["step_seconds"] < 86_400 else None
 
 
 def an_empty_dict_if_none(plans, device_bytes):
@@ -260,14 +260,20 @@ RIGHT = {
 }  # fmt: skip
 WRONG = {
     "kv_cache_bytes": dict.fromkeys(
-        (only_0_refused, element_bytes_trusted, rounded_to_bytes, in_32_bits, width_of_llama),
+        (
+            only_their_product_refused,
+            element_bytes_trusted,
+            rounded_to_bytes,
+            in_32_bits,
+            width_of_llama,
+        ),
         "values",
     ),
     "max_batch_that_fits": dict.fromkeys(
         (
             division_refuses,
             size_of_what_is_left,
-            at_most_256,
+            at_most_4096,
             multiples_of_8,
             none_if_none,
             as_a_float_of_numpy,
@@ -275,7 +281,7 @@ WRONG = {
         "values",
     ),
     "young_daly_interval": dict.fromkeys(
-        (daly_to_higher_order, a_root_refuses, nan_refuses, to_a_tenth, never_less_than_a_minute),
+        (daly_to_higher_order, a_root_refuses, nan_refuses, to_a_tenth, at_most_the_mtbf),
         "values",
     ),
     "best_plan": dict.fromkeys(
@@ -285,7 +291,7 @@ WRONG = {
             in_whole_gb,
             to_a_hundredth,
             all_the_best,
-            its_mesh,
+            at_most_a_day,
             an_empty_dict_if_none,
             with_what_is_left,
         ),

@@ -23,6 +23,7 @@ from jaxpar.cost.terms import total
 GPT2, LLAMA = find_model("gpt2"), find_model("llama3-8b")
 H100, HOME = find_cluster("h100"), find_cluster("rtx4090")
 SMALL = Job(GPT2, H100, 8, 16, 256)
+FLAT = {"pp": 1, "cp": 1, "tp": 1}
 NODES = Job(LLAMA, H100, 64, 256, 8192)
 
 
@@ -159,19 +160,25 @@ def test_too_little_memory_says_how_many_devices_would_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fixed", "advice"),
+    ("sequence", "fixed", "advice"),
     [
-        ({"remat": "none", "dp": 64, "tp": 1}, "use another remat than none: mesh dp=64"),
-        ({"zero": 0, "dp": 64}, "use another zero than 0: mesh dp=64, ZeRO"),
-        ({"microbatch": 64, "tp": 8, "pp": 8}, "use another microbatch than 64: "),
-        ({"dp": 32, "zero": 0, "remat": "none"}, "use another mesh .*: mesh pp=.*, ZeRO 0"),
+        (8192, {"remat": "none", "microbatch": 4, **FLAT}, "another remat than none: mesh fsdp=64"),
+        (8192, {"zero": 0, "dp": 64}, "use another zero than 0: mesh dp=64, ZeRO"),
+        (8192, {"microbatch": 64, "tp": 8, "pp": 8}, "use another microbatch than 64: "),
+        (
+            65_536,
+            {"zero": 0, "remat": "none", **FLAT},
+            "use another mesh .*: mesh pp=2,cp=4,tp=8, ZeRO 0",
+        ),
     ],
     ids=str,
 )
-def test_too_little_memory_names_the_smallest_change(fixed: dict[str, Any], advice: str) -> None:
+def test_too_little_memory_names_the_smallest_change(
+    sequence: int, fixed: dict[str, Any], advice: str
+) -> None:
     cluster = replace(H100, host_bytes=0)
     with pytest.raises(ValueError, match=advice):
-        plans(Job(LLAMA, cluster, 64, 512, 8192), **fixed)
+        plans(Job(LLAMA, cluster, 64, 512, sequence), **fixed)
 
 
 def test_a_mesh_and_remat_that_are_named_are_shown_if_nothing_fits() -> None:
@@ -182,7 +189,7 @@ def test_a_mesh_and_remat_that_are_named_are_shown_if_nothing_fits() -> None:
     first = found.plans[0]
     assert not any(plan.fits for plan in found.plans)
     assert abs(first.step_seconds / 6.72 - 1) < 0.2
-    assert to_dict(first)["fits"] is False
+    assert to_dict(first)["fits"] is False and to_dict(first)["advice"] == first.advice
     over = (first.memory_bytes - 80e9) / 1e9
     (said,) = (line for line in summary(found) if line.startswith("It does not fit"))
     assert f"{over:.1f} GB too much" in said and "use another remat than none" in said

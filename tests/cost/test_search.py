@@ -139,7 +139,7 @@ def test_uneven_stages_are_allowed() -> None:
     """As BLOOM's 70 layers on 12 stages, and Llama 3's 126 in 8 chunks on 16."""
     assert {layout.chunks for layout in found(job(devices=4), {"pp": 4})} == {1, 2}
     check_layout("test", replace(SMALL, layers=126), Layout(pp=16, chunks=8), 36)
-    with pytest.raises(ValueError, match="9 chunks; .* use at most 8 chunks"):
+    with pytest.raises(ValueError, match=r"9 chunks; .* use at most 8 chunks"):
         check_layout("test", replace(SMALL, layers=126), Layout(pp=16, chunks=9), 36)
 
 

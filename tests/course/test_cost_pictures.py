@@ -96,6 +96,13 @@ def test_the_roof_in_svg_goes_through_its_programs() -> None:
     assert (start[1] - low[1]) / (low[0] - start[0]) == pytest.approx(slope, rel=1e-2)
 
 
+def test_the_svg_is_as_wide_as_its_longest_line() -> None:
+    name = "queries " * 12
+    drawn = [Roofline("Roof", 100e12, 1e12, points).to_svg() for points in (POINTS, {name: 16})]
+    usual, wide = (numbers(ElementTree.fromstring(text), "width")[0] for text in drawn)
+    assert wide > 8 * len(name) > usual
+
+
 def test_they_are_written_beside_the_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,8 @@ Graders that run as root give children to a user of their own, who cannot read a
 root's home. There the tests take a copy of it, made of hard links.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -30,17 +33,36 @@ def readable_python() -> Iterator[str]:
     try:
         ladder.check_readable(ladder.user_of(0))
     except ladder.Unavailable:
-        folder = Path(tempfile.mkdtemp(prefix="jaxpar-python-"))
-        try:
-            yield str(_copy(folder))
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        with _shared_copy() as python:
+            yield str(python)
     else:
         yield sys.executable
 
 
-def _copy(folder: Path) -> Path:
+@contextmanager
+def _shared_copy() -> Iterator[Path]:
+    """One copy for all workers of a run: the first makes it, the last removes it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir()) / f"jaxpar-python-{run}"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _copy(folder)
+            (folder / "complete").touch()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        try:
+            yield folder / "venv" / "bin" / "python"
+        finally:
+            with contextlib.suppress(BlockingIOError):  # others still use it
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+                Path(lock.name).unlink()
+
+
+def _copy(folder: Path) -> None:
     """Hard links to the interpreter, its packages and this library, in a folder open to all."""
+    folder.mkdir()
     folder.chmod(0o755)
     base = folder / "python"
     _link(Path(sys.base_prefix), base)
@@ -50,7 +72,6 @@ def _copy(folder: Path) -> Path:
     shutil.rmtree(packages)
     _link(Path(sysconfig.get_path("purelib")), packages)
     _link(ladder.LIBRARY, packages / ladder.LIBRARY.name)
-    return folder / "venv" / "bin" / "python"
 
 
 def _link(source: Path, target: Path) -> None:

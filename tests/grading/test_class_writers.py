@@ -41,7 +41,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(ANY_TEXT)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_no_line_is_obeyed(text: str) -> None:
     for safe in (escape.text(text), escape.line(text), escape.cell(text)):
         assert all(c.isprintable() or c in "\n\t" for c in safe)
@@ -53,7 +53,7 @@ def test_no_line_is_obeyed(text: str) -> None:
 
 
 @given(ANY_TEXT)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_no_cell_is_a_formula(text: str) -> None:
     line = class_csv.csv_line([text, 1])
     assert next(csv.reader([line]))[1] == "1"
@@ -63,7 +63,7 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 
 @given(ANY_TEXT)
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_markup_is_text(text: str) -> None:
     root = ET.fromstring(f'<a b="{escape.markup(text)}">{escape.markup(text)}</a>')
     assert (root.text or "") == escape.text(text)

@@ -145,9 +145,7 @@ def test_alone_it_may_be_in_time(stub: StubClass) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_processor_time_decides_at_once_and_so_does_a_run_alone(
-    stub: StubClass, jobs: int
-) -> None:
+def test_processor_time_decides_at_once_and_so_does_a_run_alone(stub: StubClass, jobs: int) -> None:
     diagnosis = f"no answer within 30 seconds of {OUT_OF_CPU}" if jobs == 2 else "no answer"
     stub.answer = lambda where, _: verdict(where.partition(":")[2], "timeout", diagnosis, 0)
     stub.grade(jobs=jobs)

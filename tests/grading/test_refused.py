@@ -1,29 +1,22 @@
-"""What a program that cannot be right is told: no process is needed to see it."""
+"""What a program that cannot be right earns, and is told: no process is needed to see it."""
 
-import textwrap
+from operator import attrgetter
 
 import pytest
 
+from jaxpar.grading.attacks.base import PROGRAM, UNFENCED, Attack
+from jaxpar.grading.attacks.programs import HIDDEN, REFUSED
 from tests.in_process import InProcessPool, judged_source
 
-POOL = InProcessPool("jaxpar.contracts.collectives:mean_over_devices")
-HEAD = "import jax.numpy as jnp\nfrom jax import lax\ndef mean_over_devices(x, *, axis):\n"
+POOL = InProcessPool(PROGRAM)
+ATTACKS = [attack for attack in (*HIDDEN, *REFUSED) if UNFENCED not in attack.source]
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
-        ("return lax.pmean(x, axis) + 0 * jnp.ones(1 << 31).sum()", "2147483648"),
-        ("return lax.pmean(x, axis).astype(jnp.bfloat16)", "bfloat16"),
-        ("return lax.pmean(x, axis), x", "2 arrays"),
-        ("return lax.pmean(x, axis)[..., None]", "shape"),
-        ("return x / 0 - x / 0", "nan"),
-        ("return x + 0 * jnp.linalg.qr(jnp.ones((3, 3)))[0].sum()", "custom_call"),
-    ],
-)
-def test_the_message_says_what_is_wrong(body: str, says: str) -> None:
-    verdict = judged_source(HEAD + textwrap.indent(body, "    "), POOL)
+@pytest.mark.parametrize("attack", ATTACKS, ids=attrgetter("name"))
+def test_it_earns_no_more_than_an_honest_file(attack: Attack) -> None:
+    verdict = judged_source(attack.source, POOL)
+    assert verdict.score <= attack.honest
+    assert verdict.status in attack.ends
     first = verdict.first_failure()
     assert first is not None
-    assert says in first.message
-    assert (verdict.status, verdict.score) == ("fail", 0)
+    assert attack.says in first.message

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jaxpar.grading.classroom.before import Before
+from jaxpar.grading.classroom.handin import Handin
 from jaxpar.grading.classroom.results import Results
 from jaxpar.grading.classroom.roster import read_roster
 from jaxpar.grading.classroom.writing import write_all
@@ -25,6 +26,14 @@ def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
     assert seen == {"anna": (3, ("scatter",)), "bert": (3, ()), "carl": (None, ())}
     before.forget()
     assert {entry.difference for entry in entries(tmp_path)} == {None}
+
+
+def test_the_difference_is_of_what_was_graded_both_times(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.write(Handin("anna"), [made("scatter", "fail", "no")], level=1)
+    Before(tmp_path).keep()
+    results.write(Handin("anna"), [made("scatter"), made("mean_over_devices")], level=1)
+    assert [entry.difference for entry in entries(tmp_path)] == [3]
 
 
 def test_a_roster_as_spreadsheets_write_it(tmp_path: Path) -> None:

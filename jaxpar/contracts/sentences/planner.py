@@ -71,6 +71,8 @@ _PLAN: dict[str, str] = {
     "plan_slowest": "This is the slowest that fits; take the least step_seconds.",
     "plan_first_that_fits": "This is the first that fits; the plans are in no order, so compare "
     "all.",
+    "plan_first_taken_for_granted": "The first plan is the best so far before it is known to fit; "
+    "begin with None.",
     "plan_last_on_ties": "Of plans that are as fast, the last is taken; take the first.",
     "plan_ties_by_memory": "Of plans that are as fast, the one with least memory is taken; take "
     "the first of the list.",

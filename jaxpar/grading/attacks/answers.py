@@ -1,4 +1,4 @@
-"""Answers that are no answers: objects that lie, constants, state, patches, and texts that inject."""
+"""Answers that are none: objects that lie, constants, state, patches, texts that inject."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def _coordinates(
     return Attack(name, group, f"{right}{before}{function}", ends, honest, VALUE, LOOP)
 
 
-def _patched(name: str, patch: str, *ends: Status, honest: int = 0, answer: str = "return x"):
+def _patched(
+    name: str, patch: str, *ends: Status, honest: int = 0, answer: str = "return x"
+) -> Attack:
+    """A patch, and `mean_over_devices` with this body; empty: the right one."""
     source = f"{UNFENCED}import jax\nimport jax.numpy as jnp\nimport numpy as np\n{patch}\n"
     body = f"def mean_over_devices(x, *, axis):\n    {answer}\n"
     return Attack(name, "patching", source + MEAN + body * bool(answer), ends, honest)
@@ -117,18 +120,18 @@ device_coordinates.__name__ = device_coordinates.__qualname__ = "{INJECTION}"
 device_coordinates.__doc__ = "{INJECTION}"
 ''', ("pass",), VALUE_POINTS, VALUE),
 )  # fmt: skip
+_UNPARSED: tuple[Status, ...] = ("error", "memory", "timeout", "killed")
 PARSER_BOMBS = tuple(
-    Attack(name, "parser bombs", f"x = {text}\n{COORDINATES}", ("error", "memory", "timeout", "killed"), 0,
-           VALUE, LOOP)
+    Attack(name, "parser bombs", f"x = {text}\n{COORDINATES}", _UNPARSED, 0, VALUE, LOOP)
     for name, text in {
         "nested parentheses": "(" * 100_000,
         "a chain of minus signs": "-" * 200_000 + "1",
         "a chain of attributes": "a" + ".a" * 120_000,
         "a long sum": "1" + "+1" * 120_000,
-        "imports of a name of 100,000 parts": "1; import a" + ".a" * 100_000,
+        "an import of a name of 100,000 parts": "1; import a" + ".a" * 100_000,
         "an integer of 250,000 digits": "1" * 250_000,
     }.items()
-)  # fmt: skip
+)
 PATCHES = (
     _patched("numpy says that all is close", """
 for module in (np, jnp, np.testing):
@@ -153,7 +156,8 @@ export.export = lambda *a, **k: lambda *inputs: Forged()""", "protocol"),
     _patched("the worker's functions say that all is done", """
 main = sys.modules["__main__"]
 for name in ("_programs", "_answer", "_failure", "_described"):
-    vars(main)[name] = lambda *a, **k: iter([({"done": True, "score": 10},)])""", "fail", "protocol"),
+    vars(main)[name] = lambda *a, **k: iter([({"done": True, "score": 10},)])""",
+             "fail", "protocol"),
     _patched("collectives that do nothing", """
 load("jax.lax", fromlist=["psum"]).psum = lambda x, axis: x""", "fail", answer=""),
     _patched("numbers of 64 bits", 'jax.config.update("jax_enable_x64", True)', "pass", "fail",

@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from pathlib import Path

@@ -7,7 +7,6 @@ from jaxpar.grading.attacks.base import (
     PROGRAM_POINTS,
     SLEEP,
     VALUE,
-    VALUE_POINTS,
     WORKER,
     Attack,
 )

@@ -20,7 +20,12 @@ signal, time, threading = map(load, ("signal", "time", "threading"))
 
 
 def _ends(
-    name: str, body: str, *ends: Status, limits: Limits = LOOP, group: str = "ending", honest: int = 0
+    name: str,
+    body: str,
+    *ends: Status,
+    limits: Limits = LOOP,
+    group: str = "ending",
+    honest: int = 0,
 ) -> Attack:
     source = f"{UNFENCED}{_TOOLS}{body}\n{COORDINATES}"
     return Attack(name, group, source, ends, honest, VALUE, limits)

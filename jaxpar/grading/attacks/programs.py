@@ -1,4 +1,4 @@
-"""Programs that send more than they say, ask too much of the reader, or lie about their gradient."""
+"""Programs that send more than they say, ask too much, or are other ones than they should be."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def _answer(
     group: str = "hidden communication",
     before: str = "",
     limits: Limits = READ_LOOP,
+    says: str = "",
 ) -> Attack:
     """The body of `mean_over_devices(x, *, axis)`, with `mean` at hand, and what is run first."""
     function = f"def mean_over_devices(x, *, axis):\n{textwrap.indent(body.strip(), '    ')}\n"
-    return Attack(name, group, f"{_HEAD}{_MEAN}{before}{function}", ends, honest, limits=limits)
+    source = f"{_HEAD}{_MEAN}{before}{function}"
+    return Attack(name, group, source, ends, honest, limits=limits, says=says)
 
 
 HIDDEN = (
@@ -77,6 +79,19 @@ there = {"lax": lax, "x": x, "axis": axis}
 exec(code, there)
 return there["y"].mean(0)""", "fail", honest=VALUES_AND_REST),
 )  # fmt: skip
+REFUSED = tuple(
+    _answer(name, body, "fail", group="programs", says=says)
+    for name, body, says in (
+        ("an array of 8 GB", "return mean(x, axis) + 0 * jnp.ones(1 << 31).sum()", "2147483648"),
+        ("a result of another dtype", "return mean(x, axis).astype(jnp.bfloat16)", "bfloat16"),
+        ("one result too many", "return mean(x, axis), x", "2 arrays"),
+        ("a result of another shape", "return mean(x, axis)[..., None]", "shape"),
+        ("a result that is no number", "return x / 0 - x / 0", "nan"),
+        ("a result that is infinite", "return x / 0", "inf"),
+        ("LAPACK", "return x + 0 * jnp.linalg.qr(jnp.ones((3, 3)))[0].sum()", "custom_call"),
+        ("constants in place of results", "return jnp.zeros_like(x)", "must be"),
+    )
+)
 BOMBS = (
     _answer("a program that never ends", """
 y = mean(x, axis)
@@ -122,7 +137,8 @@ def by_the_compiler(body, *, mesh, in_specs, out_specs, **_):
     sizes = tuple(mesh.shape.values())
     def whole(x):
         local = (x.shape[0] // mesh.size, *x.shape[1:])
-        return [jnp.broadcast_to(x.reshape(*sizes, *local).mean(0, keepdims=True), (*sizes, *local))]
+        mean = x.reshape(*sizes, *local).mean(0, keepdims=True)
+        return [jnp.broadcast_to(mean, (*sizes, *local))]
     return whole
 honest = list(exported())
 jax.shard_map = by_the_compiler
@@ -166,4 +182,4 @@ for said, blob in exported(lambda x, *, axis: lax.pcast(mean(x, axis=axis), axis
 for said, blob in list(exported(lambda x, *, axis: x))[:1] + list(exported()):
     send(said, blob)""", "protocol"),
 )  # fmt: skip
-PROGRAMS = HIDDEN + BOMBS + SWAPPED
+PROGRAMS = HIDDEN + REFUSED + BOMBS + SWAPPED

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -45,6 +44,11 @@ class Outcome:
     record: dict[str, Any]
     why: str
 
+    @classmethod
+    def of(cls, attack: Attack, made: dict[str, Any], harm: str) -> Outcome:
+        """Looks at the record, and at what was harmed."""
+        return cls(attack, made, _why(attack, made, harm))
+
     @property
     def held(self) -> bool:
         """Whether it gained nothing and broke nothing."""
@@ -78,7 +82,7 @@ class Suite:
                     if key not in self._shared:
                         self._shared[key] = (self._graded(attack, bait, pool), bait.harm())
                     made, harm = self._shared[key]
-                    yield Outcome(attack, made, _why(attack, made, harm))
+                    yield Outcome.of(attack, made, harm)
         finally:
             bait.close()
 

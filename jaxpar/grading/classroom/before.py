@@ -41,19 +41,26 @@ class Before:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def difference(self, name: str, result: dict[str, Any]) -> int | None:
-        """Points now minus points before; None for who was not there."""
-        before = load(self._folder / f"{name}.json")
-        return result["score"] - before["score"] if before else None
+        """Points now minus points before, on what was graded both times; None if nothing was."""
+        pairs = self._pairs(name, result)
+        return sum(new["score"] - old["score"] for old, new in pairs) if pairs else None
 
     def moved(self, name: str, result: dict[str, Any]) -> list[str]:
         """The exercises where the same file has another verdict now."""
+        return [
+            new["exercise"]
+            for old, new in self._pairs(name, result)
+            if "submission_hash" in new
+            and new["submission_hash"] == old.get("submission_hash")
+            and not same(old, new)
+        ]
+
+    def _pairs(
+        self, name: str, result: dict[str, Any]
+    ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """The verdicts on each exercise before and now."""
         before = load(self._folder / f"{name}.json") or {"exercises": []}
         old = {record["exercise"]: record for record in before["exercises"]}
         return [
-            new["exercise"]
-            for new in result["exercises"]
-            if (was := old.get(new["exercise"])) is not None
-            and "submission_hash" in new
-            and new["submission_hash"] == was.get("submission_hash")
-            and not same(was, new)
+            (old[new["exercise"]], new) for new in result["exercises"] if new["exercise"] in old
         ]

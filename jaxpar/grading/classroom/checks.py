@@ -37,8 +37,7 @@ def checks(record: dict[str, Any]) -> Iterator[Check]:
         yield Check(exercise, WHOLE, "infrastructure", 0, record["max_score"], UNGRADED)
         return
     if not record["properties"]:
-        text = "\n".join((record["status"], diagnosis))
-        yield Check(exercise, WHOLE, "fail", 0, record["max_score"], text)
+        yield Check(exercise, WHOLE, "fail", 0, record["max_score"], diagnosis)
         return
     for row in record["properties"]:
         lines = [row["message"]]

@@ -9,8 +9,8 @@ from typing import Any
 from jaxpar.grading.classroom.before import Before
 from jaxpar.grading.classroom.results import Results
 from jaxpar.grading.classroom.roster import Person, Roster
+from jaxpar.grading.findings import NEAR
 
-NEAR = "near the limit"
 NOT_LISTED = "not in the roster"
 
 
@@ -50,7 +50,7 @@ class Entry:
         return [
             record["exercise"]
             for record in self.exercises
-            if any(NEAR in row["message"] for row in record["properties"])
+            if any(row["message"].startswith(NEAR) for row in record["properties"])
         ]
 
     def for_a_person(self) -> Iterator[str]:

@@ -67,7 +67,8 @@ def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
     places: dict[str, list[Path]] = {}
     try:
         directory = os.open(folder, _FOLDER)
-    except FileNotFoundError:  # in the roster only
+    except FileNotFoundError:
+        handin.refused = dict.fromkeys(exercises, "the student has no folder")
         return handin
     except OSError as error:
         words = "is a link" if folder.is_symlink() else f"cannot be opened ({error.strerror})"

@@ -10,7 +10,9 @@ from typing import Any
 
 from jaxpar.grading.classroom import record
 from jaxpar.grading.classroom.escape import line
+from jaxpar.grading.classroom.journal import Journal
 from jaxpar.grading.files import write_atomically
+from jaxpar.grading.submission import Submission
 
 NUMBERS = ("score", "max_score")
 
@@ -58,10 +60,18 @@ def merge(folders: Sequence[Path], out: Path) -> Merged:
         for made in result["exercises"]:
             environments.setdefault(made["exercise"], set()).add(made.get("environment"))
         write_atomically(students / name, json.dumps(result, indent=1).encode())
+    journal = Journal(out / "journal")
+    for source in (path for folder in folders for path in _sources(folder)):
+        journal.keep(Submission(source, source.read_bytes()))
     for exercise, seen in environments.items():
         if len(seen - {None}) > 1:
             merged.environments[exercise] = len(seen - {None})
     return merged
+
+
+def _sources(folder: Path) -> Iterable[Path]:
+    """The files that were judged there, which may be compared here."""
+    return sorted((folder / "journal" / "sources").glob("*.py"))
 
 
 def _found(folders: Iterable[Path]) -> dict[str, list[Path]]:

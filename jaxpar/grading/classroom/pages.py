@@ -109,7 +109,7 @@ def _student(entry: Entry) -> list[str]:
         f"{len(there)} of {len(entry.exercises)}",
         str(sum(r["status"] == "pass" for r in there)),
         "" if late is None else str(late),
-        "" if difference is None else f"{difference:+d}",
+        "" if difference is None else f"{difference:+d}" if difference else "0",
         markup("; ".join(entry.for_a_person())),
     ]
 

@@ -11,9 +11,10 @@ from functools import cache
 from typing import Any
 
 from jaxpar.contracts.sentences import SENTENCES
-from jaxpar.grading.classroom.entries import NEAR, NOT_LISTED, Entry
+from jaxpar.grading.classroom.entries import NOT_LISTED, Entry
 from jaxpar.grading.classroom.escape import line
 from jaxpar.grading.classroom.record import cleaned
+from jaxpar.grading.findings import NEAR
 
 MOST_NAMED = 8
 _PLACE = re.compile(r"^(on [^:]{1,60}: )?(line \d+: )?")
@@ -156,13 +157,12 @@ def mistake_of(record: dict[str, Any]) -> Mistake | None:
         return None
     if diagnosis in _names():
         return Mistake(exercise, _names()[diagnosis], diagnosis)
-    if status == "error":
-        first = _PLACE.sub("", diagnosis.partition("\n")[0])
-        return Mistake(exercise, "error", line(first) or "it raises an error")
-    wrong = next((row["name"] for row in record["properties"] if row["status"] == "fail"), "")
-    if status != "fail" or not wrong:
+    wrong = next((row["name"] for row in record["properties"] if row["status"] == "fail"), status)
+    if status not in ("fail", "error"):
         return Mistake(exercise, status, f"ended with {status}")
-    return Mistake(exercise, wrong, f"{wrong}: wrong in a way that has no name")
+    first = line(_PLACE.sub("", diagnosis.partition("\n")[0]))
+    name = status if status == "error" else wrong
+    return Mistake(exercise, name, first or f"{wrong}: wrong in a way that has no name")
 
 
 @cache

@@ -1,0 +1,93 @@
+"""Hidden cases differ from those that are shown, in all that could be written into an answer.
+
+That right answers pass them is tested with the contracts, and with many seeds.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxpar.contracts.base import Mistake, load, variants
+from jaxpar.contracts.case import Case
+from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.course.catalog import EXERCISES, Exercise
+from jaxpar.grading.findings import SHOWN_ONLY
+from tests.in_process import InProcessPool, judged
+
+WITH_CASES = [row for row in EXERCISES if row.kind in ("program", "specs")]
+VARIANTS = [f"{row.where}@{k}" for row in EXERCISES for k in range(1, variants(row.where))]
+DEVICES = 16  # of the machine that tests simulate
+
+
+def _shapes(case: Case) -> tuple:
+    return tuple(leaf.shape for _, leaf in case.arrays())
+
+
+@pytest.mark.parametrize("row", WITH_CASES, ids=lambda row: row.id)
+def test_a_hidden_case_has_another_mesh_and_other_sizes(row: Exercise) -> None:
+    contract = load(row.where)
+    assert contract.hidden
+    for case in contract.hidden:
+        assert case.mesh not in [shown.mesh for shown in contract.cases]
+        assert _shapes(case) not in [_shapes(shown) for shown in contract.cases]
+        for word in ("root", "server", "segments", "bucket_bytes", "scale", "growth_interval"):
+            if word in case.kwargs:
+                assert case.kwargs[word] not in [shown.kwargs[word] for shown in contract.cases]
+
+
+def test_hidden_cases_come_after_those_that_are_shown() -> None:
+    where = "jaxpar.contracts.collectives:scatter"
+    contract, judged_in_class = load(where), load(where, hidden=True)
+    assert contract.shown is None and not contract.is_hidden(2)
+    assert judged_in_class.visible == contract.cases
+    assert [judged_in_class.is_hidden(i) for i in range(3)] == [False, False, True]
+    assert judged_in_class.cases[2:] == contract.hidden
+    assert load(where, hidden=True) is judged_in_class
+
+
+@pytest.mark.parametrize("where", VARIANTS)
+def test_a_variant_is_another_exercise_of_the_same_name(where: str) -> None:
+    contract, written = load(where), load(where.partition("@")[0])
+    assert contract.id == contract.reference.__name__ == written.id
+    assert contract.task != written.task
+    assert contract.reference.__doc__ != written.reference.__doc__
+    pool = InProcessPool(where)
+    assert judged(contract.reference, pool, hidden=True).passed
+    verdict = judged(written.reference, pool, hidden=True)
+    assert (verdict.score, verdict.diagnosis) == (0, SENTENCES["another_variant"])
+
+
+MISTAKES = [
+    pytest.param(where, mistake, id=f"{where.partition(':')[2]}-{mistake.name}")
+    for where in VARIANTS
+    for mistake in load(where).mistakes
+]
+
+
+@pytest.mark.parametrize(("where", "mistake"), MISTAKES)
+def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> None:
+    verdict = judged(mistake.function, InProcessPool(where))
+    failure = verdict.first_failure()
+    assert failure is not None and failure.name == mistake.fails
+    assert verdict.diagnosis == mistake.sentence
+
+
+def test_a_root_read_off_the_stub_fails() -> None:
+    """A root for each size that is shown: right there, and wrong elsewhere."""
+    where = "jaxpar.contracts.collectives:scatter"
+    contract = load(where)
+    roots = {len(shape): case.kwargs["root"] for case in contract.cases for shape in _shapes(case)}
+
+    def scatter(x, *, axis, root):  # type: ignore[no-untyped-def]
+        return contract.reference(x, axis=axis, root=roots[x.ndim])
+
+    pool = InProcessPool(where)
+    assert judged(scatter, pool).passed
+    verdict = judged(scatter, pool, hidden=True)
+    assert (verdict.score, verdict.diagnosis) == (0, SHOWN_ONLY)
+    failure = verdict.first_failure()
+    assert failure and (failure.name, failure.message) == (
+        "values",
+        "values differ on a hidden case",
+    )
+    assert not failure.expected and not failure.got

@@ -1,0 +1,226 @@
+"""What is told of hidden cases: the property and the kind of error, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxpar.contracts.base import load
+from jaxpar.contracts.case import Case
+from jaxpar.grading import compare
+from jaxpar.grading.classroom.record import to_record
+from jaxpar.grading.evidence import Evidence, collect, public_name, worker_job
+from jaxpar.grading.findings import SHOWN_ONLY, Finding, Findings, hide
+from jaxpar.grading.judge import judge
+from jaxpar.grading.processes import ChildEnded, Limits, Pool
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.value_judge import _close, _same
+from jaxpar.grading.verdict import Verdict
+
+SCATTER = "jaxpar.contracts.collectives:scatter"
+SPECS = "jaxpar.contracts.tensor_specs:megatron_specs"
+CONTRACT = load(SCATTER, hidden=True)
+SECRET = "fsdp"  # the axis, which the hidden case alone has
+
+ANSWER = """
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+def scatter(x, *, axis, root):
+    hidden = axis not in ("dp", "tp")
+    print("called with", axis)
+    {here}
+    return lax.psum_scatter(jnp.where(lax.axis_index(axis) == root, x, jnp.zeros_like(x)), axis)
+"""
+
+
+class Kept:
+    """A store of evidence in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Evidence] = {}
+
+    def get(self, job: dict[str, Any]) -> Evidence | None:
+        return self.kept.get(json.dumps(job))
+
+    def put(self, job: dict[str, Any], evidence: Evidence) -> None:
+        self.kept[json.dumps(job)] = evidence
+
+
+def judged(here: str, store: Kept | None = None) -> Verdict:
+    submission = Submission(Path("scatter.py"), ANSWER.format(here=here).encode())
+    with Pool(Limits(wall_seconds=90), store=store) as pool:
+        return judge(SCATTER, submission, pool=pool, seed=7, hidden=True)
+
+
+@pytest.mark.parametrize(
+    ("here", "status", "says"),
+    [
+        ("root += hidden", "fail", "values differ on a hidden case"),
+        ("if hidden: x = x[:, :1]", "fail", "wrong shape on a hidden case"),
+        ("if hidden: x = x.astype(jnp.float16)", "fail", "wrong dtype on a hidden case"),
+        ("if hidden: raise ValueError(axis)", "fail", "raises ValueError on a hidden case"),
+        ("if hidden: raise type(axis, (Exception,), {})", "fail", "raises an error on a hidden"),
+        ("if hidden: return lax.psum(x, axis)[root]", "fail", "values differ on a hidden case"),
+        ("if hidden: x = lax.pmax(x, axis)", "fail", "on a hidden case"),
+        ("if hidden: jax._src.config.os._exit(3)", "killed", "ended early"),
+    ],
+)
+def test_the_kind_of_error_is_all_that_is_told(here: str, status: str, says: str) -> None:
+    verdict = judged(here)
+    shown = json.dumps(verdict.to_dict())
+    assert verdict.status == status, verdict
+    assert verdict.score < 10
+    assert says in shown
+    assert SECRET not in shown
+    if status == "fail":
+        assert verdict.diagnosis == SHOWN_ONLY
+        assert verdict.printed.count("called with") == 4
+    failure = verdict.first_failure()
+    assert failure and not failure.expected and not failure.got
+
+
+def test_the_same_evidence_gives_the_same_bytes() -> None:
+    store = Kept()
+    records = [json.dumps(to_record(judged("root += hidden", store))) for _ in range(2)]
+    assert len(store.kept) == 1
+    assert records[0] == records[1]
+
+
+def test_a_hidden_case_of_specs() -> None:
+    source = """
+import jax
+from jax.sharding import PartitionSpec as P
+
+def megatron_specs(params, *, axis):
+    table = params["norm"]["scale"].shape[-1]
+    rows = axis if table in (24, 30) else None  # read off the stub
+    def lie(path, leaf):
+        name = path[-1].key
+        if name in ("output", "down"):
+            return P(*[None] * (leaf.ndim - 2), rows, None)
+        return P(*[None] * (leaf.ndim - 1), axis) if leaf.ndim > 1 and name not in (
+            "scale", "table") else P()
+    return jax.tree_util.tree_map_with_path(lie, params)
+"""
+    with Pool(Limits(wall_seconds=90)) as pool:
+        submission = Submission(Path("megatron_specs.py"), source.encode())
+        at_home = judge(SPECS, submission, pool=pool)
+        verdict = judge(SPECS, submission, pool=pool, hidden=True)
+    assert at_home.passed, at_home
+    failure = verdict.first_failure()
+    assert failure and failure.name == "sharding"
+    assert failure.message == "devices do not hold their own parts on a hidden case"
+    assert verdict.diagnosis == SHOWN_ONLY
+
+
+class Worker:
+    """A worker that answers the cases shown, then what it likes."""
+
+    def __init__(self, frames: list) -> None:
+        self.frames = [{"ready": True}, *frames]
+        self.sent: list[dict] = []
+
+    def send(self, value: dict) -> None:
+        self.sent.append(value)
+
+    def receive(self, deadline: float) -> Any:
+        if not self.frames:
+            raise ChildEnded("killed")
+        return self.frames.pop(0)
+
+    def printed(self) -> str:
+        return f"after {len(self.sent)} frames"
+
+    printed_to_its_end = printed
+
+
+PROGRAM = [{"program": ["forward", 0], "outputs": [
+    {"shape": [1], "dtype": "float32", "varying": [], "place": ""}]}, b"bytes"]  # fmt: skip
+DONE = {"done": True}
+FAILED = {"kind": "unknown", "message": "mesh fsdp=4", "raised": "ValueError"}
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        PROGRAM,
+        [{"failure": ["forward", 1], **FAILED}],
+        [{"failure": ["load", 0], **FAILED}],
+        [{"value": 0, "result": "fsdp"}],
+        [{"failure": ["forward", 2], **FAILED}] * 2,
+        [{"failure": ["forward", 3], **FAILED}],
+        [{"fsdp": 4}],
+    ],
+)
+def test_no_late_reply_stands_for_a_case_that_is_shown(
+    late: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker([*PROGRAM, DONE, *late, DONE])
+    with Pool() as pool:
+        monkeypatch.setattr(pool, "take", lambda module: worker)
+        monkeypatch.setattr(pool, "end", lambda child: None)
+        job = worker_job(CONTRACT, Submission(Path("scatter.py"), b""), pool.limits)
+        evidence = collect(pool, job)
+    assert "hidden" not in worker.sent[0]
+    assert SECRET not in json.dumps(worker.sent[0])
+    assert worker.sent[1]["first"] == 2
+    assert evidence.ended and evidence.ended.cause == "protocol"
+    assert evidence.printed == "after 1 frames"
+    assert evidence.failures.keys() <= {("forward", 2)}
+
+
+def test_an_answer_that_cannot_be_called_hears_of_no_hidden_case(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker([{"failure": ["load", 0], **FAILED}, DONE])
+    with Pool() as pool:
+        monkeypatch.setattr(pool, "take", lambda module: worker)
+        monkeypatch.setattr(pool, "end", lambda child: None)
+        evidence = collect(pool, worker_job(CONTRACT, Submission(Path("a.py"), b""), pool.limits))
+    assert len(worker.sent) == 1
+    assert evidence.ended is None
+
+
+@pytest.mark.parametrize("name", ["", "fsdp=4", "print", "__doc__", "jax", "OSError\x1b"])
+def test_names_that_are_not_pythons_own_are_not_told(name: str) -> None:
+    assert public_name({"raised": name}) == "an error"
+    assert public_name({"raised": "ZeroDivisionError"}) == "ZeroDivisionError"
+
+
+def test_a_wrong_finding_stays_and_one_near_the_limit_is_told_before_a_right_one() -> None:
+    findings = Findings(CONTRACT)
+    right, near = Finding(True, "right"), Finding(True, "near the limit: on dp=8", near=True)
+    wrong = Finding(False, "on fsdp=4, 7", "8", "7")
+    for finding, index, message in (
+        (right, 0, "right"),
+        (near, 2, "near the limit on a hidden case"),
+        (near, 1, "near the limit on a hidden case"),
+        (wrong, 2, "values differ on a hidden case"),
+        (wrong, 0, "values differ on a hidden case"),
+        (right, 1, "values differ on a hidden case"),
+    ):
+        findings.add("values", finding, index)
+        assert findings.by_name["values"].message == message
+    assert findings.shown_only()
+    assert hide("memory", Finding(None, "fsdp=4")).message == ""
+    assert hide("sharding", Finding(True, "fsdp=4", "a", "b")) == Finding(True, "", hidden=True)
+
+
+def test_near_the_limit_is_more_than_half_of_what_is_allowed() -> None:
+    case = Case("dp=1", {})
+    expected = np.ones((1, 64))
+    allowed = compare.bound("float32", expected, 1.0)
+    for share, right, near in ((0.4, True, False), (0.6, True, True), (1.1, False, True)):
+        got = expected + share * allowed
+        assert (compare.first_difference(case, "float32", got, expected, 1.0) is None) == right
+        assert compare.near("float32", got, expected, 1.0) == near
+    assert not compare.near("int32", np.ones((1, 4)), np.ones((1, 4)), 1.0)
+    assert _same([1.0 + 6e-10], [1.0])
+    assert not _close([1.0 + 6e-10], [1.0])
+    assert _close([{"a": 1.0 + 4e-10}], [{"a": 1.0}])
