@@ -55,6 +55,8 @@ assert total(answering) < device.memory_bytes < total(training)
 # %% [markdown]
 # The *states of training* are parameters, gradients and optimizer states. They are there whatever
 # the batch. What answering holds beside the parameters are keys and values of all tokens so far.
+# *Logits* are what the head gives, a number for each token and entry of the vocabulary, with their
+# gradient. One layer is *recomputed* at a time. *Outside* of the layers little is kept.
 #
 # ## Predict
 #
@@ -181,9 +183,7 @@ def train_step(params, state, tokens, *, remat):
 reports = {"forward": inspect(loss_fn(settings), params, tokens)}
 for way in ("none", "selective", "full"):
     reports[way] = inspect(partial(train_step, remat=way), params, state, tokens)
-rows = []
-for name, one in reports.items():
-    rows.append((name, one.memory.arguments_bytes, one.flops))
+rows = [(k, r.memory.arguments_bytes, r.flops) for k, r in reports.items()]
 table("Measured", ("program", "bytes of arguments", "FLOPs"), rows)
 
 # %% [markdown]
@@ -219,7 +219,7 @@ assert rows == [
 # the devices of a home machine. NVLink joins GPUs; an NVSwitch makes any two of a node neighbours.
 # Ethernet and InfiniBand join nodes, whose GPUs share them. ICI joins a TPU to its neighbours on a
 # torus. Below is a ring all-reduce on 8 devices, of 2 bytes for each parameter (a TPU sends both
-# ways at once, and takes half), and a step of one sequence on each, at a device's peak.
+# ways at once, and takes half that time), and a step of one sequence on each, at a device's peak.
 
 # %%
 home, a100, tpu = map(find_cluster, ("rtx4090", "a100", "tpu-v5p"))

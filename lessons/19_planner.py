@@ -102,8 +102,8 @@ assert 0.9 < fast[3] / fast[2] < 1.1 and slow[3] > (computing + fast)[2]
 assert 2 * (computing + fast)[3] > 1.2 * (computing + fast)[2]
 
 # %% [markdown]
-# On 16 devices computing takes half as long as on 8, and sending as long as before: two groups of
-# 8, a sequence each, get more done. Where a node has one 100 Gb/s Ethernet, 16 are slower than 8.
+# On 16 devices computing takes half as long as on 8; sending as long as before, as a byte enters a
+# node once. Two groups of 8 get more done. Where a node has one 100 Gb/s Ethernet, 16 are slower.
 #
 # **When a strategy waits for its links.** Take the FLOPs that a device computes for each byte that
 # it sends. If that is less than peak / bandwidth, the step is *communication-bound*: sending takes

@@ -43,9 +43,8 @@ def similarity(
     for (one, other), pairs in found.together()[:MOST_TOLD]:
         count = f"{len(pairs)} exercise{'s' * (len(pairs) != 1)}"
         print(f"{line(one)} and {line(other)}: alike in {count}")
-    print(
-        f"Pairs of answers that are alike: {len(found.pairs)}. Read {results / PAGE}; {TABLE} is a table of them."
-    )
+    print(f"Pairs of answers that are alike: {len(found.pairs)}.")
+    print(f"In {results}: {TABLE} and {PAGE}. Begin with {results / PAGE}.")
 
 
 def _texts(row: Exercise) -> tuple[str, str]:

@@ -82,7 +82,7 @@ def _by_equation_8(*sizes: int, remat: str) -> float:
 
 def _runs(rng: np.random.Generator) -> list[Call]:
     """A round number, published runs, any run, then what is refused."""
-    runs = [(1000, 6 * 10**9, 8, 10**13), *_RUNS]
+    runs = [(1000, 6 * 10**9, 8, 10**13), *_RUNS, (9000, 10**9, 1, 10**13)]
     for most in (1, 7, 2e4, 2e4, 2e4, 2e4):
         flops, devices, peak = _any(rng, 1e8, 1e13), int(_any(rng, 1, most)), _any(rng, 1e13, 3e15)
         share = float(rng.uniform(0.05, 0.7))

@@ -13,8 +13,13 @@ ADAMW = optax.adamw(0.3, weight_decay=0.5)
 
 
 def adamw_state(count: Array, mu: Any, nu: Any) -> Any:
-    """The state of ADAMW after `count` steps."""
-    adam = optax.ScaleByAdamState(count, mu, nu)
+    """The state of ADAMW after 100 steps and `count` more.
+
+    The first steps divide by one less a power near one, and by the root of what may be nearly
+    zero: float32 would lose what is compared.
+    """
+    nu = jax.tree.map(lambda leaf: leaf + 0.1, nu)
+    adam = optax.ScaleByAdamState(count + 100, mu, nu)
     return (adam, optax.EmptyState(), optax.EmptyState())
 
 

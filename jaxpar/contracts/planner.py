@@ -40,6 +40,7 @@ def _caches(rng: np.random.Generator) -> list[Call]:
         return sizes, {"element_bytes": each}
 
     calls = [call(1, 1, 32, 8, 128), call(2, 10, 3, 4, 5, each=1), call(3, 7, 2, 1, 64, each=0.5)]
+    calls.append(call(5, 3, 7, 1, 3, each=0.5))  # a key ends within a byte
     calls += [call(1, 1, *model) for model in _MODELS]
     calls += [call(16, 131_072, *model) for model in _MODELS]
     for each in (0.5, 1, 2, 4, 0.5, 2):
@@ -69,7 +70,7 @@ def _batches(rng: np.random.Generator) -> list[Call]:
 
 def _intervals(rng: np.random.Generator) -> list[Call]:
     """Round numbers, published runs, any times, then what is refused."""
-    calls = [(50, 10_000), (30, 54_000), (0, 3600), (30, 0), (0, 0), (50, 36), *_RUNS]
+    calls = [(50, 10_000), (30, 54_000), (0, 3600), (30, 0), (0, 0), (90, 20), *_RUNS]
     for _ in range(8):
         checkpoint = float(rng.uniform(1, 1000))
         calls.append((checkpoint, checkpoint * float(rng.uniform(5, 5000))))

@@ -43,10 +43,10 @@ def overflowing_layers(params: list[dict[str, Array]], batch: tuple[Array, Array
 
 
 def adamw_state(count: Array, mean: Any, square: Any) -> Any:
-    """The state of ADAMW after `count` steps."""
+    """The state of ADAMW after 100 steps and `count` more; no square is nearly zero."""
     mean = jax.tree.map(lambda leaf: MEAN * leaf, mean)
-    square = jax.tree.map(lambda leaf: MEAN**2 * leaf, square)
-    adam = optax.ScaleByAdamState(count, mean, square)
+    square = jax.tree.map(lambda leaf: MEAN**2 * (leaf + 0.1), square)
+    adam = optax.ScaleByAdamState(count + 100, mean, square)
     return (adam, optax.EmptyState(), optax.EmptyState())
 
 

@@ -64,7 +64,8 @@ class Failures:
 
         Failures come at random, at any time, also during a checkpoint or a restart.
 
-        Math: t / (M e^(R/M) (e^((t + C)/M) - 1)), where t is the interval
+        Math: t / (M e^(R/M) (e^((t + C)/M) - 1)), where t is the interval, C a checkpoint's time, R
+            a restart's, and M the time between failures
         Source: Daly 2006, its complete cost function
         """
         turn = (interval_seconds + self.checkpoint_seconds) / self.mtbf_seconds

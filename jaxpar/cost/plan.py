@@ -71,8 +71,7 @@ class Plan:
     def messages(self) -> list[Message]:
         """The collectives of a step."""
         job = self.job
-        sizes = {"batch": job.batch, "sequence": job.sequence}
-        return step_traffic(job.architecture, self.layout, **sizes)
+        return step_traffic(job.architecture, self.layout, batch=job.batch, sequence=job.sequence)
 
     @property
     def sent_bytes(self) -> float:

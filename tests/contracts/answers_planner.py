@@ -43,7 +43,7 @@ def element_bytes_trusted(*sizes, element_bytes):
 def rounded_to_bytes(*sizes, element_bytes):
     if min(*sizes, element_bytes) <= 0:
         raise ValueError(sizes)
-    return math.prod((2, *sizes)) * int(element_bytes)
+    return math.prod((2, *sizes[:3])) * math.ceil(math.prod((*sizes[3:], element_bytes)))
 
 
 def in_32_bits(*sizes, element_bytes):

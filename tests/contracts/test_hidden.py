@@ -5,7 +5,12 @@ That right answers pass them is tested with the contracts, and with many seeds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
+import jax
 import pytest
+from jax import lax
 
 from jaxpar.contracts.base import Mistake, load, variants
 from jaxpar.contracts.case import Case
@@ -16,7 +21,7 @@ from tests.in_process import InProcessPool, judged
 
 WITH_CASES = [row for row in EXERCISES if row.kind in ("program", "specs")]
 VARIANTS = [f"{row.where}@{k}" for row in EXERCISES for k in range(1, variants(row.where))]
-DEVICES = 16  # of the machine that tests simulate
+POOLS = cache(InProcessPool)
 
 
 def _shapes(case: Case) -> tuple:
@@ -51,7 +56,7 @@ def test_a_variant_is_another_exercise_of_the_same_name(where: str) -> None:
     assert contract.id == contract.reference.__name__ == written.id
     assert contract.task != written.task
     assert contract.reference.__doc__ != written.reference.__doc__
-    pool = InProcessPool(where)
+    pool = POOLS(where)
     assert judged(contract.reference, pool, hidden=True).passed
     verdict = judged(written.reference, pool, hidden=True)
     assert (verdict.score, verdict.diagnosis) == (0, SENTENCES["another_variant"])
@@ -66,28 +71,49 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("where", "mistake"), MISTAKES)
 def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> None:
-    verdict = judged(mistake.function, InProcessPool(where))
+    verdict = judged(mistake.function, POOLS(where))
     failure = verdict.first_failure()
     assert failure is not None and failure.name == mistake.fails
     assert verdict.diagnosis == mistake.sentence
 
 
-def test_a_root_read_off_the_stub_fails() -> None:
-    """A root for each size that is shown: right there, and wrong elsewhere."""
-    where = "jaxpar.contracts.collectives:scatter"
-    contract = load(where)
-    roots = {len(shape): case.kwargs["root"] for case in contract.cases for shape in _shapes(case)}
+SCATTER = load("jaxpar.contracts.collectives:scatter")
+ROOTS = {case.args["x"].shape[1:]: case.kwargs["root"] for case in SCATTER.cases}
 
-    def scatter(x, *, axis, root):  # type: ignore[no-untyped-def]
-        return contract.reference(x, axis=axis, root=roots[x.ndim])
 
-    pool = InProcessPool(where)
-    assert judged(scatter, pool).passed
-    verdict = judged(scatter, pool, hidden=True)
-    assert (verdict.score, verdict.diagnosis) == (0, SHOWN_ONLY)
+def _with_roots_of_the_stub(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    return SCATTER.reference(x, axis=axis, root=ROOTS.get(x.shape[1:], 0))
+
+
+def _for_axes_of_the_stub(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    return SCATTER.reference(x, axis={"dp": "dp", "tp": "tp"}[axis], root=root)
+
+
+def _too_much_elsewhere(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    if axis in ("dp", "tp"):
+        return SCATTER.reference(x, axis=axis, root=root)
+    return lax.all_gather(x, axis)[root][lax.axis_index(axis)]
+
+
+def _other_shape_elsewhere(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    y = SCATTER.reference(x, axis=axis, root=root)
+    return y if axis in ("dp", "tp") else y[None]
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "how"),
+    [
+        (_with_roots_of_the_stub, "values", "values differ"),
+        (_for_axes_of_the_stub, "values", "raises KeyError"),
+        (_other_shape_elsewhere, "values", "wrong shape"),
+        (_too_much_elsewhere, "communication", "sends too much"),
+    ],
+)
+def test_what_is_read_off_the_stub_fails(answer: Callable, name: str, how: str) -> None:
+    pool = POOLS("jaxpar.contracts.collectives:scatter")
+    assert judged(answer, pool).passed
+    verdict = judged(answer, pool, hidden=True)
     failure = verdict.first_failure()
-    assert failure and (failure.name, failure.message) == (
-        "values",
-        "values differ on a hidden case",
-    )
+    assert failure and (failure.name, failure.message) == (name, f"{how} on a hidden case")
     assert not failure.expected and not failure.got
+    assert verdict.diagnosis == SHOWN_ONLY

@@ -4,6 +4,7 @@ Graders that run as root give children to a user of their own, who cannot read a
 root's home. There the tests take a copy of it, made of hard links.
 """
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -27,16 +28,24 @@ UNUSED = {
 }  # fmt: skip
 
 
+_AT_THE_END = contextlib.ExitStack()
+atexit.register(_AT_THE_END.close)
+
+
 @pytest.fixture(scope="session")
-def readable_python() -> Iterator[str]:
+def readable_python() -> str:
     """The path of a Python that every user can run, with all that this one can import."""
+    return _readable_python()
+
+
+@cache
+def _readable_python() -> str:
+    """Each module that imports the fixture has one of its own; this is once for the process."""
     try:
         ladder.check_readable(ladder.user_of(0))
     except ladder.Unavailable:
-        with _shared_copy() as python:
-            yield str(python)
-    else:
-        yield sys.executable
+        return str(_AT_THE_END.enter_context(_shared_copy()))
+    return sys.executable
 
 
 @contextmanager

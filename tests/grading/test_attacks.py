@@ -27,7 +27,7 @@ WITH_READER = (
     "a patched shard_map, so that the compiler sends", "a gradient program that sends nothing",
     "the first case's program for both", "outputs said to be equal everywhere",
     "a program that never ends", "export returns other bytes", "numpy says that all is close",
-    "a mesh in another order",
+    "a mesh that is turned round",
 )  # fmt: skip
 TRIES = ("reading", "writing", "processes", "kernel", "network")
 ELSEWHERE = ("crafted programs", "hidden communication", "programs")

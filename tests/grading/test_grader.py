@@ -181,7 +181,7 @@ def test_an_interruption_ends_the_run_and_the_next_goes_on(
 ) -> None:
     for i in range(10):
         stub.hand_in(f"student{i:02}", scatter="pass")
-    folders = stub.folders()
+    folders = list(stub.folders())
 
     def interrupted():
         yield from folders[:5]

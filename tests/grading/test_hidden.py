@@ -61,13 +61,8 @@ def judged(here: str, store: Kept | None = None) -> Verdict:
 @pytest.mark.parametrize(
     ("here", "status", "says"),
     [
-        ("root += hidden", "fail", "values differ on a hidden case"),
-        ("if hidden: x = x[:, :1]", "fail", "wrong shape on a hidden case"),
         ("if hidden: x = x.astype(jnp.float16)", "fail", "wrong dtype on a hidden case"),
-        ("if hidden: raise ValueError(axis)", "fail", "raises ValueError on a hidden case"),
         ("if hidden: raise type(axis, (Exception,), {})", "fail", "raises an error on a hidden"),
-        ("if hidden: return lax.psum(x, axis)[root]", "fail", "values differ on a hidden case"),
-        ("if hidden: x = lax.pmax(x, axis)", "fail", "on a hidden case"),
         ("if hidden: jax._src.config.os._exit(3)", "killed", "ended early"),
     ],
 )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ class Class:
             stderr=subprocess.PIPE,
             text=True,
             cwd="/",
-            preexec_fn=limit and (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit,) * 2)),
+            preexec_fn=None if limit is None else partial(_limit, limit),
         )
         self._started.append(process)
         return process
@@ -79,6 +80,10 @@ class Class:
     def results(self) -> dict[str, bytes]:
         """The bytes of all results."""
         return {path.name: path.read_bytes() for path in self.out.glob("students/*.json")}
+
+
+def _limit(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 @pytest.fixture

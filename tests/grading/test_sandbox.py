@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.grading.sandbox import ladder
+from jaxpar.grading.sandbox import ladder, landlock
 from tests.grading.confined import LEVELS, readable_python, why_not
 
 __all__ = ["readable_python"]
@@ -33,6 +33,15 @@ def test_an_unreadable_interpreter_is_named_with_the_remedy(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     assert f"{closed} is closed to others" in done.stderr
     assert f"chmod o+x {closed}" in done.stderr
+
+
+def test_all_but_one_folder(tmp_path: Path) -> None:
+    for name in ("a/library/x", "a/b/c", "d"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a" / "file").touch()
+    paths = [str(tmp_path), "/usr/lib", str(tmp_path / "a" / "library")]
+    found = landlock.outside(paths, tmp_path / "a" / "library")
+    assert {Path(p).name for p in found} == {"b", "file", "d", "lib"}
 
 
 def test_levels_have_names() -> None:

@@ -5,9 +5,12 @@ import io
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from jaxpar.cli.similarity import similarity
+from jaxpar.course.catalog import BadUseError
 from jaxpar.grading.classroom import comparer, similarity_page
 from jaxpar.grading.classroom.comparer import compare, passages, words
 from jaxpar.grading.classroom.handin import Handin
@@ -113,6 +116,8 @@ def test_answers_are_compared_in_another_process() -> None:
 
 BREAKS = """
 import os, sys
+from jaxpar.cli.similarity import similarity
+from jaxpar.course.catalog import BadUseError
 from jaxpar.grading.classroom import comparer
 real = comparer.passages
 def passages(text):
@@ -141,12 +146,12 @@ def test_a_text_that_breaks_the_parser_is_named_and_the_others_are_compared() ->
     assert nothing.skipped == [("ring", student) for student in answers]
 
 
-def _results(folder: Path, **answers: str) -> Results:
+def _results(folder: Path, *, exercise: str = "ring", **answers: str) -> Results:
     results = Results(folder)
     for student, text in answers.items():
         submission = Submission(Path("ring.py"), text.encode())
         Journal(folder / "journal").keep(submission)
-        made = missing("ring", 10, "") | {"submission_hash": submission.digest}
+        made = missing(exercise, 10, "") | {"submission_hash": submission.digest}
         results.write(Handin(student), [made, missing("tree", 10, "")], 1)
     return results
 
@@ -185,6 +190,24 @@ def test_the_report_shows_both_texts_and_obeys_no_string(tmp_path: Path) -> None
     assert lines[1][1] == "'=cmd()"
     assert lines[1][3:] == ["97", "40"]
     assert found.together() == [(("=cmd()", evil), pairs)]
+
+
+def test_the_command_writes_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def choose(*, unsafe: bool) -> SimpleNamespace:
+        assert not unsafe
+        return SimpleNamespace(start=start_plainly)
+
+    monkeypatch.setattr("jaxpar.grading.sandbox.ladder.choose", choose)
+    _results(tmp_path, exercise="scatter", anna=ANNA, bert=COPIED, carl=OWN)
+    similarity(tmp_path, exercises=["scatter"])
+    shown = capsys.readouterr().out
+    assert "anna and bert: alike in 1 exercise\n" in shown
+    assert "carl" not in shown
+    assert (tmp_path / similarity_page.PAGE).is_file()
+    with pytest.raises(BadUseError, match="holds no results; name a folder that"):
+        similarity(tmp_path / "gone")
 
 
 def test_nothing_alike_is_said(tmp_path: Path) -> None:

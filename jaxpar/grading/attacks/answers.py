@@ -162,7 +162,7 @@ for name in ("_programs", "_answer", "_failure", "_described"):
 load("jax.lax", fromlist=["psum"]).psum = lambda x, axis: x""", "fail", answer=""),
     _patched("numbers of 64 bits", 'jax.config.update("jax_enable_x64", True)', "pass", "fail",
              honest=PROGRAM_POINTS, answer=""),
-    _patched("a mesh in another order", """
+    _patched("a mesh that is turned round", """
 for found in gc.get_objects():
     if type(found) is type(lambda: 0) and found.__name__ == "export_forward":
         honest = found.__globals__["make_mesh"]

@@ -11,7 +11,6 @@ from jaxpar.grading.verdict import Status
 
 PROGRAM = "jaxpar.contracts.collectives:mean_over_devices"
 VALUE = "jaxpar.contracts.devices:device_coordinates"
-SCHEDULE = "jaxpar.contracts.schedules:gpipe_schedule"
 PROGRAM_POINTS, VALUE_POINTS = 10, 5
 
 LIMITS = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=20)

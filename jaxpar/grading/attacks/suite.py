@@ -80,11 +80,19 @@ class Suite:
                 for attack in attacks:
                     key = attack.source or attack.name
                     if key not in self._shared:
-                        self._shared[key] = (self._graded(attack, bait, pool), bait.harm())
+                        self._shared[key] = self._tried(attack, bait, pool)
                     made, harm = self._shared[key]
                     yield Outcome.of(attack, made, harm)
         finally:
             bait.close()
+
+    def _tried(self, attack: Attack, bait: Bait, pool: Pool) -> tuple[dict[str, Any], str]:
+        """The record, and what was harmed."""
+        try:
+            return self._graded(attack, bait, pool), bait.harm()
+        except Exception as error:  # whatever it is: no attack may bring it about
+            nothing = record.missing(attack.where.partition(":")[2], 0, "")
+            return nothing, f"it ends the grader: {type(error).__name__}: {error}"
 
     def _graded(self, attack: Attack, bait: Bait, pool: Pool) -> dict[str, Any]:
         """The record of a folder that is handed in, from reading it to the verdict."""
@@ -115,15 +123,17 @@ def forecast() -> str:
 
 
 def _why(attack: Attack, made: dict[str, Any], harm: str) -> str:
+    if f"{REACHED}{attack.name}" in made["printed"].splitlines():
+        return "it reached what it tried"
+    if harm:
+        return harm
     if made["status"] not in attack.ends:
         return f"it ends with {made['status']}, not with {' or '.join(attack.ends)}"
     if made["score"] > attack.honest:
         return f"it earns {made['score']} points where an honest file earns {attack.honest}"
-    if f"{REACHED}{attack.name}" in made["printed"].splitlines():
-        return "it reached what it tried"
     if not all(_clean(text) for text in _texts(made)):
         return "a text of its own is shown as it is"
-    return harm
+    return ""
 
 
 def _texts(value: Any) -> Iterator[str]:

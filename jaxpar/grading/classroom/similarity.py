@@ -87,11 +87,12 @@ def groups(results: Results, texts: Mapping[str, tuple[str, str]]) -> Iterator[G
     kept = Journal(results.folder / "journal")
     for exercise, (given, ours) in texts.items():
         answers = {}
-        for result in results:
+        for name, result in results.named():
             hashes = {r["exercise"]: r.get("submission_hash") for r in result["exercises"]}
             source = kept.source(hashes.get(exercise) or "")
             if source is not None:
-                answers[result["student"]] = source
+                student = result["student"]
+                answers[name if student in answers else student] = source
         if answers:
             yield Group(exercise, given, ours, answers)
 

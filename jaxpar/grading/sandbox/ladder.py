@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +96,7 @@ class Sandbox:
         paths = [*readable(), *DEVICES]
         arguments = []
         if module == WORKER and landlock.version():  # what it closes behind itself, once loaded
-            arguments = [json.dumps(list(dict.fromkeys(_outside(paths, LIBRARY))))]
+            arguments = [json.dumps({"closed": str(LIBRARY), "readable": paths})]
         return {
             "module": module,
             "arguments": arguments,
@@ -218,15 +217,6 @@ def readable() -> list[str]:
     packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     folders = map(os.path.realpath, [sys.base_prefix, sys.prefix, *packages, str(LIBRARY)])
     return [*SYSTEM, *dict.fromkeys(path for path in folders if path not in ("/", "/usr"))]
-
-
-def _outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
-    """What the paths hold but for one folder: where it is within one, the rest of that."""
-    for path in map(Path, paths):
-        if path in closed.parents:
-            yield from _outside(map(str, path.iterdir()), closed)
-        elif path != closed:
-            yield str(path)
 
 
 def _tasks(user: int | None) -> int:

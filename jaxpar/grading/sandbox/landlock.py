@@ -9,7 +9,8 @@ import ctypes
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446  # the same on every processor
 _VERSION, _PATH_BENEATH = 1, 1
@@ -26,6 +27,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def version() -> int:
     """The version of the kernel's interface; 0 where there is none."""
     return max(0, _libc.syscall(_CREATE, None, 0, _VERSION))
+
+
+def outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
+    """What paths hold but for one folder: where it is within one of them, the rest of that."""
+    for path in map(Path, paths):
+        if path in closed.parents:
+            yield from outside(map(str, path.iterdir()), closed)
+        elif path != closed:
+            yield str(path)
 
 
 def install(readable: Iterable[str], writable: Iterable[str], folder: str | None) -> None:
