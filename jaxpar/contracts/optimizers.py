@@ -8,18 +8,15 @@ import jax
 import optax
 from jax import Array
 
-# A large rate, so that what the optimizer adds stands out from the parameters.
-ADAMW = optax.adamw(0.3, weight_decay=0.5)
+# A large rate, so that what the optimizer adds stands out from the parameters. It divides by
+# 1 - b2**count, of which float32 would keep four digits if b2 were 0.999.
+ADAMW = optax.adamw(0.3, b2=0.9, weight_decay=0.5)
 
 
 def adamw_state(count: Array, mu: Any, nu: Any) -> Any:
-    """The state of ADAMW after 100 steps and `count` more.
-
-    The first steps divide by one less a power near one, and by the root of what may be nearly
-    zero: float32 would lose what is compared.
-    """
+    """The state of ADAMW after `count` steps; no mean square is nearly zero, to divide by."""
     nu = jax.tree.map(lambda leaf: leaf + 0.1, nu)
-    adam = optax.ScaleByAdamState(count + 100, mu, nu)
+    adam = optax.ScaleByAdamState(count, mu, nu)
     return (adam, optax.EmptyState(), optax.EmptyState())
 
 

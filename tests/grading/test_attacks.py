@@ -29,6 +29,7 @@ WITH_READER = (
     "a program that never ends", "export returns other bytes", "numpy says that all is close",
     "a mesh that is turned round",
 )  # fmt: skip
+SAMPLED = ("channel", "answers")
 TRIES = ("reading", "writing", "processes", "kernel", "network")
 ELSEWHERE = ("crafted programs", "hidden communication", "programs")
 GROUPS = sorted({a.group for a in ATTACKS} - {*TRIES, *ELSEWHERE})
@@ -70,7 +71,13 @@ def best_level(python: str) -> int:
 
 
 def chosen(*groups: str) -> list[Attack]:
-    return [a for a in ATTACKS if a.group in groups and (a.where == VALUE or a.name in WITH_READER)]
+    """Those without a reader and a few with one; of the two largest groups every second."""
+    cheap = [a for a in ATTACKS if a.where == VALUE or a.name in WITH_READER]
+    return [
+        attack
+        for group in groups
+        for attack in [a for a in cheap if a.group == group][:: 2 if group in SAMPLED else 1]
+    ]
 
 
 @pytest.mark.parametrize("level", LEVELS)
