@@ -118,7 +118,7 @@ TWO_WAY_RING_ALL_GATHER = Contract(
         _case("tp=8", Array((8 * 40,), "b_tp"), axis="tp"),
         _case("dp=5,tp=2", Array((10 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="dp"),
     ),
-    hidden=(_case("pp=2,cp=3", Array((6 * 7, 3), "b_pp_cp d"), axis="cp"),),
+    hidden=(_case("pp=2,cp=3", Array((6 * 8, 3), "b_pp_cp d"), axis="cp"),),
     gradient=("x",),
     communication=Communication(
         "permutes to a neighbour only; ceil((n-1)/2) times x each way",

@@ -9,7 +9,6 @@ from jax.interpreters.mlir import make_ir_context
 
 from jaxpar.inspector.dtypes import dtype_name
 
-
 BYTECODE = b"ML\xefR"  # how bytecode begins; words would be parsed, too
 
 

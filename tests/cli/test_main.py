@@ -25,6 +25,9 @@ ASKED = ["--hardware", "--estimator", "--largest-layer"]
 JOB = ["--model", "--hardware", "--devices", "--batch", "--sequence"]
 OPEN = ["--mesh", "--zero", "--remat", "--microbatch", "--chunks", "--sequence-parallel"]
 OPEN += ["--offload"]
+GRADED = ["--exercises", "--jobs", "--roster", "--secret-file", "--only-changed", "--fresh"]
+GRADED += ["--unsafe", "--variants", "--merge"]
+HANDED = ["--variants", "--secret-file", "--json"]
 SHOWN = ["--top", "--explain", "--compare", "--html"]
 COMMANDS = {
     "": ["--plain", "--version"],
@@ -35,7 +38,7 @@ COMMANDS = {
     "hint": ["id", "--json"],
     "solution": ["id", "--give-up", "--json"],
     "reset": ["id", "--json"],
-    "doctor": ["--json"],
+    "doctor": ["--json", "--grading"],
     "inspect": ["target", "--json"],
     "init": ["folder", "--json"],
     "memory": [*MODEL, "--training", *LAID_OUT, *SERVED, *ASKED, "--json"],
@@ -44,6 +47,11 @@ COMMANDS = {
     "train": ["--mesh", *SPREAD, "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
     "launch": ["arguments", "--processes", "--devices"],
     "dev build": ["--check"],
+    "grade": ["submissions", "--out", "more", *GRADED],
+    "classroom handout": ["out", "more", "--lessons", *HANDED],
+    "classroom collect": ["folder", "--out", "--json"],
+    "classroom gradescope": ["out", "more", "--exercises", *HANDED],
+    "classroom similarity": ["results", "more", "--exercises", "--unsafe"],
 }
 
 

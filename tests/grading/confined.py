@@ -53,20 +53,23 @@ def _shared_copy() -> Iterator[Path]:
     """One copy for all workers of a run: the first makes it, the last removes it."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     folder = Path(tempfile.gettempdir()) / f"jaxpar-python-{run}"
-    with open(f"{folder}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with open(f"{folder}.made", "w") as made, open(f"{folder}.used", "w") as used:
+        fcntl.flock(made, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             _copy(folder)
             (folder / "complete").touch()
-        fcntl.flock(lock, fcntl.LOCK_SH)
+        fcntl.flock(used, fcntl.LOCK_SH)
+        fcntl.flock(made, fcntl.LOCK_UN)
         try:
             yield folder / "venv" / "bin" / "python"
         finally:
+            fcntl.flock(made, fcntl.LOCK_EX)
             with contextlib.suppress(BlockingIOError):  # others still use it
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
-                Path(lock.name).unlink()
+                Path(made.name).unlink()
+                Path(used.name).unlink()
 
 
 def _copy(folder: Path) -> None:
