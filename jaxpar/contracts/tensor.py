@@ -116,6 +116,8 @@ PARALLEL_ATTENTION = Contract(
         BadCall(_heads("tp=4", "tp", 12, 6), "num_kv_heads is above n and n does not divide it"),
         BadCall(_heads("tp=6", "tp", 12, 4), "num_kv_heads is below n and does not divide it"),
     ),
+    # Scores of dozens: what is rounded off them, softmax makes relative errors of its weights.
+    tolerance=4,
     mistakes=mistakes.PARALLEL_ATTENTION,
     hints=(
         "Each head is computed alone, so device i computes its own: (x @ w_q) is [b, t, q], and "

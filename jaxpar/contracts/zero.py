@@ -263,6 +263,8 @@ ZERO2_ACCUMULATE = Contract(
         "1.3 times the library's bytes of intermediate results",
         multiple=1.3,
     ),
+    # tanh of sums of 64 products is nearly 1: its derivative is a difference of equals.
+    tolerance=3,
     mistakes=zero_accumulate_mistakes.MISTAKES,
     hints=(
         "A sum of whole gradients is as large as one. Let each device add up its rows only.",

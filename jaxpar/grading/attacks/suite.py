@@ -26,7 +26,7 @@ from jaxpar.grading.processes import Pool
 from jaxpar.grading.sandbox.ladder import Sandbox
 
 ATTACKS = TRIES + ENDS + CHANNEL + CRAFTED + PROGRAMS + ANSWERS + FOLDERS
-SECONDS_EACH = 2.5
+SECONDS_EACH = 1.7
 MOST_TEXT = record.MOST_TEXT + 10
 
 
