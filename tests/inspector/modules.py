@@ -22,8 +22,13 @@ def plain_module(body: str, functions: str = "") -> ir.Module:
       {body}
       return %x : {PAIR}
     }}"""
+    return written(f"{main}\n{functions}")
+
+
+def written(text: str) -> ir.Module:
+    """A module of this text."""
     with make_ir_context():
-        return ir.Module.parse(f"{main}\n{functions}")
+        return ir.Module.parse(text)
 
 
 def permute(value: str = "%x", attributes: str = CHANNEL) -> str:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from jaxpar.inspector.mlir import operations, parse
+from jaxpar.inspector.mlir import operations
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.inspector.walk import walk
-from tests.inspector.modules import PAIR, module, permute
+from tests.inspector.modules import PAIR, module, permute, written
 
 
 def function(name: str, body: str) -> str:
@@ -65,7 +65,7 @@ def test_a_collective_for_each_element_is_refused() -> None:
 
 def test_a_program_without_main_is_refused() -> None:
     with pytest.raises(ValueError, match="no function 'main'"):
-        read_module(parse(b""))
+        read_module(written(function("other", "")))
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
