@@ -201,8 +201,8 @@ for one in both:
 table("Bytes, predicted and measured", ("mesh", "arguments", "sent"), rows)
 
 # %% [markdown]
-# A CPU cannot show time. `docs/predictions.md` holds the library's against published runs; plans
-# that are nearer to each other than the errors there are equal: try both.
+# A CPU cannot show time. In the repository `docs/predictions.md` holds the library's against
+# published runs; plans nearer to each other than the errors there are equal: try both.
 #
 # ## On real hardware
 #

@@ -112,7 +112,7 @@ def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
 def _receive_all(evidence: Evidence, worker: Child, job: dict, deadline: float) -> None:
     asked = _asked(job)
     while not _store(evidence, worker, asked, deadline):
-        """The job bounds the number of replies: each may come once."""
+        pass  # the job bounds the number of replies: each may come once
 
 
 def _asked(job: dict) -> set[Program]:

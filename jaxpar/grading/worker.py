@@ -57,6 +57,7 @@ def _answer(job: Job, programs: ModuleType, specs: ModuleType) -> Iterator[tuple
     refused = refused_text(job["source"], job["imports"])
     if refused:
         yield ({"failure": ["load", 0], "kind": "text", "message": refused},)
+        yield ({"done": True},)
         return
     try:
         function = _load(job)
