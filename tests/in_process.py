@@ -13,10 +13,10 @@ from unittest.mock import patch
 import jax
 
 from jaxpar.contracts.base import Contract, load
-from jaxpar.grading import oracle, program, program_judge, reader, specs, worker
+from jaxpar.grading import oracle, program, program_judge, reading, specs, worker
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import WORKER, Limits
-from jaxpar.grading.reader import Loaded, Reader
+from jaxpar.grading.reading import Loaded, Reader
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 from jaxpar.inspector.compiled import Compiled
@@ -147,7 +147,7 @@ def judged(function: Callable, pool: InProcessPool, *, hidden: bool = False) -> 
     pool.function = function
     with (
         patch.object(program_judge, "truth", lambda _, index, seed: _truth(pool.where, index)),
-        patch.object(reader, "template", template),
+        patch.object(reading, "template", template),
     ):
         submission = Submission(FILE, b"# elsewhere")
         verdict = judge(pool.where, submission, pool=pool, seed=SEED, hidden=hidden)

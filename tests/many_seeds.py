@@ -8,7 +8,7 @@ from functools import lru_cache
 from unittest.mock import patch
 
 from jaxpar.contracts.base import load
-from jaxpar.grading import oracle, program_judge, reader
+from jaxpar.grading import oracle, program_judge, reading
 from jaxpar.grading.evidence import collect, worker_job
 from jaxpar.grading.findings import Findings
 from jaxpar.grading.judge import judge
@@ -60,7 +60,7 @@ def _programs(where: str, answers: list[Answer], seeds: range) -> Found:
     contract = load(where, hidden=True)
     contract = replace(contract, communication=None, memory=None, flops=None, errors=())
     truth = lru_cache(maxsize=len(contract.cases))(oracle.truth)
-    with patch.object(program_judge, "truth", truth), patch.object(reader, "template", template):
+    with patch.object(program_judge, "truth", truth), patch.object(reading, "template", template):
         runners = []
         for answer in answers:
             pool = InProcessPool(where, contract)

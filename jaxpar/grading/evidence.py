@@ -23,6 +23,7 @@ Program = tuple[str, int]
 
 DTYPES = ("bool", "bfloat16", *(f"float{b}" for b in (16, 32, 64)),
           *(f"{kind}{b}" for kind in ("int", "uint") for b in (8, 16, 32, 64)))  # fmt: skip
+LEAST_DEVICES = 12
 MAX_OUTPUTS = 256
 MAX_PLACE_CHARACTERS = 80
 
@@ -45,9 +46,10 @@ class Evidence:
 
 
 def devices_needed(contract: Contract) -> int:
-    """Devices of the largest mesh of the cases, bad calls included."""
+    """Devices to simulate: enough for each case, and so many that they tell of no hidden one."""
     cases = [*contract.cases, *(bad.case for bad in contract.errors)]
-    return max((int(np.prod(list(case.sizes.values()))) for case in cases), default=0)
+    needed = [int(np.prod(list(case.sizes.values()))) for case in cases]
+    return max(LEAST_DEVICES, *needed) if needed else 0
 
 
 def worker_job(contract: Contract, submission: Submission, limits: Limits) -> dict[str, Any]:
@@ -97,16 +99,27 @@ def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
             evidence.printed = worker.printed_to_its_end()  # more may be of a hidden case
             more = {"cases": job["hidden"], "first": len(job["cases"]), "errors": []}
             worker.send(more)
-            _receive_all(evidence, worker, more, deadline)
+            _receive_all(evidence, worker, told | more, deadline)
     except ChildEnded as ended:
         evidence.ended = ended
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         evidence.ended = ChildEnded("protocol", repr(error))
     finally:
         pool.end(worker)
-    if not more:
+    if more:
+        _forget(evidence, len(job["cases"]))
+    else:
         evidence.printed = worker.printed()
     return evidence
+
+
+def _forget(evidence: Evidence, shown: int) -> None:
+    """Drops the words about hidden cases: they may tell what these are."""
+    failures = [(index, reply) for (_, index), reply in evidence.failures.items()]
+    for index, reply in (*failures, *evidence.values.items()):
+        if index >= shown and "raised" in reply:
+            reply |= {"kind": "hidden", "message": "", "explained": ""}
+            reply["raised"] = public_name(reply)
 
 
 def _receive_all(evidence: Evidence, worker: Child, job: dict, deadline: float) -> None:
@@ -118,7 +131,8 @@ def _receive_all(evidence: Evidence, worker: Child, job: dict, deadline: float) 
 def _asked(job: dict) -> set[Program]:
     """The replies that a job may have; none of a hidden case can stand for one that is shown."""
     cases = range(job["first"], job["first"] + len(job["cases"]))
-    asked = {(which, i) for which in ("forward", "gradient", "value") for i in cases}
+    kinds = ("forward", "gradient") if job["kind"] == "program" else ("value",)
+    asked = {(which, i) for which in kinds for i in cases}
     asked |= {("error", i) for i in range(len(job["errors"]))}
     asked |= {("value", i) for i in job.get("order", [])}
     return asked | ({("load", 0)} if job["first"] == 0 else set())
@@ -135,7 +149,7 @@ def _store(evidence: Evidence, worker: Child, asked: set[Program], deadline: flo
             return True
         raise ChildEnded("protocol", "a reply of an unknown kind")
     which, index = frame[name] if name in ("program", "failure") else (name, frame[name])
-    if (which, index) not in asked:
+    if (which, index) not in asked or (which == "value") != (name == "value"):
         raise ChildEnded("protocol", "a reply that was not asked for, or the second one")
     asked.remove((which, index))
     if name == "program":

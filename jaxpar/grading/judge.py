@@ -135,7 +135,8 @@ def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgem
 
 
 def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:
-    collectives = [c for facts in attempt.answer.values() for c in facts.collectives]
+    shown = (f for (_, i), f in attempt.answer.items() if not attempt.contract.is_hidden(i))
+    collectives = [c for facts in shown for c in facts.collectives]
     stray = next((c for c in collectives if c.conditional or c.times is None), None)
     if stray is not None:
         line = f" ({stray.source})" if stray.source else ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
@@ -37,6 +40,17 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Imports without looking for garbage, a sixth of their time: what they make stays."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def limit_process(memory_bytes: int, cpu_seconds: int) -> None:

@@ -21,7 +21,7 @@ from typing import IO, Any
 from jaxpar.grading.cases import decode, decode_case
 from jaxpar.grading.channel import END_OF_OUTPUT, receive, send_blob, send_json
 from jaxpar.grading.imports import close_library, learner_builtins, refused_text
-from jaxpar.grading.lifetime import begin_child, limit_process
+from jaxpar.grading.lifetime import begin_child, importing, limit_process
 from jaxpar.grading.translate import Explanation, translate
 
 Job = dict[str, Any]
@@ -32,8 +32,9 @@ PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 def main() -> None:
     """Answers one job; the process ends with it, or with its parent."""
     replies = begin_child()
-    import jaxpar.grading.program as programs  # a warm spare has these behind it
-    import jaxpar.grading.specs as specs
+    with importing():  # a warm spare has these behind it
+        import jaxpar.grading.program as programs
+        import jaxpar.grading.specs as specs
 
     send_json(replies, {"ready": True})
     job = receive(sys.stdin.buffer)

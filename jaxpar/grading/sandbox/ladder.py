@@ -39,6 +39,8 @@ LIMITS = {
     "AS": 16 << 30,
 }
 TMP_BYTES = 16 << 20
+# Where memory runs out, the kernel ends this process, and what it starts, before the grader.
+FIRST_TO_GO = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
 PROBE = "jaxpar.grading.sandbox.probe"
 PROBE_SECONDS = 30
 
@@ -79,7 +81,7 @@ class Sandbox:
             command = [*_bubblewrap(variables), *command]
             variables = {}  # nothing of bubblewrap's own environment reaches what it starts
         return Process(
-            command,
+            [*FIRST_TO_GO, *command],
             folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -23,7 +23,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "setpriority": (141, 140), "ioprio_set": (251, 30), "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     # sockets of any kind
-    "socket": (41, 198),
+    "socket": (41, 198), "socketpair": (53, 199), "flock": (73, 32),
     # what Landlock leaves to the owner of a file, who may be the grader's user, too
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
@@ -55,13 +55,16 @@ OWN: dict[str, tuple[int, int]] = {
     "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
 }  # fmt: skip
+# Commands of fcntl: to send signals to the owner of a descriptor, who may be any process, and
+# locks, leases and notices, by which a process holds up or tells others.
+FCNTL, FCNTL_DENIED = (72, 25), (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1026)
 CLONE, CLONE3 = (56, 220), 435
 CLONE_THREAD = 0x10000
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 X32 = 0x40000000  # the other way to call x86_64's kernel
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST, _FIRST_HIGH = 0, 4, 16, 20  # offsets in struct seccomp_data
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _SET_MODE_FILTER, _TSYNC = 1, 1
 _SECCOMP = (317, 277)
@@ -104,6 +107,7 @@ def filter_program(pid: int) -> list[Instruction]:
         # glibc takes clone where there is no clone3, whose flags a filter cannot see
         *_if_number(CLONE3, [_error(errno.ENOSYS)]),
         *_if_number(CLONE[column], list(_threads_only())),
+        *_if_number(FCNTL[column], list(_fcntl())),
         *(line for call in OWN.values() for line in _if_number(call[column], list(_own(pid)))),
         *(
             line
@@ -125,6 +129,14 @@ def _threads_only() -> Iterator[Instruction]:
     yield (_LOAD, 0, 0, _FIRST)
     yield (_ANY_BIT, 1, 0, CLONE_THREAD)
     yield _error(errno.EPERM)
+    yield (_RETURN, 0, 0, _ALLOW)
+
+
+def _fcntl() -> Iterator[Instruction]:
+    yield (_LOAD, 0, 0, _SECOND)
+    for command in FCNTL_DENIED:
+        yield (_EQUAL, 0, 1, command)
+        yield _error(errno.EPERM)
     yield (_RETURN, 0, 0, _ALLOW)
 
 
