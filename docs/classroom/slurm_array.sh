@@ -3,10 +3,12 @@
 #SBATCH --cpus-per-task=2
 #SBATCH --mem=8G
 #SBATCH --time=02:00:00
-# Grades one student for each task of a Slurm array; every option after the secret goes to jaxpar grade.
+# Grades one student for each task of a Slurm array; every option after the secret goes to jaxpar grade. A roster
+# belongs to the second command: a task knows one student.
 #
-#   sbatch --array=1-"$(ls -d submissions/*/ | wc -l)" slurm_array.sh submissions results course.secret
-#   jaxpar grade --merge results/* --out class      # when all have ended
+#   sbatch --array=1-"$(find submissions -mindepth 1 -maxdepth 1 -type d ! -name '.*' | wc -l)" slurm_array.sh \
+#       submissions results course.secret --exercises scatter gather
+#   jaxpar grade --merge results/* --out class --roster roster.csv      # when all have ended
 #
 # A task that was killed goes on where it stopped when the same array is submitted again.
 set -euo pipefail

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from jaxpar.course.catalog import BadUseError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,6 +24,19 @@ dev = typer.Typer(help="For those who write the course.", rich_markup_mode=None)
 app.add_typer(dev, name="dev")
 
 AsJson = Annotated[bool, typer.Option(AS_JSON, help="Print JSON.")]
+More = Annotated[list[str] | None, typer.Argument(hidden=True)]  # --option a b c: b and c
+
+
+def listed(option: str, first: list[str] | None, more: list[str] | None) -> list[str]:
+    """The words that an option was given, each once: `--option a b` or `--option a,b`.
+
+    Raises:
+        BadUseError: the option was not given, and `more` are words that nobody asked for.
+    """
+    if more and not first:
+        raise BadUseError(f"jaxpar: {more[0]!r} beside the folder; give one folder, then {option}")
+    words = [word for some in (*(first or []), *(more or [])) for word in some.split(",") if word]
+    return list(dict.fromkeys(words))
 
 
 def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from jaxpar.cli.base import AsJson, app, show
-from jaxpar.cli.grade import Exercises, More, SecretFile, Variants, named, read_secret
-from jaxpar.course.catalog import LESSONS, BadUseError, Lesson, lesson
-from jaxpar.course.command import command
+from jaxpar.cli.base import AsJson, More, app, listed, show
+from jaxpar.cli.grade import Exercises, SecretFile, Variants, named, read_secret
+from jaxpar.course.catalog import LESSONS, BadUseError, lesson
 from jaxpar.course.variants import chosen
 
 classroom = typer.Typer(
@@ -37,7 +36,8 @@ def handout(
     """Makes the repository that students start from."""
     from jaxpar.course.handout import make_handout
 
-    rows = _lessons(lessons or [], more or [])
+    wanted = {lesson(name) for name in listed("--lessons", lessons, more)}
+    rows = [row for row in LESSONS if not wanted or row in wanted]
     exercises = [exercise for row in rows for exercise in row.asks]
     if variants:
         exercises = chosen(exercises, read_secret(secret_file)[0])
@@ -83,7 +83,7 @@ def gradescope(
     """Makes the autograder of a Gradescope assignment, ready to upload."""
     from jaxpar.course.autograder import ARCHIVE, make_autograder
 
-    rows = named(exercises or [], more or [])
+    rows = named(exercises, more)
     options = ["--exercises", ",".join(row.id for row in rows), *["--variants"][:variants]]
     written = make_autograder(out, options, read_secret(secret_file)[1])
     lines = [
@@ -93,11 +93,3 @@ def gradescope(
         "secret of the course.",
     ]
     show(as_json, {"folder": str(out), "written": written}, lines)
-
-
-def _lessons(lessons: list[str], more: list[str]) -> list[Lesson]:
-    if more and not lessons:
-        raise BadUseError(f"handout: {more[0]!r} beside the folder; {command()} makes one folder")
-    names = [name for words in (*lessons, *more) for name in words.split(",") if name]
-    chosen = {lesson(name) for name in names}
-    return [row for row in LESSONS if not names or row in chosen]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import BAD_USE, LEFT, app, warn
+from jaxpar.cli.base import BAD_USE, LEFT, More, app, listed, warn
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 from jaxpar.course.variants import chosen
 
@@ -33,7 +33,6 @@ Out = Annotated[Path, typer.Option("--out", help="Where results go; the same aga
 Exercises = Annotated[
     list[str] | None, typer.Option("--exercises", metavar="ID...", help="Only these.")
 ]
-More = Annotated[list[str] | None, typer.Argument(hidden=True)]  # --exercises a b c: b and c
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Files judged at once; one per core unless said.")
 ]
@@ -85,22 +84,26 @@ def grade_class(
     Killed or interrupted, the same command again goes on where it stopped.
     """
     if merge:
+        if exercises:
+            raise BadUseError("grade: --merge takes every exercise in its folders; --exercises not")
         with _said(out):
             _merge([submissions, *(more or [])], out, roster)
         return
-    rows = named(exercises or [], more or [])
+    rows = named(exercises, more)
     count = jobs or os.cpu_count() or 1
     with _said(out):
         from jaxpar.grading.classroom.grader import Grader
-        from jaxpar.grading.classroom.handin import students
+        from jaxpar.grading.classroom.handin import check_apart, students
         from jaxpar.grading.classroom.roster import read_roster
 
+        check_apart(submissions, out)
         names = students(submissions)
         people = read_roster(roster) if roster else None
         if people:
             _tell_roster(people, names)
             names = sorted([*names, *people.absent(names)])
         with _results(out, people) as entries:
+            entries.results.check_kept(names, [row.id for row in rows])
             sandboxes = _sandboxes(count, unsafe)
             _forecast(len(names), rows, count, sandboxes[0])
             secret, _ = read_secret(secret_file)
@@ -122,6 +125,8 @@ def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
     with _results(out, people) as entries:
         for line in merge([Path(folder) for folder in folders], entries.results.folder).lines():
             print(line)
+        if people:
+            _tell_roster(people, [result["student"] for result in entries.results])
 
 
 @contextmanager
@@ -163,12 +168,10 @@ def _said(out: Path) -> Iterator[None]:
         raise BadUseError(str(error)) from None
 
 
-def named(exercises: list[str], more: list[str]) -> list[Exercise]:
-    """The exercises that an option and the words after it name; all if there are none."""
-    if more and not exercises:
-        raise BadUseError(f"grade: {more[0]!r} beside the folder of submissions; give one folder")
-    names = [name for words in (*exercises, *more) for name in words.split(",") if name]
-    return [exercise(name) for name in dict.fromkeys(names)] or list(EXERCISES)
+def named(exercises: list[str] | None, more: list[str] | None) -> list[Exercise]:
+    """The exercises that --exercises and the words after it name; all if there are none."""
+    names = listed("--exercises", exercises, more)
+    return list(dict.fromkeys(map(exercise, names))) or list(EXERCISES)
 
 
 def _tell_roster(roster: Roster, names: list[str]) -> None:
@@ -246,15 +249,20 @@ def _course(
 
 def _forecast(students: int, rows: list[Exercise], jobs: int, sandbox: Sandbox) -> None:
     files = students * len(rows)
-    minutes = files * SECONDS_EACH / jobs / 60
+    minutes = max(1, round(files * SECONDS_EACH / jobs / 60))
     print(
-        f"{students} students, {len(rows)} exercises: at most {files} files, {jobs} at once; "
-        f"about {minutes:.0f} minutes if all are there and none was graded before."
+        f"{_many(students, 'student')}, {_many(len(rows), 'exercise')}: at most "
+        f"{_many(files, 'file')}, {jobs} at once; about {_many(minutes, 'minute')} if all are "
+        "there and none was graded before."
     )
     print(f"Isolation: {sandbox.name}.")
     for reason in sandbox.why_not.values():
         print(f"  not a better one: {reason}")
     sys.stdout.flush()
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}{'s' * (count != 1)}"
 
 
 class Progress:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite, prod
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jaxpar.cli.base import WRONG, AsJson, app, print_json, print_lines
+from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, option, parse_axes, tokens, whole
 from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
@@ -18,16 +19,11 @@ if TYPE_CHECKING:
     from jaxpar.cost.footprint_show import Answer
     from jaxpar.cost.layout import Layout
 
-PER_NODE, SEQUENCE = 8, 2048
+PER_NODE, MOST_PARAMETERS = 8, 1e18
 ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
 SIZES = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "gated")
 OF_TRAINING = ("zero", "microbatch", "remat", "sequence_parallel", "chunks", "offload")
 OF_INFERENCE = ("cache_bits", "group")
-
-
-def _whole(help: str) -> Any:
-    return typer.Option(min=1, metavar="N", help=help)
-
 
 Name = Annotated[
     str | None, typer.Option("--model", metavar="NAME", help="The model, as llama3-8b.")
@@ -35,12 +31,12 @@ Name = Annotated[
 Config = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Or a config.json of Hugging Face.")
 ]
-Layers = Annotated[int | None, _whole("Or sizes: how many layers.")]
-Hidden = Annotated[int | None, _whole("The size of an activation.")]
-Heads = Annotated[int | None, _whole("Heads of queries.")]
-KvHeads = Annotated[int | None, _whole("Heads of keys and values; else as many.")]
-Ffn = Annotated[int | None, _whole("The size inside the MLP; else 4 times hidden.")]
-Vocab = Annotated[int | None, _whole("Tokens; else 50257.")]
+Layers = Annotated[int | None, whole("Or sizes: how many layers.")]
+Hidden = Annotated[int | None, whole("The size of an activation.")]
+Heads = Annotated[int | None, whole("Heads of queries.")]
+KvHeads = Annotated[int | None, whole("Heads of keys and values; else as many.")]
+Ffn = Annotated[int | None, whole("The size inside the MLP; else 4 times hidden.")]
+Vocab = Annotated[int | None, whole("Tokens; else 50257.")]
 Gated = Annotated[bool, typer.Option("--gated", help="An MLP as Llama's.")]
 Parameters = Annotated[
     float | None, typer.Option(metavar="N", help="Or how many, as 128e9: states alone.")
@@ -49,15 +45,15 @@ IsTrained = Annotated[
     bool, typer.Option("--training/--inference", help="With Adam in mixed precision, or not.")
 ]
 Devices = Annotated[
-    int | None, _whole("How many; what --mesh leaves of them is dp, or with --zero 3 fsdp.")
+    int | None, whole("How many; what --mesh leaves of them is dp, or with --zero 3 fsdp.")
 ]
 Mesh = Annotated[
     str | None,
     typer.Option(metavar="SIZES", help="Sizes of pp, dp, fsdp, ep, cp, tp, as tp=8,pp=4."),
 ]
-Sequence = Annotated[int | None, _whole(f"Tokens of an example; else {SEQUENCE}.")]
-Batch = Annotated[int | None, _whole("Examples: in a step, on all devices; that each copy serves.")]
-Microbatch = Annotated[int | None, _whole("Examples that go through a device at once; else 1.")]
+Sequence = Annotated[int | None, whole(OF_SEQUENCE)]
+Batch = Annotated[int | None, whole("Examples: in a step, on all devices; that each copy serves.")]
+Microbatch = Annotated[int | None, whole("Examples that go through a device at once; else 1.")]
 Zero = Annotated[
     int | None, typer.Option(metavar="0..3", help="The stage of ZeRO; else 0, over fsdp 3.")
 ]
@@ -68,13 +64,13 @@ Remat = Annotated[
 SequenceParallel = Annotated[
     bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
 ]
-Chunks = Annotated[int | None, _whole("Parts of the model on each stage of pp; else 1.")]
+Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; else 1.")]
 Offload = Annotated[
     str | None, typer.Option(metavar="WHAT", help="Kept in the host: none, optimizer, all.")
 ]
-WeightBits = Annotated[int | None, _whole("Of a parameter, in inference; else 16.")]
-CacheBits = Annotated[int | None, _whole("Of keys and values, in inference; else 16.")]
-Group = Annotated[int | None, _whole("Parameters that share a scale, in inference.")]
+WeightBits = Annotated[int | None, whole("Of a parameter, in inference; else 16.")]
+CacheBits = Annotated[int | None, whole("Of keys and values, in inference; else 16.")]
+Group = Annotated[int | None, whole("Parameters that share a scale, in inference.")]
 Hardware = Annotated[
     str | None, typer.Option(metavar="NAME", help="Does it fit on h100? Or a TOML file.")
 ]
@@ -151,12 +147,13 @@ def _answer(given: Mapping[str, Any]) -> Answer:
     from jaxpar.cost.footprint_show import Answer
     from jaxpar.cost.hardware import find_cluster
 
+    check_sizes("memory", given)
     footprint = _footprint(given)
     cluster = find_cluster(given["hardware"]) if "hardware" in given else None
     if "estimator" not in given:
         return Answer(footprint, footprint.terms(), footprint.host_terms(), cluster)
     tool, node = given["estimator"], cluster.devices_per_node if cluster else PER_NODE
-    more = {"largest_layer": given.get("largest_layer"), "bits": given.get("weight_bits")}
+    more = {"largest_layer": _number("largest_layer", given), "bits": given.get("weight_bits")}
     terms, host = estimate(tool, footprint, devices_per_node=node, **more)
     return Answer(footprint, terms, host, cluster, tool)
 
@@ -173,9 +170,9 @@ def _footprint(given: Mapping[str, Any]) -> Footprint:
         idle["largest_layer"] = f"--estimator {tool}" if tool else "no --estimator deepspeed"
     for name, reason in idle.items():
         if given.get(name):
-            raise ValueError(f"memory: {_option(name)} with {reason} says nothing; leave it out")
+            raise ValueError(f"memory: {option(name)} with {reason} says nothing; leave it out")
     model, layout = _model(given), _layout(given)
-    sequence = given.get("sequence") or min(getattr(model, "positions", 0) or SEQUENCE, SEQUENCE)
+    sequence = tokens(given.get("sequence"), model)
     if trained:
         footprint = Training(model, layout, sequence, given.get("batch"))
     else:
@@ -190,7 +187,7 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
     sizes = {name: given[name] for name in SIZES if given.get(name)}
     ways = [name for name in ("model", "config", "parameters") if name in given]
     if len(ways) + bool(sizes) != 1:
-        named = " and ".join(map(_option, [*ways, *sizes])) or "no model"
+        named = " and ".join(map(option, [*ways, *sizes])) or "no model"
         raise ValueError(
             f"memory: {named}; give one of --model, --config, --parameters, or --layers with "
             "--hidden and --heads"
@@ -200,8 +197,8 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
 
         for name in ("layers", "hidden", "heads"):
             if name not in sizes:
-                first = _option(next(iter(sizes)))
-                raise ValueError(f"memory: {first} without {_option(name)}; give it, too")
+                first = option(next(iter(sizes)))
+                raise ValueError(f"memory: {first} without {option(name)}; give it, too")
         return from_sizes(**sizes)
     if "config" in given:
         from jaxpar.cost.huggingface import read_config
@@ -211,25 +208,30 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
         from jaxpar.cost.models import find_model
 
         return find_model(given["model"])
-    number = given["parameters"]
-    if not (isfinite(number) and number >= 1):
-        raise ValueError(f"memory: --parameters {number}; give how many there are, as in 128e9")
+    return _number("parameters", given)
+
+
+def _number(name: str, given: Mapping[str, Any]) -> Any:
+    """A number of parameters, if it is given."""
+    number = given.get(name)
+    if number is not None and not 1 <= number <= MOST_PARAMETERS:
+        raise ValueError(
+            f"memory: {option(name)} {number}; give how many parameters there are, as in 128e9, "
+            f"{MOST_PARAMETERS:.0e} at most"
+        )
     return number
 
 
 def _layout(given: Mapping[str, Any]) -> Layout:
-    from jaxpar.axes import parse_mesh
     from jaxpar.cost.checks import check_one_of
-    from jaxpar.cost.layout import AXES, OFFLOADS, REMATS, Layout
+    from jaxpar.cost.layout import OFFLOADS, REMATS, Layout
     from jaxpar.cost.zero import STAGES
 
-    sizes = parse_mesh(given["mesh"]) if given.get("mesh") else {}
-    for axis in sizes:
-        check_one_of("memory", "axis", axis, AXES)
+    sizes = parse_axes("memory", given.get("mesh"))
     allowed = {"zero": STAGES, "remat": REMATS, "offload": OFFLOADS}
     for name in allowed:
         if name in given:
-            check_one_of("memory", _option(name), given[name], allowed[name])
+            check_one_of("memory", option(name), given[name], allowed[name])
     zero = given.get("zero", 3 if sizes.get("fsdp", 1) > 1 else 0)
     named = prod(sizes.values())
     devices = given.get("devices", named)
@@ -247,7 +249,3 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if not given["training"]:
         chosen["microbatch"] = given.get("batch", 1)
     return Layout(**sizes, **chosen, zero=zero, sequence_parallel=given["sequence_parallel"])
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

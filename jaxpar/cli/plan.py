@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jaxpar.cli.base import AsJson, app, console, print_json
+from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, parse_axes, tokens, whole
 from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from jaxpar.cost.plan import Plan
     from jaxpar.cost.planner import Found
 
-SEQUENCE = 2048
 # The first character keeps lines as they are.
 EXAMPLES = """\b
 jaxpar plan --model llama3-70b --hardware h100 --devices 256 --sequence 8192
@@ -26,27 +27,15 @@ jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 """
 SEARCHED = "searched, if not given"
 
-
-def _whole(help: str) -> Any:
-    return typer.Option(min=1, metavar="N", help=help)
-
-
 Model = Annotated[
     str, typer.Option(metavar="NAME", help="As gpt3-175b, or a config.json of Hugging Face.")
 ]
 Hardware = Annotated[
     str, typer.Option(metavar="NAME", help="As h100, a100, rtx4090, or a TOML file of your own.")
 ]
-Devices = Annotated[
-    int | None,
-    typer.Option(min=1, max=1 << 20, metavar="N", help="Else as --mesh has, or one node."),
-]
-Batch = Annotated[
-    int, typer.Option(min=1, max=1 << 24, metavar="N", help="Examples in a step, over all devices.")
-]
-Sequence = Annotated[
-    int | None, _whole(f"Tokens of an example; else {SEQUENCE}, or the positions of the model.")
-]
+Devices = Annotated[int | None, whole("Else as --mesh has, or one node.")]
+Batch = Annotated[int, whole("Examples in a step, over all devices.")]
+Sequence = Annotated[int | None, whole(OF_SEQUENCE)]
 Mesh = Annotated[
     str | None,
     typer.Option(metavar="SIZES", help="Axes that are fixed, of pp, dp, fsdp, ep, cp, tp."),
@@ -56,8 +45,8 @@ Remat = Annotated[
     str | None,
     typer.Option(metavar="WHAT", help=f"none, selective or full is computed again; {SEARCHED}."),
 ]
-Microbatch = Annotated[int | None, _whole(f"Examples that a device takes at once; {SEARCHED}.")]
-Chunks = Annotated[int | None, _whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
+Microbatch = Annotated[int | None, whole(f"Examples that a device takes at once; {SEARCHED}.")]
+Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
 SequenceParallel = Annotated[
     bool | None,
     typer.Option(help=f"The devices of tp share norms by positions, or not; {SEARCHED}."),
@@ -76,7 +65,7 @@ Mtbf = Annotated[
     float | None,
     typer.Option(metavar="HOURS", help="Between failures of one device; else as for Llama 3."),
 ]
-Top = Annotated[int, _whole("How many plans are shown.")]
+Top = Annotated[int, whole("How many plans are shown.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Every term of the first plan, with its formula.")
 ]
@@ -125,13 +114,13 @@ def plan_training(
     mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
     try:
-        axes, cluster = _axes(mesh), find_cluster(hardware)
+        check_sizes("plan", fixed | {"devices": devices, "batch": batch, "sequence": sequence})
+        axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
+        architecture, cluster = _architecture(model), find_cluster(hardware)
         count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
-        architecture = _architecture(model)
-        tokens = sequence or architecture.positions or SEQUENCE
-        job = Job(architecture, cluster, count, batch, tokens)
+        job = Job(architecture, cluster, count, batch, tokens(sequence, architecture))
         found = explore(job, fixed | axes, **more)
-        other = explore(job, fixed | _axes(compare), **more).plans[0] if compare else None
+        other = explore(job, fixed | beside, **more).plans[0] if beside else None
         if html:
             _write(html, [found.plans[0], other] if other else found.plans)
     except ValueError as error:
@@ -139,22 +128,12 @@ def plan_training(
     _show(found, other, explain=explain, as_json=as_json)
 
 
-def _axes(mesh: str | None) -> dict[str, int]:
-    from jaxpar.axes import parse_mesh
-    from jaxpar.cost.layout import AXES
-
-    sizes = parse_mesh(mesh) if mesh else {}
-    for axis in sizes:
-        if axis not in AXES:
-            raise ValueError(f"plan: mesh axis {axis} in {mesh!r}; use {', '.join(AXES)}")
-    return sizes
-
-
 def _architecture(model: str) -> Architecture:
     from jaxpar.cost.huggingface import read_config
     from jaxpar.cost.models import find_model
 
-    return read_config(Path(model)) if Path(model).exists() else find_model(model)
+    is_file = model.endswith(".json") or os.path.exists(model)  # false where it may not look
+    return read_config(model) if is_file else find_model(model)
 
 
 def _write(path: Path, plans: list[Plan]) -> None:
@@ -177,9 +156,7 @@ def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> 
     if as_json:
         print_json({"plans": [to_dict(plan, explain) for plan in plans]})
         return
-    if other:
-        console().print(plan_show.compare(plans))
-    elif explain:
-        console().print(plan_show.explain(plans[0]))
-    else:
-        console().print(plan_show.render(found))
+    parts = [plan_show.compare(plans)] if other else []
+    parts += [plan_show.explain(plans[0])] if explain else []
+    # A model's name may have brackets, which are markup to rich.
+    console().print(*parts or [plan_show.render(found)], sep="\n\n", markup=False)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from jaxpar.cli.base import More
 from jaxpar.cli.classroom import classroom
-from jaxpar.cli.grade import Exercises, More, Unsafe, named
+from jaxpar.cli.grade import Exercises, SecretFile, Unsafe, Variants, named, read_secret
 from jaxpar.course.catalog import BadUseError, Exercise
+from jaxpar.course.variants import chosen
 
 MOST_TOLD = 10
 
@@ -19,6 +22,8 @@ def similarity(
     results: Annotated[Path, typer.Argument(help="What `jaxpar grade --out` has written.")],
     more: More = None,
     exercises: Exercises = None,
+    variants: Variants = False,
+    secret_file: SecretFile = None,
     unsafe: Unsafe = False,
 ) -> None:
     """Finds answers that are alike: a report for a person, never points."""
@@ -33,8 +38,11 @@ def similarity(
         raise BadUseError(
             f"similarity: {results} holds no results; name a folder that `jaxpar grade --out` wrote"
         )
+    rows = named(exercises, more)
+    if variants:
+        rows = chosen(rows, read_secret(secret_file)[0])
     try:
-        texts = {row.id: _texts(row) for row in named(exercises or [], more or [])}
+        texts = {row.id: _texts(row) for row in rows}
         with locked(results):
             found = alike(groups(Results(results), texts), choose(unsafe=unsafe).start)
             write(found, results, results.resolve().name)
@@ -48,9 +56,10 @@ def similarity(
 
 
 def _texts(row: Exercise) -> tuple[str, str]:
-    """What everybody was given, and our own answer."""
+    """What everybody was given, and our own answer: of a variant, the library's, too."""
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import solution
     from jaxpar.course.stubs import stub
 
-    return stub(row), solution(load(row.where))[0]
+    contracts = dict.fromkeys((row.where, replace(row, variant=0).where))
+    return stub(row), "\n\n".join(solution(load(where))[0] for where in contracts)

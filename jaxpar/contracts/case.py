@@ -13,16 +13,20 @@ from typing import Any, Literal
 class Array:
     """One array argument: its global shape, its layout over the mesh, and how it is drawn.
 
-    `padded` is true in the first rows, fewer than half of them, and false in the others. `shifted`
-    is normal about -100, 0 or 100, one of them for each vector of the last dim, so that exp leaves
-    float32; in `peaked`, moreover, some vectors have one element that is 200 larger. Integers are
-    from 0 to 99, `around` ones from -50 to 149.
+    `ties` are of three values, of which the two largest are neighbours. `sparse` is positive or 0.
+    `padded` is true in the first rows, fewer than half of them, and, where rows have several
+    elements, in the first of one row more; it is false elsewhere. `shifted` is normal about -100, 0
+    or 100, one of them for each vector of the last dim, so that exp leaves float32; in `peaked`,
+    moreover, some vectors have one element that is 200 larger. Integers are from 0 to 99, `around`
+    ones from -50 to 149.
     """
 
     shape: tuple[int, ...]
     layout: str
     dtype: str = "float32"
-    draw: Literal["normal", "positive", "ties", "padded", "shifted", "peaked", "around"] = "normal"
+    draw: Literal[
+        "normal", "positive", "sparse", "ties", "padded", "shifted", "peaked", "around"
+    ] = "normal"
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ MASKED_MEAN = Contract(
         Case(
             "dp=8",
             {
-                "values": Array((8 * 40,), "b_dp", draw="positive"),
+                "values": Array((8 * 40,), "b_dp", draw="sparse"),
                 "mask": Array((8 * 40,), "b_dp", "bool", draw="padded"),
             },
             {"axis": "dp"},
@@ -208,7 +208,7 @@ MASKED_MEAN = Contract(
         Case(
             "fsdp=2,tp=3",
             {
-                "values": Array((2 * 9, 3 * 4), "b_fsdp t_tp", draw="positive"),
+                "values": Array((2 * 9, 3 * 4), "b_fsdp t_tp", draw="sparse"),
                 "mask": Array((2 * 9, 3 * 4), "b_fsdp t_tp", "bool", draw="padded"),
             },
             {"axis": "fsdp"},
@@ -218,7 +218,7 @@ MASKED_MEAN = Contract(
         Case(
             "tp=2,dp=4",
             {
-                "values": Array((4 * 15, 2 * 3), "b_dp t_tp", draw="positive"),
+                "values": Array((4 * 15, 2 * 3), "b_dp t_tp", draw="sparse"),
                 "mask": Array((4 * 15, 2 * 3), "b_dp t_tp", "bool", draw="padded"),
             },
             {"axis": "dp"},

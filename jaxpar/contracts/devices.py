@@ -34,9 +34,13 @@ def _ranks_and_sizes(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
 def _divided_shape(
     shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
 ) -> tuple[int, ...]:
+    if len(layout.split()) != len(shape):
+        raise ValueError(f"{shape} in {layout}")
     local = list(shape)
     for i, word in enumerate(layout.split()):
         for axis in word.split("_")[1:]:
+            if axis not in sizes:
+                raise ValueError(f"{axis} in {sizes}")
             local[i], rest = divmod(local[i], sizes[axis])
             if rest:
                 raise ValueError(f"{shape[i]} in {word} over {sizes}")
@@ -44,7 +48,7 @@ def _divided_shape(
 
 
 def _shapes_and_layouts(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
-    """Sizes that divide, then sizes that do not, alone and only together."""
+    """Sizes that divide; sizes that do not, alone and only together; layouts that do not fit."""
     dp, tp, cp = (int(size) for size in rng.permutation([2, 3, 4]))
     b, t, f = (int(size) for size in rng.integers(2, 7, 3))
     sizes = {"dp": dp, "tp": tp, "cp": cp}
@@ -64,6 +68,8 @@ def _shapes_and_layouts(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
         ((b, f * tp - 1), "b f_tp", sizes),
         ((12, f), "b_dp_tp d", {"dp": 4, "tp": 6}),
         ((10, f), "b_dp d", {"dp": 4}),
+        ((b * dp,), "b_dp f_tp", sizes),
+        ((b, f * tp), "b f_tp", {"dp": dp}),
     ]
     return [(call, {}) for call in calls]
 
@@ -102,7 +108,8 @@ CONTRACTS = (
         hints=(
             "Each word of the layout is one dim; what follows its underscores are mesh axes.",
             "A dim is divided by the product of the sizes of its axes; no axis, no division.",
-            "jaxpar.mesh.parse_layout gives (dim, axes) pairs; check size % product before //.",
+            "jaxpar.mesh.parse_layout gives (dim, axes) pairs; check size % product before //. A "
+            "layout fits if it has as many dims as the shape, and no axis that sizes has not.",
         ),
         minimal="Every element is on one device along a split dim, so no part can be smaller.",
         harder="Return the slice of the global array, too, that the device at given coordinates "

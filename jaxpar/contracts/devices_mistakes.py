@@ -52,28 +52,28 @@ def _ranks_from_one(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _rounds_down(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         size // math.prod(sizes[axis] for axis in axes)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
     )
 
 
 def _rounds_up(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         -(-size // math.prod(sizes[axis] for axis in axes))
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
     )
 
 
 def _first_axis_only(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         _divided(size, sizes[axes[0]] if axes else 1)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
     )
 
 
 def _adds_the_axes(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
     return tuple(
         _divided(size, sum(sizes[axis] for axis in axes) or 1)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=True)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
     )
 
 

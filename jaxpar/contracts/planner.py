@@ -54,9 +54,9 @@ def _caches(rng: np.random.Generator) -> list[Call]:
 
 
 def _batches(rng: np.random.Generator) -> list[Call]:
-    """A few bytes, published models, what just fits, what does not, any, then what is refused."""
+    """A few bytes, floats, published models, what just fits or not, any, then what is refused."""
     calls = [(100, 30, 20), (100, 40, 20), (100, 101, 20), (100, 100, 20), (100, 0, 101), (0, 0, 1)]
-    calls += [(10**6, 3000, 1000), (10**6, 3000, 10)]
+    calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
     calls += _SERVERS
     for _ in range(4):
         states, each, count = _any(rng, 1e3, 8e10), _any(rng, 1e3, 1e9), int(rng.integers(3, 300))
@@ -151,7 +151,7 @@ MAX_BATCH_THAT_FITS = Contract(
         "that?",
         "Only whole examples count, and one that fills the memory to its last byte still fits. "
         "If the states need more than there is, what is left is negative: the answer is 0.",
-        "max(0, (device_bytes - state_bytes) // bytes_per_example), after ValueError for "
+        "max(0, int((device_bytes - state_bytes) // bytes_per_example)), after ValueError for "
         "bytes_per_example <= 0 and for a negative number of the other two.",
     ),
     minimal="One example more would not fit.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from jaxpar.contracts.base import Mistake
@@ -62,12 +63,12 @@ def _batch(round_off: Callable[[float], float], *, state_parts: float = 1) -> Ca
 
 def _states_for_each_example(device: int, states: int, each: int) -> int:
     max_batch_that_fits(device, states, each)
-    return device // (states + each)
+    return int(device // (states + each))
 
 
 def _below_zero(device: int, states: int, each: int) -> int:
     max_batch_that_fits(device, states, each)
-    return (device - states) // each
+    return int((device - states) // each)
 
 
 def _at_least_one(device: int, states: int, each: int) -> int:
@@ -76,7 +77,7 @@ def _at_least_one(device: int, states: int, each: int) -> int:
 
 def _one_byte_free(device: int, states: int, each: int) -> int:
     max_batch_that_fits(device, states, each)
-    return max(0, (device - states - 1) // each)
+    return max(0, int((device - states - 1) // each))
 
 
 def _power_of_two(device: int, states: int, each: int) -> int:
@@ -102,7 +103,12 @@ def _too_large_refused(device: int, states: int, each: int) -> int:
 
 
 def _any_batch(device: int, states: int, each: int) -> int:
-    return max(0, (device - states) // each) if each else 0
+    return max(0, int((device - states) // each)) if each else 0
+
+
+def _float_of_floats(device: int, states: int, each: int) -> float:
+    max_batch_that_fits(device, states, each)
+    return max(0, (device - states) // each)
 
 
 def _interval(formula: Callable[[float, float], float]) -> Callable:
@@ -133,12 +139,7 @@ def _fitting(plans: list[Plan], device_bytes: float) -> list[Plan]:
     return [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
 
 
-def _seconds(plan: Plan) -> float:
-    return plan["step_seconds"]
-
-
-def _held(plan: Plan) -> float:
-    return plan["memory_bytes"]
+_seconds, _held = itemgetter("step_seconds"), itemgetter("memory_bytes")
 
 
 def _memory_ignored(plans: list[Plan], device_bytes: float) -> Plan | None:
@@ -187,10 +188,6 @@ def _tenth_left_free(plans: list[Plan], device_bytes: float) -> Plan | None:
     return best_plan(plans, 0.9 * device_bytes)
 
 
-def _none_raises(plans: list[Plan], device_bytes: float) -> Plan:
-    return min(_fitting(plans, device_bytes), key=_seconds)
-
-
 def _smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None:
     return best_plan(plans, device_bytes) or min(plans, key=_held, default=None)
 
@@ -203,6 +200,18 @@ def _its_seconds(plans: list[Plan], device_bytes: float) -> float | None:
 def _its_place(plans: list[Plan], device_bytes: float) -> int | None:
     plan = best_plan(plans, device_bytes)
     return None if plan is None else next(i for i, one in enumerate(plans) if one is plan)
+
+
+def _raising(choose: Callable, error: type[Exception]) -> Callable:
+    """A choice that raises what `min` (ValueError) or [0] (IndexError) of nothing does."""
+
+    def wrong(plans: list[Plan], device_bytes: float) -> Plan:
+        chosen = choose(plans, device_bytes)
+        if chosen is None:
+            raise error("nothing to choose from")
+        return chosen
+
+    return wrong
 
 
 def _mistakes(functions: dict[str, Callable]) -> tuple[Mistake, ...]:
@@ -243,6 +252,7 @@ MAX_BATCH_THAT_FITS = _mistakes(
         "batch_tenth_kept": _tenth_kept,
         "batch_too_large_refused": _too_large_refused,
         "batch_of_anything": _any_batch,
+        "batch_float_of_floats": _float_of_floats,
     }
 )
 YOUNG_DALY_INTERVAL = _mistakes(
@@ -263,22 +273,26 @@ YOUNG_DALY_INTERVAL = _mistakes(
         "interval_zero_refused": _zero_refused,
     }
 )
-BEST_PLAN = _mistakes(
-    {
-        "plan_memory_ignored": _memory_ignored,
-        "plan_fastest_or_none": _fastest_or_none,
-        "plan_with_least_memory": _smallest,
-        "plan_with_most_memory": _fullest,
-        "plan_slowest": _slowest,
-        "plan_first_that_fits": _first_that_fits,
-        "plan_first_taken_for_granted": _first_taken_for_granted,
-        "plan_last_on_ties": _last_on_ties,
-        "plan_ties_by_memory": _ties_by_memory,
-        "plan_less_than_the_device": _less_than_the_device,
-        "plan_tenth_left_free": _tenth_left_free,
-        "plan_none_raises": _none_raises,
-        "plan_smallest_if_none": _smallest_if_none,
-        "plan_its_seconds": _its_seconds,
-        "plan_its_place": _its_place,
-    }
-)
+_CHOICES: dict[str, Callable] = {
+    "plan_memory_ignored": _memory_ignored,
+    "plan_with_least_memory": _smallest,
+    "plan_with_most_memory": _fullest,
+    "plan_slowest": _slowest,
+    "plan_first_that_fits": _first_that_fits,
+    "plan_last_on_ties": _last_on_ties,
+    "plan_ties_by_memory": _ties_by_memory,
+    "plan_less_than_the_device": _less_than_the_device,
+    "plan_tenth_left_free": _tenth_left_free,
+    "plan_its_seconds": _its_seconds,
+    "plan_its_place": _its_place,
+}
+_OTHERS: dict[str, Callable] = {
+    "plan_fastest_or_none": _fastest_or_none,
+    "plan_first_taken_for_granted": _first_taken_for_granted,
+    "plan_smallest_if_none": _smallest_if_none,
+}
+BEST_PLAN = _mistakes(_CHOICES | _OTHERS)
+# Many raise besides where nothing fits; they are told of their choice first.
+for _error in (ValueError, IndexError):
+    _all = _CHOICES | {"plan_none_raises": best_plan}
+    BEST_PLAN += _mistakes({name: _raising(choose, _error) for name, choose in _all.items()})

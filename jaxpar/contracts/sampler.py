@@ -14,6 +14,7 @@ from jaxpar.contracts.base import Contract
 from jaxpar.parallel.sampler import shard_indices
 
 _MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices about 1/6 meet again by chance
+_MANY = 10  # numbers that no shuffle leaves in order, but for one in millions
 Call = tuple[tuple, dict]
 
 
@@ -66,6 +67,8 @@ def _wrong_deal(deal: Deal, parts: list[Any]) -> Iterator[str]:
             yield f"rank {rank}: {str(part)[:80]}, where a list of integers must be"
         elif len(part) != length:
             yield f"rank {rank} takes {len(part)} examples; every rank must take {length}"
+        elif length >= _MANY and part == sorted(part):
+            yield f"rank {rank} takes its examples in ascending order; take them as they are dealt"
         elif any(not 0 <= i < deal.num_examples for i in part):
             yield f"rank {rank} takes {str(part)[:80]}; examples are 0 to {deal.num_examples - 1}"
     fewest, rest = divmod(length * deal.world_size, deal.num_examples)

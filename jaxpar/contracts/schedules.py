@@ -36,12 +36,12 @@ def _sizes(rng: np.random.Generator) -> list[Call]:
 
 
 def _looped_sizes(rng: np.random.Generator) -> list[Call]:
-    """One device, one round of microbatches, several; then random ones, many, and no multiple."""
+    """One device, one round of microbatches, several; random ones, many; then what is refused."""
     p = int(rng.integers(3, 5))
     sizes = [(1, 1, 2), (2, 2, 2), (3, 6, 3), (2, 2 * int(rng.integers(2, 5)), 2)]
     sizes += [(p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4)))]
     sizes += [(5, 5 * int(rng.integers(3, 5)), 4)]
-    sizes += [(p, p + int(rng.integers(1, p)), 2)]
+    sizes += [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1)]
     return [(size, {}) for size in sizes]
 
 

@@ -44,6 +44,8 @@ def _layer(params: dict[str, Any], x: jax.Array) -> jax.Array:
     if "position" in params:
         x = x + params["position"]["table"][None]
     y, attention, mlp = nn.rms_norm(x, params["norm"]["scale"]), params["attention"], params["mlp"]
+    if "bias" in params["norm"]:
+        y += params["norm"]["bias"][None, None]
     heads = (nn.matmul(y, attention[name]) for name in ("query", "key", "value"))
     q, k, v = (y.reshape(*x.shape[:2], -1, _HEAD).swapaxes(1, 2) for y in heads)
     gathered = nn.attention(q, k, v).swapaxes(1, 2).reshape(*x.shape[:2], -1)
@@ -83,6 +85,12 @@ def _params(d: int, heads: int, kv_heads: int, f: int, *layers: int, gated: bool
     }
 
 
+def _with_bias(params: dict[str, Any]) -> dict[str, Any]:
+    """With a leaf of a name that no other case has."""
+    norm = params["norm"]
+    return params | {"norm": norm | {"bias": norm["scale"]}}
+
+
 MEGATRON_SPECS = Contract(
     id="megatron_specs",
     kind="specs",
@@ -94,7 +102,13 @@ MEGATRON_SPECS = Contract(
         Case("tp=4", {"params": _params(24, 8, 4, 32, 4, gated=True)}, {"axis": "tp"}),
         Case("dp=2,tpx=3", {"params": _params(30, 6, 3, 24, gated=False)}, {"axis": "tpx"}),
     ),
-    hidden=(Case("pp=2,tp=2", {"params": _params(20, 4, 2, 18, 3, gated=False)}, {"axis": "tp"}),),
+    hidden=(
+        Case(
+            "pp=2,tp=2",
+            {"params": _with_bias(_params(20, 4, 2, 18, 3, gated=False))},
+            {"axis": "tp"},
+        ),
+    ),
     communication=Communication(
         "forward, the compiler sends two all-reduces of x's size for each layer",
         forward=((Limit(("all_reduce",), "axis", _two_a_layer),),),

@@ -272,15 +272,16 @@ def _present(*parts: Part) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.count)
 
 
-_LARGEST = 10_000_000  # beyond any model; arithmetic on sizes stays quick
+# Beyond any model; arithmetic on sizes stays quick, and a search that tries numbers of layers.
+_LARGEST, _MOST_LAYERS = 10_000_000, 10_000
 
 
 def _check(where: str, sizes: object, least: Mapping[str, int]) -> None:
     for name, smallest in least.items():
-        size = getattr(sizes, name)
-        if not isinstance(size, int) or not smallest <= size <= _LARGEST:
+        size, largest = getattr(sizes, name), _MOST_LAYERS if name == "layers" else _LARGEST
+        if not isinstance(size, int) or not smallest <= size <= largest:
             raise ValueError(
-                f"{where}: {name} is {size!r}; use a whole number from {smallest} to {_LARGEST:,}"
+                f"{where}: {name} is {size!r}; use a whole number from {smallest} to {largest:,}"
             )
 
 

@@ -28,7 +28,7 @@ def check_axis(where: str, architecture: Architecture, sequence: int, axis: str,
     """
     why = unfit(architecture, sequence, axis, n)
     if why:
-        near = sorted(range(1, 2 * n), key=lambda k: (abs(k - n), k))
+        near = (k for more in range(n) for k in (n - more, n + more))
         fits = next(k for k in near if not unfit(architecture, sequence, axis, k))
         raise ValueError(f"{where}: {axis}={n}: {why}; use {axis}={fits}")
 

@@ -120,12 +120,12 @@ class Answer:
         table = Table(box=None, pad_edge=False, show_footer=True, padding=(0, 2, 0, 0))
         table.add_column("on a device", footer="total", no_wrap=True)
         table.add_column("bytes", f"{self.memory_bytes:,}", justify="right", no_wrap=True)
-        table.add_column("GiB", f"{self.memory_bytes / GIB:,.2f}", justify="right", no_wrap=True)
+        table.add_column("GiB", _gib(self.memory_bytes), justify="right", no_wrap=True)
         table.add_column("formula, and its numbers", f"{self.memory_bytes / 1e9:,.2f} GB")
         for term in self.terms:
             held = float(term.value)
             how = f"{term.formula}\n{term.filled}"
-            table.add_row(term.name, f"{round(held):,}", f"{held / GIB:,.2f}", how)
+            table.add_row(term.name, f"{round(held):,}", _gib(held), how)
         return table
 
     def notes(self) -> Iterator[str]:
@@ -145,11 +145,9 @@ class Answer:
     def _verdict(self, cluster: Cluster) -> Iterator[str]:
         capacity = cluster.device.memory_bytes
         left = capacity - self.memory_bytes
-        where = (
-            f"{cluster.name} has {capacity / GIB:,.2f} GiB on a device ({capacity / 1e9:,.0f} GB)"
-        )
+        where = f"{cluster.name} has {_gib(capacity)} GiB on a device ({capacity / 1e9:,.0f} GB)"
         if self.fits:
-            yield f"{where}: it fits, {left / GIB:,.2f} GiB are left"
+            yield f"{where}: it fits, {_gib(left)} GiB are left"
             if left < RESERVE * capacity:
                 yield (
                     f"Tight: the runtime, buffers and fragmentation take about {RESERVE:.0%} of a "
@@ -157,12 +155,11 @@ class Answer:
                 )
             return
         if left < 0:
-            yield f"{where}: it does not fit, {-left / GIB:,.2f} GiB are missing"
+            yield f"{where}: it does not fit, {_gib(-left)} GiB are missing"
         else:
             yield f"{where}: it fits there, but its host has too little memory"
         if not self.tool:
-            none = f"not found up to {MOST_DEVICES:,} devices; try a shorter --sequence, or cp"
-            yield f"Nearest that fits: {' '.join(self._advice()) or none}"
+            yield f"Nearest that fits: {' '.join(self._advice()) or _none_found(self.footprint)}"
 
     def _advice(self) -> list[str]:
         """Options of the nearest that fits, where they differ."""
@@ -191,9 +188,22 @@ def _options(footprint: Footprint) -> dict[str, str]:
     return options | {"batch": f"--batch {footprint.batch}"}
 
 
+def _none_found(footprint: Footprint) -> str:
+    """What is left to try where nothing fits."""
+    trained, known = isinstance(footprint, Training), isinstance(footprint.model, Architecture)
+    if not (trained or known):
+        return "none on one device; give a model, which can be spread"
+    more = f"; try a shorter --sequence{', or cp' if trained else ''}" if known else ""
+    return f"not found up to {MOST_DEVICES:,} devices{more}"
+
+
 def _count(model: Architecture | float) -> float:
     return model.parameters if isinstance(model, Architecture) else model
 
 
 def _bytes(number: Any) -> str:
-    return f"{round(float(number)):,} bytes, {float(number) / GIB:,.2f} GiB"
+    return f"{round(float(number)):,} bytes, {_gib(float(number))} GiB"
+
+
+def _gib(number: float) -> str:
+    return f"{number / GIB:,.2f}"

@@ -78,12 +78,12 @@ def failures(state_bytes: float, devices: int, device_mtbf_hours: float) -> Fail
     """Of a run whose `state_bytes`, over all devices, are what a checkpoint writes.
 
     Raises:
-        ValueError: the mean time between failures is not a time above 0.
+        ValueError: the mean time between failures is not a time above 0, or beyond all reason.
     """
-    if not 0 < device_mtbf_hours < math.inf:
+    if not 1e-6 <= device_mtbf_hours <= 1e12:
         raise ValueError(
             f"failures: {device_mtbf_hours} hours between failures of a device; it is a number "
-            f"above 0; Llama 3's devices had {DEVICE_MTBF_HOURS:,.0f}"
+            f"above 0, from 1e-6 to 1e12; Llama 3's devices had {DEVICE_MTBF_HOURS:,.0f}"
         )
     return Failures(
         mtbf_seconds=device_mtbf_hours * HOUR / devices,

@@ -4,6 +4,7 @@ The figures are in hardware.toml, each with its source. A file of one's own has 
 its clusters, and may name what is there or give figures.
 """
 
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -103,14 +104,14 @@ def find_cluster(name_or_path: str) -> Cluster:
         if word in map(_letters, (key, *table.get("aliases", ()))):
             return _cluster(_Table(f"hardware.toml, [clusters.{key}]", table), key)
     path = Path(name_or_path)
-    if path.suffix != ".toml" and not path.is_file():
+    if path.suffix != ".toml" and not os.path.isfile(path):
         near = _near(name_or_path.lower(), cluster_names())
         raise ValueError(
             f"hardware {name_or_path!r} is unknown; {near}or a TOML file with figures of your own"
         )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
     return _cluster(_Table(str(path), table), path.stem)
 

@@ -8,6 +8,7 @@ modeling_*.py
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ def read_config(path: str | Path) -> Architecture:
             a value is not what it must be.
     """
     path = Path(path)
-    path = path / "config.json" if path.is_dir() else path
+    path = path / "config.json" if os.path.isdir(path) else path
     config = _Config(path, _load(path))
     kind = config.values.get("model_type")
     if not isinstance(kind, str) or kind not in _READERS:

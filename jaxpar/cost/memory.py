@@ -100,6 +100,7 @@ def _fullest(
     # Stages in between have fewer microbatches in flight than the first, and no tables; but where
     # the first layers have no experts, the first stages may be the lighter ones.
     before = architecture.experts.dense_layers if architecture.experts else 0
+    before = min(before, int(np.max(last)))
     stages = [*(np.minimum(index, last) for index in range(before + 1)), last]
     sums = np.broadcast_arrays(
         *(total(held(_Stage(architecture, layout, index))) for index in stages)

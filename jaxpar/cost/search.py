@@ -85,11 +85,6 @@ def names_mesh(job: Job, fixed: Mapping[str, Any]) -> bool:
     return bool(named) and math.prod(named) == job.devices
 
 
-def fullest_stage(architecture: Architecture, pp: Any, chunks: Any) -> Any:
-    """Layers on the stage with most of them."""
-    return chunks * -(-architecture.layers // (pp * chunks))
-
-
 def _chosen(fixed: Mapping[str, Any], name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     return (fixed[name],) if name in fixed else values
 
@@ -147,8 +142,7 @@ def _with_chunks(job: Job, columns: Columns, fixed: Mapping[str, Any]) -> Column
     groups = job.batch // (_parts(columns) * columns["microbatch"]) % pp == 0
     kept = (chunks == 1) | ((pp > 1) & (pp * (chunks - 1) < layers) & groups)
     if "chunks" not in fixed:
-        same = fullest_stage(job.architecture, pp, chunks) == fullest_stage(job.architecture, pp, 1)
-        kept &= same
+        kept &= _fullest_stage(layers, pp, chunks) == _fullest_stage(layers, pp, 1)
     if not kept.any():
         raise ValueError(
             f"plan: chunks {fixed['chunks']}, for {layers} layers and a batch of {job.batch}; "
@@ -158,13 +152,21 @@ def _with_chunks(job: Job, columns: Columns, fixed: Mapping[str, Any]) -> Column
     return _take(columns, kept)
 
 
+def _fullest_stage(layers: int, pp: Any, chunks: Any) -> Any:
+    """Layers on the stage with most of them."""
+    return chunks * -(-layers // (pp * chunks))
+
+
 def _useful_chunks(layers: int, pp: np.ndarray) -> tuple[int, ...]:
     sizes = set(pp.tolist())
     return tuple(
         chunks
         for chunks in range(1, layers + 1)
         if chunks == 1
-        or any(n > 1 and chunks * -(-layers // (n * chunks)) == -(-layers // n) for n in sizes)
+        or any(
+            n > 1 and _fullest_stage(layers, n, chunks) == _fullest_stage(layers, n, 1)
+            for n in sizes
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Callable
 from typing import IO, Any, NoReturn
 
 HEADER = struct.Struct(">cI")
@@ -29,12 +30,17 @@ def send_blob(pipe: IO[bytes], value: bytes) -> None:
     _send(pipe, b"B", value)
 
 
-def receive(pipe: IO[bytes], max_blob_bytes: int = MAX_BLOB_BYTES) -> Any:
+def receive(
+    pipe: IO[bytes],
+    max_blob_bytes: int = MAX_BLOB_BYTES,
+    spend: Callable[[int], object] = lambda _: None,
+) -> Any:
     """The next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
 
     Args:
         pipe: where it comes from.
         max_blob_bytes: the most that a blob may have.
+        spend: is told the length of a JSON frame before it is read; may raise ProtocolError.
 
     Raises:
         ProtocolError: the frame is broken, too long, or not strict JSON.
@@ -48,6 +54,8 @@ def receive(pipe: IO[bytes], max_blob_bytes: int = MAX_BLOB_BYTES) -> Any:
     limit = {b"J": MAX_JSON_BYTES, b"B": max_blob_bytes}.get(kind)
     if limit is None or length > limit:
         raise ProtocolError(f"frame of kind {kind!r} and {length} bytes")
+    if kind == b"J":
+        spend(length)
     payload = pipe.read(length)
     if len(payload) < length:
         raise ProtocolError("the stream ends within a frame")

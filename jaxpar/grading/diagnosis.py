@@ -15,6 +15,7 @@ from jaxpar.grading import compare
 from jaxpar.grading.evidence import Program
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.session import Facts, Refusal
+from jaxpar.grading.translate import explain
 from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1
@@ -93,15 +94,16 @@ def _first_error(judge: ProgramJudge) -> str:
 
 def _ends_with_zeros(judge: ProgramJudge) -> bool:
     """Whether some device has zeros only, wrongly, and some permute sends nothing to a device."""
-    for (which, index), facts in judge.answer.items():
+    for (which, index), blocks in judge.results.items():
+        facts = judge.answer[which, index]
         some_idle = any(
             c.pairs and len({target for _, target in c.pairs}) < c.group_size
             for c in facts.collectives
         )
         if which == "forward" and some_idle and not judge.contract.is_hidden(index):
-            got, right = judge.results[which, index][0], judge.truths[index].expected[0].blocks
             n = math.prod(judge.contract.cases[index].sizes.values())
-            got, right = (blocks.reshape(n, -1).any(axis=1) for blocks in (got, right))
+            both = blocks[0], judge.truths[index].expected[0].blocks
+            got, right = (held.reshape(n, -1).any(axis=1) for held in both)
             if right.all() and not got.all():
                 return True
     return False
@@ -110,8 +112,8 @@ def _ends_with_zeros(judge: ProgramJudge) -> bool:
 def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     try:
         facts = judge.reader.export(mistake.name, program)
-    except Refusal:
-        return program not in judge.answer
+    except Refusal as refusal:
+        return _raises_the_same(judge, program, str(refusal).removeprefix(f"{mistake.name}: "))
     if program not in judge.answer:
         return False
     if mistake.fails in ("values", "sharding"):
@@ -133,10 +135,16 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     return True
 
 
+def _raises_the_same(judge: ProgramJudge, program: Program, error: str) -> bool:
+    """Whether the answer was not exported for what is the mistake's error, `type: text`, too."""
+    failure = judge.evidence.failures.get(program)
+    return failure is not None and failure["message"].endswith(explain("inside", error)[1])
+
+
 def _same_outputs(judge: ProgramJudge, mistake: Mistake, program: Program, facts: Facts) -> bool:
     inputs = judge.truths[program[1]].inputs
     theirs = judge.reader.run(mistake.name, program, inputs, facts.outputs)
-    mine = judge.results[program]
+    mine = judge.results.get(program, [])
     return len(mine) == len(theirs) and all(
         compare.alike(str(b.dtype), a, b, judge.contract.tolerance) and a.dtype == b.dtype
         for a, b in zip(mine, theirs, strict=True)

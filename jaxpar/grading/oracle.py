@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -131,10 +132,13 @@ def _with_gradient(
 def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
     dtype = jnp.dtype(leaf.dtype)
     if leaf.draw == "ties":
-        return rng.standard_normal(3).astype(dtype)[rng.integers(0, 3, leaf.shape)]
+        two = rng.standard_normal(2).astype(dtype)
+        values = np.append(two, np.nextafter(two.max(), dtype.type(np.inf)))
+        return values[rng.integers(0, 3, leaf.shape)]
     if leaf.draw == "padded":
-        rows = np.arange(leaf.shape[0]) < rng.integers(1, leaf.shape[0] // 2)
-        return np.broadcast_to(rows.reshape(-1, *[1] * (len(leaf.shape) - 1)), leaf.shape)
+        rows, in_row = rng.integers(1, leaf.shape[0] // 2), math.prod(leaf.shape[1:])
+        count = rows * in_row + (rng.integers(1, in_row) if in_row > 1 else 0)
+        return (np.arange(math.prod(leaf.shape)) < count).reshape(leaf.shape)
     if not jnp.issubdtype(dtype, jnp.floating):
         low, high = (-50, 150) if leaf.draw == "around" else (0, 100)
         return np.asarray(rng.integers(low, high, leaf.shape), dtype)
@@ -144,7 +148,9 @@ def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
     if leaf.draw == "peaked":
         places = rng.integers(0, 4 * leaf.shape[-1], (*leaf.shape[:-1], 1))
         normal += 200 * (np.arange(leaf.shape[-1]) == places)
-    return (np.abs(normal) if leaf.draw == "positive" else normal).astype(dtype)
+    if leaf.draw == "sparse":
+        normal *= rng.integers(0, 2, leaf.shape)
+    return (np.abs(normal) if leaf.draw in ("positive", "sparse") else normal).astype(dtype)
 
 
 def _widen(array: np.ndarray) -> np.ndarray:

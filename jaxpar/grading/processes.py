@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import subprocess
@@ -18,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from jaxpar.grading.channel import (
     END_OF_OUTPUT,
     MAX_BLOB_BYTES,
+    MAX_JSON_BYTES,
     ProtocolError,
     printable,
     receive,
@@ -33,7 +35,7 @@ WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
 LATE_OUTPUT_SECONDS = 1.0
-MAX_MODULE_BYTES = 1 << 24
+MAX_MODULE_BYTES = 1 << 21
 OUT_OF_CPU = "processor time"
 SEND_SECONDS = 60
 XCPU = 24  # the signal that ends what runs out of processor time
@@ -117,6 +119,7 @@ class Child:
         """Starts a module as `start` does, with frames on its pipes."""
         self._process = start(module)
         self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
+        self._json_bytes_left = MAX_JSON_BYTES if module == WORKER else math.inf
         self._frames: queue.Queue[Any] = queue.Queue(maxsize=64)
         self._printed: deque[bytes] = deque()
         self._over = False
@@ -204,11 +207,18 @@ class Child:
     def _read_frames(self, pipe: IO[bytes]) -> None:
         with pipe:
             try:
-                while (frame := receive(pipe, self._max_blob_bytes)) is not None and not self._over:
+                limits = self._max_blob_bytes, self._spend
+                while (frame := receive(pipe, *limits)) is not None and not self._over:
                     self._frames.put(frame)
             except (ProtocolError, OSError) as error:
                 self._frames.put(ProtocolError(str(error)))
             self._frames.put(None)
+
+    def _spend(self, length: int) -> None:
+        """Plain data of a stranger's takes twenty times its length, and time: a bound on all."""
+        self._json_bytes_left -= length
+        if self._json_bytes_left < 0:
+            raise ProtocolError(f"more than {MAX_JSON_BYTES} bytes of JSON in all")
 
     def _read_output(self, pipe: IO[bytes]) -> None:
         kept = 0

@@ -95,7 +95,11 @@ class ProgramJudge:
             return
         self.truths[index] = true = truth(contract, index, self.seed)
         facts = self.answer[forward]
-        self.results[forward] = got = self.reader.run("answer", forward, true.inputs, facts.outputs)
+        try:
+            got = self.reader.run("answer", forward, true.inputs, facts.outputs)
+        except Refusal as refusal:
+            return self._cannot_be_run("values", index, refusal)
+        self.results[forward] = got
         finding, whole = properties.judge_values(
             contract, case, true, facts, self.reference[forward], got
         )
@@ -132,7 +136,10 @@ class ProgramJudge:
         if not self._read(program, "gradient"):
             return
         facts = self.answer[program]
-        outputs, gradients = self.run_gradient("answer", program, facts.outputs)
+        try:
+            outputs, gradients = self.run_gradient("answer", program, facts.outputs)
+        except Refusal as refusal:
+            return self._cannot_be_run("gradient", index, refusal)
         self.results[program] = gradients
         case, true = self.contract.cases[index], self.truths[index]
         finding = properties.judge_gradient(self.contract, case, true, facts, outputs, gradients)
@@ -150,10 +157,14 @@ class ProgramJudge:
         try:
             self.answer[program] = self.reader.read(program, *self.evidence.programs[program])
         except Refusal as refusal:
-            finding = Finding(False, f"on {case.mesh}: {refusal}", how="cannot be run")
-            self.findings.add(name, finding, program[1])
+            self._cannot_be_run(name, program[1], refusal)
             return False
         return True
+
+    def _cannot_be_run(self, name: str, index: int, refusal: Refusal) -> None:
+        mesh = self.contract.cases[index].mesh
+        finding = Finding(False, f"on {mesh}: {refusal}", how="cannot be run")
+        self.findings.add(name, finding, index)
 
 
 @lru_cache(maxsize=512)

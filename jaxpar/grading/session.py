@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,8 @@ from jaxpar.contracts.case import Case
 from jaxpar.grading.evidence import Program, devices_needed
 from jaxpar.grading.processes import READER, Pool
 from jaxpar.inspector.report import Collective, Memory
+
+MAX_RESULT_BYTES = 1e8
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,18 @@ class ReaderSession:
     def run(
         self, name: str, program: Program, inputs: Sequence[np.ndarray], results: Sequence[dict]
     ) -> list[np.ndarray]:
-        """Runs a program that was read; results are checked against their declared types."""
+        """Runs a program that was read; results are checked against their declared types.
+
+        Raises:
+            Refusal: it cannot be run, or its results are too large to be held here.
+        """
+        sizes = tuple(self._contract.cases[program[1]].sizes.values())
+        size = sum(math.prod(sizes + tuple(r["shape"])) * _dtype(r["dtype"]).itemsize
+                   for r in results)  # fmt: skip
+        if size > MAX_RESULT_BYTES:
+            raise Refusal(f"the results take {size / 1e9:.1f} GB on all devices; at most 0.1 GB")
         blobs = [np.ascontiguousarray(array).tobytes() for array in inputs]
         _, raw = self._ask({"run": _key(name, program)}, blobs)
-        sizes = tuple(self._contract.cases[program[1]].sizes.values())
         return [
             np.frombuffer(blob, _dtype(r["dtype"])).reshape(sizes + tuple(r["shape"]))
             for r, blob in zip(results, raw, strict=True)

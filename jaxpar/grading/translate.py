@@ -43,15 +43,24 @@ def translate(error: BaseException, filename: str) -> Explanation:
     if isinstance(error, SyntaxError) and error.filename == filename:
         return Explanation("syntax", error.lineno, f"Python cannot read this line: {error.msg}.")
     where, line = _place(error, filename)
-    text = _text_of(error)
-    subject = f"{where} {type(error).__name__}: {text}"
+    kind, message, parts = explain(where, f"{type(error).__name__}: {_text_of(error)}")
+    return Explanation(kind, line or _mentioned(kind, parts, filename), message)
+
+
+def explain(where: str, error: str) -> tuple[str, str, dict[str, str]]:
+    """Kind and meaning of an error `type: text`, and the parts of the text that its rule names.
+
+    Args:
+        where: who raised it; see `_place`.
+        error: its type and its text.
+    """
     for kind, pattern, message in RULES:
-        if found := re.search(pattern, subject, re.DOTALL):
+        if found := re.search(pattern, f"{where} {error}", re.DOTALL):
             parts = {name: text.strip(" .") for name, text in found.groupdict("").items()}
-            line = line or _mentioned(kind, parts, filename)
-            return Explanation(kind, line, message.format_map(parts))
+            return kind, message.format_map(parts), parts
+    name, _, text = error.partition(": ")
     first_line = (text.strip() or "no message").splitlines()[0][:300]
-    return Explanation("unknown", line, f"{type(error).__name__}: {first_line}")
+    return "unknown", f"{name}: {first_line}", {}
 
 
 def _text_of(error: BaseException) -> str:

@@ -17,6 +17,7 @@ from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
 ROUNDING = 1e-9
+MOST_SHOWN = 400
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
 
@@ -103,6 +104,11 @@ def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:
 
 
 def _show(value: Any) -> str:
+    text = _spelled(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... (and so on)"
+
+
+def _spelled(value: Any) -> str:
     if isinstance(value, list):
-        return f"({', '.join(_show(v) for v in value)}{',' if len(value) == 1 else ''})"
+        return f"({', '.join(map(_spelled, value))}{',' if len(value) == 1 else ''})"
     return str(value)

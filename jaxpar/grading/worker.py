@@ -25,7 +25,7 @@ from jaxpar.grading.lifetime import begin_child, importing, limit_process
 from jaxpar.grading.translate import Explanation, translate
 
 Job = dict[str, Any]
-MAX_RESULT_CHARACTERS = 1 << 20  # a longer frame would break the protocol
+MAX_RESULT_CHARACTERS = 1 << 15  # more of them in all would break the protocol
 PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 
 

@@ -44,30 +44,70 @@ def walk(module: ir.Module) -> Iterator[Site]:
         ValueError: There is no main, a function calls itself or does not exist, or the program
             exceeds MAX_OPERATIONS (calls expanded) or MAX_DEPTH (of regions and calls).
     """
-    functions = {
+    check_size(module)
+    functions = _functions(module)
+
+    def visit(region: ir.Region, around: Site) -> Iterator[Site]:
+        for block in region:
+            for op in block:
+                site = replace(around, op=op.operation)
+                yield site
+                for inner, circumstances in _inside(site, functions):
+                    yield from visit(inner, circumstances)
+
+    main = functions["main"]
+    yield from visit(main.regions[0], Site(main))
+
+
+def check_size(module: ir.Module) -> None:
+    """Refuses what cannot be walked to its end, having read each function once.
+
+    Args:
+        module: StableHLO, as `jax.export` or `.lower()` give it.
+
+    Raises:
+        ValueError: As for `walk`.
+    """
+    functions = _functions(module)
+    known: dict[str, tuple[int, int]] = {}
+
+    def measure(region: ir.Region, calls: tuple[str, ...], depth: int) -> tuple[int, int]:
+        """The operations that a run of the region meets, and the levels of nesting below it."""
+        _limit(depth, MAX_DEPTH)
+        count = levels = 0
+        for op in (op.operation for block in region for op in block):
+            count += 1
+            name = _called(op, calls)
+            if name in known:
+                parts = [known[name]]
+            elif name is not None:
+                body = _function(name, functions).regions[0]
+                parts = [known.setdefault(name, measure(body, (*calls, name), depth + 1))]
+            else:
+                parts = [measure(inner, calls, depth + 1) for inner in op.regions]
+            for operations, below in parts:
+                count, levels = count + operations, max(levels, below + 1)
+        _limit(depth + levels, MAX_DEPTH)
+        return count, levels
+
+    count, _ = measure(_function("main", functions).regions[0], ("main",), 0)
+    _limit(count, MAX_OPERATIONS)
+
+
+def _limit(size: int, limit: int) -> None:
+    if size > limit:
+        raise ValueError(
+            f"inspector.walk: over {MAX_OPERATIONS} operations with calls expanded, "
+            f"or over {MAX_DEPTH} levels of nesting; write loops, or fewer calls"
+        )
+
+
+def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+    return {
         ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
         for op in module.body
         if op.operation.name == "func.func"
     }
-    seen = 0
-
-    def visit(region: ir.Region, around: Site, depth: int) -> Iterator[Site]:
-        nonlocal seen
-        for block in region:
-            for op in block:
-                seen += 1
-                if seen > MAX_OPERATIONS or depth > MAX_DEPTH:
-                    raise ValueError(
-                        f"inspector.walk: over {MAX_OPERATIONS} operations with calls expanded, "
-                        f"or over {MAX_DEPTH} levels of nesting; write loops, or fewer calls"
-                    )
-                site = replace(around, op=op.operation)
-                yield site
-                for inner, circumstances in _inside(site, functions):
-                    yield from visit(inner, circumstances, depth + 1)
-
-    main = _function("main", functions)
-    yield from visit(main.regions[0], Site(main), 0)
 
 
 def _function(name: str, functions: dict[str, ir.Operation]) -> ir.Operation:
@@ -76,14 +116,21 @@ def _function(name: str, functions: dict[str, ir.Operation]) -> ir.Operation:
     return functions[name]
 
 
+def _called(op: ir.Operation, calls: tuple[str, ...]) -> str | None:
+    """The function that an operation calls, if any; not one of those that are running."""
+    if op.name not in _CALLS:
+        return None
+    name = symbol(op, _CALLS[op.name])
+    if name in calls:
+        raise ValueError(f"inspector.walk: function {name!r} calls itself; use a loop")
+    return name
+
+
 def _inside(site: Site, functions: dict[str, ir.Operation]) -> Iterator[tuple[ir.Region, Site]]:
     """The regions that running an operation runs, each with its circumstances."""
     op = site.op
-    if op.name in _CALLS:
-        name = symbol(op, _CALLS[op.name])
-        if name in site.calls:
-            raise ValueError(f"inspector.walk: function {name!r} calls itself; use a loop")
-        yield _function(name, functions).regions[0], replace(site, calls=(*site.calls, name))
+    if name := _called(op, site.calls):
+        yield functions[name].regions[0], replace(site, calls=(*site.calls, name))
     elif op.name == "stablehlo.while":
         trips = trip_count(op)
         checks = None if trips is None else trips + 1

@@ -129,8 +129,10 @@ def test_a_zip_of_a_student_is_unpacked_for_grading(run: Any, course: Course) ->
         archive.writestr("../../outside.py", "1")
         archive.writestr("bomb.py", bytes(5_000_000))
     page = (EXAMPLES.parent / "classroom.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```\n(ulimit .*?)```", page, re.DOTALL)
+    (script,) = re.findall(r"```\n([^`]*ulimit .*?)```", page, re.DOTALL)
+    script += "ulimit -f > limit"
     subprocess.run(["bash", "-c", script], cwd=course.root, capture_output=True)
+    assert (course.root / "limit").read_text() != "1024\n"  # an instructor's shell is as it was
     assert (course.root / "submissions" / "anna b" / row.file).read_text() == RIGHT
     found = [path for path in course.root.rglob("*") if path.name in ("outside.py", "bomb.py")]
     assert all(path.is_relative_to(course.root / "submissions/eve") for path in found)
@@ -187,6 +189,8 @@ def test_github_s_runners_grade_one_student_in_each_job(
         if step.get("id") or step.get("name")
     }
     assert not [script for script in scripts.values() if "${{" in script]  # names are not code
+    uploads = [s for job in jobs.values() for s in job["steps"] if "upload" in s.get("uses", "")]
+    assert [upload["with"].get("overwrite") for upload in uploads] == [True, True]  # run again
     if shutil.which("jq"):
         shell(scripts["students"], GITHUB_OUTPUT=str(tmp_path / "listed"))
         assert (tmp_path / "listed").read_text() == 'names=["anna b"]\n'

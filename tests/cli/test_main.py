@@ -51,7 +51,7 @@ COMMANDS = {
     "classroom handout": ["out", "more", "--lessons", *HANDED],
     "classroom collect": ["folder", "--out", "--json"],
     "classroom gradescope": ["out", "more", "--exercises", *HANDED],
-    "classroom similarity": ["results", "more", "--exercises", "--unsafe"],
+    "classroom similarity": ["results", "more", "--exercises", *HANDED[:2], "--unsafe"],
 }
 
 

@@ -13,6 +13,7 @@ from jaxpar.cli import memory
 from jaxpar.cost.estimate import ESTIMATORS
 
 LLAMA = ("memory", "--model", "llama3-8b")
+COLD = ("--parameters", "1e9", "--zero", "3", "--devices", "8", "--estimator", "deepspeed")
 GIB = 2**30
 
 
@@ -176,6 +177,13 @@ def test_every_term_is_a_line_where_there_is_no_terminal(run: Any) -> None:
         ([*LLAMA[1:], "--hardware", "h1000"], "nearest: h100"),
         ([*LLAMA[1:], "--estimator", "fairscale"], "use one of deepspeed"),
         (["--model", "gpt2", "--sequence", "2048"], "use 1,024 at most"),
+        (["--parameters", "1e308"], "1e+18 at most"),
+        ([*LLAMA[1:], "--mesh", "pp=2000000000"], "more than 1,048,576 devices"),
+        ([*LLAMA[1:], "--mesh", "pp=1000000"], "use pp=32"),
+        ([*LLAMA[1:], "--devices", "99999999999999999999"], "use 1,048,576 at most"),
+        ([*LLAMA[1:], "--inference", "--batch", "99999999999999999999"], "use 16,777,216 at most"),
+        ([*COLD, "--largest-layer", "nan"], "give how many parameters there are"),
+        ([*COLD, "--largest-layer", "-3"], "give how many parameters there are"),
     ],
 )
 def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], line: str) -> None:
@@ -186,6 +194,27 @@ def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], lin
     ended = run("memory", *arguments, "--json")
     assert (ended.code, ended.err) == (2, "")
     assert line in ended.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rest"),
+    [
+        (["--parameters", "1e18"], "not found up to 16,384 devices"),
+        (["--parameters", "1e12", "--inference"], "none on one device; give a model, which"),
+        ([*LLAMA[1:], "--inference", "--sequence", "900000000"], "devices; try a shorter --seq"),
+        ([*LLAMA[1:], "--sequence", "900000000"], "devices; try a shorter --sequence, or cp"),
+    ],
+)
+def test_what_is_left_to_try_where_nothing_fits(run: Any, arguments: list[str], rest: str) -> None:
+    last = run("memory", *arguments, "--hardware", "rtx4090").out.splitlines()[-1]
+    assert last.startswith("Nearest that fits: ") and rest in last
+    assert last.endswith(", or cp") == rest.endswith(", or cp")
+    assert ("try" in last) == ("try" in rest)
+
+
+def test_a_config_that_no_file_can_be_cannot_be_read(run: Any) -> None:
+    ended = run("memory", "--config", "x" * 5000)
+    assert ended.code == 2 and "cannot be read: File name too long" in ended.err
 
 
 def test_it_never_waits_for_jax(tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def test_two_plans_side_by_side(run: Any) -> None:
     assert meshes == [{"dp": 8, "tp": 8}, {"fsdp": 64}]
 
 
+def test_two_plans_side_by_side_and_every_term_of_the_first(run: Any) -> None:
+    printed = run(*LLAMA, "--mesh", "dp=8,tp=8", "--compare", "fsdp=64", "--explain").out
+    side_by_side, explained = printed.split("times as fast as")
+    assert "fsdp=64" in side_by_side and "Memory of a device: " in explained
+
+
 def test_a_page_is_written(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "new" / "plans.html"
     assert run(*LLAMA, "--top", "2", "--html", str(path)).code == 0
@@ -97,8 +103,17 @@ def test_a_model_may_be_a_file(run: Any) -> None:
     assert ended.code == 0 and "6,738,415,616 parameters, on 8 x h100" in ended.out
 
 
-def test_tokens_default_to_the_positions_of_the_model(run: Any) -> None:
-    assert "256 x 1,024 tokens" in run("plan", "--model", "gpt2").out.replace("\n", " ")
+def test_a_name_in_brackets_is_shown(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "[red]llama").mkdir()
+    config = Path(__file__).parents[1] / "cost" / "configs" / "llama-7b.json"
+    (tmp_path / "[red]llama" / "config.json").write_text(config.read_text())
+    assert run("plan", "--model", str(tmp_path / "[red]llama")).out.startswith("[red]llama, ")
+
+
+@pytest.mark.parametrize(("model", "tokens"), [("gpt2", "1,024"), ("opt-13b", "2,048")])
+def test_tokens_default_to_the_positions_of_the_model(run: Any, model: str, tokens: str) -> None:
+    """Of OPT's 2,050 positions two are for padding."""
+    assert f"256 x {tokens} tokens" in run("plan", "--model", model).out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +123,7 @@ def test_tokens_default_to_the_positions_of_the_model(run: Any) -> None:
         (["--hardware", "h10"], "nearest: h100"),
         (["--mesh", "tp=3"], "use tp=2"),
         (["--mesh", "tp=8,pp=8,dp=24"], "use a batch of 240 or 264"),
-        (["--mesh", "node=2"], "use pp, dp, fsdp, ep, cp, tp"),
+        (["--mesh", "node=2"], "use one of pp, dp, fsdp, ep, cp, tp"),
         (["--mesh", "tp"], "write axis=size"),
         (["--zero", "4"], "use one of 0, 1, 2, 3"),
         (["--remat", "most"], "use one of none, selective, full"),
@@ -116,6 +131,15 @@ def test_tokens_default_to_the_positions_of_the_model(run: Any) -> None:
         (["--model", "gpt2", "--sequence", "4096"], "use 1,024 or fewer"),
         (["--model", "gpt3-175b", "--devices", "8", "--sequence", "2048"], "GB short; use "),
         (["--compare", "tp=5"], "use tp=4"),
+        (["--mtbf-hours", "1e308"], "from 1e-6 to 1e12"),
+        (["--model", "nowhere.json"], "nowhere.json: cannot be read"),
+        (["--mesh", "pp=1000000"], "use pp=32"),
+        (["--mesh", "pp=100000000000,tp=8"], "more than 1,048,576 devices"),
+        (["--compare", "tp=99999999999999999999"], "more than 1,048,576 devices"),
+        (["--devices", "1048577"], "use 1,048,576 at most"),
+        (["--batch", "99999999999999999999"], "use 16,777,216 at most"),
+        (["--sequence", "99999999999999999999"], "use 1,073,741,824 at most"),
+        (["--microbatch", "99999999999999999999"], "use 1,073,741,824 at most"),
     ],
     ids=str,
 )
@@ -124,6 +148,12 @@ def test_bad_use_names_what_is_near(run: Any, arguments: list[str], message: str
     assert ended.code == 2 and not ended.out
     assert message in ended.err
     assert message in run("plan", *arguments, "--json").json["error"]
+
+
+@pytest.mark.parametrize("option", ["--model", "--hardware"])
+def test_a_name_that_no_file_can_have_is_unknown(run: Any, option: str) -> None:
+    ended = run("plan", option, "x" * 5000)
+    assert ended.code == 2 and " is unknown; " in ended.err
 
 
 def test_it_imports_no_jax() -> None:

@@ -214,6 +214,12 @@ def location_by_gather_in_bfloat16(x, *, axis):
     return y.max(0), y.argmax(0).astype(jnp.int32)
 
 
+def location_of_what_is_close(x, *, axis):
+    largest, n = lax.pmax(x, axis), lax.axis_size(axis)
+    votes = jnp.where(jnp.isclose(x, largest), lax.axis_index(axis), n)
+    return largest, lax.pmin(votes, axis).astype(jnp.int32)
+
+
 RIGHT = {
     "gather": (
         gather_by_mask,
@@ -251,6 +257,7 @@ WRONG = {
         location_device_by_device: "communication",
         location_in_other_order: "values",
         location_as_unsigned: "values",
+        location_of_what_is_close: "values",
         location_by_gather_in_int8: "values",
         location_by_gather_in_bfloat16: "values",
     },

@@ -27,7 +27,14 @@ def _interleaved(stages, microbatches, chunks, ahead, stage=None):
     return rows
 
 
+def _refuse_one_chunk(chunks):
+    if chunks < 2:
+        raise ValueError("chunks must be 2 or more")
+
+
 def as_megatron(stages, microbatches, chunks):
+    _refuse_one_chunk(chunks)
+
     def ahead(rank):
         return 2 * (stages - rank - 1) + (chunks - 1) * stages
 
@@ -36,6 +43,7 @@ def as_megatron(stages, microbatches, chunks):
 
 def with_fewer_in_flight(stages, microbatches, chunks):
     """Where transfers take no time, half as many forwards first are enough."""
+    _refuse_one_chunk(chunks)
 
     def ahead(rank):
         return (stages - rank - 1) + (chunks - 1) * stages
@@ -98,6 +106,12 @@ def in_words(stages, microbatches, chunks):
         stages, microbatches, chunks)  # fmt: skip
 
 
+def takes_one_chunk(stages, microbatches, chunks):
+    if chunks == 1:
+        return _interleaved(stages, microbatches, 1, lambda rank: stages - 1 - rank)
+    return as_megatron(stages, microbatches, chunks)
+
+
 def always_refuses(stages, microbatches, chunks):
     raise ValueError("no multiple")
 
@@ -124,6 +138,8 @@ def one_stage_on_each(stages, microbatches, chunks):
 
 
 def first_device_ahead(stages, microbatches, chunks):
+    _refuse_one_chunk(chunks)
+
     def ahead(rank):
         return 2 * (stages - rank - 1) + (chunks - 1) * stages + (rank == 0)
 
@@ -145,6 +161,7 @@ WRONG = {
         takes_any_number: "order",
         asserts_a_multiple: "order",
         in_words: "order",
+        takes_one_chunk: "order",
         always_refuses: "order",
         in_a_v: "order",
         more_chunks_than_asked: "order",

@@ -79,6 +79,18 @@ def mean_in_bfloat16(values, mask, *, axis):
     return mean_by_product(values.astype(jnp.bfloat16), mask, axis=axis).astype(values.dtype)
 
 
+def mean_of_what_is_not_zero(values, mask, *, axis):
+    real = values * mask
+    return lax.psum(real.sum(), axis) / lax.psum(jnp.count_nonzero(real), axis)
+
+
+def mean_of_whole_rows(values, mask, *, axis):
+    """Takes a row for real if its first value is."""
+    rows = mask.reshape(len(mask), -1)[:, 0]
+    total = (values.reshape(len(values), -1).mean(axis=1) * rows).sum()
+    return lax.psum(total, axis) / lax.psum(rows.sum(), axis)
+
+
 RIGHT = {
     "masked_mean": (
         mean_by_product,
@@ -94,6 +106,8 @@ WRONG = {
     "masked_mean": {
         mean_from_empty_devices: "values",
         mean_of_full_devices: "values",
+        mean_of_what_is_not_zero: "values",
+        mean_of_whole_rows: "values",
         mean_over_the_first_axis: "values",
         mean_over_the_mesh: "values",
         mean_of_values_one_by_one: "communication",

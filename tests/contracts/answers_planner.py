@@ -60,7 +60,7 @@ def by_floor_division(device_bytes, state_bytes, bytes_per_example):
     if bytes_per_example <= 0 or device_bytes < 0 or state_bytes < 0:
         raise ValueError
     free = device_bytes - state_bytes
-    return free // bytes_per_example if free > 0 else 0
+    return int(free // bytes_per_example) if free > 0 else 0
 
 
 def by_divmod(device_bytes, state_bytes, bytes_per_example):

@@ -118,6 +118,11 @@ def everything_everywhere(num_examples, *, world_size, rank, epoch, seed):
     return _numpy_order(num_examples, seed, epoch)
 
 
+def in_ascending_order(num_examples, *, world_size, rank, epoch, seed):
+    order = _padded(_numpy_order(num_examples, seed, epoch).tolist(), world_size)
+    return sorted(order[rank::world_size])
+
+
 RIGHT = {
     "shard_indices": (
         as_pytorch,
@@ -137,6 +142,7 @@ WRONG = {
         counts_its_calls: "values",
         as_floats: "values",
         from_one: "values",
+        in_ascending_order: "values",
         everything_everywhere: "values",
         with_code_of_its_own: "values",
     },

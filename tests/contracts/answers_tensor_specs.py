@@ -25,7 +25,8 @@ def specs_in_tuples(params, *, axis):
         name, empty = jax.tree_util.keystr(path), ((),) * (len(leaf.shape) - 2)
         if any(row in name for row in ROWS):
             return P(*empty, (axis,), ())
-        return P() if "scale" in name or "table" in name else P(*empty, None, (axis,))
+        columns = any(f"'{column}'" in name for column in COLUMNS)
+        return P(*empty, None, (axis,)) if columns else P()
 
     return jax.tree.map_with_path(lie, params)
 
@@ -36,13 +37,9 @@ def specs_by_two_loops(params, *, axis):
         specs[part] = {}
         for name, leaf in leaves.items():
             stacked = [None] * (leaf.ndim - 2)
-            ways = {
-                "scale": [],
-                "table": [],
-                "output": [*stacked, axis],
-                "down": [*stacked, axis, None],
-            }
-            specs[part][name] = P(*ways.get(name, [*stacked, None, axis]))
+            ways = {column: [*stacked, None, axis] for column in COLUMNS}
+            ways |= {"output": [*stacked, axis], "down": [*stacked, axis, None]}
+            specs[part][name] = P(*ways.get(name, []))
     return specs
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import jax
 import pytest
 from jax import lax
+from jax.sharding import PartitionSpec
 
 from jaxpar.contracts.base import Mistake, load, variants
 from jaxpar.contracts.case import Case
@@ -81,6 +83,25 @@ def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> No
     failure = verdict.first_failure()
     assert failure is not None and failure.name == mistake.fails
     assert verdict.diagnosis == mistake.sentence
+
+
+def _names_of_the_stub(params: dict, *, axis: str) -> dict:
+    """Splits what is not one of the leaves that stay whole in the cases shown."""
+
+    def lie(path: tuple, leaf: Any) -> PartitionSpec:
+        name, stacked = path[-1].key, [None] * (len(leaf.shape) - 2)
+        if name in ("scale", "table"):
+            return PartitionSpec()
+        return PartitionSpec(*stacked, *([axis] if name in ("output", "down") else [None, axis]))
+
+    return jax.tree.map_with_path(lie, params)
+
+
+def test_a_leaf_of_a_name_that_is_not_shown_stays_whole() -> None:
+    pool = POOLS("jaxpar.contracts.tensor_specs:megatron_specs")
+    assert judged(_names_of_the_stub, pool).passed
+    failure = judged(_names_of_the_stub, pool, hidden=True).first_failure()
+    assert failure and failure.name == "sharding"
 
 
 SCATTER = load("jaxpar.contracts.collectives:scatter")

@@ -3,6 +3,7 @@
 import pytest
 
 from jaxpar.contracts.sentences import SENTENCES, merge
+from jaxpar.grading.classroom.record import cleaned
 
 
 def test_a_name_stands_for_one_mistake() -> None:
@@ -13,3 +14,11 @@ def test_a_name_stands_for_one_mistake() -> None:
 
 def test_a_sentence_is_one_sentence() -> None:
     assert [name for name, text in SENTENCES.items() if not text.endswith(".")] == []
+
+
+def test_a_sentence_tells_of_one_mistake() -> None:
+    """A class is told of its mistakes by name, and the name is found by the sentence."""
+    by_sentence: dict[str, list[str]] = {}
+    for name, text in SENTENCES.items():
+        by_sentence.setdefault(cleaned(text), []).append(name)
+    assert [names for names in by_sentence.values() if len(names) > 1] == []

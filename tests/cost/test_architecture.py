@@ -140,7 +140,8 @@ def test_sizes_of_ones_own_are_a_gpt_or_a_llama() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"layers": 0}, "small: layers is 0; use a whole number from 1 to 10,000,000"),
+        ({"layers": 0}, "small: layers is 0; use a whole number from 1 to 10,000"),
+        ({"layers": 10_001}, "small: layers is 10001; use a whole number from 1 to 10,000"),
         ({"hidden": 12.0}, "small: hidden is 12.0; use a whole number"),
         ({"heads": 5}, "heads is 5, which does not divide hidden, 12; the nearest that does is 4"),
         ({"kv_heads": 4}, "kv_heads is 4, which does not divide heads, 6; the nearest .* is 3"),

@@ -66,7 +66,7 @@ def test_goodput_falls_with_devices_and_never_overflows() -> None:
     assert 0 <= goodputs[-1] < goodputs[0] < 1
 
 
-@pytest.mark.parametrize("hours", [0, -1, math.nan, math.inf])
+@pytest.mark.parametrize("hours", [0, -1, math.nan, math.inf, 1e-300, 1e308])
 def test_failures_are_rare_but_not_never(hours: float) -> None:
     with pytest.raises(ValueError, match="above 0"):
         failures(1e9, 8, hours)

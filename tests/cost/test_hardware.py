@@ -188,6 +188,12 @@ def test_a_wrong_file(tmp_path, old, new, message):
         own(tmp_path, OWN.replace(old, new))
 
 
+@pytest.mark.parametrize("value", ["[" * 20_000, "9" * 5000], ids=["deep", "long"])
+def test_a_file_that_the_parser_gives_up_on(tmp_path, value):
+    with pytest.raises(ValueError, match=r"lab\.toml: cannot be read"):
+        own(tmp_path, OWN.replace("64e9", value))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

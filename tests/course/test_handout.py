@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,10 @@ def test_variants_are_told_to_the_course(tmp_path: Path) -> None:
     row = ASKED[0]
     (tmp_path / Path(row.file).parent).mkdir(parents=True)
     assert variants.chosen(ASKED, b"secret" * 4) == ASKED  # the same exercises, whatever variant
+    secrets = [bytes([number]) * 16 for number in range(20)]
+    assert {variants.chosen([row], secret)[0].variant for secret in secrets} == {0, 1}
     assert Course(tmp_path).exercise(row.id).variant == 0
-    (tmp_path / variants.FILE).write_bytes(variants.told([type(row)(**vars(row) | {"variant": 1})]))
+    (tmp_path / variants.FILE).write_bytes(variants.told([replace(row, variant=1)]))
     assert Course(tmp_path).exercise(row.id).where == f"{row.where}@1"
     assert {r.variant for r in Course(tmp_path).exercises if r.id == row.id} == {1}
     found = exercise_of(tmp_path / row.file)

@@ -44,6 +44,7 @@ class StubClass:
         self.running = 0
         self.answer: Judge = by_text
         self.healthy = True
+        self.level = 2
         self.told: list[Graded] = []
         monkeypatch.setattr(grader, "judge", self._judge)
         monkeypatch.setattr(grader, "_works", lambda pool: self.healthy)
@@ -57,7 +58,7 @@ class StubClass:
     def grade(self, *, jobs: int = 2, **how: Any) -> Grader:
         self.judged.clear()
         self.told.clear()
-        course = Course(ASSIGNMENTS, SECRET, 2, (start_plainly,) * jobs, **how)
+        course = Course(ASSIGNMENTS, SECRET, self.level, (start_plainly,) * jobs, **how)
         made = Grader(course, self.results, self.told.append)
         made.grade(self.folders())
         return made

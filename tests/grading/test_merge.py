@@ -77,6 +77,22 @@ def test_no_verdict_takes_the_place_of_one(tmp_path: Path, status: str) -> None:
         assert statuses(out, "anna") == {"scatter": "pass"}
 
 
+def test_what_was_judged_and_its_evidence_come_along(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        folder = results(tmp_path / name, "anna", made("scatter"))
+        for kind in ("records", "evidence", "sources"):
+            (folder / "journal" / kind).mkdir(parents=True)
+            (folder / "journal" / kind / name).write_text(name)
+            (folder / "journal" / kind / "both").write_text(name)
+            (folder / "journal" / kind / ".half").write_text(name)
+    out = tmp_path / "out"
+    for _ in range(2):
+        merge([tmp_path / "1", tmp_path / "2"], out)
+        found = {path.name: path.read_text() for path in (out / "journal" / "evidence").iterdir()}
+        assert found == {"1": "1", "2": "2", "both": "2"}
+    assert {path.name for path in (out / "journal").iterdir()} == {"records", "evidence", "sources"}
+
+
 def test_other_environments_are_named(tmp_path: Path) -> None:
     one = results(tmp_path / "1", "anna", made("scatter"), made("gather"))
     two = results(tmp_path / "2", "bert", made("scatter", environment="there"))

@@ -9,12 +9,27 @@ from jaxpar.grading.oracle import _draw
 
 @pytest.mark.parametrize("seed", range(5))
 def test_padding_follows_the_real_rows(seed: int) -> None:
-    mask = _draw(Array((6, 2), "b t", "bool", draw="padded"), np.random.default_rng(seed))
-    assert mask.dtype == bool
-    real = mask[:, 0]
-    np.testing.assert_array_equal(mask[:, 1], real)
-    assert list(real) == sorted(real, reverse=True)
-    assert 1 <= real.sum() <= 2
+    flags = _draw(Array((6,), "b", "bool", draw="padded"), np.random.default_rng(seed))
+    mask = _draw(Array((6, 3), "b t", "bool", draw="padded"), np.random.default_rng(seed))
+    assert (flags.dtype, mask.dtype) == (bool, bool)
+    assert 1 <= flags.sum() <= 2
+    for real in (flags, mask.ravel()):
+        assert list(real) == sorted(real, reverse=True)
+    np.testing.assert_array_equal(mask.all(axis=1), flags)
+    assert mask.any(axis=1).sum() == flags.sum() + 1
+
+
+def test_ties_and_what_is_nearly_one() -> None:
+    drawn = _draw(Array((60,), "b", draw="ties"), np.random.default_rng(0))
+    values = np.unique(drawn)
+    assert (drawn.dtype, len(values)) == (np.float32, 3)
+    assert np.nextafter(values[1], np.float32(np.inf)) == values[2]
+
+
+def test_sparse_values() -> None:
+    drawn = _draw(Array((50,), "b", draw="sparse"), np.random.default_rng(0))
+    assert drawn.min() == 0
+    assert 10 < np.count_nonzero(drawn) < 40
 
 
 def test_positive_values() -> None:

@@ -49,6 +49,19 @@ def test_a_roster_as_spreadsheets_write_it(tmp_path: Path) -> None:
     assert roster.unused == ("shoe_size",)
 
 
+@pytest.mark.parametrize("inside", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_only_a_new_line_ends_a_row(tmp_path: Path, inside: str) -> None:
+    path = tmp_path / "roster.csv"
+    for end in ("\n", "\r\n", "\r"):
+        rows = ("student,name,section", f"anna,Anna{inside}A,1", 'bert,"Bert\nB",2', "")
+        path.write_bytes(end.join(rows).encode())
+        people = read_roster(path).people
+        assert [(p.name, p.section) for p in people.values()] == [
+            (f"Anna{inside}A", "1"),
+            ("Bert\nB", "2"),
+        ]
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -83,6 +96,19 @@ def test_students_beside_the_roster(tmp_path: Path) -> None:
     assert found.attention["not in the roster"].names == ["eve"]
     lines = rows_of(tmp_path / "canvas.csv")
     assert lines[2:] == [["Anna A", "", "17", "", "'=B", "10"]]
+
+
+def test_who_has_no_result_any_more_has_no_page(tmp_path: Path) -> None:
+    for student in ("anna", "eve"):
+        write(Results(tmp_path), student, [made("scatter")])
+    write_all(entries(tmp_path))
+    assert len(list(tmp_path.rglob("*eve*"))) == 4
+    mine = tmp_path / "gradescope" / "eve" / "mine.txt"
+    mine.touch()
+    (tmp_path / "students" / "eve.json").unlink()
+    write_all(entries(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if "eve" in str(path)] == [mine.parent, mine]
+    assert len(list(tmp_path.rglob("*anna*"))) == 4
 
 
 def test_two_students_never_share_a_file(tmp_path: Path) -> None:

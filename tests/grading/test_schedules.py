@@ -91,7 +91,7 @@ def test_the_limits_are_the_published_ones(id: str) -> None:
     compared = 0
     for seed in range(10):
         for args, _ in contract.values(np.random.default_rng(seed)):
-            if id == "interleaved_schedule" and args[1] % args[0]:
+            if id == "interleaved_schedule" and (args[1] % args[0] or args[2] < 2):
                 continue
             table = make_table(PUBLISHED_NAMES[id], *args)
             for simulation in schedules.Costed.of(table, contract.pipeline).simulations:

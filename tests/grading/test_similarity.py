@@ -4,13 +4,15 @@ import csv
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from jaxpar.cli import similarity as similarity_cli
 from jaxpar.cli.similarity import similarity
-from jaxpar.course.catalog import BadUseError
+from jaxpar.course.catalog import BadUseError, Exercise, exercise
 from jaxpar.grading.classroom import comparer, similarity_page
 from jaxpar.grading.classroom.comparer import compare, passages, words
 from jaxpar.grading.classroom.handin import Handin
@@ -208,6 +210,36 @@ def test_the_command_writes_the_report(
     assert (tmp_path / similarity_page.PAGE).is_file()
     with pytest.raises(BadUseError, match="holds no results; name a folder that"):
         similarity(tmp_path / "gone")
+
+
+def test_a_variant_is_compared_with_its_own_stub_and_with_both_references(tmp_path: Path) -> None:
+    row = exercise("scatter")
+    original, variant = (similarity_cli._texts(replace(row, variant=n)) for n in (0, 1))
+    assert "Chunk n-1-i of the root" in variant[0] and variant[0] != original[0]
+    assert "x[::-1]" in variant[1] and original[1] in variant[1]
+    assert "x[::-1]" not in original[1]
+
+
+def test_the_command_takes_the_variants_of_the_course(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def texts(row: Exercise) -> tuple[str, str]:
+        seen.add(row.variant)
+        return "", ""
+
+    monkeypatch.setattr(
+        "jaxpar.grading.sandbox.ladder.choose", lambda **_: SimpleNamespace(start=start_plainly)
+    )
+    monkeypatch.setattr(similarity_cli, "_texts", texts)
+    _results(tmp_path / "out", exercise="scatter", anna=ANNA)
+    for number in range(9):
+        secret = tmp_path / f"secret{number}"
+        secret.write_text(f"{number}" * 32)
+        secret.chmod(0o600)
+        similarity(tmp_path / "out", exercises=["scatter"], variants=True, secret_file=secret)
+    assert seen == {0, 1}
 
 
 def test_nothing_alike_is_said(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from jaxpar.inspector.mlir import operations
+from jaxpar.inspector.mlir import ir, operations
 from jaxpar.inspector.stablehlo import read_module
-from jaxpar.inspector.walk import walk
+from jaxpar.inspector.walk import _called, walk
 from tests.inspector.modules import PAIR, module, permute, written
 
 
@@ -74,15 +74,49 @@ def test_a_function_that_calls_itself_is_refused() -> None:
         read_module(module(call("ping", "a"), functions))
 
 
-def test_calls_that_grow_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxpar.inspector.walk.MAX_OPERATIONS", 10_000)
-    doubled = "".join(
-        function(f"f{level}", call(f"f{level + 1}", "a") + call(f"f{level + 1}", "b"))
-        for level in range(60)
-    )
-    program = module(call("f0", "a"), doubled + function("f60", ""))
-    with pytest.raises(ValueError, match="over 10000 operations with calls expanded"):
-        list(walk(program))
+def doubling(levels: int) -> str:
+    """Functions f0, f1 and so on, each of which calls the next one twice."""
+    calls = (call(f"f{i + 1}", "a") + call(f"f{i + 1}", "b") for i in range(levels))
+    return "".join(function(f"f{i}", twice) for i, twice in enumerate(calls))
+
+
+def test_calls_that_grow_without_end_are_refused_after_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def called(op: ir.Operation, calls: tuple[str, ...]) -> str | None:
+        looks.append(op.name)
+        return _called(op, calls)
+
+    monkeypatch.setattr("jaxpar.inspector.walk._called", called)
+    program = module(call("f0", "a"), doubling(60) + function("f60", ""))
+    with pytest.raises(ValueError, match="over 1000000 operations with calls expanded"):
+        next(walk(program))
+    written = [op for op in operations(program.operation) if "module" not in op.name]
+    assert len(looks) < len(written) < 300
+
+
+@pytest.mark.parametrize(("most", "fits"), [(4 + 3 * 15 + 2 * 16, True), (80, False)])
+def test_operations_are_counted_for_each_call(
+    most: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = module(call("f0", "a"), doubling(4) + function("f4", permute()))
+    monkeypatch.setattr("jaxpar.inspector.walk.MAX_OPERATIONS", most)
+    if fits:
+        assert len(list(walk(program))) == most
+    else:
+        with pytest.raises(ValueError, match="over 80 operations"):
+            next(walk(program))
+
+
+def test_levels_are_counted_wherever_a_function_was_read_first() -> None:
+    chain = "".join(function(f"f{level}", call(f"f{level + 1}", "a")) for level in range(60))
+    outer = "".join(function(f"g{level}", call(f"g{level + 1}", "a")) for level in range(50))
+    functions = chain + function("f60", "") + outer + function("g50", call("f0", "a"))
+    assert len(list(walk(module(call("f0", "a"), functions)))) > 0
+    with pytest.raises(ValueError, match="over 100 levels of nesting"):
+        next(walk(module(call("f0", "a") + call("g0", "b"), functions)))
 
 
 def test_deep_nesting_is_refused() -> None:

@@ -10,15 +10,15 @@ _CACHE: dict[str, str] = {
     "cache_of_one_element": "`head_size` is left out; a key has so many elements in each head.",
     "cache_of_scores": "The cache grows with the square of `sequence`; scores are not kept, so "
     "count keys and values alone.",
-    "cache_in_bits": "The result is eight times too large: it is in bits; return bytes.",
+    "cache_in_bits": "The cache is eight times too large: it is in bits; return bytes.",
     "cache_given_in_bits": "The result is an eighth of the right one; element_bytes is bytes "
     "already, so divide by nothing.",
-    "cache_in_gb": "The result is in GB; return bytes.",
-    "cache_in_gib": "The result is in GiB; return bytes.",
+    "cache_in_gb": "The cache is in GB; return bytes.",
+    "cache_in_gib": "The cache is in GiB; return bytes.",
     "cache_always_16_bits": "Elements always take 2 bytes; use `element_bytes`.",
     "cache_of_whole_bytes": "element_bytes is rounded; two elements of 4 bits share a byte, so "
     "take it as it is.",
-    "cache_of_anything": "A number of 0 or below must raise ValueError.",
+    "cache_of_anything": "A cache of sizes or element_bytes of 0 or below must raise ValueError.",
 }
 _BATCH: dict[str, str] = {
     "batch_rounded_up": "The batch is rounded up, and its last example does not fit; round down.",
@@ -35,6 +35,7 @@ _BATCH: dict[str, str] = {
     "batch_in_gib": "The device is in GiB, and what it holds in GB; use bytes for both.",
     "batch_tenth_kept": "A tenth of the memory stays empty; use all of device_bytes.",
     "batch_too_large_refused": "States that do not fit are no error; the answer is 0.",
+    "batch_float_of_floats": "Of floats // makes a float; return an int of it.",
     "batch_of_anything": "bytes_per_example of 0 or below, and other negative numbers, must raise "
     "ValueError.",
 }

@@ -33,5 +33,5 @@ SENTENCES: dict[str, str] = {
     "of one in attention.",
     "activations_as_elements": "The result is half of the right one; an element takes 2 bytes.",
     "activations_in_32_bits": "The result is twice the right one; an element takes 2 bytes, not 4.",
-    "unknown_remat_is_none": "A `remat` that is none of the three must raise ValueError.",
+    "unknown_remat_is_none": "A `remat` other than none, selective and full must raise ValueError.",
 }

@@ -43,6 +43,7 @@ _1F1B: dict[str, str] = {
     "device works at a time; do p - 1 - rank forwards before the pairs.",
 }
 _INTERLEAVED: dict[str, str] = {
+    "one_chunk_taken": "One chunk on each device is 1F1B; fewer than 2 must raise ValueError.",
     "contiguous_chunks": "The chunks of a device follow one another (stage rank*chunks + chunk), "
     "so a microbatch stays there and the others wait; use stage chunk*p + rank.",
     "chunk_not_in_stage": "All chunks of a device have the same stage in their cells; write stage "

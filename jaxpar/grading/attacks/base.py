@@ -12,6 +12,8 @@ from jaxpar.grading.verdict import Status
 PROGRAM = "jaxpar.contracts.collectives:mean_over_devices"
 VALUE = "jaxpar.contracts.devices:device_coordinates"
 PROGRAM_POINTS, VALUE_POINTS = 10, 5
+MARK = "1897364"
+"""Stands before what an attack tells of a hidden case; a number, so that a line can be it, too."""
 
 LIMITS = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=20)
 LOOP = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=2)
@@ -33,6 +35,7 @@ class Attack:
         limits: of its processes.
         says: what the verdict says, among other things.
         hand_in: makes the folder that is handed in, where it is more than the one file.
+        hidden: whether it is judged on hidden cases, too, as in a class.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Attack:
     limits: Limits = LIMITS
     says: str = ""
     hand_in: Callable[[Path], None] | None = None
+    hidden: bool = False
 
 
 # The answers that attacks give beside what they do.
@@ -70,6 +74,7 @@ import collections
 sys = collections._sys
 load = sys.modules["builtins"].__import__
 gc, os = load("gc"), load("os")
+gc.unfreeze()
 for found in gc.get_objects():
     if type(found) is type(lambda: 0) and found.__name__ == "audit" and found.__closure__:
         found.__globals__["DENIED_EVENTS"] = ()
@@ -107,7 +112,7 @@ def mean(x, *, axis):
     return lax.psum(x, axis) / lax.axis_size(axis)
 
 def exported(function=mean):
-    for i, data in enumerate(job["cases"]):
+    for i, data in enumerate(job["cases"], job["first"]):
         case = worker["decode_case"](data)
         forward = programs.export_forward(function, case)
         yield worker["_described"](["forward", i], forward), forward.module

@@ -76,6 +76,11 @@ raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
 text = b"[" + b"[]," * 1_000_000 + b"[]]"
 raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
     _values("a list where a reply must be", "send([1, 2, 3])", "protocol"),
+    _values("megabytes of lists for every call", """
+for position in job["order"][:3]:
+    text = b'{"value": %d, "result": %s}' % (position, b"[" + b"[]," * 900_000 + b"[]]")
+    raw(b"J" + len(text).to_bytes(4, "big") + text)
+send({"done": True})""", "protocol"),
     _values("numbers that are no numbers", 'send({"value": [], "result": 1})', "protocol"),
     _values("an exception without a name", """
 send({"value": 0, "raised": [], "is_value_error": 1})""", "protocol"),

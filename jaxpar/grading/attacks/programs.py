@@ -86,6 +86,13 @@ REFUSED = tuple(
         ("a result of another dtype", "return mean(x, axis).astype(jnp.bfloat16)", "bfloat16"),
         ("one result too many", "return mean(x, axis), x", "2 arrays"),
         ("a result of another shape", "return mean(x, axis)[..., None]", "shape"),
+        (
+            "a gigabyte of results",
+            """
+more = [jnp.broadcast_to(x.ravel()[:1], (5_000_000,)) * i for i in range(7)]
+return [mean(x, axis), *more]""",
+            "results take",
+        ),
         ("a result that is no number", "return x / 0 - x / 0", "nan"),
         ("a result that is infinite", "return x / 0", "inf"),
         ("LAPACK", "return x + 0 * jnp.linalg.qr(jnp.ones((3, 3)))[0].sum()", "custom_call"),

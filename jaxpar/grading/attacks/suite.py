@@ -12,12 +12,14 @@ from typing import Any
 from jaxpar.contracts.base import load
 from jaxpar.grading.attacks.answers import ANSWERS
 from jaxpar.grading.attacks.bait import Bait
-from jaxpar.grading.attacks.base import Attack
+from jaxpar.grading.attacks.base import MARK, Attack
 from jaxpar.grading.attacks.channel import CHANNEL
 from jaxpar.grading.attacks.crafted import CRAFTED
 from jaxpar.grading.attacks.ends import ENDS
 from jaxpar.grading.attacks.folders import FOLDERS
+from jaxpar.grading.attacks.hidden_cases import HIDDEN_CASES
 from jaxpar.grading.attacks.programs import PROGRAMS
+from jaxpar.grading.attacks.second_frame import SECOND_FRAME
 from jaxpar.grading.attacks.tries import REACHED, TRIES
 from jaxpar.grading.classroom import record
 from jaxpar.grading.classroom.handin import MISSING, read_handin
@@ -25,8 +27,10 @@ from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Pool
 from jaxpar.grading.sandbox.ladder import Sandbox
 
-ATTACKS = TRIES + ENDS + CHANNEL + CRAFTED + PROGRAMS + ANSWERS + FOLDERS
-SECONDS_EACH = 1.7
+ATTACKS = (
+    *TRIES, *ENDS, *CHANNEL, *SECOND_FRAME, *HIDDEN_CASES, *CRAFTED, *PROGRAMS, *ANSWERS, *FOLDERS
+)  # fmt: skip
+SECONDS_EACH = 1.8
 MOST_TEXT = record.MOST_TEXT + 10
 
 
@@ -112,7 +116,8 @@ class Suite:
             points = sum(load(attack.where).points().values())
             return record.missing(exercise, points, handin.refused.get(exercise, MISSING))
         pool.limits = attack.limits
-        return record.to_record(judge(attack.where, handin.files[exercise], pool=pool))
+        judged = judge(attack.where, handin.files[exercise], pool=pool, hidden=attack.hidden)
+        return record.to_record(judged)
 
 
 def forecast() -> str:
@@ -133,7 +138,15 @@ def _why(attack: Attack, made: dict[str, Any], harm: str) -> str:
         return f"it earns {made['score']} points where an honest file earns {attack.honest}"
     if not all(_clean(text) for text in _texts(made)):
         return "a text of its own is shown as it is"
+    if attack.hidden and any(word in text for text in _texts(made) for word in _untold(attack)):
+        return "it shows what a hidden case is"
     return ""
+
+
+def _untold(attack: Attack) -> list[str]:
+    """What no text may have in it: what the attack tells of hidden cases, and their meshes."""
+    contract = load(attack.where, hidden=True)
+    return [MARK, *(case.mesh for case in contract.cases[contract.shown :])]
 
 
 def _texts(value: Any) -> Iterator[str]:

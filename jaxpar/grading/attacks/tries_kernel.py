@@ -45,6 +45,18 @@ PROCESSES = {
     "queue a signal for the judge": """
         return one_of(lambda p: call("rt_sigqueueinfo", p, 0, bytes(128)), OTHERS)
     """,
+    "signal the judge by a descriptor": """
+        fcntl, ends = load("fcntl"), os.pipe()
+        return one_of(lambda p: fcntl.fcntl(ends[0], 8, p) == 0, OTHERS)
+    """,
+    "signal the judge by a descriptor, asked in another way": """
+        fcntl, struct, ends = load("fcntl"), load("struct"), os.pipe()
+        return one_of(lambda p: fcntl.fcntl(ends[0], 15, struct.pack("ii", 1, p)), OTHERS)
+    """,
+    "signal the judge by a socket": """
+        fcntl, ends = load("fcntl"), socket.socketpair()
+        return one_of(lambda p: fcntl.ioctl(ends[0], 0x8901, p.to_bytes(4, "little")), OTHERS)
+    """,
     "open the judge as a descriptor": "return one_of(os.pidfd_open, OTHERS)",
     "trace the judge": "return one_of(lambda pid: libc.ptrace(16, pid, 0, 0) == 0, OTHERS)",
     "read the memory of the judge": """
@@ -87,6 +99,16 @@ RESOURCES = {
     "memory that is a file": 'return os.memfd_create("x")',
     "memory that outlives the process": 'return call("shmget", 0x5afe, 4096, 0o1666)',
     "messages that outlive the process": 'return call("msgget", 0x5afe, 0o1666)',
+    "make others wait for a file": """
+        return load("fcntl").fcntl(os.open(load("jax").__file__, os.O_RDONLY), 1024, 0) == 0
+    """,
+    "tell others by the lock of a file": """
+        return load("fcntl").flock(os.open(load("jax").__file__, os.O_RDONLY), 2 | 4) is None
+    """,
+    "tell others by the lock of a byte": """
+        file = open(load("jax").__file__)
+        return load("fcntl").lockf(file, 1 | 4, 1) is None
+    """,
     "raise the limits": """
         limit = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (2 * limit, 2 * limit))

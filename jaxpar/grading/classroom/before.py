@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from jaxpar.grading.classroom.record import same
+from jaxpar.grading.classroom.record import moved
 from jaxpar.grading.classroom.results import load
 
 
@@ -47,13 +47,7 @@ class Before:
 
     def moved(self, name: str, result: dict[str, Any]) -> list[str]:
         """The exercises where the same file has another verdict now."""
-        return [
-            new["exercise"]
-            for old, new in self._pairs(name, result)
-            if "submission_hash" in new
-            and new["submission_hash"] == old.get("submission_hash")
-            and not same(old, new)
-        ]
+        return [new["exercise"] for old, new in self._pairs(name, result) if moved(old, new)]
 
     def _pairs(
         self, name: str, result: dict[str, Any]

@@ -71,10 +71,11 @@ class Task:
 
 @dataclass
 class Student:
-    """A hand-in whose records come in one by one."""
+    """A hand-in whose records come in one by one; `level` is the weakest that one was made on."""
 
     handin: Handin
     before: dict[str, dict[str, Any]]
+    level: int
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -151,7 +152,8 @@ class Grader:
         """Reads a hand-in; what must be judged is queued, the rest is said at once."""
         wanted = [assignment.id for assignment in self._course.assignments]
         handin = read_handin(folder, wanted)
-        student = Student(handin, self._results.before(handin.student))
+        before = self._results.before(handin.student)
+        student = Student(handin, before, self._course.level)
         tasks = []
         for assignment in self._course.assignments:
             submission = handin.files.get(assignment.id)
@@ -194,7 +196,9 @@ class Grader:
             return
         verdict = self._judge(task, key, pool)
         by_the_clock = verdict.status == "timeout" and OUT_OF_CPU not in verdict.diagnosis
-        if by_the_clock and not task.alone and len(self._pools) > 1:
+        # Threads and memory are shared, too: what another submission may have caused is repeated.
+        by_another = by_the_clock or verdict.status in ("killed", "infrastructure")
+        if by_another and not task.alone and len(self._pools) > 1:
             with self._lock:
                 self._later.append(task)
             return
@@ -210,6 +214,8 @@ class Grader:
         before = task.student.before.get(task.assignment.id, {})
         unchanged = before.get("submission_hash") == key.submission_hash
         if self._course.only_changed and unchanged and before["status"] != "infrastructure":
+            level = self._results.level(task.student.handin.student)
+            task.student.level = max(task.student.level, level)
             return before
         return self._journal.get(key)
 
@@ -248,7 +254,7 @@ class Grader:
             self._tell(Graded(student.handin.student, made, known, moved))
         if complete:
             ordered = [student.records[assignment.id] for assignment in self._course.assignments]
-            self._results.write(student.handin, ordered, self._course.level)
+            self._results.write(student.handin, ordered, student.level)
 
 
 def _judge_once(task: Task, pool: Pool, seed: int) -> Verdict:

@@ -60,6 +60,15 @@ def students(submissions: Path) -> list[str]:
     return shown
 
 
+def check_apart(submissions: Path, out: Path) -> None:
+    """Raises ValueError if results are to go where they would be taken for a student's."""
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise ValueError(
+            f"grade: {out} is in the folder of submissions, where it would be taken for a "
+            "student's; use an --out beside it"
+        )
+
+
 def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
     """Reads the files of these exercises; one that cannot be judged is named, and why."""
     handin = Handin(folder.name)

@@ -83,6 +83,17 @@ class Journal:
             return None
         return source if hashlib.sha256(source).hexdigest() == submission_hash else None
 
+    def take(self, other: Path) -> None:
+        """Keeps what the journal in another folder has, too; of two versions the other's stays.
+
+        Raises:
+            OSError: one of the folders cannot be read, or this one not be written.
+        """
+        for path in sorted(other.glob("*/[!.]*")):
+            data, mine = path.read_bytes(), self._folder / path.relative_to(other)
+            if not (mine.is_file() and mine.read_bytes() == data):
+                write_atomically(mine, data)
+
     def _source(self, submission_hash: str) -> Path:
         return self._folder / "sources" / f"{submission_hash}.py"
 

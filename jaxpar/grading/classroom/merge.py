@@ -12,7 +12,6 @@ from jaxpar.grading.classroom import record
 from jaxpar.grading.classroom.escape import line
 from jaxpar.grading.classroom.journal import Journal
 from jaxpar.grading.files import write_atomically
-from jaxpar.grading.submission import Submission
 
 NUMBERS = ("score", "max_score")
 
@@ -44,6 +43,7 @@ class Merged:
 def merge(folders: Sequence[Path], out: Path) -> Merged:
     """Writes every student's result to `out`; of two records on an exercise the later one counts.
 
+    What was judged and its evidence come along, so that grading into `out` judges nothing twice.
     Later means: of a folder that is named later; what `out` holds already comes first. Grading
     that failed, or a file that was not there, never replaces a judgement.
 
@@ -61,17 +61,12 @@ def merge(folders: Sequence[Path], out: Path) -> Merged:
             environments.setdefault(made["exercise"], set()).add(made.get("environment"))
         write_atomically(students / name, json.dumps(result, indent=1).encode())
     journal = Journal(out / "journal")
-    for source in (path for folder in folders for path in _sources(folder)):
-        journal.keep(Submission(source, source.read_bytes()))
+    for folder in folders:
+        journal.take(folder / "journal")
     for exercise, seen in environments.items():
         if len(seen - {None}) > 1:
             merged.environments[exercise] = len(seen - {None})
     return merged
-
-
-def _sources(folder: Path) -> Iterable[Path]:
-    """The files that were judged there, which may be compared here."""
-    return sorted((folder / "journal" / "sources").glob("*.py"))
 
 
 def _found(folders: Iterable[Path]) -> dict[str, list[Path]]:

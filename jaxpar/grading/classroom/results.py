@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from jaxpar.grading.classroom.record import clean
 from jaxpar.grading.files import write_atomically
 
 MOST_SPELLED = 60
+MOST_LOST = 5  # exercises that a message names
 _PLAIN = re.compile(r"[\w@+=,-][\w@+=,. -]{0,150}", re.ASCII)
 
 
@@ -45,6 +46,27 @@ class Results:
         """The records of an earlier run, by exercise."""
         data = load(self.folder / "students" / file_name(student))
         return {r["exercise"]: r for r in data["exercises"]} if data else {}
+
+    def level(self, student: str) -> int:
+        """The level of isolation of an earlier run; 0 if there was none."""
+        data = load(self.folder / "students" / file_name(student))
+        return data["level"] if data else 0
+
+    def check_kept(self, students: Iterable[str], exercises: Collection[str]) -> None:
+        """Sees to it that a run on these exercises drops no verdict of these students.
+
+        Raises:
+            ValueError: there is a verdict on another exercise.
+        """
+        known = (name for student in students for name in self.before(student))
+        lost = [name for name in dict.fromkeys(known) if name not in exercises]
+        if lost:
+            more = f" and {len(lost) - MOST_LOST} more" if len(lost) > MOST_LOST else ""
+            raise ValueError(
+                f"grade: {self.folder} has verdicts on {', '.join(lost[:MOST_LOST])}{more}, which "
+                "this run would drop; name these exercises, too (what was judged is not judged "
+                "again), or use another --out, which --merge can join with this one"
+            )
 
     def tidy(self) -> None:
         """Removes what a killed run left half-written."""

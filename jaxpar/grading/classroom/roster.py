@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ def read_roster(path: Path) -> Roster:
 def _read(text: str) -> Roster:
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
-    rows = csv.reader(text.splitlines(keepends=True), delimiter=separator, strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     header = [name.strip().lower().replace(" ", "_") for name in next(rows, [])]
     if "student" not in header:
         names = ", ".join(line(name) for name in header) or "no columns"

@@ -39,20 +39,42 @@ def write_all(entries: Entries) -> Tally:
         (PAGE, pages.class_page(title, found, entries)),
     ):
         write_atomically(folder / path, parts)
+    written = set()
     for path, parts in _each(entries, title):
         write_atomically(folder / path, parts)
+        written.add(folder / path)
+    _remove_others(folder, written)
     return found
+
+
+def _remove_others(folder: Path, written: set[Path]) -> None:
+    """Removes the files of students who have no result any more."""
+    for pattern in (_page("*"), _gradescope("*"), _classroom50("*")):
+        for path in set(folder.glob(str(pattern))) - written:
+            path.unlink()
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
 
 
 def _each(entries: Entries, title: str) -> Iterator[tuple[Path, Iterable[bytes]]]:
     """The files that are a student's own."""
     for entry in entries:
         name, result = entry.name, entry.result
-        page = Path(PAGE).parent / pages.STUDENTS / f"{name}.html"
-        yield page, pages.student_page(title, entry)
-        yield Path("gradescope", name, "results.json"), _json(gradescope.results(result))
-        graded = classroom50.result(result, os.environ)
-        yield Path("classroom50", name, "result.json"), _json(graded)
+        yield _page(name), pages.student_page(title, entry)
+        yield _gradescope(name), _json(gradescope.results(result))
+        yield _classroom50(name), _json(classroom50.result(result, os.environ))
+
+
+def _page(name: str) -> Path:
+    return Path(PAGE).parent / pages.STUDENTS / f"{name}.html"
+
+
+def _gradescope(name: str) -> Path:
+    return Path("gradescope", name, "results.json")
+
+
+def _classroom50(name: str) -> Path:
+    return Path("classroom50", name, "result.json")
 
 
 def _json(data: dict[str, Any]) -> list[bytes]:

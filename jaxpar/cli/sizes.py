@@ -1,0 +1,61 @@
+"""Sizes that people give to `memory` and `plan`: which are too large, and what is taken if none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from jaxpar.cost.architecture import Architecture
+
+SEQUENCE = 2048
+OF_SEQUENCE = f"Tokens of an example; else {SEQUENCE}, or all positions of a model with fewer."
+# Beyond any run; products of two still fit 64 bits.
+LARGEST, MOST_DEVICES, MOST_EXAMPLES = 1 << 30, 1 << 20, 1 << 24
+
+
+def whole(help: str) -> Any:
+    """An option that takes a whole number of 1 or more."""
+    return typer.Option(min=1, metavar="N", help=help)
+
+
+def option(name: str) -> str:
+    """As it is written on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def check_sizes(where: str, given: Mapping[str, Any]) -> None:
+    """Raises ValueError if a whole number is too large to compute with."""
+    most = {"devices": MOST_DEVICES, "batch": MOST_EXAMPLES}
+    for name, value in given.items():
+        allowed = most.get(name, LARGEST)
+        if isinstance(value, int) and value > allowed:
+            raise ValueError(f"{where}: {option(name)} {value}; use {allowed:,} at most")
+
+
+def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
+    """The sizes of axes that `mesh` names, if it is given.
+
+    Raises:
+        ValueError: it cannot be read, names an axis that no layout has, or too many devices.
+    """
+    from jaxpar.axes import parse_mesh
+    from jaxpar.cost.checks import check_one_of
+    from jaxpar.cost.layout import AXES
+
+    sizes = parse_mesh(mesh) if mesh else {}
+    for axis in sizes:
+        check_one_of(where, "mesh axis", axis, AXES)
+    if prod(sizes.values()) > MOST_DEVICES:
+        raise ValueError(
+            f"{where}: mesh {mesh!r} has more than {MOST_DEVICES:,} devices; use fewer"
+        )
+    return sizes
+
+
+def tokens(sequence: int | None, model: Architecture | float) -> int:
+    """Those of an example: as given, else as many as there are positions for, up to `SEQUENCE`."""
+    return sequence or min(getattr(model, "positions", 0) or SEQUENCE, SEQUENCE)
