@@ -1,4 +1,6 @@
-"""Mutated programs through the real reader: each ends as a verdict, none with full points.
+"""Mutated programs through the real reader: each ends as a verdict, none stops the grader.
+
+Some change nothing that counts, the name of a value or a source line, and pass.
 
 `python -m benchmarks.evidence_fuzzer [COUNT [SEED]]`: bounded, and repeated by its seed.
 """
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Row
-from benchmarks.check_latency import answer
+from benchmarks.sides.answers import answer
 from jaxpar.course.catalog import exercise
 from jaxpar.grading.evidence import Evidence
 from jaxpar.grading.judge import judge

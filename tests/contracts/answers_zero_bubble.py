@@ -123,7 +123,8 @@ def with_sets(table):
     for row in table:
         kept, peak = set(), 0
         for cell in filter(None, row):
-            stage, kind, microbatch = re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups()
+            kind = next(filter(str.isalpha, cell))
+            stage, _, microbatch = cell.partition(kind)
             if kind == "F":
                 kept.add((stage, microbatch))
             elif kind in "BW":
