@@ -168,8 +168,4 @@ def mistake_of(record: dict[str, Any]) -> Mistake | None:
 @cache
 def _names() -> dict[str, str]:
     """The names of mistakes by what is said of them, as records spell it."""
-    names: dict[str, str] = {}
-    for name, sentence in SENTENCES.items():
-        shown = cleaned(sentence)
-        names[shown] = f"{names[shown]} or {name}" if shown in names else name
-    return names
+    return {cleaned(sentence): name for name, sentence in SENTENCES.items()}
