@@ -35,7 +35,11 @@ atexit.register(_AT_THE_END.close)
 @pytest.fixture(scope="session")
 def readable_python() -> str:
     """The path of a Python that every user can run, with all that this one can import."""
-    return _readable_python()
+    python, user = _readable_python(), ladder.user_of(0)
+    done = subprocess.run([python, "-c", ""], capture_output=True, text=True, user=user)
+    if done.returncode:  # of shared libraries it looks for the original, in a closed folder
+        pytest.skip(f"user {user} cannot run a copy of {sys.executable}: {done.stderr.strip()}")
+    return python
 
 
 @cache

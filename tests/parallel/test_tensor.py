@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import P
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 
 from jaxpar import nn
 from jaxpar.mesh import make_mesh
@@ -221,7 +221,7 @@ def test_dropout_sends_nothing() -> None:
     ],
 )
 def test_heads_that_do_not_fit(heads: int, kv_heads: int, n: int, says: str) -> None:
-    mesh = AbstractMesh((n,), ("tp",))
+    mesh = AbstractMesh((n,), ("tp",), axis_types=(AxisType.Auto,))
     kv = COLUMNS if kv_heads >= n else WHOLE
     function = partial(tensor.parallel_attention, num_heads=heads, num_kv_heads=kv_heads, axis="tp")
     lie = (WHOLE, COLUMNS, kv, kv, ROWS)
