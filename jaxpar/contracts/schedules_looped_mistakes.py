@@ -132,16 +132,14 @@ def _refusing_one_chunk(function: Callable[[int, int, int], Rows]) -> Callable:
 
 INTERLEAVED = (
     Mistake("one_chunk_taken", _interleaved, "order"),
-    Mistake("contiguous_chunks", _refusing_one_chunk(_contiguous_chunks), "order"),
-    Mistake("chunk_not_in_stage", _refusing_one_chunk(_chunk_not_in_stage), "order"),
-    Mistake(
-        "first_chunk_backward_first", _refusing_one_chunk(_first_chunk_backward_first), "order"
-    ),
-    Mistake("warm_up_without_chunks", _refusing_one_chunk(_warm_up_without_chunks), "order"),
-    Mistake("one_forward_too_few", _refusing_one_chunk(_one_forward_too_few), "order"),
-    Mistake("chunks_left_out", _refusing_one_chunk(_chunks_left_out), "order"),
-    Mistake("rest_of_a_round_dropped", _refusing_one_chunk(_rest_of_a_round_dropped), "order"),
-    Mistake("microbatch_by_microbatch", _refusing_one_chunk(_microbatch_by_microbatch), "order"),
+    Mistake("contiguous_chunks", _contiguous_chunks, "order"),
+    Mistake("chunk_not_in_stage", _chunk_not_in_stage, "order"),
+    Mistake("first_chunk_backward_first", _first_chunk_backward_first, "order"),
+    Mistake("warm_up_without_chunks", _warm_up_without_chunks, "order"),
+    Mistake("one_forward_too_few", _one_forward_too_few, "order"),
+    Mistake("chunks_left_out", _chunks_left_out, "order"),
+    Mistake("rest_of_a_round_dropped", _rest_of_a_round_dropped, "order"),
+    Mistake("microbatch_by_microbatch", _microbatch_by_microbatch, "order"),
     Mistake("breadth_first_in_chunks", _refusing_one_chunk(_breadth_first), "in_flight"),
     Mistake("all_ahead_if_one_round", _refusing_one_chunk(_all_ahead_if_one_round), "in_flight"),
     Mistake("one_forward_too_many", _refusing_one_chunk(_one_forward_too_many), "in_flight"),

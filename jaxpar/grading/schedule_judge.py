@@ -46,7 +46,11 @@ def judge_schedules(contract: Contract, submission: Submission, pool: Pool, seed
     wrong = next((p.name for p in properties if p.status == "fail"), None)
     if wrong is None:
         return Judgement("pass", properties, printed=replies.printed)
-    diagnosis = _named(contract, wrong, calls, replies.got, costed) or replies.meaning(expected)
+    if wrong == "order":
+        diagnosis = _named_by_order(contract, calls, replies.got, expected)
+    else:
+        diagnosis = _named_by_cost(contract, wrong, calls, costed)
+    diagnosis = diagnosis or replies.meaning(expected)
     return Judgement("fail", properties, diagnosis, printed=replies.printed)
 
 
@@ -89,18 +93,33 @@ def _limit(
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
-def _named(
-    contract: Contract, wrong: str, calls: list[Call], got: list[Any], costed: list[Costed]
+def _named_by_order(
+    contract: Contract, calls: list[Call], got: list[Any], expected: list[Any]
 ) -> str:
-    """The sentence of the mistake with the same tables, or with tables that cost the same."""
+    """The sentence of the mistake with the same tables.
+
+    If none has them all, one with the same where there is a table to return: what must be refused
+    may be a mistake of its own.
+    """
+    answered = [i for i, right in enumerate(expected) if right != RAISES]
+    actions = [schedules.actions(table) for table in got]
+    if all(actions[i] == schedules.actions(expected[i]) for i in answered):
+        answered = []
+    mistakes = [m for m in contract.mistakes if m.fails == "order"]
+    for some in filter(None, (list(range(len(calls))), answered)):
+        for mistake in mistakes:
+            if all(actions[i] == schedules.actions(outcome(mistake.function, calls[i]))
+                   for i in some):  # fmt: skip
+                return mistake.sentence
+    return ""
+
+
+def _named_by_cost(contract: Contract, wrong: str, calls: list[Call], costed: list[Costed]) -> str:
+    """The sentence of the mistake with tables that cost the same."""
     for mistake in contract.mistakes:
         if mistake.fails == wrong:
             tables = [outcome(mistake.function, call) for call in calls]
-            if wrong == "order":
-                same = [*map(schedules.actions, got)] == [*map(schedules.actions, tables)]
-            else:
-                same = _bills(costed) == _bills(_costed(contract, tables))
-            if same:
+            if _bills(costed) == _bills(_costed(contract, tables)):
                 return mistake.sentence
     return ""
 

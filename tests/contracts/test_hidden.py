@@ -18,7 +18,6 @@ from jaxpar.contracts.base import Mistake, load, variants
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.course.catalog import EXERCISES, Exercise
-from jaxpar.grading.evidence import devices_needed
 from jaxpar.grading.findings import SHOWN_ONLY
 from tests.in_process import InProcessPool, judged
 
@@ -41,11 +40,6 @@ def test_a_hidden_case_has_another_mesh_and_other_sizes(row: Exercise) -> None:
         for word in ("root", "server", "segments", "bucket_bytes", "scale", "growth_interval"):
             if word in case.kwargs:
                 assert case.kwargs[word] not in [shown.kwargs[word] for shown in contract.cases]
-
-
-@pytest.mark.parametrize("row", WITH_CASES, ids=lambda row: row.id)
-def test_the_number_of_devices_does_not_tell_of_a_hidden_mesh(row: Exercise) -> None:
-    assert devices_needed(load(row.where, hidden=True)) == devices_needed(load(row.where))
 
 
 def test_hidden_cases_come_after_those_that_are_shown() -> None:

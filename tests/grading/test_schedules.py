@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jaxpar.contracts.base import load
+from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.grading import schedules
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
@@ -172,3 +173,22 @@ def test_in_processes(source: str, status: str, score: int, says: str) -> None:
 
 def _scores(verdict: Verdict) -> dict[str, int]:
     return {row.name: row.score for row in verdict.properties}
+
+
+def _contiguous(stages: int, microbatches: int, chunks: int) -> Any:
+    mistakes = load(f"{MODULE}:interleaved_schedule").mistakes
+    return next(m for m in mistakes if m.name == "contiguous_chunks").function(
+        stages, microbatches, chunks
+    )
+
+
+def _contiguous_that_refuses(stages: int, microbatches: int, chunks: int) -> Any:
+    if chunks < 2:
+        raise ValueError("chunks")
+    return _contiguous(stages, microbatches, chunks)
+
+
+@pytest.mark.parametrize("answer", [_contiguous, _contiguous_that_refuses])
+def test_a_mistake_is_named_whatever_is_refused_besides(answer: Any) -> None:
+    pool = InProcessPool(f"{MODULE}:interleaved_schedule")
+    assert judged(answer, pool).diagnosis == SENTENCES["contiguous_chunks"]
