@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import jax
 
-from jaxpar.contracts.base import Contract, load
+from jaxpar.contracts.base import Contract, exercise_id, load
 from jaxpar.grading import oracle, program, program_judge, reading, specs, worker
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import WORKER, Limits
@@ -161,5 +161,4 @@ def judged_source(source: str, pool: InProcessPool, *, hidden: bool = False) -> 
     """The verdict on the function of that name in a source."""
     module: dict = {}
     exec(compile(source, FILE.name, "exec"), module)
-    name = pool.where.partition(":")[2].partition("@")[0]
-    return judged(module[name], pool, hidden=hidden)
+    return judged(module[exercise_id(pool.where)], pool, hidden=hidden)

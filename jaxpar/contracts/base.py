@@ -1,4 +1,4 @@
-"""The declarations that every contract is made of."""
+"""What every contract is made of, and how the contract of an exercise is found."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from jaxpar.contracts.case import Case, Sizes
-from jaxpar.contracts.sentences import SENTENCES
 
 if TYPE_CHECKING:
     import numpy as np
     from jax.sharding import PartitionSpec
     from jax.stages import Lowered
 
+    from jaxpar.contracts.variants import Variant
     from jaxpar.schedules import Costs
 
 Kind = Literal["program", "value", "specs", "schedule"]
@@ -23,6 +24,10 @@ PropertyName = Literal[
     "values", "gradient", "sharding", "communication", "memory", "flops", "errors",
     "order", "bubble", "in_flight",
 ]  # fmt: skip
+Call = tuple[tuple, dict]
+"""One call of an answer with plain arguments: those by position, those by name."""
+
+Answer = TypeVar("Answer", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -126,16 +131,47 @@ class Expected:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer that people write, and the property by which it must fail."""
+    """A wrong answer that people write.
+
+    Attributes:
+        name: the name of its function.
+        function: the wrong answer itself.
+        fails: the property by which it must fail.
+        sentence: what the learner is told when an answer equals this mistake.
+    """
 
     name: str
     function: Callable[..., Any]
     fails: PropertyName
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        """What the learner is told when an answer equals this mistake."""
-        return SENTENCES[self.name]
+
+def wrong(fails: PropertyName) -> Callable[[Answer], Answer]:
+    """Marks a function as a wrong answer, and says which property must fail first.
+
+    In the file of an exercise, a marked function is a known mistake: its name is the mistake's
+    name, and its docstring is the sentence for the learner.
+    """
+
+    def mark(function: Answer) -> Answer:
+        function.fails = fails
+        return function
+
+    return mark
+
+
+def mistakes_in(module: ModuleType) -> tuple[Mistake, ...]:
+    """The functions of a module that are marked as wrong, in the order of their definitions."""
+    return tuple(
+        Mistake(name, function, function.fails, sentence_of(function))
+        for name, function in vars(module).items()
+        if hasattr(function, "fails")
+    )
+
+
+def sentence_of(mistake: Callable[..., Any]) -> str:
+    """What the learner is told of a mistake: the docstring of its function, in one line."""
+    return " ".join((mistake.__doc__ or "").split())
 
 
 @dataclass(frozen=True)
@@ -151,16 +187,14 @@ class Contract:
     """What a right answer to one exercise is.
 
     Args:
-        id: the name of the exercise and of its function.
         kind: `program` for an SPMD function, `value` for plain numbers in and out, `specs` for
             partition specs of params, by which the compiler splits a program of ours, `schedule`
             for a pipeline's table, as rows of cells.
         task: one line that says what to write; the body of the stub.
-        reference: the library function.
+        reference: the library function, of the exercise's name.
         oracle: for a program, `oracle(case, *global arrays)` in the precision of its arguments
             returns one `Expected` per output; for a value or a schedule, a right result for the
             arguments.
-        mistakes: wrong answers, each with the property that rejects it.
         hints: from a nudge to nearly the answer.
         minimal: why no right answer can send or hold less; shown after passing.
         harder: one harder variant to try; shown after passing.
@@ -168,7 +202,9 @@ class Contract:
         hidden: more of them, other in mesh and size, for a class only; nothing but the property
             that fails and how is told of them.
         shown: where hidden cases have been added to `cases`, how many of these are not hidden.
-        variants: other contracts of the same name; the secret of a course chooses one of all.
+        mistakes: wrong answers, each with the property that rejects it; `load` adds those that the
+            exercise's file marks as wrong.
+        variants: other exercises of the same name; the secret of a course chooses one of all.
         values: for a value or a schedule, draws the (args, kwargs) that it is called with.
         also_right: oracles of a value exercise that differ, where several answers are published;
             all results of an answer must be of one.
@@ -182,22 +218,21 @@ class Contract:
         tolerance: multiple of the usual tolerance; more than 1 needs a reason.
     """
 
-    id: str
     kind: Kind
     task: str
     reference: Callable[..., Any]
     oracle: Callable[..., Any]
-    mistakes: tuple[Mistake, ...]
     hints: tuple[str, ...]
     minimal: str
     harder: str
     cases: tuple[Case, ...] = ()
     hidden: tuple[Case, ...] = ()
     shown: int | None = None
-    variants: tuple[Contract, ...] = ()
-    values: Callable[[np.random.Generator], list[tuple[tuple, dict]]] | None = None
+    mistakes: tuple[Mistake, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    values: Callable[[np.random.Generator], list[Call]] | None = None
     also_right: tuple[Callable[..., Any], ...] = ()
-    complaint: Callable[[list[tuple[tuple, dict]], list[Any]], str | None] | None = None
+    complaint: Callable[[list[Call], list[Any]], str | None] | None = None
     partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
     pipeline: PipelineLimits | None = None
     gradient: tuple[str, ...] = ()
@@ -210,6 +245,11 @@ class Contract:
     tolerance: float = 1.0
 
     @property
+    def id(self) -> str:
+        """The name of the exercise and of its function."""
+        return self.reference.__name__
+
+    @property
     def first(self) -> PropertyName:
         """The property without which no other earns points."""
         return "order" if self.kind == "schedule" else "values"
@@ -217,6 +257,17 @@ class Contract:
     def is_hidden(self, index: int) -> bool:
         """Whether nothing may be told of a case."""
         return self.shown is not None and index >= self.shown
+
+    def mistake(self, name: str) -> Mistake:
+        """The first mistake of this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for mistake in self.mistakes:
+            if mistake.name == name:
+                return mistake
+        raise KeyError(name)
 
     @property
     def visible(self) -> tuple[Case, ...]:
@@ -250,17 +301,24 @@ def load(where: str, *, hidden: bool = False) -> Contract:
     """The contract of an exercise, with its hidden cases if asked for.
 
     Args:
-        where: `module:id`, or `module:id@k` for variant k of `variants(where)`; 0 is as written.
+        where: the exercise's file as a module, `jaxpar.contracts.topic.exercise`; with `@k` for
+            variant k of `variants(where)`, where 0 is the exercise as written.
         hidden: whether its hidden cases are among its cases.
     """
-    module, _, name = where.partition(":")
-    exercise_id, _, variant = name.partition("@")
-    contracts: Sequence[Contract] = importlib.import_module(module).CONTRACTS
-    found = next(contract for contract in contracts if contract.id == exercise_id)
-    found = (found, *found.variants)[int(variant or 0)]
+    name, _, variant = where.partition("@")
+    module = importlib.import_module(name)
+    written: Contract = module.CONTRACT
+    found = replace(written, mistakes=(*mistakes_in(module), *written.mistakes))
+    if int(variant or 0):
+        found = found.variants[int(variant) - 1].of(found)
     if not hidden or not found.hidden:
         return found
     return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))
+
+
+def exercise_id(where: str) -> str:
+    """The id of the exercise that a contract is of."""
+    return where.partition("@")[0].rpartition(".")[2]
 
 
 def variants(where: str) -> int:

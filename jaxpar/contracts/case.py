@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Array:
+class ArraySpec:
     """One array argument: its global shape, its layout over the mesh, and how it is drawn.
 
     `ties` are of three values, of which the two largest are neighbours. `sparse` is positive or 0.
@@ -68,15 +68,15 @@ class Case:
         pairs = (part.split("=") for part in self.mesh.split(","))
         return {name: int(size) for name, size in pairs}
 
-    def arrays(self) -> Iterator[tuple[str, Array]]:
+    def arrays(self) -> Iterator[tuple[str, ArraySpec]]:
         """Every array leaf, with the name of the argument that it belongs to."""
         for name, value in self.args.items():
             yield from ((name, leaf) for leaf in array_leaves(value))
 
 
-def array_leaves(value: Any) -> Iterator[Array]:
+def array_leaves(value: Any) -> Iterator[ArraySpec]:
     """The arrays of an argument, in the order in which `fill` takes them."""
-    if isinstance(value, Array):
+    if isinstance(value, ArraySpec):
         yield value
     elif isinstance(value, Made):
         yield from array_leaves(value.values)
@@ -91,7 +91,7 @@ def array_leaves(value: Any) -> Iterator[Array]:
 def fill(value: Any, arrays: Iterator[Any]) -> Any:
     """An argument as a function takes it: the next of `arrays` for each leaf, functions found."""
     match value:
-        case Array():
+        case ArraySpec():
             return next(arrays)
         case Function():
             return value.function

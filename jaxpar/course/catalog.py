@@ -5,17 +5,18 @@ from __future__ import annotations
 import difflib
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Literal
 
 from jaxpar.course.command import command
-from jaxpar.course.exercises import ROWS, Kind
+
+Kind = Literal["program", "value", "specs", "schedule"]
 
 
 class BadUseError(ValueError):
     """What was asked for cannot be done; the message says why, and what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exercise:
     """One exercise.
 
@@ -28,7 +29,6 @@ class Exercise:
             pipeline's table.
         minutes: how long it takes someone who has read the lesson.
         needs: exercises that help with this one.
-        contracts: the module that holds its contract.
         variant: which of its contract's variants a course has; 0 is the contract itself.
     """
 
@@ -37,14 +37,14 @@ class Exercise:
     title: str
     kind: Kind
     minutes: int
-    needs: tuple[str, ...]
-    contracts: str
+    needs: tuple[str, ...] = ()
     variant: int = field(default=0, compare=False)
 
     @property
     def where(self) -> str:
-        """Its contract, as `module:id` or `module:id@variant`."""
-        return f"{self.contracts}:{self.id}" + (f"@{self.variant}" if self.variant else "")
+        """The module of its contract, with `@variant` behind it unless it is as written."""
+        module = f"jaxpar.contracts.{lesson(self.lesson).topic}.{self.id}"
+        return module + (f"@{self.variant}" if self.variant else "")
 
     @property
     def points(self) -> int:
@@ -57,13 +57,13 @@ class Exercise:
         return f"exercises/{lesson(self.lesson).name}/{self.id}.py"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Lesson:
     """One lesson: what it prints in full, and what it asks the reader to write.
 
     Attributes:
         number: two digits, as the curriculum fixes them.
-        topic: the name in its file name.
+        topic: the name in its file name, and of the package of its contracts.
         title: the name in words.
         needs: numbers of the lessons to read first.
         minutes: how long it takes to read and run.
@@ -73,7 +73,7 @@ class Lesson:
     number: str
     topic: str
     title: str
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     minutes: int
     prints: tuple[str, ...]
 
@@ -99,76 +99,313 @@ class Lesson:
 
 LESSONS = (
     Lesson(
-        "01", "devices_and_meshes", "Devices and meshes", (), 25,
+        number="01", topic="devices_and_meshes", title="Devices and meshes",
+        minutes=25,
         prints=("make_mesh", "spec"),
     ),
     Lesson(
-        "02", "collectives", "Collectives", ("01",), 25,
+        number="02", topic="collectives", title="Collectives",
+        needs=("01",), minutes=25,
         prints=(
             "broadcast", "reduce", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
             "permute",
         ),
     ),
     Lesson(
-        "03", "ring_and_tree", "Rings and trees", ("02",), 30,
+        number="03", topic="ring_and_tree", title="Rings and trees",
+        needs=("02",), minutes=30,
         prints=(
             "ring_all_gather", "tree_reduce", "recursive_doubling_all_gather",
             "hierarchical_all_gather",
         ),
     ),
     Lesson(
-        "04", "costs", "Costs", ("03",), 35,
+        number="04", topic="costs", title="Costs",
+        needs=("03",), minutes=35,
         prints=("layer_flops", "step_flops", "product_intensity", "attainable_flops"),
     ),
     Lesson(
-        "05", "data_parallel", "Data parallelism", ("02",), 35,
+        number="05", topic="data_parallel", title="Data parallelism",
+        needs=("02",), minutes=35,
         prints=("single_master_gradients", "make_step", "train", "stale_server"),
     ),
     Lesson(
-        "07", "mixed_precision", "Mixed precision", ("05",), 30,
+        number="07", topic="mixed_precision", title="Mixed precision",
+        needs=("05",), minutes=30,
         prints=("cast", "master_weights"),
     ),
     Lesson(
-        "08", "activation_checkpointing", "Activation checkpointing", ("04",), 35,
+        number="08", topic="activation_checkpointing", title="Activation checkpointing",
+        needs=("04",), minutes=35,
         prints=("scan_layers", "checkpointed"),
     ),
     Lesson(
-        "09", "zero", "ZeRO", ("05", "07"), 35,
+        number="09", topic="zero", title="ZeRO",
+        needs=("05", "07"), minutes=35,
         prints=("init_shards", "own_shards", "gather_shards", "zero3_gradients"),
     ),
     Lesson(
-        "10", "fsdp", "FSDP", ("08", "09"), 35,
+        number="10", topic="fsdp", title="FSDP",
+        needs=("08", "09"), minutes=35,
         prints=("fsdp_specs", "fsdp_loss"),
     ),
     Lesson(
-        "11", "tensor_parallel", "Tensor parallelism", ("05",), 35,
+        number="11", topic="tensor_parallel", title="Tensor parallelism",
+        needs=("05",), minutes=35,
         prints=("enter", "column_linear", "row_linear", "parallel_mlp", "dropout"),
     ),
     Lesson(
-        "12", "vocabulary_and_sequence", "Vocabulary and sequence", ("11",), 35,
+        number="12", topic="vocabulary_and_sequence", title="Vocabulary and sequence",
+        needs=("11",), minutes=35,
         prints=("vocab_parallel_logits", "gathered_linear", "matmul_ring"),
     ),
     Lesson(
-        "13", "tensor_2d_3d", "Tensor parallelism in two and three dimensions", ("11",), 35,
+        number="13", topic="tensor_2d_3d", title="Tensor parallelism in two and three dimensions",
+        needs=("11",), minutes=35,
         prints=("cannon_matmul", "mlp_3d"),
     ),
     Lesson(
-        "15", "pipeline", "Pipelines", ("08",), 35,
+        number="15", topic="pipeline", title="Pipelines",
+        needs=("08",), minutes=35,
         prints=("send_on", "naive_forward", "gpipe_loss"),
     ),
     Lesson(
-        "16", "pipeline_schedules", "Pipeline schedules", ("15",), 40,
+        number="16", topic="pipeline_schedules", title="Pipeline schedules",
+        needs=("15",), minutes=40,
         prints=(
             "breadth_first_schedule", "input_gradient", "weight_gradient", "pipeline_gradients",
         ),
     ),
     Lesson(
-        "19", "planner", "The planner", ("04", "10", "12", "15"), 40,
+        number="19", topic="planner", title="The planner",
+        needs=("04", "10", "12", "15"), minutes=40,
         prints=("collective_seconds", "microbatches_in_flight"),
     ),
 )  # fmt: skip
 
-EXERCISES = tuple(Exercise(*row) for row in ROWS)
+EXERCISES = (
+    Exercise(
+        id="device_coordinates", lesson="01", kind="value", minutes=10,
+        title="the position of a device in a mesh",
+    ),
+    Exercise(
+        id="local_shape", lesson="01", kind="value", minutes=15,
+        title="the shape of each device's part",
+    ),
+    Exercise(
+        id="add_rank", lesson="01", kind="program", minutes=10,
+        title="add this device's index",
+    ),
+    Exercise(
+        id="mean_over_devices", lesson="02", kind="program", minutes=10,
+        title="a mean by one all-reduce", needs=("add_rank",),
+    ),
+    Exercise(
+        id="scatter", lesson="02", kind="program", minutes=20,
+        title="to each device one part of the root's array", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="gather", lesson="02", kind="program", minutes=20,
+        title="every device's array, on the root only", needs=("scatter",),
+    ),
+    Exercise(
+        id="reduce_max_location", lesson="02", kind="program", minutes=25,
+        title="the maximum, and who holds it", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="all_to_all_by_permutes", lesson="02", kind="program", minutes=30,
+        title="a transpose across devices", needs=("scatter",),
+    ),
+    Exercise(
+        id="ring_reduce_scatter", lesson="03", kind="program", minutes=30,
+        title="sums that travel round a ring", needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
+        id="two_way_ring_all_gather", lesson="03", kind="program", minutes=30,
+        title="both ways round the ring at once", needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
+        id="tree_broadcast", lesson="03", kind="program", minutes=30,
+        title="from one to all in log2 n steps", needs=("scatter",),
+    ),
+    Exercise(
+        id="recursive_doubling_all_reduce", lesson="03", kind="program", minutes=25,
+        title="a sum in log2 n exchanges", needs=("tree_broadcast",),
+    ),
+    Exercise(
+        id="hierarchical_all_reduce", lesson="03", kind="program", minutes=30,
+        title="fast links first, slow links least", needs=("ring_reduce_scatter",),
+    ),
+    Exercise(
+        id="training_state_bytes", lesson="04", kind="value", minutes=10,
+        title="what a model takes before it sees a token",
+    ),
+    Exercise(
+        id="transformer_step_flops", lesson="04", kind="value", minutes=15,
+        title="all products of a step, counted",
+    ),
+    Exercise(
+        id="model_flops_utilization", lesson="04", kind="value", minutes=5,
+        title="the share of the peak that is of use", needs=("transformer_step_flops",),
+    ),
+    Exercise(
+        id="all_reduce_seconds", lesson="04", kind="value", minutes=10,
+        title="how long a ring takes on a link", needs=("ring_reduce_scatter",),
+    ),
+    Exercise(
+        id="hierarchical_all_reduce_seconds", lesson="04", kind="value", minutes=10,
+        title="on two kinds of links", needs=("all_reduce_seconds", "hierarchical_all_reduce"),
+    ),
+    Exercise(
+        id="data_parallel_gradients", lesson="05", kind="program", minutes=20,
+        title="gradients of a split batch", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="accumulate_gradients", lesson="05", kind="program", minutes=30,
+        title="many microbatches, one all-reduce", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="bucketed_all_reduce", lesson="05", kind="program", minutes=30,
+        title="several leaves in one all-reduce", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="parameter_server_step", lesson="05", kind="program", minutes=25,
+        title="one device updates for all", needs=("data_parallel_gradients", "gather"),
+    ),
+    Exercise(
+        id="masked_mean", lesson="05", kind="program", minutes=15,
+        title="a mean that leaves padding out", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="shard_indices", lesson="05", kind="value", minutes=20,
+        title="which examples each device takes",
+    ),
+    Exercise(
+        id="update_loss_scale", lesson="07", kind="program", minutes=15,
+        title="how the factor of the loss follows",
+    ),
+    Exercise(
+        id="mixed_precision_step", lesson="07", kind="program", minutes=30,
+        title="a step in float16 that skips overflows", needs=("update_loss_scale",),
+    ),
+    Exercise(
+        id="activation_bytes", lesson="08", kind="value", minutes=15,
+        title="what a GPT keeps for its gradient",
+    ),
+    Exercise(
+        id="remat_layers", lesson="08", kind="program", minutes=25,
+        title="keep the inputs of segments only", needs=("activation_bytes",),
+    ),
+    Exercise(
+        id="zero1_update", lesson="09", kind="program", minutes=30,
+        title="each device updates its rows", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="global_norm_of_shards", lesson="09", kind="program", minutes=15,
+        title="one norm of what all share", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="zero2_accumulate", lesson="09", kind="program", minutes=25,
+        title="gradients shared as they are added up",
+        needs=("accumulate_gradients", "zero1_update"),
+    ),
+    Exercise(
+        id="fsdp_apply", lesson="10", kind="program", minutes=25,
+        title="one layer whole at a time", needs=("zero1_update", "remat_layers"),
+    ),
+    Exercise(
+        id="hybrid_gradients", lesson="10", kind="program", minutes=15,
+        title="rows in a node, copies between nodes", needs=("zero1_update",),
+    ),
+    Exercise(
+        id="fsdp_shardings", lesson="10", kind="specs", minutes=20,
+        title="what the compiler must know", needs=("local_shape",),
+    ),
+    Exercise(
+        id="parallel_swiglu", lesson="11", kind="program", minutes=20,
+        title="a gated MLP by columns and rows", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="parallel_attention", lesson="11", kind="program", minutes=35,
+        title="each device has its heads", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="megatron_specs", lesson="11", kind="specs", minutes=15,
+        title="the same, made by the compiler", needs=("parallel_swiglu", "local_shape"),
+    ),
+    Exercise(
+        id="vocab_parallel_embedding", lesson="12", kind="program", minutes=20,
+        title="rows that the devices share", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="vocab_parallel_cross_entropy", lesson="12", kind="program", minutes=30,
+        title="a loss of logits that no device has whole", needs=("vocab_parallel_embedding",),
+    ),
+    Exercise(
+        id="sequence_parallel_mlp", lesson="12", kind="program", minutes=20,
+        title="positions split between the blocks", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="ring_matmul", lesson="12", kind="program", minutes=30,
+        title="a product whose rows travel", needs=("ring_reduce_scatter", "sequence_parallel_mlp"),
+    ),
+    Exercise(
+        id="summa_matmul", lesson="13", kind="program", minutes=30,
+        title="blocks of a product, on a square of devices", needs=("fsdp_apply",),
+    ),
+    Exercise(
+        id="matmul_2_5d", lesson="13", kind="program", minutes=15,
+        title="several squares, and one matrix in all", needs=("summa_matmul",),
+    ),
+    Exercise(
+        id="matmul_3d", lesson="13", kind="program", minutes=20,
+        title="one product on each device of a cube", needs=("summa_matmul",),
+    ),
+    Exercise(
+        id="gpipe_schedule", lesson="15", kind="schedule", minutes=15,
+        title="a table of who does what, in which order",
+    ),
+    Exercise(
+        id="bubble_fraction", lesson="15", kind="value", minutes=10,
+        title="the idle share of a pipeline", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="pipeline_forward", lesson="15", kind="program", minutes=30,
+        title="microbatches through all stages, one each tick", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="one_f_one_b_schedule", lesson="16", kind="schedule", minutes=20,
+        title="a backward after each forward", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="interleaved_schedule", lesson="16", kind="schedule", minutes=35,
+        title="several chunks on each device", needs=("one_f_one_b_schedule",),
+    ),
+    Exercise(
+        id="zero_bubble_h1_schedule", lesson="16", kind="schedule", minutes=25,
+        title="weight gradients fill the bubble", needs=("one_f_one_b_schedule",),
+    ),
+    Exercise(
+        id="stash_size", lesson="16", kind="value", minutes=15,
+        title="what a schedule keeps at most", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
+        title="what tokens leave behind",
+    ),
+    Exercise(
+        id="max_batch_that_fits", lesson="19", kind="value", minutes=5,
+        title="how many find room beside the weights", needs=("kv_cache_bytes",),
+    ),
+    Exercise(
+        id="young_daly_interval", lesson="19", kind="value", minutes=10,
+        title="how often to save, if devices fail",
+    ),
+    Exercise(
+        id="best_plan", lesson="19", kind="value", minutes=10,
+        title="the fastest that fits",
+    ),
+)  # fmt: skip
 
 
 def lesson(number: str) -> Lesson:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case import Array, Case, Function, Made
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.grading.imports import allowed_in_words
 from jaxpar.mesh import parse_layout
 
@@ -70,7 +70,7 @@ def _example(contract: Contract, args: tuple, kwargs: dict) -> str:
 
 def _describe(value: Any, case: Case) -> str:
     match value:
-        case Array():
+        case ArraySpec():
             return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
         case Function():
             return value.path.partition(":")[2]
@@ -85,7 +85,7 @@ def _describe(value: Any, case: Case) -> str:
     return repr(value)
 
 
-def _device_shape(array: Array, case: Case) -> list[int]:
+def _device_shape(array: ArraySpec, case: Case) -> list[int]:
     dims = zip(array.shape, parse_layout(array.layout), strict=True)
     return [size // math.prod(case.sizes[axis] for axis in axes) for size, (_, axes) in dims]
 

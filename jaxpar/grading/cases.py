@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from jaxpar.contracts.case import Array, Case, Function, Made
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 
 
 def encode(value: Any) -> Any:
@@ -13,7 +13,7 @@ def encode(value: Any) -> Any:
     match value:
         case Case():
             return {"mesh": value.mesh, "args": encode(value.args), "kwargs": encode(value.kwargs)}
-        case Array():
+        case ArraySpec():
             return {"array": asdict(value)}
         case Function():
             return {"function": value.path}
@@ -37,7 +37,7 @@ def decode(data: Any) -> Any:
     ((kind, item),) = data.items()
     match kind:
         case "array":
-            return Array(**{**item, "shape": tuple(item["shape"])})
+            return ArraySpec(**{**item, "shape": tuple(item["shape"])})
         case "function":
             return Function(item)
         case "made":

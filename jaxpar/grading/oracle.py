@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.contracts.base import Contract, Expected
-from jaxpar.contracts.case import Array, Case, fill
+from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
@@ -129,7 +129,7 @@ def _with_gradient(
     return results, list(gradients)
 
 
-def _draw(leaf: Array, rng: np.random.Generator) -> np.ndarray:
+def _draw(leaf: ArraySpec, rng: np.random.Generator) -> np.ndarray:
     dtype = jnp.dtype(leaf.dtype)
     if leaf.draw == "ties":
         two = rng.standard_normal(2).astype(dtype)

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from jaxpar.contracts.sentences import SENTENCES
 
 from jaxpar.contracts.base import Contract, Mistake, load
-from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.stubs import stub
 from jaxpar.grading.verdict import Verdict

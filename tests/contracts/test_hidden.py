@@ -14,9 +14,9 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from jaxpar.contracts.base import Mistake, load, variants
+from jaxpar.contracts.base import Mistake, exercise_id, load, variants
 from jaxpar.contracts.case import Case
-from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.contracts.variants import AS_WRITTEN
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.grading.findings import SHOWN_ONLY
 from tests.in_process import InProcessPool, judged
@@ -43,7 +43,7 @@ def test_a_hidden_case_has_another_mesh_and_other_sizes(row: Exercise) -> None:
 
 
 def test_hidden_cases_come_after_those_that_are_shown() -> None:
-    where = "jaxpar.contracts.collectives:scatter"
+    where = "jaxpar.contracts.collectives.scatter"
     contract, judged_in_class = load(where), load(where, hidden=True)
     assert contract.shown is None and not contract.is_hidden(2)
     assert judged_in_class.visible == contract.cases
@@ -61,11 +61,11 @@ def test_a_variant_is_another_exercise_of_the_same_name(where: str) -> None:
     pool = POOLS(where)
     assert judged(contract.reference, pool, hidden=True).passed
     verdict = judged(written.reference, pool, hidden=True)
-    assert (verdict.score, verdict.diagnosis) == (0, SENTENCES["another_variant"])
+    assert (verdict.score, verdict.diagnosis) == (0, AS_WRITTEN)
 
 
 MISTAKES = [
-    pytest.param(where, mistake, id=f"{where.partition(':')[2]}-{mistake.name}")
+    pytest.param(where, mistake, id=f"{exercise_id(where)}-{mistake.name}")
     for where in VARIANTS
     for mistake in load(where).mistakes
 ]
@@ -92,13 +92,13 @@ def _names_of_the_stub(params: dict, *, axis: str) -> dict:
 
 
 def test_a_leaf_of_a_name_that_is_not_shown_stays_whole() -> None:
-    pool = POOLS("jaxpar.contracts.tensor_specs:megatron_specs")
+    pool = POOLS("jaxpar.contracts.tensor_parallel.megatron_specs")
     assert judged(_names_of_the_stub, pool).passed
     failure = judged(_names_of_the_stub, pool, hidden=True).first_failure()
     assert failure and failure.name == "sharding"
 
 
-SCATTER = load("jaxpar.contracts.collectives:scatter")
+SCATTER = load("jaxpar.contracts.collectives.scatter")
 ROOTS = {case.args["x"].shape[1:]: case.kwargs["root"] for case in SCATTER.cases}
 
 
@@ -131,7 +131,7 @@ def _other_shape_elsewhere(x: jax.Array, *, axis: str, root: int) -> jax.Array:
     ],
 )
 def test_what_is_read_off_the_stub_fails(answer: Callable, name: str, how: str) -> None:
-    pool = POOLS("jaxpar.contracts.collectives:scatter")
+    pool = POOLS("jaxpar.contracts.collectives.scatter")
     assert judged(answer, pool).passed
     verdict = judged(answer, pool, hidden=True)
     failure = verdict.first_failure()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from jaxpar.contracts.base import load
-from jaxpar.contracts.sampler import SHARD_INDICES
-from tests.contracts.answers_sampler import everything_everywhere, in_blocks
+from jaxpar.contracts.data_parallel.shard_indices import CONTRACT
+from tests.contracts.data_parallel.shard_indices import everything_everywhere, in_blocks
 from tests.in_process import InProcessPool, judged
 
-WHERE = "jaxpar.contracts.sampler:shard_indices"
+WHERE = "jaxpar.contracts.data_parallel.shard_indices"
 CALLS = [((4,), {"world_size": 2, "rank": r, "epoch": 3, "seed": 9}) for r in range(2)]
 HEAD = "4 examples on 2 devices, epoch 3, seed 9: "
 
@@ -32,8 +32,8 @@ HEAD = "4 examples on 2 devices, epoch 3, seed 9: "
     ],
 )
 def test_the_first_thing_wrong_is_named(results: list[Any], complaint: str | None) -> None:
-    assert SHARD_INDICES.complaint
-    found = SHARD_INDICES.complaint(CALLS, results)
+    assert CONTRACT.complaint
+    found = CONTRACT.complaint(CALLS, results)
     assert (found is None) == (complaint is None)
     if found is not None:
         assert re.match(HEAD + complaint, found)
@@ -47,9 +47,7 @@ def test_every_draw_of_calls_has_what_is_judged() -> None:
         assert any(n % w == 0 for n, w in sizes)
         assert any(n % w and n > w for n, w in sizes)
         assert any(2 * n < w for n, w in sizes)
-        assert (
-            SHARD_INDICES.complaint(calls, [in_blocks(*a, **k).tolist() for a, k in calls]) is None
-        )
+        assert CONTRACT.complaint(calls, [in_blocks(*a, **k).tolist() for a, k in calls]) is None
 
 
 def test_the_verdict_shows_the_complaint() -> None:

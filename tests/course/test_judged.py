@@ -1,19 +1,19 @@
 """What is judged, in words."""
 
 from jaxpar.contracts.base import load
-from jaxpar.contracts.case import Array, Case, Function
+from jaxpar.contracts.case import ArraySpec, Case, Function
 from jaxpar.course.catalog import exercise
 from jaxpar.course.judged import describe, judged
 
 
 def test_a_case_shows_what_one_device_holds() -> None:
-    case = Case("dp=2,tp=4", {"x": Array((8, 12), "b_dp_tp d")}, {"axis": "tp", "root": 1})
+    case = Case("dp=2,tp=4", {"x": ArraySpec((8, 12), "b_dp_tp d")}, {"axis": "tp", "root": 1})
     assert describe(case) == 'mesh dp=2,tp=4: x float32[1, 12], axis="tp", root=1'
 
 
 def test_functions_and_pytrees_are_shown_by_their_names_and_shapes() -> None:
-    batch = (Array((8, 3), "b_dp d"), [Array((8,), "b_dp", "int32")])
-    args = {"loss_fn": Function("somewhere:loss"), "params": {"w": Array((3,), "d")}}
+    batch = (ArraySpec((8, 3), "b_dp d"), [ArraySpec((8,), "b_dp", "int32")])
+    args = {"loss_fn": Function("somewhere:loss"), "params": {"w": ArraySpec((3,), "d")}}
     case = Case("dp=2", {**args, "batch": batch}, {"axis": "dp"})
     assert describe(case) == (
         "mesh dp=2: loss_fn loss, params {w: float32[3]}, batch (float32[4, 3], [int32[4]]), "

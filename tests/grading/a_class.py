@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.contracts.base import load
 from jaxpar.grading.classroom import record
 from jaxpar.grading.classroom.before import Before
 from jaxpar.grading.classroom.entries import Entries
@@ -16,7 +16,7 @@ from jaxpar.grading.verdict import PropertyVerdict, Status, Verdict
 
 POINTS = {"values": 5, "gradient": 1, "communication": 3, "memory": 1}
 EXERCISES = ("mean_over_devices", "scatter")
-NAMED = next(iter(SENTENCES))
+NAMED = load("jaxpar.contracts.collectives.scatter").mistakes[0]
 HOSTILE = (
     "=cmd|' /C calc'!A0",
     "\t=1+1",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, FlopsLimit, Limit, MemoryLimit
-from jaxpar.contracts.case import Array, Case, Function, Sizes
+from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
 
 
 def squared_loss(params: dict, batch: tuple) -> jax.Array:
@@ -49,34 +49,30 @@ def _case(mesh: str, rows: int, width: int) -> Case:
         mesh,
         {
             "loss_fn": Function("tests.grading.sample_contract:squared_loss"),
-            "params": {"w": Array((width, width), "d f"), "b": Array((width,), "f")},
+            "params": {"w": ArraySpec((width, width), "d f"), "b": ArraySpec((width,), "f")},
             "batch": (
-                Array((rows, width), f"b_{axis} d"),
-                Array((rows, width), f"b_{axis} f"),
+                ArraySpec((rows, width), f"b_{axis} d"),
+                ArraySpec((rows, width), f"b_{axis} f"),
             ),
         },
         {"axis": axis},
     )
 
 
-CONTRACTS = (
-    Contract(
-        id="sharded_gradients",
-        kind="program",
-        task="return the mean loss and this device's rows of the mean gradient",
-        reference=sharded_gradients,
-        oracle=_oracle,
-        cases=(_case("dp=4", 8, 64), _case("fsdp=2", 6, 32)),
-        sharding=True,
-        communication=Communication(
-            "one reduce-scatter of the gradients, plus scalars",
-            ((Limit(("reduce_scatter",), "axis", _scattered_bytes),),),
-        ),
-        flops=FlopsLimit("one forward and one backward pass", programs=("forward",)),
-        memory=MemoryLimit("two gradients", multiple=2.0),
-        mistakes=(),
-        hints=(),
-        minimal="",
-        harder="",
+CONTRACT = Contract(
+    kind="program",
+    task="return the mean loss and this device's rows of the mean gradient",
+    reference=sharded_gradients,
+    oracle=_oracle,
+    cases=(_case("dp=4", 8, 64), _case("fsdp=2", 6, 32)),
+    sharding=True,
+    communication=Communication(
+        "one reduce-scatter of the gradients, plus scalars",
+        ((Limit(("reduce_scatter",), "axis", _scattered_bytes),),),
     ),
+    flops=FlopsLimit("one forward and one backward pass", programs=("forward",)),
+    memory=MemoryLimit("two gradients", multiple=2.0),
+    hints=(),
+    minimal="",
+    harder="",
 )

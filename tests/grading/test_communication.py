@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jaxpar.contracts.base import Communication, Limit
-from jaxpar.contracts.case import Array, Case, Sizes
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
 from jaxpar.grading.communication import (
     backward_excess,
     charged,
@@ -15,7 +15,7 @@ from jaxpar.grading.communication import (
 )
 from jaxpar.inspector.report import Collective
 
-CASE = Case("dp=2,tp=4", {"x": Array((8, 16), "b_tp d")}, {"axis": "tp"})
+CASE = Case("dp=2,tp=4", {"x": ArraySpec((8, 16), "b_tp d")}, {"axis": "tp"})
 SIZES = Sizes(CASE)
 X_BYTES = 2 * 16 * 4
 RING = tuple((i, (i + 1) % 4) for i in range(4))

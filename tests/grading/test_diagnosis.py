@@ -7,17 +7,18 @@ import pytest
 from jax import lax
 
 from jaxpar.collectives import tree_broadcast
-from jaxpar.contracts.sentences import SENTENCES
-from jaxpar.contracts.vocabulary_loss_mistakes import CROSS_ENTROPY
+from jaxpar.contracts.base import load
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
 from jaxpar.grading.reading import Reader
 from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
 from tests.in_process import InProcessPool, judged
 
+TREE = "jaxpar.contracts.ring_and_tree.tree_broadcast"
+
 
 @pytest.fixture(scope="module")
 def judge() -> Callable:
-    pool = InProcessPool("jaxpar.contracts.ring_and_tree:tree_broadcast")  # on tp=8, then on tp=6
+    pool = InProcessPool(TREE)  # on tp=8, then on tp=6
     return lambda function: judged(function, pool)
 
 
@@ -49,7 +50,7 @@ def right_on_eight(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 def test_a_mistake_is_named_although_another_case_raises(judge: Callable) -> None:
-    assert judge(zeros_on_eight).diagnosis == SENTENCES["zeros_without_source"]
+    assert judge(zeros_on_eight).diagnosis == load(TREE).mistake("zeros_without_source").sentence
 
 
 @pytest.mark.parametrize("which", ["forward", "gradient"])
@@ -89,8 +90,8 @@ def loss_through_a_loop(logits_shard: jax.Array, labels: jax.Array, *, axis: str
 
 
 def test_an_error_is_a_mistake_only_if_the_mistake_raises_the_same() -> None:
-    pool = InProcessPool("jaxpar.contracts.vocabulary:vocab_parallel_cross_entropy")
-    (through_pmax,) = (m for m in CROSS_ENTROPY if m.name == "loss_through_pmax")
+    pool = InProcessPool("jaxpar.contracts.vocabulary_and_sequence.vocab_parallel_cross_entropy")
+    through_pmax = load(pool.where).mistake("loss_through_pmax")
     assert judged(through_pmax.function, pool).diagnosis == through_pmax.sentence
     diagnosis = judged(loss_through_a_loop, pool).diagnosis
     assert diagnosis.startswith("on tp=") and "This loop has no gradient" in diagnosis
@@ -111,8 +112,8 @@ def unchecked_and_not_known(
 
 
 def test_a_wrong_number_is_named_although_nothing_is_refused() -> None:
-    pool = InProcessPool("jaxpar.contracts.costs:all_reduce_seconds")
-    named = SENTENCES["seconds_both_directions"]
+    pool = InProcessPool("jaxpar.contracts.costs.all_reduce_seconds")
+    named = load(pool.where).mistake("seconds_both_directions").sentence
     assert judged(two_way_and_unchecked, pool).diagnosis == named
     assert judged(unchecked_and_not_known, pool).diagnosis == ""
 
@@ -122,7 +123,7 @@ def many_numbers(plans: list, device_bytes: float) -> list[int]:
 
 
 def test_a_long_result_is_told_in_short() -> None:
-    verdict = judged(many_numbers, InProcessPool("jaxpar.contracts.planner:best_plan"))
+    verdict = judged(many_numbers, InProcessPool("jaxpar.contracts.planner.best_plan"))
     failure = verdict.first_failure()
     assert failure and failure.got.startswith("(0, 1, 2, ")
     assert len(failure.got) < len(failure.message) < 1000
@@ -139,7 +140,7 @@ def equation_8_unrefused(
 
 def test_an_answer_is_judged_by_the_equation_that_it_follows() -> None:
     verdict = judged(
-        equation_8_unrefused, InProcessPool("jaxpar.contracts.costs:transformer_step_flops")
+        equation_8_unrefused, InProcessPool("jaxpar.contracts.costs.transformer_step_flops")
     )
     failure = verdict.first_failure()
     assert failure and failure.message.endswith("it must raise ValueError")

@@ -25,8 +25,8 @@ from jaxpar.grading.value_judge import _close, _same
 from jaxpar.grading.verdict import Verdict
 from jaxpar.inspector.report import Collective
 
-SCATTER = "jaxpar.contracts.collectives:scatter"
-SPECS = "jaxpar.contracts.tensor_specs:megatron_specs"
+SCATTER = "jaxpar.contracts.collectives.scatter"
+SPECS = "jaxpar.contracts.tensor_parallel.megatron_specs"
 CONTRACT = load(SCATTER, hidden=True)
 SECRET = "fsdp"  # the axis, which the hidden case alone has
 

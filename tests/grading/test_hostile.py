@@ -17,7 +17,7 @@ from jaxpar.grading.processes import Cancelled, Limits, Pool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 
-WHERE = "jaxpar.contracts.collectives:mean_over_devices"
+WHERE = "jaxpar.contracts.collectives.mean_over_devices"
 HEAD = "import jax\nimport jax.numpy as jnp\nimport numpy as np\nfrom jax import lax\n"
 BODY = HEAD + "def mean_over_devices(x, *, axis):\n"
 
@@ -104,7 +104,7 @@ def test_modules_of_an_answer_work_as_usual(pool: Pool) -> None:
 
 
 def test_ending_python_in_a_value_is_explained(pool: Pool) -> None:
-    where = "jaxpar.contracts.devices:device_coordinates"
+    where = "jaxpar.contracts.devices_and_meshes.device_coordinates"
     verdict = verdict_on("def device_coordinates(rank, sizes):\n    raise SystemExit", pool, where)
     assert verdict.status == "fail"
     assert "ends Python" in verdict.diagnosis
@@ -131,7 +131,7 @@ def test_devices_that_disagree_are_told_so() -> None:
 
 
 def test_values_are_called_twice_in_fresh_processes(pool: Pool) -> None:
-    where = "jaxpar.contracts.devices:device_coordinates"
+    where = "jaxpar.contracts.devices_and_meshes.device_coordinates"
     body = (
         "seen = []\ndef device_coordinates(rank, sizes):\n"
         "    seen.append(rank)\n    return len(seen)"

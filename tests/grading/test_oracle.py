@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from jaxpar.contracts.case import Array
+from jaxpar.contracts.case import ArraySpec
 from jaxpar.grading.oracle import _draw
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_padding_follows_the_real_rows(seed: int) -> None:
-    flags = _draw(Array((6,), "b", "bool", draw="padded"), np.random.default_rng(seed))
-    mask = _draw(Array((6, 3), "b t", "bool", draw="padded"), np.random.default_rng(seed))
+    flags = _draw(ArraySpec((6,), "b", "bool", draw="padded"), np.random.default_rng(seed))
+    mask = _draw(ArraySpec((6, 3), "b t", "bool", draw="padded"), np.random.default_rng(seed))
     assert (flags.dtype, mask.dtype) == (bool, bool)
     assert 1 <= flags.sum() <= 2
     for real in (flags, mask.ravel()):
@@ -20,27 +20,29 @@ def test_padding_follows_the_real_rows(seed: int) -> None:
 
 
 def test_ties_and_what_is_nearly_one() -> None:
-    drawn = _draw(Array((60,), "b", draw="ties"), np.random.default_rng(0))
+    drawn = _draw(ArraySpec((60,), "b", draw="ties"), np.random.default_rng(0))
     values = np.unique(drawn)
     assert (drawn.dtype, len(values)) == (np.float32, 3)
     assert np.nextafter(values[1], np.float32(np.inf)) == values[2]
 
 
 def test_sparse_values() -> None:
-    drawn = _draw(Array((50,), "b", draw="sparse"), np.random.default_rng(0))
+    drawn = _draw(ArraySpec((50,), "b", draw="sparse"), np.random.default_rng(0))
     assert drawn.min() == 0
     assert 10 < np.count_nonzero(drawn) < 40
 
 
 def test_positive_values() -> None:
-    values = _draw(Array((50,), "b", draw="positive"), np.random.default_rng(0))
+    values = _draw(ArraySpec((50,), "b", draw="positive"), np.random.default_rng(0))
     assert values.min() > 0
     assert values.std() > 0.3
 
 
 def test_integers_around_those_of_others() -> None:
     rng = np.random.default_rng(0)
-    ids, around = (_draw(Array((500,), "b", "int32", draw), rng) for draw in ("normal", "around"))
+    ids, around = (
+        _draw(ArraySpec((500,), "b", "int32", draw), rng) for draw in ("normal", "around")
+    )
     assert (ids.dtype, around.dtype) == (np.int32, np.int32)
     assert 0 <= ids.min() < ids.max() <= 99
     assert -50 <= around.min() < -40
@@ -50,7 +52,7 @@ def test_integers_around_those_of_others() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_shifted_vectors(dtype: str) -> None:
     """Each is about -100, 0 or 100 as a whole, and not all are the same."""
-    drawn = _draw(Array((4, 5, 30), "b t v", dtype, "shifted"), np.random.default_rng(0))
+    drawn = _draw(ArraySpec((4, 5, 30), "b t v", dtype, "shifted"), np.random.default_rng(0))
     assert drawn.dtype == dtype
     means = drawn.astype(np.float64).mean(axis=-1)
     shifts = (means / 100).round()
@@ -60,7 +62,7 @@ def test_shifted_vectors(dtype: str) -> None:
 
 def test_peaked_vectors() -> None:
     """One element of about every fourth is 200 larger."""
-    drawn = _draw(Array((10, 20, 30), "b t v", draw="peaked"), np.random.default_rng(0))
+    drawn = _draw(ArraySpec((10, 20, 30), "b t v", draw="peaked"), np.random.default_rng(0))
     above = drawn - np.median(drawn, axis=-1, keepdims=True)
     peaks = (above > 150).sum(axis=-1)
     assert set(peaks.ravel()) == {0, 1}

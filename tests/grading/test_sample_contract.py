@@ -9,7 +9,7 @@ import pytest
 from jaxpar.grading.verdict import Verdict
 from tests.in_process import InProcessPool, judged_source
 
-POOL = InProcessPool("tests.grading.sample_contract:sharded_gradients")
+POOL = InProcessPool("tests.grading.sample_contract")
 HEAD = """\
 import jax
 import jax.numpy as jnp

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxpar.contracts.base import load
-from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.course.catalog import exercise
 from jaxpar.grading import schedules
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
@@ -22,8 +22,9 @@ from jaxpar.schedules import make_table
 from jaxpar.schedules.published import PUBLISHED
 from tests.in_process import InProcessPool, judged
 
-MODULE = "jaxpar.contracts.schedules"
-GPIPE, ONE_F_ONE_B = f"{MODULE}:gpipe_schedule", f"{MODULE}:one_f_one_b_schedule"
+GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
+ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
+INTERLEAVED = "jaxpar.contracts.pipeline_schedules.interleaved_schedule"
 MODEL = make_table("gpipe", 2, 1)
 PUBLISHED_NAMES = {
     "gpipe_schedule": "gpipe",
@@ -87,7 +88,7 @@ def test_idle_cells_make_no_other_answer() -> None:
 
 @pytest.mark.parametrize("id", PUBLISHED_NAMES)
 def test_the_limits_are_the_published_ones(id: str) -> None:
-    contract, paper = load(f"{MODULE}:{id}"), PUBLISHED[PUBLISHED_NAMES[id]]
+    contract, paper = load(exercise(id).where), PUBLISHED[PUBLISHED_NAMES[id]]
     assert contract.values and contract.pipeline
     compared = 0
     for seed in range(10):
@@ -176,7 +177,7 @@ def _scores(verdict: Verdict) -> dict[str, int]:
 
 
 def _contiguous(stages: int, microbatches: int, chunks: int) -> Any:
-    mistakes = load(f"{MODULE}:interleaved_schedule").mistakes
+    mistakes = load(INTERLEAVED).mistakes
     return next(m for m in mistakes if m.name == "contiguous_chunks").function(
         stages, microbatches, chunks
     )
@@ -190,5 +191,5 @@ def _contiguous_that_refuses(stages: int, microbatches: int, chunks: int) -> Any
 
 @pytest.mark.parametrize("answer", [_contiguous, _contiguous_that_refuses])
 def test_a_mistake_is_named_whatever_is_refused_besides(answer: Any) -> None:
-    pool = InProcessPool(f"{MODULE}:interleaved_schedule")
-    assert judged(answer, pool).diagnosis == SENTENCES["contiguous_chunks"]
+    pool = InProcessPool(INTERLEAVED)
+    assert judged(answer, pool).diagnosis == load(INTERLEAVED).mistake("contiguous_chunks").sentence

@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.case import Array, Case
+from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.grading import specs
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
@@ -18,10 +18,10 @@ from jaxpar.grading.submission import Submission
 
 CASE = Case(
     "dp=2,fsdp=3",
-    {"params": {"w": Array((6, 4), "d f"), "b": Array((4,), "f")}},
+    {"params": {"w": ArraySpec((6, 4), "d f"), "b": ArraySpec((4,), "f")}},
     {"axis": "fsdp", "minimum_size": 10},
 )
-WHERE = "jaxpar.contracts.shardings:fsdp_shardings"
+WHERE = "jaxpar.contracts.fsdp.fsdp_shardings"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def megatron_specs(params, *, axis):
 """
     with Pool(Limits(wall_seconds=60)) as pool:
         submission = Submission(Path("answer.py"), source.encode())
-        verdict = judge("jaxpar.contracts.tensor_specs:megatron_specs", submission, pool=pool)
+        verdict = judge("jaxpar.contracts.tensor_parallel.megatron_specs", submission, pool=pool)
     assert (verdict.status, verdict.score) == ("fail", 7), verdict
     failure = verdict.first_failure()
     assert failure and failure.name == "communication"

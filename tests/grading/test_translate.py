@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.case import Array, Case
+from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.grading.program import export_forward, export_gradient
 from jaxpar.grading.translate import RULES, Explanation, translate
 from jaxpar.mesh import make_mesh
 from tests.grading.wrong_programs import PROGRAMS
 
 FILE = "/home/learner/answer.py"
-CASE = Case("dp=2", {"x": Array((4, 3), "b_dp d")}, {"axis": "dp"})
+CASE = Case("dp=2", {"x": ArraySpec((4, 3), "b_dp d")}, {"axis": "dp"})
 HEAD = """import jax
 import jax.numpy as jnp
 import numpy as np

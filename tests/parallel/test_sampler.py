@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpar.contracts.sampler import SHARD_INDICES
+from jaxpar.contracts.data_parallel.shard_indices import CONTRACT
 from jaxpar.parallel.sampler import pad_batch, seeded_split, shard_indices
 from tests.comm_lines import comm, evaluate, memory
 
@@ -21,8 +21,8 @@ def test_all_ranks_together_keep_the_contract(n: int, world_size: int, epoch: in
         for rank in range(world_size)
     ]
     results = [shard_indices(*args, **kwargs) for args, kwargs in calls]
-    assert SHARD_INDICES.complaint
-    assert SHARD_INDICES.complaint(calls, results) is None
+    assert CONTRACT.complaint
+    assert CONTRACT.complaint(calls, results) is None
 
 
 @pytest.mark.parametrize(

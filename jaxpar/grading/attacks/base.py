@@ -9,8 +9,8 @@ from pathlib import Path
 from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
 
-PROGRAM = "jaxpar.contracts.collectives:mean_over_devices"
-VALUE = "jaxpar.contracts.devices:device_coordinates"
+PROGRAM = "jaxpar.contracts.collectives.mean_over_devices"
+VALUE = "jaxpar.contracts.devices_and_meshes.device_coordinates"
 PROGRAM_POINTS, VALUE_POINTS = 10, 5
 MARK = "1897364"
 """Stands before what an attack tells of a hidden case; a number, so that a line can be it, too."""

@@ -9,7 +9,7 @@ from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
 
 GROUP = "hidden cases"
-SPECS = "jaxpar.contracts.tensor_specs:megatron_specs"
+SPECS = "jaxpar.contracts.tensor_parallel.megatron_specs"
 
 
 def _answers(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxpar.contracts.base import load
+from jaxpar.contracts.base import exercise_id, load
 from jaxpar.grading.attacks.answers import ANSWERS
 from jaxpar.grading.attacks.bait import Bait
 from jaxpar.grading.attacks.base import MARK, Attack
@@ -95,12 +95,12 @@ class Suite:
         try:
             return self._graded(attack, bait, pool), bait.harm()
         except Exception as error:  # whatever it is: no attack may bring it about
-            nothing = record.missing(attack.where.partition(":")[2], 0, "")
+            nothing = record.missing(exercise_id(attack.where), 0, "")
             return nothing, f"it ends the grader: {type(error).__name__}: {error}"
 
     def _graded(self, attack: Attack, bait: Bait, pool: Pool) -> dict[str, Any]:
         """The record of a folder that is handed in, from reading it to the verdict."""
-        exercise = attack.where.partition(":")[2]
+        exercise = exercise_id(attack.where)
         above = Path(tempfile.mkdtemp(prefix="jaxpar-attack-"))
         try:
             folder = above / "student"

@@ -21,7 +21,7 @@ from jaxpar.grading.verdict import Verdict
 
 LIMITS = Limits(wall_seconds=120, cpu_seconds=30)
 MOST_RETRIES = 2
-KNOWN_GOOD = "jaxpar.contracts.collectives:mean_over_devices"
+KNOWN_GOOD = "jaxpar.contracts.collectives.mean_over_devices"
 KNOWN_GOOD_ANSWER = b"""from jax import lax
 
 def mean_over_devices(x, *, axis):

@@ -135,7 +135,7 @@ class EvidenceStore:
 def contract_hash(where: str) -> str:
     """Hash of the files that a contract is made of, among the contracts."""
     digest = hashlib.sha256(where.encode())
-    for path in sorted(_files(where.partition(":")[0])):
+    for path in sorted(_files(where.partition("@")[0])):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jaxpar.contracts.sentences import SENTENCES
+from jaxpar.contracts import find
+from jaxpar.contracts.base import load, variants
 from jaxpar.grading.classroom.entries import NOT_LISTED, Entry
 from jaxpar.grading.classroom.escape import line
 from jaxpar.grading.classroom.record import cleaned
@@ -155,8 +156,8 @@ def mistake_of(record: dict[str, Any]) -> Mistake | None:
     exercise, status, diagnosis = record["exercise"], record["status"], record["diagnosis"]
     if status in ("pass", "not-submitted", "infrastructure"):
         return None
-    if diagnosis in _names():
-        return Mistake(exercise, _names()[diagnosis], diagnosis)
+    if diagnosis in (names := _names(exercise)):
+        return Mistake(exercise, names[diagnosis], diagnosis)
     wrong = next((row["name"] for row in record["properties"] if row["status"] == "fail"), status)
     if status not in ("fail", "error"):
         return Mistake(exercise, status, f"ended with {status}")
@@ -166,6 +167,10 @@ def mistake_of(record: dict[str, Any]) -> Mistake | None:
 
 
 @cache
-def _names() -> dict[str, str]:
-    """The names of mistakes by what is said of them, as records spell it."""
-    return {cleaned(sentence): name for name, sentence in SENTENCES.items()}
+def _names(exercise: str) -> dict[str, str]:
+    """The names of an exercise's mistakes by what is said of them, as records spell it."""
+    where = find(exercise)
+    if where is None:
+        return {}
+    contracts = [load(f"{where}@{k}") for k in range(variants(where))]
+    return {cleaned(m.sentence): m.name for contract in contracts for m in contract.mistakes}

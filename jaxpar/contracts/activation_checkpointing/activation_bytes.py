@@ -1,0 +1,139 @@
+"""Exercise activation_bytes: what a GPT keeps for its gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.cost.activations import activation_bytes
+from jaxpar.cost.layout import REMATS
+
+_MODELS = ((4, 2048, 6144, 64, 48), (1, 2048, 12288, 96, 96))  # 22B and 175B of the paper
+
+
+def _calls(rng: np.random.Generator) -> list[Call]:
+    """A small model, the paper's in every way, random ones, then a remat that there is not."""
+
+    def call(model: tuple[int, ...], tp: int, sequence_parallel: bool, remat: str) -> Call:
+        return model, {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
+
+    ways = [(split, remat) for remat in REMATS for split in (False, True)]
+    calls = [call((1, 4, 8, 2, 3), 2, split, remat) for split, remat in ways[:3]]
+    calls += [call(model, 8, *way) for model in _MODELS for way in ways]
+    for way in [*ways, *ways]:
+        tp, heads, b, layers = (int(n) for n in rng.integers(2, 6, 4))
+        s, h = tp * int(rng.integers(3, 50)), tp * heads * 8 * int(rng.integers(1, 9))
+        calls.append(call((b, s, h, tp * heads, layers), tp, *way))
+    odd = tuple(int(n) for n in rng.integers(2, 9, 5))
+    return [*calls, call(odd, 1, False, "none"), call(odd, 1, False, "half")]
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the bytes of activations that one device keeps, by table 2 of the paper",
+    reference=activation_bytes,
+    oracle=activation_bytes,
+    values=_calls,
+    hints=(
+        "Without tensor parallelism and remat a layer keeps s*b*h*(34 + 5*heads*s/h) bytes; of the "
+        "34, attention has 11, the MLP 19 and the norms 4.",
+        "10 of the 34 are outside: both norms' inputs, both blocks' inputs, the masks of both "
+        "dropouts. tp divides the 24, and heads; it divides the 10 only if sequence_parallel.",
+        "selective: leave the 5*heads*s*s*b out. full: 2*s*b*h for each layer, and nothing else.",
+    ),
+    minimal="It is arithmetic on sizes: what is kept is known before anything runs.",
+    harder="Add the stages of a pipeline: what does the first of p stages keep under 1F1B?",
+)
+
+
+@wrong("values")
+def one_layer(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """This is what one layer keeps; multiply by the number of layers."""
+    return activation_bytes(b, s, h, heads, 1, **how)
+
+
+@wrong("values")
+def all_split(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """What is outside attention and MLP (10 bytes an element) is divided by tp without sequence
+    parallelism, too; then every device holds it whole."""
+    how["sequence_parallel"] = True
+    return activation_bytes(b, s, h, heads, layers, **how)
+
+
+@wrong("values")
+def none_split_by_sequence(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """Sequence parallelism makes no difference; with it a device holds 1/tp of what is outside
+    attention and MLP, too."""
+    how["sequence_parallel"] = False
+    return activation_bytes(b, s, h, heads, layers, **how)
+
+
+@wrong("values")
+def attention_whole(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """The 5*heads*s*s*b bytes of softmax and dropout are not divided by tp; each device has heads /
+    tp of the heads."""
+    kept = activation_bytes(b, s, h, heads, layers, **how)
+    if how["remat"] != "none":
+        return kept
+    how["remat"] = "selective"
+    without = activation_bytes(b, s, h, heads, layers, **how)
+    return without + how["tp"] * (kept - without)
+
+
+@wrong("values")
+def selective_keeps_attention(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """The 5*heads*s*s*b bytes of softmax and dropout are kept under selective, too; they are what
+    it computes again."""
+    if how["remat"] == "selective":
+        how["remat"] = "none"
+    return activation_bytes(b, s, h, heads, layers, **how)
+
+
+@wrong("values")
+def full_split(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """Under full the layer's input is divided by tp with sequence parallelism; here each device
+    keeps it whole, as the paper's table has it."""
+    kept = activation_bytes(b, s, h, heads, layers, **how)
+    split = how["remat"] == "full" and how["sequence_parallel"]
+    return kept / how["tp"] if split else kept
+
+
+@wrong("values")
+def full_keeps_nothing(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """Full keeps nothing; without the input of each layer there is nothing to compute it from
+    again."""
+    return 0.0 if how["remat"] == "full" else activation_bytes(b, s, h, heads, layers, **how)
+
+
+@wrong("values")
+def masks_left_out(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """The dropout masks are left out: a byte for each element of two outside and of one in
+    attention."""
+    kept, x = activation_bytes(b, s, h, heads, layers, **how), layers * s * b * h
+    if how["remat"] == "full":
+        return kept
+    outside = 2 * x / (how["tp"] if how["sequence_parallel"] else 1)
+    mask = layers * heads * s * s * b / how["tp"] if how["remat"] == "none" else 0
+    return kept - outside - mask
+
+
+@wrong("values")
+def activations_as_elements(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """The result is half of the right one; an element takes 2 bytes."""
+    return activation_bytes(b, s, h, heads, layers, **how) / 2
+
+
+@wrong("values")
+def activations_in_32_bits(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """The result is twice the right one; an element takes 2 bytes, not 4."""
+    return activation_bytes(b, s, h, heads, layers, **how) * 2
+
+
+@wrong("values")
+def unknown_remat_is_none(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+    """A `remat` other than none, selective and full must raise ValueError."""
+    if how["remat"] not in ("selective", "full"):
+        how["remat"] = "none"
+    return activation_bytes(b, s, h, heads, layers, **how)

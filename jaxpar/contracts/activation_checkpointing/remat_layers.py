@@ -1,0 +1,169 @@
+"""Exercise remat_layers: keep the inputs of segments only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import BadCall, Contract, Expected, FlopsLimit, MemoryLimit, wrong
+from jaxpar.contracts.case import ArraySpec, Case, Function
+from jaxpar.parallel.remat import remat_layers
+
+_MLP = Function("jaxpar.contracts.layers:gentle_mlp")
+
+
+_WAVE = Function("jaxpar.contracts.layers:gentle_wave")
+
+
+def _layer_after_layer(case: Case, layer_fn: Callable, params: Any, x: jax.Array) -> list[Expected]:
+    (n,) = case.sizes.values()
+    own = jax.tree.map(lambda leaf: jnp.stack(jnp.split(leaf, n, axis=1)), params)
+
+    def on_one(params: Any, x: jax.Array) -> jax.Array:
+        return lax.scan(lambda x, layer: (layer_fn(layer, x), None), x, params)[0]
+
+    return [Expected(jax.vmap(on_one)(own, x.reshape(n, -1, x.shape[1])))]
+
+
+# Each device has its own layers: equal ones would have their gradients summed in the loop.
+def _mlp(layers: int, b: int, d: int, segments: int) -> Case:
+    params = {
+        "up": ArraySpec((layers, 2 * d, 16 * d), "l d_dp f"),
+        "down": ArraySpec((layers, 2 * 16 * d, d), "l f_dp d"),
+    }
+    args = {"layer_fn": _MLP, "params": params, "x": ArraySpec((2 * b, d), "b_dp d")}
+    return Case("dp=2", args, {"segments": segments})
+
+
+def _wave(layers: int, b: int, d: int, segments: int, mesh: str = "fsdp=3") -> Case:
+    axis, n = mesh.split("=")[0], int(mesh.split("=")[1])
+    params = (
+        ArraySpec((layers, n * d, d), f"l d_{axis} f"),
+        ArraySpec((layers, n * d), f"l f_{axis}"),
+    )
+    args = {"layer_fn": _WAVE, "params": params, "x": ArraySpec((n * b, d), f"b_{axis} d")}
+    return Case(mesh, args, {"segments": segments})
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="call layer after layer, and keep only the inputs of `segments` segments for the gradient",
+    reference=remat_layers,
+    oracle=_layer_after_layer,
+    cases=(
+        _mlp(layers=512, b=128, d=4, segments=128),
+        _wave(layers=192, b=48, d=8, segments=24),
+    ),
+    hidden=(_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
+    gradient=("params", "x"),
+    memory=MemoryLimit(
+        "with the gradient, the inputs of all segments, and what the layers of one keep: at most "
+        "1.2 times the library's bytes of intermediate results",
+        multiple=1.2,
+        programs=("gradient",),
+    ),
+    flops=FlopsLimit(
+        "with the gradient, one extra forward pass at most; a second, if intermediate results "
+        "take at most 0.9 times the library's bytes",
+        traded=(1.25, 0.9),
+    ),
+    errors=(
+        BadCall(
+            _wave(layers=10, b=4, d=8, segments=4),
+            "segments does not divide the layers",
+        ),
+    ),
+    hints=(
+        "jax.checkpoint(f) keeps the arguments of f for the gradient, and calls f again in the "
+        "backward pass. What must f be, that its arguments are the input of a segment?",
+        "Reshape each leaf of params to [segments, l / segments, ...]: an outer lax.scan goes over "
+        "the segments, an inner one over the layers of one.",
+        "The outer loop's function is jax.checkpoint of the inner loop. Python loops would not do: "
+        "on a CPU the compiler merges what is computed twice.",
+    ),
+    minimal="Whatever is not kept must come from what is: of every segment one x at least, and "
+    "while its gradient is computed, what its own layers need.",
+    harder="Checkpoint in three levels, with cube roots: what is kept then, and how often is each "
+    "layer computed?",
+)
+
+
+LayerFn = Callable[[Any, Array], Array]
+
+
+def _scan(layer_fn: LayerFn, params: Any, x: Array) -> Array:
+    return lax.scan(lambda x, layer: (layer_fn(layer, x), None), x, params)[0]
+
+
+def _layers(params: Any) -> int:
+    return len(jax.tree.leaves(params)[0])
+
+
+@wrong("values")
+def one_layer_of_each(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """One layer of each segment is called; all l are to be."""
+    first = jax.tree.map(lambda leaf: leaf[:: _layers(params) // segments], params)
+    return _scan(jax.checkpoint(layer_fn), first, x)
+
+
+@wrong("memory")
+def keeps_everything(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """Everything that the layers need for their gradients is kept; let a jax.checkpoint of a whole
+    segment keep its input alone."""
+    return _scan(layer_fn, params, x)
+
+
+@wrong("memory")
+def checkpoints_each_layer(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """The input of every layer is kept, all l; checkpoint a segment, of l / segments layers, so
+    that the inputs of segments are kept."""
+    return _scan(jax.checkpoint(layer_fn), params, x)
+
+
+@wrong("memory")
+def checkpoints_the_whole(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """One checkpoint is around all layers, so the backward pass goes forward through all of them
+    and then holds what all keep; checkpoint each segment."""
+    return jax.checkpoint(partial(_scan, layer_fn))(params, x)
+
+
+def _saved(layer_fn: LayerFn, params: Any, x: Array, *, segments: int, policy: Any = None) -> Array:
+    """Right, but for the policy."""
+    split = jax.tree.map(lambda leaf: leaf.reshape(segments, -1, *leaf.shape[1:]), params)
+    segment_fn = jax.checkpoint(partial(_scan, layer_fn), policy=policy)
+    return _scan(segment_fn, split, x)
+
+
+@wrong("memory")
+def segments_of_that_size(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """`segments` is the number of segments, not of the layers in one: each has l / segments
+    layers."""
+    return _saved(layer_fn, params, x, segments=_layers(params) // segments)
+
+
+@wrong("memory")
+def saves_the_products(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """The policy of your jax.checkpoint keeps what products give in every layer; without a policy
+    it keeps the arguments alone."""
+    policy = jax.checkpoint_policies.dots_saveable
+    return _saved(layer_fn, params, x, segments=segments, policy=policy)
+
+
+@wrong("flops")
+def checkpoints_twice(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """The forward pass is computed three times, and as much is kept as if it were two times: one
+    checkpoint is around another. One, around a segment, is enough."""
+    return jax.checkpoint(partial(_saved, layer_fn, segments=segments))(params, x)
+
+
+@wrong("errors")
+def rest_left_out(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """Where `segments` does not divide the layers, raise ValueError yourself; else another error
+    comes, or the last layers are left out without a word."""
+    whole = _layers(params) // segments * segments
+    return _saved(layer_fn, jax.tree.map(lambda leaf: leaf[:whole], params), x, segments=segments)

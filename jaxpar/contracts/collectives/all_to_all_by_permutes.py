@@ -1,0 +1,150 @@
+"""Exercise all_to_all_by_permutes: a transpose across devices."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Shaped
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, mesh_order, share
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.variants import Variant
+
+
+def _exchanged(case: Case, x: jax.Array) -> list[Expected]:
+    blocks = axis_first(case, x)  # [n, *others, n, ...]
+    return [Expected(mesh_order(case, jnp.swapaxes(blocks, 0, len(case.sizes))))]
+
+
+def all_to_all_by_permutes(x: Shaped[Array, "n ..."], *, axis: str) -> Shaped[Array, "n ..."]:
+    """Chunk j of x to device n-1-j, in n - 1 steps: in step k, device i sends to device i + k.
+
+    Math: y[j] = x_j[n-1-i] on device i
+    """
+    return collectives.all_to_all_by_permutes(x[::-1], axis=axis)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="send chunk j of x to device j by lax.ppermute only; y[j] came from device j",
+    reference=collectives.all_to_all_by_permutes,
+    oracle=_exchanged,
+    cases=(
+        Case("dp=8", {"x": ArraySpec((8 * 8, 6), "n_dp d")}, {"axis": "dp"}),
+        Case("dp=2,tp=3", {"x": ArraySpec((6 * 3, 4, 2), "n_dp_tp t d")}, {"axis": "tp"}),
+    ),
+    hidden=(Case("cp=4,pp=2", {"x": ArraySpec((8 * 4, 4, 5), "n_cp_pp t d")}, {"axis": "cp"}),),
+    gradient=("x",),
+    communication=Communication(
+        "permutes only, (n-1)/n of x in all",
+        forward=((Limit(("permute",), "axis", share(1)),),),
+        backward="forward",
+    ),
+    hints=(
+        "Draw 4 devices with 4 chunks each. In one permute every device sends one chunk.",
+        "In step k, let every device i send to device (i + k) % n: which chunk of x is that?",
+        "Send x[(i + k) % n]; what you receive came from device (i - k) % n, and goes there.",
+    ),
+    minimal="n-1 of the n chunks belong to other devices, and each crosses the wire once.",
+    harder="For n a power of two, let step k exchange with device i ^ k: both ways on one link.",
+    variants=(
+        Variant(
+            all_to_all_by_permutes,
+            "send chunk j of x to device n-1-j by lax.ppermute only; y[j] came from device j",
+            before=jnp.flipud,
+        ),
+    ),
+)
+
+
+def _ring(n: int, k: int) -> list[tuple[int, int]]:
+    return [(j, (j + k) % n) for j in range(n)]
+
+
+@wrong("values")
+def in_arrival_order(x: jax.Array, *, axis: str) -> jax.Array:
+    """Chunks are stacked in the order of the steps; the one from device j goes to y[j]."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    arrived = [x[i]]
+    for k in range(1, n):
+        arrived.append(lax.ppermute(x[(i + k) % n], axis, _ring(n, k)))
+    return jnp.stack(arrived)
+
+
+def _steps(x: jax.Array, axis: str, towards: int, back: int) -> jax.Array:
+    """In step k, chunk i + towards * k moves k on, to the place i + back * k."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros_like(x).at[i].set(x[i])
+    for k in range(1, n):
+        chunk = lax.ppermute(x[(i + towards * k) % n], axis, _ring(n, k))
+        y = y.at[(i + back * k) % n].set(chunk)
+    return y
+
+
+@wrong("values")
+def chunk_for_another(x: jax.Array, *, axis: str) -> jax.Array:
+    """Step k sends chunk i-k to device i+k, and it ends up on the wrong device; device i+k gets
+    chunk i+k."""
+    return _steps(x, axis, towards=-1, back=-1)
+
+
+@wrong("values")
+def placed_by_target(x: jax.Array, *, axis: str) -> jax.Array:
+    """The chunk received in step k is stored at i+k, where this device sent to; it came from device
+    i-k."""
+    return _steps(x, axis, towards=1, back=1)
+
+
+@wrong("values")
+def own_chunk_to_all(x: jax.Array, *, axis: str) -> jax.Array:
+    """Each device sends its own chunk i to all; device j gets chunk j."""
+    return _steps(x, axis, towards=0, back=-1)
+
+
+@wrong("values")
+def chunk_by_step(x: jax.Array, *, axis: str) -> jax.Array:
+    """Step k sends chunk k whatever the device; device i sends chunk i+k to device i+k."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros_like(x)
+    for k in range(n):
+        y = y.at[(i - k) % n].set(lax.ppermute(x[k], axis, _ring(n, k)))
+    return y
+
+
+@wrong("values")
+def keeps_nothing(x: jax.Array, *, axis: str) -> jax.Array:
+    """y[i] on device i is empty; a device's own chunk stays where it is."""
+    y = _steps(x, axis, towards=1, back=-1)
+    return y.at[lax.axis_index(axis)].set(0)
+
+
+@wrong("gradient")
+def exchange_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+    """The gradient does not come back with the chunks; each returns to the device that sent it."""
+    return _steps(lax.stop_gradient(x), axis, towards=1, back=-1)
+
+
+@wrong("communication")
+def one_collective(x: jax.Array, *, axis: str) -> jax.Array:
+    """lax.all_to_all does it in one call; build it from lax.ppermute here."""
+    return lax.all_to_all(x, axis, split_axis=0, concat_axis=0)
+
+
+@wrong("communication")
+def gathers_everything(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every device's whole x is gathered for one chunk of each: n times the bytes needed, and not
+    by permutes."""
+    return lax.all_gather(x, axis)[:, lax.axis_index(axis)]
+
+
+@wrong("communication")
+def whole_x_each_step(x: jax.Array, *, axis: str) -> jax.Array:
+    """Each step sends all of x where one chunk is wanted: n times the bytes needed."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros_like(x).at[i].set(x[i])
+    for k in range(1, n):
+        y = y.at[(i - k) % n].set(lax.ppermute(x, axis, _ring(n, k))[i])
+    return y

@@ -1,0 +1,129 @@
+"""Exercise gather: every device's array, on the root only."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Shaped
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, mesh_order
+from jaxpar.contracts.case import Case
+from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
+from jaxpar.contracts.variants import Variant
+
+
+def _gathered(case: Case, x: jax.Array) -> list[Expected]:
+    blocks = axis_first(case, x)  # [n, *others, ...]
+    n, others = len(blocks), len(case.sizes) - 1
+    gathered = jnp.moveaxis(blocks, 0, others)  # [*others, n, ...]
+    held = jnp.zeros((n, *gathered.shape), x.dtype).at[case.kwargs["root"]].set(gathered)
+    return [Expected(mesh_order(case, held))]
+
+
+def gather(x: Shaped[Array, ...], *, axis: str, root: int) -> Shaped[Array, "n ..."]:
+    """Every device's x on the root, the last device's first; zeros on the others.
+
+    Math: y[j] = x_(n-1-j) on the root, 0 elsewhere
+    """
+    return collectives.gather(x, axis=axis, root=root)[::-1]
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return [n, ...] in device order on the root, and zeros of that shape elsewhere",
+    reference=collectives.gather,
+    oracle=_gathered,
+    cases=rooted(
+        ("tp=8", (8 * 60,), "b_tp", "tp", 5),
+        ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 2),
+    ),
+    hidden=rooted(("cp=4,pp=2", (8 * 6, 2), "b_cp_pp t", "pp", 1)),
+    gradient=("x",),
+    communication=Communication(
+        "no all-reduce; no device receives more than n-1 times x",
+        forward=((Limit(ALL_BUT_ALL_REDUCE, "axis", lambda s: (s.n() - 1) * s.bytes("x")),),),
+        backward="forward",
+    ),
+    hints=(
+        "One program runs on every device, so all of them may receive what only the root keeps.",
+        "lax.all_gather stacks the x of all devices in device order.",
+        "Keep it where lax.axis_index(axis) == root; jnp.where gives zeros elsewhere.",
+    ),
+    minimal="The root must receive the n-1 arrays that it does not hold: n-1 times x.",
+    harder="Let only the root receive: n-1 permutes of one pair each. What does it cost in time?",
+    variants=(
+        Variant(
+            gather,
+            "return [n, ...] on the root, the last device's x first, and zeros of that shape "
+            "elsewhere",
+            after=jnp.flipud,
+        ),
+    ),
+)
+
+
+@wrong("values")
+def gather_on_every_device(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Every device returns the gathered array; all but the root return zeros."""
+    return lax.all_gather(x, axis)
+
+
+@wrong("values")
+def gather_to_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The array ends up on device 0; it belongs on `root`."""
+    return from_root(lax.all_gather(x, axis), axis, 0)
+
+
+@wrong("values")
+def gather_counts_from_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The stack begins with the root's x; y[j] must come from device j."""
+    return from_root(jnp.roll(lax.all_gather(x, axis), -root, axis=0), axis, root)
+
+
+@wrong("values")
+def arrival_order(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The stack is in order of arrival round the ring; y[j] must come from device j."""
+    n = lax.axis_size(axis)
+    to_next = [(j, (j + 1) % n) for j in range(n)]
+    arrived = [x]
+    for _ in range(n - 1):
+        arrived.append(lax.ppermute(arrived[-1], axis, to_next))
+    return from_root(jnp.stack(arrived), axis, root)
+
+
+@wrong("values")
+def concatenates(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The arrays are concatenated along dim 0; stack them along a new first dim."""
+    return from_root(lax.all_gather(x, axis, tiled=True), axis, root)
+
+
+@wrong("values")
+def others_keep_their_slot(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The other devices return their own x in its slot; they return zeros."""
+    i = lax.axis_index(axis)
+    y = lax.all_gather(x, axis)
+    own = jnp.where((jnp.arange(len(y)) == i).reshape(-1, *(1,) * x.ndim), y, jnp.zeros_like(y))
+    return jnp.where(i == root, y, own)
+
+
+@wrong("gradient")
+def gather_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The gradient does not come back from the root; the backward pass of a gather is a scatter."""
+    return from_root(lax.all_gather(lax.stop_gradient(x), axis), axis, root)
+
+
+@wrong("communication")
+def slots_by_all_reduce(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """An all-reduce sums slots that are zero but one: twice the bytes of an all-gather."""
+    slots = jnp.zeros((lax.axis_size(axis), *x.shape), x.dtype)
+    return from_root(lax.psum(slots.at[lax.axis_index(axis)].set(x), axis), axis, root)
+
+
+@wrong("communication")
+def gathers_as_equal(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """all_gather(..., to="invarying") makes its backward pass an all-reduce of [n, ...]; the
+    default makes it a reduce-scatter, half the bytes."""
+    return from_root(lax.all_gather(x, axis, to="invarying"), axis, root)

@@ -1,0 +1,123 @@
+"""Exercise mean_over_devices: a mean by one all-reduce."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, on_every_device, share
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.collectives.common import NO_GATHER
+from jaxpar.contracts.variants import Variant
+
+
+def _mean(case: Case, x: jax.Array) -> list[Expected]:
+    return [Expected(on_every_device(case, axis_first(case, x).mean(axis=0)))]
+
+
+def mean_over_devices(x: Float[Array, ...], *, axis: str) -> Float[Array, ...]:
+    """The quadratic mean of every device's x, on every device: the root of the mean square.
+
+    Math: y = sqrt((sum_j x_j**2) / n)
+    """
+    return jnp.sqrt(collectives.mean_over_devices(x**2, axis=axis))
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the mean of x over the devices of `axis`, on every device",
+    reference=collectives.mean_over_devices,
+    oracle=_mean,
+    cases=(
+        Case("tp=8", {"x": ArraySpec((8 * 1200,), "b_tp")}, {"axis": "tp"}),
+        Case("dp=3,tp=2", {"x": ArraySpec((6 * 6, 5, 2), "b_dp_tp t d")}, {"axis": "dp"}),
+    ),
+    hidden=(Case("tp=2,dp=4", {"x": ArraySpec((8 * 12, 4), "b_tp_dp t")}, {"axis": "dp"}),),
+    gradient=("x",),
+    communication=Communication(
+        "the bytes of one all-reduce of x: at most 2(n-1)/n of x",
+        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", share(2)),),),
+        backward="forward",
+    ),
+    memory=NO_GATHER,
+    hints=(
+        "A mean is a sum over the devices and a division on each of them.",
+        "lax.psum sums over a mesh axis; lax.axis_size gives the number to divide by.",
+    ),
+    minimal="The x of each device must leave it, and the mean, which none knew, must come back: "
+    "(n-1)/n of x each way.",
+    harder="Take a weight on each device, and return the weighted mean with one all-reduce.",
+    variants=(
+        Variant(
+            mean_over_devices,
+            "return the quadratic mean of x over the devices of `axis`, on every device",
+            before=jnp.square,
+            after=jnp.sqrt,
+        ),
+    ),
+)
+
+
+@wrong("values")
+def sum_for_mean(x: jax.Array, *, axis: str) -> jax.Array:
+    """The sum over the devices is not divided by their number."""
+    return lax.psum(x, axis)
+
+
+@wrong("values")
+def axis_by_its_name(x: jax.Array, *, axis: str) -> jax.Array:
+    """The axis is always "tp" here; use the one that the argument `axis` names."""
+    return lax.pmean(x, "tp")
+
+
+@wrong("values")
+def constant_n(x: jax.Array, *, axis: str) -> jax.Array:
+    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
+    size of the axis."""
+    return lax.psum(x, axis) / 8
+
+
+def _mesh_axes() -> tuple[str, ...]:
+    return tuple(jax.sharding.get_abstract_mesh().axis_names)
+
+
+@wrong("values")
+def divides_by_whole_mesh(x: jax.Array, *, axis: str) -> jax.Array:
+    """The sum over `axis` is divided by the number of devices in the whole mesh; divide by the size
+    of `axis`."""
+    return lax.psum(x, axis) / lax.axis_size(_mesh_axes())
+
+
+@wrong("values")
+def means_over_whole_mesh(x: jax.Array, *, axis: str) -> jax.Array:
+    """The mean is taken over every device of the mesh; take it over `axis` alone."""
+    return lax.pmean(x, _mesh_axes())
+
+
+@wrong("values")
+def divides_twice(x: jax.Array, *, axis: str) -> jax.Array:
+    """The sum is divided by n twice; lax.pmean has divided already."""
+    return lax.pmean(x, axis) / lax.axis_size(axis)
+
+
+@wrong("values")
+def mean_of_elements(x: jax.Array, *, axis: str) -> jax.Array:
+    """The elements of x are averaged, too; average over the devices only, element by element."""
+    return lax.pmean(jnp.mean(x), axis)
+
+
+@wrong("gradient")
+def mean_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+    """The gradient does not pass through the mean; each x gets 1/n of it."""
+    return lax.pmean(lax.stop_gradient(x), axis)
+
+
+@wrong("communication")
+def gathers_for_mean(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every x is gathered on every device and averaged there: n/2 times the bytes of an all-
+    reduce."""
+    return jnp.mean(lax.all_gather(x, axis), axis=0)

@@ -1,0 +1,122 @@
+"""Exercise scatter: to each device one part of the root's array."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Num
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.case import Case
+from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
+from jaxpar.contracts.variants import Variant
+
+
+def _scattered(case: Case, x: jax.Array) -> list[Expected]:
+    sent = axis_first(case, x)[case.kwargs["root"]]  # [*others, n, ...]
+    chunks = jnp.moveaxis(sent, len(case.sizes) - 1, 0)
+    return [Expected(mesh_order(case, chunks), whole=on_every_device(case, sent))]
+
+
+def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, ...]:
+    """Chunk n-1-i of the root's x, on device i: the last device has the first chunk.
+
+    Math: y = x_root[n-1-i] on device i
+    """
+    return collectives.scatter(x[::-1], axis=axis, root=root)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return chunk i of the root's x on device i of `axis`",
+    reference=collectives.scatter,
+    oracle=_scattered,
+    cases=rooted(
+        ("dp=8", (8 * 8, 12), "n_dp d", "dp", 5),
+        ("dp=2,tp=3", (6 * 3, 4, 5), "n_dp_tp t d", "tp", 1),
+    ),
+    hidden=rooted(("fsdp=4,cp=2", (8 * 4, 3, 2), "n_fsdp_cp t d", "fsdp", 2)),
+    gradient=("x",),
+    sharding=True,
+    communication=Communication(
+        "at most (n-1)/n of x, by any collective",
+        forward=((Limit(("all_reduce", *ALL_BUT_ALL_REDUCE), "axis", share(1)),),),
+        backward="forward",
+    ),
+    hints=(
+        "JAX has no scatter. Which collective leaves device i with chunk i of something?",
+        "A reduce-scatter sums chunk i of every device: make the others add zeros.",
+        "Replace x by zeros off the root with jnp.where, then call lax.psum_scatter.",
+    ),
+    minimal="The root must send n-1 chunks, one to each other device: (n-1)/n of x.",
+    harder="Send from the root in ceil(log2 n) permutes, each with half of what is left.",
+    variants=(
+        Variant(
+            scatter, "return chunk n-1-i of the root's x on device i of `axis`", before=jnp.flipud
+        ),
+    ),
+)
+
+
+@wrong("values")
+def scatter_ignores_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The chunks of all devices are summed; only the root's x counts."""
+    return lax.psum_scatter(x, axis)
+
+
+@wrong("values")
+def scatter_from_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Device 0 is always taken for the root; use `root`."""
+    return lax.psum_scatter(from_root(x, axis, 0), axis)
+
+
+@wrong("values")
+def own_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Each device keeps its own chunk i; chunk i must come from the root."""
+    return x[lax.axis_index(axis)]
+
+
+@wrong("values")
+def next_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Device i gets chunk i+1; it must get chunk i."""
+    return lax.psum_scatter(jnp.roll(from_root(x, axis, root), -1, axis=0), axis)
+
+
+@wrong("values")
+def keeps_chunk_dim(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The result keeps a dim of size 1 in front; return x[i], not x[i : i + 1]."""
+    return lax.psum_scatter(from_root(x, axis, root), axis)[None]
+
+
+@wrong("values")
+def counts_from_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Chunks are dealt out from the root on; device i gets chunk i, wherever the root is."""
+    return lax.psum_scatter(jnp.roll(from_root(x, axis, root), root, axis=0), axis)
+
+
+@wrong("gradient")
+def scatter_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The gradient does not come back to the root; the backward pass of a scatter is a gather."""
+    return lax.psum_scatter(from_root(lax.stop_gradient(x), axis, root), axis)
+
+
+@wrong("sharding")
+def broadcast_for_scatter(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Every device returns the root's whole x; device i returns x[i] only."""
+    return lax.psum(from_root(x, axis, root), axis)
+
+
+@wrong("communication")
+def broadcasts_then_takes(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """An all-reduce brings the root's whole x to every device, which keeps 1/n of it: twice the
+    bytes needed."""
+    return lax.psum(from_root(x, axis, root), axis)[lax.axis_index(axis)]
+
+
+@wrong("communication")
+def gathers_then_takes(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Every device's whole x is gathered for one chunk of the root's: n times the bytes needed."""
+    return lax.all_gather(x, axis)[root, lax.axis_index(axis)]

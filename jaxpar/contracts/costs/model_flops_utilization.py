@@ -1,0 +1,132 @@
+"""Exercise model_flops_utilization: the share of the peak that is of use."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.cost.flops import model_flops_utilization
+
+# Tokens per second, FLOPs per token, devices, peak: PaLM 540B; 22B in steps of 1.1 s.
+_RUNS = (
+    (238.3e3, 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048, 6144, 275e12),
+    (4 * 2048 / 1.1, 72 * 48 * 6144 * (6144 + 2048 / 6) + 6 * 6144 * 51200, 8, 312e12),
+)
+
+
+def _runs(rng: np.random.Generator) -> list[Call]:
+    """A round number, published runs, any run, then what is refused."""
+    runs = [(1000, 6 * 10**9, 8, 10**13), *_RUNS, (9000, 10**9, 1, 10**13)]
+    for most in (1, 7, 2e4, 2e4, 2e4, 2e4):
+        flops, devices, peak = (
+            log_uniform(rng, 1e8, 1e13),
+            int(log_uniform(rng, 1, most)),
+            log_uniform(rng, 1e13, 3e15),
+        )
+        share = float(rng.uniform(0.05, 0.7))
+        runs.append((share * devices * peak / flops, flops, devices, peak))
+    signs = [tuple(0 if i == place else 1 for i in range(4)) for place in range(4)]
+    signs += [tuple(-1 if i == place else 1 for i in range(4)) for place in range(4)]
+    signs += [(1, 1, -1, -1), (-1, 1, -1, 1)]  # a share above 0
+    refused = [tuple(map(operator.mul, runs[0], of)) for of in signs]
+    return [(run, {}) for run in [*runs, *refused]]
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the FLOPs that the model takes in a second, as a share of what devices could do",
+    reference=model_flops_utilization,
+    oracle=model_flops_utilization,
+    values=_runs,
+    hints=(
+        "Both sides are FLOPs in a second: those that the model took, and those that the devices "
+        "could have done.",
+        "The model took tokens_per_second * flops_per_token. Each device could have done "
+        "peak_flops.",
+        "tokens_per_second * flops_per_token / (devices * peak_flops)",
+    ),
+    minimal="It needs no profile: a clock, and the model's sizes.",
+    harder="From a step's seconds and remat, compute HFU: what share of the peak did the devices "
+    "really do?",
+)
+
+
+@wrong("values")
+def mfu_of_one_device(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The tokens of all devices are held against the peak of one; divide by `devices`, too."""
+    return model_flops_utilization(tokens, flops, devices, peak) * devices
+
+
+@wrong("values")
+def mfu_tokens_of_each(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The tokens are multiplied by `devices`; they are those of all devices already, so divide by
+    `devices` instead."""
+    return model_flops_utilization(tokens, flops, devices, peak) * devices**2
+
+
+@wrong("values")
+def mfu_in_percent(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is in percent; return a share, at most 1."""
+    return 100 * model_flops_utilization(tokens, flops, devices, peak)
+
+
+@wrong("values")
+def mfu_upside_down(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """This is the peak by what the model took; turn it round."""
+    return 1 / model_flops_utilization(tokens, flops, devices, peak)
+
+
+@wrong("values")
+def mfu_sparse_peak(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is half of the right one; that is a sparse peak, twice the dense one, so divide by
+    `peak_flops` as it is."""
+    return model_flops_utilization(tokens, flops, devices, 2 * peak)
+
+
+@wrong("values")
+def mfu_peak_halved(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is twice the right one; `peak_flops` is dense already, and `flops_per_token`
+    counts a multiplication and an addition as 2, so scale neither."""
+    return model_flops_utilization(tokens, flops, devices, peak / 2)
+
+
+@wrong("values")
+def mfu_with_recomputation(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """A third is added for what is computed again; that is no use to the model, and counts in HFU
+    only."""
+    return model_flops_utilization(tokens, 4 / 3 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_three_passes(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The FLOPs are taken three times; `flops_per_token` is forward and backward already."""
+    return model_flops_utilization(tokens, 3 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_parameters_for_flops(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is six times too large; `flops_per_token` is FLOPs, not parameters."""
+    return model_flops_utilization(tokens, 6 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_peak_in_tera(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """`peak_flops` is multiplied by 1e12; it is in FLOPs, not in tera."""
+    return model_flops_utilization(tokens, flops, devices, 1e12 * peak)
+
+
+@wrong("values")
+def mfu_in_whole_numbers(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The share is rounded down to 0; use / in place of //."""
+    return float(model_flops_utilization(tokens, flops, devices, peak) // 1)
+
+
+@wrong("values")
+def mfu_zero_for_nothing(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """A number of 0 or below must raise ValueError."""
+    if min(tokens, flops, devices, peak) <= 0:
+        return 0.0
+    return model_flops_utilization(tokens, flops, devices, peak)

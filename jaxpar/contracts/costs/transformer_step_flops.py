@@ -1,0 +1,204 @@
+"""Exercise transformer_step_flops: all products of a step, counted."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.cost.flops import transformer_step_flops
+from jaxpar.cost.layout import REMATS
+
+# Batch, sequence, layers, hidden, vocab: 1.7B, 175B, 1T of PTD-P; 22B, 175B of Korthikanti et al.
+_MODELS = (
+    (512, 2048, 24, 2304, 51200),
+    (1536, 2048, 96, 12288, 51200),
+    (3072, 2048, 128, 25600, 51200),
+    (4, 2048, 48, 6144, 51200),
+    (64, 2048, 96, 12288, 51200),
+)
+
+
+def _steps(rng: np.random.Generator) -> list[Call]:
+    """A small model, published ones, any sizes, then what is refused."""
+    small, odd = (1, 4, 2, 8, 16), tuple(int(n) for n in rng.integers(2, 9, 5))
+    models = [small, *_MODELS]
+    for _ in range(4):
+        b, s, layers, h, v = (
+            int(log_uniform(rng, 2, high)) for high in (512, 9000, 100, 9000, 2e5)
+        )
+        models.append((b, s, layers, h, v))
+    calls = [(model, {"remat": remat}) for model in models for remat in REMATS]
+    refused = [(odd, {"remat": "half"})]
+    for place, size in product(range(5), (0, -1)):
+        refused.append(((*odd[:place], size, *odd[place + 1 :]), {"remat": "none"}))
+    refused.append(((*odd[:3], -odd[3], -odd[4]), {"remat": "full"}))  # a product above 0
+    return [*calls, *refused]
+
+
+def _by_equation_8(*sizes: int, remat: str) -> float:
+    """As Korthikanti et al. print it: selective computes attention's products three times more."""
+    flops = float(transformer_step_flops(*sizes, remat=remat))
+    batch, sequence, layers, hidden, _ = sizes
+    once = 4.0 * batch * sequence**2 * layers * hidden
+    return flops + 2 * once if remat == "selective" else flops
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the FLOPs of one training step: of all products, forward, backward, and again",
+    reference=transformer_step_flops,
+    oracle=lambda *sizes, remat: float(transformer_step_flops(*sizes, remat=remat)),
+    also_right=(_by_equation_8,),
+    values=_steps,
+    hints=(
+        "A product of [m, k] by [k, n] takes 2*m*k*n. List those of one layer's forward pass: "
+        "queries, keys, values, scores, what they make of the values, the output, two of the MLP.",
+        "For each token a layer has 12h^2 elements of matrices, 24h^2 FLOPs. Scores and what they "
+        "make of the values take 2*B*s*s*h each. The head takes 2*B*s*h*V, once.",
+        "3 * (layers * (24*B*s*h*h + 4*B*s*s*h) + 2*B*s*h*V), and again: for selective "
+        "layers * 4*B*s*s*h, for full the forward pass of all layers.",
+    ),
+    minimal="It is arithmetic on shapes: no other products are in the model.",
+    harder="Write it for grouped queries and a gated MLP of any width, and for experts.",
+)
+
+
+class _Step(NamedTuple):
+    """What the forward pass takes, and what the backward pass computes again."""
+
+    matrices: float
+    attention: float
+    head: float
+    again: float
+
+    @property
+    def total(self) -> float:
+        return 3 * (self.matrices + self.attention + self.head) + self.again
+
+
+def _step(sizes: tuple[int, ...], remat: str) -> _Step:
+    right = transformer_step_flops(*sizes, remat=remat)
+    batch, sequence, layers, hidden, vocab = sizes
+    tokens = batch * sequence
+    matrices, head = layers * tokens * 24 * hidden**2, 2 * tokens * hidden * vocab
+    attention = layers * tokens * 4 * sequence * hidden
+    return _Step(matrices, attention, head, right - 3 * (matrices + attention + head))
+
+
+@wrong("values")
+def attention_left_out(*sizes: int, remat: str) -> float:
+    """The two products of attention are left out, as in 6 FLOPs for each parameter and token; add
+    4*B*s*s*h for each layer's forward pass."""
+    step = _step(sizes, remat)
+    return 3 * (step.matrices + step.head) + (step.matrices if remat == "full" else 0)
+
+
+@wrong("values")
+def causal_half(*sizes: int, remat: str) -> float:
+    """The products of attention count half; a causal mask halves nothing here, and both products
+    count: 4*B*s*s*h for each layer's forward pass."""
+    step = _step(sizes, remat)
+    return step.total - (3 + (remat != "none")) * step.attention / 2
+
+
+@wrong("values")
+def multiply_adds(*sizes: int, remat: str) -> float:
+    """The result is half of the right one; a multiplication and an addition are 2."""
+    return transformer_step_flops(*sizes, remat=remat) / 2
+
+
+@wrong("values")
+def flops_of_forward(*sizes: int, remat: str) -> float:
+    """The backward pass is left out; it takes twice what the forward takes."""
+    step = _step(sizes, remat)
+    return (step.total - step.again) / 3 + step.again
+
+
+@wrong("values")
+def backward_as_forward(*sizes: int, remat: str) -> float:
+    """The backward pass counts as much as the forward pass; it has two products for each one, so
+    count it twice."""
+    step = _step(sizes, remat)
+    return (step.total - step.again) * 2 / 3 + step.again
+
+
+@wrong("values")
+def head_left_out(*sizes: int, remat: str) -> float:
+    """The head is left out; it is a product of [tokens, h] by [h, V]."""
+    step = _step(sizes, remat)
+    return step.total - 3 * step.head
+
+
+@wrong("values")
+def embedding_as_product(*sizes: int, remat: str) -> float:
+    """The embedding counts as a product; it looks rows up, so leave it out."""
+    step = _step(sizes, remat)
+    return step.total + 3 * step.head
+
+
+@wrong("values")
+def head_computed_again(*sizes: int, remat: str) -> float:
+    """With full the head is computed again; it is no layer, so leave it out."""
+    step = _step(sizes, remat)
+    return step.total + (step.head if remat == "full" else 0)
+
+
+@wrong("values")
+def flops_of_one_layer(batch: int, sequence: int, layers: int, *rest: int, remat: str) -> float:
+    """There is one layer only; multiply what layers take by `layers`."""
+    return transformer_step_flops(batch, sequence, 1, *rest, remat=remat)
+
+
+@wrong("values")
+def flops_of_a_token(*sizes: int, remat: str) -> float:
+    """These are the FLOPs of one token; a step has batch * sequence of them."""
+    return transformer_step_flops(*sizes, remat=remat) / (sizes[0] * sizes[1])
+
+
+@wrong("values")
+def output_projection_left_out(*sizes: int, remat: str) -> float:
+    """A layer's matrices take 22h^2 for each token; attention has a fourth one, for its output, so
+    count 24h^2."""
+    step = _step(sizes, remat)
+    return step.total - (4 if remat == "full" else 3) * step.matrices / 12
+
+
+@wrong("values")
+def recomputation_ignored(*sizes: int, remat: str) -> float:
+    """`remat` changes nothing; add what the backward pass computes again."""
+    step = _step(sizes, remat)
+    return step.total - step.again
+
+
+@wrong("values")
+def selective_is_full(*sizes: int, remat: str) -> float:
+    """Selective computes all layers again; count attention's scores and what they make of the
+    values alone."""
+    remat = "full" if remat == "selective" else remat
+    return transformer_step_flops(*sizes, remat=remat)
+
+
+@wrong("values")
+def selective_one_product(*sizes: int, remat: str) -> float:
+    """Selective computes one product of attention again; count both."""
+    step = _step(sizes, remat)
+    return step.total - (step.attention / 2 if remat == "selective" else 0)
+
+
+@wrong("values")
+def other_remat_is_none(*sizes: int, remat: str) -> float:
+    """A `remat` that is none of the three must raise ValueError."""
+    known = remat in ("selective", "full")
+    return transformer_step_flops(*sizes, remat=remat if known else "none")
+
+
+@wrong("values")
+def no_sizes_counted(*sizes: int, remat: str) -> float:
+    """A size of 0 or below must raise ValueError."""
+    if min(sizes) > 0:
+        return transformer_step_flops(*sizes, remat=remat)
+    return 0.0

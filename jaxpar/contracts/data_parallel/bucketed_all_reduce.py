@@ -1,0 +1,277 @@
+"""Exercise bucketed_all_reduce: several leaves in one all-reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, on_every_device
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.parallel import data
+
+
+def _means(case: Case, gradients: Any) -> list[Expected]:
+    leaves = jax.tree.leaves(gradients)
+    return [Expected(on_every_device(case, axis_first(case, x).mean(axis=0))) for x in leaves]
+
+
+def _bucket_bytes(sizes: Sizes) -> list[int]:
+    """Bytes of each bucket."""
+    buckets: list[int] = []
+    for leaf in sizes.leaf_bytes("gradients"):
+        if buckets and buckets[-1] + leaf <= sizes.case.kwargs["bucket_bytes"]:
+            buckets[-1] += leaf
+        else:
+            buckets.append(leaf)
+    return buckets
+
+
+def _chunk_bytes(sizes: Sizes) -> list[int]:
+    """Bytes of 1/n of each bucket, padded."""
+    item_bytes = jnp.dtype(next(sizes.case.arrays())[1].dtype).itemsize
+    return [-(-bucket // (sizes.n() * item_bytes)) * item_bytes for bucket in _bucket_bytes(sizes)]
+
+
+def _half_round_bytes(sizes: Sizes) -> int:
+    """Wire bytes of a reduce-scatter, or an all-gather, of all buckets."""
+    return (sizes.n() - 1) * sum(_chunk_bytes(sizes))
+
+
+# One all-reduce for each bucket, or a reduce-scatter of it (its chunks may also be exchanged, and
+# added up after that) and an all-gather of what that leaves.
+_BUCKETS = (
+    (
+        Limit(
+            ("all_reduce",),
+            "axis",
+            lambda s: 2 * _half_round_bytes(s),
+            exact=True,
+            operand_bytes=_bucket_bytes,
+        ),
+    ),
+    (
+        Limit(
+            ("reduce_scatter", "all_to_all"),
+            "axis",
+            _half_round_bytes,
+            operand_bytes=lambda s: [s.n() * chunk for chunk in _chunk_bytes(s)],
+        ),
+        Limit(("all_gather",), "axis", _half_round_bytes, operand_bytes=_chunk_bytes),
+    ),
+)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the mean of the gradients over `axis`, by one all-reduce for each bucket",
+    reference=data.bucketed_all_reduce,
+    oracle=_means,
+    cases=(
+        Case(
+            "dp=8",
+            {
+                "gradients": {
+                    "embedding": ArraySpec((8 * 6, 8), "v_dp d"),
+                    "first": {
+                        "b": ArraySpec((8 * 16,), "d_dp"),
+                        "w": ArraySpec((8 * 5, 8), "d_dp f"),
+                    },
+                    "last": {
+                        "b": ArraySpec((8 * 8,), "d_dp"),
+                        "w": ArraySpec((8 * 3, 8), "d_dp f"),
+                    },
+                    "output": ArraySpec((8 * 10, 8), "d_dp v"),
+                    "scale": ArraySpec((8 * 8,), "d_dp"),
+                },
+            },
+            {"axis": "dp", "bucket_bytes": 4 * 64},
+        ),
+        Case(
+            "fsdp=3,tp=2",
+            {
+                "gradients": (
+                    ArraySpec((6 * 44,), "d_fsdp_tp", "bfloat16"),  # too large before any other
+                    [
+                        {
+                            "b": ArraySpec((6 * 12,), "d_fsdp_tp", "bfloat16"),
+                            "w": ArraySpec((6 * 6, 5), "d_fsdp_tp f", "bfloat16"),
+                        },
+                        {
+                            "b": ArraySpec((6 * 12,), "d_fsdp_tp", "bfloat16"),
+                            "w": ArraySpec((6 * 6, 5), "d_fsdp_tp f", "bfloat16"),
+                        },
+                    ],
+                ),
+            },
+            {"axis": "fsdp", "bucket_bytes": 2 * 42},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "gradients": [
+                    ArraySpec((8 * 10,), "d_tp_dp"),
+                    {"b": ArraySpec((8 * 9,), "d_tp_dp"), "w": ArraySpec((8 * 4, 10), "d_tp_dp f")},
+                    ArraySpec((8 * 6, 11), "d_tp_dp f"),  # too large for any bucket
+                    (ArraySpec((8 * 20,), "d_tp_dp"), ArraySpec((8 * 30,), "d_tp_dp")),
+                ],
+            },
+            {"axis": "dp", "bucket_bytes": 4 * 50},
+        ),
+    ),
+    communication=Communication("one all-reduce for each bucket, of its bytes", forward=_BUCKETS),
+    hints=(
+        "jax.tree.flatten gives the leaves in order, and what puts them together again. First "
+        "decide which leaves share a bucket; sizes are known when the function is traced.",
+        "A bucket is one array: concatenate its leaves, each made flat, and take lax.pmean of "
+        "that. lax.pmean of a list sends each leaf by itself.",
+        "Cut the mean where the leaves end, in the order in which you packed them, and give each "
+        "its shape.",
+    ),
+    minimal="Every leaf must be reduced; a bucket saves the start of a message for each leaf after "
+    "its first, and its size decides how early the first can go.",
+    harder="Fill the buckets from the last leaf, whose gradient is ready first, as PyTorch does.",
+)
+
+
+Bucket = list[int]
+
+
+def _fill(
+    leaves: list[Array], order: Iterable[int], fits: Callable[[int, int], bool]
+) -> list[Bucket]:
+    """Opens a bucket where a leaf does not fit: `fits(held, more)`, in elements."""
+    buckets: list[Bucket] = [[]]
+    for i in order:
+        held = sum(leaves[j].size for j in buckets[-1])
+        if held and not fits(held, leaves[i].size):
+            buckets.append([])
+        buckets[-1].append(i)
+    return buckets
+
+
+def _reduce(gradients: Any, buckets: list[Bucket], axis: str, divisor: int | None = None) -> Any:
+    """One all-reduce for each bucket; leaves in none stay local."""
+    leaves, structure = jax.tree.flatten(gradients)
+    for bucket in buckets:
+        flat = jnp.concatenate([leaves[i].ravel() for i in bucket])
+        flat = lax.psum(flat, axis) / jnp.asarray(divisor or lax.axis_size(axis), flat.dtype)
+        for i in bucket:
+            size, shape = leaves[i].size, leaves[i].shape
+            leaves[i], flat = flat[:size].reshape(shape), flat[size:]
+    return structure.unflatten(leaves)
+
+
+def _right(gradients: Any, bucket_bytes: int) -> list[Bucket]:
+    leaves = jax.tree.leaves(gradients)
+    capacity = bucket_bytes // leaves[0].dtype.itemsize
+    return _fill(leaves, range(len(leaves)), lambda held, more: held + more <= capacity)
+
+
+@wrong("values")
+def sum_for_mean(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The sum over the devices is not divided by their number."""
+    return _reduce(gradients, _right(gradients, bucket_bytes), axis, divisor=1)
+
+
+@wrong("values")
+def constant_n(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
+    size of the axis."""
+    return _reduce(gradients, _right(gradients, bucket_bytes), axis, divisor=8)
+
+
+@wrong("values")
+def last_bucket_not_sent(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The bucket that is open after the last leaf is never reduced."""
+    return _reduce(gradients, _right(gradients, bucket_bytes)[:-1], axis)
+
+
+@wrong("values")
+def unpacks_in_reverse(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """A bucket is packed from its first leaf on and unpacked from its last; use one order."""
+    leaves, structure = jax.tree.flatten(gradients)
+    for bucket in _right(gradients, bucket_bytes):
+        flat = lax.pmean(jnp.concatenate([leaves[i].ravel() for i in bucket]), axis)
+        for i in reversed(bucket):
+            size, shape = leaves[i].size, leaves[i].shape
+            leaves[i], flat = flat[:size].reshape(shape), flat[size:]
+    return structure.unflatten(leaves)
+
+
+@wrong("values")
+def unpacks_from_start(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """Every leaf of a bucket is read from its start; begin where the leaf before it ended."""
+    leaves, structure = jax.tree.flatten(gradients)
+    for bucket in _right(gradients, bucket_bytes):
+        flat = lax.pmean(jnp.concatenate([leaves[i].ravel() for i in bucket]), axis)
+        for i in bucket:
+            leaves[i] = flat[: leaves[i].size].reshape(leaves[i].shape)
+    return structure.unflatten(leaves)
+
+
+@wrong("communication")
+def one_bucket(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """All leaves are in one bucket; open the next where a leaf does not fit."""
+    return _reduce(gradients, [list(range(len(jax.tree.leaves(gradients))))], axis)
+
+
+@wrong("communication")
+def bucket_for_each_leaf(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """Each leaf is reduced by itself, as lax.pmean of a list does, too; concatenate the leaves of a
+    bucket first."""
+    return jax.tree.map(lambda leaf: lax.pmean(leaf, axis), gradients)
+
+
+@wrong("communication")
+def last_leaf_over(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """A bucket takes one leaf more than fits; look before the leaf joins."""
+    leaves = jax.tree.leaves(gradients)
+    capacity = bucket_bytes // leaves[0].dtype.itemsize
+    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held < capacity)
+    return _reduce(gradients, buckets, axis)
+
+
+@wrong("communication")
+def never_quite_full(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """A leaf that fills the bucket exactly is turned away; it fits."""
+    leaves = jax.tree.leaves(gradients)
+    capacity = bucket_bytes // leaves[0].dtype.itemsize
+    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held + more < capacity)
+    return _reduce(gradients, buckets, axis)
+
+
+@wrong("communication")
+def bytes_as_elements(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """`bucket_bytes` is compared with a number of elements; multiply by the bytes of one."""
+    leaves = jax.tree.leaves(gradients)
+    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held + more <= bucket_bytes)
+    return _reduce(gradients, buckets, axis)
+
+
+@wrong("communication")
+def last_leaf_first(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The buckets are filled from the last leaf; go in the order of jax.tree.leaves."""
+    leaves = jax.tree.leaves(gradients)
+    capacity = bucket_bytes // leaves[0].dtype.itemsize
+    order = reversed(range(len(leaves)))
+    return _reduce(gradients, _fill(leaves, order, lambda a, b: a + b <= capacity), axis)
+
+
+@wrong("communication")
+def cuts_leaves(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """Leaves are cut where a bucket is full; a leaf that does not fit opens the next bucket."""
+    leaves, structure = jax.tree.flatten(gradients)
+    flat = jnp.concatenate([leaf.ravel() for leaf in leaves])
+    step = bucket_bytes // flat.dtype.itemsize
+    parts = [lax.pmean(flat[start : start + step], axis) for start in range(0, flat.size, step)]
+    flat = jnp.concatenate(parts)
+    for i, leaf in enumerate(leaves):
+        leaves[i], flat = flat[: leaf.size].reshape(leaf.shape), flat[leaf.size :]
+    return structure.unflatten(leaves)

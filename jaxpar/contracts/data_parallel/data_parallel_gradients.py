@@ -1,0 +1,189 @@
+"""Exercise data_parallel_gradients: gradients of a split batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from jax import lax
+
+from jaxpar.contracts.base import Communication, Contract, Limit, wrong
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.data_parallel.common import (
+    LAYERED_ERROR,
+    SQUARED_ERROR,
+    Loss,
+    Result,
+    divided,
+    gradients,
+    layers,
+    local_gradients,
+    network,
+    one_all_reduce,
+)
+from jaxpar.parallel import data
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the loss and its gradient with respect to params, means over `axis`",
+    reference=data.data_parallel_gradients,
+    oracle=gradients,
+    cases=(
+        Case(
+            "dp=8",
+            {
+                "loss_fn": SQUARED_ERROR,
+                "params": network(6, 16),
+                "batch": {
+                    "inputs": ArraySpec((8 * 20, 6), "b_dp d"),
+                    "targets": ArraySpec((8 * 20,), "b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+        Case(
+            "fsdp=3,tp=2",
+            {
+                "loss_fn": LAYERED_ERROR,
+                "params": layers(5, 10, 2),
+                "batch": (ArraySpec((3 * 16, 5), "b_fsdp d"), ArraySpec((3 * 16, 2), "b_fsdp f")),
+            },
+            {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "cp=2,dp=4",
+            {
+                "loss_fn": SQUARED_ERROR,
+                "params": network(5, 12),
+                "batch": {
+                    "inputs": ArraySpec((4 * 24, 5), "b_dp d"),
+                    "targets": ArraySpec((4 * 24,), "b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+    ),
+    communication=Communication(
+        "one all-reduce's bytes of the gradients, plus scalars",
+        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", one_all_reduce),),),
+    ),
+    hints=(
+        "Each device can compute the loss and the gradient of its own part; jax.value_and_grad "
+        "gives both. Then both are averaged over the devices.",
+        "Where params are typed as equal on every device, JAX sums their gradient over the "
+        "devices by itself. lax.pcast(params, axis, to='varying') leaves it to you.",
+        "lax.pmean takes a whole pytree: the pair of loss and gradients, for example.",
+    ),
+    minimal="Each device's gradient must leave it, and the mean, which none knew, must come back: "
+    "(n-1)/n of the gradients each way.",
+    harder="Clip the mean gradient to a norm of 1, and send no more than one scalar for it.",
+)
+
+
+@wrong("values")
+def gradients_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The gradients are summed over the devices, by you or by JAX, and not divided by their
+    number."""
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+    return lax.pmean(loss, axis), lax.psum(gradients, axis)
+
+
+@wrong("values")
+def mean_of_sums(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """JAX has already summed the gradients, because `params` were not cast, and the mean of equal
+    sums is that sum: n times too large. First lax.pcast params to varying."""
+    return lax.pmean(jax.value_and_grad(loss_fn)(params, batch), axis)
+
+
+@wrong("values")
+def sum_of_sums(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """JAX has already summed the gradients, because `params` were not cast, and they are summed
+    once more: n*n times too large. First lax.pcast params to varying."""
+    loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+    return lax.pmean(loss, axis), lax.psum(lax.pcast(gradients, axis, to="varying"), axis)
+
+
+@wrong("values")
+def summed_again(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """Loss and gradients are summed and not divided, and JAX had already summed the gradients,
+    because `params` were not cast; first lax.pcast params to varying, then take lax.pmean of
+    both."""
+    return lax.psum(jax.value_and_grad(loss_fn)(params, batch), axis)
+
+
+@wrong("values")
+def totals_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """Loss and gradients are summed over the devices and not divided by their number; take the mean
+    of both."""
+    return lax.psum(local_gradients(loss_fn, params, batch, axis), axis)
+
+
+@wrong("values")
+def nothing_averaged(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The loss is that of each device's own part, and the gradients are sums: JAX made them,
+    because `params` were not cast; first lax.pcast params to varying, then take the mean of both
+    over the devices."""
+    return jax.value_and_grad(loss_fn)(params, batch)
+
+
+@wrong("values")
+def result_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """Each device returns loss and gradient of its own part; take the mean of both over the
+    devices."""
+    return local_gradients(loss_fn, params, batch, axis)
+
+
+@wrong("values")
+def gradients_stay_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """Each device returns the gradient of its own part; take the mean over the devices."""
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+    return lax.pmean(loss, axis), gradients
+
+
+@wrong("values")
+def loss_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The gradients are right, but each device returns the loss of its own part; take the mean of
+    the loss, too."""
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+    return loss, lax.pmean(gradients, axis)
+
+
+@wrong("values")
+def constant_n(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
+    size of the axis."""
+    return divided(lax.psum(local_gradients(loss_fn, params, batch, axis), axis), 8)
+
+
+@wrong("communication")
+def means_over_whole_mesh(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The mean is taken over every device of the mesh; take it over `axis` alone."""
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    others = tuple(name for name in axes if name != axis)
+    return lax.pmean(
+        lax.pcast(local_gradients(loss_fn, params, batch, axis), others, to="varying"), axes
+    )
+
+
+@wrong("communication")
+def gathers_batch(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The batch is gathered, and every device computes all of it; let each keep its part, and
+    reduce the gradients."""
+    return local_gradients(loss_fn, params, lax.all_gather(batch, axis, tiled=True), axis)
+
+
+@wrong("communication")
+def gathers_gradients(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
+    gathered = lax.all_gather(local_gradients(loss_fn, params, batch, axis), axis)
+    return jax.tree.map(lambda leaf: leaf.mean(axis=0), gathered)
+
+
+@wrong("communication")
+def reduces_twice(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The gradients are averaged over the devices twice; the second time changes nothing and sends
+    as much again."""
+    once = lax.pmean(local_gradients(loss_fn, params, batch, axis), axis)
+    return lax.pmean(lax.pcast(once, axis, to="varying"), axis)

@@ -1,0 +1,174 @@
+"""Exercise masked_mean: a mean that leaves padding out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import on_every_device
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.data_parallel.common import ITEM_BYTES
+from jaxpar.parallel import data
+
+
+def _mean_of_real(case: Case, values: jax.Array, mask: jax.Array) -> list[Expected]:
+    others = [size for axis, size in case.sizes.items() if axis != case.kwargs["axis"]]
+    total, count = (
+        part.reshape(len(part), *others, -1).sum(axis=(0, -1))
+        for part in (jnp.where(mask, values, 0), mask)
+    )
+    return [Expected(on_every_device(case, total / count))]
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the mean of the values whose mask is true, over all devices of `axis`",
+    reference=data.masked_mean,
+    oracle=_mean_of_real,
+    cases=(
+        Case(
+            "dp=8",
+            {
+                "values": ArraySpec((8 * 40,), "b_dp", draw="sparse"),
+                "mask": ArraySpec((8 * 40,), "b_dp", "bool", draw="padded"),
+            },
+            {"axis": "dp"},
+        ),
+        Case(
+            "fsdp=2,tp=3",
+            {
+                "values": ArraySpec((2 * 9, 3 * 4), "b_fsdp t_tp", draw="sparse"),
+                "mask": ArraySpec((2 * 9, 3 * 4), "b_fsdp t_tp", "bool", draw="padded"),
+            },
+            {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "values": ArraySpec((4 * 15, 2 * 3), "b_dp t_tp", draw="sparse"),
+                "mask": ArraySpec((4 * 15, 2 * 3), "b_dp t_tp", "bool", draw="padded"),
+            },
+            {"axis": "dp"},
+        ),
+    ),
+    gradient=("values",),
+    communication=Communication(
+        "scalars only: a total and a number from each device",
+        forward=(
+            (
+                Limit(
+                    ("all_reduce", "all_to_all", "permute"),
+                    "axis",
+                    lambda s: 2 * ITEM_BYTES * (s.n() - 1),
+                ),
+            ),
+        ),
+        backward="forward",
+    ),
+    hints=(
+        "A mean is a total divided by a number, and padding may be in neither.",
+        "Devices have different numbers of real values, so their means may not be averaged.",
+        "Sum total and number over the devices with lax.psum, and divide after that: a device "
+        "with padding only has 0 of both.",
+    ),
+    minimal="Each device must tell two numbers, and hear two.",
+    harder="Return the largest of the real values, too.",
+)
+
+
+def _total(values: Array, mask: Array) -> Array:
+    return jnp.sum(values, where=mask)
+
+
+@wrong("values")
+def mean_of_means(values: Array, mask: Array, *, axis: str) -> Array:
+    """The means of the devices are averaged, though they have different numbers of real values; sum
+    the totals and the numbers over the devices, then divide."""
+    mean = _total(values, mask) / jnp.maximum(mask.sum(), 1)
+    return lax.pmean(mean, axis)
+
+
+@wrong("values")
+def nan_of_padding(values: Array, mask: Array, *, axis: str) -> Array:
+    """Each device divides by its own number of real values, and one that has none makes nan of 0/0,
+    which spoils the mean; sum totals and numbers over the devices, then divide."""
+    return lax.pmean(_total(values, mask) / mask.sum(), axis)
+
+
+@wrong("values")
+def nan_stays_local(values: Array, mask: Array, *, axis: str) -> Array:
+    """Each device returns the mean of its own values, and nan where it has no real one; sum totals
+    and numbers over the devices, then divide."""
+    return _total(values, mask) / mask.sum()
+
+
+@wrong("values")
+def padding_counted(values: Array, mask: Array, *, axis: str) -> Array:
+    """The total is divided by the number of all values; count the real ones."""
+    return lax.pmean(_total(values, mask) / mask.size, axis)
+
+
+@wrong("values")
+def padding_averaged(values: Array, mask: Array, *, axis: str) -> Array:
+    """The mask is not used: padding is averaged with the real values."""
+    return lax.pmean(values.mean(), axis)
+
+
+@wrong("values")
+def padding_added(values: Array, mask: Array, *, axis: str) -> Array:
+    """The padded values are in the total; leave them out with the mask."""
+    return lax.psum(values.sum(), axis) / lax.psum(mask.sum(), axis)
+
+
+@wrong("values")
+def numerator_only(values: Array, mask: Array, *, axis: str) -> Array:
+    """The totals are summed over the devices, but divided by the number of real values on this
+    device; sum the numbers, too."""
+    return lax.psum(_total(values, mask), axis) / jnp.maximum(mask.sum(), 1)
+
+
+@wrong("values")
+def numerator_as_mean(values: Array, mask: Array, *, axis: str) -> Array:
+    """The mean of the devices' totals is divided by the number on all devices: n times too small;
+    take the sum of the totals."""
+    return lax.pmean(_total(values, mask), axis) / lax.psum(mask.sum(), axis)
+
+
+@wrong("values")
+def mean_stays_local(values: Array, mask: Array, *, axis: str) -> Array:
+    """Each device returns the mean of its own values; sum totals and numbers over the devices."""
+    return _total(values, mask) / jnp.maximum(mask.sum(), 1)
+
+
+@wrong("values")
+def sum_of_real(values: Array, mask: Array, *, axis: str) -> Array:
+    """This is the sum of the real values; divide it by their number."""
+    return lax.psum(_total(values, mask), axis)
+
+
+@wrong("gradient")
+def masked_mean_cuts_gradient(values: Array, mask: Array, *, axis: str) -> Array:
+    """The gradient is 1 over the number of real values on this device; it is 1 over their number on
+    all devices."""
+    total = lax.psum(jax.lax.stop_gradient(_total(values, mask)), axis)
+    mine = _total(values, mask) - lax.stop_gradient(_total(values, mask))
+    return total / lax.psum(mask.sum(), axis) + mine / jnp.maximum(mask.sum(), 1)
+
+
+@wrong("communication")
+def gathers_values(values: Array, mask: Array, *, axis: str) -> Array:
+    """Every device's values are gathered; a total and a number from each are enough."""
+    values, mask = lax.all_gather((values, mask), axis)
+    return _total(values, mask) / mask.sum()
+
+
+@wrong("communication")
+def adds_devices_first(values: Array, mask: Array, *, axis: str) -> Array:
+    """The values are summed over the devices one by one; sum them on each device first, and send a
+    total and a number."""
+    total, count = lax.psum((jnp.where(mask, values, 0), mask.astype(values.dtype)), axis)
+    return total.sum() / count.sum()

@@ -1,0 +1,214 @@
+"""Exercise shard_indices: which examples each device takes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import chain, combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.parallel.sampler import shard_indices
+
+_MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices about 1/6 meet again by chance
+
+
+_MANY = 10  # numbers that no shuffle leaves in order, but for one in millions
+
+
+class Deal(NamedTuple):
+    """What all ranks have in common in one epoch."""
+
+    num_examples: int
+    world_size: int
+    epoch: int
+    seed: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_examples} examples on {self.world_size} devices, "
+            f"epoch {self.epoch}, seed {self.seed}"
+        )
+
+
+def _calls(rng: np.random.Generator) -> list[Call]:
+    """Sizes that divide and that do not, fewer examples than devices; then several epochs."""
+    seed, n = (int(rng.integers(low, high)) for low, high in ((10, 1000), (20, 40)))
+    sizes = [(10, 4), (3, 8), (n, int(rng.integers(5, 9)))]
+    deals = [Deal(*pair, epoch=int(rng.integers(4)), seed=seed) for pair in sizes]
+    many = 6 * int(rng.integers(10, 13))  # enough to tell two epochs apart
+    deals += [Deal(many, 6, epoch, seed) for epoch in range(3)] + [Deal(many, 6, 0, seed + 7)]
+    return [
+        (
+            (d.num_examples,),
+            {"world_size": d.world_size, "rank": r, "epoch": d.epoch, "seed": d.seed},
+        )
+        for d in deals
+        for r in range(d.world_size)
+    ]
+
+
+def _complaint(calls: list[Call], results: list[Any]) -> str | None:
+    """What is wrong with the first epoch that is dealt out wrong, or with two that are alike."""
+    deals: defaultdict[Deal, list] = defaultdict(list)
+    for ((num_examples,), how), result in zip(calls, results, strict=True):
+        deal = Deal(num_examples, how["world_size"], how["epoch"], how["seed"])
+        deals[deal].append(result)
+    wrong = (f"{deal}: {text}" for deal in deals for text in _wrong_deal(deal, deals[deal]))
+    return next(chain(wrong, _alike(deals)), None)
+
+
+def _wrong_deal(deal: Deal, parts: list[Any]) -> Iterator[str]:
+    length = -(-deal.num_examples // deal.world_size)
+    for rank, part in enumerate(parts):
+        if not isinstance(part, list) or not all(type(i) is int for i in part):
+            yield f"rank {rank}: {str(part)[:80]}, where a list of integers must be"
+        elif len(part) != length:
+            yield f"rank {rank} takes {len(part)} examples; every rank must take {length}"
+        elif length >= _MANY and part == sorted(part):
+            yield f"rank {rank} takes its examples in ascending order; take them as they are dealt"
+        elif any(not 0 <= i < deal.num_examples for i in part):
+            yield f"rank {rank} takes {str(part)[:80]}; examples are 0 to {deal.num_examples - 1}"
+    fewest, rest = divmod(length * deal.world_size, deal.num_examples)
+    counts = Counter(chain.from_iterable(parts))
+    for i in range(deal.num_examples):
+        if not fewest <= counts[i] <= fewest + (rest > 0):
+            right = f"{fewest} or {fewest + 1}" if rest else fewest
+            yield f"example {i} appears {counts[i]} times, where {right} is right"
+
+
+def _alike(deals: dict[Deal, list[list[int]]]) -> Iterator[str]:
+    """Two epochs or seeds that put much the same examples together on a device."""
+    for one, other in combinations(deals, 2):
+        if one[:2] == other[:2]:
+            before, after = _pairs(deals[one]), _pairs(deals[other])
+            if len(before & after) > _MUCH_THE_SAME * len(before):
+                yield (
+                    f"{one}: devices share much the same examples as in epoch {other.epoch}, seed "
+                    f"{other.seed}; deal all examples out anew"
+                )
+
+
+def _pairs(parts: list[list[int]]) -> set[tuple[int, int]]:
+    return {pair for part in parts for pair in combinations(sorted(part), 2)}
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the examples of device `rank`, shuffled alike on all devices by epoch and seed",
+    reference=shard_indices,
+    oracle=shard_indices,
+    values=_calls,
+    complaint=_complaint,
+    hints=(
+        "Every device computes the same order of all examples, and takes its own part of it: so "
+        "no device has to ask another.",
+        "np.random.default_rng([seed, epoch]).permutation(num_examples) is such an order. Make it "
+        "longer until world_size divides its length, going on from its own first.",
+        "np.resize(order, length * world_size) repeats it so; then take [rank::world_size].",
+    ),
+    minimal="Equal seeds stand for equal orders: nothing has to be sent.",
+    harder="Make it resumable: skip the first k examples of an epoch without dealing anew.",
+)
+
+
+def _order(num_examples: int, *seeds: int) -> list[int]:
+    return np.random.default_rng(list(seeds)).permutation(num_examples).tolist()
+
+
+def _part(order: list[int], world_size: int, rank: int) -> list[int]:
+    """This device's part of the order, after padding."""
+    return np.resize(order, -(-len(order) // world_size) * world_size)[rank::world_size].tolist()
+
+
+@wrong("values")
+def rank_in_seed(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """`rank` is in the seed, so every device has an order of its own: some examples come twice and
+    others never. Shuffle by seed and epoch only."""
+    return _part(_order(num_examples, seed, epoch, rank), world_size, rank)
+
+
+@wrong("values")
+def epoch_not_in_seed(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """Every epoch deals the examples out alike; shuffle by `epoch`, too."""
+    return _part(_order(num_examples, seed), world_size, rank)
+
+
+@wrong("values")
+def seed_not_used(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """Every seed deals the examples out alike; shuffle by `seed`, too."""
+    return _part(_order(num_examples, epoch), world_size, rank)
+
+
+@wrong("values")
+def not_shuffled(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """The examples are dealt out in the order in which they come; shuffle them."""
+    return _part(list(range(num_examples)), world_size, rank)
+
+
+@wrong("values")
+def own_part_shuffled(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """Each device shuffles its own part, which is the same in every epoch; shuffle all examples,
+    then deal them out."""
+    own = _part(list(range(num_examples)), world_size, rank)
+    return [own[i] for i in _order(len(own), seed, epoch)]
+
+
+@wrong("values")
+def drawn_with_replacement(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """Examples are drawn with replacement, so that some come twice and others never; use a
+    permutation."""
+    drawn = np.random.default_rng([seed, epoch]).choice(num_examples, num_examples)
+    return _part(drawn.tolist(), world_size, rank)
+
+
+@wrong("values")
+def rest_dropped(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """The examples that are left over are dropped; repeat some, so that each device has one
+    more."""
+    length = num_examples // world_size
+    return _order(num_examples, seed, epoch)[rank : length * world_size : world_size]
+
+
+@wrong("values")
+def rest_not_padded(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """Some devices have an example more than others, which would wait for them; repeat some
+    examples until all have the same number."""
+    return _order(num_examples, seed, epoch)[rank::world_size]
+
+
+@wrong("values")
+def padded_with_last(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """The padding is the last example, over and over; go on from the first."""
+    order = _order(num_examples, seed, epoch)
+    return (order + order[-1:] * (-num_examples % world_size))[rank::world_size]
+
+
+@wrong("values")
+def padded_once(
+    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
+) -> list[int]:
+    """The examples are repeated once, which is too few where there are more than twice as many
+    devices; go round until each device has one."""
+    order = _order(num_examples, seed, epoch)
+    return (order + order[: -num_examples % world_size])[rank::world_size]

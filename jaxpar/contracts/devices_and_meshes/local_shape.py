@@ -1,0 +1,130 @@
+"""Exercise local_shape: the shape of each device's part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from jaxpar import mesh
+from jaxpar.contracts.base import Contract, wrong
+from jaxpar.mesh import parse_layout
+
+_Shapes = tuple[tuple[int, ...], str, dict[str, int]]
+
+
+def _divided_shape(
+    shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
+) -> tuple[int, ...]:
+    if len(layout.split()) != len(shape):
+        raise ValueError(f"{shape} in {layout}")
+    local = list(shape)
+    for i, word in enumerate(layout.split()):
+        for axis in word.split("_")[1:]:
+            if axis not in sizes:
+                raise ValueError(f"{axis} in {sizes}")
+            local[i], rest = divmod(local[i], sizes[axis])
+            if rest:
+                raise ValueError(f"{shape[i]} in {word} over {sizes}")
+    return tuple(local)
+
+
+def _shapes_and_layouts(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
+    """Sizes that divide; sizes that do not, alone and only together; layouts that do not fit."""
+    dp, tp, cp = (int(size) for size in rng.permutation([2, 3, 4]))
+    b, t, f = (int(size) for size in rng.integers(2, 7, 3))
+    sizes = {"dp": dp, "tp": tp, "cp": cp}
+    calls: list[_Shapes] = [
+        ((8, 6), "b_dp d", {"dp": 4}),
+        ((8, 6), "b_dp d", {"dp": 4, "tp": 2}),
+        ((b * dp, t, f), "b_dp t d", sizes),
+        ((b * dp, t, f * tp), "b_dp t f_tp", sizes),
+        ((b * dp, t * cp, f * tp), "b_dp t_cp f_tp", sizes),
+        ((b * dp * tp, f), "b_dp_tp d", sizes),
+        ((t, f * tp * cp), "t f_tp_cp", sizes),
+        ((b * dp * tp * cp,), "b_dp_cp_tp", sizes),
+        ((b, t, f), "b t d", sizes),
+        ((dp, tp), "b_dp f_tp", sizes),
+        ((b * dp, f), "b_dp f_tp", {"dp": dp, "tp": 1}),
+        ((b * dp + 1, f), "b_dp d", sizes),
+        ((b, f * tp - 1), "b f_tp", sizes),
+        ((12, f), "b_dp_tp d", {"dp": 4, "tp": 6}),
+        ((10, f), "b_dp d", {"dp": 4}),
+        ((b * dp,), "b_dp f_tp", sizes),
+        ((b, f * tp), "b f_tp", {"dp": dp}),
+    ]
+    return [(call, {}) for call in calls]
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the shape of each device's part; a size that does not divide raises",
+    reference=mesh.local_shape,
+    oracle=_divided_shape,
+    values=_shapes_and_layouts,
+    hints=(
+        "Each word of the layout is one dim; what follows its underscores are mesh axes.",
+        "A dim is divided by the product of the sizes of its axes; no axis, no division.",
+        "jaxpar.mesh.parse_layout gives (dim, axes) pairs; check size % product before //. A "
+        "layout fits if it has as many dims as the shape, and no axis that sizes has not.",
+    ),
+    minimal="Every element is on one device along a split dim, so no part can be smaller.",
+    harder="Return the slice of the global array, too, that the device at given coordinates holds.",
+)
+
+
+@wrong("values")
+def rounds_down(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    """A size that does not divide is rounded down, which loses elements; raise ValueError."""
+    return tuple(
+        size // math.prod(sizes[axis] for axis in axes)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
+    )
+
+
+@wrong("values")
+def rounds_up(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    """A size that does not divide is rounded up, as if it were padded; raise ValueError."""
+    return tuple(
+        -(-size // math.prod(sizes[axis] for axis in axes))
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
+    )
+
+
+def _divided(size: int, n: int) -> int:
+    if size % n:
+        raise ValueError(f"{size} is not a multiple of {n}")
+    return size // n
+
+
+@wrong("values")
+def first_axis_only(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    """A dim split over several axes is divided by the first of them only; divide by all."""
+    return tuple(
+        _divided(size, sizes[axes[0]] if axes else 1)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
+    )
+
+
+@wrong("values")
+def adds_the_axes(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    """The sizes of several axes on one dim are added; the dim is split by their product."""
+    return tuple(
+        _divided(size, sum(sizes[axis] for axis in axes) or 1)
+        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
+    )
+
+
+@wrong("values")
+def first_dim_by_whole_mesh(
+    shape: tuple[int, ...], layout: str, sizes: dict[str, int]
+) -> tuple[int, ...]:
+    """Dim 0 is divided by the whole mesh; only the axes that the layout names on a dim split it."""
+    return (_divided(shape[0], math.prod(sizes.values())), *shape[1:])
+
+
+@wrong("values")
+def global_shape(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+    """This is the shape of the whole array; each device holds a part of it."""
+    return tuple(shape)

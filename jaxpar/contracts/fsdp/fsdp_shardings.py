@@ -1,0 +1,271 @@
+"""Exercise fsdp_shardings: what the compiler must know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from jaxpar.contracts.base import Contract, MemoryLimit, wrong
+from jaxpar.contracts.case import ArraySpec, Case, fill
+from jaxpar.mesh import make_mesh
+from jaxpar.parallel import fsdp
+
+_BATCH, _SEQUENCE = 4, 8  # examples on a device, tokens in one
+
+
+def _training_step(case: Case, specs: list[P]) -> jax.stages.Lowered:
+    """A step of AdamW written for one device, for the compiler to split by these specs."""
+    mesh = make_mesh(case.mesh)
+    batch = NamedSharding(mesh, P(mesh.axis_names))
+    optimizer = optax.adamw(1e-3)
+
+    def step(params: Any, state: Any, tokens: jax.Array) -> tuple[Any, Any]:
+        gradients = jax.grad(_loss)(params, tokens, batch)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
+    params = fill(case.args["params"], iter(shapes))
+    state = jax.eval_shape(optimizer.init, params)
+    lie = fill(case.args["params"], iter([NamedSharding(mesh, spec) for spec in specs]))
+    whole = NamedSharding(mesh, P())
+    state_lies = optax.tree_map_params(
+        optimizer, lambda _, own: own, state, lie, transform_non_params=lambda _: whole
+    )
+    jitted = jax.jit(step, in_shardings=(lie, state_lies, batch), out_shardings=(lie, state_lies))
+    tokens = jax.ShapeDtypeStruct((mesh.size * _BATCH, _SEQUENCE + 1), jnp.int32)
+    return jitted.lower(params, state, tokens)
+
+
+def _loss(params: dict[str, Any], tokens: jax.Array, batch: NamedSharding) -> jax.Array:
+    """Predicts the last token of each row from the mean of those before it."""
+
+    def split(x: jax.Array) -> jax.Array:
+        return lax.with_sharding_constraint(x, batch)  # else the compiler may split dim d
+
+    def layer(x: jax.Array, params: dict[str, jax.Array]) -> tuple[jax.Array, None]:
+        hidden = split(jnp.tanh((x * params["scale"][None]) @ params["up"]))
+        return split(x + hidden @ params["down"]), None
+
+    x = split(params["embedding"][tokens[:, :-1]].mean(axis=1))
+    x, _ = lax.scan(jax.checkpoint(layer, prevent_cse=False), x, params["layers"])
+    head = params["head"] if "head" in params else params["embedding"].T
+    logits = split((x * params["norm"][None]) @ head)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, -1]).mean()
+
+
+def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> dict[str, Any]:
+    model = {
+        "embedding": ArraySpec((vocabulary, d), "v d"),
+        "layers": {
+            "scale": ArraySpec((layers, d), "l d"),
+            "up": ArraySpec((layers, d, f), "l d f"),
+            "down": ArraySpec((layers, f, d), "l f d"),
+        },
+        "norm": ArraySpec((d,), "d"),
+    }
+    return model if tied else model | {"head": ArraySpec((d, vocabulary), "d v")}
+
+
+CONTRACT = Contract(
+    kind="specs",
+    task="return a partition spec for each leaf: large ones shared over `axis`, small ones whole",
+    reference=fsdp.fsdp_shardings,
+    oracle=fsdp.fsdp_shardings,
+    partitioned=_training_step,
+    cases=(
+        Case(
+            "fsdp=4",
+            {"params": _model(130, 64, 96, 8, tied=False)},
+            {"axis": "fsdp", "minimum_size": 64 * 130},
+        ),
+        Case(
+            "pp=2,dp=3",
+            {"params": _model(96, 45, 57, 6, tied=True)},
+            {"axis": "dp", "minimum_size": 4 * 45},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,fsdp=2",
+            {"params": _model(110, 50, 84, 5, tied=False)},
+            {"axis": "fsdp", "minimum_size": 5 * 51},
+        ),
+    ),
+    memory=MemoryLimit(
+        "parameters and AdamW's state take 1/n of their bytes, small leaves apart; intermediate "
+        "results at most 1.5 times the library's"
+    ),
+    sharding=True,
+    hints=(
+        "A spec has an entry for each dim: None, or the axis that splits it. P() is a whole leaf, "
+        "P(None, 'fsdp') one whose second dim is split over fsdp.",
+        "mesh.shape[axis] is n. Take any dim that n divides; under params['layers'] not the first: "
+        "the compiler would gather all layers, in every turn of the loop.",
+        "jax.tree.map over params['layers'] and over the rest, with the number of dims to pass "
+        "over as the difference; leaf.size tells the elements.",
+    ),
+    minimal="Every element of a large leaf is on one device of `axis`. Small leaves would save "
+    "bytes, too, but each would cost two collectives more, and a message has its latency.",
+    harder="Split small leaves over no axis, and the embedding over two.",
+)
+
+
+Params = dict[str, Any]
+
+
+def _each(params: Params, lie: Callable[[Any, int], P]) -> Params:
+    """The spec of each leaf, by the leaf and the number of its dims that no device may share."""
+    return {
+        name: jax.tree.map(lambda leaf, first=int(name == "layers"): lie(leaf, first), part)
+        for name, part in params.items()
+    }
+
+
+def _dim_always(choose: Callable[[tuple[int, ...]], int]) -> Callable[..., Params]:
+    """Shares the dim that `choose` takes from a shape, whether or not n divides it."""
+
+    def function(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+        def lie(leaf: Any, first: int) -> P:
+            dim = first + choose(leaf.shape[first:])
+            return P() if leaf.size < minimum_size else P(*[None] * dim, axis)
+
+        return _each(params, lie)
+
+    return function
+
+
+@wrong("values")
+def first_dim_always(*args: Any, **how: Any) -> Any:
+    """The first dim is split even where n does not divide it; look for one that it divides."""
+    return (_dim_always(lambda shape: 0))(*args, **how)
+
+
+@wrong("values")
+def last_dim_always(*args: Any, **how: Any) -> Any:
+    """The last dim is split even where n does not divide it; look for one that it divides."""
+    return (_dim_always(lambda shape: len(shape) - 1))(*args, **how)
+
+
+@wrong("values")
+def largest_dim_always(*args: Any, **how: Any) -> Any:
+    """The largest dim is split even where n does not divide it; look for one that it divides."""
+    return (_dim_always(lambda shape: shape.index(max(shape))))(*args, **how)
+
+
+@wrong("sharding")
+def everything_replicated(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """Every device holds everything: this is data parallelism."""
+    return _each(params, lambda leaf, first: P())
+
+
+def _on(leaf: Any, n: int, axis: Any, dims: range | None = None) -> P:
+    """A spec with the axis on the first of these dims that n divides."""
+    for dim in range(len(leaf.shape)) if dims is None else dims:
+        if leaf.shape[dim] % n == 0:
+            return P(*[None] * dim, axis)
+    return P()
+
+
+def _own(leaf: Any, first: int) -> range:
+    return range(first, len(leaf.shape))
+
+
+def _above(compare: Callable[[Any, int, int], bool]) -> Callable[..., Params]:
+    """Shares the leaves for which `compare(leaf, first, minimum_size)` holds."""
+
+    def function(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+        def lie(leaf: Any, first: int) -> P:
+            large = compare(leaf, first, minimum_size)
+            return _on(leaf, mesh.shape[axis], axis, _own(leaf, first)) if large else P()
+
+        return _each(params, lie)
+
+    return function
+
+
+@wrong("sharding")
+def only_largest_leaf(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """Only the largest leaf is shared; share all that are not small."""
+    largest = max(leaf.size for leaf in jax.tree.leaves(params))
+    return _above(lambda leaf, *_: leaf.size == largest)(
+        params, mesh=mesh, axis=axis, minimum_size=minimum_size
+    )
+
+
+@wrong("sharding")
+def small_leaves_shared(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """Small leaves are shared, too: each costs collectives, and saves almost nothing."""
+    n = mesh.shape[axis]
+    return _each(params, lambda leaf, first: _on(leaf, n, axis, _own(leaf, first)))
+
+
+@wrong("sharding")
+def minimum_of_bytes(*args: Any, **how: Any) -> Any:
+    """`minimum_size` is compared with bytes; it is a number of elements."""
+    return (_above(lambda leaf, _, least: 4 * leaf.size >= least))(*args, **how)
+
+
+def _one_layer_is_large(leaf: Any, first: int, minimum_size: int) -> bool:
+    return math.prod(leaf.shape[first:]) >= minimum_size
+
+
+@wrong("sharding")
+def minimum_of_one_layer(*args: Any, **how: Any) -> Any:
+    """`minimum_size` is compared with one layer's part of a stacked leaf; compare it with the whole
+    leaf."""
+    return (_above(_one_layer_is_large))(*args, **how)
+
+
+@wrong("sharding")
+def minimum_stays_whole(*args: Any, **how: Any) -> Any:
+    """A leaf of exactly `minimum_size` elements stays whole; only smaller ones may."""
+    return (_above(lambda leaf, _, least: leaf.size > least))(*args, **how)
+
+
+@wrong("sharding")
+def n_of_all_devices(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+    """A dim is split only if the number of all devices divides it; n is the size of `axis`,
+    mesh.shape[axis]."""
+
+    def lie(leaf: Any, first: int) -> P:
+        return P() if leaf.size < minimum_size else _on(leaf, mesh.size, axis, _own(leaf, first))
+
+    return _each(params, lie)
+
+
+@wrong("sharding")
+def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+    """Leaves are shared over all axes of the mesh; the devices of the other axes hold copies, so
+    that parameters are gathered over `axis` only."""
+
+    def lie(leaf: Any, first: int) -> P:
+        axes = tuple(mesh.shape)
+        return P() if leaf.size < minimum_size else _on(leaf, mesh.size, axes, _own(leaf, first))
+
+    return _each(params, lie)
+
+
+@wrong("memory")
+def layers_shared(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+    """Dim l of stacked layers is shared, so the compiler gathers all layers to take one; share
+    another dim."""
+
+    def lie(leaf: Any, first: int) -> P:
+        return P() if leaf.size < minimum_size else _on(leaf, mesh.shape[axis], axis)
+
+    return _each(params, lie)

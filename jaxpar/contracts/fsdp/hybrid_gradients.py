@@ -1,0 +1,186 @@
+"""Exercise hybrid_gradients: rows in a node, copies between nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, share
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.parallel import fsdp
+
+
+def _hybrid(case: Case, grad: Any) -> list[Expected]:
+    return [_mean_rows(case, leaf) for leaf in jax.tree.leaves(grad)]
+
+
+def _mean_rows(case: Case, x: jax.Array) -> Expected:
+    """The mean over both axes on every device, and of it the rows of each."""
+    shard, replica = (
+        list(case.sizes).index(case.kwargs[f"{k}_axis"]) for k in ("shard", "replica")
+    )
+    sizes = tuple(case.sizes.values())
+    blocks = axis_first(case, x, over="shard_axis")
+    blocks = jnp.moveaxis(blocks, 0, shard)
+    mean = blocks.mean(axis=(shard, replica), keepdims=True)
+    whole = jnp.broadcast_to(mean, blocks.shape)
+    rows = jnp.stack(jnp.split(mean, sizes[shard], axis=len(sizes)), axis=shard)
+    rows = rows.squeeze(shard + 1)
+    return Expected(jnp.broadcast_to(rows, (*sizes, *rows.shape[len(sizes) :])), whole)
+
+
+def _replicas_of_rows(sizes: Sizes) -> float:
+    return share(2, "grad", "replica_axis")(sizes) / sizes.n("shard_axis")
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the mean gradient over both axes, this device's rows of `shard_axis` only",
+    reference=fsdp.hybrid_gradients,
+    oracle=_hybrid,
+    cases=(
+        Case(
+            "dp=4,fsdp=2",
+            {
+                "grad": {
+                    "matrix": ArraySpec((8 * 12, 6), "d_dp_fsdp f"),
+                    "scale": ArraySpec((8 * 8,), "d_dp_fsdp"),
+                }
+            },
+            {"shard_axis": "fsdp", "replica_axis": "dp"},
+        ),
+        Case(
+            "dp=2,fsdp=3,tp=2",
+            {"grad": [ArraySpec((12 * 6, 4, 2), "d_dp_fsdp_tp f h")]},
+            {"shard_axis": "fsdp", "replica_axis": "tp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "fsdp=4,dp=2",
+            {"grad": (ArraySpec((8 * 8, 3), "d_fsdp_dp f"), ArraySpec((8 * 16,), "d_fsdp_dp"))},
+            {"shard_axis": "fsdp", "replica_axis": "dp"},
+        ),
+    ),
+    communication=Communication(
+        "over `shard_axis` a reduce-scatter of the gradient, over `replica_axis` an all-reduce of "
+        "this device's rows",
+        forward=(
+            (
+                Limit(
+                    ("reduce_scatter", "all_to_all", "permute"),
+                    "shard_axis",
+                    share(1, "grad", "shard_axis"),
+                ),
+                Limit(("all_reduce", "all_to_all", "permute"), "replica_axis", _replicas_of_rows),
+            ),
+        ),
+    ),
+    sharding=True,
+    hints=(
+        "Two axes, two collectives. The order matters: what is sent last is smaller.",
+        "lax.psum_scatter(leaf, shard_axis, tiled=True) leaves each device its rows of the sum: "
+        "1/n of the bytes go on to the other axis.",
+        "Then lax.pmean over replica_axis, and divide by lax.axis_size(shard_axis), as "
+        "psum_scatter does not.",
+    ),
+    minimal="Rows that only one device in a node keeps need not cross between the nodes more than "
+    "once each way.",
+    harder="Gather the updated rows, so that each node has whole parameters: the same for ZeRO-1.",
+)
+
+
+def _scattered(grad: Any, axis: str) -> Any:
+    return jax.tree.map(lambda g: lax.psum_scatter(g, axis, tiled=True), grad)
+
+
+@wrong("values")
+def sum_over_shards(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The gradients are summed over `shard_axis`, not averaged: psum_scatter does not divide."""
+    return lax.pmean(_scattered(grad, shard_axis), replica_axis)
+
+
+def _divided(tree: Any, *axes: str) -> Any:
+    n = 1
+    for axis in axes:
+        n *= lax.axis_size(axis)
+    return jax.tree.map(lambda leaf: leaf / n, tree)
+
+
+@wrong("values")
+def sum_over_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The gradients are summed over `replica_axis`, not averaged."""
+    return _divided(lax.psum(_scattered(grad, shard_axis), replica_axis), shard_axis)
+
+
+@wrong("values")
+def sum_over_both(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The gradients are summed over both axes; divide by the devices of both."""
+    return lax.psum(_scattered(grad, shard_axis), replica_axis)
+
+
+@wrong("values")
+def replicas_not_reduced(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The replicas have different gradients: average over `replica_axis`, too."""
+    return _divided(_scattered(grad, shard_axis), shard_axis)
+
+
+@wrong("values")
+def axes_swapped(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The rows are split over `replica_axis`; its devices hold copies, and those of `shard_axis`
+    hold the rows."""
+    return _divided(lax.pmean(_scattered(grad, replica_axis), shard_axis), replica_axis)
+
+
+def _own_rows(tree: Any, axis: str) -> Any:
+    def rows(leaf: Array) -> Array:
+        size = len(leaf) // lax.axis_size(axis)
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * size, size)
+
+    return jax.tree.map(rows, tree)
+
+
+@wrong("values")
+def own_rows_of_own_gradient(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """Each device keeps rows of its own gradient; average them over `shard_axis`, too."""
+    return lax.pmean(_own_rows(grad, shard_axis), replica_axis)
+
+
+@wrong("sharding")
+def hybrid_whole_mean(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """Every device returns the whole mean gradient; it must return the rows that it holds, which a
+    reduce-scatter leaves it."""
+    return lax.pmean(grad, (replica_axis, shard_axis))
+
+
+@wrong("communication")
+def replicas_first(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The whole gradient goes over `replica_axis`, the slow links; reduce-scatter over `shard_axis`
+    first, and 1/n of it is left to send."""
+    return _divided(_scattered(lax.pmean(grad, replica_axis), shard_axis), shard_axis)
+
+
+@wrong("communication")
+def whole_mean_then_rows(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The whole gradient is averaged over both axes, and rows are cut from it; reduce-scatter over
+    `shard_axis`, then average the rows over `replica_axis`."""
+    return _own_rows(lax.pmean(grad, (replica_axis, shard_axis)), shard_axis)
+
+
+@wrong("communication")
+def all_reduce_then_rows(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The whole gradient is averaged over `shard_axis`, and rows are cut from it: twice the bytes
+    of a reduce-scatter."""
+    return lax.pmean(_own_rows(lax.pmean(grad, shard_axis), shard_axis), replica_axis)
+
+
+@wrong("communication")
+def gathers_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The rows of all replicas are gathered and averaged: r/2 times the bytes of an all-reduce over
+    r replicas."""
+    rows = _divided(_scattered(grad, shard_axis), shard_axis)
+    return jax.tree.map(lambda leaf: lax.all_gather(leaf, replica_axis).mean(axis=0), rows)

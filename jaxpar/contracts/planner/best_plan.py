@@ -1,0 +1,207 @@
+"""Exercise best_plan: the fastest that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, Mistake, sentence_of, wrong
+from jaxpar.contracts.planner.common import random_size
+from jaxpar.cost.planner import best_plan
+
+
+def _choices(rng: np.random.Generator) -> list[Call]:
+    """Few plans, none that fits, none at all, ties, what just fits, then any."""
+
+    def call(device_bytes: float, *plans: tuple[float, float]) -> Call:
+        """With (seconds, bytes) of each plan."""
+        names = rng.permutation(len(plans)) + 1
+        rows = [
+            {"mesh": f"pp={name}", "step_seconds": seconds, "memory_bytes": held}
+            for name, (seconds, held) in zip(names.tolist(), plans, strict=True)
+        ]
+        return (rows, device_bytes), {}
+
+    calls = [call(80, (3, 70), (2, 90), (2.5, 60)), call(50, (3, 70), (2, 90))]
+    calls += [call(80, (2, 70), (2, 60), (3, 10))]
+    calls += [call(80e9), call(80e9, (1.5, 80e9 + 1)), call(80e9, (1.5, 80e9))]
+    calls += [
+        call(0, (1.5, 1)),
+        call(80, (2.001, 10), (2.0009, 20)),
+        call(24 * 10**9, (1.5, 10**9), (1.499, 24 * 10**9 + 1)),
+        call(80, (2, 90), (4e6, 70), (3e6, 80)),
+    ]
+    for _ in range(8):
+        device_bytes, fastest = random_size(rng, 1e9, 2e11), float(rng.uniform(0.1, 100))
+        shares = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))  # of the fastest three, and others
+        slower = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
+        plans = [
+            (fastest * more, int(device_bytes * share))
+            for more, share in zip(slower, shares, strict=True)
+        ]
+        tight, near = (fastest * 0.9, device_bytes), (fastest * 0.9999, int(0.96 * device_bytes))
+        over = [(fastest * 0.5, int(device_bytes * 1.02)), (fastest * 0.3, 3 * device_bytes)]
+        order = rng.permutation(4).tolist()
+        mixed = [plans[3], *plans[:3], *over, *(plans[3 + place] for place in order)]
+        lists = (mixed, [*mixed[1:], tight], [*mixed, near], over, mixed[::-1], over + plans)
+        calls += [call(device_bytes, *chosen) for chosen in lists]
+    return calls
+
+
+Plan = dict[str, Any]
+
+
+_seconds, _held = itemgetter("step_seconds"), itemgetter("memory_bytes")
+
+
+@wrong("values")
+def plan_memory_ignored(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """This is the fastest of all, fitting or not; leave out what needs more than device_bytes."""
+    return min(plans, key=_seconds, default=None)
+
+
+def _fitting(plans: list[Plan], device_bytes: float) -> list[Plan]:
+    return [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
+
+
+@wrong("values")
+def plan_with_least_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """This is the plan with least memory; take the fastest that fits."""
+    return min(_fitting(plans, device_bytes), key=_held, default=None)
+
+
+@wrong("values")
+def plan_with_most_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """This is the plan with most memory; take the fastest that fits."""
+    return max(_fitting(plans, device_bytes), key=_held, default=None)
+
+
+@wrong("values")
+def plan_slowest(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """This is the slowest that fits; take the least step_seconds."""
+    return max(_fitting(plans, device_bytes), key=_seconds, default=None)
+
+
+@wrong("values")
+def plan_first_that_fits(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """This is the first that fits; the plans are in no order, so compare all."""
+    return next(iter(_fitting(plans, device_bytes)), None)
+
+
+@wrong("values")
+def plan_last_on_ties(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """Of plans that are as fast, the last is taken; take the first."""
+    return best_plan(plans[::-1], device_bytes)
+
+
+@wrong("values")
+def plan_ties_by_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """Of plans that are as fast, the one with least memory is taken; take the first of the list."""
+    return best_plan(sorted(plans, key=_held), device_bytes)
+
+
+@wrong("values")
+def plan_less_than_the_device(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """A plan that needs exactly device_bytes fits; ask for <=, not <."""
+    return best_plan([plan for plan in plans if _held(plan) < device_bytes], device_bytes)
+
+
+@wrong("values")
+def plan_tenth_left_free(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """Plans must leave a tenth of device_bytes free here; all of it may be used."""
+    return best_plan(plans, 0.9 * device_bytes)
+
+
+@wrong("values")
+def plan_its_seconds(plans: list[Plan], device_bytes: float) -> float | None:
+    """This is the time of the plan; return the plan, the dict itself."""
+    plan = best_plan(plans, device_bytes)
+    return None if plan is None else plan["step_seconds"]
+
+
+@wrong("values")
+def plan_its_place(plans: list[Plan], device_bytes: float) -> int | None:
+    """This is the plan's place in the list; return the plan, the dict itself."""
+    plan = best_plan(plans, device_bytes)
+    return None if plan is None else next(i for i, one in enumerate(plans) if one is plan)
+
+
+@wrong("values")
+def plan_fastest_or_none(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """If the fastest of all does not fit there is no plan; look at those that fit, and take the
+    fastest of them."""
+    fastest = min(plans, key=_seconds, default=None)
+    return fastest if fastest and _held(fastest) <= device_bytes else None
+
+
+@wrong("values")
+def plan_first_taken_for_granted(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """The first plan is the best so far before it is known to fit; begin with None."""
+    fitting = _fitting(plans, device_bytes)
+    return min([plans[0], *fitting], key=_seconds) if fitting else None
+
+
+@wrong("values")
+def plan_smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """Where nothing fits a plan is returned; return None."""
+    return best_plan(plans, device_bytes) or min(plans, key=_held, default=None)
+
+
+def plan_none_raises(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """Where nothing fits an error is raised; return None."""
+    return best_plan(plans, device_bytes)
+
+
+_CHOICES = (
+    plan_memory_ignored,
+    plan_with_least_memory,
+    plan_with_most_memory,
+    plan_slowest,
+    plan_first_that_fits,
+    plan_last_on_ties,
+    plan_ties_by_memory,
+    plan_less_than_the_device,
+    plan_tenth_left_free,
+    plan_its_seconds,
+    plan_its_place,
+)
+
+
+def _raising(choose: Callable, error: type[Exception]) -> Callable:
+    """A choice that raises what `min` (ValueError) or [0] (IndexError) of nothing does."""
+
+    def raises(plans: list[Plan], device_bytes: float) -> Plan:
+        chosen = choose(plans, device_bytes)
+        if chosen is None:
+            raise error("nothing to choose from")
+        return chosen
+
+    return raises
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return the dict with least step_seconds of those that fit, or None",
+    reference=best_plan,
+    oracle=best_plan,
+    values=_choices,
+    hints=(
+        "Two steps: which plans fit at all? And which of these takes least time?",
+        "min takes a key, and gives the first of several that are equal. What does it do if there "
+        "is nothing to choose from?",
+        'min((p for p in plans if p["memory_bytes"] <= device_bytes), key=lambda p: '
+        'p["step_seconds"], default=None)',
+    ),
+    minimal="Memory beyond what is there is no use, and memory left over none either.",
+    harder="Of plans within 1% of the fastest, return the one with least memory. Why would you "
+    "want that?",
+    # Many answers raise besides, where nothing fits: they are told of their choice first.
+    mistakes=tuple(
+        Mistake(choice.__name__, _raising(choice, error), "values", sentence_of(choice))
+        for error in (ValueError, IndexError)
+        for choice in (*_CHOICES, plan_none_raises)
+    ),
+)

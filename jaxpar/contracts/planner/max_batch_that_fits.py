@@ -1,0 +1,169 @@
+"""Exercise max_batch_that_fits: how many find room beside the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.contracts.planner.common import random_size
+from jaxpar.cost.inference import max_batch_that_fits
+
+# Device, parameters in 16 bits, an example of 8192 tokens of Llama 3 8B; of 2048 of OPT-13B.
+_SERVERS = (
+    (80 * 10**9, 16_060_522_496, 131_072 * 8192),
+    (24 * 10**9, 16_060_522_496, 131_072 * 8192),
+    (40 * 10**9, 26 * 10**9, 819_200 * 2048),
+    (80 * 10**9, 141_107_412_992, 327_680 * 8192),
+)
+
+
+def _batches(rng: np.random.Generator) -> list[Call]:
+    """A few bytes, floats, published models, what just fits or not, any, then what is refused."""
+    calls = [(100, 30, 20), (100, 40, 20), (100, 101, 20), (100, 100, 20), (100, 0, 101), (0, 0, 1)]
+    calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
+    calls += _SERVERS
+    for _ in range(4):
+        states, each, count = (
+            random_size(rng, 1e3, 8e10),
+            random_size(rng, 1e3, 1e9),
+            int(rng.integers(3, 300)),
+        )
+        full = states + count * each
+        rest = int(rng.integers(2, each))
+        calls += [(full, states, each), (full - 1, states, each), (full + rest, states, each)]
+        calls.append((states - 1 - int(rng.integers(1, states)), states, each))
+    refused = [(100, 30, 0), (100, 30, -20), (-100, 30, 20), (100, -30, 20), (-30, -100, 20)]
+    return [(call, {}) for call in [*calls, *refused]]
+
+
+CONTRACT = Contract(
+    kind="value",
+    task="return how many examples find room beside the states; 0 if the states alone do not",
+    reference=max_batch_that_fits,
+    oracle=max_batch_that_fits,
+    values=_batches,
+    hints=(
+        "What is left of the device when the states are on it? How often does an example go into "
+        "that?",
+        "Only whole examples count, and one that fills the memory to its last byte still fits. "
+        "If the states need more than there is, what is left is negative: the answer is 0.",
+        "max(0, int((device_bytes - state_bytes) // bytes_per_example)), after ValueError for "
+        "bytes_per_example <= 0 and for a negative number of the other two.",
+    ),
+    minimal="One example more would not fit.",
+    harder="With kv_cache_bytes: how many people can Llama 3 8B answer on your device, with 2,000 "
+    "tokens each? How many with the cache in 8 bits?",
+)
+
+
+def _batch(round_off: Callable[[float], float], *, state_parts: float = 1) -> Callable:
+    """The batch, rounded off in some way, with so many times the states."""
+
+    def wrong(device: int, states: int, each: int) -> float:
+        max_batch_that_fits(device, states, each)  # raises where it must
+        return max(0, round_off((device - state_parts * states) / each))
+
+    return wrong
+
+
+@wrong("values")
+def batch_rounded_up(*args: Any, **how: Any) -> Any:
+    """The batch is rounded up, and its last example does not fit; round down."""
+    return (_batch(math.ceil))(*args, **how)
+
+
+@wrong("values")
+def batch_rounded(*args: Any, **how: Any) -> Any:
+    """The batch is rounded to the nearest number; half an example does not fit, so round down."""
+    return (_batch(round))(*args, **how)
+
+
+@wrong("values")
+def batch_no_whole_number(*args: Any, **how: Any) -> Any:
+    """A batch is a whole number; return an int, rounded down."""
+    return (_batch(float))(*args, **how)
+
+
+@wrong("values")
+def batch_without_states(*args: Any, **how: Any) -> Any:
+    """The states are forgotten; take them off device_bytes first."""
+    return (_batch(math.floor, state_parts=0))(*args, **how)
+
+
+@wrong("values")
+def batch_states_twice(*args: Any, **how: Any) -> Any:
+    """The states are counted twice; they are there once, weights and all."""
+    return (_batch(math.floor, state_parts=2))(*args, **how)
+
+
+@wrong("values")
+def batch_states_for_each(device: int, states: int, each: int) -> int:
+    """Each example brings its own states; they are there once, for all."""
+    max_batch_that_fits(device, states, each)
+    return int(device // (states + each))
+
+
+@wrong("values")
+def batch_below_zero(device: int, states: int, each: int) -> int:
+    """Where the states do not fit the batch is negative; return 0."""
+    max_batch_that_fits(device, states, each)
+    return int((device - states) // each)
+
+
+@wrong("values")
+def batch_at_least_one(device: int, states: int, each: int) -> int:
+    """Where no example fits there is still one; return 0."""
+    return max(1, max_batch_that_fits(device, states, each))
+
+
+@wrong("values")
+def batch_one_byte_free(device: int, states: int, each: int) -> int:
+    """What fills the memory to its last byte fits; ask for <=, not <."""
+    max_batch_that_fits(device, states, each)
+    return max(0, int((device - states - 1) // each))
+
+
+@wrong("values")
+def batch_power_of_two(device: int, states: int, each: int) -> int:
+    """The batch is rounded down to a power of two; any number is allowed."""
+    batch = max_batch_that_fits(device, states, each)
+    return 2 ** (batch.bit_length() - 1) if batch else 0
+
+
+@wrong("values")
+def batch_in_gib(device: int, states: int, each: int) -> int:
+    """The device is in GiB, and what it holds in GB; use bytes for both."""
+    max_batch_that_fits(device, states, each)
+    return max(0, math.floor((device / 2**30 - states / 1e9) / (each / 1e9)))
+
+
+@wrong("values")
+def batch_tenth_kept(device: int, states: int, each: int) -> int:
+    """A tenth of the memory stays empty; use all of device_bytes."""
+    max_batch_that_fits(device, states, each)
+    return max(0, math.floor((0.9 * device - states) / each))
+
+
+@wrong("values")
+def batch_too_large_refused(device: int, states: int, each: int) -> int:
+    """States that do not fit are no error; the answer is 0."""
+    if states > device:
+        raise ValueError("the states do not fit")
+    return max_batch_that_fits(device, states, each)
+
+
+@wrong("values")
+def batch_of_anything(device: int, states: int, each: int) -> int:
+    """bytes_per_example of 0 or below, and other negative numbers, must raise ValueError."""
+    return max(0, int((device - states) // each)) if each else 0
+
+
+@wrong("values")
+def batch_float_of_floats(device: int, states: int, each: int) -> float:
+    """Of floats // makes a float; return an int of it."""
+    max_batch_that_fits(device, states, each)
+    return max(0, (device - states) // each)

@@ -1,0 +1,190 @@
+"""Exercise hierarchical_all_reduce: fast links first, slow links least."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.ring_and_tree.common import ring_case
+
+_ANY_KIND = ("all_reduce", "permute", "all_to_all")
+
+
+def _sum_over_both(case: Case, x: jax.Array) -> list[Expected]:
+    blocks = x.reshape(*case.sizes.values(), -1, *x.shape[1:])
+    both = tuple(list(case.sizes).index(case.kwargs[level]) for level in ("outer", "inner"))
+    return [Expected(jnp.broadcast_to(blocks.sum(axis=both, keepdims=True), blocks.shape))]
+
+
+def _parts_bytes(sizes: Sizes, *levels: str) -> int:
+    """Bytes of one part of x, in as many parts as the levels have devices, rounded up."""
+    x = sizes.case.args["x"]
+    elements = math.prod(x.shape) // math.prod(sizes.case.sizes.values())
+    for level in levels:
+        elements = -(-elements // sizes.n(level))
+    return elements * np.dtype(x.dtype).itemsize
+
+
+def _over_inner(sizes: Sizes) -> int:
+    """The bytes of one all-reduce of x, padded."""
+    chunk_bytes = sizes.n("outer") * _parts_bytes(sizes, "inner", "outer")
+    return 2 * (sizes.n("inner") - 1) * chunk_bytes
+
+
+def _over_outer(sizes: Sizes) -> int:
+    """The bytes of one all-reduce of 1/n_inner of x, padded."""
+    return 2 * (sizes.n("outer") - 1) * _parts_bytes(sizes, "inner", "outer")
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the sum of x over `inner` and `outer`; over `outer` goes 1/n_inner of x only",
+    reference=collectives.hierarchical_all_reduce,
+    oracle=_sum_over_both,
+    cases=(
+        ring_case(
+            "node=2,device=4",
+            ArraySpec((8 * 7, 19), "b_node_device d"),
+            inner="device",
+            outer="node",
+        ),
+        ring_case(
+            "node=4,device=2", ArraySpec((8 * 71,), "b_node_device"), inner="device", outer="node"
+        ),
+        ring_case(
+            "dp=2,cp=2,tp=3", ArraySpec((12 * 5, 11, 2), "b_dp_cp_tp t d"), inner="tp", outer="dp"
+        ),
+    ),
+    hidden=(ring_case("tp=3,dp=2", ArraySpec((6 * 5, 7), "b_tp_dp d"), inner="tp", outer="dp"),),
+    gradient=("x",),
+    communication=Communication(
+        "over outer one all-reduce of ceil(1/n_inner of x), over inner one all-reduce of x",
+        forward=((Limit(_ANY_KIND, "outer", _over_outer), Limit(_ANY_KIND, "inner", _over_inner)),),
+        backward="forward",
+    ),
+    hints=(
+        "An all-reduce is a reduce-scatter and an all-gather. Between the two, a device holds "
+        "1/n of the sum over its node: that is all it has to share with other nodes.",
+        "Reduce-scatter over inner, all-reduce over outer, all-gather over inner. Flatten x and "
+        "pad it first, so that it divides into n_inner chunks.",
+        "jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1) makes the chunks; after "
+        "lax.psum_scatter, lax.psum and lax.all_gather, cut to x.size and reshape.",
+    ),
+    minimal="A node must give away its sum, all of x, and its devices share the work: 1/n_inner "
+    "each. Inside a node it stays one all-reduce.",
+    harder="Write it for three levels: device, node, and rack.",
+)
+
+
+def _chunks(x: jax.Array, n: int) -> jax.Array:
+    return jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
+
+
+def _join(chunk: jax.Array, axis: str, x: jax.Array) -> jax.Array:
+    whole = lax.all_gather(chunk, axis, to="invarying")
+    return whole.ravel()[: x.size].reshape(x.shape)
+
+
+def _node_sum(x: jax.Array, axis: str) -> jax.Array:
+    return lax.psum_scatter(_chunks(x, lax.axis_size(axis)), axis)
+
+
+@wrong("values")
+def only_within_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The sum is over `inner` only; the chunks must be all-reduced over `outer`, too."""
+    return _join(_node_sum(x, inner), inner, x)
+
+
+def _own_chunk(x: jax.Array, axis: str) -> jax.Array:
+    return _chunks(x, lax.axis_size(axis))[lax.axis_index(axis)]
+
+
+@wrong("values")
+def only_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The sum is over `outer` only; first sum over `inner` with a reduce-scatter."""
+    return _join(lax.psum(_own_chunk(x, inner), outer), inner, x)
+
+
+@wrong("values")
+def sums_node_twice(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """An all-reduce and a reduce-scatter both sum over `inner`, so the result is n_inner times too
+    large."""
+    chunk = _node_sum(lax.psum(x, inner), inner)
+    return _join(lax.psum(chunk, outer), inner, x)
+
+
+@wrong("values")
+def drops_remainder(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The elements of x that are left over when it is cut into n_inner chunks are not summed; pad
+    x."""
+    n = lax.axis_size(inner)
+    flat = x.ravel()
+    even = flat[: x.size // n * n]
+    total = _join(lax.psum(_node_sum(even, inner), outer), inner, even)
+    return jnp.concatenate([total, flat[even.size :]]).reshape(x.shape)
+
+
+@wrong("values")
+def keeps_padding(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The result is flat and keeps the padding; cut it to x.size and give it the shape of x."""
+    chunk = lax.psum(_node_sum(x, inner), outer)
+    return lax.all_gather(chunk, inner, tiled=True)
+
+
+@wrong("gradient")
+def levels_cut_gradient(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The gradient stops before the reduce-scatter over `inner`; it must reach the x of every
+    device."""
+    chunk = _node_sum(x, inner)
+    return _join(lax.psum(lax.stop_gradient(chunk), outer), inner, x)
+
+
+@wrong("communication")
+def flat_sum(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """One all-reduce over both axes sends all of x between nodes; reduce-scatter over `inner`
+    first."""
+    return lax.psum(x, (outer, inner))
+
+
+@wrong("communication")
+def whole_x_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """All of x is all-reduced over `outer`; n_inner devices could carry 1/n_inner of it each."""
+    return lax.psum(lax.psum(x, inner), outer)
+
+
+@wrong("communication")
+def swaps_levels(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """`inner` and `outer` are swapped: the slow links carry whole arrays, and the fast ones
+    parts."""
+    chunk = lax.psum(_node_sum(x, outer), inner)
+    return _join(chunk, outer, x)
+
+
+@wrong("communication")
+def all_reduces_then_cuts(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """An all-reduce over `inner` sends twice what a reduce-scatter does, and the device keeps one
+    chunk of it."""
+    chunk = _own_chunk(lax.psum(x, inner), inner)
+    return _join(lax.psum(chunk, outer), inner, x)
+
+
+@wrong("communication")
+def gathers_node(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """Every x of the node is gathered to be added up; a reduce-scatter sends 1/n_inner of that."""
+    node = lax.all_gather(x, inner).sum(axis=0)
+    return _join(lax.psum(_own_chunk(node, inner), outer), inner, x)
+
+
+@wrong("communication")
+def gathers_chunks_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+    """The chunks of all nodes are gathered to be added up; an all-reduce sends less from four nodes
+    on."""
+    chunk = lax.all_gather(_node_sum(x, inner), outer).sum(axis=0)
+    return _join(chunk, inner, x)

@@ -1,0 +1,154 @@
+"""Exercise recursive_doubling_all_reduce: a sum in log2 n exchanges."""
+
+from __future__ import annotations
+
+import jax
+from jax import lax
+
+from jaxpar import collectives
+from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, on_every_device
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.ring_and_tree.common import distances, doubling_steps, ring_case
+
+
+def _sum(case: Case, x: jax.Array) -> list[Expected]:
+    return [Expected(on_every_device(case, axis_first(case, x).sum(axis=0)))]
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the sum of x over `axis` on every device, in log2 n permutes; other n raise",
+    reference=collectives.recursive_doubling_all_reduce,
+    oracle=_sum,
+    cases=(
+        ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
+        ring_case("dp=2,tp=4", ArraySpec((8 * 7, 6), "b_dp_tp d"), axis="tp"),
+        ring_case("dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d"), axis="dp"),
+    ),
+    hidden=(ring_case("fsdp=4,cp=2", ArraySpec((8 * 5, 3), "b_fsdp_cp d"), axis="fsdp"),),
+    errors=(
+        BadCall(ring_case("cp=6", ArraySpec((6 * 4,), "b_cp"), axis="cp"), "n = 6"),
+        BadCall(ring_case("dp=3,tp=2", ArraySpec((6 * 4,), "b_dp_tp"), axis="dp"), "n = 3"),
+    ),
+    gradient=("x",),
+    communication=Communication(
+        "permutes only, log2 n of them, each of x",
+        forward=(
+            (
+                Limit(
+                    ("permute",),
+                    "axis",
+                    lambda s: doubling_steps(s) * s.bytes("x"),
+                    times=doubling_steps,
+                ),
+            ),
+        ),
+        backward="forward",
+    ),
+    hints=(
+        "If partners swap their sums and add, each sum is over twice as many devices as before.",
+        "Partners are 1 apart, then 2, then 4: sums that overlap would count a device twice.",
+        "The partner of device j at distance d is j ^ d. Raise ValueError if n & (n - 1).",
+    ),
+    minimal="A sum over n devices, each step at most twice as many: log2 n steps. For large x a "
+    "ring sends less; for small x the number of steps is the time.",
+    harder="Halve what is sent in each step (recursive halving), then double it back: the bytes "
+    "of a ring in 2 log2 n steps.",
+)
+
+
+def _shift(x: jax.Array, axis: str, by: int) -> jax.Array:
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+
+
+@wrong("values")
+def same_partner(x: jax.Array, *, axis: str) -> jax.Array:
+    """The partner is one place away in every step; the distance must double."""
+    for _ in distances(lax.axis_size(axis)):
+        x = x + _shift(x, axis, 1)
+    return x
+
+
+@wrong("values")
+def distances_by_one(x: jax.Array, *, axis: str) -> jax.Array:
+    """The distances are 1, 2, 3, so some x are counted twice; they must double: 1, 2, 4."""
+    for k, _ in enumerate(distances(lax.axis_size(axis)), start=1):
+        x = x + _shift(x, axis, k)
+    return x
+
+
+@wrong("values")
+def three_steps(x: jax.Array, *, axis: str) -> jax.Array:
+    """There are always three steps; make log2 n, for the size n of the axis."""
+    for distance in (1, 2, 4):
+        x = x + _shift(x, axis, distance)
+    return x
+
+
+@wrong("values")
+def sends_first_x_only(x: jax.Array, *, axis: str) -> jax.Array:
+    """Each step sends the device's own x; send the sum so far."""
+    total = x
+    for distance in distances(lax.axis_size(axis)):
+        total = total + _shift(x, axis, distance)
+    return total
+
+
+@wrong("values")
+def one_of_each_pair_sends(x: jax.Array, *, axis: str) -> jax.Array:
+    """In each pair one device sends and the other does not, so half of the sums lack a part; let
+    both send."""
+    n = lax.axis_size(axis)
+    for distance in distances(n):
+        pairs = [(j, j ^ distance) for j in range(n) if j & distance]
+        x = x + lax.ppermute(x, axis, pairs)
+    return x
+
+
+@wrong("values")
+def keeps_partners(x: jax.Array, *, axis: str) -> jax.Array:
+    """What arrives replaces the sum; add it."""
+    for distance in distances(lax.axis_size(axis)):
+        x = _shift(x, axis, distance)
+    return x
+
+
+@wrong("gradient")
+def doubling_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+    """The gradient does not come back from the partners; each x gets the sum over all devices."""
+    for distance in distances(lax.axis_size(axis)):
+        x = x + lax.stop_gradient(_shift(x, axis, distance))
+    return x
+
+
+@wrong("communication")
+def ring_of_whole_x(x: jax.Array, *, axis: str) -> jax.Array:
+    """x goes round the ring in n-1 steps; with partners at 1, 2, 4, ... it takes log2 n."""
+    total = x
+    for _ in range(lax.axis_size(axis) - 1):
+        x = _shift(x, axis, 1)
+        total = total + x
+    return total
+
+
+@wrong("communication")
+def one_all_reduce(x: jax.Array, *, axis: str) -> jax.Array:
+    """lax.psum does it in one call; build it from lax.ppermute here."""
+    return lax.psum(x, axis)
+
+
+@wrong("communication")
+def gathers_to_sum(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every x is gathered and added up on every device: n-1 times x, and not by permutes."""
+    return lax.all_gather(x, axis).sum(axis=0)
+
+
+@wrong("errors")
+def any_size(x: jax.Array, *, axis: str) -> jax.Array:
+    """An axis whose size is not a power of two must raise ValueError; here some devices would be
+    counted twice."""
+    for distance in distances(lax.axis_size(axis)):
+        x = x + _shift(x, axis, distance)
+    return x

@@ -1,0 +1,208 @@
+"""Exercise ring_reduce_scatter: sums that travel round a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Num
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.ring_and_tree.common import hop, ring_case
+from jaxpar.contracts.variants import Variant
+
+
+def _sums_of_chunks(case: Case, x: jax.Array) -> list[Expected]:
+    total = axis_first(case, x).sum(axis=0)  # [*others, n, ...]
+    chunks = jnp.moveaxis(total, len(case.sizes) - 1, 0)
+    return [Expected(mesh_order(case, chunks), whole=on_every_device(case, total))]
+
+
+def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, ...]:
+    """The sum of every device's chunk i+1, on device i, and of chunk 0 on the last device.
+
+    Partial sums travel round a ring, and grow on their way.
+
+    Math: y = sum_j x_j[(i + 1) % n] on device i
+    """
+    return collectives.ring_reduce_scatter(jnp.roll(x, -1, axis=0), axis=axis)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes",
+    reference=collectives.ring_reduce_scatter,
+    oracle=_sums_of_chunks,
+    cases=(
+        ring_case("tp=8", ArraySpec((8 * 8, 10), "n_tp d"), axis="tp"),
+        ring_case("dp=2,tp=5", ArraySpec((10 * 5, 7, 2), "n_dp_tp t d"), axis="tp"),
+    ),
+    hidden=(ring_case("cp=3,pp=2", ArraySpec((6 * 3, 4), "n_cp_pp d"), axis="cp"),),
+    gradient=("x",),
+    sharding=True,
+    communication=Communication(
+        "permutes to a neighbour only, (n-1)/n of x in all",
+        forward=((Limit(("permute",), "axis", share(1), neighbours=True),),),
+        backward="forward",
+    ),
+    hints=(
+        "Let the partial sum of one chunk travel. Each device it visits adds its own x of that "
+        "chunk; n-1 hops visit them all.",
+        "The last device to add is where the sum stays. So chunk c sets out from device c + 1, "
+        "goes to the next device n-1 times, and ends on device c.",
+        "Start with x[(i - 1) % n]. After hop k = 1, ..., n-1 add x[(i - 1 - k) % n].",
+    ),
+    minimal="The sum of chunk i needs something from each of the n-1 other devices; a device "
+    "passes on one partial sum for each chunk but its own, (n-1)/n of x.",
+    harder="Halve each chunk, and send one half each way round: as many bytes, on two links.",
+    variants=(
+        Variant(
+            ring_reduce_scatter,
+            "return on device i of `axis` the sum of x[(i + 1) % n], by a ring of permutes",
+            before=lambda x: jnp.roll(x, -1, axis=0),
+        ),
+    ),
+)
+
+
+def _travel(
+    x: jax.Array,
+    axis: str,
+    *,
+    hops: int,
+    chunk: Callable[[int], int],
+    by: int = 1,
+    start: jax.Array | None = None,
+) -> jax.Array:
+    """A partial sum goes round: after hop k, device i adds chunk i + chunk(k)."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[(i + chunk(0)) % n] if start is None else start
+    for k in range(1, hops + 1):
+        partial = hop(partial, axis, by) + x[(i + chunk(k)) % n]
+    return partial
+
+
+@wrong("values")
+def keeps_chunk_after(x: jax.Array, *, axis: str) -> jax.Array:
+    """Device i ends with the sum of chunk i+1, because chunk i set out from device i; let it set
+    out from device i+1."""
+    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -k)
+
+
+@wrong("values")
+def index_against_ring(x: jax.Array, *, axis: str) -> jax.Array:
+    """The sums travel one way round and the chunks are counted the other way, so different chunks
+    are added."""
+    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -1 - k, by=-1)
+
+
+@wrong("values")
+def adds_own_chunk(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every hop adds x[i], the chunk that this device keeps at the end; add the chunk whose sum has
+    just arrived."""
+    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: 0)
+
+
+@wrong("values")
+def ring_of_eight(x: jax.Array, *, axis: str) -> jax.Array:
+    """The ring always makes 7 hops; make n-1, for the size n of the axis."""
+    return _travel(x, axis, hops=7, chunk=lambda k: -1 - k)
+
+
+@wrong("values")
+def hops_of_two(x: jax.Array, *, axis: str) -> jax.Array:
+    """Each hop goes two devices on, which for even n never reaches half of them."""
+    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -2 - 2 * k, by=2)
+
+
+@wrong("values")
+def one_hop_too_many(x: jax.Array, *, axis: str) -> jax.Array:
+    """There are n hops: a sum that has met every device is sent once more, and added to twice."""
+    return _travel(x, axis, hops=len(x), chunk=lambda k: -1 - k)
+
+
+@wrong("values")
+def one_hop_too_few(x: jax.Array, *, axis: str) -> jax.Array:
+    """There are n-2 hops, so each sum misses one device; n devices are n-1 hops apart."""
+    return _travel(x, axis, hops=len(x) - 2, chunk=lambda k: 1 - k)
+
+
+@wrong("values")
+def forwards_without_adding(x: jax.Array, *, axis: str) -> jax.Array:
+    """The devices on the way pass the chunk on as it came; each must add its own x of that
+    chunk."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    chunk = x[(i - 1) % n]
+    for _ in range(n - 1):
+        chunk = hop(chunk, axis)
+    return chunk + x[i]
+
+
+@wrong("gradient")
+def ring_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+    """The gradient stops at the last hop; it must go back round the ring to every device that
+    added."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[(i - 1) % n]
+    for k in range(2, n + 1):
+        partial = lax.stop_gradient(hop(partial, axis)) + x[(i - k) % n]
+    return partial
+
+
+@wrong("sharding")
+def every_chunk_everywhere(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every device returns the sums of all chunks; device i returns that of chunk i only."""
+    return lax.psum(x, axis)
+
+
+@wrong("communication")
+def sets_out_empty(x: jax.Array, *, axis: str) -> jax.Array:
+    """The ring starts with zeros and needs n hops; start with a chunk of x, and n-1 are enough."""
+    start = jnp.zeros_like(x[0])
+    return _travel(x, axis, hops=len(x), chunk=lambda k: -k, start=start)
+
+
+@wrong("communication")
+def whole_buffer_round(x: jax.Array, *, axis: str) -> jax.Array:
+    """All of x goes round the ring where one chunk is wanted: n times the bytes needed."""
+    i = lax.axis_index(axis)
+    total = x[i]
+    for _ in range(len(x) - 1):
+        x = hop(x, axis)
+        total = total + x[i]
+    return total
+
+
+@wrong("communication")
+def far_hops(x: jax.Array, *, axis: str) -> jax.Array:
+    """Chunks are sent straight to their device, up to n-1 places away; on a ring they go from
+    neighbour to neighbour."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    total = x[i]
+    for k in range(1, n):
+        total = total + hop(x[(i + k) % n], axis, k)
+    return total
+
+
+@wrong("communication")
+def one_reduce_scatter(x: jax.Array, *, axis: str) -> jax.Array:
+    """lax.psum_scatter does it in one call; build it from lax.ppermute here."""
+    return lax.psum_scatter(x, axis)
+
+
+@wrong("communication")
+def all_reduces_then_takes(x: jax.Array, *, axis: str) -> jax.Array:
+    """An all-reduce brings the sums of all chunks to every device, which keeps one: twice the bytes
+    needed."""
+    return lax.psum(x, axis)[lax.axis_index(axis)]
+
+
+@wrong("communication")
+def gathers_then_sums(x: jax.Array, *, axis: str) -> jax.Array:
+    """Every device's whole x is gathered for the sum of one chunk: n times the bytes needed."""
+    return lax.all_gather(x, axis)[:, lax.axis_index(axis)].sum(axis=0)

@@ -1,0 +1,176 @@
+"""Exercise tree_broadcast: from one to all in log2 n steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar import collectives
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import axis_first, on_every_device
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.ring_and_tree.common import distances, doubling_steps, ring_case
+
+
+def _from_root(case: Case, x: jax.Array) -> list[Expected]:
+    return [Expected(on_every_device(case, axis_first(case, x)[case.kwargs["root"]]))]
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return the root's x on every device of `axis`, in ceil(log2 n) permutes",
+    reference=collectives.tree_broadcast,
+    oracle=_from_root,
+    cases=(
+        ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp", root=5),
+        ring_case(
+            "dp=2,tp=6", ArraySpec((12 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="tp", root=4
+        ),
+    ),
+    hidden=(ring_case("cp=5,pp=2", ArraySpec((10 * 6, 3), "b_cp_pp d"), axis="cp", root=3),),
+    gradient=("x",),
+    communication=Communication(
+        "permutes only, ceil(log2 n) of them, each of x",
+        forward=(
+            (
+                Limit(
+                    ("permute",),
+                    "axis",
+                    lambda s: doubling_steps(s) * s.bytes("x"),
+                    times=doubling_steps,
+                ),
+            ),
+        ),
+        backward="forward",
+    ),
+    hints=(
+        "In every step, all devices that hold the root's x send it on: how many hold it then?",
+        "Count places from the root: p = (i - root) % n. Before a step places 0 to h-1 hold it; "
+        "in the step, place p sends to place p + h, as long as there is one.",
+        "lax.ppermute gives zeros where no pair ends: keep x there with jnp.where. The pairs are "
+        "((root + p) % n, (root + p + h) % n) for p in range(min(h, n - h)).",
+    ),
+    minimal="A step can at most double the number of devices that hold x, so ceil(log2 n) steps "
+    "are needed.",
+    harder="Write the tree reduce: the same tree, from the leaves to the root.",
+)
+
+
+def _send(x: jax.Array, axis: str, root: int, senders: Sequence[int], by: int) -> jax.Array:
+    """What arrives when the devices at these places behind the root send `by` places on."""
+    n = lax.axis_size(axis)
+    pairs = [((root + p) % n, (root + p + by) % n) for p in senders]
+    return lax.ppermute(x, axis, pairs)
+
+
+def _keep(x: jax.Array, received: jax.Array, place: jax.Array, held: int) -> jax.Array:
+    """What arrived, on the devices that it was sent to."""
+    return jnp.where((held <= place) & (place < 2 * held), received, x)
+
+
+def _behind(axis: str, root: int) -> jax.Array:
+    return (lax.axis_index(axis) - root) % lax.axis_size(axis)
+
+
+def _tree(x: jax.Array, axis: str, root: int, place: jax.Array) -> jax.Array:
+    n = lax.axis_size(axis)
+    for held in distances(n):
+        senders = range(min(held, n - held))
+        x = _keep(x, _send(x, axis, root, senders, held), place, held)
+    return x
+
+
+@wrong("values")
+def root_is_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The x of device 0 is sent; send that of `root`."""
+    return _tree(x, axis, 0, _behind(axis, 0))
+
+
+@wrong("values")
+def place_from_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Who keeps what it receives is decided by the index of the device; count places from the
+    root."""
+    return _tree(x, axis, root, lax.axis_index(axis))
+
+
+@wrong("values")
+def zeros_without_source(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """lax.ppermute gives zeros to a device that no pair sends to, and here they overwrite x; keep x
+    there with jnp.where."""
+    n = lax.axis_size(axis)
+    for held in distances(n):
+        x = _send(x, axis, root, range(min(held, n - held)), held)
+    return x
+
+
+@wrong("values")
+def adds_what_arrives(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """What arrives is added to x; it must replace it."""
+    n = lax.axis_size(axis)
+    for held in distances(n):
+        x = x + _send(x, axis, root, range(min(held, n - held)), held)
+    return x
+
+
+@wrong("values")
+def assumes_power_of_two(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The steps are log2 n rounded down, so for other n the last devices receive nothing; round
+    up."""
+    n, place = lax.axis_size(axis), _behind(axis, root)
+    for k in range(n.bit_length() - 1):
+        x = _keep(x, _send(x, axis, root, range(1 << k), 1 << k), place, 1 << k)
+    return x
+
+
+@wrong("values")
+def only_root_sends(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Only the root sends, to one device in each step; let all that hold its x send it on."""
+    place = _behind(axis, root)
+    for held in distances(lax.axis_size(axis)):
+        x = jnp.where(place == held, _send(x, axis, root, [0], held), x)
+    return x
+
+
+@wrong("gradient")
+def tree_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The gradient does not come back to the root; it gets the sum over all devices."""
+    n, place = lax.axis_size(axis), _behind(axis, root)
+    for held in distances(n):
+        received = _send(lax.stop_gradient(x), axis, root, range(min(held, n - held)), held)
+        x = _keep(x, received, place, held)
+    return x
+
+
+@wrong("communication")
+def root_sends_to_each(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """The root sends to one device after the other in n-1 steps; let all that hold its x send it
+    on."""
+    place = _behind(axis, root)
+    for p in range(1, lax.axis_size(axis)):
+        x = jnp.where(place == p, _send(x, axis, root, [0], p), x)
+    return x
+
+
+@wrong("communication")
+def chain_for_tree(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """x goes from device to device in n-1 steps; let all that hold it send it on."""
+    place = _behind(axis, root)
+    for p in range(1, lax.axis_size(axis)):
+        x = jnp.where(place == p, _send(x, axis, root, [p - 1], 1), x)
+    return x
+
+
+@wrong("communication")
+def masked_sum(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """An all-reduce adds the root's x to zeros; build a tree from lax.ppermute here."""
+    is_root = lax.axis_index(axis) == root
+    return lax.psum(jnp.where(is_root, x, jnp.zeros_like(x)), axis)
+
+
+@wrong("communication")
+def gathers_for_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+    """Every device's x is gathered for the root's: n-1 times x, and not by permutes."""
+    return lax.all_gather(x, axis)[root]

@@ -1,0 +1,264 @@
+"""Exercise ring_matmul: a product whose rows travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
+from jaxpar.contracts.blocks import mesh_order
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.parallel import ring_matmul
+
+
+def _product(case: Case, x: jax.Array, w: jax.Array) -> list[Expected]:
+    """All rows of the devices along `axis`, which is the last, times the columns of each."""
+    *others, n = case.sizes.values()
+    x = x.reshape(*others, -1, x.shape[1])
+    columns = w.reshape(w.shape[0], *others, n, -1)
+    return [Expected(mesh_order(case, jnp.einsum("...td,d...nf->n...tf", x, columns)))]
+
+
+def _other_rows(sizes: Sizes) -> int:
+    return (sizes.n() - 1) * sizes.bytes("x")
+
+
+def _both_ways(sizes: Sizes) -> int:
+    """What travels backward: the gradient of the rows, and the rows once more if none was kept."""
+    return 2 * _other_rows(sizes)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return all rows times this device's columns, by a ring: never hold all rows",
+    reference=ring_matmul.ring_matmul,
+    oracle=_product,
+    cases=(
+        Case(
+            "tp=8",
+            {"x": ArraySpec((8 * 12, 96), "t_tp d"), "w": ArraySpec((96, 8 * 4), "d f_tp")},
+            {"axis": "tp"},
+        ),
+        Case(
+            "dp=2,tpx=3",
+            {"x": ArraySpec((6 * 10, 56), "t_dp_tpx d"), "w": ArraySpec((56, 6 * 5), "d f_dp_tpx")},
+            {"axis": "tpx"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "dp=2,cp=4",
+            {"x": ArraySpec((8 * 9, 80), "t_dp_cp d"), "w": ArraySpec((80, 8 * 6), "d f_dp_cp")},
+            {"axis": "cp"},
+        ),
+    ),
+    gradient=("x", "w"),
+    communication=Communication(
+        "permutes to a neighbour only, (n-1) times x; backward at most twice that",
+        forward=((Limit(("permute",), "axis", _other_rows, neighbours=True),),),
+        backward=((Limit(("permute", "all_gather", "reduce_scatter"), "axis", _both_ways),),),
+    ),
+    memory=MemoryLimit(
+        "never all rows: at most twice the library's bytes of intermediate results",
+        multiple=2,
+    ),
+    hints=(
+        "The product of some rows needs no other rows: multiply what is here, send it on, and "
+        "multiply what arrives.",
+        "In round k, from 0 to n-1, a device has the rows of device i - k, if each sends to the "
+        "next; the n-1 hops stand between the rounds.",
+        "lax.dynamic_update_slice_in_dim(y, x @ w, (i - k) % n * len(x), 0) puts the product in "
+        "its place. If JAX says that zeros do not vary as the product does, make them by "
+        "jnp.zeros_like of one.",
+    ),
+    minimal="A device has 1/n of the rows and needs all of them: n-1 times x must arrive, gathered "
+    "or not. The ring only chooses that never more than two blocks are there.",
+    harder="Send half of each block each way round: as many bytes, on two links. Or write the "
+    "reduce-scatter kind, in which the sums of products travel.",
+)
+
+
+def _hop(x: Array, axis: str, by: int = 1) -> Array:
+    """What arrives when every device sends its x `by` places on."""
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+
+
+def _in_rounds(
+    x: Array, w: Array, axis: str, place: Callable[[int], Array | int], rounds: int
+) -> Array:
+    """The ring with `rounds` products, that of round k as block place(k) of the result."""
+    n, blocks = lax.axis_size(axis), {}
+    for k in range(rounds):
+        x = _hop(x, axis) if k else x
+        blocks[k] = x @ w
+    return _placed(blocks, place, n)
+
+
+def _placed(blocks: dict[int, Array], place: Callable[[int], Array | int], n: int) -> Array:
+    rows, columns = blocks[0].shape
+    y = jnp.zeros_like(blocks[0], shape=(n * rows, columns))
+    for k, block in blocks.items():
+        y = lax.dynamic_update_slice_in_dim(y, block, place(k) % n * rows, 0)
+    return y
+
+
+@wrong("values")
+def ring_matmul_mirrored(x: Array, w: Array, *, axis: str) -> Array:
+    """The blocks go round the wrong way: rows that are sent to the next device come from the
+    previous one, so round k has those of device i - k."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return _in_rounds(x, w, axis, lambda k: i + k, n)
+
+
+@wrong("values")
+def ring_matmul_as_they_arrive(x: Array, w: Array, *, axis: str) -> Array:
+    """The blocks are in the order in which they arrive, which differs on each device; those of
+    device j go to block j."""
+    return _in_rounds(x, w, axis, lambda k: jnp.int32(k), lax.axis_size(axis))
+
+
+@wrong("values")
+def ring_matmul_one_round_short(x: Array, w: Array, *, axis: str) -> Array:
+    """One block is missing: n products are needed, and n-1 hops."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return _in_rounds(x, w, axis, lambda k: i - k, n - 1)
+
+
+@wrong("values")
+def ring_matmul_off_by_one(x: Array, w: Array, *, axis: str) -> Array:
+    """The rows are sent on before the first product, so all blocks are one place off; multiply
+    first, then send."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return _in_rounds(_hop(x, axis), w, axis, lambda k: i - k, n)
+
+
+@wrong("values")
+def ring_matmul_sends_own_always(x: Array, w: Array, *, axis: str) -> Array:
+    """Each round sends the device's own rows; send on what arrived in the round before."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    arrived = _hop(x, axis) @ w
+    return _placed({0: x @ w} | dict.fromkeys(range(1, n), arrived), lambda k: i - k, n)
+
+
+@wrong("values")
+def ring_matmul_not_closed(x: Array, w: Array, *, axis: str) -> Array:
+    """The last device sends to no one, so zeros go round from device 0; close the ring by pairs (j,
+    (j + 1) % n)."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {0: x @ w}
+    for k in range(1, n):
+        x = lax.ppermute(x, axis, [(j, j + 1) for j in range(n - 1)])
+        blocks[k] = x @ w
+    return _placed(blocks, lambda k: i - k, n)
+
+
+@wrong("values")
+def ring_matmul_product_travels(x: Array, w: Array, *, axis: str) -> Array:
+    """The product travels, but the next device needs these rows times its own columns; send the
+    rows."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {0: x @ w}
+    for k in range(1, n):
+        blocks[k] = _hop(blocks[k - 1], axis)
+    return _placed(blocks, lambda k: i - k, n)
+
+
+@wrong("values")
+def ring_matmul_weights_travel(x: Array, w: Array, *, axis: str) -> Array:
+    """The columns travel, and every device has its own rows times all columns; send the rows, so
+    that it has all rows times its columns."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {}
+    for k in range(n):
+        w = _hop(w, axis) if k else w
+        blocks[k] = x @ w
+    return _placed(blocks, lambda k: i - k, n)
+
+
+def _right(x: Array, w: Array, axis: str) -> Array:
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return _in_rounds(x, w, axis, lambda k: i - k, n)
+
+
+@wrong("values")
+def ring_matmul_summed(x: Array, w: Array, *, axis: str) -> Array:
+    """The result is summed over the devices; each has columns of its own."""
+    return lax.psum(_right(x, w, axis), axis)
+
+
+@wrong("values")
+def ring_matmul_own_rows_only(x: Array, w: Array, *, axis: str) -> Array:
+    """A device multiplies its own rows only; the others' must come by, too."""
+    return x @ w
+
+
+@wrong("gradient")
+def ring_matmul_cuts_gradient(x: Array, w: Array, *, axis: str) -> Array:
+    """No gradient returns with the rows that travelled; leave lax.stop_gradient out: the derivative
+    of lax.ppermute sends it home."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {0: x @ w}
+    for k in range(1, n):
+        x = lax.stop_gradient(_hop(x, axis))
+        blocks[k] = x @ w
+    return _placed(blocks, lambda k: i - k, n)
+
+
+@wrong("communication")
+def ring_matmul_of_eight(x: Array, w: Array, *, axis: str) -> Array:
+    """The ring has 8 rounds always, and on fewer devices the rows come by more than once; n is
+    lax.axis_size(axis)."""
+    i = lax.axis_index(axis)
+    return _in_rounds(x, w, axis, lambda k: i - k, 8)
+
+
+@wrong("communication")
+def ring_matmul_one_hop_too_many(x: Array, w: Array, *, axis: str) -> Array:
+    """The rows are sent n times and come home; n-1 hops reach all devices."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {}
+    for k in range(n):
+        blocks[k] = x @ w
+        x = _hop(x, axis)
+    # What arrives last is its own rows again; they are used, so that the hop is not removed.
+    blocks[0] = x @ w
+    return _placed(blocks, lambda k: i - k, n)
+
+
+@wrong("communication")
+def ring_matmul_gathers_first(x: Array, w: Array, *, axis: str) -> Array:
+    """All rows are gathered before the product; multiply what is here while it travels on, by
+    lax.ppermute to the next device."""
+    return lax.all_gather(x, axis, tiled=True) @ w
+
+
+@wrong("communication")
+def ring_matmul_gathers_by_sum(x: Array, w: Array, *, axis: str) -> Array:
+    """All rows are put together by a sum with zeros: twice the bytes, and all of them are held at
+    once."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return lax.psum(_placed({0: x}, lambda _: i, n), axis) @ w
+
+
+@wrong("communication")
+def ring_matmul_far_hops(x: Array, w: Array, *, axis: str) -> Array:
+    """Rows are sent further than to the next device, so one link carries several; pass on what
+    arrived."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = {k: (_hop(x, axis, k) if k else x) @ w for k in range(n)}
+    return _placed(blocks, lambda k: i - k, n)
+
+
+@wrong("memory")
+def ring_matmul_gathers_by_ring(x: Array, w: Array, *, axis: str) -> Array:
+    """The rows go round and are collected before the product; multiply each block when it comes,
+    and forget it."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = [x]
+    for _ in range(n - 1):
+        blocks.append(_hop(blocks[-1], axis))
+    return jnp.stack(blocks)[(i - jnp.arange(n)) % n].reshape(-1, x.shape[1]) @ w

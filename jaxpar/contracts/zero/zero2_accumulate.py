@@ -1,0 +1,313 @@
+"""Exercise zero2_accumulate: gradients shared as they are added up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
+from jaxpar.contracts.blocks import share
+from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes, array_leaves
+from jaxpar.contracts.zero.common import SCATTERS, sharded_rows
+from jaxpar.parallel import zero
+
+
+def _accumulated(case: Case, loss_fn: Callable, params: Any, microbatches: Any) -> list[Expected]:
+    batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
+    return sharded_rows(case, jax.grad(loss_fn)(params, batch))
+
+
+def _microbatch_scatters(sizes: Sizes) -> float:
+    """Wire bytes of a reduce-scatter of all gradients in each microbatch."""
+    m = next(array_leaves(sizes.case.args["microbatches"])).shape[0]
+    return m * share(1, "params")(sizes)
+
+
+CONTRACT = Contract(
+    kind="program",
+    task="return this device's rows of the mean gradient of m microbatches, over `axis`",
+    reference=zero.zero2_accumulate,
+    oracle=_accumulated,
+    cases=(
+        Case(
+            "dp=8",
+            {
+                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
+                "params": {
+                    "w_in": ArraySpec((64, 64), "d f"),
+                    "bias": ArraySpec((64,), "f"),
+                    "w_out": ArraySpec((64,), "f"),
+                },
+                "microbatches": {
+                    "inputs": ArraySpec((8, 8 * 4, 64), "m b_dp d"),
+                    "targets": ArraySpec((8, 8 * 4), "m b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+        Case(
+            "fsdp=3,tp=2",
+            {
+                "loss_fn": Function("jaxpar.contracts.losses:layered_error"),
+                "params": [
+                    {"w": ArraySpec((96, 48), "d f"), "scale": ArraySpec((48,), "f")},
+                    {"w": ArraySpec((48, 4), "f d")},
+                ],
+                "microbatches": (
+                    ArraySpec((6, 3 * 4, 96), "m b_fsdp d"),
+                    ArraySpec((6, 3 * 4, 4), "m b_fsdp f"),
+                ),
+            },
+            {"axis": "fsdp"},
+        ),
+    ),
+    hidden=(
+        Case(
+            "tp=2,dp=4",
+            {
+                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
+                "params": {
+                    "w_in": ArraySpec((48, 72), "d f"),
+                    "bias": ArraySpec((72,), "f"),
+                    "w_out": ArraySpec((72,), "f"),
+                },
+                "microbatches": {
+                    "inputs": ArraySpec((10, 4 * 4, 48), "m b_dp d"),
+                    "targets": ArraySpec((10, 4 * 4), "m b_dp"),
+                },
+            },
+            {"axis": "dp"},
+        ),
+    ),
+    sharding=True,
+    communication=Communication(
+        "a reduce-scatter of the gradients in each microbatch, and nothing else",
+        forward=((Limit(SCATTERS, "axis", _microbatch_scatters),),),
+    ),
+    memory=MemoryLimit(
+        "one microbatch's activations, one gradient, and this device's rows of their sum: at most "
+        "1.3 times the library's bytes of intermediate results",
+        multiple=1.3,
+    ),
+    # tanh of sums of 64 products is nearly 1: its derivative is a difference of equals.
+    tolerance=3,
+    hints=(
+        "A sum of whole gradients is as large as one. Let each device add up its rows only.",
+        "lax.psum_scatter(g, axis, tiled=True) in the loop adds up over the devices, and leaves "
+        "each its rows; the carry of lax.scan has their shape, and is typed as varying.",
+        "lax.pcast params before the loop; inside, JAX would sum each gradient over the devices. "
+        "At last divide by m and by lax.axis_size(axis).",
+    ),
+    minimal="No device may keep the rows of others, so that it must send them before it computes "
+    "the next gradient: (n-1)/n of the gradient in each microbatch.",
+    harder="Return the mean loss, too, with no more than one scalar sent for it.",
+)
+
+
+Loss = Callable[[Any, Any], Array]
+
+
+Reduce = Callable[[Any], Any]
+
+
+def _here(tree: Any, axis: str) -> Any:
+    return lax.pcast(tree, axis, to="varying")
+
+
+def _number(microbatches: Any) -> int:
+    return len(jax.tree.leaves(microbatches)[0])
+
+
+def _over(tree: Any, n: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf / n, tree)
+
+
+def _own(tree: Any, axis: str) -> Any:
+    """This device's rows of whole leaves."""
+
+    def rows(leaf: Array) -> Array:
+        size = len(leaf) // lax.axis_size(axis)
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * size, size)
+
+    return jax.tree.map(rows, tree)
+
+
+def _sums(tree: Any, axis: str) -> Any:
+    return jax.tree.map(lambda leaf: lax.psum_scatter(leaf, axis, tiled=True), tree)
+
+
+def _add_up(loss_fn: Loss, params: Any, microbatches: Any, reduce: Reduce, zeros: Any) -> Any:
+    """The mean over the microbatches of what `reduce` makes of each gradient."""
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, None]:
+        gradients = reduce(jax.grad(loss_fn)(params, microbatch))
+        return jax.tree.map(jnp.add, total, gradients), None
+
+    total, _ = lax.scan(add, zeros, microbatches)
+    return _over(total, _number(microbatches))
+
+
+def _row_sums(
+    loss_fn: Loss, params: Any, microbatches: Any, reduce: Reduce, axis: str, cast: bool = True
+) -> Any:
+    """The same, where `reduce` leaves this device's rows."""
+    zeros = jax.tree.map(jnp.zeros_like, _own(params, axis))
+    return _add_up(loss_fn, _here(params, axis) if cast else params, microbatches, reduce, zeros)
+
+
+@wrong("values")
+def gradients_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The gradients are summed over the devices, by you or by JAX, and not divided by their
+    number."""
+    return _row_sums(loss_fn, params, microbatches, lambda g: _sums(g, axis), axis)
+
+
+def _means(tree: Any, axis: str) -> Any:
+    return _over(_sums(tree, axis), lax.axis_size(axis))
+
+
+@wrong("values")
+def microbatches_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The gradients of the m microbatches are added and not divided by m."""
+    mean = _row_sums(loss_fn, params, microbatches, lambda g: _means(g, axis), axis)
+    return jax.tree.map(lambda leaf: leaf * _number(microbatches), mean)
+
+
+@wrong("values")
+def constant_n(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
+    size of the axis."""
+    return _over(gradients_not_divided(loss_fn, params, microbatches, axis=axis), 8)
+
+
+@wrong("values")
+def last_microbatch_only(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """Only the last microbatch counts; add up loss and gradients of all m."""
+    last = jax.tree.map(lambda leaf: leaf[-1], microbatches)
+    return _means(jax.grad(loss_fn)(_here(params, axis), last), axis)
+
+
+@wrong("values")
+def rows_of_own_gradient(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """Each device adds up rows of its own gradient only; reduce-scatter the gradient of each
+    microbatch."""
+    return _row_sums(loss_fn, params, microbatches, lambda g: _own(g, axis), axis)
+
+
+@wrong("values")
+def mean_of_sums(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """JAX has already summed the gradients, because `params` were not cast, and the mean of equal
+    sums is that sum: n times too large. First lax.pcast params to varying."""
+
+    def reduce(sums: Any) -> Any:
+        return _means(_here(sums, axis), axis)
+
+    return _row_sums(loss_fn, params, microbatches, reduce, axis, cast=False)
+
+
+@wrong("sharding")
+def returns_whole_gradient(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The mean gradient is gathered, so that every device returns all of it; return this device's
+    rows."""
+    mean = _row_sums(loss_fn, params, microbatches, lambda g: _means(g, axis), axis)
+    return jax.tree.map(lambda rows: lax.all_gather(rows, axis, tiled=True), mean)
+
+
+@wrong("communication")
+def reduces_each_then_slices(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The gradients are all-reduced, by you or, where `params` are not cast, by JAX, and then cut,
+    which sends twice the bytes of a reduce-scatter."""
+
+    def reduce(gradients: Any) -> Any:
+        return _own(lax.pmean(gradients, axis), axis)
+
+    return _row_sums(loss_fn, params, microbatches, reduce, axis)
+
+
+@wrong("communication")
+def gathers_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
+
+    def reduce(gradients: Any) -> Any:
+        return _own(jax.tree.map(lambda g: lax.all_gather(g, axis).mean(0), gradients), axis)
+
+    return _row_sums(loss_fn, params, microbatches, reduce, axis)
+
+
+@wrong("communication")
+def gathers_batch(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The batch is gathered, and every device computes all of it; let each keep its part, and
+    reduce the gradients."""
+    whole = lax.all_gather(microbatches, axis, axis=1, tiled=True)
+    return _row_sums(loss_fn, params, whole, lambda g: _own(g, axis), axis)
+
+
+@wrong("memory")
+def full_accumulator(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The accumulator is a whole gradient; reduce-scatter each microbatch's gradient, and add up
+    this device's rows."""
+    params = _here(params, axis)
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return _means(_add_up(loss_fn, params, microbatches, lambda g: g, zeros), axis)
+
+
+@wrong("memory")
+def first_microbatch_outside(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The first microbatch is taken outside the loop, and the compiler holds its gradient beside
+    the loop's; start from zeros of the shape of this device's rows."""
+    params = _here(params, axis)
+
+    def rows(microbatch: Any) -> Any:
+        return _means(jax.grad(loss_fn)(params, microbatch), axis)
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, rows(microbatch)), None
+
+    first = rows(jax.tree.map(lambda leaf: leaf[0], microbatches))
+    total, _ = lax.scan(add, first, jax.tree.map(lambda leaf: leaf[1:], microbatches))
+    return _over(total, _number(microbatches))
+
+
+@wrong("memory")
+def stacks_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The gradients of all m microbatches are kept and averaged at the end; add each to one
+    accumulator, the carry of lax.scan."""
+    params = _here(params, axis)
+    each = lax.map(lambda part: _means(jax.grad(loss_fn)(params, part), axis), microbatches)
+    return jax.tree.map(lambda leaf: leaf.mean(axis=0), each)
+
+
+@wrong("memory")
+def vmaps_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """vmap computes all microbatches at once, so the activations and gradients of all m are held;
+    use lax.scan."""
+    params = _here(params, axis)
+    each = jax.vmap(lambda part: jax.grad(loss_fn)(params, part))(microbatches)
+    return _means(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)
+
+
+@wrong("memory")
+def unrolls_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """A Python loop puts all m microbatches into one program, and the compiler holds what many of
+    them need at once; use lax.scan."""
+    params = _here(params, axis)
+    each = [
+        _means(jax.grad(loss_fn)(params, jax.tree.map(lambda x, i=i: x[i], microbatches)), axis)
+        for i in range(_number(microbatches))
+    ]
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *each)
+
+
+@wrong("memory")
+def keeps_every_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """One backward pass over all microbatches keeps the activations of all m; differentiate inside
+    the loop, one microbatch at a time."""
+
+    def mean_loss(params: Any) -> Array:
+        return lax.map(lambda part: loss_fn(params, part), microbatches).mean()
+
+    return _means(jax.grad(mean_loss)(_here(params, axis)), axis)

@@ -1,0 +1,109 @@
+"""Answers to masked_mean: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+@right
+def mean_by_product(values, mask, *, axis):
+    weights = mask.astype(values.dtype)
+    return lax.psum((values * weights).sum(), axis) / lax.psum(weights.sum(), axis)
+
+
+@right
+def mean_in_one_message(values, mask, *, axis):
+    total, count = lax.psum(jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()]), axis)
+    return total / count
+
+
+@right
+def mean_of_gathered_totals(values, mask, *, axis):
+    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    total, count = lax.all_gather(pair, axis).sum(axis=0)
+    return total / count
+
+
+@right
+def mean_of_exchanged_totals(values, mask, *, axis):
+    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    pairs = jnp.broadcast_to(pair, (lax.axis_size(axis), 2))
+    total, count = lax.all_to_all(pairs, axis, 0, 0).sum(axis=0)
+    return total / count
+
+
+@right
+def mean_by_two_rings(values, mask, *, axis):
+    n = lax.axis_size(axis)
+    ring = [(i, (i + 1) % n) for i in range(n)]
+    moving = sums = jnp.where(mask, values, 0).sum(), mask.sum()
+    for _ in range(n - 1):
+        moving = jax.tree.map(lambda x: lax.ppermute(x, axis, ring), moving)
+        sums = jax.tree.map(jnp.add, sums, moving)
+    return sums[0] / sums[1]
+
+
+@right
+def mean_of_means_by_weight(values, mask, *, axis):
+    count = mask.sum()
+    mean = jnp.where(mask, values, 0).sum() / jnp.maximum(count, 1)
+    return lax.psum(mean * count, axis) / lax.psum(count, axis)
+
+
+@right
+def mean_as_quotient_of_means(values, mask, *, axis):
+    means = (jnp.where(mask, values, 0).mean(), mask.mean())
+    total, count = lax.pmean(means, axis)
+    return total / count
+
+
+@wrong("values")
+def mean_from_empty_devices(values, mask, *, axis):
+    mean = values.mean(where=mask)
+    return lax.psum(mean * mask.sum(), axis) / lax.psum(mask.sum(), axis)
+
+
+@wrong("values")
+def mean_of_full_devices(values, mask, *, axis):
+    full = lax.psum(mask.any().astype(values.dtype), axis)
+    return lax.psum(jnp.where(mask, values, 0).sum(), axis) / (full * mask.size)
+
+
+@wrong("values")
+def mean_of_what_is_not_zero(values, mask, *, axis):
+    real = values * mask
+    return lax.psum(real.sum(), axis) / lax.psum(jnp.count_nonzero(real), axis)
+
+
+@wrong("values")
+def mean_of_whole_rows(values, mask, *, axis):
+    """Takes a row for real if its first value is."""
+    rows = mask.reshape(len(mask), -1)[:, 0]
+    total = (values.reshape(len(values), -1).mean(axis=1) * rows).sum()
+    return lax.psum(total, axis) / lax.psum(rows.sum(), axis)
+
+
+@wrong("values")
+def mean_over_the_first_axis(values, mask, *, axis):
+    return mean_by_product(values, mask, axis="dp")
+
+
+@wrong("values")
+def mean_over_the_mesh(values, mask, *, axis):
+    return mean_by_product(values, mask, axis=("fsdp", "tp") if axis == "fsdp" else axis)
+
+
+@wrong("communication")
+def mean_of_values_one_by_one(values, mask, *, axis):
+    weighted = jnp.where(mask, values, 0).ravel()
+    return lax.map(lambda x: lax.psum(x, axis), weighted).sum() / lax.psum(mask.sum(), axis)
+
+
+@wrong("values")
+def mean_in_bfloat16(values, mask, *, axis):
+    return mean_by_product(values.astype(jnp.bfloat16), mask, axis=axis).astype(values.dtype)

@@ -1,0 +1,139 @@
+"""Answers to fsdp_apply: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+def _scan(body, shards, x, **how):
+    how = {"prevent_cse": False} | how
+    return lax.scan(jax.checkpoint(lambda x, s: (body(s, x), None), **how), x, shards)[0]
+
+
+@right
+def applied_untiled(layer_fn, param_shards, x, *, axis):
+    def gather(shard):
+        return lax.all_gather(shard, axis).reshape(-1, *shard.shape[1:])
+
+    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+
+
+@right
+def applied_by_number(layer_fn, param_shards, x, *, axis):
+    @jax.checkpoint
+    def layer(i, x):
+        mine = jax.tree.map(lambda leaf: leaf[i], param_shards)
+        return layer_fn(lax.all_gather(mine, axis, tiled=True), x)
+
+    return lax.fori_loop(0, len(jax.tree.leaves(param_shards)[0]), layer, x)
+
+
+@right
+def applied_with_own_derivative(layer_fn, param_shards, x, *, axis):
+    def gather(shards):
+        return lax.all_gather(shards, axis, tiled=True)
+
+    @jax.custom_vjp
+    def layer(shards, x):
+        return layer_fn(gather(shards), x)
+
+    def backward(kept, c):
+        shards, x = kept
+        gradients, c = jax.vjp(layer_fn, gather(shards), x)[1](c)
+        return jax.tree.map(lambda g: lax.psum_scatter(g, axis, tiled=True), gradients), c
+
+    layer.defvjp(lambda shards, x: (layer(shards, x), (shards, x)), backward)
+    return lax.scan(lambda x, s: (layer(s, x), None), x, param_shards)[0]
+
+
+@right
+def applied_in_one_array(layer_fn, param_shards, x, *, axis):
+    def layer(shards, x):
+        flat, restore = ravel_pytree(shards)
+        parts = jax.vmap(restore)(lax.all_gather(flat, axis))
+        return layer_fn(jax.tree.map(jnp.concatenate, parts), x)
+
+    return _scan(layer, param_shards, x)
+
+
+def _ring(shard, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    whole = lax.pcast(jnp.zeros((n, *shard.shape), shard.dtype), axis, to="varying")
+    for step in range(n):
+        whole = lax.dynamic_update_index_in_dim(whole, shard, (i - step) % n, 0)
+        if step < n - 1:
+            shard = lax.ppermute(shard, axis, [(j, (j + 1) % n) for j in range(n)])
+    return whole.reshape(-1, *shard.shape[1:])
+
+
+@right
+def applied_by_ring(layer_fn, param_shards, x, *, axis):
+    gather = partial(_ring, axis=axis)
+    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+
+
+@wrong("memory")
+def applied_after_checkpoint(layer_fn, param_shards, x, *, axis):
+    def layer(x, shards):
+        whole = lax.all_gather(shards, axis, tiled=True)
+        return jax.checkpoint(layer_fn, prevent_cse=False)(whole, x), None
+
+    return lax.scan(layer, x, param_shards)[0]
+
+
+@wrong("memory")
+def applied_with_one_leaf_before(layer_fn, param_shards, x, *, axis):
+    shards, structure = jax.tree.flatten(param_shards)
+    first = lax.all_gather(shards[0], axis, axis=1, tiled=True)
+
+    def layer(parts, x):
+        rest = lax.all_gather(parts[1:], axis, tiled=True)
+        return layer_fn(structure.unflatten([parts[0], *rest]), x)
+
+    return _scan(layer, [first, *shards[1:]], x)
+
+
+@wrong("communication")
+def applied_with_prefetch_that_is_kept(layer_fn, param_shards, x, *, axis):
+    def gather(shards):
+        return lax.all_gather(shards, axis, tiled=True)
+
+    def body(carry, shards):
+        x, whole = carry
+        return (layer_fn(whole, x), gather(shards)), None
+
+    first = gather(jax.tree.map(lambda leaf: leaf[0], param_shards))
+    later = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), param_shards)
+    return lax.scan(jax.checkpoint(body, prevent_cse=False), (x, first), later)[0][0]
+
+
+@wrong("values")
+def applied_in_bfloat16(layer_fn, param_shards, x, *, axis):
+    def gather(shard):
+        small = lax.all_gather(shard.astype(jnp.bfloat16), axis, tiled=True)
+        return small.astype(shard.dtype)
+
+    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+
+
+@wrong("gradient")
+def applied_to_fixed_weights(layer_fn, param_shards, x, *, axis):
+    fixed = lax.stop_gradient(param_shards)
+    return _scan(lambda s, x: layer_fn(lax.all_gather(s, axis, tiled=True), x), fixed, x)
+
+
+@wrong("communication")
+def applied_twice_as_often_gathered(layer_fn, param_shards, x, *, axis):
+    def layer(shards, x):
+        twice = lax.all_gather((shards, shards), axis, tiled=True)
+        return layer_fn(jax.tree.map(lambda a, b: (a + b) / 2, *twice), x)
+
+    return _scan(layer, param_shards, x)

@@ -1,0 +1,211 @@
+"""Answers to mixed_precision_step: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from jaxpar.mesh import varying_axes
+from tests.contracts.answers import right
+
+
+def _half(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
+
+
+def _wide(tree):
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+
+
+def _choose(finite, new, old):
+    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
+
+
+def _apply(optimizer, gradients, opt_state, master):
+    updates, state = optimizer.update(gradients, opt_state, master)
+    return optax.apply_updates(master, updates), state
+
+
+def _finite(tree):
+    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
+def _ended(gradients, master, opt_state, optimizer, finite):
+    new = _apply(optimizer, gradients, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+def _axes(tree):
+    return sorted(set().union(*map(varying_axes, jax.tree.leaves(tree))))
+
+
+@right
+def step_by_pullback(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    _, pull = jax.vjp(lambda p: loss_fn(p, batch), _half(master))
+    cotangent = lax.pcast(jnp.float32(scale), tuple(_axes(master)), to="varying")
+    gradients = jax.tree.map(lambda g: g / scale, _wide(pull(cotangent)[0]))
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+
+
+@right
+def step_through_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """JAX's derivative of a cast is a cast: the float16 gradients arrive in float32."""
+    gradients = jax.grad(lambda p: scale * loss_fn(_half(p), batch))(master)
+    gradients = jax.tree.map(lambda g: g * (1 / scale), gradients)
+    finite = jnp.isfinite(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+def _right(loss_fn, master, batch, scale):
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    return jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+
+
+def _like(new, old):
+    missing = tuple(set(varying_axes(old)) - set(varying_axes(new)))
+    return lax.pcast(new, missing, to="varying") if missing else new
+
+
+@right
+def step_by_cond(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = _finite(gradients)
+
+    def update(old):
+        new = _apply(optimizer, gradients, old[1], old[0])
+        return jax.tree.map(_like, new, old)
+
+    old = jax.tree.map(lambda leaf: jnp.where(finite, leaf, leaf), (master, opt_state))
+    return *lax.cond(finite, update, lambda old: old, old), finite
+
+
+@right
+def step_checked_before_unscaling(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    finite = _finite(scaled)
+    gradients = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / scale, 0), scaled)
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@right
+def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    low = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float16) if leaf.dtype == jnp.float32 else leaf, batch
+    )
+    gradients = _right(loss_fn, master, low, scale)
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+
+
+@right
+def step_in_the_optimizer(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The unscaling as a part of the optimizer."""
+    whole = optax.chain(optax.scale(1 / scale), optimizer)
+    gradients = _wide(jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master)))
+    finite = _finite(gradients)
+    new, (_, state) = _apply(whole, gradients, (optax.EmptyState(), opt_state), master)
+    return *_choose(finite, (new, state), (master, opt_state)), finite
+
+
+@right
+def step_if_finite(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The skipping by optax."""
+    gradients = _right(loss_fn, master, batch, scale)
+    zero = jnp.zeros([], jnp.int32)
+    state = optax.ApplyIfFiniteState(zero, jnp.array(True), zero, opt_state)
+    whole = optax.apply_if_finite(optimizer, max_consecutive_errors=1)
+    new, state = _apply(whole, gradients, state, master)
+    return new, state.inner_state, state.last_finite
+
+
+@wrong("flops")
+def step_by_reduce_precision(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Rounds as float16 does, and multiplies in float32."""
+    rounded = jax.tree.map(lambda leaf: lax.reduce_precision(leaf, 5, 10), master)
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(rounded)
+    gradients = jax.tree.map(lambda g: lax.reduce_precision(g, 5, 10) / scale, gradients)
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+
+
+@wrong("values")
+def step_in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), master)
+    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(low)
+    gradients = jax.tree.map(lambda g: g / scale, _wide(gradients))
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+
+
+@wrong("flops")
+def step_twice(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Finite or not by float16, but the gradients in float32."""
+    low = _right(loss_fn, master, batch, scale)
+    exact = jax.grad(loss_fn)(master, batch)
+    finite = _finite(low)
+    new = _apply(optimizer, exact, opt_state, master)
+    return *_choose(finite, new, (master, opt_state)), finite
+
+
+@wrong("values")
+def step_by_multiplying(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = _finite(gradients)
+    new = _apply(optimizer, gradients, opt_state, master)
+    mixed = jax.tree.map(lambda a, b: a * finite + b * ~finite, new, (master, opt_state))
+    return *mixed, finite
+
+
+@wrong("values")
+def step_clipped(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    largest = float(jnp.finfo(jnp.float16).max)
+    gradients = jax.tree.map(
+        lambda g: jnp.nan_to_num(g.astype(jnp.float32), posinf=largest) / scale, scaled
+    )
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+
+
+@wrong("values")
+def step_by_the_scale(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Decides from the scale what the gradients must tell."""
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.bool_(scale < 2.0**30)
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@wrong("values")
+def step_of_first_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.isfinite(jax.tree.leaves(gradients)[0]).all()
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@wrong("values")
+def step_of_last_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = jnp.isfinite(jax.tree.leaves(gradients)[-1]).all()
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@wrong("values")
+def step_by_norm_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The squares overflow where no gradient does."""
+    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    gradients = jax.tree.map(lambda g: g / scale, _wide(scaled))
+    finite = jnp.isfinite(optax.tree.norm(scaled))
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@wrong("values")
+def step_by_infinity_only(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    finite = ~jnp.stack([jnp.isinf(g).any() for g in jax.tree.leaves(gradients)]).any()
+    return _ended(gradients, master, opt_state, optimizer, finite)
+
+
+@wrong("values")
+def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Keeps the scale within float16."""
+    gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
+    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))

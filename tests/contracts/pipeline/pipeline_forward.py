@@ -1,0 +1,291 @@
+"""Answers to pipeline_forward: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+def _sizes(microbatches, axis):
+    return len(microbatches), lax.axis_size(axis), lax.axis_index(axis)
+
+
+def _ring(x, axis):
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(i, (i + 1) % n) for i in range(n)])
+
+
+def _at_tick(microbatches, t):
+    t = jnp.clip(t, 0, len(microbatches) - 1)
+    return lax.dynamic_index_in_dim(microbatches, t, keepdims=False)
+
+
+@right
+def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(t, state):
+        x, done = state
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), x))
+        ready = (rank == n - 1) & (t >= n - 1)
+        return _ring(y, axis), jnp.where(ready, done.at[t - (n - 1)].set(y), done)
+
+    start = jnp.zeros_like(microbatches[0]), jnp.zeros_like(microbatches)
+    return lax.fori_loop(0, m + n - 1, tick, start)[1]
+
+
+def _next(x, axis):
+    return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
+
+
+@right
+def piped_without_idle_arithmetic(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
+        busy = (rank <= t) & (t < rank + m)
+        y = lax.cond(busy, stage_fn, lambda _, x: jnp.zeros_like(x), params, x)
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@right
+def piped_unrolled(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    received, done = jnp.zeros_like(microbatches[0]), []
+    for t in range(m + n - 1):
+        y = stage_fn(params, jnp.where(rank == 0, microbatches[min(t, m - 1)], received))
+        received = _next(y, axis)
+        if t >= n - 1:
+            done.append(jnp.where(rank == n - 1, y, 0))
+    return jnp.stack(done)
+
+
+@right
+def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    @partial(jax.checkpoint, prevent_cse=False)
+    def tick(received, t):
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@right
+def piped_with_one_permute_less(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(x, t):
+        received = _next(x, axis)
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return y, y
+
+    first = stage_fn(params, microbatches[0])
+    _, made = lax.scan(tick, first, jnp.arange(1, m + n - 1))
+    made = jnp.concatenate([first[None], made])
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@right
+def piped_by_a_queue(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    mine = jnp.where(rank == 0, microbatches, 0)
+
+    def tick(state, _):
+        received, queue = state
+        y = stage_fn(params, received + queue[0])
+        return (_next(y, axis), jnp.roll(queue, -1, axis=0).at[-1].set(0)), y
+
+    start = jnp.zeros_like(mine[0]), mine
+    _, made = lax.scan(tick, start, length=m + n - 1)
+    return jnp.where(rank == n - 1, made[-m:], 0)
+
+
+@right
+def piped_in_the_slots_of_the_inputs(stage_fn, params, microbatches, *, axis):
+    """Results take the places of inputs that are used up."""
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(state, t):
+        received, slots = state
+        y = stage_fn(params, jnp.where(rank == 0, slots[t % m], received))
+        ready = (rank == n - 1) & (t >= n - 1)
+        slots = jnp.where(ready, slots.at[(t - n + 1) % m].set(y), slots)
+        return (_next(y, axis), slots), None
+
+    start = jnp.zeros_like(microbatches[0]), microbatches
+    (_, slots), _ = lax.scan(tick, start, jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, slots, 0)
+
+
+@right
+def piped_with_its_own_backward(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    ticks = jnp.arange(m + n - 1)
+
+    def forward(params, microbatches):
+        def tick(received, t):
+            x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
+            y = stage_fn(params, x)
+            return _next(y, axis), (x, y)
+
+        _, (xs, ys) = lax.scan(tick, jnp.zeros_like(microbatches[0]), ticks)
+        return jnp.where(rank == n - 1, ys[n - 1 :], 0), (params, xs)
+
+    def backward(kept, dy):
+        params, xs = kept
+
+        def tick(state, now):
+            received, sums = state
+            t, x = now
+            here = (rank == n - 1) & (t >= n - 1)
+            last = jnp.where(here, _at_tick(dy, t - n + 1), 0)
+            dparams, dx = jax.vjp(stage_fn, params, x)[1](jnp.where(rank == n - 1, last, received))
+            sent = lax.ppermute(dx, axis, [(i + 1, i) for i in range(n - 1)])
+            return (sent, jax.tree.map(jnp.add, sums, dparams)), dx
+
+        start = jnp.zeros_like(xs[0]), jax.tree.map(jnp.zeros_like, params)
+        (_, sums), dx = lax.scan(tick, start, (ticks, xs), reverse=True)
+        return sums, jnp.where(rank == 0, dx[:m], 0)
+
+    run = jax.custom_vjp(lambda *args: forward(*args)[0])
+    run.defvjp(forward, backward)
+    return run(params, microbatches)
+
+
+def _scanned(stage_fn, params, microbatches, axis, send=_next):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return send(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@wrong("communication")
+def sums_then_masks(stage_fn, params, microbatches, *, axis):
+    _, n, rank = _sizes(microbatches, axis)
+    total = lax.psum(_scanned(stage_fn, params, microbatches, axis), axis)
+    return jnp.where(rank == n - 1, total, 0)
+
+
+@wrong("values")
+def sends_in_bfloat16(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return _next(x.astype(jnp.bfloat16), axis).astype(x.dtype)
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+@wrong("communication")
+def sends_halves(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return jnp.concatenate([_next(half, axis) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+@wrong("communication")
+def sends_twice(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return (_next(x, axis) + _ring(x, axis)) / 2
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+@wrong("communication")
+def sends_to_all_others(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        n, rank = lax.axis_size(axis), lax.axis_index(axis)
+        slots = jnp.broadcast_to(x, (n, *x.shape))
+        return lax.all_to_all(slots, axis, 0, 0)[rank - 1]
+
+    return _scanned(stage_fn, params, microbatches, axis, send)
+
+
+@wrong("communication")
+def two_in_a_tick(stage_fn, params, microbatches, *, axis):
+    pairs = microbatches.reshape(-1, 2, *microbatches.shape[1:])
+
+    def stage(params, x):
+        return jax.vmap(partial(stage_fn, params))(x)
+
+    return _scanned(stage, params, pairs, axis).reshape(microbatches.shape)
+
+
+@wrong("communication")
+def stages_travel(stage_fn, params, microbatches, *, axis):
+    _, n, rank = _sizes(microbatches, axis)
+    x = jnp.where(rank == 0, microbatches, 0)
+    for _ in range(n):
+        x = jnp.where(rank == 0, jax.vmap(partial(stage_fn, params))(x), x)
+        params = jax.tree.map(
+            lambda leaf: lax.ppermute(leaf, axis, [(i, (i - 1) % n) for i in range(n)]), params
+        )
+    return lax.ppermute(x, axis, [(0, n - 1)])
+
+
+@wrong("memory")
+def all_microbatches_in_each_tick(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        slots = jnp.where(rank == 0, microbatches, received[None])
+        y = _at_tick(jax.vmap(partial(stage_fn, params))(slots), t)
+        return _next(y, axis), y
+
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@wrong("values")
+def axis_by_name(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, microbatches, "pp")
+
+
+@wrong("values")
+def microbatches_of_two_dims(stage_fn, params, microbatches, *, axis):
+    m, b, d = microbatches.shape
+    return _scanned(stage_fn, params, microbatches, axis).reshape(m, b, d)
+
+
+@wrong("gradient")
+def gradient_stays_on_its_device(stage_fn, params, microbatches, *, axis):
+    send = jax.custom_vjp(lambda x: _next(x, axis))
+    send.defvjp(lambda x: (_next(x, axis), None), lambda _, dy: (dy,))
+    return _scanned(stage_fn, params, microbatches, axis, lambda x, _: send(x))
+
+
+@wrong("gradient")
+def fixed_parameters(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, lax.stop_gradient(params), microbatches, axis)
+
+
+@wrong("gradient")
+def fixed_microbatches(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, lax.stop_gradient(microbatches), axis)
+
+
+@wrong("gradient")
+def only_last_result_differentiated(stage_fn, params, microbatches, *, axis):
+    y = _scanned(stage_fn, params, microbatches, axis)
+    return jnp.concatenate([lax.stop_gradient(y[:-1]), y[-1:]])
+
+
+@wrong("values")
+def in_reverse(stage_fn, params, microbatches, *, axis):
+    return _scanned(stage_fn, params, microbatches, axis)[::-1]

@@ -1,0 +1,144 @@
+"""Answers to one_f_one_b_schedule: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+@right
+def with_counters(stages, microbatches):
+    """As PyTorch writes 1F1B."""
+    rows = []
+    for rank in range(stages):
+        warm_up = min(microbatches, stages - rank)
+        row = [f"{rank}F{m}" for m in range(warm_up)]
+        f, b = warm_up, 0
+        while b < microbatches:
+            row.append(f"{rank}B{b}")
+            b += 1
+            if f < microbatches:
+                row.append(f"{rank}F{f}")
+                f += 1
+        rows.append(row)
+    return rows
+
+
+def _simulated(stages, microbatches, most):
+    """Backward where there is one to do, else forward if `most(s)` allows it; tick by tick."""
+    rows = [[] for _ in range(stages)]
+    forward = [deque(range(microbatches)), *(deque() for _ in range(stages - 1))]
+    backward = [deque() for _ in range(stages)]
+    while any(len(row) < 2 * microbatches for row in rows):
+        sent = []
+        for s, row in enumerate(rows):
+            if backward[s]:
+                m = backward[s].popleft()
+                row.append(f"{s}B{m}")
+                sent += [(backward[s - 1], m)] if s else []
+            elif forward[s] and _kept(row) < most(s):
+                m = forward[s].popleft()
+                row.append(f"{s}F{m}")
+                sent.append((backward[s] if s == stages - 1 else forward[s + 1], m))
+        for queue, m in sent:
+            queue.append(m)
+    return rows
+
+
+def _kept(row):
+    return sum(1 if "F" in cell else -1 for cell in row)
+
+
+@right
+def by_simulation(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: stages - s)
+
+
+@right
+def last_microbatch_first(stages, microbatches):
+    rows = with_counters(stages, microbatches)
+    last = microbatches - 1
+    return [
+        [f"{s}{'F' if 'F' in cell else 'B'}{last - int(cell[len(f'{s}F') :])}" for cell in row]
+        for s, row in enumerate(rows)
+    ]
+
+
+@right
+def one_f_one_i_one_w(stages, microbatches):
+    rows = with_counters(stages, microbatches)
+    return [
+        [part for cell in row for part in
+         ([cell] if "F" in cell else [cell.replace("B", "I"), cell.replace("B", "W")])]
+        for row in rows
+    ]  # fmt: skip
+
+
+@wrong("order")
+def right_up_to_twelve_cells(stages, microbatches):
+    rows = with_counters(stages, microbatches)
+    return [row if len(row) <= 12 else row[:-1] for row in rows]
+
+
+@wrong("order")
+def right_for_few(stages, microbatches):
+    return with_counters(min(stages, 6), min(microbatches, 13))
+
+
+@wrong("order")
+def asserts_its_sizes(stages, microbatches):
+    if microbatches < stages:
+        raise ValueError("too few microbatches")
+    return with_counters(stages, microbatches)
+
+
+@wrong("bubble")
+def two_of_each(stages, microbatches):
+    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
+    pairs = range(0, microbatches, 2)
+    return [
+        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
+        for s in range(stages)
+    ]
+
+
+@wrong("bubble")
+def one_less_on_the_first_device(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: max(stages - s - (s == 0), 1))
+
+
+@wrong("in_flight")
+def one_more_on_the_first_device(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: stages - s + (s == 0))
+
+
+@wrong("in_flight")
+def one_more_if_there_are_many(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: stages - s + (microbatches > 2 * stages + 1))
+
+
+@wrong("in_flight")
+def as_many_as_there_are_stages(stages, microbatches):
+    return _simulated(stages, microbatches, lambda s: stages)
+
+
+@wrong("in_flight")
+def last_microbatch_back_first(stages, microbatches):
+    f, b = range(microbatches), reversed(range(microbatches))
+    order = [("F", m) for m in f] + [("B", m) for m in b]
+    return tuple(tuple(f"{s}{kind}{m}" for kind, m in order) for s in range(stages))
+
+
+@wrong("in_flight")
+def freed_late(stages, microbatches):
+    """W after the next forward: what W needs is kept longer."""
+    rows = []
+    for row in one_f_one_i_one_w(stages, microbatches):
+        row = row[:]
+        for i in range(len(row) - 1):
+            if "W" in row[i] and "F" in row[i + 1]:
+                row[i], row[i + 1] = row[i + 1], row[i]
+        rows.append(row)
+    return rows

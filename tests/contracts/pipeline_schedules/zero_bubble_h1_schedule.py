@@ -1,0 +1,120 @@
+"""Answers to zero_bubble_h1_schedule: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import re
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+def _one_f_one_i(rank, stages, microbatches):
+    """1F1B's row with I in place of B, without stages."""
+    warm_up = min(stages - rank - 1, microbatches)
+    row = [f"F{m}" for m in range(warm_up)]
+    for m in range(microbatches):
+        row += [f"F{m + warm_up}"] if m + warm_up < microbatches else []
+        row.append(f"I{m}")
+    return row
+
+
+def _with_weights(rank, stages, microbatches, late, newest=False):
+    row, waiting = [], []
+    for one in _one_f_one_i(rank, stages, microbatches):
+        row.append(f"{rank}{one}")
+        if one[0] == "I":
+            waiting.append(one[1:])
+            if len(waiting) > late:
+                row.append(f"{rank}W{waiting.pop(-1 if newest else 0)}")
+    return row + [f"{rank}W{m}" for m in waiting]
+
+
+@right
+def oldest_weights_first(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r) for r in range(stages)]
+
+
+@right
+def newest_weights_first(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r, newest=True) for r in range(stages)]
+
+
+@right
+def whole_on_the_first(stages, microbatches):
+    """The first device has no one to send to: its I and W may be one."""
+    rows = oldest_weights_first(stages, microbatches)
+    rows[0] = [cell.replace("I", "B") for cell in rows[0] if "W" not in cell]
+    return rows
+
+
+@wrong("order")
+def one_weight_short(stages, microbatches):
+    return [row[:-1] for row in oldest_weights_first(stages, microbatches)]
+
+
+@wrong("order")
+def weights_of_the_next(stages, microbatches):
+    """W of a microbatch whose I is still to come."""
+    return [
+        [re.sub(r"W(\d+)", lambda m: f"W{microbatches - 1 - int(m[1])}", cell) for cell in row]
+        for row in oldest_weights_first(stages, microbatches)
+    ]
+
+
+@wrong("bubble")
+def gpipe_in_two(stages, microbatches):
+    return [[f"{s}{kind}{m}" for kind in "FIW" for m in range(microbatches)] for s in range(stages)]
+
+
+@wrong("bubble")
+def by_half_of_the_rank(stages, microbatches):
+    return [_with_weights(r, stages, microbatches, r // 2) for r in range(stages)]
+
+
+@wrong("bubble")
+def whole_on_the_last(stages, microbatches):
+    rows = oldest_weights_first(stages, microbatches)
+    rows[-1] = [cell.replace("I", "B") for cell in rows[-1] if "W" not in cell]
+    return rows
+
+
+@wrong("bubble")
+def weights_when_idle(stages, microbatches):
+    """Tick by tick: I if it can be, else F if no more than p are kept, else W."""
+    rows = [[] for _ in range(stages)]
+    counts = [dict.fromkeys("FIW", 0) for _ in range(stages)]
+    done = {}
+    tick = 0
+    while any(count["W"] < microbatches for count in counts):
+        for s, count in enumerate(counts):
+            for kind in "IFW":
+                m = count[kind]
+                before = {
+                    "F": done.get((s - 1, "F", m), -1 if s == 0 else tick),
+                    "I": max(
+                        done.get((s, "F", m), tick),
+                        done.get((s + 1, "I", m), -1 if s == stages - 1 else tick),
+                    ),
+                    "W": done.get((s, "I", m), tick),
+                }[kind]
+                room = count["F"] - count["W"] < stages and count["F"] - count["I"] < stages - s
+                if m < microbatches and before < tick and (kind != "F" or room):
+                    rows[s].append(f"{s}{kind}{m}")
+                    done[s, kind, m] = tick
+                    count[kind] += 1
+                    break
+        tick += 1
+    return rows
+
+
+@wrong("in_flight")
+def one_more_on_the_first(stages, microbatches):
+    """It does one forward more before its first backward, which costs no time."""
+    rows = oldest_weights_first(stages, microbatches)
+    ahead = min(stages, microbatches)
+    forward = [cell for cell in rows[0] if "F" in cell]
+    rest = [cell for cell in rows[0] if "F" not in cell]
+    both = [x for i, cell in enumerate(forward[ahead:]) for x in (*rest[2 * i : 2 * i + 2], cell)]
+    early = forward[: ahead + 1] + [cell for cell in both if cell not in forward[: ahead + 1]]
+    rows[0] = early + [cell for cell in rest if cell not in early]
+    return rows

@@ -1,0 +1,86 @@
+"""Answers to max_batch_that_fits: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+@right
+def by_floor_division(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example <= 0 or device_bytes < 0 or state_bytes < 0:
+        raise ValueError
+    free = device_bytes - state_bytes
+    return int(free // bytes_per_example) if free > 0 else 0
+
+
+@right
+def by_divmod(device_bytes, state_bytes, bytes_per_example):
+    if not (bytes_per_example > 0 and min(device_bytes, state_bytes) >= 0):
+        raise ValueError
+    count, _ = divmod(max(device_bytes, state_bytes) - state_bytes, bytes_per_example)
+    return int(count)
+
+
+@right
+def by_floor_of_a_float(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example <= 0 or min(device_bytes, state_bytes) < 0:
+        raise ValueError
+    return max(0, math.floor((device_bytes - state_bytes) / bytes_per_example))
+
+
+@right
+def by_truncation(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example < 1 or device_bytes < 0 or state_bytes < 0:
+        raise ValueError
+    return max(int((device_bytes - state_bytes) / bytes_per_example), 0)
+
+
+@right
+def by_halving(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example <= 0 or min(device_bytes, state_bytes) < 0:
+        raise ValueError
+    low, high = 0, 2**60
+    while high - low > 1:
+        middle = (low + high) // 2
+        if state_bytes + middle * bytes_per_example <= device_bytes:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@wrong("values")
+def division_refuses(device_bytes, state_bytes, bytes_per_example):
+    return max(0, (device_bytes - state_bytes) // bytes_per_example)
+
+
+@wrong("values")
+def size_of_what_is_left(device_bytes, state_bytes, bytes_per_example):
+    by_divmod(device_bytes, state_bytes, bytes_per_example)
+    return abs(device_bytes - state_bytes) // bytes_per_example
+
+
+@wrong("values")
+def at_most_4096(device_bytes, state_bytes, bytes_per_example):
+    return min(4096, by_divmod(device_bytes, state_bytes, bytes_per_example))
+
+
+@wrong("values")
+def multiples_of_8(device_bytes, state_bytes, bytes_per_example):
+    batch = by_divmod(device_bytes, state_bytes, bytes_per_example)
+    return batch // 8 * 8 if batch > 8 else batch
+
+
+@wrong("values")
+def none_if_none(device_bytes, state_bytes, bytes_per_example):
+    return by_divmod(device_bytes, state_bytes, bytes_per_example) or None
+
+
+@wrong("values")
+def as_a_float_of_numpy(device_bytes, state_bytes, bytes_per_example):
+    return np.float64(by_divmod(device_bytes, state_bytes, bytes_per_example))

@@ -1,0 +1,102 @@
+"""Answers to recursive_doubling_all_reduce: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+from tests.contracts.ring_and_tree.common import steps_to_reach
+
+
+def _power_of_two(axis):
+    n = lax.axis_size(axis)
+    if 2 ** int(math.log2(n)) != n:
+        raise ValueError(f"{n} devices are not a power of two")
+    return n
+
+
+def _swap(x, axis, partner):
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(j, partner(j) % n) for j in range(n)])
+
+
+@right
+def doubles_far_first(x, *, axis):
+    distance = _power_of_two(axis) // 2
+    while distance:
+        x = x + _swap(x, axis, lambda j, d=distance: j ^ d)
+        distance //= 2
+    return x
+
+
+@right
+def doubles_by_shifts_back(x, *, axis):
+    for k in reversed(range(steps_to_reach(_power_of_two(axis)))):
+        x += _swap(x, axis, lambda j, k=k: j - 2**k)
+    return x
+
+
+@right
+def doubles_by_mirrors(x, *, axis):
+    n, block = lax.axis_size(axis), 2
+    if n not in (1, 2, 4, 8, 16):
+        raise ValueError("n must be 1, 2, 4, 8 or 16")
+    while block <= n:
+        x = x + _swap(x, axis, lambda j, b=block: j // b * b + b - 1 - j % b)
+        block *= 2
+    return x
+
+
+@wrong("errors")
+def doubles_without_check(x, *, axis):
+    for k in range(steps_to_reach(lax.axis_size(axis))):
+        x = x + _swap(x, axis, lambda j, k=k: j + 2**k)
+    return x
+
+
+@wrong("errors")
+def doubles_with_partners_unchecked(x, *, axis):
+    for k in range(steps_to_reach(lax.axis_size(axis))):
+        x = x + _swap(x, axis, lambda j, k=k: j ^ 2**k)  # JAX refuses its pairs, but only later
+    return x
+
+
+@wrong("errors")
+def doubles_by_assert(x, *, axis):
+    n = lax.axis_size(axis)
+    assert n & (n - 1) == 0
+    return doubles_without_check(x, axis=axis)
+
+
+@wrong("errors")
+def doubles_powers_and_sums_others(x, *, axis):
+    n = lax.axis_size(axis)
+    return lax.psum(x, axis) if n & (n - 1) else doubles_without_check(x, axis=axis)
+
+
+@wrong("communication")
+def halves_then_doubles(x, *, axis):
+    n, i = _power_of_two(axis), lax.axis_index(axis)
+    flat = jnp.pad(x.ravel(), (0, -x.size % n))
+    distances = [n >> k for k in range(1, steps_to_reach(n) + 1)]
+    for d in distances:
+        low, high = jnp.split(flat, 2)
+        upper = (i & d) != 0
+        sent, kept = jnp.where(upper, low, high), jnp.where(upper, high, low)
+        flat = kept + lax.ppermute(sent, axis, [(j, j ^ d) for j in range(n)])
+    for d in reversed(distances):
+        other = lax.ppermute(flat, axis, [(j, j ^ d) for j in range(n)])
+        upper = (i & d) != 0
+        flat = jnp.where(upper, jnp.concatenate([other, flat]), jnp.concatenate([flat, other]))
+    return flat[: x.size].reshape(x.shape)
+
+
+@wrong("values")
+def doubles_of_eight(x, *, axis):
+    if lax.axis_size(axis) != 8:
+        raise ValueError("n must be 8")
+    return doubles_far_first(x, axis=axis)

@@ -1,0 +1,181 @@
+"""Answers to ring_reduce_scatter: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+def _hop(x, axis, by=1):
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+
+
+@right
+def sums_the_other_way(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[(i + 1) % n]
+    for k in range(2, n + 1):
+        partial = _hop(partial, axis, -1) + x[(i + k) % n]
+    return partial
+
+
+@right
+def sums_in_a_scan(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    in_order = x[(i - 1 - jnp.arange(n)) % n]
+
+    def step(partial, chunk):
+        return _hop(partial, axis) + chunk, None
+
+    return lax.scan(step, in_order[0], in_order[1:])[0]
+
+
+@right
+def sums_in_a_loop(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def step(k, partial):
+        return _hop(partial, axis) + lax.dynamic_index_in_dim(x, (i - k) % n, keepdims=False)
+
+    return lax.fori_loop(2, n + 1, step, x[(i - 1) % n])
+
+
+@right
+def sums_in_place(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    for k in range(1, n):
+        arrived = _hop(x[(i - k) % n], axis)
+        x = x.at[(i - k - 1) % n].add(arrived)
+    return x[i]
+
+
+def sums_after_a_roll(x, *, axis):
+    n = lax.axis_size(axis)
+    x = jnp.roll(x, -lax.axis_index(axis), axis=0)  # x[k] is chunk i + k
+    partial = x[-1]
+    for k in range(2, n + 1):
+        partial = _hop(partial, axis) + x[-k]
+    return partial
+
+
+@right
+def sums_half_each_way(x, *, axis):
+    flat = x.reshape(len(x), -1)
+    half = flat.shape[1] // 2
+    parts = [sums_after_a_roll(flat[:, :half], axis=axis)]
+    parts.append(sums_the_other_way(flat[:, half:], axis=axis))
+    return jnp.concatenate(parts).reshape(x.shape[1:])
+
+
+@right
+def sums_in_two_messages(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[(i - 1) % n]
+    for k in range(2, n + 1):
+        first, rest = _hop((partial[:5], partial[5:]), axis)
+        partial = jnp.concatenate([first, rest]) + x[(i - k) % n]
+    return partial
+
+
+def _ring_all_gather(x, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y, moving = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x), x
+    for k in range(1, n):
+        moving = _hop(moving, axis)
+        y = y.at[(i - k) % n].set(moving)
+    return y
+
+
+@right
+def sums_by_transpose(x, *, axis):
+    return jax.linear_transpose(lambda part: _ring_all_gather(part, axis), x[0])(x)[0]
+
+
+@wrong("communication")
+def sums_in_free_pieces(x, *, axis):
+    flat = jnp.pad(x.ravel(), (0, -x.size % 4)).reshape(-1, 4)
+    total = lax.map(lambda piece: lax.psum(piece, axis), flat)
+    return total.ravel()[: x.size].reshape(x.shape)[lax.axis_index(axis)]
+
+
+@wrong("communication")
+def sums_with_a_free_hop(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    pieces = jnp.zeros_like(x[0]).ravel()
+    free = [_hop(pieces[k : k + 4], axis) for k in range(0, pieces.size, 4)]
+    partial = jnp.concatenate(free).reshape(x.shape[1:]) + x[(i - 1) % n]
+    for k in range(2, n + 1):
+        partial = _hop(partial, axis) + x[(i - k) % n]
+    return partial
+
+
+@wrong("communication")
+def sums_with_hidden_gather(x, *, axis):
+    return sums_the_other_way(x, axis=axis) + 0 * lax.all_gather(x, axis).sum()
+
+
+@wrong("communication")
+def sums_by_far_hops_for_odd_n(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    by = 2 if n % 2 else 1
+    partial = x[(i - by) % n]
+    for k in range(2, n + 1):
+        partial = _hop(partial, axis, by) + x[(i - by * k) % n]
+    return partial
+
+
+@wrong("communication")
+def sums_by_halving(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    if n & (n - 1):
+        return sums_the_other_way(x, axis=axis)
+    while len(x) > 1:
+        half = len(x) // 2
+        upper = (i & half) != 0
+        sent = jnp.where(upper, x[:half], x[half:])
+        kept = jnp.where(upper, x[half:], x[:half])
+        x = kept + lax.ppermute(sent, axis, [(j, j ^ half) for j in range(n)])
+    return x[0]
+
+
+@wrong("values")
+def sums_in_bfloat16(x, *, axis):
+    return sums_the_other_way(x.astype(jnp.bfloat16), axis=axis).astype(x.dtype)
+
+
+@wrong("communication")
+def sums_under_a_condition(x, *, axis):
+    return lax.cond(
+        jnp.sum(x) > 1e9,
+        lambda: lax.psum_scatter(x, axis),
+        lambda: sums_the_other_way(x, axis=axis),
+    )
+
+
+@wrong("gradient")
+def sums_in_a_loop_of_unknown_length(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def step(state):
+        k, partial = state
+        return k + 1, _hop(partial, axis) + x[(i - k) % n]
+
+    return lax.while_loop(lambda state: state[0] <= n, step, (2, x[(i - 1) % n]))[1]
+
+
+@jax.custom_vjp
+def _double_backward(x):
+    return x
+
+
+_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
+
+
+@wrong("gradient")
+def sums_with_false_gradient(x, *, axis):
+    return sums_the_other_way(_double_backward(x), axis=axis)

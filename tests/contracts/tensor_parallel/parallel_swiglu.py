@@ -1,0 +1,165 @@
+"""Answers to parallel_swiglu: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+
+
+@right
+def mlp_in_one_product(x, w_gate, w_up, w_down, *, axis):
+    gate, up = jnp.split(x @ jnp.concatenate([w_gate, w_up], axis=1), 2, axis=-1)
+    return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
+
+
+def _enter(x, axis):
+    return lax.pcast(x, axis, to="varying")
+
+
+@right
+def mlp_by_einsum(x, w_gate, w_up, w_down, *, axis):
+    x = _enter(x, axis)
+    both = jnp.einsum("btd,gdf->gbtf", x, jnp.stack([w_gate, w_up]))
+    return lax.psum(jnp.einsum("btf,fd->btd", jax.nn.silu(both[0]) * both[1], w_down), axis)
+
+
+def _local(x, w_gate, w_up, w_down):
+    return (jax.nn.silu(x @ w_gate) * (x @ w_up)) @ w_down
+
+
+@right
+def mlp_with_own_derivative(x, w_gate, w_up, w_down, *, axis):
+    @jax.custom_vjp
+    def mlp(x, *weights):
+        return lax.psum(_local(x, *weights), axis)
+
+    def forward(x, *weights):
+        return mlp(x, *weights), (x, *weights)
+
+    def backward(kept, g):
+        x, *weights = kept
+        _, pull = jax.vjp(_local, _enter(x, axis), *weights)
+        of_x, *of_weights = pull(_enter(g, axis))
+        return (lax.psum(of_x, axis), *of_weights)
+
+    mlp.defvjp(forward, backward)
+    return mlp(x, w_gate, w_up, w_down)
+
+
+@right
+def mlp_entered_by_adding_zero(x, w_gate, w_up, w_down, *, axis):
+    x = x + lax.axis_index(axis).astype(x.dtype) * 0
+    return lax.psum(_local(x, w_gate, w_up, w_down), axis)
+
+
+@right
+def mlp_example_by_example(x, w_gate, w_up, w_down, *, axis):
+    def one(x):
+        return lax.psum(_local(_enter(x, axis), w_gate, w_up, w_down), axis)
+
+    return lax.map(one, x)
+
+
+@right
+def mlp_computed_again(x, w_gate, w_up, w_down, *, axis):
+    @jax.checkpoint
+    def mlp(x, *weights):
+        return lax.psum(_local(_enter(x, axis), *weights), axis)
+
+    return mlp(x, w_gate, w_up, w_down)
+
+
+@right
+def mlp_element_by_element(x, w_gate, w_up, w_down, *, axis):
+    x = _enter(x, axis)
+
+    def add(total, weights):
+        gate, up, down = weights
+        hidden = jax.nn.silu(x @ gate) * (x @ up)
+        return total + hidden[..., None] * down[None, None], None
+
+    zeros = jnp.zeros_like(x)
+    return lax.psum(lax.scan(add, zeros, (w_gate.T, w_up.T, w_down))[0], axis)
+
+
+@wrong("values")
+def mlp_summed_in_bfloat16(x, w_gate, w_up, w_down, *, axis):
+    partial = _local(_enter(x, axis), w_gate, w_up, w_down)
+    return lax.psum(partial.astype(jnp.bfloat16), axis).astype(x.dtype)
+
+
+@wrong("values")
+def mlp_over_the_usual_axis(x, w_gate, w_up, w_down, *, axis):
+    return lax.psum(_local(_enter(x, "tp"), w_gate, w_up, w_down), "tp")
+
+
+@wrong("values")
+def mlp_over_the_whole_mesh(x, w_gate, w_up, w_down, *, axis):
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    return lax.psum(_local(_enter(x, axes), w_gate, w_up, w_down), axes)
+
+
+@wrong("gradient")
+def mlp_with_fixed_gate(x, w_gate, w_up, w_down, *, axis):
+    x = _enter(x, axis)
+    gate = lax.stop_gradient(jax.nn.silu(x @ w_gate))
+    return lax.psum((gate * (x @ w_up)) @ w_down, axis)
+
+
+@wrong("communication")
+def mlp_over_the_whole_mesh_divided(x, w_gate, w_up, w_down, *, axis):
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    y = lax.psum(_local(_enter(x, axes), w_gate, w_up, w_down), axes)
+    return y * lax.axis_size(axis) / lax.axis_size(axes)
+
+
+@wrong("communication")
+def mlp_of_gathered_x(x, w_gate, w_up, w_down, *, axis):
+    x = lax.all_gather(x, axis)[0]
+    return lax.psum(_local(x, w_gate, w_up, w_down), axis)
+
+
+@wrong("communication")
+def mlp_typed_as_varying(x, w_gate, w_up, w_down, *, axis):
+    return _enter(lax.psum(_local(_enter(x, axis), w_gate, w_up, w_down), axis), axis)
+
+
+def _scattered(y, axis):
+    n = lax.axis_size(axis)
+    return lax.psum_scatter(jnp.pad(y.ravel(), (0, -y.size % n)), axis, tiled=True)
+
+
+@wrong("communication")
+def mlp_scattered_and_gathered(x, w_gate, w_up, w_down, *, axis):
+    """Backward it gathers what every device has."""
+    y = _local(_enter(x, axis), w_gate, w_up, w_down)
+    whole = lax.all_gather(_scattered(y, axis), axis, tiled=True, to="invarying")
+    return whole[: y.size].reshape(y.shape)
+
+
+@wrong("communication")
+def mlp_entered_twice(x, w_gate, w_up, w_down, *, axis):
+    gate, up = _enter(x, axis) @ w_gate, _enter(x, axis) @ w_up
+    return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
+
+
+@wrong("communication")
+def mlp_summed_in_halves_of_f(x, w_gate, w_up, w_down, *, axis):
+    x, half = _enter(x, axis), w_down.shape[0] // 2
+    first = _local(x, w_gate[:, :half], w_up[:, :half], w_down[:half])
+    second = _local(x, w_gate[:, half:], w_up[:, half:], w_down[half:])
+    return lax.psum(first, axis) + lax.psum(second, axis)
+
+
+@wrong("communication")
+def mlp_of_whole_columns(x, w_gate, w_up, w_down, *, axis):
+    """Right by gathering two matrices of three."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    gate, up = (lax.all_gather(w, axis, axis=1, tiled=True) for w in (w_gate, w_up))
+    hidden = jax.nn.silu(x @ gate) * (x @ up)
+    mine = lax.dynamic_slice_in_dim(hidden, i * (hidden.shape[-1] // n), len(w_down), 2)
+    return lax.psum(mine @ w_down, axis)

@@ -1,0 +1,244 @@
+"""Answers to ring_matmul: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import hop
+
+
+@right
+def ring_of_columns(x, w, *, axis):
+    """Everything transposed, and the blocks turned round."""
+    x, blocks = x.T, [(w.T @ x.T).T]
+    for _ in range(lax.axis_size(axis) - 1):
+        x = hop(x, axis)
+        blocks.append((w.T @ x).T)
+    return jnp.concatenate(list(jnp.roll(jnp.stack(blocks)[::-1], lax.axis_index(axis) + 1, 0)))
+
+
+@right
+def ring_with_rings_backward(x, w, *, axis):
+    n, i, t = lax.axis_size(axis), lax.axis_index(axis), len(x)
+
+    def forward(x, w):
+        blocks = [x @ w]
+        for _ in range(n - 1):
+            x = hop(x, axis)
+            blocks.append(x @ w)
+        return jnp.concatenate(list(jnp.stack(blocks)[(i - jnp.arange(n)) % n]))
+
+    def backward(kept, c):
+        x, w = kept
+        rows = [lax.dynamic_slice_in_dim(c, (i - k) % n * t, t) for k in range(n)]
+        of_w, of_x = x.T @ rows[0], rows[1 % n] @ w.T
+        for k in range(1, n):
+            x = hop(x, axis)
+            of_w += x.T @ rows[k]
+            of_x = hop(of_x, axis) + rows[(k + 1) % n] @ w.T
+        return of_x, of_w
+
+    product = jax.custom_vjp(forward)
+    product.defvjp(lambda x, w: (forward(x, w), (x, w)), backward)
+    return product(x, w)
+
+
+@wrong("communication")
+def ring_by_doubling(x, w, *, axis):
+    n, i, t, k = lax.axis_size(axis), lax.axis_index(axis), len(x), 1
+    while k < n:
+        x, k = jnp.concatenate([x, hop(x, axis, k)[: (n - k) * t]]), 2 * k
+    blocks = (x @ w).reshape(n, t, -1)
+    return jnp.concatenate(list(blocks[(i - jnp.arange(n)) % n]))
+
+
+def _hop(x, axis, by=1):
+    n = lax.axis_size(axis)
+    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+
+
+def _in_order(blocks, axis):
+    """Block k comes from device i - k."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return jnp.concatenate(list(jnp.stack(blocks)[(i - jnp.arange(n)) % n]))
+
+
+@right
+def ring_of_blocks(x, w, *, axis):
+    blocks = [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        x = _hop(x, axis)
+        blocks.append(x @ w)
+    return _in_order(blocks, axis)
+
+
+@right
+def ring_backwards_and_rolled(x, w, *, axis):
+    blocks = [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        x = _hop(x, axis, -1)
+        blocks.append(x @ w)
+    return jnp.roll(jnp.concatenate(blocks), lax.axis_index(axis) * len(x), axis=0)
+
+
+@right
+def ring_by_scan(x, w, *, axis):
+    def round_(x, _):
+        x = _hop(x, axis)
+        return x, x @ w
+
+    n = lax.axis_size(axis)
+    _, arrived = lax.scan(round_, x, None, length=n - 1)
+    return _in_order([x @ w, *arrived], axis)
+
+
+@right
+def ring_by_loop(x, w, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def put(k, x, y):
+        return lax.dynamic_update_slice_in_dim(y, x @ w, (i - k) % n * len(x), 0)
+
+    def round_(k, carry):
+        x = _hop(carry[0], axis)
+        return x, put(k, x, carry[1])
+
+    y = jnp.concatenate([0 * (x @ w)] * n)
+    return lax.fori_loop(1, n, round_, (x, put(0, x, y)))[1]
+
+
+@right
+def ring_both_ways(x, w, *, axis):
+    n = lax.axis_size(axis)
+    blocks = {0: x @ w}
+    up = down = x
+    for k in range(1, n // 2 + 1):
+        up = _hop(up, axis)
+        blocks[k] = up @ w
+    for k in range(1, n - n // 2):
+        down = _hop(down, axis, -1)
+        blocks[n - k] = down @ w
+    return _in_order([blocks[k] for k in range(n)], axis)
+
+
+@right
+def ring_of_halves(x, w, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    size, half = len(x), len(x) // 2
+    y = jnp.concatenate([x @ w] * n)
+    up, down = x[:half], x[half:]
+    for k in range(1, n):
+        up, down = _hop(up, axis), _hop(down, axis, -1)
+        y = lax.dynamic_update_slice_in_dim(y, up @ w, (i - k) % n * size, 0)
+        y = lax.dynamic_update_slice_in_dim(y, down @ w, (i + k) % n * size + half, 0)
+    return y
+
+
+@right
+def ring_gathered_again_backward(x, w, *, axis):
+    return jax.checkpoint(lambda x, w: ring_of_blocks(x, w, axis=axis))(x, w)
+
+
+@right
+def ring_with_gradient_by_hand(x, w, *, axis):
+    @jax.custom_vjp
+    def product(x, w):
+        return ring_of_blocks(x, w, axis=axis)
+
+    def backward(kept, gradient):
+        x, w = kept
+        whole = lax.all_gather(x, axis, tiled=True)
+        return lax.psum_scatter(gradient @ w.T, axis, tiled=True), whole.T @ gradient
+
+    product.defvjp(lambda x, w: (product(x, w), (x, w)), backward)
+    return product(x, w)
+
+
+@wrong("values")
+def ring_over_axis_of_first_case(x, w, *, axis):
+    return ring_of_blocks(x, w, axis="tp")
+
+
+@wrong("values")
+def ring_in_bfloat16(x, w, *, axis):
+    small = ring_of_blocks(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), axis=axis)
+    return small.astype(x.dtype)
+
+
+@wrong("values")
+def ring_of_rounded_rows(x, w, *, axis):
+    n = lax.axis_size(axis)
+    blocks, small = [x @ w], x.astype(jnp.bfloat16)
+    for _ in range(n - 1):
+        small = _hop(small, axis)
+        blocks.append(small.astype(x.dtype) @ w)
+    return _in_order(blocks, axis)
+
+
+@wrong("values")
+def ring_of_own_rows_repeated(x, w, *, axis):
+    return jnp.concatenate([x @ w] * lax.axis_size(axis))
+
+
+@wrong("communication")
+def ring_in_one_exchange(x, w, *, axis):
+    n = lax.axis_size(axis)
+    copies = jnp.broadcast_to(x, (n, *x.shape))
+    return lax.all_to_all(copies, axis, 0, 0).reshape(-1, x.shape[1]) @ w
+
+
+@wrong("communication")
+def ring_of_transposed_product(x, w, *, axis):
+    """Columns are gathered, and products exchanged: right, by more than the rows."""
+    n = lax.axis_size(axis)
+    whole = lax.all_gather(w, axis, axis=1, tiled=True)
+    blocks = jnp.stack(jnp.split(x @ whole, n, axis=1))
+    return lax.all_to_all(blocks, axis, 0, 0).reshape(-1, w.shape[1])
+
+
+@wrong("communication")
+def ring_of_rows_sent_twice(x, w, *, axis):
+    n = lax.axis_size(axis)
+    twice = jnp.stack([x, x])
+    blocks = [x @ w]
+    for _ in range(n - 1):
+        twice = _hop(twice, axis)
+        blocks.append(twice.mean(axis=0) @ w)
+    return _in_order(blocks, axis)
+
+
+@wrong("communication")
+def ring_with_a_hop_backward(x, w, *, axis):
+    @jax.custom_vjp
+    def again(x):
+        return x
+
+    def backward(_, gradient):
+        for _ in range(2 * lax.axis_size(axis)):
+            gradient = _hop(gradient, axis)
+        return (gradient,)
+
+    again.defvjp(lambda x: (x, None), backward)
+    return ring_of_blocks(again(x), w, axis=axis)
+
+
+@wrong("memory")
+def ring_kept_in_a_list(x, w, *, axis):
+    rows = [x]
+    for _ in range(lax.axis_size(axis) - 1):
+        rows.append(_hop(rows[-1], axis))
+    return _in_order(rows, axis) @ w
+
+
+@wrong("memory")
+def ring_gathered_in_place(x, w, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    whole = jnp.concatenate([x] * n)
+    for k in range(1, n):
+        x = _hop(x, axis)
+        whole = lax.dynamic_update_slice_in_dim(whole, x, (i - k) % n * len(x), 0)
+    return whole @ w

@@ -1,0 +1,255 @@
+"""Answers to sequence_parallel_mlp: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import hop
+
+
+@right
+def mlp_untiled_by_blocks(x, w_up, w_down, *, axis):
+    """The gathered dim of devices is one more dim of the batch, and is scattered again."""
+    return lax.psum_scatter(jax.nn.gelu(lax.all_gather(x, axis) @ w_up) @ w_down, axis)
+
+
+@right
+def mlp_with_own_derivative(x, w_up, w_down, *, axis):
+    def gather(x):
+        return lax.all_gather(x, axis, axis=1, tiled=True)
+
+    def scatter(y):
+        return lax.psum_scatter(y, axis, scatter_dimension=1, tiled=True)
+
+    def backward(kept, c):
+        x, w_up, w_down = kept
+        whole, c = gather(x), gather(c)
+        hidden, pull = jax.vjp(jax.nn.gelu, whole @ w_up)
+        (of_up,) = pull(c @ w_down.T)
+        of_w_up = jnp.einsum("btd,btf->df", whole, of_up)
+        return scatter(of_up @ w_up.T), of_w_up, jnp.einsum("btf,btd->fd", hidden, c)
+
+    def forward(x, w_up, w_down):
+        return scatter(jax.nn.gelu(gather(x) @ w_up) @ w_down)
+
+    mlp = jax.custom_vjp(forward)
+    mlp.defvjp(lambda *args: (forward(*args), args), backward)
+    return mlp(x, w_up, w_down)
+
+
+@wrong("values")
+def mlp_of_rows_placed_by_n(x, w_up, w_down, *, axis):
+    """Right where each device has n positions."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    whole = jnp.concatenate([x] * n, axis=1)
+    for k in range(1, n):
+        x = hop(x, axis)
+        whole = lax.dynamic_update_slice_in_dim(whole, x, (i - k) % n * n, 1)
+    y = jax.nn.gelu(whole @ w_up) @ w_down
+    return lax.psum_scatter(y, axis, scatter_dimension=1, tiled=True)
+
+
+@wrong("communication")
+def mlp_of_travelling_weights(x, w_up, w_down, *, axis):
+    y = jax.nn.gelu(x @ w_up) @ w_down
+    for _ in range(lax.axis_size(axis) - 1):
+        w_up, w_down = hop(w_up, axis), hop(w_down, axis)
+        y += jax.nn.gelu(x @ w_up) @ w_down
+    return y
+
+
+def _blocks(y, n):
+    """[b, n*t, d] as [n, b, t, d]."""
+    return y.reshape(len(y), n, -1, y.shape[2]).swapaxes(0, 1)
+
+
+def _positions(blocks):
+    """[n, b, t, d] as [b, n*t, d]."""
+    return blocks.swapaxes(0, 1).reshape(blocks.shape[1], -1, blocks.shape[3])
+
+
+@right
+def untiled(x, w_up, w_down, *, axis):
+    hidden = jax.nn.gelu(_positions(lax.all_gather(x, axis)) @ w_up)
+    return lax.psum_scatter(_blocks(hidden @ w_down, lax.axis_size(axis)), axis)
+
+
+def _gather(x, axis, dim=1):
+    return lax.all_gather(x, axis, axis=dim, tiled=True)
+
+
+def _scatter(y, axis, dim=1):
+    return lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True)
+
+
+@right
+def gathered_again(x, w_up, w_down, *, axis):
+    @jax.checkpoint
+    def up(x, w_up):
+        return _gather(x, axis) @ w_up
+
+    return _scatter(jax.nn.gelu(up(x, w_up)) @ w_down, axis)
+
+
+@right
+def all_computed_again(x, w_up, w_down, *, axis):
+    @jax.checkpoint
+    def mlp(x, w_up, w_down):
+        return _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
+
+    return mlp(x, w_up, w_down)
+
+
+@right
+def with_own_derivative(x, w_up, w_down, *, axis):
+    @jax.custom_vjp
+    def up(x, w_up):
+        return _gather(x, axis) @ w_up
+
+    def backward(kept, c):
+        x, w_up = kept
+        whole = _gather(x, axis)
+        return _scatter(c @ w_up.T, axis), jnp.einsum("bsd,bsf->df", whole, c)
+
+    up.defvjp(lambda x, w_up: (up(x, w_up), (x, w_up)), backward)
+    return _scatter(jax.nn.gelu(up(x, w_up)) @ w_down, axis)
+
+
+@right
+def over_the_batch(x, w_up, w_down, *, axis):
+    """Positions do not meet in an MLP: any dim but d will do, if it is the same at both ends."""
+    return _scatter(jax.nn.gelu(_gather(x, axis, 0) @ w_up) @ w_down, axis, 0)
+
+
+@right
+def by_exchange(x, w_up, w_down, *, axis):
+    n = lax.axis_size(axis)
+    copies = jnp.broadcast_to(x, (n, *x.shape))
+    hidden = jax.nn.gelu(lax.all_to_all(copies, axis, 0, 0) @ w_up)
+    return lax.all_to_all(hidden @ w_down, axis, 0, 0).sum(axis=0)
+
+
+def _ring(n):
+    return [(j, (j + 1) % n) for j in range(n)]
+
+
+@right
+def in_rings(x, w_up, w_down, *, axis):
+    """The positions of device i - k in round k, and the sum for device j begins at j + 1."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    products = jnp.zeros((n, *x.shape), x.dtype)
+    products = lax.pcast(products, axis, to="varying")
+    for k in range(n):
+        here = jax.nn.gelu(x @ w_up) @ w_down
+        products = lax.dynamic_update_index_in_dim(products, here, (i - k) % n, 0)
+        if k < n - 1:
+            x = lax.ppermute(x, axis, _ring(n))
+    total = lax.dynamic_index_in_dim(products, (i - 1) % n, keepdims=False)
+    for k in range(2, n + 1):
+        here = lax.dynamic_index_in_dim(products, (i - k) % n, keepdims=False)
+        total = lax.ppermute(total, axis, _ring(n)) + here
+    return total
+
+
+@wrong("values")
+def gathered_in_bfloat16(x, w_up, w_down, *, axis):
+    x = _gather(x.astype(jnp.bfloat16), axis).astype(x.dtype)
+    return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)
+
+
+@wrong("values")
+def over_axis_tp(x, w_up, w_down, *, axis):
+    return _scatter(jax.nn.gelu(_gather(x, "tp") @ w_up) @ w_down, "tp")
+
+
+@wrong("values")
+def over_four_devices(x, w_up, w_down, *, axis):
+    blocks = jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down
+    return lax.psum_scatter(blocks.reshape(len(x), 4, -1, x.shape[2]).swapaxes(0, 1), axis)
+
+
+@wrong("values")
+def over_all_axes(x, w_up, w_down, *, axis):
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    y = _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
+    others = tuple(name for name in axes if name != axis)
+    return lax.psum(lax.pcast(y, others, to="varying"), others) if others else y
+
+
+@wrong("gradient")
+def gradient_of_own_positions_only(x, w_up, w_down, *, axis):
+    t, i = x.shape[1], lax.axis_index(axis)
+    fixed = lax.stop_gradient(_gather(x, axis))
+    x = lax.dynamic_update_slice_in_dim(fixed, x, i * t, axis=1)
+    return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)
+
+
+@wrong("gradient")
+def gradient_of_fixed_columns(x, w_up, w_down, *, axis):
+    hidden = jax.nn.gelu(_gather(x, axis) @ lax.stop_gradient(w_up))
+    return _scatter(hidden @ w_down, axis)
+
+
+@wrong("gradient")
+def gradient_summed_twice(x, w_up, w_down, *, axis):
+    @jax.custom_vjp
+    def gather(x):
+        return _gather(x, axis)
+
+    def backward(_, c):
+        return (_scatter(lax.pcast(lax.psum(c, axis), axis, to="varying"), axis),)
+
+    gather.defvjp(lambda x: (gather(x), None), backward)
+    return _scatter(jax.nn.gelu(gather(x) @ w_up) @ w_down, axis)
+
+
+@wrong("communication")
+def gathered_twice(x, w_up, w_down, *, axis):
+    both = jnp.stack([_gather(x, axis), _gather(x + 0, axis)]).mean(axis=0)
+    return _scatter(jax.nn.gelu(both @ w_up) @ w_down, axis)
+
+
+@wrong("communication")
+def gathered_again_twice(x, w_up, w_down, *, axis):
+    @jax.checkpoint
+    def mlp(x, w_up, w_down):
+        hidden = jax.checkpoint(lambda x, w_up: _gather(x, axis) @ w_up)(x, w_up)
+        return _scatter(jax.nn.gelu(hidden) @ w_down, axis)
+
+    return mlp(x, w_up, w_down)
+
+
+@wrong("communication")
+def result_gathered_and_cut(x, w_up, w_down, *, axis):
+    y = _gather(_scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis), axis)
+    return lax.dynamic_slice_in_dim(y, lax.axis_index(axis) * x.shape[1], x.shape[1], axis=1)
+
+
+@wrong("communication")
+def columns_in_two_halves(x, w_up, w_down, *, axis):
+    x, half = _gather(x, axis), w_up.shape[1] // 2
+    first = _scatter(jax.nn.gelu(x @ w_up[:, :half]) @ w_down[:half], axis)
+    return first + _scatter(jax.nn.gelu(x @ w_up[:, half:]) @ w_down[half:], axis)
+
+
+@wrong("communication")
+def hidden_gathered(x, w_up, w_down, *, axis):
+    hidden = jax.nn.gelu(_gather(_gather(x, axis) @ w_up, axis, 2))
+    i, t = lax.axis_index(axis), x.shape[1]
+    mine = lax.dynamic_slice_in_dim(hidden, i * t, t, axis=1)
+    return mine @ _gather(w_down, axis, 0)
+
+
+@wrong("communication")
+def one_round_too_many(x, w_up, w_down, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    whole = lax.pcast(jnp.zeros((n, *x.shape), x.dtype), axis, to="varying")
+    for k in range(n):
+        whole = lax.dynamic_update_index_in_dim(whole, x, (i - k) % n, 0)
+        x = lax.ppermute(x, axis, _ring(n))
+    x = _positions(whole) + 0 * jnp.tile(x, (1, n, 1))
+    return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)

@@ -1,0 +1,160 @@
+"""Answers to vocab_parallel_embedding: right ones by other routes, and wrong ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpar.contracts.base import wrong
+from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import hop
+from tests.contracts.vocabulary_and_sequence.common import rows, rows_of_table
+
+
+@right
+def embedding_of_unsigned_rows(ids, table, *, axis):
+    here = (ids - lax.axis_index(axis) * len(table)).astype(jnp.uint32)
+    return lax.psum(table.at[here].get(mode="fill", fill_value=0), axis)
+
+
+def _part(ids, table, axis):
+    here, mine = rows(ids, len(table), axis)
+    return jnp.where(mine[..., None], table[here], 0)
+
+
+def _with_gradient(ids, table, axis, total, into):
+    """The sum by `total`, and `into(zeros, rows, gradient of each row)` as its derivative."""
+    here, mine = rows(ids, len(table), axis)
+
+    def backward(_, gradient):
+        gradient = lax.pcast(gradient, axis, to="varying")
+        return (into(jnp.zeros_like(table), jnp.where(mine, here, len(table)), gradient),)
+
+    embed = jax.custom_vjp(lambda table: total(_part(ids, table, axis), axis))
+    embed.defvjp(lambda table: (total(_part(ids, table, axis), axis), None), backward)
+    return embed(table)
+
+
+def _scattered_and_gathered(y, axis):
+    flat = jnp.pad(y.ravel(), (0, -y.size % lax.axis_size(axis)))
+    own = lax.psum_scatter(flat, axis, tiled=True)
+    return lax.all_gather(own, axis, tiled=True, to="invarying")[: y.size].reshape(y.shape)
+
+
+@right
+def embedding_with_own_gradient(ids, table, *, axis):
+    def into(zeros, rows, gradient):
+        return zeros.at[rows].add(gradient, mode="drop")
+
+    return _with_gradient(ids, table, axis, _scattered_and_gathered, into)
+
+
+@wrong("gradient")
+def embedding_gradient_of_last_use(ids, table, *, axis):
+    def into(zeros, rows, gradient):
+        return zeros.at[rows].set(gradient, mode="drop")
+
+    return _with_gradient(ids, table, axis, lax.psum, into)
+
+
+@wrong("communication")
+def embedding_of_travelling_table(ids, table, *, axis):
+    n, i, v = lax.axis_size(axis), lax.axis_index(axis), len(table)
+    y = _part(ids, table, axis)
+    for k in range(1, n):
+        table = hop(table, axis)
+        here = ids - (i - k) % n * v
+        mine = (here >= 0) & (here < v)
+        y += jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0)
+    return y
+
+
+@right
+def embedding_clipped(ids, table, *, axis):
+    v = table.shape[0]
+    here, mine = rows_of_table(ids, v, axis)
+    rows = table[jnp.clip(here, 0, v - 1)]
+    return lax.psum(rows * mine[..., None].astype(rows.dtype), axis)
+
+
+@right
+def embedding_one_hot(ids, table, *, axis):
+    here, _ = rows_of_table(ids, len(table), axis)
+    return lax.psum(jax.nn.one_hot(here, len(table), dtype=table.dtype) @ table, axis)
+
+
+@right
+def embedding_row_of_zeros(ids, table, *, axis):
+    v = len(table)
+    here, mine = rows_of_table(ids, v, axis)
+    padded = jnp.concatenate([table, jnp.zeros_like(table[:1])])
+    return lax.psum(padded[jnp.where(mine, here, v)], axis)
+
+
+@right
+def embedding_filled(ids, table, *, axis):
+    here, mine = rows_of_table(ids, len(table), axis)
+    rows = table.at[jnp.where(mine, here, len(table))].get(mode="fill", fill_value=0)
+    return lax.psum(rows, axis)
+
+
+@right
+def embedding_by_division(ids, table, *, axis):
+    v = len(table)
+    mine = ids // v == lax.axis_index(axis)  # // rounds down: a negative id has no device
+    return lax.psum(jnp.where(mine[..., None], table[ids % v], 0), axis)
+
+
+@wrong("values")
+def embedding_over_whole_mesh(ids, table, *, axis):
+    here, mine = rows_of_table(ids, len(table), axis)
+    part = jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0)
+    return lax.psum(part, tuple(jax.sharding.get_abstract_mesh().axis_names))
+
+
+@wrong("values")
+def embedding_of_sixteen_rows(ids, table, *, axis):
+    here, mine = rows_of_table(ids, 16, axis)
+    return lax.psum(jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0), axis)
+
+
+@wrong("values")
+def embedding_wraps_outside(ids, table, *, axis):
+    v = len(table)
+    return embedding_clipped(ids % (v * lax.axis_size(axis)), table, axis=axis)
+
+
+@wrong("values")
+def embedding_negative_wrap(ids, table, *, axis):
+    v = len(table)
+    total = v * lax.axis_size(axis)
+    return embedding_clipped(jnp.where(ids < 0, ids + total, ids), table, axis=axis)
+
+
+@wrong("values")
+def embedding_nothing_but_zeros(ids, table, *, axis):
+    return jnp.zeros((*ids.shape, table.shape[1]), table.dtype)
+
+
+@wrong("gradient")
+def embedding_gradient_doubled(ids, table, *, axis):
+    return embedding_clipped(ids, 2 * table - lax.stop_gradient(table), axis=axis)
+
+
+@wrong("communication")
+def embedding_gathered_row_by_row(ids, table, *, axis):
+    whole = jnp.concatenate([lax.all_gather(row[None], axis) for row in table], axis=1)
+    whole = whole.reshape(-1, table.shape[1])
+    safe = jnp.where((ids >= 0) & (ids < len(whole)), ids, len(whole))
+    return whole.at[safe].get(mode="fill", fill_value=0)
+
+
+@wrong("communication")
+def embedding_scattered_and_gathered(ids, table, *, axis):
+    here, mine = rows_of_table(ids, len(table), axis)
+    part = jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0)
+    n = lax.axis_size(axis)
+    flat = jnp.pad(part.ravel(), (0, -part.size % n))
+    whole = lax.all_gather(lax.psum_scatter(flat, axis, tiled=True), axis, tiled=True)
+    return whole[: part.size].reshape(part.shape)
