@@ -1,8 +1,56 @@
-"""Every test runs on simulated CPU devices and refuses numpy's silent rank promotion."""
+"""Every test runs on simulated CPU devices and refuses numpy's silent rank promotion.
+
+Tests that are marked `full` run only where their subject has changed since it was proved last, or
+with `--all`; `tests/proofs.py` says how that is known.
+"""
 
 import jax
+import pytest
 
 from jaxpar.mesh import simulate_devices
+from tests import proofs
 
 simulate_devices(16)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+PROVED = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every test, proved or not")
+    parser.addoption("--record", action="store_true", help="record what this run proves")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full(subject): left out while its subject is as proved")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Takes the hashes before anything runs: what is edited meanwhile is not proved."""
+    config = session.config
+    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if config.option.record and whole and not hasattr(config, "workerinput"):
+        config.stash[PROVED] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.all:
+        return
+    recorded = proofs.recorded()
+    proved = [item for item in items if _is_proved(item, recorded)]
+    if proved:
+        config.hook.pytest_deselected(items=proved)
+        items[:] = [item for item in items if item not in set(proved)]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == 0 and PROVED in session.config.stash:
+        proofs.write(session.config.stash[PROVED])
+
+
+def _is_proved(item: pytest.Item, recorded: dict[str, str]) -> bool:
+    mark = item.get_closest_marker("full")
+    if mark is None:
+        return False
+    subject = mark.args[0] if mark.args else item.path.relative_to(proofs.ROOT).as_posix()
+    return recorded.get(subject) == proofs.subject_hash(subject)

@@ -131,3 +131,20 @@ def build_stubs(
     print_lines(f"{name}: written" for name in written)
     print_lines(f"{name}: not the library's stub; {advice}" for name, advice in left.items())
     raise typer.Exit(WRONG if left else 0)
+
+
+@dev.command("new")
+def new_exercise(
+    topic: Annotated[str, typer.Argument(help="The lesson, by its topic or its number.")],
+    id: Annotated[str, typer.Argument(metavar="EXERCISE", help="The name of its function.")],
+) -> None:
+    """Writes the skeleton of a new exercise: library function, contract, answers, catalog row.
+
+    The skeleton is an exercise that works; change it into yours, and see CONTRIBUTING.md.
+    """
+    from jaxpar.course.new_exercise import write_skeleton
+
+    print_lines(
+        f"{name}: written" for name in write_skeleton(find_course(Path.cwd()).root, topic, id)
+    )
+    print_lines([f"Then: {command()} dev build, and pytest tests/contracts -k {id}"])

@@ -3,7 +3,13 @@
 from pathlib import Path
 
 
+def exercises() -> list[str]:
+    """The modules of all contracts."""
+    files = Path(__file__).parent.glob("*/*.py")
+    names = [(path.parent.name, path.stem) for path in files]
+    return [f"{__name__}.{topic}.{id}" for topic, id in names if id not in ("__init__", "common")]
+
+
 def find(exercise: str) -> str | None:
     """The module of an exercise's contract, if there is such an exercise."""
-    found = next(Path(__file__).parent.glob(f"*/{exercise}.py"), None)
-    return found and f"{__name__}.{found.parent.name}.{exercise}"
+    return next((where for where in exercises() if where.endswith(f".{exercise}")), None)

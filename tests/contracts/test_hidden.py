@@ -14,15 +14,13 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
 
-from jaxpar.contracts.base import Mistake, exercise_id, load, variants
+from jaxpar.contracts.base import load
 from jaxpar.contracts.case import Case
-from jaxpar.contracts.variants import AS_WRITTEN
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.grading.findings import SHOWN_ONLY
 from tests.in_process import InProcessPool, judged
 
 WITH_CASES = [row for row in EXERCISES if row.kind in ("program", "specs")]
-VARIANTS = [f"{row.where}@{k}" for row in EXERCISES for k in range(1, variants(row.where))]
 POOLS = cache(InProcessPool)
 
 
@@ -50,33 +48,6 @@ def test_hidden_cases_come_after_those_that_are_shown() -> None:
     assert [judged_in_class.is_hidden(i) for i in range(3)] == [False, False, True]
     assert judged_in_class.cases[2:] == contract.hidden
     assert load(where, hidden=True) is judged_in_class
-
-
-@pytest.mark.parametrize("where", VARIANTS)
-def test_a_variant_is_another_exercise_of_the_same_name(where: str) -> None:
-    contract, written = load(where), load(where.partition("@")[0])
-    assert contract.id == contract.reference.__name__ == written.id
-    assert contract.task != written.task
-    assert contract.reference.__doc__ != written.reference.__doc__
-    pool = POOLS(where)
-    assert judged(contract.reference, pool, hidden=True).passed
-    verdict = judged(written.reference, pool, hidden=True)
-    assert (verdict.score, verdict.diagnosis) == (0, AS_WRITTEN)
-
-
-MISTAKES = [
-    pytest.param(where, mistake, id=f"{exercise_id(where)}-{mistake.name}")
-    for where in VARIANTS
-    for mistake in load(where).mistakes
-]
-
-
-@pytest.mark.parametrize(("where", "mistake"), MISTAKES)
-def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> None:
-    verdict = judged(mistake.function, POOLS(where))
-    failure = verdict.first_failure()
-    assert failure is not None and failure.name == mistake.fails
-    assert verdict.diagnosis == mistake.sentence
 
 
 def _names_of_the_stub(params: dict, *, axis: str) -> dict:

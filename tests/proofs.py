@@ -1,0 +1,159 @@
+"""What has been proved in full, so that `make test` repeats only what has changed since.
+
+A test that is marked `full` belongs to a subject: a lesson, an exercise, or the file of the test.
+The record beside this file holds, for each subject, a hash of everything that its proof depends on:
+the files that it reaches through imports, without comments and docstrings, under one version of
+Python and JAX. Where that hash is in the record, the full tests are left out; where it is not, they
+run. `make test` and `make test-all` write the record anew when everything has passed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+import sys
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from jaxpar.course.catalog import EXERCISES, LESSONS
+
+ROOT = Path(__file__).parents[1]
+RECORD = Path(__file__).with_name("proofs.json")
+JUDGE = ("tests/in_process.py", "tests/contracts/test_contracts.py")
+EXERCISE = re.compile(r"jaxpar/contracts/\w+/(?!common|__init__)\w+\.py")
+OURS = re.compile(r"(?:jaxpar|tests|lessons)(?:\.\w+)+")
+DATA = re.compile(r"\w+\.(?:toml|json|jsonl|html|csv)")
+
+
+def environment() -> str:
+    """What a record holds for: the minor versions of Python and JAX."""
+    minor = ".".join(version("jax").split(".")[:2])
+    return f"python {sys.version_info[0]}.{sys.version_info[1]}, jax {minor}"
+
+
+def contract_of(where: str) -> str:
+    """The subject of an exercise: the file of its contract."""
+    return where.partition("@")[0].replace(".", "/") + ".py"
+
+
+def subjects() -> list[str]:
+    """Every lesson, every exercise, and every file of tests that marks some as full."""
+    tests = (
+        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.full" in path.read_text()
+    )
+    return [
+        *(lesson.file for lesson in LESSONS),
+        *(contract_of(exercise.where) for exercise in EXERCISES),
+        *(path.relative_to(ROOT).as_posix() for path in sorted(tests)),
+    ]
+
+
+def recorded() -> dict[str, str]:
+    """The hash of each subject as it was when it was last proved here in full."""
+    return _read().get(environment(), {})
+
+
+def write(hashes: dict[str, str]) -> None:
+    """Writes what has been proved now, in place of what was."""
+    record = _read() | {environment(): hashes}
+    RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+@cache
+def subject_hash(subject: str) -> str:
+    """The hash of all that the proof of a subject depends on.
+
+    Args:
+        subject: a Python file, from the root: a lesson, a test, or the contract of an exercise.
+    """
+    files = set(_reached(subject))
+    if EXERCISE.fullmatch(subject):
+        files |= _reached(subject.replace("jaxpar/", "tests/", 1)) | _reached(JUDGE[0]) | {JUDGE[1]}
+    parts = [f"{file} {_file_hash(file)}" for file in sorted(files)]
+    return _hash("\n".join(parts))[:16]
+
+
+def _read() -> dict[str, dict[str, str]]:
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+
+
+@cache
+def _reached(file: str) -> frozenset[str]:
+    """A file, and all files of ours that it imports or names, and so on."""
+    found, waiting = set(), [file]
+    while waiting:
+        here = waiting.pop()
+        if here not in found:
+            found.add(here)
+            waiting += _named(here)
+    return frozenset(found)
+
+
+@cache
+def _named(file: str) -> tuple[str, ...]:
+    """The files of ours whose modules a file imports or names in a text, and the data beside it."""
+    if not file.endswith(".py"):
+        return ()
+    names: set[str] = set()
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= set(OURS.findall(node.value))
+    beside = (ROOT / file).parent
+    data = DATA.findall((ROOT / file).read_text(encoding="utf-8"))
+    return (
+        *(found for name in names for found in _files_of(name)),
+        *(
+            (beside / name).relative_to(ROOT).as_posix()
+            for name in data
+            if (beside / name).exists()
+        ),
+    )
+
+
+@cache
+def _files_of(module: str) -> tuple[str, ...]:
+    """The file of a module of ours, and the `__init__.py` of the packages around it."""
+    parts = module.split(".")
+    if parts[0] not in ("jaxpar", "tests"):
+        return ()
+    places = [Path(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    paths = [*(place / "__init__.py" for place in places), places[-1].with_suffix(".py")]
+    return tuple(path.as_posix() for path in paths if (ROOT / path).is_file())
+
+
+@cache
+def _tree(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+@cache
+def _file_hash(file: str) -> str:
+    """Of what can change a proof: docstrings do only where they are sentences for the learner."""
+    if not file.endswith(".py"):
+        return _hash((ROOT / file).read_text(encoding="utf-8"))
+    tree = _tree(file)
+    if not EXERCISE.fullmatch(file):
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list) and body and _is_text(body[0]):
+                del body[0]
+    return _hash(ast.dump(tree))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
