@@ -31,7 +31,7 @@ from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
 from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Offloaded
+from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.train.step import DATA_PARALLEL, Layout, make_step, update_all
 from jaxpar.train.text import batches, read_library
@@ -259,7 +259,7 @@ for _ in range(3):
     now, state = update(grads(now, data)[1], state, now)
 with tempfile.TemporaryDirectory() as folder:
     for store in (HostStore(), DiskStore(Path(folder))):
-        there, away = start, Offloaded(store, first_state, start)
+        there, away = start, OffloadedState(store, first_state, start)
         for _ in range(3):
             there, moved = away.update(update, grads(there, data)[1], there)
         jax.tree.map(np.testing.assert_array_equal, there, now)

@@ -162,7 +162,7 @@ def test_remat_layers_keeps_what_it_says() -> None:
     apply_layers = partial(remat.remat_layers, segments=segments)
     less, more = (report(apply_layers, n) for n in (16, 32))
     assert less.memory and more.memory
-    sizes = {"segments": segments, "x": X_BYTES, "kept": per_layer}
+    sizes = {"segments": segments, "x": X_BYTES, "residuals": per_layer}
     formula, weights = memory(remat.remat_layers), 4 * (12 * D * D + 4 * D)
     stated = [evaluate(formula, sizes | {"l": n, "params": n * weights}) for n in (16, 32)]
     added = more.memory.temp_bytes - less.memory.temp_bytes
