@@ -24,7 +24,7 @@ from jaxpar.cost.activations import activation_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
 from jaxpar.inspector import inspect
-from jaxpar.inspector.kept import kept_arrays
+from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import remat
 
 # %% [markdown]
@@ -165,8 +165,8 @@ ways |= {"full": "full", "none, as JAX has it": "none"}
 # %% [markdown]
 # ## Measure
 #
-# `kept_arrays` lists what a layer keeps. The inspector says what a program holds in between, its
-# *temp*, in float32. One more layer adds half of what 4 layers hold more than 2.
+# `saved_residuals` lists what a layer keeps. The inspector says what a program holds in between,
+# its *temp*, in float32. One more layer adds half of what 4 layers hold more than 2.
 
 # %%
 shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
@@ -189,7 +189,7 @@ def report(way, n):
 
 kept, added, flops = {}, {}, {}
 for name, way in ways.items():
-    kept[name] = kept_arrays(gpt_layer, gpt_layers(), activation, remat=way)
+    kept[name] = saved_residuals(gpt_layer, gpt_layers(), activation, remat=way)
     two, four = report(way, 2), report(way, 4)
     added[name] = (four.memory.temp_bytes - two.memory.temp_bytes) / 2
     flops[name] = (four.flops - two.flops) / 2

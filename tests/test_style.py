@@ -1,4 +1,4 @@
-"""The house style that ruff does not hold: sizes, ASCII, old JAX idioms, and docstring sections."""
+"""The house style that ruff does not check: ASCII, old JAX idioms, and docstring sections."""
 
 import ast
 import subprocess
@@ -24,8 +24,6 @@ OLD_NAMES = {
 }
 OLD_PATHS = ("jax.experimental.shard_map", "jax.experimental.pjit", "jax.tree_map")
 PMAP_LESSONS = ("01", "02")
-
-FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @cache
@@ -82,27 +80,10 @@ def public_functions(folder: str) -> list[tuple[Path, ast.FunctionDef]]:
     ]
 
 
-def test_files_are_short() -> None:
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    wrong = [f"{path.relative_to(ROOT)}: {n} lines" for path, n in lengths.items() if n > 300]
-    assert not wrong
-
-
 def test_lessons_are_not_stubs() -> None:
     lessons = sorted((ROOT / "lessons").glob("*.py"))
     assert lessons
     assert not [path.name for path in lessons if len(path.read_text().splitlines()) < 150]
-
-
-def test_functions_are_short() -> None:
-    wrong = [
-        f"{place(path, node.lineno)} {node.name}: {length} lines"
-        for path in FILES
-        for node in ast.walk(tree(path))
-        if isinstance(node, FUNCTION)
-        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > 50
-    ]
-    assert not wrong
 
 
 def test_lines_are_short_and_ascii() -> None:
@@ -139,10 +120,11 @@ def test_an_old_idiom_is_found(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", ["jaxpar/collectives", "jaxpar/parallel"])
 def test_parallel_functions_say_what_they_send_and_hold(folder: str) -> None:
+    """A function that takes no arrays sends nothing, and need not say so."""
     wrong = [
         f"{place(path, node.lineno)} {node.name}: {section}"
         for path, node in public_functions(folder)
-        for section in ("Comm:", "Memory:", "Source:")
+        for section in ("Source:", *["Comm:", "Memory:"] * ("Array" in ast.unparse(node.args)))
         if section not in (ast.get_docstring(node) or "")
     ]
     assert not wrong

@@ -82,9 +82,6 @@ def fsdp_shardings(
     so dim l is not split.
 
     Math: a device holds size/n elements of a leaf if size >= minimum_size, and all of it otherwise
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: params/n
     Source: Xu et al. 2021 (GSPMD), section 3.2
 

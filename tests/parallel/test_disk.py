@@ -89,9 +89,7 @@ def test_a_state_written_by_half_is_refused(steps_before: int, tmp_path: Path) -
     store.put("0.0", leaf + 1)
     del store
     for key in ("0.0", "0.1"):
-        with pytest.raises(
-            ValueError, match=r"holds no complete state: a run ended while it wrote"
-        ):
+        with pytest.raises(ValueError, match="holds no complete state: a run ended"):
             next_run(tmp_path).get(key, like(leaf))
     again = next_run(tmp_path)  # but a new run may begin
     again.put("0.0", leaf)
