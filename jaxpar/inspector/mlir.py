@@ -24,7 +24,7 @@ def parse(serialized: bytes) -> ir.Module:
     with make_ir_context():
         try:
             if not serialized.startswith(BYTECODE):
-                raise ValueError("no MLIR bytecode")
+                raise ValueError("no bytecode of MLIR")
             return deserialize_portable_artifact(serialized)
         except Exception as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]

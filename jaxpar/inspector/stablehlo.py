@@ -221,7 +221,7 @@ def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[l
         known = all(axis in meshes[spelled[1]] for axis, _, _ in parts)
         if known and len(parts) == spelled[2].count("<"):
             return axis_groups(parts, meshes[spelled[1]])
-    raise ValueError(f"inspector: {_where(op)} has groups {attribute} in an unknown form")
+    raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
 
 
 def _rows(attribute: ir.Attribute) -> list[list[int]]:

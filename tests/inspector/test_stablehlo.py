@@ -71,7 +71,7 @@ def test_positions_are_not_device_ids() -> None:
     [
         (all_reduce(TP, CHANNEL), "groups replicas"),
         (permute(attributes=CHANNEL.replace("handle = 1", "handle = 0")), "has no channel"),
-        (all_reduce(NAMED.format(AXIS.format("up"))), "has groups"),
+        (all_reduce(NAMED.format(AXIS.format("up"))), "spells its groups"),
         (
             "stablehlo.custom_call @ragged_all_to_all(%x) : (tensor<2xf32>) -> tensor<2xf32>",
             "'ragged_all_to_all', which may communicate",

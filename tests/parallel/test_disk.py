@@ -125,7 +125,9 @@ def test_a_seal_that_is_no_seal_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"cannot use .*process-0: Not a directory; give a folder"):
+    with pytest.raises(
+        ValueError, match=r"cannot use .*process-0: Not a directory; give a writable"
+    ):
         DiskStore(tmp_path / "file")
 
 
