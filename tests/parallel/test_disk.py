@@ -138,7 +138,7 @@ def test_a_full_disk_is_told_and_breaks_the_seal(tmp_path: Path) -> None:
     store.seal()
     (tmp_path / "process-0" / "0.0").unlink()
     (tmp_path / "process-0" / "0.0").symlink_to("/dev/full")
-    line = rf"cannot write {leaf.nbytes} bytes to .*process-0: No space left on device; give a f"
+    line = rf"cannot write {leaf.nbytes} bytes to .*process-0: No space left on device; give a w"
     with pytest.raises(ValueError, match=line):
         store.put("0.0", leaf)
     with pytest.raises(ValueError, match="holds no complete state"):
