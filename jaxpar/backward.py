@@ -1,10 +1,13 @@
-"""The gradient of a stack of layers, taken when the caller wants it, at once or in two halves.
+"""The forward and the backward pass of a stack of layers, as separate calls.
 
-`forward` keeps arrays layer by layer, which can be stored. `backward` makes the gradients of them;
-or `input_gradient` makes what others wait for, and `weight_gradient` the rest, later.
+`forward` returns residuals, the arrays that the backward pass needs, so that they can be stored.
+`backward` computes both gradients from them. Or the backward pass runs in two halves:
+`input_gradient` computes the gradient that other devices wait for, and `weight_gradient` computes
+the rest later.
 
-Halves are found in the program that JAX makes for the backward pass: what the gradient of the input
-needs is the first half, all else the second. Both together compute what `backward` computes.
+The halves are found in the jaxpr of the backward pass: the first half is all that the gradient with
+respect to the input needs, and the second half is everything else. Together they compute exactly
+what `backward` computes.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,34 +19,34 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from jaxtyping import PyTree
 
 LayerFn = Callable[[Any, Array], Array]
-Kept = list[Array]
-"""What a stack keeps for its gradient, beside parameters: each array is [l, ...]."""
+Residuals = list[Array]
+"""What a stack keeps for its backward pass, apart from the parameters: each array is [l, ...]."""
 
-# Equations that stand for others, which halves may have to take apart.
+# Equations that call a jaxpr of their own, whose equations may belong to different halves.
 _CALLS = ("jit", "remat2")
 
 
-def forward(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> tuple[Array, Kept]:
-    """Layer after layer, and what their gradients need; `params` are stacked, [l, ...].
+def forward(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> tuple[Array, Residuals]:
+    """Applies layer after layer, and returns the residuals too; `params` are stacked, [l, ...].
 
     Comm:
         forward: nothing
         backward: nothing
-    Memory: x+l*kept
+    Memory: x+l*residuals
     Source: Griewank and Walther 2008 (Evaluating Derivatives), section 3.2 (reverse mode)
     """
 
-    def body(x: Array, layer: PyTree[Array]) -> tuple[Array, Kept]:
-        y, pull = jax.vjp(layer_fn, layer, x)
-        return y, [leaf for leaf in jax.tree.leaves(pull) if not _is_one_of(leaf, layer)]
+    def body(x: Array, layer: PyTree[Array]) -> tuple[Array, Residuals]:
+        y, vjp = jax.vjp(layer_fn, layer, x)
+        return y, [leaf for leaf in jax.tree.leaves(vjp) if not _is_leaf_of(layer, leaf)]
 
     return lax.scan(body, x, params)
 
 
 def backward(
-    layer_fn: LayerFn, params: PyTree[Array], kept: Kept, dy: Array
+    layer_fn: LayerFn, params: PyTree[Array], residuals: Residuals, dy: Array
 ) -> tuple[Array, PyTree[Array]]:
-    """The gradients of the stack's input and of its parameters, by that of its output.
+    """The gradients with respect to the stack's input and to its parameters, from `dy`.
 
     Comm:
         forward: nothing
@@ -53,16 +56,16 @@ def backward(
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, PyTree[Array]]:
-        layer, kept = given
-        return _gradients(layer_fn, layer, kept, dy)
+        layer, residuals = given
+        return _layer_gradients(layer_fn, layer, residuals, dy)
 
-    return lax.scan(body, dy, (params, kept), reverse=True)
+    return lax.scan(body, dy, (params, residuals), reverse=True)
 
 
 def input_gradient(
-    layer_fn: LayerFn, params: PyTree[Array], kept: Kept, dy: Array
-) -> tuple[Array, Kept]:
-    """The gradient of the stack's input alone, and what `weight_gradient` will need of it.
+    layer_fn: LayerFn, params: PyTree[Array], residuals: Residuals, dy: Array
+) -> tuple[Array, Residuals]:
+    """The gradient with respect to the stack's input, and what `weight_gradient` needs besides.
 
     Comm:
         forward: nothing
@@ -71,17 +74,23 @@ def input_gradient(
     Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism), section 2
     """
 
-    def body(dy: Array, given: tuple) -> tuple[Array, Kept]:
-        layer, kept = given
-        return _Halves(layer_fn, layer, kept, dy).first(layer, kept, dy)
+    def body(dy: Array, given: tuple) -> tuple[Array, Residuals]:
+        layer, residuals = given
+        return _SplitBackward(layer_fn, layer, residuals, dy).first(layer, residuals, dy)
 
-    return lax.scan(body, dy, (params, kept), reverse=True)
+    return lax.scan(body, dy, (params, residuals), reverse=True)
 
 
 def weight_gradient(
-    layer_fn: LayerFn, params: PyTree[Array], kept: Kept, halves: Kept, dy_like: Array
+    layer_fn: LayerFn,
+    params: PyTree[Array],
+    residuals: Residuals,
+    halves: Residuals,
+    dy_like: Array,
 ) -> PyTree[Array]:
-    """The gradient of the parameters; of `dy_like` the shape and the type count.
+    """The gradient with respect to the parameters, from what `input_gradient` returned.
+
+    Only the shape and the type of `dy_like` are used.
 
     Comm:
         forward: nothing
@@ -91,111 +100,134 @@ def weight_gradient(
     """
 
     def body(_: None, given: tuple) -> tuple[None, PyTree[Array]]:
-        layer, kept, found = given
-        return None, _Halves(layer_fn, layer, kept, dy_like).second(layer, kept, found)
+        layer, residuals, crossing = given
+        halves = _SplitBackward(layer_fn, layer, residuals, dy_like)
+        return None, halves.second(layer, residuals, crossing)
 
-    return lax.scan(body, None, (params, kept, halves))[1]
+    return lax.scan(body, None, (params, residuals, halves))[1]
 
 
-def _gradients(
-    layer_fn: LayerFn, layer: PyTree[Array], kept: Kept, dy: Array
+def _layer_gradients(
+    layer_fn: LayerFn, layer: PyTree[Array], residuals: Residuals, dy: Array
 ) -> tuple[Array, PyTree[Array]]:
-    """Of one layer's input, and of its parameters."""
-    # Traced for its structure: what it computes is not used, so the compiler drops it.
-    _, pull = jax.vjp(layer_fn, layer, dy)
-    leaves, structure = jax.tree.flatten(pull)
-    stored = iter(kept)
-    leaves = [leaf if _is_one_of(leaf, layer) else next(stored) for leaf in leaves]
-    parameters, x = structure.unflatten(leaves)(dy)
-    return x, parameters
+    """The gradients with respect to one layer's input and to its parameters."""
+    # Traced only for the structure of the vjp; the compiler drops this forward pass as unused.
+    _, vjp = jax.vjp(layer_fn, layer, dy)
+    leaves, structure = jax.tree.flatten(vjp)
+    stored = iter(residuals)
+    leaves = [leaf if _is_leaf_of(layer, leaf) else next(stored) for leaf in leaves]
+    layer_gradient, x_gradient = structure.unflatten(leaves)(dy)
+    return x_gradient, layer_gradient
 
 
-def _is_one_of(leaf: Array, tree: PyTree[Array]) -> bool:
-    return any(leaf is other for other in jax.tree.leaves(tree))
+def _is_leaf_of(tree: PyTree[Array], array: Array) -> bool:
+    return any(array is leaf for leaf in jax.tree.leaves(tree))
 
 
 class _Step(NamedTuple):
-    """An equation of the backward pass; its variables are those of the whole, calls opened."""
+    """An equation of the backward pass, with the global names of its inputs and outputs."""
 
     equation: JaxprEqn
-    takes: tuple[Any, ...]
-    gives: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
 
 
-class _Halves:
-    """The backward pass of one layer, in two halves."""
+class _SplitBackward:
+    """The backward pass of one layer as two lists of steps.
 
-    def __init__(self, layer_fn: LayerFn, layer: PyTree[Array], kept: Kept, dy: Array) -> None:
-        given, structure = jax.tree.flatten((layer, kept, dy))
+    The first list computes the gradient with respect to the layer's input, and the second list the
+    gradients with respect to its parameters. Calls are inlined, so that a call may contribute steps
+    to both. Every variable of the flat program has a name, which is any hashable object.
+    """
+
+    def __init__(
+        self, layer_fn: LayerFn, layer: PyTree[Array], residuals: Residuals, dy: Array
+    ) -> None:
+        arguments, structure = jax.tree.flatten((layer, residuals, dy))
 
         def flat(*leaves: Array) -> tuple[Array, list[Array]]:
-            x, parameters = _gradients(layer_fn, *structure.unflatten(leaves))
-            return x, jax.tree.leaves(parameters)
+            x_gradient, layer_gradient = _layer_gradients(layer_fn, *structure.unflatten(leaves))
+            return x_gradient, jax.tree.leaves(layer_gradient)
 
-        closed = jax.make_jaxpr(flat)(*given)
+        closed = jax.make_jaxpr(flat)(*arguments)
         self._arguments = closed.jaxpr.invars
         self._constants = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         names: dict[Any, Any] = {v: v for v in (*self._arguments, *self._constants)}
-        steps = self._open(closed.jaxpr, names)
-        self._x, *self._parameters = (self._name(names, v) for v in closed.jaxpr.outvars)
+        steps = self._inline(closed.jaxpr, names)
+        self._x_gradient, *self._layer_gradient = (
+            self._name(names, v) for v in closed.jaxpr.outvars
+        )
         self._structure = jax.tree.structure(layer)
-        self._first, rest = _needed(steps, [self._x])
-        self._second, _ = _needed(rest, self._parameters)
-        used = {v for step in self._second for v in step.takes} | {*self._parameters}
-        made = [v for step in self._first for v in step.gives]
-        self._crossing = [v for v in (*made, self._arguments[-1]) if v in used]
+        self._first, rest = _partition(steps, [self._x_gradient])
+        self._second, _ = _partition(rest, self._layer_gradient)
+        used = {name for step in self._second for name in step.inputs} | {*self._layer_gradient}
+        computed = [name for step in self._first for name in step.outputs]
+        dy_name = self._arguments[-1]
+        # What the second half needs of the first; it crosses the time between them.
+        self._crossing = [name for name in (*computed, dy_name) if name in used]
 
-    def _open(self, jaxpr: Jaxpr, names: dict[Any, Any]) -> list[_Step]:
-        """The equations, with those of calls in their place; `names` gets what variables are."""
+    def _inline(self, jaxpr: Jaxpr, names: dict[Any, Any]) -> list[_Step]:
+        """The equations of a jaxpr, calls replaced by their own; adds its variables to `names`."""
         steps = []
         for equation in jaxpr.eqns:
-            takes = tuple(self._name(names, v) for v in equation.invars)
+            inputs = tuple(self._name(names, v) for v in equation.invars)
             inner = equation.params.get("jaxpr") if equation.primitive.name in _CALLS else None
             inner = getattr(inner, "jaxpr", inner)
             if inner is None or inner.constvars:
                 names |= {v: object() for v in equation.outvars}
-                steps.append(_Step(equation, takes, tuple(names[v] for v in equation.outvars)))
+                steps.append(_Step(equation, inputs, tuple(names[v] for v in equation.outvars)))
             else:
-                own = dict(zip(inner.invars, takes, strict=True))
-                steps += self._open(inner, own)
-                results = [self._name(own, v) for v in inner.outvars]
+                inner_names = dict(zip(inner.invars, inputs, strict=True))
+                steps += self._inline(inner, inner_names)
+                results = [self._name(inner_names, v) for v in inner.outvars]
                 names |= dict(zip(equation.outvars, results, strict=True))
         return steps
 
-    def _name(self, names: dict[Any, Any], v: Any) -> Any:
-        if isinstance(v, Literal):
+    def _name(self, names: dict[Any, Any], variable: Any) -> Any:
+        if isinstance(variable, Literal):
             name = object()
-            self._constants[name] = v.val
+            self._constants[name] = variable.val
             return name
-        return names[v]
+        return names[variable]
 
-    def first(self, layer: PyTree[Array], kept: Kept, dy: Array) -> tuple[Array, Kept]:
-        given = zip(self._arguments, jax.tree.leaves((layer, kept, dy)), strict=True)
-        values = _run(self._first, self._constants | dict(given))
-        return values[self._x], [values[v] for v in self._crossing]
+    def first(
+        self, layer: PyTree[Array], residuals: Residuals, dy: Array
+    ) -> tuple[Array, Residuals]:
+        """The gradient with respect to the input, and what `second` needs of this half."""
+        arguments = zip(self._arguments, jax.tree.leaves((layer, residuals, dy)), strict=True)
+        values = _evaluate(self._first, self._constants | dict(arguments))
+        return values[self._x_gradient], [values[name] for name in self._crossing]
 
-    def second(self, layer: PyTree[Array], kept: Kept, found: Kept) -> PyTree[Array]:
-        given = zip(self._arguments, jax.tree.leaves((layer, kept)), strict=False)
-        crossing = zip(self._crossing, found, strict=True)
-        values = _run(self._second, self._constants | dict(given) | dict(crossing))
-        return self._structure.unflatten(values[v] for v in self._parameters)
+    def second(
+        self, layer: PyTree[Array], residuals: Residuals, crossing: Residuals
+    ) -> PyTree[Array]:
+        """The gradients with respect to the parameters."""
+        arguments = zip(self._arguments, jax.tree.leaves((layer, residuals)), strict=False)
+        crossed = zip(self._crossing, crossing, strict=True)
+        values = _evaluate(self._second, self._constants | dict(arguments) | dict(crossed))
+        return self._structure.unflatten(values[name] for name in self._layer_gradient)
 
 
-def _needed(steps: Sequence[_Step], results: Sequence[Any]) -> tuple[list[_Step], list[_Step]]:
-    """The steps that lead to the results, and the others."""
-    wanted, found, others = set(results), [], []
+def _partition(steps: Sequence[_Step], results: Sequence[Any]) -> tuple[list[_Step], list[_Step]]:
+    """Partitions the steps into those that the results depend on, and the others."""
+    wanted, needed, others = set(results), [], []
     for step in reversed(steps):
-        needed = not wanted.isdisjoint(step.gives)
-        wanted.update(step.takes if needed else ())
-        (found if needed else others).append(step)
-    return found[::-1], others[::-1]
+        if wanted.isdisjoint(step.outputs):
+            others.append(step)
+        else:
+            wanted.update(step.inputs)
+            needed.append(step)
+    return needed[::-1], others[::-1]
 
 
-def _run(steps: Sequence[_Step], values: dict[Any, Any]) -> dict[Any, Any]:
-    for equation, takes, gives in steps:
+def _evaluate(steps: Sequence[_Step], values: dict[Any, Any]) -> dict[Any, Any]:
+    """Runs the steps in order, and adds what they compute to `values`."""
+    for equation, inputs, outputs in steps:
         primitive = equation.primitive
-        arguments = primitive.get_bind_params(equation.params)
+        params = primitive.get_bind_params(equation.params)
         with equation.ctx.manager:
-            made = primitive.bind(*(values[v] for v in takes), **arguments)
-        values |= dict(zip(gives, made if primitive.multiple_results else [made], strict=True))
+            results = primitive.bind(*(values[name] for name in inputs), **params)
+        if not primitive.multiple_results:
+            results = [results]
+        values |= dict(zip(outputs, results, strict=True))
     return values

@@ -1,8 +1,8 @@
 """Meshes and layouts: axis names, simulated devices, and strings for both.
 
-An *axis* is an axis of the mesh of devices, a *dim* a dimension of an array. A layout names every
-dim of an array and appends the axes that split it: in "b_dp t f_tp" each device of axis dp holds a
-part of dim b, each device of axis tp a part of dim f, and dim t is whole everywhere.
+An *axis* is an axis of the device mesh, and a *dim* is a dimension of an array. A layout names
+every dim of an array and appends the axes that split it. In "b_dp t f_tp", for example, dim b is
+split over axis dp, dim f is split over axis tp, and dim t is not split.
 """
 
 import math
@@ -16,14 +16,14 @@ from jaxpar.axes import few_divisors as few_divisors
 from jaxpar.axes import parse_mesh as parse_mesh
 
 Axis = str | tuple[str, ...] | None
-"""One mesh axis, several taken together (the first is outermost), or None: not split."""
+"""One mesh axis, several axes taken together (the first is outermost), or None for "not split"."""
 
-Layout = tuple[tuple[str, tuple[str, ...]], ...]
-"""One (dim name, its mesh axes) for each dim of an array."""
+ParsedLayout = tuple[tuple[str, tuple[str, ...]], ...]
+"""For each dim of an array, its name and the mesh axes that split it."""
 
 
 def simulate_devices(count: int) -> None:
-    """Makes the CPU show `count` devices; call it before anything else uses JAX's devices.
+    """Splits the CPU into `count` simulated devices; call it before JAX first uses a device.
 
     Raises:
         ValueError: JAX has already started with fewer CPU devices than that.
@@ -42,10 +42,10 @@ def simulate_devices(count: int) -> None:
 
 
 def make_mesh(sizes: str | Mapping[str, int]) -> Mesh:
-    """The mesh of these axis sizes over the first devices, as many as it needs.
+    """Makes a mesh with these axis sizes from the first devices, as many as it needs.
 
     Raises:
-        ValueError: the sizes are not those of a mesh, or need more devices than there are.
+        ValueError: an axis or a size is not valid, or there are too few devices.
     """
     sizes = parse_mesh(sizes) if isinstance(sizes, str) else dict(sizes)
     check_sizes("make_mesh", sizes)
@@ -63,11 +63,11 @@ def make_mesh(sizes: str | Mapping[str, int]) -> Mesh:
     )
 
 
-def parse_layout(layout: str) -> Layout:
-    """The dims of `layout`, each with its mesh axes: "b_dp t" is (("b", ("dp",)), ("t", ())).
+def parse_layout(layout: str) -> ParsedLayout:
+    """Parses the dims of a layout and their axes: "b_dp t" is (("b", ("dp",)), ("t", ())).
 
     Raises:
-        ValueError: a dim has no name, an axis is unknown, or an axis splits two dims.
+        ValueError: a dim has no name, an axis is unknown, or an axis appears twice.
     """
     dims = tuple((dim, tuple(axes)) for dim, *axes in (word.split("_") for word in layout.split()))
     used: set[str] = set()
@@ -89,10 +89,10 @@ def spec(layout: str) -> PartitionSpec:
 
 
 def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
-    """`size / n`, for a dim that a mesh axis of size n splits; an error begins with `where`.
+    """The local size of a dim that is split over a mesh axis of size n: `size / n`.
 
     Raises:
-        ValueError: n does not divide size.
+        ValueError: n does not divide `size`; the message begins with `where`.
     """
     if size % n:
         padded = -(-size // n) * n
@@ -105,10 +105,11 @@ def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
 
 
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of each device's part of an array, in a mesh of these sizes.
+    """The shape of each device's shard of an array, on a mesh with these axis sizes.
 
     Raises:
-        ValueError: the layout does not fit the shape or the mesh, or a size does not divide.
+        ValueError: the layout does not fit the shape or the mesh, or the axes of a dim do not
+            divide its size.
     """
     dims = parse_layout(layout)
     if len(dims) != len(shape):
@@ -128,12 +129,12 @@ def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -
 
 
 def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
+    """The coordinates of device number `rank` in a mesh of these sizes, in row-major order.
 
-    In a mesh of 2 by 4 devices, device 5 is at (1, 1): the second row, the second column.
+    In a mesh of 2 by 4 devices, device 5 is at (1, 1): in the second row and the second column.
 
     Raises:
-        ValueError: there is no such device.
+        ValueError: the mesh has no device with this rank.
     """
     count = math.prod(sizes)
     if not 0 <= rank < count:
@@ -149,26 +150,25 @@ def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:
-    """The size n of the mesh axis, after checking that x is [n, ...]: a chunk for each device.
+    """Checks that x is [n, ...], a chunk for each of the n devices of the axis, and returns n.
 
     Raises:
-        ValueError: dim 0 of x has another size.
+        ValueError: the size of dim 0 of x is not n.
     """
     n = jax.lax.axis_size(axis or ())
     if x.shape[:1] != (n,):
         raise ValueError(
             f"{where}: x has shape {x.shape}; dim 0 must be the size of mesh axis {_name(axis)} "
-            f"({n}); "
-            f"reshape x to [{n}, ...], a chunk for each device"
+            f"({n}); reshape x to [{n}, ...], a chunk for each device"
         )
     return n
 
 
 def check_root(where: str, root: int, axis: Axis) -> int:
-    """The size n of the mesh axis, after checking that it has a device number `root`.
+    """Checks that the axis has a device number `root`, and returns the number n of its devices.
 
     Raises:
-        ValueError: there is no such device.
+        ValueError: `root` is negative, or n or more.
     """
     n = jax.lax.axis_size(axis or ())
     if not 0 <= root < n:
@@ -180,10 +180,10 @@ def check_root(where: str, root: int, axis: Axis) -> int:
 
 
 def check_power_of_two(where: str, axis: str) -> int:
-    """The size of the mesh axis, after checking that it is a power of two.
+    """Checks that the size of the axis is a power of two, and returns it.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the size is not a power of two.
     """
     n = jax.lax.axis_size(axis)
     if n & (n - 1):
@@ -196,24 +196,24 @@ def check_power_of_two(where: str, axis: str) -> int:
 
 
 def varying_axes(x: jax.Array) -> frozenset[str]:
-    """The mesh axes over which x may differ from device to device, by its type in `shard_map`."""
+    """The mesh axes over which the type of x, in `shard_map`, lets it differ between devices."""
     return frozenset(jax.typeof(x).manual_axis_type.varying)
 
 
 def vary(x: jax.Array, axes: Iterable[str]) -> jax.Array:
-    """x, from here on typed as different from device to device over these axes, too."""
+    """Types x as varying over these axes as well; its values stay the same."""
     missing = tuple(sorted(set(axes) - varying_axes(x)))
     return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
 def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """The arrays, each typed as different over all axes over which one of them is."""
+    """Types all the arrays as varying over every axis over which one of them varies."""
     axes = frozenset[str]().union(*map(varying_axes, arrays))
     return tuple(vary(x, axes) for x in arrays)
 
 
 def zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
-    """Zeros of this shape and dtype, typed as different over the axes over which `like` is."""
+    """Zeros with the shape and dtype of `like`, typed as varying over the same axes."""
     return vary(jax.numpy.zeros(like.shape, like.dtype), like.manual_axis_type.varying)
 
 

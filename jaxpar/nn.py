@@ -1,7 +1,8 @@
-"""The parts of a transformer as pure functions of arrays, which several techniques share.
+"""The parts of a transformer on one device, as pure functions that several techniques use.
 
-They compute in the dtype of their arguments. Only what would lose too much in 16 bits is computed
-in float32 and rounded once: sums of squares, softmax, powers, and the gradient of a table.
+They compute in the dtype of their arguments. Only what would lose too much precision in 16 bits is
+computed in float32 and rounded once: sums of squares, softmax, powers, and the gradient of an
+embedding table.
 """
 
 import itertools
@@ -14,19 +15,20 @@ from jaxtyping import Float, Int
 
 
 def matmul(x: Float[Array, "*n i"], w: Float[Array, "i o"]) -> Float[Array, "*n o"]:
-    """Every vector of x times w."""
-    # All positions in one dim: with more, XLA's CPU compiler turns the gradient round in a copy
-    # before each product, and a training step takes a tenth longer.
+    """Multiplies every vector of x by w."""
+    # The leading dims are flattened into one: otherwise XLA's CPU compiler transposes the gradient
+    # in a copy before each product, and a training step takes a tenth longer.
     return (x.reshape(-1, x.shape[-1]) @ w).reshape(*x.shape[:-1], w.shape[1])
 
 
 def matmuls(
     x: Float[Array, "*n i"], *weights: Float[Array, "i _"]
 ) -> tuple[Float[Array, "*n _"], ...]:
-    """Every vector of x times each of some matrices, in one product.
+    """Multiplies every vector of x by each of several matrices, in one product.
 
-    It pays for narrow matrices: x is read, and in the backward pass transposed, once. Matrices that
-    the compiler splits it would first put together over the devices.
+    This pays for narrow matrices, because x is read only once, and transposed only once in the
+    backward pass. Do not use it for matrices that the compiler shards: it would gather them first,
+    in order to concatenate them.
     """
     if len(weights) == 1:
         return (matmul(x, weights[0]),)
@@ -35,39 +37,39 @@ def matmuls(
 
 
 def embed(table: Float[Array, "v d"], tokens: Int[Array, "*n"]) -> Float[Array, "*n d"]:
-    """The row of each token."""
-    return _wide(table)[tokens].astype(table.dtype)
+    """Looks up each token's row of the embedding table."""
+    return _at_least_float32(table)[tokens].astype(table.dtype)
 
 
 def rms_norm(x: Float[Array, "*n d"], scale: Float[Array, " d"]) -> Float[Array, "*n d"]:
-    """Every vector of x divided by its root mean square (Zhang and Sennrich 2019)."""
-    wide = _wide(x)
+    """Divides every vector of x by its root mean square (Zhang and Sennrich 2019)."""
+    wide = _at_least_float32(x)
     unit = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + 1e-6)
-    return (unit * _over(x, scale)).astype(x.dtype)
+    return (unit * _expand_to(x, scale)).astype(x.dtype)
 
 
 def layer_norm(
     x: Float[Array, "*n d"], scale: Float[Array, " d"], bias: Float[Array, " d"]
 ) -> Float[Array, "*n d"]:
-    """Every vector of x with mean 0 and variance 1 (Ba, Kiros and Hinton 2016)."""
-    wide = _wide(x)
+    """Normalizes every vector of x to mean 0 and variance 1 (Ba, Kiros and Hinton 2016)."""
+    wide = _at_least_float32(x)
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-6)
-    return (unit * _over(x, scale) + _over(x, bias)).astype(x.dtype)
+    return (unit * _expand_to(x, scale) + _expand_to(x, bias)).astype(x.dtype)
 
 
 def gelu(x: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
-    """The tanh form of GELU: x times the chance of less than x (Hendrycks and Gimpel 2016)."""
-    return jax.nn.gelu(_wide(x)).astype(x.dtype)
+    """GELU in its tanh form, about x times Phi(x) of the normal (Hendrycks and Gimpel 2016)."""
+    return jax.nn.gelu(_at_least_float32(x)).astype(x.dtype)
 
 
 def swiglu(gate: Float[Array, "*n f"], up: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
-    """What `up` says, as far as `gate` lets it through (Shazeer 2020)."""
+    """The gated activation of Llama's MLP: silu(gate) * up (Shazeer 2020)."""
     return jax.nn.silu(gate) * up
 
 
 def rotary(x: Float[Array, "b a t h"], positions: Int[Array, " t"]) -> Float[Array, "b a t h"]:
-    """Pairs (i, i + h/2) of x turned by their position's angle (Su et al. 2021, section 3.4)."""
+    """Rotates each pair (i, i + h/2) by an angle for its position (Su et al. 2021, section 3.4)."""
     half = x.shape[-1] // 2
     frequencies = 10_000.0 ** (-jnp.arange(half) / half)
     angles = (positions[:, None] * frequencies[None])[None, None]  # [1, 1, t, h/2]
@@ -79,10 +81,10 @@ def rotary(x: Float[Array, "b a t h"], positions: Int[Array, " t"]) -> Float[Arr
 def attention(
     q: Float[Array, "b a t h"], k: Float[Array, "b k t h"], v: Float[Array, "b k t h"]
 ) -> Float[Array, "b a t h"]:
-    """Causal attention; heads a share the kv heads k in turn, a/k neighbours each.
+    """Causal attention; each of the k kv heads serves a/k consecutive query heads.
 
     Raises:
-        ValueError: there are not a whole number of heads for each kv head.
+        ValueError: the number of kv heads does not divide the number of heads.
     """
     (b, a, t, h), kv_heads = q.shape, k.shape[1]
     if a % kv_heads:
@@ -91,28 +93,29 @@ def attention(
             f"attention: {a} heads and {kv_heads} kv heads; the kv heads must divide the heads; "
             f"use {divisors}"
         )
-    # Neighbours' queries stand one after another, so that one product serves a kv head.
+    # The queries of consecutive heads are stacked, so that each kv head needs only one product.
     q = (q / math.sqrt(h)).reshape(b, kv_heads, -1, h)
     scores = (q @ k.mT).reshape(b, a, t, t)
     past = jnp.tril(jnp.ones((t, t), bool))[None, None]
-    weights = jax.nn.softmax(jnp.where(past, _wide(scores), -jnp.inf)).astype(v.dtype)
+    scores = jnp.where(past, _at_least_float32(scores), -jnp.inf)
+    weights = jax.nn.softmax(scores).astype(v.dtype)
     return (weights.reshape(b, kv_heads, -1, t) @ v).reshape(b, a, t, h)
 
 
 def cross_entropy(logits: Float[Array, "*n v"], targets: Int[Array, "*n"]) -> Float[Array, "*n"]:
     """Minus the log of the probability that the logits give to each target, in float32."""
-    logits = _wide(logits)
+    logits = _at_least_float32(logits)
     target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     return jax.nn.logsumexp(logits, axis=-1) - target
 
 
-def _wide(x: Array) -> Array:
-    """In float32, unless it has as many bits already."""
+def _at_least_float32(x: Array) -> Array:
+    """Casts x to float32, unless its dtype is already as wide."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def _over(x: Array, weight: Array) -> Array:
-    """The weight [d] in as many dims as x."""
-    # Not broadcast to x's shape: in `shard_map` JAX would sum a gradient of that shape over the
-    # devices, where the weight is equal on all.
+def _expand_to(x: Array, weight: Array) -> Array:
+    """Adds leading dims of size 1 to a weight [d], so that it has as many dims as x."""
+    # It is not broadcast to the shape of x: in `shard_map`, where the weight is equal on all
+    # devices, JAX would then sum over the devices a gradient as large as x.
     return jnp.expand_dims(weight, range(x.ndim - 1))

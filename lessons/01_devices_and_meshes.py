@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Lesson 01: devices and meshes
 #
-# A large model does not fit on one device. So its arrays are cut into parts, and each device holds
-# one part. This lesson shows how JAX names the devices, cuts the arrays, and runs one program on
-# all devices. At the end you can say, before you run a program, what each device holds and sends.
-# You need Python and numpy, but no JAX: it is explained below. The code that comes first makes the
-# CPU look like 8 devices; what it imports comes up later.
+# A large model does not fit on one device. So its arrays are split into shards, and each device
+# holds one shard. This lesson shows how JAX names the devices, splits the arrays, and runs one
+# program on all devices. At the end you can say, before you run a program, what each device holds
+# and sends. You need Python and numpy, but no JAX: it is explained below. The first code cell makes
+# the CPU look like 8 devices; what it imports is explained later.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -32,25 +32,25 @@ print(f"{jax.device_count()} devices: {jax.devices()[0].platform}\n")
 # A *mesh* gives every device a place in a grid. The directions of the grid are the *axes* of the
 # mesh, and they have names. Here axis `dp` has size 2 and axis `tp` has size 4.
 #
-# An array has *dims* (dimensions). A *layout* says which axis of the mesh cuts which dim. It has
-# one word for each dim: `"b_dp d_tp"` names the dims b and d, cuts b over axis `dp`, and cuts d
-# over axis `tp`. A dim without an axis is whole on every device. A part is also called a *shard*.
-# Two axes may cut one dim: on a mesh of dp=2, tp=3, `"b_dp_tp d"` cuts b into 2 * 3 = 6 parts.
-# `spec` turns a layout into a `PartitionSpec` of JAX: for each dim the axes that cut it, or None. A
-# `NamedSharding` is that and a mesh: its `shard_shape` is the shape of a part, and `jax.device_put`
-# sends each device its part. In the picture, the small letter (in the SVG file a colour, too) says
-# which device holds a number.
+# An array has *dims* (dimensions). A *layout* says which axis of the mesh splits which dim. It has
+# one word for each dim: `"b_dp d_tp"` names the dims b and d, splits b over axis `dp`, and splits d
+# over axis `tp`. A dim without an axis is not split. The part of an array that a device holds is a
+# *shard*. Two axes may split one dim: on a mesh of dp=2, tp=3, `"b_dp_tp d"` splits b into 2 * 3 =
+# 6 parts. `spec` turns a layout into a `PartitionSpec` of JAX: for each dim, the axes that split
+# it, or None. A `NamedSharding` is a mesh and a `PartitionSpec`: its `shard_shape` is the shape of
+# a shard, and `jax.device_put` sends each device its shard. In the picture, the small letter (in
+# the SVG file also a colour) says which device holds a number.
 
 # %%
 mesh = make_mesh("dp=2,tp=4")
 x = np.arange(4 * 8, dtype="float32").reshape(4, 8)
-x_cut = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
-draw_layout("01_layout", "x with layout b_dp d_tp on dp=2, tp=4", x_cut)
+x_sharded = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
+draw_layout("01_layout", "x with layout b_dp d_tp on dp=2, tp=4", x_sharded)
 by_both = NamedSharding(make_mesh("dp=2,tp=3"), spec("b_dp_tp d"))
 print(f"b_dp_tp d on dp=2, tp=3: {by_both.shard_shape((12, 3))} of (12, 3)\n")
 
 # %% [markdown]
-# All devices run the same program, each on its own part. This is *SPMD*: single program, multiple
+# All devices run the same program, each on its own shards. This is *SPMD*: single program, multiple
 # data. Words that you will meet:
 #
 # - *world size*: how many devices there are, `jax.device_count()`. *Rank*: the number of one of
@@ -59,7 +59,7 @@ print(f"b_dp_tp d on dp=2, tp=3: {by_both.shard_shape((12, 3))} of (12, 3)\n")
 # - *process group*: devices that exchange data with one another. In JAX you name an axis of the
 #   mesh instead: a group is the devices that differ only along that axis.
 #
-# Axes are named after kinds of parallelism: what the devices along the axis have.
+# Axes are named after kinds of parallelism. The devices along an axis have:
 #
 # - `dp`, data parallel: other examples, the same parameters.
 # - `fsdp`, fully sharded data parallel: other examples, and other parts of the parameters.
@@ -94,7 +94,7 @@ table("World size 8: dp=2, tp=4", ("axis", "process groups, by rank"), rows)
 # **`jax.jit` traces, then compiles.** It calls your function once with *tracers*: stand-ins that
 # have a shape and a dtype but no values. JAX records the operations and compiles them. A later
 # call with the same shapes runs the compiled program, and not your Python. So shapes are *static*:
-# another shape is another program. And Python's `if` cannot look at a value, for there is none
+# another shape is another program. And Python's `if` cannot look at a value, because there is none
 # yet. Use `jnp.where` (both sides are computed, one is chosen) or `lax.cond`.
 
 # %%
@@ -141,25 +141,25 @@ print("two keys:", *(jax.random.normal(key, 3) for key in keys), "\n")
 # %% [markdown]
 # ## Predict
 #
-# One matrix product, y = x @ w. The dim d, over which the product sums, is cut over `tp`: x [4, 8]
-# has layout `"b_dp d_tp"` as in the picture, w [8, 12] has `"d_tp f"`, and y must come out as
+# One matrix product, y = x @ w. The dim d, over which the product sums, is split over `tp`: x [4,
+# 8] has layout `"b_dp d_tp"` as in the picture, w [8, 12] has `"d_tp f"`, and y must come out as
 # `"b_dp f"`. All numbers are float32, 4 bytes each.
 #
 # A device has a quarter of d, so it computes a quarter of each sum: a *partial sum*. The 4 devices
 # of a tp group must add their partial sums, and each of them needs the result. This is an
 # *all-reduce*. Lesson 02 says why an all-reduce over n devices sends 2(n-1)/n times its array.
 #
-# **Your turn, for one device, before you read on:** which shapes have its parts of x, w and y? How
+# **Your turn, for one device, before you read on:** which shapes have its shards of x, w and y? How
 # many bytes do they hold? Which array goes into the all-reduce, and how many bytes are then sent?
 
 # %%
 shapes = {"x": (4, 8), "w": (8, 12), "y": (4, 12)}
 layouts = {"x": "b_dp d_tp", "w": "d_tp f", "y": "b_dp f"}
-cuts = {name: NamedSharding(mesh, spec(layouts[name])) for name in layouts}
-parts = {name: cuts[name].shard_shape(shapes[name]) for name in shapes}
+shardings = {name: NamedSharding(mesh, spec(layouts[name])) for name in layouts}
+parts = {name: shardings[name].shard_shape(shapes[name]) for name in shapes}
 held = {name: 4 * rows * columns for name, (rows, columns) in parts.items()}
 rows = [(a, shapes[a], layouts[a], parts[a], held[a]) for a in shapes]
-headers = ("array", "shape", "layout", "part", "bytes")
+headers = ("array", "shape", "layout", "shard", "bytes")
 table("Predicted, for one device", headers, rows)
 wire = wire_bytes("all_reduce", held["y"], mesh.shape["tp"])
 predicted = ("all_reduce", "tp", held["y"], wire, held["x"] + held["w"])
@@ -177,8 +177,8 @@ show(make_mesh, spec)
 # A mesh is an array of devices with a name for each dim. `jax.P` is short for `PartitionSpec`. Our
 # `make_mesh` makes axes of type `Auto`, `jax.make_mesh` of type `Explicit`. Both come up below.
 #
-# **The explicit version** of the product is a loop over devices. Each pass does the work of one
-# device. At the `+=` the devices must talk.
+# **The explicit version** of the product is a loop over devices. Each iteration does the work of
+# one device. At the `+=`, the devices must communicate.
 
 # %%
 assert spec("b_dp t f_tp") == jax.P("dp", None, "tp")
@@ -190,14 +190,14 @@ for i, j in np.ndindex(2, 4):
 np.testing.assert_allclose(y, x @ w, rtol=1e-5)
 
 # %% [markdown]
-# **`jax.shard_map`: you write what one device does.** The function sees parts, not whole arrays.
-# `in_specs` say how the arguments are cut, `out_specs` how the results are put together. What
-# crosses devices is a call that you can see: `lax.psum(y, "tp")` sums y over the devices of axis
+# **`jax.shard_map`: you write what one device does.** The function sees shards, not full arrays.
+# `in_specs` say how the arguments are split, and `out_specs` how the results are assembled. All
+# communication is a call that you can see: `lax.psum(y, "tp")` sums y over the devices of axis
 # `tp`. `lax.axis_index("tp")` is the place of this device on that axis, `lax.axis_size("tp")` the
 # number of devices on it. Most of this course is written with `shard_map`.
 
 # %%
-in_specs, out_specs = (cuts["x"].spec, cuts["w"].spec), cuts["y"].spec
+in_specs, out_specs = (shardings["x"].spec, shardings["w"].spec), shardings["y"].spec
 
 
 @jax.shard_map(mesh=mesh, in_specs=in_specs, out_specs=out_specs)
@@ -206,24 +206,24 @@ def mapped(x_shard, w_shard):
     return lax.psum(y_partial, "tp")
 
 
-w_cut = jax.device_put(w, cuts["w"])
-np.testing.assert_allclose(mapped(x_cut, w_cut), y, rtol=1e-5)
+w_sharded = jax.device_put(w, shardings["w"])
+np.testing.assert_allclose(mapped(x_sharded, w_sharded), y, rtol=1e-5)
 
 # %% [markdown]
-# **`jax.jit` with shardings: the compiler decides.** You write the program for whole arrays, and
-# say how arguments and results are cut. XLA, the compiler under JAX, splits the work and adds what
-# must be sent; axes of type `Auto` let it. It is short, but what it sends is not in your code: you
-# must look at what was compiled.
+# **`jax.jit` with shardings: the compiler decides.** You write the program for full arrays, and say
+# how arguments and results are sharded. XLA, the compiler under JAX, splits the work and adds the
+# communication; axes of type `Auto` allow this. It is short, but what it sends is not in your code:
+# you must look at what was compiled.
 
 # %%
-automatic = jax.jit(lambda x, w: x @ w, out_shardings=cuts["y"])
-np.testing.assert_allclose(automatic(x_cut, w_cut), y, rtol=1e-5)
-reports = {"jit": inspect(automatic, x_cut, w_cut)}
+automatic = jax.jit(lambda x, w: x @ w, out_shardings=shardings["y"])
+np.testing.assert_allclose(automatic(x_sharded, w_sharded), y, rtol=1e-5)
+reports = {"jit": inspect(automatic, x_sharded, w_sharded)}
 
 # %% [markdown]
 # **Explicit mode: layouts are part of the type.** With axes of type `Explicit`, the type of each
-# array says how it is cut. `jax.set_mesh` gives the mesh to the lines under it, `reshard` cuts an
-# array in another way. If several results are possible, you must choose.
+# array says how it is sharded. `jax.set_mesh` sets the mesh for the lines under it, and `reshard`
+# changes the sharding of an array. If several results are possible, you must choose.
 
 # %%
 with jax.set_mesh(jax.make_mesh((2, 4), ("dp", "tp"))):
@@ -232,14 +232,15 @@ with jax.set_mesh(jax.make_mesh((2, 4), ("dp", "tp"))):
     try:
         x_typed @ w_typed
     except Exception as error:
-        print(f"x @ w raises {type(error).__name__}: how is y cut?\n")
+        print(f"x @ w raises {type(error).__name__}: how is y sharded?\n")
     explicit = jax.jit(lambda x, w: jnp.matmul(x, w, out_sharding=out_specs))
     np.testing.assert_allclose(explicit(x_typed, w_typed), y, rtol=1e-5)
     reports["Explicit"] = inspect(explicit, x_typed, w_typed)
 
 # %% [markdown]
 # **`jax.pmap`: the way before `shard_map`.** You will meet it in old code. It has one axis only,
-# over all devices (here it cuts d), and dim 0 of every array counts them. Do not write it any more.
+# over all devices (here it splits d), and dim 0 of every array counts them. Do not write it any
+# more.
 
 # %%
 mapped_before = jax.pmap(lambda x, w: lax.psum(x @ w, "all"), axis_name="all")
@@ -253,7 +254,7 @@ np.testing.assert_allclose(y_by_device[0], y, rtol=1e-5)
 # what one device sends and holds. Here it reads the `shard_map` program.
 
 # %%
-reports["shard_map"] = inspect(mapped, x_cut, w_cut)
+reports["shard_map"] = inspect(mapped, x_sharded, w_sharded)
 show_report(reports["shard_map"])
 
 # %% [markdown]
@@ -281,10 +282,10 @@ assert all(row[1:] == predicted for row in rows)
 #   neighbours in rank, which mostly share a node. `jax.make_mesh` orders TPUs by their links.
 # - **Processes.** Each node runs one process of the same program, which first calls
 #   `jax.distributed.initialize()`. `jax.devices()` are then all devices, `jax.local_devices()`
-#   those of this process, which can only read the parts that its own devices hold.
-# - **The compiler** does other things on other platforms. Ask for y as `"b_dp f_tp"`: a GPU or TPU
-#   can sum and cut in one step (a *reduce-scatter*), which sends half as much. The CPU makes an
-#   all-reduce, and cuts afterwards.
+#   those of this process, which can only read the shards on its own devices.
+# - **The compiler** differs between platforms. Ask for y as `"b_dp f_tp"`: a GPU or TPU can sum and
+#   split in one step (a *reduce-scatter*), which sends half as much. The CPU makes an all-reduce,
+#   and slices its result.
 
 # %% [markdown]
 # ## Exercises

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Lesson 02: collectives
 #
-# Devices that work on parts of one array must exchange numbers. They do it in a few fixed patterns,
-# the *collectives*: operations in which all devices of a group take part. This lesson shows each of
-# them before and after, says what it sends, and measures that. A *root* is the one device that
-# gives or gets everything. A *chunk* is one of n equal pieces of an array, for n devices.
+# Devices that work on shards of one array must exchange numbers. They do so in a few fixed
+# patterns, the *collectives*: operations in which all devices of a group take part. This lesson
+# shows the arrays before and after each of them, says what it sends, and measures that. A *root* is
+# the one device that sends or receives everything. A *chunk* is one of n equal parts of an array,
+# for n devices.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec, varying_axes
@@ -39,14 +40,15 @@ draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
 # %% [markdown]
 # ## All of them, before and after
 #
-# The loop over devices says what a collective leaves on device i, where x[j] is what device j gives
-# in. The library must agree with the loop. `on_devices` makes a program of what one device does:
-# it gets a part of x with one row, `x[0]`; each y that it returns becomes one row, `y[None]`.
+# The loop over devices says what a collective leaves on device i, where x[j] is the input of device
+# j. The library must agree with the loop. `on_devices` turns the function of one device into a
+# program: the function gets a shard of x with one row, `x[0]`, and each y that it returns becomes
+# one row, `y[None]`.
 
 
 # %%
 def on_devices(function, n, layout="n_tp"):
-    """Runs `function` on n devices, one for each part of dim 0."""
+    """Runs `function` on n devices, one for each shard of dim 0."""
     mesh, per_device = make_mesh({"tp": n}), spec("n_tp")
 
     @jax.jit
@@ -84,8 +86,9 @@ draw("02_root", "With a root: device 1", before, *panels[:4])
 draw("02_no_root", "Without a root", before, *panels[5:])
 
 # %% [markdown]
-# A *reduction* combines numbers, here a pair from each device. There are seven; one is the sum.
-# A *location* says also which device holds the smallest (or largest) number, the first of several.
+# A *reduction* combines numbers, here a pair from each device. There are seven, and the sum is one
+# of them. A reduction with a *location* also says which device holds the smallest (or largest)
+# number; if there are several, it is the first.
 
 # %%
 numbers = np.array([[6, 3], [5, 9], [7, 9], [6, 2]])
@@ -106,16 +109,18 @@ table(f"Reductions of {numbers.tolist()}", ("reduction", "result"), rows)
 # %% [markdown]
 # ## Predict
 #
-# Now n = 8. On each device x has 8 chunks of 32 numbers in float32: 1024 bytes. What goes into a
-# collective on one device are its *operand bytes*. What this device then sends are its *wire
-# bytes*. In a reduce-scatter, a device keeps one chunk of its own and sends seven, or sums in their
-# place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x. An all-reduce can be
-# built as a reduce-scatter of x, then an all-gather of chunks of x/n: together 2(n-1)/n of x. In
-# every all-reduce some device sends that much, unless the network adds (lesson 03 says why).
+# Now n = 8. On each device x has 8 chunks of 32 numbers in float32: 1024 bytes. The size of the
+# input of a collective on one device is its *operand bytes*. What this device then sends is its
+# *wire bytes*. In a reduce-scatter, a device keeps one of its chunks and sends seven, or partial
+# sums in their place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x. An
+# all-reduce can be built as a reduce-scatter of x, then an all-gather of chunks of x/n: together
+# 2(n-1)/n of x. In every all-reduce some device sends that much, unless the network adds (lesson 03
+# says why).
 #
 # **Your turn, before you read on:** how many bytes does a device send in each of these, and how
-# many does the result take? A broadcast is here an all-reduce to which all but the root give zeros
-# (`lax.pbroadcast` does not run on a CPU). A reduce is a reduce-scatter and an all-gather.
+# many does the result take? A broadcast is here an all-reduce to which all devices except the root
+# contribute zeros (`lax.pbroadcast` does not run on a CPU). A reduce is a reduce-scatter and an
+# all-gather.
 
 # %%
 n, x_bytes = 8, 1024
@@ -135,11 +140,12 @@ table("Predicted", headers, predicted)
 # %% [markdown]
 # ## Implement
 #
-# The loops above are the slow version. This is the library. Read the docstrings: *Math* says what
-# comes out, *Comm* what is sent (x is the number of elements of x), *Memory* what the result takes.
-# A `forward` without `if` holds where the line before does not: for all `op` but sum, say. `axis`
-# is None for one device. `split` makes n chunks of ceil(x/n) elements (x/n rounded up), `join`
-# undoes it, and `check_chunks` raises unless dim 0 is n. "Types that vary", below, explains `to=`.
+# The loops above are the slow version. This is the library. Read the docstrings: *Math* defines the
+# result, *Comm* says what is sent (x is the number of elements of x), and *Memory* is the size of
+# the result. A `forward` line without `if` applies where the line before does not: for every `op`
+# except sum, say. `axis` is None for one device. `split` makes n chunks of ceil(x/n) elements (x/n
+# rounded up), `join` undoes it, and `check_chunks` raises an error unless dim 0 has size n. "Types
+# that vary", below, explains `to=`.
 
 # %%
 show(*(getattr(collectives, name) for name in plan))
@@ -171,12 +177,13 @@ print(f"Broadcast by a tree: {tree.steps} steps, {tree.wire_bytes:,} bytes;")
 print(f"by an all-reduce: {ring.steps} steps, {ring.wire_bytes:,} bytes.\n")
 
 # %% [markdown]
-# In a broadcast only the root has something to say: passed on along a line of devices, x is sent
-# once by each. And our reduce brings the sums to all devices, though only the root keeps them.
+# In a broadcast only the root has something to send: if devices pass x on along a line, each sends
+# it once. And our reduce brings the sums to all devices, although only the root keeps them.
 # Lesson 03 builds both as trees: fewer steps, but more bytes through the busiest device, the root.
 #
-# **The master as bottleneck.** The first idea of many is a *master*: all devices send x to device
-# 0, which adds, and sends the sums back. Count the bytes through it. (`lax.axis_size("tp")` is n.)
+# **The master as bottleneck.** Many people's first idea is a *master*: all devices send x to device
+# 0, which adds them up and sends the sums back. Count the bytes through it. (`lax.axis_size("tp")`
+# is n.)
 
 
 # %%
@@ -205,15 +212,15 @@ table("Bytes sent and received, to sum 1024 bytes", headers, rows)
 
 # %% [markdown]
 # The master's bytes grow with n, and all the others wait for it. In an all-reduce no device ever
-# passes more than 4 times x, sent and received, however many devices there are.
+# sends and receives more than 4 times x in total, however many devices there are.
 
 # %% [markdown]
 # ## Types that vary, and gradients
 #
-# Inside `shard_map`, JAX knows of each array whether it may differ between the devices of an axis.
-# If it may, its type is *varying* over the axis, if not, *invariant*. `lax.psum` makes an invariant
-# array from a varying one. `lax.pcast(y, "tp", to="varying")` goes back: it changes the type and
-# sends nothing. What leaves through `out_specs` that do not name the axis must be invariant.
+# Inside `shard_map`, JAX knows for each array whether it may differ between the devices of an axis.
+# If it may, its type is *varying* over the axis; if not, it is *invariant*. `lax.psum` makes an
+# invariant array from a varying one. `lax.pcast(y, "tp", to="varying")` goes back: it changes the
+# type and sends nothing. A result whose `out_specs` do not name the axis must be invariant.
 
 
 # %%
@@ -234,8 +241,8 @@ except ValueError as error:
 # %% [markdown]
 # The backward pass of a collective is another collective. If forward copies a number to many
 # devices, backward must sum their gradients, and the other way round. Megatron-LM calls `pcast` f
-# and `psum` g: f sends nothing forward and an all-reduce backward, g the reverse. Where a varying
-# array meets an invariant one, JAX adds the `pcast`. `lax.pmax` has no derivative.
+# and `psum` g: f sends nothing forward and an all-reduce backward; for g it is the reverse. Where a
+# varying array meets an invariant one, JAX adds the `pcast`. `lax.pmax` has no derivative.
 
 
 # %%
@@ -267,7 +274,7 @@ table("What is sent", ("function", "forward", "backward"), rows)
 #   rings, trees, and sums made inside the network switch; with the last, devices send less.
 # - **Time** is bytes over bandwidth for large arrays only; for small ones it is the latency of each
 #   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
-# - **Order.** All devices must call the same collectives in the same order, or wait for ever.
+# - **Order.** All devices must call the same collectives in the same order, or they wait forever.
 # - **bfloat16.** The CPU sends it as float32. The inspector counts what you wrote, and notes it:
 
 # %%

@@ -2,11 +2,11 @@
 # # Lesson 03: rings and trees
 #
 # In lesson 02 a collective was one word: all-gather, all-reduce. A machine has only links between
-# devices, and devices send messages over them. An *algorithm* says who sends what to whom, step
-# after step. This lesson has five: the ring, the two-way ring, the tree, recursive doubling, and
-# the hierarchy. Results are the same; the number of steps and the bytes are not. A library picks
-# one for you, but ring attention and pipelines are rings that people write themselves. Here `x` is
-# the array that one device holds, and `n` the number of devices.
+# devices, and devices send messages over them. An *algorithm* says which device sends what to which
+# other, step after step. This lesson has five: the ring, the two-way ring, the tree, recursive
+# doubling, and the hierarchy. Results are the same; the number of steps and the bytes are not. A
+# library picks one for you, but ring attention and pipelines are rings that people write
+# themselves. Here `x` is the array that one device holds, and `n` the number of devices.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -31,7 +31,7 @@ LEVELS = {"inner": "device", "outer": "node"}
 
 
 def on_devices(function, mesh, **arguments):
-    """The program in which each device calls `function` on its rows."""
+    """Makes the program in which each device calls `function` on its rows."""
     parts = spec("b_" + "_".join(mesh.axis_names))
     on_each = jax.shard_map(mesh=mesh, in_specs=parts, out_specs=parts)
     return jax.jit(on_each(partial(function, **arguments)))
@@ -64,12 +64,14 @@ draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
 # Your turn, before you read on. On 8 devices, each with an `x` of 4096 bytes:
 #
 # 1. How many steps does the ring all-gather take? How many bytes does a device send, and return?
-# 2. In a *tree*, all that have the root's array send it on in each step. How many steps is that?
+# 2. In a *tree*, all devices that have the root's array send it on in each step. How many steps is
+#    that?
 # 3. An all-reduce could be an all-gather and a sum on each device. What is the least it can send?
 #
 # To compare algorithms we need a price. In the *latency-bandwidth model* a message of `s` bytes
-# takes `latency + s / bandwidth`. *Latency* is the time of an empty message, *bandwidth* is bytes
-# per second. Messages that wait for one another add up; what is sent both ways at once does not.
+# takes `latency + s / bandwidth`. *Latency* is the time of an empty message, and *bandwidth* is the
+# bytes per second. The times of messages that wait for one another add up; those of messages that
+# are sent in both directions at once do not.
 # Arithmetic is free in this model. `jaxpar/cost/communication.py` has a formula per algorithm.
 #
 # The link below has the bandwidth of NVLink between H100 GPUs, one way. Its latency is assumed.
@@ -100,17 +102,19 @@ assert 2 ** predicted["tree_broadcast"].steps == n
 # Questions 1 and 2: the table. Question 3: all-gather and sum sends `(n-1) x`. The ring all-reduce
 # sends `2 (n-1)/n x`, which is `n/2` times less. Nothing can send less. Follow one element of `x`:
 #
-# - A message joins at most two partial sums. Until one device knows the sum of `n` numbers that
-#   lie on `n` devices, at least `n-1` messages have carried this element.
+# - A message joins at most two partial sums. Before one device knows the sum of `n` numbers that
+#   are on `n` devices, at least `n-1` messages have carried this element.
 # - After that, each of the other `n-1` devices must still receive it: `n-1` messages more.
 #
-# So each element travels at least `2 (n-1)` times. Shared by `n` devices that is `2 (n-1)/n x`
-# each: the ring is *bandwidth-optimal*. Half the argument is the bound of a reduce-scatter.
+# So each element is sent at least `2 (n-1)` times. Divided among `n` devices that is `2 (n-1)/n x`
+# for each: the ring is *bandwidth-optimal*. The first half of the argument is the bound of a
+# reduce-scatter.
 #
 # But the ring takes `2 (n-1)` steps. A tree reduce and a tree broadcast take `2 log2 n`.
-# *Recursive doubling* takes `log2 n`: partners swap all they have, at distance 1, then 2, then 4.
-# In both, the whole `x` passes the busiest device in each step. A small `x` wants few steps, a
-# large `x` few bytes. The *crossover* is the size at which both take the same time.
+# *Recursive doubling* takes `log2 n`: partners exchange all they have, at distance 1, then 2, then
+# 4. In both, all of `x` passes through the busiest device in each step. For a small `x`, few steps
+#    are best; for a large `x`, few bytes. The *crossover* is the size at which both take the same
+#    time.
 
 # %%
 few_steps = (cost.tree_all_reduce, cost.recursive_doubling_all_reduce)
@@ -125,7 +129,8 @@ assert few_steps[1](X_BYTES, n).seconds(nvlink) < flat_ring.seconds(nvlink)
 # %% [markdown]
 # ## Implement
 #
-# **Ring all-gather.** The loop over devices is gone: all run the same lines, and `lax.ppermute`
+# **Ring all-gather.** The loop over devices is gone: all devices run the same lines, and
+# `lax.ppermute`
 # moves a block from each device to the next. Device `i` receives the blocks of `i-1`, `i-2`, and
 # so on. The last line puts them into device order.
 
@@ -138,9 +143,9 @@ np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 # A **two-way ring** sends both ways at once. A block travels half way round in each direction: as
 # many bytes, half the steps, if links carry both directions at the same time.
 #
-# A **ring reduce-scatter** is the ring with sums in it: a partial sum travels, and each device
-# adds its own part. JAX knows it. The derivative of sending is sending back, so the gradient of a
-# ring all-gather is a ring reduce-scatter that runs the other way round.
+# A **ring reduce-scatter** is a ring with sums: a partial sum travels, and each device adds its own
+# chunk. Differentiation finds it by itself: the transpose of sending is sending back, so the
+# gradient of a ring all-gather is a ring reduce-scatter that runs in the other direction.
 
 # %%
 gather = partial(collectives.ring_all_gather, axis="tp")
@@ -149,8 +154,8 @@ dy = np.arange(16, dtype=np.float32).reshape(16, 1)  # [4, 1] on each device
 np.testing.assert_array_equal(backward(x, dy), dy.reshape(4, 4).sum(axis=0))
 
 # %% [markdown]
-# **Tree reduce.** In each step the upper half of those that still take part sends its sums to the
-# lower half, and is done. The **root**, device 0, has the sum of all in the end.
+# **Tree reduce.** In each step, the upper half of the devices that still take part sends its sums
+# to the lower half, and is done. In the end the **root**, device 0, has the total.
 
 # %%
 x8 = np.arange(1, 9, dtype=np.float32)
@@ -192,10 +197,10 @@ y = on_devices(collectives.recursive_doubling_all_gather, four, axis="tp")(x)
 np.testing.assert_array_equal(y.reshape(4, 4), doubling[-1])
 
 # %% [markdown]
-# **Hierarchical.** Fast links join the devices of a node (`inner`), slow links join nodes
+# **Hierarchical.** Fast links join the devices of a node (`inner`), and slow links join nodes
 # (`outer`). Slow links should carry little. So an all-gather starts between nodes, while a device
-# has only its own block. An all-reduce does a reduce-scatter inside the node, an all-reduce of
-# what is left between nodes, and an all-gather inside the node.
+# has only its own block. An all-reduce does a reduce-scatter inside the node, an all-reduce of the
+# resulting chunks between nodes, and an all-gather inside the node.
 
 # %%
 grid = x8.reshape(2, 4)  # [node, device]
@@ -209,8 +214,8 @@ np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 # %% [markdown]
 # ## Measure
 #
-# The inspector reads the programs, and runs nothing: how many permutes there are, how many bytes
-# pass the busiest device, sent or received, and how many bytes a device returns.
+# The inspector reads the programs, and runs nothing. It counts the permutes, the bytes through the
+# busiest device, sent or received, and the bytes that a device returns.
 
 # %%
 shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)
@@ -238,8 +243,9 @@ for name, permutes, sent, returned in rows:
 
 # %% [markdown]
 # The hierarchical all-reduce, by axis: `device` is the fast one, `node` the slow one. A flat ring
-# over all devices has no such axes: all that a device sends may go to its own node or to the other
-# one. So the same bytes cross both kinds of links: between nodes, 7 times those of the hierarchy.
+# over all devices has no such axes: what a device sends may go to its own node or to the other one.
+# So the same bytes cross both kinds of links; between nodes, they are 7 times those of the
+# hierarchy.
 
 # %%
 program = on_devices(collectives.hierarchical_all_reduce, nodes, **LEVELS)
@@ -253,15 +259,15 @@ assert flat_ring.wire_bytes == 7 * outer.wire_bytes
 # %% [markdown]
 # ## On real hardware
 #
-# The simulated devices share the CPU's memory. Steps and bytes are true here; time is not.
+# The simulated devices share the CPU's memory. Here steps and bytes are real, and time is not.
 #
 # - The model is a lower bound. *How to Scale Your Model* computes 1.04 ms for an all-gather of
 #   `bf16[4096, 65536]` on 8 H100, as we do below, and quotes about 1.5 ms measured.
 # - A step is as slow as its slowest link. Below, 8 nodes of 8 GPUs: a flat ring, and a hierarchy.
-#   Between nodes a GPU has 50 GB/s, and a latency that is assumed, too.
+#   Between nodes a GPU has 50 GB/s, and a latency that is also assumed.
 # - Behind a switch any two devices are neighbours. On a TPU's torus only real neighbours are: rings
 #   run both ways there, and a tree pays for every hop.
-# - Libraries cut messages into pieces, and send the next before the last has arrived. In pieces,
+# - Libraries split messages into pieces, and send the next before the last has arrived. In pieces,
 #   a tree (NCCL's double binary tree) has the bandwidth of a ring as well.
 # - Switches that add (SHARP, NVLS) take part in the sum, and get below the bound above.
 
@@ -296,5 +302,5 @@ exercises("03")
 # | recursive doubling | PAT (a relative) | recursive doubling, Bruck | Gloo: halving-doubling |
 # | hierarchical | NVLSTree, CollNet | HAN (Open MPI) | `HOROVOD_HIERARCHICAL_ALLREDUCE` |
 #
-# HSDP (PyTorch), hpZ (DeepSpeed) and `--num-distributed-optimizer-instances` (Megatron) lay out
-# parameters or optimizer state on two such levels.
+# HSDP (PyTorch), hpZ (DeepSpeed) and `--num-distributed-optimizer-instances` (Megatron)
+# shard parameters or optimizer state on two such levels.

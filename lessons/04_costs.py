@@ -53,10 +53,11 @@ draw_bars("04_memory", "Llama 3 8B on one device", "GB", bars, limit)
 assert total(answering) < device.memory_bytes < total(training)
 
 # %% [markdown]
-# The *states of training* are parameters, gradients and optimizer states. They are there whatever
-# the batch. What answering holds beside the parameters are keys and values of all tokens so far.
-# *Logits* are what the head gives, a number for each token and entry of the vocabulary, with their
-# gradient. One layer is *recomputed* at a time. *Outside* of the layers little is kept.
+# The *states of training* are parameters, gradients and optimizer states. They do not depend on the
+# batch. Beside the parameters, answering holds the keys and values of all tokens so far. *Logits*
+# are the output of the head, a number for each token and each entry of the vocabulary; they are
+# counted with their gradient. One layer is *recomputed* at a time. *Outside* of the layers little
+# is kept.
 #
 # ## Predict
 #
@@ -65,13 +66,13 @@ assert total(answering) < device.memory_bytes < total(training)
 # 1. Adam keeps two numbers for each parameter. In float32, how many bytes does a parameter take
 #    while it is trained? And with 16 bits for arithmetic, and float32 for the optimizer?
 # 2. How many FLOPs does a token take on its way forward, for each parameter? And in training?
-# 3. A product of [1, k] by [k, n] reads k*n weights. What does a device wait for: its arithmetic,
-#    or its memory? And with [4096, k]?
+# 3. A product of [1, k] by [k, n] reads k*n weights. Does a device wait for its arithmetic or for
+#    its memory? And with [4096, k]?
 # 4. The gradients of 8 devices, 2 bytes for each parameter, are to be added up. On which links does
 #    that take longer than the step itself: NVLink, PCIe, InfiniBand, 10 Gb Ethernet?
 #
-# **States.** In mixed precision the optimizer has the parameters in float32, too. Do not count them
-# twice: they are in its 12 bytes.
+# **States.** In mixed precision, the optimizer also has the parameters in float32. Do not count
+# them twice: they are among its 12 bytes.
 
 # %%
 kinds = {"Adam, float32": ADAM_FP32, "Adam, mixed": ADAM_MIXED}
@@ -86,10 +87,11 @@ assert [row[4] for row in rows] == [128.5, 128.5, 16.1, 8.0, 4.0]
 
 # %% [markdown]
 # **FLOPs.** A product of [m, k] by [k, n] takes m*n sums of k products: 2mkn. So each element of a
-# matrix takes 2 for each token. The backward pass has two products for each one: the gradient of
-# the input, and that of the weights. That is 6 in all. Attention adds two products without weights,
-# of every query with every key; a causal mask leaves half of that unused, but it is computed. The
-# embedding looks rows up, and is no product; the head is one. All else takes few FLOPs.
+# matrix takes 2 FLOPs for each token. For each product, the backward pass has two: one for the
+# gradient with respect to the input, and one for that with respect to the weights. That makes 6 in
+# all. Attention adds two products without weights, of every query with every key; a causal mask
+# leaves half of their results unused, but they are computed. The embedding only looks up rows,
+# which is not a product; the head is one. Everything else takes few FLOPs.
 
 # %%
 rows = []
@@ -109,15 +111,15 @@ assert 1.15 < ratio < 1.25
 #
 # ## Implement
 #
-# The library has its formulas as text, so that what you read is what is computed:
+# These are the library's own formulas, so what you read is what is computed:
 
 # %%
 show(flops.layer_flops, flops.step_flops)
 show(roofline.product_intensity, roofline.attainable_flops)
 
 # %% [markdown]
-# In 16 bits: training multiplies 8192 tokens by a matrix, answering one token for each person. Keys
-# belong to one person: 4 queries share a head of them, however many people ask.
+# In 16 bits: training multiplies 8192 tokens by a matrix, and answering one token for each person.
+# The keys belong to one person: 4 query heads use each key head, however many people ask.
 
 # %%
 mlp = partial(roofline.product_intensity, k=llama.hidden, n=llama.d_ffn)
@@ -135,10 +137,11 @@ print(f"{bandwidth / (2 * N):.0f} tokens a second: each reads all parameters.\n"
 assert [one < ridge for one in points.values()] == [False, True, True, True]
 
 # %% [markdown]
-# **Fused operators.** What is no product reads numbers, does little with each, and writes them: it
-# is memory-bound on any device, and what counts is how often. `swiglu` is a sigmoid and two
-# multiplications. As three programs, each reads and writes memory: 8 arrays in all. *Fused* into
-# one it reads two and writes one. A compiler does that inside of one `jax.jit`.
+# **Fused operators.** An operation that is not a matrix product reads numbers, does little with
+# each, and writes them. It is memory-bound on any device, so its time depends on how many arrays it
+# reads and writes. `swiglu` is a sigmoid and two multiplications. As three programs, each of which
+# reads and writes memory, it accesses 8 arrays in all. *Fused* into one program, it reads two
+# arrays and writes one. A compiler fuses operations inside one `jax.jit`.
 #
 # ## Measure
 #
@@ -189,11 +192,12 @@ table("Measured", ("program", "bytes of arguments", "FLOPs"), rows)
 # %% [markdown]
 # ## Compare
 #
-# A product reads two matrices and writes one, each once; `swiglu` accesses 3 arrays, or 8. What
-# training holds are parameters and optimizer states; gradients come and go inside. FLOPs agree to
-# the last one. What is computed again is less than the library's formulas say: *selective* has both
-# products of attention there, as in Megatron-LM, and our decoder keeps what the second one gives;
-# *full* has whole layers, and JAX leaves out the last product of each, as nothing needs it twice.
+# A product reads two matrices and writes one, each once; `swiglu` accesses 3 arrays, or 8. As
+# arguments, training holds parameters and optimizer states; gradients exist only inside a step. The
+# FLOPs agree exactly. What is recomputed is less than the library's formulas say. For *selective*
+# the formulas count both products of attention, as in Megatron-LM, but our decoder keeps the result
+# of the second one. For *full* they count entire layers, but JAX leaves out the last product of
+# each, because nothing needs it a second time.
 
 # %%
 intensity = roofline.product_intensity(1024, 512, 256, element_bytes=4)
@@ -214,12 +218,13 @@ assert rows == [
 # %% [markdown]
 # ## On real hardware
 #
-# **Links.** Take the bandwidth of one direction, for one device. Makers print the sum of both for
-# NVLink and ICI, and bits for networks: 10 Gb/s are 1.25 GB/s. PCIe joins a device to its host, and
-# the devices of a home machine. NVLink joins GPUs; an NVSwitch makes any two of a node neighbours.
-# Ethernet and InfiniBand join nodes, whose GPUs share them. ICI joins a TPU to its neighbours on a
-# torus. Below is a ring all-reduce on 8 devices, of 2 bytes for each parameter (a TPU sends both
-# ways at once, and takes half that time), and a step of one sequence on each, at a device's peak.
+# **Links.** Take the bandwidth of one direction, for one device. Vendors print the sum of both
+# directions for NVLink and ICI, and bits for networks: 10 Gb/s are 1.25 GB/s. PCIe joins a device
+# to its host, and the devices of a home machine. NVLink joins GPUs; an NVSwitch makes any two GPUs
+# of a node neighbours. Ethernet and InfiniBand join nodes, whose GPUs share these links. ICI joins
+# a TPU to its neighbours on a torus. Below is a ring all-reduce on 8 devices, of 2 bytes for each
+# parameter (a TPU sends both ways at once, and takes half that time), and a step of one sequence on
+# each, at a device's peak.
 
 # %%
 home, a100, tpu = map(find_cluster, ("rtx4090", "a100", "tpu-v5p"))
@@ -251,10 +256,11 @@ print(f"Hierarchy {both:.3f} s, one ring over all {flat:.3f} s.\n")
 assert flat > 4 * both
 
 # %% [markdown]
-# **MFU**, model FLOPs utilization, is what the model took in a second, as a share of the peak: that
-# of dense matrices, as the sparse one that makers print is twice as high. *HFU* counts what the
-# hardware did: what is computed again, too. Who computes more again may have the higher HFU, and be
-# slower, as of these published steps of 22 billion parameters on 8 A100:
+# **MFU**, model FLOPs utilization, is the FLOP/s that the model needs as a fraction of the peak:
+# the peak for dense matrices, because the sparse one that vendors print is twice as high. *HFU*
+# counts what the hardware does, so it includes what is recomputed. A run that recomputes more may
+# have the higher HFU and still be slower, as in these published steps of 22 billion parameters on 8
+# A100:
 
 # %%
 megatron, peak = find_model("megatron-22b"), a100.device.peak_flops["bf16"]
@@ -275,7 +281,7 @@ assert round(took / (6144 * peak), 3) == 0.462
 # %% [markdown]
 # - The paper prints 41.5% MFU for the second; its seconds are rounded. Its HFU, 43.7%, counts what
 #   selective computes again three times over; an author has confirmed that.
-# - FlashAttention (lesson 14) is fusion by hand: scores never go to memory.
+# - FlashAttention (lesson 14) is fusion by hand: the scores are never written to memory.
 # - A CPU cannot show time, and nothing reaches its peak: not arithmetic, memory or links.
 #
 # ## Exercises
@@ -289,7 +295,7 @@ exercises("04")
 # Williams et al. 2009, *Roofline*. Narayanan et al. 2021, *Efficient Large-Scale Language Model
 # Training on GPU Clusters Using Megatron-LM*. Chowdhery et al. 2022, *PaLM*, appendix B (MFU).
 # Korthikanti et al. 2022, *Reducing Activation Recomputation*; NVIDIA/Megatron-LM, issue 523.
-# Austin et al. 2025, *How to Scale Your Model*. Of hardware: `jaxpar/cost/hardware.toml`.
+# Austin et al. 2025, *How to Scale Your Model*. For the hardware: `jaxpar/cost/hardware.toml`.
 #
 # | here | elsewhere |
 # |---|---|

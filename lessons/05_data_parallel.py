@@ -2,9 +2,10 @@
 # # Lesson 05: data parallelism
 #
 # *Data parallelism*: each device holds the whole model, a *replica*, and computes the gradient of
-# its own part of the batch. The mean of these gradients is that of the whole batch, and all make
-# the same update with it. How does the mean get to every device? We train a small decoder in three
-# ways that PyTorch users know: `DataParallel`, a parameter server, `DistributedDataParallel` (DDP).
+# its own shard of the batch. The mean of these gradients is the gradient of the whole batch, and
+# all devices make the same update with it. How does the mean get to every device? We train a small
+# decoder in three ways that PyTorch users know: `DataParallel`, a parameter server,
+# `DistributedDataParallel` (DDP).
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -32,7 +33,7 @@ from jaxpar.train.text import batches, read_library
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 n, mesh = 8, make_mesh("dp=8")
 equal, rows, split = spec(""), spec("n_dp"), spec("b_dp t")
-lie = partial(jax.NamedSharding, mesh)  # how an array lies, by its spec
+sharding = partial(jax.NamedSharding, mesh)  # of a partition spec
 
 
 def on_devices(f, ins, outs):
@@ -42,9 +43,10 @@ def on_devices(f, ins, outs):
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four devices before a step: w are the parameters, x examples. The letter behind an x says which
-# device computes the gradient of its loss. Our x is the source code of Python's standard library,
-# in examples of 32 bytes. The decoder, of one layer, predicts each byte from those before it.
+# Four devices before a step: w are the parameters, and x are examples. The letter behind an x says
+# which device computes the gradient of its loss. Our x is the source code of Python's standard
+# library, in examples of 32 bytes. The decoder, of one layer, predicts each byte from those before
+# it.
 
 # %%
 star = [pair for j in (1, 2, 3) for pair in ((0, j), (j, 0))]
@@ -62,7 +64,7 @@ STEPS, BATCH, LENGTH, RATE = 30, 32, 32, 0.2  # LENGTH: bytes of an example
 settings = Settings(layers=1, d_model=32, heads=2, mlp="gelu")
 params = init(settings, jax.random.key(0))  # a dict of arrays
 w_start, unravel = ravel_pytree(jax.device_get(params))  # all of them in one
-endless = batches(text, lie(split), batch=BATCH, sequence=LENGTH, seed=0)
+endless = batches(text, sharding(split), batch=BATCH, sequence=LENGTH, seed=0)
 tokens = np.stack([next(endless) for _ in range(STEPS)])  # [step, b, t+1]
 P, B = w_start.nbytes, tokens[0].nbytes  # bytes of parameters, of a batch
 print(f"{len(text):,} bytes: {bytes(text[:30])} ... {P = :,}, {B = :,}\n")
@@ -75,7 +77,7 @@ def loss(w, tokens):
 # %% [markdown]
 # ## Predict
 #
-# Your turn, before you read on. Gradients take P bytes, as the parameters do.
+# Your turn, before you read on. Gradients take P bytes, like the parameters.
 #
 # 1. How many bytes pass through the master in one step, sent and received? Through the server?
 # 2. How many pass through each device of an all-reduce? With 8 devices, and with 64?
@@ -83,7 +85,7 @@ def loss(w, tokens):
 
 
 # %%
-def predict(n):  # bytes through the busiest device, but for a few scalars
+def predict(n):  # bytes through the busiest device, except for a few scalars
     return {
         "one master": (n - 1) * (2 * P + B // n),
         "server": (n - 1) * 2 * P,
@@ -95,16 +97,17 @@ shown = [(way, *(predict(k)[way] for k in (2, 8, 64))) for way in predict(n)]
 table("Predicted bytes", ("busiest device", "of 2", "of 8", "of 64"), shown)
 
 # %% [markdown]
-# Answer 3: none. All three make the same update; the numbers only travel another way.
+# Answer 3: none. All three make the same update; the numbers only take different routes.
 #
 # ## Implement
 #
 # **One master.** `torch.nn.DataParallel` is one process with several GPUs. In each step it copies
-# the model from the first GPU to all, deals out the batch, and adds up the gradients on the first.
-# Here it is one program for all, and what goes from one device to another is a permute of one pair.
-# w has a row for each device; only the master's counts, and only its batch. `psum` shows the loss.
-# **A server.** Workers have their own examples. They send gradients to the server, which has the
-# optimizer's state, and get new parameters. `parameter_server_step` is for you to write.
+# the model from the first GPU to all, splits the batch, and adds up the gradients on the first.
+# Here all devices run one program, and a message from one device to another is a permute of one
+# pair. w has a row for each device, but only the master's row and the master's batch are used.
+# `psum` gives all devices the loss. **A server.** Workers have their own examples. They send
+# gradients to the server, which has the optimizer's state, and receive new parameters.
+# `parameter_server_step` is for you to write.
 
 # %%
 show(server.single_master_gradients)
@@ -124,10 +127,10 @@ def with_server(w, batch):
 
 
 # %% [markdown]
-# **All-reduce.** JAX has a surprise for those who come from PyTorch. The parameters are the same
-# on all devices, and typed so: *invariant* (lesson 02). The derivative by what all devices use is a
-# sum over all of them, so JAX adds an all-reduce to the backward pass. Below, device j has
-# x = j + 1, so the gradient of `mean(w * x)` over all devices is 4.5, the mean of x.
+# **All-reduce.** JAX has a surprise for those who come from PyTorch. The parameters are the same on
+# all devices, and typed so: *invariant* (lesson 02). The gradient with respect to something that
+# all devices use is a sum over all of them, so JAX adds an all-reduce to the backward pass. Below,
+# device j has x = j + 1, so the gradient of `mean(w * x)` over all devices is 4.5, the mean of x.
 
 
 # %%
@@ -148,21 +151,22 @@ table("The gradient", ("you write", "you get"), zip(what, got, strict=True))
 assert got[:3] == (n * 4.5, n * 4.5, n * n * 4.5) and all(got[3] == x)
 
 # %% [markdown]
-# `pmean` leaves what is equal as it is: n times too much. `psum` makes it n * n times. After a
-# `pcast` w counts as each device's own. Its gradient is local, as in PyTorch, and the all-reduce
-# is yours to write, in `data_parallel_gradients`. `make_step` makes a step of any such function; a
-# `Layout` holds it, and says how arrays lie on the mesh.
-# **Prefetch.** `train` is the loop of `jaxpar train`. A step returns before the devices are done:
-# the next batch is made meanwhile, and only `float(loss)` waits. (PyTorch: `DataLoader` workers.)
+# `pmean` does not change what is equal on all devices, so the result is n times too large. `psum`
+# makes it n * n times too large. After a `pcast`, each device has its own w. The gradient is then
+# local, as in PyTorch, and the all-reduce is yours to write, in `data_parallel_gradients`.
+# `make_step` makes a training step of any such function; a `Layout` holds it, and says how the
+# arrays are sharded. **Prefetch.** `train` is the loop of `jaxpar train`. A step returns before the
+# devices are done: meanwhile the next batch is prepared, and only `float(loss)` waits. (PyTorch has
+# `DataLoader` workers for this.)
 #
 # ## Measure
 #
-# Each program is compiled once. The inspector reads it, then it trains: 30 steps of plain SGD.
+# Each program is compiled once. The inspector reads it, and then it runs 30 steps of plain SGD.
 
 # %%
 show(make_step, train)
-w_rows = jax.device_put(np.tile(w_start, (n, 1)), lie(rows))
-w, optimizer = jax.device_put(w_start, lie(equal)), optax.sgd(RATE)
+w_rows = jax.device_put(np.tile(w_start, (n, 1)), sharding(rows))
+w, optimizer = jax.device_put(w_start, sharding(equal)), optax.sgd(RATE)
 step = make_step(loss, optimizer, DATA_PARALLEL, mesh)
 with_all = jax.jit(lambda w, x: step(w, optimizer.init(w), x)[::2])
 in_rows = partial(on_devices, outs=(rows, equal))
@@ -174,7 +178,7 @@ ways = {
 losses = {name: [] for name in ways}
 through = {name: np.zeros(n) for name in ways}  # bytes sent and received
 for name, (jitted, w, layout) in ways.items():
-    given = jax.device_put(list(tokens), lie(layout))
+    given = jax.device_put(list(tokens), sharding(layout))
     lowered = jitted.lower(w, given[0])
     ready = compiled.compile_program(lowered)
     report = program.inspect_compiled(lowered, ready)
@@ -185,7 +189,7 @@ for name, (jitted, w, layout) in ways.items():
         w, mean = ready.executable(w, batch)
         losses[name].append(float(mean))
         if name == "server":  # all rows are the new parameters
-            w = jax.device_put(np.asarray(w)[0], lie(equal))
+            w = jax.device_put(np.asarray(w)[0], sharding(equal))
 in_mb = {way: np.round(sent / 1e6, 2) for way, sent in through.items()}
 panels = (panel(way, sent, [NOBODY] * n) for way, sent in in_mb.items())
 draw("05_bytes", "MB through each device in one step", *panels)
@@ -193,10 +197,11 @@ draw("05_bytes", "MB through each device in one step", *panels)
 # %% [markdown]
 # ## Compare
 #
-# Bytes are as predicted, losses the same but for rounding. Data parallelism saves no memory for
-# parameters: each device holds them all, and its part of the batch. **Asynchronous.** A server can
-# use each gradient when it comes, and wait for no slow worker. But it is by parameters of some
-# updates ago, its *staleness*: n - 1 with n equally fast workers. We simulate it on one device.
+# The bytes are as predicted, and the losses are equal except for rounding. Data parallelism saves
+# no memory for parameters: each device holds all of them, and its shard of the batch.
+# **Asynchronous.** A server can use each gradient as soon as it arrives, and need not wait for slow
+# workers. But the gradient was computed at older parameters. The number of updates since then is
+# its *staleness*: n - 1 for n equally fast workers. We simulate this on one device.
 
 # %%
 assert {name: sent.max() for name, sent in through.items()} == predict(n)
@@ -210,17 +215,19 @@ draw_curves("05_losses", "The loss of each batch", "step", losses)
 assert stale[-10:].mean() > in_step[-10:].mean()
 
 # %% [markdown]
-# A loss here is what a worker saw: the first n are of the starting parameters. Late gradients lead
-# on from old places, and the server overshoots. The other curves are one, on one device or eight.
+# Each loss is the one that a worker computed: the first n are those of the initial parameters.
+# Stale gradients point on from old parameters, and the server overshoots. All other curves
+# coincide, on one device or on eight.
 #
 # ## When gradients travel
 #
 # **Accumulation.** If activations do not fit, a device takes *microbatches*, one after the other,
 # and adds up their gradients. The all-reduce belongs after the loop (DDP: `no_sync`). **Buckets.**
-# Each all-reduce costs latency (lesson 03), so DDP sends several gradients in one, a *bucket*, and
-# meanwhile computes the gradients of earlier layers (*overlap*, which a CPU cannot show). **The
+# Each all-reduce costs latency (lesson 03), so DDP sends several gradients together, as a *bucket*,
+# and meanwhile computes the gradients of earlier layers (*overlap*, which a CPU cannot show). **The
 # compiler's version.** `jax.jit` with shardings takes the step of one device, and splits it. It
-# sends as many bytes as we do, but a layer's gradients at once, 4 times for 4 layers. Ours wait.
+# sends as many bytes as we do, but it sends each layer's gradients as soon as they are there, in 4
+# all-reduces for 4 layers. Ours wait for the end.
 
 
 # %%
@@ -245,8 +252,8 @@ for size in (1, 50_000, 25 * 2**20):  # the last is DDP's
     assert sum(buckets) == P
 deep = Settings(layers=4, d_model=32, heads=2, mlp="gelu")
 shapes = jax.eval_shape(partial(init, deep), jax.random.key(0))
-both, takes = jax.value_and_grad(loss_fn(deep)), (lie(equal), lie(split))
-automatic = jax.jit(both, in_shardings=takes, out_shardings=lie(equal))
+both, takes = jax.value_and_grad(loss_fn(deep)), (sharding(equal), sharding(split))
+automatic = jax.jit(both, in_shardings=takes, out_shardings=sharding(equal))
 report = inspect(automatic, shapes, tokens[0])
 times = [one.times for one in report.collectives]
 print(f"\nTimes that each of the compiler's all-reduces runs: {times}\n")
@@ -255,9 +262,10 @@ assert report.wire_bytes_by_axis()["dp",] == 7 * (deep.parameters + 1)
 # %% [markdown]
 # ## Which examples
 #
-# A mean of means is the mean only if all parts are equally large. A *sampler* gives every device as
-# many examples, some twice if need be. From the same seed and epoch, all find the same order. A
-# metric counts nothing twice: *pad* the last batch, and let a mask say what is real.
+# A mean of means is the mean only if all shards are equally large. A *sampler* gives every device
+# equally many examples, and repeats some if necessary. From the same seed and epoch, all devices
+# compute the same order. A metric must count no example twice: *pad* the last batch, and let a mask
+# say which examples are real.
 
 # %%
 deal = partial(sampler.shard_indices, 10, world_size=4, seed=0)
@@ -272,7 +280,7 @@ print(f"\nMean {masked(padded, real)}, with padding {padded.mean():.2f}\n")
 # ## On real hardware
 #
 # - **Buckets.** Below: 1 GB of gradients, 64 GPUs, links as in `link`. The last is never hidden.
-# - **Servers** are many: n of them, each for 1/n of w, pass an all-reduce's bytes each.
+# - **Several servers**: with n of them, each for 1/n of w, each passes the bytes of an all-reduce.
 # - **Learning rate.** k times the batch, k times the rate, after a warm-up (Goyal et al. 2017).
 # - `jaxpar train --mesh dp=8` trains a larger decoder, `jaxpar launch` in several processes.
 #

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Lesson 07: mixed precision
 #
-# A number of 16 bits takes half the memory and half the bytes on a link of one of 32, and matrix
-# units multiply it several times as fast. But it holds less. *Mixed precision*: 16 bits for
-# arithmetic, 32 for what must not be lost. What is lost, and what must not be? We train the
-# decoder of lesson 05 on real text in both 16-bit formats, until each goes wrong, and mend it.
+# A number of 16 bits takes half the memory, and half the bytes on a link, of a number of 32 bits,
+# and matrix units multiply it several times as fast. But it is less precise. *Mixed precision* uses
+# 16 bits for arithmetic, and 32 bits where the loss of precision would hurt. What is lost, and
+# where does it hurt? We train the decoder of lesson 05 on real text in both 16-bit formats, until
+# each goes wrong, and then mend it.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -31,15 +32,15 @@ from jaxpar.parallel.precision import LossScaling, cast
 from jaxpar.train.text import batches, read_library
 
 n, mesh = 8, make_mesh("dp=8")
-equal, split = (NamedSharding(mesh, spec(lay)) for lay in ("", "b_dp t"))
+equal, split = (NamedSharding(mesh, spec(layout)) for layout in ("", "b_dp t"))
 bf16 = jnp.bfloat16
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# Bits of a float: one for the sign, some for the *exponent*, a power of two, and the rest for the
-# *fraction*, the digits. float16 has few exponents: it overflows and underflows. bfloat16 is the
-# first half of a float32: the same exponents, and few digits.
+# The bits of a float: one for the sign, some for the *exponent*, a power of two, and the rest for
+# the *fraction*, the digits. float16 has few exponents: it overflows and underflows. bfloat16 is
+# the first half of a float32: the same exponents, and few digits.
 
 # %%
 formats = {"float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
@@ -58,15 +59,15 @@ table("What they hold", columns, shown)
 # %% [markdown]
 # ## Predict
 #
-# Your turn, before you read on. Take Adam, P parameters, and 8 devices that share a batch as in
-# lesson 05. "bfloat16" holds all in bfloat16, "mixed" its parameters and gradients, beside
-# float32 parameters for the optimizer.
+# Your turn, before you read on. Take Adam, P parameters, and a batch that is split over 8 devices
+# as in lesson 05. "bfloat16" holds everything in bfloat16. "mixed" holds the parameters and
+# gradients in bfloat16, and beside them float32 parameters for the optimizer.
 #
-# 1. How many bytes does each parameter take between two steps? In a step, how many bytes does
-#    each device send? In float32, in bfloat16, and mixed.
-# 2. Llama 3 had up to 16 million tokens in a batch, and the loss is the mean over them.
-#    About how large is a gradient by a logit at the start, and what is it in float16? We have 256
-#    possible tokens.
+# 1. In float32, in bfloat16, and mixed: how many bytes does each parameter take between two steps,
+#    and how many bytes does each device send in a step?
+# 2. Llama 3 had up to 16 million tokens in a batch, and the loss is the mean over them. About how
+#    large is the gradient with respect to a logit at the start, and what is it in float16? We have
+#    256 possible tokens.
 # 3. A weight of 0.15 is to become 0.1501. What does it become in bfloat16?
 
 # %%
@@ -87,42 +88,44 @@ print(f"3. 0.15 is {old} in bfloat16, and 0.1501 is {new}.\n")
 assert jnp.float16(logit) == 0 and old == new
 
 # %% [markdown]
-# So mixed precision saves no memory of states, whatever its name promises: with gradients it is
-# 16 bytes for a parameter either way. It saves half of what is sent, half of the activations
+# So mixed precision saves no memory of states, whatever its name promises: with gradients it takes
+# 16 bytes for each parameter either way. It saves half of what is sent, half of the activations
 # (lesson 08), and time.
 #
 # ## Implement
 #
-# **Rounding.** An optimizer adds small numbers to large ones, many times, and in 16 bits the sum
-# stays where it was. So it keeps *master weights* in float32, and the model computes with a
-# rounded copy.
+# **Rounding.** An optimizer adds small numbers to large ones, many times, and in 16 bits the sum is
+# rounded back to where it was. So the optimizer keeps *master weights* in float32, and the model
+# computes with a rounded copy.
 
 # %%
 show(precision.cast, precision.master_weights)
 
 # %% [markdown]
 # It is an optimizer like any other, whose state happens to hold the weights. A *policy* says what
-# the parameters are between steps, and in what precision the loss is computed. What adds up many
-# numbers is computed in float32 all the same: norms, softmax, and the loss.
+# the precision of the parameters is between steps, and in which precision the loss is computed.
+# Operations that add up many numbers are computed in float32 all the same: norms, softmax, and the
+# loss.
 #
-# **Underflow.** In float16 small gradients become 0. The derivative of k times the loss is k
-# times the gradient, everywhere on the way back. So multiply the loss by a *scale*, go back in
-# float16, convert the gradients to float32, and divide by the scale: that is
+# **Underflow.** In float16 small gradients become 0. If the loss is multiplied by k, so is every
+# gradient in the backward pass. So multiply the loss by a *scale*, run the backward pass in
+# float16, convert the gradients to float32, and divide them by the scale: that is
 # `mixed_precision_step`, for you to write.
 #
-# **Overflow.** If the scale is too large, some gradient is infinite, or NaN. Then the step is
-# skipped, and the scale halved. After many good steps it is doubled: *dynamic loss scaling*, in
-# `update_loss_scale`, for you to write, too. The library adds *hysteresis*: it forgives a few
-# overflows first.
+# **Overflow.** If the scale is too large, some gradient is infinite or NaN. Then the step is
+# skipped, and the scale is halved. After many good steps it is doubled. This is *dynamic loss
+# scaling*, in `update_loss_scale`, which is also for you to write. The library adds *hysteresis*:
+# it forgives a few overflows first.
 #
 # ## Measure
 #
 # **In float16.** A batch of 16 million tokens is many microbatches, over devices and in time, and
 # each divides its loss by their number, so that the sum of all is the mean (in PyTorch, `loss /
-# accumulation_steps`). Here one of them stands for all: Adam makes the same step of any multiple of
-# the gradients. Undivided, so small a batch needs no scale. We train in float32, in float16 with
-# scale 1, and in float16 with a scale that begins high, as Megatron-LM's does. The loss is that of
-# 8 other batches.
+# accumulation_steps`). Here one microbatch represents all of them, because Adam makes the same step
+# for any multiple of the gradients. We still divide its loss by their number; otherwise its
+# gradients would be so large that they need no scale. We train in float32, in float16 with scale 1,
+# and in float16 with a scale that begins high, as Megatron-LM's does. The loss is that of 8 other
+# batches.
 
 # %%
 settings = Settings(layers=1, d_model=32, heads=2, mlp="gelu")
@@ -132,8 +135,8 @@ BATCH, LENGTH, STEPS = 16, 32, 50
 endless = batches(read_library(), split, batch=BATCH, sequence=LENGTH, seed=0)
 tokens = [np.asarray(next(endless)) for _ in range(STEPS + 8)]
 others = np.concatenate(tokens[STEPS:])
-shares = TOKENS // (BATCH * LENGTH)
-print(f"A batch of {TOKENS:,} tokens is {shares:,} of ours.\n")
+microbatches = TOKENS // (BATCH * LENGTH)
+print(f"A batch of {TOKENS:,} tokens is {microbatches:,} of ours.\n")
 jitted = jax.jit(lambda params: loss(params, others))
 adam = optax.adam(3e-3, eps=1e-12)  # eps is less than all gradients
 
@@ -142,20 +145,20 @@ def loss_after(now):
     return float(jitted(cast(jax.device_get(now[0]), jnp.float32)))
 
 
-def share_of_loss(params, batch):
-    return loss(params, batch) / shares
+def microbatch_loss(params, batch):
+    return loss(params, batch) / microbatches
 
 
 @jax.jit
 def in_float32(params, state, batch, scale):
-    gradients = jax.grad(share_of_loss)(params, batch)
+    gradients = jax.grad(microbatch_loss)(params, batch)
     updates, state = adam.update(gradients, state, params)
     return optax.apply_updates(params, updates), state, True
 
 
 @jax.jit
 def in_float16(params, state, batch, scale):
-    step = partial(precision.mixed_precision_step, share_of_loss)
+    step = partial(precision.mixed_precision_step, microbatch_loss)
     return step(params, state, batch, adam, scale=scale)
 
 
@@ -181,14 +184,15 @@ draw_curves("07_underflow", "Loss of other text", "steps / 5", curves)
 draw_curves("07_scale", "log2 of the scale", "step", {"dynamic": powers})
 
 # %% [markdown]
-# The scale is halved until the gradients fit, then tries twice as much after every 10 good steps.
-# What does float16 hold of the gradients by logits, at the start? They come first on the way back.
+# The scale is halved until the gradients fit, and then doubled after every 10 good steps. How much
+# of the gradients with respect to the logits does float16 represent at the start? They are the
+# first gradients of the backward pass.
 
 # %%
 seen = jax.jit(partial(logits, settings))(params, tokens[0][:, :-1])
 chances = jax.nn.softmax(seen)
 wrong = chances - jax.nn.one_hot(tokens[0][:, 1:], settings.vocabulary)
-sizes = np.abs(wrong) / (BATCH * LENGTH * shares)
+sizes = np.abs(wrong) / (BATCH * LENGTH * microbatches)
 edges = [0, 2.0**-25, 2.0**-14, 2.0**16, np.inf]
 shown = []
 for power in (0.0, powers[-1]):
@@ -199,9 +203,9 @@ table("Gradients by logits in float16, in percent", columns, shown)
 assert shown[0][1] > 99 and shown[1][3] > 99
 
 # %% [markdown]
-# **In bfloat16.** From there we go on with a small rate, as runs do at their end, on 8 devices, in
-# the three ways of question 1. Each program is compiled once; the inspector reads it, then it
-# trains. We count the weights that a step changes.
+# **In bfloat16.** From there we go on with a small learning rate, as at the end of a run, on 8
+# devices, in the three ways of question 1. Each program is compiled once; the inspector reads it,
+# and then it trains. We count the weights that a step changes.
 
 
 # %%
@@ -249,10 +253,10 @@ table("Weights that a step changes", ("", "percent"), shown)
 # %% [markdown]
 # ## Compare
 #
-# Bytes are as predicted. Without a scale, float16 learns less than half of what float32 does;
-# with one, as much, but for the skipped steps. In bfloat16 alone nine of ten weights stay where
-# they are, step after step. With master weights few of the rounded ones move in a step, too, but
-# each does when it is time.
+# The bytes are as predicted. Without a scale, float16 learns less than half of what float32 does;
+# with one, it learns as much, except for the skipped steps. In bfloat16 alone, nine of ten weights
+# do not change, step after step. With master weights, few of the rounded weights change in a single
+# step either, but each does once its master weight has moved far enough.
 
 # %%
 assert measured == {way: (held[way], sent[way]) for way in held}
@@ -274,11 +278,11 @@ assert abs(rounded["mixed"][-1] - rounded["float32"][-1]) < 0.005
 # - **bfloat16 needs no scale**: it has the exponents of float32. It is what TPUs, and GPUs since
 #   2020, are mostly trained in.
 # - **Products** of 16-bit numbers are added up in float32 by matrix units, and rounded at the
-#   end. A CPU converts to float32 first, so it shows the right rounding, but no speed, and not
-#   how little memory activations take.
-# - **Sums over devices** in 16 bits lose digits with every device. Many send gradients in
+#   end. A CPU converts to float32 first, so it shows the right rounding, but neither the speed
+#   nor how little memory activations take.
+# - **Sums over devices** in 16 bits lose digits with every device. Many programs send gradients in
 #   float32, at twice the bytes.
-# - **All devices must agree** to skip a step, also where each holds a part of the gradients.
+# - **All devices must agree** to skip a step, also where each holds a shard of the gradients.
 #
 # ## Exercises
 

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Lesson 08: activation checkpointing
 #
-# The backward pass needs numbers from the forward pass: to differentiate `x @ w` by w, one needs x.
-# What is kept for it are the *activations*. They grow with batch, sequence and layers, and soon
-# take more memory than the model. *Activation checkpointing* (*remat*, for rematerialization) keeps
-# a few, and computes the others again. Which few, and what does it cost?
+# The backward pass needs numbers from the forward pass: the gradient of `x @ w` with respect to w
+# needs x. The numbers that are kept for it are the *activations*. They grow with batch, sequence
+# and layers, and soon take more memory than the model. *Activation checkpointing* (*remat*, for
+# rematerialization) keeps a few, and computes the others again. Which few, and what does it cost?
 
 # %%
 from jaxpar.mesh import simulate_devices
@@ -24,14 +24,14 @@ from jaxpar.cost.activations import activation_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
 from jaxpar.inspector import inspect
-from jaxpar.inspector.kept import kept_arrays
+from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import remat
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# Nine layers after the forward pass, in three ways: x is the input of a layer, o are the other
-# arrays that its gradient needs. What is missing can be computed from the last x before it.
+# Nine layers after the forward pass, in three ways: x is the input of a layer, and o stands for the
+# other arrays that its gradient needs. What is missing can be computed from the last x before it.
 
 # %%
 every, x_only, no = (np.array([list(word)]).T for word in ("xooo", "x...", "...."))
@@ -47,16 +47,17 @@ draw("08_kept", "What nine layers keep", *panels)
 # ## Predict
 #
 # Your turn, before you read on. The input of a layer of GPT is b sequences of s tokens of h
-# numbers; it has a heads. Everything is in 16 bits, so x takes 2sbh bytes.
+# numbers; the layer has a heads. Everything is in 16 bits, so x takes 2sbh bytes.
 #
-# 1. How many bytes do the arrays take that the backward pass of attention and MLP needs? Do masks
-#    of dropout count? Which part grows with the square of s?
+# 1. How many bytes do the arrays take that the backward pass of attention and MLP needs? Do the
+#    masks of dropout count? Which part grows with the square of s?
 # 2. If nothing but the inputs of layers is kept, how often is each layer computed?
-# 3. If only k of l inputs are kept, which k takes least memory?
+# 3. If only k of l inputs are kept, which k takes the least memory?
 #
-# Korthikanti et al. (2022) answer the first: `sbh(34 + 5as/h)`. *Selective* computes attention
-# again, from queries, keys and values: softmax and dropout have the 5as/h, much of the memory, and
-# little of the arithmetic. For their 22 billion parameters, on 8 devices by lessons 11 and 12:
+# Korthikanti et al. (2022) answer the first: `sbh(34 + 5as/h)`. *Selective* recomputes attention
+# from queries, keys and values: the term 5as/h is that of softmax and dropout, which take much of
+# the memory and little of the arithmetic. For their 22 billion parameters, on 8 devices that split
+# the layers as in lessons 11 and 12:
 
 # %%
 model = 4, 2048, 6144, 64, 48  # b, s, h, a, layers
@@ -74,8 +75,8 @@ assert [row[2] for row in shown] == [59.25, 29.25, 4.5] and shown[0][2] > states
 # %% [markdown]
 # ## Implement
 #
-# **By hand.** The backward pass goes from the last layer to the first. Whoever has the input of a
-# layer can call it again, and then differentiate it. So keep the inputs, and nothing else:
+# **By hand.** The backward pass goes from the last layer to the first. With the input of a layer,
+# one can call the layer again, and then differentiate it. So keep the inputs, and nothing else:
 
 
 # %%
@@ -93,10 +94,10 @@ def gradient_by_hand(layer_fn, layers, x):
 
 
 # %% [markdown]
-# **In JAX** `jax.checkpoint(f)` is f, but its gradient keeps the arguments of f alone, and calls f
-# again. A *policy* may keep more: products, say, or what `checkpoint_name` gave a name. `lax.scan`
-# goes through stacked layers, and its backward pass is a second loop. That matters: without loops,
-# XLA's CPU compiler merges what is computed twice.
+# **In JAX**, `jax.checkpoint(f)` computes f, but for its gradient it keeps only the arguments of f,
+# and calls f again. A *policy* may keep more: products, say, or arrays that `checkpoint_name` has
+# named. `lax.scan` goes through stacked layers, and its backward pass is a second loop. That
+# matters: without loops, XLA's CPU compiler merges what is computed twice.
 
 # %%
 show(remat.checkpointed, remat.scan_layers)
@@ -106,7 +107,7 @@ def wide(w, x):  # keeps x and two more arrays of its size
     return x + jnp.tanh(x @ w) / 8
 
 
-def of_sum(function):  # its gradient by both arguments
+def of_sum(function):  # its gradient with respect to both arguments
     return jax.grad(lambda w, x: function(w, x).sum(), (0, 1))
 
 
@@ -118,8 +119,9 @@ for one, other in zip(got, jax.jit(partial(gradient_by_hand, wide))(list(w), x),
 
 # %% [markdown]
 # **The list of the paper.** In our decoder the same arrays have names, and `jaxpar train --remat
-# selective` keeps them. But it has no dropout. So here is a layer of GPT that has, with a name for
-# each array of the list. Softmax is written out: its gradient needs its result, not its input.
+# selective` keeps them. But it has no dropout. So here is a layer of GPT with dropout, and with a
+# name for each array of the list. Softmax is written out: its gradient needs its result, not its
+# input.
 
 
 # %%
@@ -165,8 +167,8 @@ ways |= {"full": "full", "none, as JAX has it": "none"}
 # %% [markdown]
 # ## Measure
 #
-# `kept_arrays` lists what a layer keeps. The inspector says what a program holds in between, its
-# *temp*, in float32. One more layer adds half of what 4 layers hold more than 2.
+# `saved_residuals` lists what a layer keeps. The inspector says what a program holds in between,
+# its *temp*, in float32. One more layer adds half of the difference between 4 layers and 2.
 
 # %%
 shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
@@ -189,7 +191,7 @@ def report(way, n):
 
 kept, added, flops = {}, {}, {}
 for name, way in ways.items():
-    kept[name] = kept_arrays(gpt_layer, gpt_layers(), activation, remat=way)
+    kept[name] = saved_residuals(gpt_layer, gpt_layers(), activation, remat=way)
     two, four = report(way, 2), report(way, 4)
     added[name] = (four.memory.temp_bytes - two.memory.temp_bytes) / 2
     flops[name] = (four.flops - two.flops) / 2
@@ -199,7 +201,8 @@ table("The paper's list, kept by name", ("array", "dtype", "shape"), rows)
 # %% [markdown]
 # ## Compare
 #
-# In 16 bits, masks in 8, the lists are table 2 of the paper. In 32 bits they are as measured.
+# In 16 bits, with masks in 8 bits, the lists are those of table 2 of the paper. In 32 bits they are
+# as measured.
 
 # %%
 forward, rows = flops["none, as JAX has it"] / 3, []
@@ -221,16 +224,16 @@ assert 0.125 * forward == 2 * B * S * S * H
 
 # %% [markdown]
 # - **JAX alone keeps more** than the paper's list. Each operation keeps what its own derivative
-#   needs, and GELU is a dozen operations. What `jnp.where` puts in (the causal mask, zeros) is
-#   the same in every layer, and held once, so we left it out.
-# - **Selective** computes one product again, queries times keys: what attention gives is kept.
-# - **Full** computes 3/4 of a forward pass again. The last product of a layer is needed by the
-#   next layer only, whose input is kept.
+#   needs, and GELU is a dozen operations. The constants of `jnp.where` (the causal mask, zeros)
+#   are equal in every layer and held once, so we left them out.
+# - **Selective** recomputes one product, queries times keys: the output of attention is kept.
+# - **Full** recomputes 3/4 of a forward pass. Only the next layer needs the last product of a
+#   layer, and its input is kept.
 #
 # **Fewer inputs.** Chen et al. (2016) keep k of l inputs. The backward pass takes the last segment
-# of l/k layers, computes it again from its input, and holds all that its layers need, i times an x
-# each. Then it takes the segment before. At most `k + i l/k` x are held, least for
-# `k = sqrt(i l)`. Here l = 16 and i = 4, so k = 8:
+# of l/k layers, recomputes it from its input, and holds all that its layers need, i times the size
+# of x each. Then it takes the segment before. At most `k + i l/k` times x is held, which is least
+# for `k = sqrt(i l)`. Here l = 16 and i = 4, so k = 8:
 
 
 # %%
@@ -248,9 +251,9 @@ draw_curves("08_over_time", "x held during a step", "time", curves)
 assert [max(curve) for curve in curves.values()] == [64, 20, 16]
 
 # %% [markdown]
-# If the layers inside a segment are checkpointed, too, all is computed twice again, and only
-# `k + l/k + i` x are held, least for `k = sqrt(l)`. That is `--remat segments`. We measure both
-# with 64 of the layers `wide`, which keep 3 x each. `remat_layers` is for you to write.
+# If the layers inside a segment are checkpointed too, everything is recomputed twice, and only `k +
+# l/k + i` times x is held, which is least for `k = sqrt(l)`. That is `--remat segments`. We measure
+# both with 64 of the layers `wide`, which keep 3 times x each. `remat_layers` is for you to write.
 
 # %%
 rows = []
@@ -268,18 +271,19 @@ table("x held by 64 layers, products of each", headers, sorted(rows))
 assert [min(rows[j::2], key=lambda row: row[2])[1] for j in (0, 1)] == [16, 8]
 
 # %% [markdown]
-# Full holds `l + i` x, segments at best `2 sqrt(i l)`. A layer of GPT keeps 17 x (34 bytes for 2)
-# without softmax, so with tens of layers there is little to gain over full or selective.
+# Full holds `l + i` times x, and segments hold at best `2 sqrt(i l)` times x. A layer of GPT
+# without softmax keeps 17 times x (34 bytes for 2), so with tens of layers there is little to gain
+# over full or selective.
 #
 # ## On real hardware
 #
-# - **Time.** What it costs on a GPU, a CPU cannot show. In the paper a step of the 22B model takes
+# - **Time.** A CPU cannot show what it costs on a GPU. In the paper a step of the 22B model takes
 #   1.42 s with full, 1.10 s with selective and sequence parallelism.
 # - **FlashAttention** (lesson 14) never stores the scores: it is selective by itself.
 # - **Dropout** must draw the same mask again. A JAX key does. PyTorch keeps its generator's state.
-# - **Residual states** is ZeRO's word for activations, buffers and the gaps between them. It splits
-#   the kept inputs, too, over tensor parallel devices, for one more all-gather in each layer.
-# - **bf16** halves all of it but masks. A CPU computes bf16 in float32, so we measured that.
+# - **Residual states** is ZeRO's word for activations, buffers and the gaps between them. ZeRO also
+#   splits the kept inputs over tensor-parallel devices, for one more all-gather in each layer.
+# - **bf16** halves everything except masks. A CPU computes bf16 in float32, so we measured float32.
 #
 # ## Exercises
 

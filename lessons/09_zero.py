@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Lesson 09: ZeRO
 #
-# In data parallelism every device holds all parameters, all gradients, and all of the optimizer's
+# In data parallelism every device holds all parameters, all gradients, and all of the optimizer
 # state: n devices hold n copies, and make the same update n times. *ZeRO*, the zero redundancy
-# optimizer, leaves each device 1/n of them. Each of its three *stages* shares one more of the
-# three, and computes the same. We look at what each byte is, and at what sharing it costs.
+# optimizer, leaves each device 1/n of them. Each of its three *stages* shards one more of the
+# three, and computes the same result. We look at what each byte is, and at what sharding it costs.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -46,16 +46,17 @@ def on_devices(function, takes, gives):
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four devices between two steps: p are parameters, g gradients, o the optimizer's state, each cut
-# in four. The letter behind each says which device updates it. A dot: a device does not hold it.
+# Four devices between two steps: p are parameters, g are gradients, and o is the optimizer state,
+# each in four parts. The letter behind each says which device updates it. A dot means that the
+# device does not hold it.
 
 # %%
 quarters, states = np.arange(4), np.array([["p"], ["g"], ["o"]])
 
 
 def four_devices(stage):
-    whole = np.arange(3)[:, None] < 3 - stage  # of p, g, o
-    holds = [whole | (quarters == device) for device in quarters]
+    replicated = np.arange(3)[:, None] < 3 - stage  # of p, g, o
+    holds = [replicated | (quarters == device) for device in quarters]
     owners = [np.where(held, quarters, NOBODY) for held in holds]
     return panel(STAGES[stage], [np.where(held, states, ".") for held in holds], owners)
 
@@ -67,15 +68,16 @@ draw("09_stages", "Who holds what", *map(four_devices, range(4)))
 #
 # For each parameter Adam keeps two numbers: a mean of its gradients, and one of their squares. In
 # float32 a parameter takes 4 bytes, its gradient 4, Adam's state 8. In mixed precision (lesson 07)
-# parameters and gradients take 2 bytes each, and the state 12: the optimizer has the parameters in
-# float32, too. Both are 16 bytes, without activations.
+# parameters and gradients take 2 bytes each, and the state takes 12, because the optimizer also has
+# the parameters in float32. Both make 16 bytes, without activations.
 #
 # Your turn, before you read on. A model has 7.5 billion parameters, in mixed precision.
 #
-# 1. How many GB of it does each of 64 devices hold, in each stage? And if there are 1024?
-# 2. A device updates 1/n of the parameters. What must it get before, what must it give after, and
-#    how many bytes are that, next to an all-reduce of the gradients?
-# 3. In stage 3 a device has 1/n of the parameters, and computes with all. What is sent for that?
+# 1. How many GB of the states does each of 64 devices hold, in each stage? And if there are 1024?
+# 2. A device updates 1/n of the parameters. What must it receive before the update, and what must
+#    it send after it? How many bytes is that, compared to an all-reduce of the gradients?
+# 3. In stage 3 a device has 1/n of the parameters, but computes with all of them. What has to be
+#    sent for that?
 
 
 # %%
@@ -89,13 +91,14 @@ table("GB on each device, 7.5 billion parameters", ("devices", *STAGES), shown)
 assert shown[3] == (64, 120, 31.41, 16.64, 1.88)
 
 # %% [markdown]
-# This is table 1 of the ZeRO paper. More devices bring stage 1 no further than 4 bytes a parameter,
-# stage 2 than 2. In stage 3 there is no such end. Now a model of ours, in float32, on 8 devices:
-# bytes of arguments (what stays from step to step: p, o, Adam's count of steps; and a batch), and
-# what a device sends in a step. An all-reduce is a reduce-scatter and an all-gather (lesson 03).
-# Stage 1 puts the update between the two, and sends the same. Stage 3 gathers parameters in the
-# forward pass, lets go of them, and gathers them again in the backward pass. With m microbatches,
-# stage 1 adds up whole gradients and reduces once; stage 2 reduces each.
+# This is table 1 of the ZeRO paper. With more devices, stage 1 approaches 4 bytes for each
+# parameter, and stage 2 approaches 2. Stage 3 has no such limit. Now a model of ours, in float32,
+# on 8 devices: the bytes of arguments (what stays from step to step, which is p, o and Adam's count
+# of steps; and a batch), and what a device sends in a step. An all-reduce is a reduce-scatter and
+# an all-gather (lesson 03). Stage 1 puts the update between the two, and sends as much. Stage 3
+# gathers the parameters in the forward pass, frees them, and gathers them again in the backward
+# pass. With m microbatches, stage 1 adds up full gradients and reduces them once; stage 2 reduces
+# each.
 
 # %%
 settings = Settings(layers=4, d_model=32, heads=2, mlp="gelu")
@@ -117,10 +120,10 @@ table(f"Predicted, P = {P:,} bytes", headers, shown)
 # %% [markdown]
 # ## Implement
 #
-# **Rows know nothing of each other.** What Adam makes of a parameter depends on this parameter, its
-# gradient, and its state. Such an optimizer is *elementwise*: to update rows apart and put them
-# together is to update all. AdamW, momentum and Lion are so. Optimizers that look at whole
-# matrices, as Adafactor, LAMB or Muon do, are not.
+# **Rows are independent.** Adam's update of a parameter depends only on this parameter, its
+# gradient, and its state. Such an optimizer is *elementwise*: updating the rows separately gives
+# the same result as updating them together. AdamW, momentum and Lion are elementwise. Optimizers
+# that look at entire matrices, as Adafactor, LAMB and Muon do, are not.
 
 # %%
 adamw = optax.adamw(0.003)
@@ -134,37 +137,39 @@ def first_update(w, g):
 np.testing.assert_array_equal(list(map(first_update, w, g)), first_update(w, g))
 
 # %% [markdown]
-# **Which part is whose.** Of each leaf one dim is cut into n parts: the first that n divides. If n
-# divides none, the largest is padded with zeros. The padding is cut off where a leaf is put
-# together, so nobody sees it. Scalars are not worth sharing.
+# **How leaves are split.** One dim of each leaf is split into n parts: the first one whose size n
+# divides. If n divides none, the largest dim is padded with zeros. The padding is removed when a
+# leaf is gathered, so it has no effect. Scalars are not worth splitting.
 
 # %%
 show(shards.own_shards, shards.gather_shards, zero.init_shards)
 tree = {"even": np.ones((6, 16)), "odd": np.ones((5, 9)), "one": np.ones(())}
-lie = shards.shard_specs(tree, axis="dp", n=n)
-cut = on_devices(partial(shards.own_shards, axis="dp"), equal, lie)(tree)
-for name, leaf in cut.items():
+specs = shards.shard_specs(tree, axis="dp", n=n)
+sharded = on_devices(partial(shards.own_shards, axis="dp"), equal, specs)(tree)
+for name, leaf in sharded.items():
     print(f"{name}: {leaf.addressable_data(0).shape} of {tree[name].shape}")
 
 # %% [markdown]
-# **Stage 1.** Each device has state for its part only; `init_shards` makes the first. Gradients are
-# averaged, but each device needs its part of the mean only. After the update, all need the new
-# parts of the others. `zero1_update` is yours to write.
+# **Stage 1** shards the optimizer state; `init_shards` makes the initial state. Gradients are
+# averaged, but each device needs only its shard of the mean. After the update, all devices need the
+# new shards of the others. `zero1_update` is yours to write.
 #
-# **Stage 2** keeps no whole gradient from one microbatch to the next (`zero2_accumulate`, yours,
-# too). With one microbatch there is nothing to keep: our programs of stages 1 and 2 are then one.
-# PyTorch stores gradients in `.grad`, and there stage 2 lets go of each as soon as it is reduced.
+# **Stage 2** also shards the gradients: it keeps no full gradient from one microbatch to the next
+# (`zero2_accumulate`, also yours to write). With one microbatch there is nothing to keep, so our
+# programs of stages 1 and 2 are then the same. PyTorch stores gradients in `.grad`, and there stage
+# 2 frees each one as soon as it is reduced.
 #
-# **Stage 3** has parts of parameters as its arguments. Below, the loss gathers them. What is the
-# derivative of a gather? Device j's part went to all, so its gradient is the sum of what all ask
-# for, and belongs on device j: a reduce-scatter, which JAX puts there by itself.
+# **Stage 3** also shards the parameters: its arguments are shards. Below, the loss gathers them.
+# What is the transpose of a gather? Device j's shard went to all devices, so its gradient is the
+# sum of the gradients of all devices, and belongs on device j. That is a reduce-scatter, which JAX
+# inserts by itself.
 
 # %%
 show(zero.zero3_gradients)
 x = np.arange(64, dtype=np.float32).reshape(n, n)  # device j has row j
 
 
-def toy(part, x):  # the gradient of vdot(w, x) by w is x
+def toy(part, x):  # the gradient of vdot(w, x) with respect to w is x
     like = jax.ShapeDtypeStruct((n,), jnp.float32)
     return zero.zero3_gradients(jnp.vdot, part, x[0], like, axis="dp")[1]
 
@@ -189,18 +194,18 @@ start = jax.device_get(init(settings, jax.random.key(0)))
 shape = jax.eval_shape(lambda: start)
 gathered = fsdp.gather_layers(scan_layers, shape, axis="dp")
 of_shards = fsdp.fsdp_loss(loss_fn(settings, gathered), shape, axis="dp")
-lie = NamedSharding(mesh, split)
-endless = batches(read_library(), lie, batch=BATCH, sequence=LENGTH, seed=0)
+sharding = NamedSharding(mesh, split)
+endless = batches(read_library(), sharding, batch=BATCH, sequence=LENGTH, seed=0)
 examples = [next(endless) for _ in range(20)]
 
 
 def prepare(stage, microbatches):
     plan = Plan("dp=8", zero=stage, microbatches=microbatches)
-    lie = layout(plan, settings, shape, adamw)
-    where = shardings(mesh, (lie.params, lie.state))
+    chosen = layout(plan, settings, shape, adamw)
+    where = shardings(mesh, (chosen.params, chosen.state))
     given = jax.device_put((start, adamw.init(start)), where)
     loss = of_shards if stage == 3 else loss_fn(settings)
-    return given, make_step(loss, adamw, lie, mesh).lower(*given, examples[0])
+    return given, make_step(loss, adamw, chosen, mesh).lower(*given, examples[0])
 
 
 def sent(collectives):  # without the loss
@@ -227,10 +232,10 @@ draw_curves("09_losses", "The loss of each batch", "step", losses)
 # %% [markdown]
 # ## Compare
 #
-# The losses are the same. Arguments are as predicted, to the byte: n divides every leaf here.
-# Stage 3 sends a little less than predicted: embedding, head and the last norm stand at the ends of
+# The losses are the same. The arguments are as predicted, to the byte: n divides every leaf here.
+# Stage 3 sends a little less than predicted: embedding, head and the last norm are at the ends of
 # the model, and are gathered once for both passes. In temp, stage 2 saves the accumulator of P
-# bytes, less a shard in its place, and one that was just reduced.
+# bytes, less the shard that replaces it and the shard that was just reduced.
 
 # %%
 assert texts[1] == texts[2]
@@ -246,9 +251,10 @@ print(f"Stage 3 gathers {ends:,} bytes once. Stage 2 saves {saved:.2f} P.\n")
 assert abs(saved - (1 - 2 / n)) < 0.05
 
 # %% [markdown]
-# **Mixed precision.** Parameters and gradients travel in 16 bits: half the bytes. The float32
-# parameters are part of the state, and so shared from stage 1 on. Here we check the state's 12
-# bytes by its shapes; a CPU computes bfloat16 in float32, so that temp bytes would say nothing.
+# **Mixed precision.** Parameters and gradients are sent in 16 bits: half the bytes. The float32
+# parameters are part of the state, so they are sharded from stage 1 on. Here we check the state's
+# 12 bytes by its shapes; a CPU computes bfloat16 in float32, so its temp bytes would tell us
+# nothing.
 
 # %%
 state = jax.tree.leaves(jax.eval_shape(master_weights(adamw).init, shape))
@@ -256,11 +262,11 @@ state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
 assert state_bytes == cost.ADAM_MIXED.optimizer * settings.parameters + COUNT
 
 # %% [markdown]
-# **Clipping is not elementwise.** Gradients are made smaller where the norm of all together is too
-# large. A device that has a shard knows the norm of its shard. `optax.clip_by_global_norm` takes
-# that for the whole, and clips each shard by another factor: the direction is lost. One number from
-# each device gives the norm. That is `global_norm_of_shards`, which you will write. Below are
-# optax's clip on one device, the same on shards, and ours on shards.
+# **Clipping is not elementwise.** Gradients are scaled down where their global norm is too large. A
+# device knows only the norm of its own shard. `optax.clip_by_global_norm` takes that for the global
+# norm, and clips each shard by another factor, which changes the direction. One number from each
+# device is enough for the right norm: that is `global_norm_of_shards`, which you will write. Below
+# are optax's clip on one device, the same clip on shards, and ours on shards.
 
 # %%
 show(zero.clip_shards)
@@ -268,18 +274,18 @@ slope = jnp.array([3.0, 4, 0, 0, 0, 0, 0, 0])  # an element on each device
 of_optax, ours = optax.clip_by_global_norm(1.0), zero.clip_shards(1.0, axis="dp")
 right, _ = of_optax.update(slope, None)
 wrong, _ = on_devices(lambda g: of_optax.update(g, None), rows, rows)(slope)
-shared, _ = on_devices(lambda g: ours.update(g, None), rows, rows)(slope)
-print(f"{slope} clipped to a norm of 1:", right, wrong, shared, sep="\n", end="\n\n")
-np.testing.assert_allclose([right, shared], [slope / 5] * 2, rtol=1e-6)
+clipped, _ = on_devices(lambda g: ours.update(g, None), rows, rows)(slope)
+print(f"{slope} clipped to a norm of 1:", right, wrong, clipped, sep="\n", end="\n\n")
+np.testing.assert_allclose([right, clipped], [slope / 5] * 2, rtol=1e-6)
 
 # %% [markdown]
 # ## On real hardware
 #
 # - **Overlap.** Gradients are reduced in buckets (lesson 05) during the backward pass; stage 3
 #   gathers the next layer while it computes one.
-# - **Slow links.** Stage 3 waits for parameters: keep it inside a node, and copies on all nodes
-#   (lesson 10). The bytes of a step do not depend on the batch: large batches hide them.
-# - **What is left** are activations (lesson 08), and what allocators waste.
+# - **Slow links.** Stage 3 waits for parameters: use it inside a node, and replicate over nodes
+#   (lesson 10). The bytes of a step do not depend on the batch, so large batches hide them.
+# - **What remains** are activations (lesson 08), and memory that allocators waste.
 #
 # ## Exercises
 

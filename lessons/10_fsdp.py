@@ -3,7 +3,7 @@
 #
 # With ZeRO-3 (lesson 09) a device holds 1/n of every parameter, but the simple form gathers all of
 # them for a step. *Fully sharded data parallelism* (FSDP) gathers one layer, uses it, and drops it;
-# the backward pass gathers it again. So the model is never whole anywhere.
+# the backward pass gathers it again. So no device ever holds the whole model.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -31,29 +31,30 @@ from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
 from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Offloaded
+from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.train.step import DATA_PARALLEL, Layout, make_step, update_all
 from jaxpar.train.text import batches, read_library
 
 n, mesh = 8, make_mesh("fsdp=8")
-split, whole = P("fsdp"), P()
+split, replicated = P("fsdp"), P()
 specs_of = partial(fsdp.fsdp_specs, axis="fsdp", n=n)
 
 
-def lie(specs, mesh=mesh):  # partition specs on a mesh
+def sharded(specs, mesh=mesh):  # the shardings of partition specs
     return jax.tree.map(partial(NamedSharding, mesh), specs)
 
 
 def on_devices(gradients, specs, batch=split, mesh=mesh):
-    takes, gives = (specs, batch), (whole, specs)
+    takes, gives = (specs, batch), (replicated, specs)
     return jax.jit(jax.shard_map(gradients, mesh=mesh, in_specs=takes, out_specs=gives))
 
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# What device 0 holds of four layers (rows), shared by four devices: a letter says whose part it is.
+# What device 0 holds of four layers (rows), which are sharded over four devices. The letter names
+# the device whose shard it is.
 
 
 # %%
@@ -69,11 +70,12 @@ draw("10_gather", "Gather a layer, use it, drop it", *ways)
 # %% [markdown]
 # ## Predict
 #
-# Your turn, before you read on. P are the bytes of all parameters, in fp32.
+# Your turn, before you read on. P is the number of bytes of all parameters, in fp32.
 #
 # 1. How many bytes does a device hold between two steps, with AdamW?
 # 2. How many bytes does it send in a step, in multiples of P?
-# 3. By how many bytes do intermediate results grow with a layer more, of W bytes and an input of X?
+# 3. By how many bytes do intermediate results grow with one more layer, which has W bytes of
+#    weights and an input of X bytes?
 
 # %%
 settings = Settings(layers=3, d_model=64, heads=4, mlp="gelu")
@@ -87,62 +89,67 @@ shown = [(name, *two, round(two[1] / size, 2)) for name, two in predicted.items(
 table("Predicted", ("", "bytes held", "bytes sent", "sent / P"), shown)
 
 # %% [markdown]
-# Embedding and head are in no layer: they are gathered once, and kept. Answer 3: X. A layer's own
-# weights are there only while it is computed.
+# Embedding and head belong to no layer: they are gathered once, and kept. Answer 3: X. A layer's
+# own weights are held only while it is computed.
 #
 # ## Implement
 #
-# **Layouts.** Each leaf is split on the first dim that n divides, but stacked ones never on dim l.
+# **Layouts.** Each leaf is split along the first dim whose size n divides, but stacked leaves are
+# never split along dim l.
 #
-# **Loss.** What is in no layer is gathered before its use. The layers go to the model as shards,
-# and its loop over layers gathers each. That part is yours to write: `fsdp_apply`.
+# **Loss.** Parameters that belong to no layer are gathered before they are used. The layers are
+# passed to the model as shards, and its loop over layers gathers each. That part is yours to write:
+# `fsdp_apply`.
 
 # %%
 show(fsdp.fsdp_specs, fsdp.fsdp_loss)
 
 # %% [markdown]
-# The derivative of an all-gather is a reduce-scatter: gradients come out as parameters lie, summed
-# over the devices, and the mean divides them. An elementwise optimizer need not know of all this.
+# The transpose of an all-gather is a reduce-scatter: the gradients have the sharding of the
+# parameters and are summed over the devices, and the mean divides them. An elementwise optimizer
+# need not know about any of this.
 #
 # ## Measure
 #
-# **Bytes and losses.** A decoder learns the text of lesson 05 with AdamW, in both ways.
+# **Bytes and losses.** A decoder learns the text of lesson 05 with AdamW, with data parallelism and
+# with FSDP.
 
 # %%
 full = partial(scan_layers, remat="full")  # lesson 08: keeps each layer's input
 optimizer = optax.adamw(3e-3)
 params = jax.device_get(init(settings, jax.random.key(0)))
-stream = batches(read_library(), lie(split), batch=32, sequence=32, seed=0)
+stream = batches(read_library(), sharded(split), batch=32, sequence=32, seed=0)
 tokens = np.stack([next(stream) for _ in range(20)])
 
 
-def shared_loss(loss_of, like, apply_layers=full):  # a function of shards
+def sharded_loss(loss_of, like, apply_layers=full):  # a function of shards
     gathered = fsdp.gather_layers(apply_layers, like, axis="fsdp")
     return fsdp.fsdp_loss(loss_of(gathered), like, axis="fsdp")
 
 
-decoder, specs = shared_loss(partial(loss_fn, settings), like), specs_of(like)
-found, state = jax.value_and_grad(decoder), optax.ScaleByAdamState(whole, specs, specs)
-state = (state, optax.EmptyState(), optax.EmptyState())  # moments lie as their parameters
+decoder, specs = sharded_loss(partial(loss_fn, settings), like), specs_of(like)
+found, state = jax.value_and_grad(decoder), optax.ScaleByAdamState(replicated, specs, specs)
+state = (state, optax.EmptyState(), optax.EmptyState())  # moments are sharded like parameters
 sharded = Layout(lambda _, *given: found(*given), split, specs, state)
 measured, losses = {}, {}
 for name, over, layout in (("data parallel", "dp=8", DATA_PARALLEL), ("FSDP", "fsdp=8", sharded)):
     step = make_step(loss_fn(settings, full), optimizer, layout, make_mesh(over))
-    laid = lie((layout.params, layout.state), make_mesh(over))
+    laid = sharded((layout.params, layout.state), make_mesh(over))
     now = jax.device_put((params, optimizer.init(params)), laid)
     lowered = step.lower(*now, tokens[0])
     ready = compiled.compile_program(lowered)
     report = program.inspect_compiled(lowered, ready)
     measured[name] = report.memory.arguments_bytes, *report.wire_bytes_by_axis().values()
     losses[name] = []
-    for batch in jax.device_put(list(tokens), lie(layout.batch, make_mesh(over))):
+    for batch in jax.device_put(list(tokens), sharded(layout.batch, make_mesh(over))):
         *now, loss = ready.executable(*now, batch)
         losses[name].append(float(loss))
 table("Measured", ("", "bytes held", "bytes sent"), [(k, *two) for k, two in measured.items()])
 
 # %% [markdown]
-# **Memory.** What does one layer more cost? "All at once" is the simple form of lesson 09. "Kept"
-# gathers one at a time, but keeps what the backward pass needs, and that is gathered weights, too.
+# **Memory.** What does one more layer cost? "All at once" is the simple form of lesson 09. "Kept"
+# gathers one layer at a time, but keeps what the backward pass needs, which includes the gathered
+# weights.
 
 # %%
 d, f, rows = 64, 256, 4  # rows: examples on a device
@@ -164,14 +171,14 @@ def error(apply_layers, params, x, bind=lambda x: x):
 
 
 def one_at_a_time(like, apply_layers=full):
-    loss = shared_loss(partial(partial, error), like, apply_layers)
+    loss = sharded_loss(partial(partial, error), like, apply_layers)
     return on_devices(jax.value_and_grad(loss), specs_of(like))
 
 
 simple = partial(zero.zero3_gradients, partial(error, full), axis="fsdp")
-cut = partial(shard_specs, axis="fsdp", n=n)
+specs_for = partial(shard_specs, axis="fsdp", n=n)
 programs = {
-    "all at once": lambda like: on_devices(partial(simple, like=like), cut(like)),
+    "all at once": lambda like: on_devices(partial(simple, like=like), specs_for(like)),
     "one at a time, kept": lambda like: one_at_a_time(like, partial(scan_layers, remat="none")),
     "FSDP": one_at_a_time,
 }
@@ -185,8 +192,8 @@ table(f"One layer more, of W = {W:,} and X = {X:,}", ("", "bytes more", "/ W"), 
 # %% [markdown]
 # ## Compare
 #
-# Bytes are as predicted, but for the batch, a count of steps, and the loss. Losses are equal, but
-# for rounding. One layer more costs FSDP the layer's input, to the byte.
+# The bytes are as predicted, except for the batch, a count of steps, and the loss. The losses are
+# equal except for rounding. One more layer costs FSDP the layer's input, to the byte.
 
 # %%
 beside = tokens[0].nbytes // n + 4, wire_bytes("all_reduce", 4, n)
@@ -195,9 +202,9 @@ np.testing.assert_allclose(losses["FSDP"], losses["data parallel"], rtol=1e-3)
 assert more["FSDP"] == X and min(more["all at once"], more["one at a time, kept"]) > W
 
 # %% [markdown]
-# **Hybrid sharding** shares parameters over the fast links of a node, axis fsdp, and copies them in
-# every node, axis dp. The function of lesson 05 does the rest: between nodes goes an all-reduce of
-# 1/4 of the gradients. A device holds twice as much.
+# **Hybrid sharding** shards the parameters over the fast links of a node, axis fsdp, and replicates
+# them over the nodes, axis dp. The function of lesson 05 does the rest: between nodes there is an
+# all-reduce of 1/4 of the gradients. A device holds twice as much.
 
 # %%
 hybrid = make_mesh("dp=2,fsdp=4")
@@ -209,17 +216,20 @@ table("Bytes sent", ("", "over fsdp", "over dp"), shown)
 assert sent["dp",] == wire_bytes("all_reduce", size // 4 + 4, 2)
 
 # %% [markdown]
-# **The compiler's FSDP.** `jax.jit` makes FSDP of a program for one device, if shardings say that
-# parameters are shared and the batch is split; `fsdp_shardings` finds them. "Bound" says of
-# activations, too, that they are split as the batch is (`with_sharding_constraint`).
+# **The compiler's FSDP.** `jax.jit` makes FSDP out of a program for one device, if shardings say
+# that the parameters are sharded and the batch is split; `fsdp_shardings` finds them. "Bound" says
+# also of the activations that they are split like the batch (`with_sharding_constraint`).
 
 # %%
 small = stack(3)
-shared = lie(fsdp.fsdp_shardings(small, mesh=mesh, axis="fsdp", minimum_size=1))
-lies = {"in_shardings": (shared, lie(split)), "out_shardings": (lie(whole), shared)}
-bind = partial(lax.with_sharding_constraint, shardings=lie(split))
+small_shardings = sharded(fsdp.fsdp_shardings(small, mesh=mesh, axis="fsdp", minimum_size=1))
+shardings = {
+    "in_shardings": (small_shardings, sharded(split)),
+    "out_shardings": (sharded(replicated), small_shardings),
+}
+bind = partial(lax.with_sharding_constraint, shardings=sharded(split))
 for_one = (jax.value_and_grad(partial(error, full, **how)) for how in ({}, {"bind": bind}))
-runs = one_at_a_time(small), *(jax.jit(run, **lies) for run in for_one)
+runs = one_at_a_time(small), *(jax.jit(run, **shardings) for run in for_one)
 reports = [inspect(run, small, x) for run in runs]
 names = ("ours", "compiler, arguments only", "compiler, bound")
 kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
@@ -234,24 +244,26 @@ assert theirs == [gathered, 0, 2 * scattered + scalars, 0]
 assert 0 < reports[2].memory.temp_bytes - reports[0].memory.temp_bytes < W
 
 # %% [markdown]
-# "Bound" gathers what we gather, again backward, too. But a CPU's compiler makes no reduce-scatter:
-# it all-reduces gradients and cuts rows out, which is twice the bytes, and holds whole gradients.
-# GPUs and TPUs make one of both. Told of arguments only, the compiler moves some activations in
-# place of weights: with 4 examples on a device they are smaller. It is as right, but no FSDP.
+# "Bound" gathers what we gather, also again in the backward pass. But a CPU's compiler makes no
+# reduce-scatter: it all-reduces the gradients and slices the result, which takes twice the bytes,
+# and holds full gradients. GPUs and TPUs make one operation out of the two. If only the arguments
+# have shardings, the compiler moves some activations in place of weights, because with 4 examples
+# on a device they are smaller. The result is right, but it is not FSDP.
 #
-# **Offload.** Even 1/n of the state may be too much. In *offload* it waits in host memory or
-# on disk. Ours comes to the device leaf by leaf; DeepSpeed and PyTorch update on the host's CPU.
+# **Offload.** Even 1/n of the state may be too much. With *offload* it is kept in host memory or on
+# disk between steps. Ours comes to the device leaf by leaf; DeepSpeed and PyTorch update on the
+# host's CPU.
 
 # %%
-start = jax.tree.map(lambda leaf, at: jnp.full(leaf.shape, 0.5, device=at), small, shared)
-data, grads = jnp.ones(x.shape, device=lie(split)), one_at_a_time(small)
+start = jax.tree.map(lambda leaf, at: jnp.full(leaf.shape, 0.5, device=at), small, small_shardings)
+data, grads = jnp.ones(x.shape, device=sharded(split)), one_at_a_time(small)
 update = jax.jit(lambda gradients, state, now: update_all(optimizer, gradients, now, state))
 
 
-def first_state(part):  # moments lie as their parameters do
+def first_state(part):  # moments are sharded like their parameters
     shapes = jax.eval_shape(optimizer.init, part)
-    rows = jax.tree.map(lambda leaf: P(None, "fsdp") if leaf.ndim else whole, shapes)
-    return jax.jit(optimizer.init, out_shardings=lie(rows))(part)
+    rows = jax.tree.map(lambda leaf: P(None, "fsdp") if leaf.ndim else replicated, shapes)
+    return jax.jit(optimizer.init, out_shardings=sharded(rows))(part)
 
 
 now, state = start, first_state(start)
@@ -259,7 +271,7 @@ for _ in range(3):
     now, state = update(grads(now, data)[1], state, now)
 with tempfile.TemporaryDirectory() as folder:
     for store in (HostStore(), DiskStore(Path(folder))):
-        there, away = start, Offloaded(store, first_state, start)
+        there, away = start, OffloadedState(store, first_state, start)
         for _ in range(3):
             there, moved = away.update(update, grads(there, data)[1], there)
         jax.tree.map(np.testing.assert_array_equal, there, now)
@@ -267,14 +279,14 @@ with tempfile.TemporaryDirectory() as folder:
 assert moved.to_device_bytes == moved.to_store_bytes == 2 * 3 * W // n + 2 * 4  # and two counts
 
 # %% [markdown]
-# The same parameters, to the bit. Of the state, a device held one leaf at a time; 16 bytes for each
-# of its parameters cross the link in a step, and take time, which a CPU cannot show.
+# The parameters are the same, to the bit. A device held the state of one leaf at a time. For each
+# of its parameters, 16 bytes cross the link in a step; that takes time, which a CPU cannot show.
 #
 # ## On real hardware
 #
 # - **Overlap.** The next layer is gathered while this one computes (*prefetch*), if links keep up.
 #   Below, a layer of Llama 3 8B (218 M) in bf16 on 64 devices, each with 4096 tokens, 400 TFLOP/s.
-#   Over 50 GB/s the gather does not hide: share in the node only, or take more tokens.
+#   At 50 GB/s the gather is not hidden: shard only within a node, or take more tokens.
 # - `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
 #
 # ## Exercises

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Lesson 11: tensor parallelism
 #
-# Data parallelism and FSDP split the batch, and each device computes whole layers of its examples.
-# *Tensor parallelism* splits the layers: of every matrix a device holds 1/n, and multiplies by
-# that. So n devices work on one example at once, and no weight is ever gathered. What they send
-# instead are activations, in every layer. Megatron-LM found a split that sends few.
+# Data parallelism and FSDP split the batch, and each device computes entire layers for its
+# examples. *Tensor parallelism* splits the layers: a device holds 1/n of every matrix, and
+# multiplies by that. So n devices work on the same example at once, and no weight is ever gathered.
+# Instead they send activations, in every layer. Megatron-LM found a split that sends few of them.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, varying_axes
@@ -29,7 +29,7 @@ from jaxpar.parallel import tensor
 from jaxpar.parallel.data import data_parallel_gradients
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
-whole, columns, rows = P(), P(None, "tp"), P("tp")
+replicated, columns, rows = P(), P(None, "tp"), P("tp")
 rng, mesh = np.random.default_rng(0), make_mesh("tp=8")
 random = partial(rng.standard_normal, dtype=np.float32)
 
@@ -42,7 +42,7 @@ def on_devices(f, takes, gives, on=mesh):
 # ## The idea in one picture
 #
 # An MLP, `gelu(x @ w_up) @ w_down`, on four devices; x has two positions. The letter says which
-# device has a part. x and y have none: all devices have them.
+# device has a shard. x and y have no letter, because they are replicated.
 
 # %%
 x = np.float32([[1, 2], [-1, 1]])
@@ -61,16 +61,16 @@ panels = (
 draw("11_mlp", "An MLP by columns and rows", *panels)
 
 # %% [markdown]
-# Column j of `hidden` needs column j of `w_up` alone, and meets row j of `w_down` alone. So a
-# device with both needs nothing of the others, until its result is added to theirs.
+# Column j of `hidden` depends only on column j of `w_up`, and is multiplied only by row j of
+# `w_down`. So a device with both needs nothing from the others until its result is added to theirs.
 #
 # ## Predict
 #
 # Your turn, before you read on. Our decoder has layers of attention and MLP, and gets b examples of
-# s tokens; an activation has d numbers. Between two layers are b*s*d of them: X bytes. One device
-# would hold P bytes of parameters.
+# s tokens; an activation has d numbers. Between two layers there are b*s*d numbers: X bytes. One
+# device would hold P bytes of parameters.
 #
-# 1. What does each of n devices hold of the parameters? Does it hold any of them whole?
+# 1. Which part of the parameters does each of n devices hold? Are any of them replicated?
 # 2. How many all-reduces of X does a layer send forward, and how many backward?
 # 3. Data parallelism sends 2P(n-1)/n. When does tensor parallelism send less?
 
@@ -96,15 +96,17 @@ headers = "", "parameters", "sent over tp", "sent over dp"
 table(f"Bytes of a device, X = {X:,}, P = {size:,}", headers, shown)
 
 # %% [markdown]
-# Each device holds 1/n of every matrix. Whole are the scales of norms, which work on whole
-# activations. A layer sends two all-reduces forward, after attention and after the MLP, and two
-# backward. Embedding, head and loss are split over the vocabulary: lesson 12. Answer 3 is below.
+# Each device holds 1/n of every matrix. The scales of norms are replicated, because a norm needs
+# all of an activation. A layer sends two all-reduces forward, after attention and after the MLP,
+# and two backward. Embedding, head and loss are split over the vocabulary: lesson 12. Answer 3 is
+# below.
 #
 # ## Implement
 #
-# **Why not rows first?** A device would have a part of the sum `x @ w_up`, and gelu of a sum is not
-# the sum of gelus: an all-reduce before it, of 4 times as many numbers. Columns twice would gather
-# what lies between. Here is Megatron's MLP: columns, then rows. Its last bias comes after the sum.
+# **Why not rows first?** A device would then have a partial sum of `x @ w_up`. The gelu of a sum is
+# not the sum of gelus, so an all-reduce would have to come before it, of 4 times as many numbers.
+# Columns twice would need an all-gather of `hidden`. Here is Megatron's MLP: columns, then rows.
+# Its last bias is added after the sum.
 
 # %%
 of_rows = [x[:, [i]] @ w_up[[i]] for i in range(2)]
@@ -113,17 +115,18 @@ print(f"Rows first, without a sum before gelu: wrong by up to {error:.2f}\n")
 show(tensor.enter, tensor.column_linear, tensor.row_linear)
 show(tensor.parallel_mlp)
 x, w_up, w_down = map(random, ((2, 5, 16), (16, 64), (64, 16)))
-mlp, takes = partial(tensor.parallel_mlp, axis="tp"), (whole, columns, rows)
-y = on_devices(mlp, takes, whole)(x, w_up, w_down)
+mlp, takes = partial(tensor.parallel_mlp, axis="tp"), (replicated, columns, rows)
+y = on_devices(mlp, takes, replicated)(x, w_up, w_down)
 np.testing.assert_allclose(y, nn.gelu(x @ w_up) @ w_down, atol=1e-4)
 
 # %% [markdown]
-# **f and g.** The paper has two functions. g, at the end: all-reduce forward, nothing backward. f,
-# at the start: nothing forward, and an all-reduce backward, as each device finds only its part of
-# the gradient of x. JAX has them in its types: `pcast` to varying is f, `psum` is g.
+# **f and g.** The paper has two functions. g, at the end, is an all-reduce forward and nothing
+# backward. f, at the start, is nothing forward and an all-reduce backward, because each device
+# computes only a partial sum of the gradient with respect to x. JAX has them in its types: `pcast`
+# to varying is f, and `psum` is g.
 #
-# Leave f out, and JAX puts it at each use of x, where it must be. The gradient is the same, but
-# each f sends for itself. Queries, keys and values are three uses:
+# If you leave f out, JAX inserts it at each use of x. The gradient is the same, but each f sends an
+# all-reduce of its own. Queries, keys and values are three uses:
 
 
 # %%
@@ -137,8 +140,8 @@ def three_uses(f, x, *weights):
 
 def backward(f):  # all-reduces of x's size
     gradient = jax.grad(partial(three_uses, f), argnums=range(4))
-    lies = whole, *[columns] * 3
-    lowered = on_devices(gradient, lies, lies).lower(x, *[w_up] * 3)
+    specs = replicated, *[columns] * 3
+    lowered = on_devices(gradient, specs, specs).lower(x, *[w_up] * 3)
     sent = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
     count = sum(one.operand_bytes == x.nbytes for one in sent)
     return count, *(", ".join(axes) or "-" for axes in typed)
@@ -152,12 +155,13 @@ assert [row[1] for row in shown] == [1, 3]
 
 # %% [markdown]
 # **Attention** is split by heads. A head has its own columns of the matrices of queries, keys and
-# values, and its own rows of the output matrix, and in between no head sees another. So it is
-# columns, then rows, once more. Many models have fewer heads of keys and values than of queries:
-# all queries share one in *multi-query attention* (MQA), neighbours do in *grouped-query attention*
-# (GQA); *multi-head attention* (MHA) has as many. With fewer kv heads than devices there is no head
-# left for each: a device holds these two matrices whole, and uses the columns of one head. Below
-# are 8 heads q on 4 devices, each above the kv head that it uses.
+# values, and its own rows of the output matrix, and between these the heads are independent. So it
+# is columns, then rows, once more. Many models have fewer heads of keys and values than of queries:
+# in *multi-query attention* (MQA) all query heads use the same one, and in *grouped-query
+# attention* (GQA) neighbouring query heads use the same one; in *multi-head attention* (MHA) each
+# has its own. With fewer kv heads than devices, there is not one for each device: then these two
+# matrices are replicated, and a device uses the columns of one head. Below are 8 heads q on 4
+# devices, each above the kv head that it uses.
 
 # %%
 q, k, v = random((3, 2, 8, 5, 4))  # of each [b, heads, t, h]
@@ -165,21 +169,21 @@ alone = [nn.attention(*(y[:, [a]] for y in (q, k, v))) for a in range(8)]
 np.testing.assert_allclose(np.hstack(alone), nn.attention(q, k, v), rtol=1e-5)
 panels = []
 for kind, kv in (("MHA", 8), ("GQA", 4), ("GQA", 2), ("MQA", 1)):
-    shared = np.arange(8) * kv // 8  # neighbours share one
-    cells = [f"q{a}" for a in range(8)], [f"k{a}" for a in shared]
-    both = np.array(cells), np.stack([np.full(8, NOBODY), shared])
-    held = "split" if kv >= 4 else "whole on every device"
+    kv_heads = np.arange(8) * kv // 8  # of each query head
+    cells = [f"q{a}" for a in range(8)], [f"k{a}" for a in kv_heads]
+    both = np.array(cells), np.stack([np.full(8, NOBODY), kv_heads])
+    held = "split" if kv >= 4 else "replicated"
     title = f"{kind}, kv heads: {kv}; their matrices are {held}"
     panels.append(panel(title, *(np.split(a, 4, axis=1) for a in both)))
 draw("11_heads", "Who uses which kv head", *panels)
 
 # %% [markdown]
-# Of a matrix that all hold and use, each device finds a part of the gradient, so these are summed.
-# JAX does it by itself, as with x; in plain PyTorch you write it. `parallel_swiglu` and
-# `parallel_attention` are yours here.
+# For a replicated matrix, each device computes only a partial sum of the gradient, so these have to
+# be summed. JAX does this by itself, as with x; in plain PyTorch you write it. `parallel_swiglu`
+# and `parallel_attention` are yours to write.
 #
-# **Dropout.** Where x is equal on all devices, its mask must be, too, or the copies drift apart.
-# Inside, where each has its own heads or columns, it must differ.
+# **Dropout.** Where x is equal on all devices, its mask must also be equal, or the replicas
+# diverge. Inside a block, where each device has its own heads or columns, the masks must differ.
 
 # %%
 show(tensor.dropout)
@@ -191,7 +195,7 @@ def masks(x):
     return jnp.stack([same, half(axis="tp")])[None] > 0
 
 
-kept = np.asarray(on_devices(masks, whole, rows)(jnp.ones(1000)))
+kept = np.asarray(on_devices(masks, replicated, rows)(jnp.ones(1000)))
 alike = 100 * np.mean(kept == kept[0], axis=2).T  # [way, device]
 same, own = np.round(alike).astype(int).tolist()
 shown = ("axis=None, for x", *same), ("axis='tp', inside", *own)
@@ -201,9 +205,10 @@ assert set(same) == {100} and min(own) > 40 and max(own[1:]) < 60
 # %% [markdown]
 # ## Measure
 #
-# The decoder takes `Split("tp")`. `split_specs` says how its parameters lie, those of layers by
-# `megatron_specs`, which is for you to write. Loss and gradient by data, by tensors, by both, and
-# by **the compiler**: the program of one device, with these specs as shardings, and nothing else.
+# The decoder takes `Split("tp")`. `split_specs` returns the partition specs of its parameters;
+# those of the layers come from `megatron_specs`, which is for you to write. We compute loss and
+# gradient with data parallelism, with tensor parallelism, with both, and with **the compiler**: the
+# program of one device, with these specs as shardings, and nothing else.
 
 # %%
 like = jax.eval_shape(partial(init, settings), jax.random.key(0))
@@ -214,15 +219,15 @@ THEIRS, losses, shown, reports, measured = "tp=8, compiler", [], [], {}, {}
 for name, (dp, tp) in (MESHES | {THEIRS: (1, 8)}).items():
     over = make_mesh({"dp": dp, "tp": tp})
     specs = split_specs(settings, like, axis="tp", n=tp)
-    takes, gives = (specs, P("dp")), (whole, specs)
-    lie = partial(jax.tree.map, partial(NamedSharding, over))
-    lies = {"in_shardings": lie(takes), "out_shardings": lie(gives)}
+    takes, gives = (specs, P("dp")), (replicated, specs)
+    sharded = partial(jax.tree.map, partial(NamedSharding, over))
+    shardings = {"in_shardings": sharded(takes), "out_shardings": sharded(gives)}
     if name == THEIRS:
-        run = jax.jit(jax.value_and_grad(for_one), **lies)
+        run = jax.jit(jax.value_and_grad(for_one), **shardings)
     else:
         found = partial(data_parallel_gradients, split_loss, axis="dp")
         run = on_devices(found, takes, gives, over)
-    given = jax.device_put((params, tokens), lie(takes))
+    given = jax.device_put((params, tokens), sharded(takes))
     lowered = run.lower(*given)
     ready = compiled.compile_program(lowered)
     reports[name] = program.inspect_compiled(lowered, ready)
@@ -236,7 +241,7 @@ table("Measured: bytes of a device", (*headers, "temp"), shown)
 # %% [markdown]
 # ## Compare
 #
-# Ours are as predicted, to the byte, and all losses are equal, but for rounding. In each layer a
+# Ours are as predicted, to the byte, and all losses are equal except for rounding. In each layer a
 # device sends 8bsd(n-1)/n numbers (Narayanan et al. 2021).
 
 
@@ -255,23 +260,26 @@ assert measured.pop(THEIRS)[0] == measured["tp=8"][0] and measured == predicted
 np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 
 # %% [markdown]
-# The compiler splits as we do, and holds as little. But it leaves f out: of queries, keys, values,
-# gate and up each sends its part of the gradient of x. That is 5 all-reduces, where 2 are enough.
+# The compiler splits as we do, and holds as little. But it leaves f out: queries, keys, values,
+# gate and up each send their part of the gradient with respect to x. That makes 5 all-reduces,
+# where 2 are enough.
 #
-# **Memory.** Tensor parallelism takes more temp here: between attention and MLP a device has the
-# whole activations of all b examples. Lesson 12 splits these, too.
+# **Memory.** Tensor parallelism takes more temp here: between attention and MLP, a device has the
+# full activations of all b examples. Lesson 12 splits these as well.
 #
-# **Or data parallelism?** For a layer of 12d^2 parameters it sends 24d^2 (n-1)/n numbers: more than
-# tensor parallelism, if a step has fewer than 3d tokens; ours has more. Gradients are sent while
-# others are computed; the next product in a layer must wait for its sum. So tensor parallelism gets
-# the fastest links, data parallelism the others: `jaxpar train --mesh dp=2,tp=4`.
+# **Or data parallelism?** For a layer of 12d^2 parameters it sends 24d^2 (n-1)/n numbers. That is
+# more than tensor parallelism sends if a step has fewer than 3d tokens; ours has more. Gradients
+# can be sent while others are computed, but the next product in a layer must wait for its sum. So
+# tensor parallelism gets the fastest links, and data parallelism the others: `jaxpar train --mesh
+# dp=2,tp=4`.
 #
 # ## On real hardware
 #
 # Below, the forward pass of a layer of Llama 3 8B (218 M parameters), 4096 tokens in bf16, tp = 8,
 # products at 400 TFLOP/s. NVLink has 450 GB/s between the 8 GPUs of a node, the network 50 GB/s:
-# there sums take longer than the products. So tp is at most what NVLink joins, often 8. Products
-# get narrow, too: a GPU has 4 heads, 1 kv head, 1792 of 14336 columns. Small ones use a GPU badly.
+# there the sums take longer than the products. So tp is at most the number of GPUs that NVLink
+# joins, often 8. The products also become narrow: a GPU has 4 heads, 1 kv head, and 1792 of 14336
+# columns. Small products use a GPU badly.
 
 # %%
 fast, slow = (2 * reduced(2 * 4096**2, 8) / GBs / 1e6 for GBs in (450, 50))

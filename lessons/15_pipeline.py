@@ -22,7 +22,7 @@ from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw_schedules
 from jaxpar.inspector import compiled, program
-from jaxpar.inspector.kept import kept_arrays
+from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import gpipe
 from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.remat import scan_layers
@@ -236,7 +236,7 @@ assert curves["one device"][-1] < 0.5 * curves["one device"][0]
 
 # %%
 one_layer, one_x = jax.tree.map(lambda leaf: leaf[0], (params, examples(1)[0]))
-kept = sum(one.bytes for one in kept_arrays(layer_fn, one_layer, one_x, remat="none"))
+kept = sum(one.bytes for one in saved_residuals(layer_fn, one_layer, one_x, remat="none"))
 expected = {"GPipe": layers // n * kept + x_bytes, "checkpointed": 2 * x_bytes}
 rows = []
 for name, more in expected.items():

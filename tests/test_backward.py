@@ -132,7 +132,7 @@ def test_they_hold_what_they_say() -> None:
     second = jax.eval_shape(partial(backward.weight_gradient, mlp), STACK, kept, first[1], y)
     whole = jax.eval_shape(partial(backward.backward, mlp), STACK, kept, y)
     names = {"x": X.size, "l": L, "params": size(STACK)}
-    names |= {"kept": size(kept) // L, "halves": size(first[1]) // L}
+    names |= {"residuals": size(kept) // L, "halves": size(first[1]) // L}
     for function, held in (
         (backward.forward, forward),
         (backward.input_gradient, first),

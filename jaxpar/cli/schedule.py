@@ -65,7 +65,7 @@ def draw_schedule(
     from jaxpar.schedules import simulate, to_ticks
     from jaxpar.schedules.drawing import Drawing, Track
     from jaxpar.schedules.files import BrokenTableError
-    from jaxpar.schedules.names import LOOPED
+    from jaxpar.schedules.generators import LOOPED
 
     sizes = {"stages": stages, "microbatches": microbatches, "chunks": chunks}
     try:
@@ -91,7 +91,7 @@ def draw_schedule(
 
 def _make(name: str | None, sizes: dict[str, int | None], beside: str | None) -> Table:
     from jaxpar.schedules import make_table
-    from jaxpar.schedules.names import LOOPED
+    from jaxpar.schedules.generators import LOOPED
 
     if name is None:
         raise ValueError(f"schedule: no NAME and no --from FILE; give one of {NAMES}")

@@ -1,11 +1,12 @@
 """Collectives: how the devices of a mesh axis exchange arrays.
 
-Every function here works on one device's part of an array, inside `jax.shard_map`. Where `axis`
-may be None, None means "not split": the group is this device alone. What is built from permutes is
-typed as varying over the axis, even where it is equal on every device: the types cannot see that.
+Every function here works on one device's shard of an array, inside `jax.shard_map`. Where `axis`
+may be None, None means "not split": the group is this device alone. The result of a function that
+is built from permutes is typed as varying over the axis, even if it is equal on every device,
+because the type system cannot know that.
 
-Each docstring states what the function sends and holds, in a fixed grammar, which a test holds
-against the inspector:
+Each docstring states what the function sends and holds, in a fixed grammar that a test compares
+with what the inspector measures:
 
     Comm:
         <direction>[ if op in {<op>, ...}]: <part> [+ <part>]... | nothing | no derivative
@@ -18,11 +19,12 @@ against the inspector:
                  x        (an array argument) its number of elements on one device
                  n        the number of devices on `axis`; n_inner, n_outer on `inner`, `outer`
 
-The size of a part counts the elements that go into the collective on one device, over all its
-calls. What the device then sends: all_reduce 2*(n-1)/n of that size, reduce_scatter and all_to_all
-(n-1)/n, all_gather n-1 times that size. For a permute it is all of that size: bytes through the
-busiest device, sent or received. The first line of a direction whose condition holds is the one
-that counts; a long line goes on, indented. Memory is the size of the result on one device.
+The size of a part is the number of elements that go into the collective on one device, over all
+its calls. An all_reduce then sends 2*(n-1)/n times that size, a reduce_scatter or an all_to_all
+(n-1)/n times, and an all_gather n-1 times. A permute sends all of it: the size is that on the
+busiest device, sent or received. If a direction has several lines, the first one whose condition
+holds applies; a long line continues on the next, indented. Memory is the size of the result on one
+device.
 """
 
 from jaxpar.collectives.hierarchical import (

@@ -1,4 +1,4 @@
-"""An array of any size as n equal chunks, and back."""
+"""Splits an array of any size into n equal chunks, and joins them again."""
 
 import math
 
@@ -8,10 +8,10 @@ from jaxtyping import Shaped
 
 
 def split(x: Shaped[Array, "..."], n: int) -> Shaped[Array, "n c"]:
-    """The elements of x in n chunks of equal size, the last padded with zeros."""
+    """Splits the elements of x into n chunks of equal size; the last is padded with zeros."""
     return jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
 
 
 def join(chunks: Shaped[Array, "n c"], shape: tuple[int, ...]) -> Shaped[Array, "..."]:
-    """The array of this shape that `split` cut into chunks."""
+    """Joins the chunks that `split` made of an array of this shape, without the padding."""
     return chunks.ravel()[: math.prod(shape)].reshape(shape)

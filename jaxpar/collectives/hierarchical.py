@@ -1,7 +1,7 @@
 """Collectives on two levels: fast links inside a node (inner), slow ones between nodes (outer).
 
-Devices are counted node by node, as in a mesh "node=2,device=4". The slow links carry a part for
-each device, never the whole.
+Devices are counted node by node, as in a mesh "node=2,device=4". Over the slow links, each device
+sends only its own part, never a whole array.
 """
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxpar.mesh import check_chunks
 def hierarchical_all_gather(
     x: Shaped[Array, "..."], *, inner: str, outer: str
 ) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device: first between nodes, while x is small.
+    """Gathers every device's x, in device order: first between nodes, while the arrays are small.
 
     Math: y[j] = x_j
     Comm:
@@ -31,7 +31,7 @@ def hierarchical_all_gather(
 def hierarchical_reduce_scatter(
     x: Num[Array, "n ..."], *, inner: str, outer: str
 ) -> Num[Array, "..."]:
-    """The sum of every device's chunk i, on device i: first inside the node, while x is large.
+    """Sums every device's chunk i onto device i: first inside a node, while the arrays are large.
 
     Math: y = sum_j x_j[i] on device i
     Comm:
@@ -41,7 +41,7 @@ def hierarchical_reduce_scatter(
     Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
 
     Raises:
-        ValueError: dim 0 of x is not the number of devices on both axes.
+        ValueError: the size of dim 0 of x is not the number of devices of both axes together.
     """
     check_chunks("hierarchical_reduce_scatter", x, (outer, inner))
     x = x.reshape(lax.axis_size(outer), lax.axis_size(inner), *x.shape[1:])
@@ -50,7 +50,7 @@ def hierarchical_reduce_scatter(
 
 
 def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> Num[Array, "..."]:
-    """The sum of every device's x over both axes, on every device; x has any size.
+    """Sums x over both axes, on every device; x may have any size.
 
     Math: y = sum_j x_j
     Comm:
@@ -63,6 +63,6 @@ def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> 
     n = lax.axis_size(inner)
     chunks = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)  # [n_inner, c]
     chunk = lax.psum_scatter(chunks, inner)  # [c], the sum over the node
-    chunk = lax.psum(chunk, outer)  # [c], the sum over all
+    chunk = lax.psum(chunk, outer)  # [c], the sum over all nodes
     y = lax.all_gather(chunk, inner, to="invarying")  # [n_inner, c], equal on every device
     return y.ravel()[: x.size].reshape(x.shape)

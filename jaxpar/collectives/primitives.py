@@ -1,4 +1,4 @@
-"""The primitives that move data: from one device, to one device, or from each to each."""
+"""The collectives that move data: from one device, to one device, or between all of them."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -8,7 +8,7 @@ from jaxpar.mesh import Axis, check_chunks, check_root
 
 
 def add_rank(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """Adds to x the index of this device on the axis; the result has the dtype of x.
+    """Adds the index of this device on the axis to x; the result has the dtype of x.
 
     Math: y = x + i on device i
     Comm:
@@ -21,7 +21,7 @@ def add_rank(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
 
 
 def broadcast(x: Num[Array, "..."], *, axis: Axis, root: int) -> Num[Array, "..."]:
-    """The root's x, on every device.
+    """Copies the root's x to every device.
 
     Math: y = x_root, as the sum of x_root and zeros
     Comm:
@@ -41,7 +41,7 @@ def broadcast(x: Num[Array, "..."], *, axis: Axis, root: int) -> Num[Array, "...
 
 
 def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, "..."]:
-    """Chunk i of the root's x, on device i; the x of the other devices does not count.
+    """Gives device i chunk i of the root's x; the x of the other devices is ignored.
 
     Math: y = x_root[i] on device i, as the sum of x_root[i] and zeros
     Comm:
@@ -51,7 +51,7 @@ def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, "..."
     Source: MPI 4.1, section 6.6
 
     Raises:
-        ValueError: dim 0 of x is not the size of the axis, or the axis has no device `root`.
+        ValueError: the size of dim 0 of x is not that of the axis, or there is no device `root`.
     """
     check_chunks("scatter", x, axis)
     check_root("scatter", root, axis)
@@ -60,7 +60,7 @@ def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, "..."
 
 
 def gather(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on the root; zeros on the others.
+    """Gathers every device's x on the root, in device order; the other devices return zeros.
 
     Math: y[j] = x_j on the root, 0 elsewhere
     Comm:
@@ -74,12 +74,12 @@ def gather(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "n
     """
     check_root("gather", root, axis)
     is_root = lax.axis_index(axis) == root
-    y = lax.all_gather(x, axis)  # [n, ...]: one program for all, so every device receives it
+    y = lax.all_gather(x, axis)  # [n, ...]; all devices run one program, so all receive it
     return jnp.where(is_root, y, jnp.zeros_like(y))
 
 
 def all_gather(x: Shaped[Array, "..."], *, axis: Axis) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device.
+    """Gathers every device's x, in device order, on every device.
 
     Math: y[j] = x_j
     Comm:
@@ -92,7 +92,7 @@ def all_gather(x: Shaped[Array, "..."], *, axis: Axis) -> Shaped[Array, "n ..."]
 
 
 def all_to_all(x: Shaped[Array, "n ..."], *, axis: Axis) -> Shaped[Array, "n ..."]:
-    """Chunk j goes to device j: a transpose of devices and chunks.
+    """Sends chunk j to device j, which transposes devices and chunks.
 
     Math: y[j] = x_j[i] on device i
     Comm:
@@ -109,7 +109,7 @@ def all_to_all(x: Shaped[Array, "n ..."], *, axis: Axis) -> Shaped[Array, "n ...
 
 
 def permute(x: Shaped[Array, "..."], *, axis: Axis, shift: int) -> Shaped[Array, "..."]:
-    """The x of the device `shift` places before, on a ring.
+    """Sends x to the device `shift` places further along a ring.
 
     Math: y = x_((i - shift) mod n) on device i
     Comm:
@@ -125,7 +125,7 @@ def permute(x: Shaped[Array, "..."], *, axis: Axis, shift: int) -> Shaped[Array,
 
 
 def all_to_all_by_permutes(x: Shaped[Array, "n ..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """`all_to_all` in n - 1 steps: in step k, device i sends to device i + k.
+    """Does what `all_to_all` does, in n - 1 steps: in step k, device i sends to device i + k.
 
     Math: y[j] = x_j[i] on device i
     Comm:

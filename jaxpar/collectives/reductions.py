@@ -1,6 +1,6 @@
-"""The primitives that combine what the devices hold.
+"""The collectives that combine the arrays of several devices into one.
 
-`op` is one of sum, prod, min, max; and for integers and booleans and, or, xor, bit by bit.
+`op` is sum, prod, min or max; for integers and booleans it may also be the bitwise and, or, xor.
 """
 
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ from jaxtyping import Float, Int32, Num, Shaped
 from jaxpar.collectives._chunks import join, split
 from jaxpar.mesh import Axis, check_chunks, check_root
 
-# What combines over the wire in one collective ...
+# These reductions are collectives of their own in JAX ...
 _OVER_DEVICES = {"sum": lax.psum, "min": lax.pmin, "max": lax.pmax}
-# ... and what combines the chunks that a device has received.
+# ... and these combine the chunks that a device has received.
 _OVER_CHUNKS = {
     "prod": lax.reduce_prod,
     "min": lax.reduce_min,
@@ -26,7 +26,7 @@ _OVER_CHUNKS = {
 def reduce_scatter(
     x: Shaped[Array, "n ..."], *, axis: Axis, op: str = "sum"
 ) -> Shaped[Array, "..."]:
-    """The sum (or another reduction) of every device's chunk i, on device i.
+    """Reduces every device's chunk i onto device i, by a sum or another operation.
 
     Math: y = sum_j x_j[i] on device i
     Comm:
@@ -47,15 +47,16 @@ def reduce_scatter(
         return x[0]
     if op == "sum":
         return lax.psum_scatter(x, axis)
-    chunks = lax.all_to_all(x, axis, split_axis=0, concat_axis=0)  # [n, ...], all ours
+    chunks = lax.all_to_all(x, axis, split_axis=0, concat_axis=0)  # [n, ...]: chunk i of every x
     return _OVER_CHUNKS[op](chunks, axes=(0,))
 
 
 def all_reduce(x: Shaped[Array, "..."], *, axis: Axis, op: str = "sum") -> Shaped[Array, "..."]:
-    """The sum (or another reduction) of every device's x, on every device.
+    """Reduces every device's x, on every device, by a sum or another operation.
 
-    JAX has one collective for sum, min and max. The others reduce-scatter and all-gather, which
-    sends as much as an all-reduce; gathering first would send n/2 times that.
+    JAX has a single collective for each of sum, min and max. The other operations are a
+    reduce-scatter and an all-gather, which together send as much as an all-reduce; gathering first
+    would send n/2 times as much.
 
     Math: y = sum_j x_j
     Comm:
@@ -82,7 +83,7 @@ def all_reduce(x: Shaped[Array, "..."], *, axis: Axis, op: str = "sum") -> Shape
 def reduce(
     x: Shaped[Array, "..."], *, axis: Axis, root: int, op: str = "sum"
 ) -> Shaped[Array, "..."]:
-    """The sum (or another reduction) of every device's x, on the root; zeros on the others.
+    """Reduces every device's x on the root, by a sum or another operation; the others return zeros.
 
     Math: y = sum_j x_j on the root, 0 elsewhere
     Comm:
@@ -108,7 +109,7 @@ def reduce(
 
 
 def mean_over_devices(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
-    """The mean of every device's x, on every device.
+    """Averages x over the devices, on every device.
 
     Math: y = (sum_j x_j) / n
     Comm:
@@ -123,9 +124,10 @@ def mean_over_devices(x: Float[Array, "..."], *, axis: str) -> Float[Array, "...
 def reduce_max_location(
     x: Num[Array, "..."], *, axis: str
 ) -> tuple[Num[Array, "..."], Int32[Array, "..."]]:
-    """The largest x of all devices and the index of the device that holds it, on every device.
+    """Finds, element by element, the largest x of all devices and the device that holds it.
 
-    Where several devices hold it, the lowest index. Element by element.
+    The results are equal on every device. Where several devices hold the largest value, the result
+    is the lowest of their indices.
 
     Math: y = max_j x_j, and min {j : x_j = y}
     Comm:
@@ -142,9 +144,10 @@ def reduce_max_location(
 def reduce_min_location(
     x: Num[Array, "..."], *, axis: str
 ) -> tuple[Num[Array, "..."], Int32[Array, "..."]]:
-    """The smallest x of all devices and the index of the device that holds it, on every device.
+    """Finds, element by element, the smallest x of all devices and the device that holds it.
 
-    Where several devices hold it, the lowest index. Element by element.
+    The results are equal on every device. Where several devices hold the smallest value, the result
+    is the lowest of their indices.
 
     Math: y = min_j x_j, and min {j : x_j = y}
     Comm:

@@ -1,4 +1,4 @@
-"""Ring algorithms: n - 1 steps, and every device sends to its neighbours only."""
+"""Ring algorithms: n - 1 steps, in each of which a device sends to its neighbours only."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -9,7 +9,7 @@ from jaxpar.mesh import check_chunks
 
 
 def ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device: each block goes once round the ring.
+    """Gathers every device's x, in device order: each block travels once around the ring.
 
     Math: y[j] = x_j
     Comm:
@@ -27,9 +27,9 @@ def ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n .
 
 
 def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device: each block goes half round, both ways.
+    """Gathers every device's x, in device order: a block travels half the ring in each direction.
 
-    Where a link carries both directions at once, this takes half the steps of one way.
+    Where a link carries both directions at once, this takes half as many steps as one direction.
 
     Math: y[j] = x_j
     Comm:
@@ -51,7 +51,7 @@ def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Arr
 
 
 def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, "..."]:
-    """The sum of every device's chunk i, on device i: partial sums travel, and grow on their way.
+    """Sums every device's chunk i onto device i: partial sums travel around the ring and grow.
 
     Math: y = sum_j x_j[i] on device i
     Comm:
@@ -61,18 +61,18 @@ def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, "...
     Source: Patarasuk and Yuan 2009 (ring algorithm)
 
     Raises:
-        ValueError: dim 0 of x is not the size of the axis.
+        ValueError: the size of dim 0 of x is not that of the axis.
     """
     n, i = check_chunks("ring_reduce_scatter", x, axis), lax.axis_index(axis)
     to_next = [(j, (j + 1) % n) for j in range(n)]
-    partial = x[(i - 1) % n]  # chunk c sets out from device c + 1 and comes home last
+    partial = x[(i - 1) % n]  # chunk c starts on device c + 1 and reaches device c last
     for k in range(2, n + 1):
         partial = lax.ppermute(partial, axis, to_next) + x[(i - k) % n]
     return partial
 
 
 def ring_all_reduce(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """The sum of every device's x, on every device: a ring reduce-scatter and a ring all-gather.
+    """Sums x over the devices, on every device: a ring reduce-scatter, then a ring all-gather.
 
     Math: y = sum_j x_j
     Comm:

@@ -1,8 +1,8 @@
-"""Pytrees of which every device of an axis holds a part: cut, gathered and summed leaf by leaf.
+"""Sharded pytrees: how leaves are split over an axis, gathered, and reduced.
 
-Of each leaf one dim is split: the first that the axis divides, or else the largest, padded with
-zeros. Scalars and empty leaves stay whole. The padding is cut off wherever the leaf is put together
-again.
+One dim of each leaf is split: the first one whose size the number of devices divides, or else the
+largest one, padded with zeros. Scalars and empty leaves are replicated. Gathering a leaf removes
+its padding.
 """
 
 from functools import partial
@@ -16,12 +16,8 @@ from jaxtyping import PyTree, Shaped
 
 
 def split_dim(shape: tuple[int, ...], n: int) -> int | None:
-    """The dim of a leaf of this shape that n devices share; None if it stays whole.
+    """The dim along which n devices split a leaf of this shape; None if they replicate it.
 
-    Comm:
-        forward: nothing
-        backward: no derivative
-    Memory: 0
     Source: Zhao et al. 2023 (PyTorch FSDP), section 4.2, which splits dim 0
     """
     if not shape or 0 in shape:
@@ -31,19 +27,15 @@ def split_dim(shape: tuple[int, ...], n: int) -> int | None:
 
 
 def shard_specs(like: PyTree[Any], *, axis: str, n: int) -> PyTree[P]:
-    """How the leaves of a pytree lie when an axis of n devices shares them.
+    """The partition spec of each leaf of a pytree that is sharded over an axis of n devices.
 
-    Comm:
-        forward: nothing
-        backward: no derivative
-    Memory: 0
     Source: Rajbhandari et al. 2020 (ZeRO), section 5
     """
     return jax.tree.map(lambda leaf: _spec(split_dim(leaf.shape, n), axis), like)
 
 
 def pad_shards(tree: PyTree[Array], *, n: int) -> PyTree[Array]:
-    """Whole leaves, with zeros at the end of the dim that n devices share, so that n divides it.
+    """Pads full leaves with zeros, so that n divides the size of the dim that is split.
 
     Comm:
         forward: nothing
@@ -55,7 +47,7 @@ def pad_shards(tree: PyTree[Array], *, n: int) -> PyTree[Array]:
 
 
 def own_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
-    """This device's part of leaves that it holds whole.
+    """Takes this device's shard of leaves that it holds in full.
 
     Math: y = x[i] on device i, of n equal parts
     Comm:
@@ -77,7 +69,7 @@ def own_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
 
 
 def sum_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
-    """This device's part of the sum of every device's leaves.
+    """Sums the leaves over the devices, and gives each device its shard of the sum.
 
     Math: y = sum_j x_j[i] on device i, of n equal parts
     Comm:
@@ -98,7 +90,7 @@ def sum_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
 
 
 def mean_shards(tree: PyTree[Array], *, axis: str) -> PyTree[Array]:
-    """This device's part of the mean of every device's leaves.
+    """Averages the leaves over the devices, and gives each device its shard of the mean.
 
     Math: y = (sum_j x_j[i])/n on device i, of n equal parts
     Comm:
@@ -117,11 +109,11 @@ def gather_shards(
     axis: str,
     to: Literal["varying", "invarying"] = "varying",
 ) -> PyTree[Array]:
-    """Every device's part of the leaves put together, in the shapes of `like`.
+    """Gathers the shards of all devices into full leaves, which have the shapes of `like`.
 
-    With `to="varying"` the derivative is a reduce-scatter: the sum of what every device asks for.
-    With "invarying" the result is typed as equal on all devices, as an update of whole parameters
-    must be.
+    With `to="varying"` the transpose is a reduce-scatter, which sums the gradients of all devices.
+    With `to="invarying"` the result is typed as equal on all devices, as updated parameters must
+    be.
 
     Math: y = [x_1, ..., x_n], without the padding
     Comm:
@@ -132,12 +124,12 @@ def gather_shards(
     """
     n = lax.axis_size(axis)
 
-    def gather(shard: Shaped[Array, "..."], whole: Any) -> Shaped[Array, "..."]:
-        dim = split_dim(whole.shape, n)
+    def gather(shard: Shaped[Array, "..."], leaf_like: Any) -> Shaped[Array, "..."]:
+        dim = split_dim(leaf_like.shape, n)
         if dim is None:
             return shard
-        full = lax.all_gather(shard, axis, axis=dim, tiled=True, to=to)
-        return lax.slice_in_dim(full, 0, whole.shape[dim], axis=dim)
+        padded = lax.all_gather(shard, axis, axis=dim, tiled=True, to=to)
+        return lax.slice_in_dim(padded, 0, leaf_like.shape[dim], axis=dim)
 
     return jax.tree.map(gather, shards, like)
 

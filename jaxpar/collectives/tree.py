@@ -1,4 +1,4 @@
-"""Trees and recursive doubling: log2 n steps, for messages so small that latency is what counts."""
+"""Trees and recursive doubling: log2 n steps, for messages so small that latency dominates."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -8,7 +8,7 @@ from jaxpar.mesh import check_power_of_two, check_root
 
 
 def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "..."]:
-    """The root's x, on every device: in each step, all that hold it send it on.
+    """Copies the root's x to every device: in each step, every device that has it sends it on.
 
     Math: y = x_root
     Comm:
@@ -21,8 +21,8 @@ def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[A
         ValueError: the axis has no device `root`.
     """
     n = check_root("tree_broadcast", root, axis)
-    place = (lax.axis_index(axis) - root) % n  # how far behind the root
-    held = 1  # places 0 to held - 1 hold the root's x
+    place = (lax.axis_index(axis) - root) % n  # the distance from the root
+    held = 1  # places 0 to held - 1 have the root's x
     while held < n:
         senders = range(min(held, n - held))
         pairs = [((root + p) % n, (root + p + held) % n) for p in senders]
@@ -33,7 +33,7 @@ def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[A
 
 
 def tree_reduce(x: Num[Array, "..."], *, axis: str, root: int) -> Num[Array, "..."]:
-    """The sum of every device's x, on the root; zeros on the others: the broadcast, backwards.
+    """Sums x on the root, by the steps of a broadcast in reverse; the other devices return zeros.
 
     Math: y = sum_j x_j on the root, 0 elsewhere
     Comm:
@@ -51,12 +51,12 @@ def tree_reduce(x: Num[Array, "..."], *, axis: str, root: int) -> Num[Array, "..
         half //= 2
         senders = range(half, min(2 * half, n))
         pairs = [((root + p) % n, (root + p - half) % n) for p in senders]
-        x = x + lax.ppermute(x, axis, pairs)  # who is sent nothing receives zeros
+        x = x + lax.ppermute(x, axis, pairs)  # a device that is sent nothing receives zeros
     return jnp.where(lax.axis_index(axis) == root, x, jnp.zeros_like(x))
 
 
 def recursive_doubling_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device: partners swap all they hold.
+    """Gathers every device's x, in device order: in each step, partners exchange all they hold.
 
     Math: y[j] = x_j
     Comm:
@@ -79,7 +79,7 @@ def recursive_doubling_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shap
 
 
 def recursive_doubling_all_reduce(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """The sum of every device's x, on every device: partners swap and add, at distances 1, 2, 4.
+    """Sums x on every device: partners at distance 1, 2, 4 and so on exchange and add.
 
     Math: y = sum_j x_j
     Comm:

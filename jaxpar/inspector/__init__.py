@@ -1,4 +1,4 @@
-"""What a JAX program sends, stores and computes."""
+"""The inspector: what a JAX program sends, stores and computes."""
 
 from jaxpar.inspector.program import inspect as inspect
 from jaxpar.inspector.program import inspect_path as inspect_path

@@ -1,4 +1,4 @@
-"""A program compiled once, kept as XLA had it after splitting it and at the end."""
+"""Compiles a program, and keeps its HLO from after the partitioning and from the end."""
 
 import math
 import tempfile
@@ -19,8 +19,8 @@ class Compiled:
 
     Attributes:
         executable: What runs.
-        partitioned: HLO text just after XLA split the program; None for a single device.
-        final: HLO text of what runs.
+        partitioned: The HLO text just after SPMD partitioning; None for a single device.
+        final: The HLO text of what runs.
     """
 
     executable: jax.stages.Compiled
@@ -33,15 +33,15 @@ def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compi
 
     Args:
         lowered: What `jax.jit(function).lower(*args)` returned.
-        fast: Whether to optimize its machine code, too: memory and HLO are the same.
+        fast: Whether to optimize the machine code too; this changes neither memory nor HLO.
     """
-    # Interrupted, XLA still dumps while the folder is removed.
+    # After an interruption, XLA may still write dumps while the folder is being removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         options: dict[str, Any] = {
             "xla_dump_to": folder,
             "xla_dump_hlo_pass_re": "^spmd-partitioning$",
-            # Matches no emitter. A new value each time keeps JAX's persistent cache, whose hits
-            # write no dump, out of the way.
+            # This matches no emitter. Its value is new each time, so that JAX's persistent cache
+            # has no hit, because a hit writes no dump.
             "xla_dump_emitter_re": folder,
         }
         if not fast:
@@ -55,7 +55,7 @@ def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compi
 def read_memory(compiled: Compiled) -> Memory | None:
     """Returns what one device holds while the program runs; None if the backend does not say.
 
-    XLA's own peak leaves temporaries out on CPU, and all its figures leave constants out.
+    On CPU, XLA's own peak does not include temporaries, and none of its figures include constants.
 
     Args:
         compiled: The program.
@@ -73,7 +73,7 @@ def read_memory(compiled: Compiled) -> Memory | None:
         if sizes
     )
     results = len(module.computations[module.entry].root.shapes)
-    pointers = 8 * results if results > 1 else 0  # XLA's table of where several results are
+    pointers = 8 * results if results > 1 else 0  # a tuple of results is a table of pointers
     return Memory(
         arguments_bytes=stats.argument_size_in_bytes,
         outputs_bytes=stats.output_size_in_bytes - pointers,

@@ -1,4 +1,4 @@
-"""Element types: how MLIR and HLO spell them, JAX's name, and their size."""
+"""Element types: their spelling in MLIR and HLO, their name in JAX, and their size."""
 
 import re
 
@@ -17,15 +17,15 @@ _SPELLINGS = {
     "c64": "complex64",
     "c128": "complex128",
 }
-_WHOLE = {"i": "int", "si": "int", "s": "int", "ui": "uint", "u": "uint", "f": "float"}
+_PREFIXES = {"i": "int", "si": "int", "s": "int", "ui": "uint", "u": "uint", "f": "float"}
 
 
 def dtype_name(spelling: str) -> str:
-    """Returns JAX's name of a type that MLIR or HLO spells so ("ui8" and "u8" are "uint8")."""
+    """Returns JAX's name of a type in MLIR's or HLO's spelling: "uint8" for "ui8" and for "u8"."""
     if spelling in _SPELLINGS:
         return _SPELLINGS[spelling]
     if match := re.fullmatch(r"(si|ui|i|s|u|f)(2|4|8|16|32|64)", spelling):
-        return _WHOLE[match[1]] + match[2]
+        return _PREFIXES[match[1]] + match[2]
     if match := re.fullmatch(r"f([48])(e\w+)", spelling.lower()):
         return f"float{match[1]}_{match[2]}"
     raise ValueError(
@@ -35,11 +35,11 @@ def dtype_name(spelling: str) -> str:
 
 
 def dtype_bits(name: str) -> int:
-    """Returns the bits of one element of the dtype that JAX calls `name`."""
+    """Returns the number of bits of one element of a dtype, given by its name in JAX."""
     match = re.match(r"(?:u?int|float)(\d+)", name)
     return int(match[1]) if match else _BITS[name]
 
 
 def buffer_bytes(name: str, elements: int) -> int:
-    """Returns the bytes of that many elements, packed (two int4 in a byte)."""
+    """Returns the number of bytes of a packed buffer, in which two int4 take one byte."""
     return -(-elements * dtype_bits(name) // 8)

@@ -1,4 +1,4 @@
-"""From groups of positions in a mesh to axes, and from bytes given to bytes sent."""
+"""Makes a `Collective` from what a program says: groups of positions in the mesh, and operands."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ Pairs = Sequence[tuple[int, int]]
 Operands = Sequence[tuple[str, int]]  # (dtype, elements) of each array that takes part
 
 
-def grouped(
+def make_collective(
     kind: Kind, groups: Groups, mesh: Mapping[str, int], operands: Operands, **rest
 ) -> Collective | None:
-    """Builds the collective of these groups; None if every group is one device alone.
+    """Makes a collective over groups of devices; None if every group is a single device.
 
     Args:
-        kind: What it does.
-        groups: Positions in the mesh (not device ids), the last axis fastest, as sets.
-        mesh: Sizes of the mesh's axes.
-        operands: The arrays that one device gives in.
-        **rest: The further fields of `Collective`.
+        kind: The kind of collective, any but a permute.
+        groups: Positions in the mesh (not device ids), in row-major order, as sets.
+        mesh: The sizes of the mesh's axes.
+        operands: The arrays that one device gives as input.
+        **rest: The other fields of `Collective`.
     """
     size = max(len(set(group)) for group in groups)
     if size == 1:
@@ -33,16 +33,16 @@ def grouped(
     return Collective(kind, axes, size, dtype, operand_bytes, sent, **rest)
 
 
-def permuted(
+def make_permute(
     pairs: Pairs, mesh: Mapping[str, int], operands: Operands, **rest
 ) -> Collective | None:
-    """Builds the permute of these (source, target) positions; None if all stay where they are.
+    """Makes a permute from (source, target) pairs; None if every device sends to itself.
 
     Args:
         pairs: Positions in the mesh.
-        mesh: Sizes of the mesh's axes.
+        mesh: The sizes of the mesh's axes.
         operands: The arrays that one device sends.
-        **rest: The further fields of `Collective`.
+        **rest: The other fields of `Collective`.
     """
     moves = [pair for pair in pairs if pair[0] != pair[1]]
     if not moves:
@@ -56,7 +56,7 @@ def permuted(
         dtype=dtype,
         operand_bytes=operand_bytes,
         wire_bytes=wire_bytes("permute", operand_bytes, 2),
-        pairs=_pairs_of_one_group(moves, mesh, axes),
+        pairs=_common_pairs(moves, mesh, axes),
         **rest,
     )
 
@@ -65,18 +65,18 @@ def axis_groups(parts: Sequence[tuple[str, str, str]], mesh: Mapping[str, int]) 
     """Returns the groups of positions that differ only along these axes, or parts of axes.
 
     Args:
-        parts: As (axis, before, size): the axis has `before` times `size` times more devices, and
-            the middle factor is meant; the whole axis if both are empty.
-        mesh: Sizes of the mesh's axes.
+        parts: (axis, before, size) each. The size of the axis is `before` * `size` * some rest, and
+            the part is the factor `size`; if both are empty, the part is the whole axis.
+        mesh: The sizes of the mesh's axes.
     """
     groups: dict[tuple[int, ...], list[int]] = {}
     for position in range(math.prod(mesh.values())):
-        place = _coordinates(position, mesh)
+        coordinates = _coordinates(position, mesh)
         for axis, before, size in parts:
             span = mesh[axis] // int(before or 1)
             inner = span // int(size or span)
-            place[axis] -= place[axis] % span // inner * inner
-        groups.setdefault(tuple(place.values()), []).append(position)
+            coordinates[axis] -= coordinates[axis] % span // inner * inner
+        groups.setdefault(tuple(coordinates.values()), []).append(position)
     return list(groups.values())
 
 
@@ -93,24 +93,25 @@ def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
             f"inspector: a collective names position {position}, but the mesh {sizes} has "
             f"positions 0 to {devices - 1}; inspect the program with its own mesh"
         )
-    place = {}
+    coordinates = {}
     for axis in reversed(tuple(mesh)):
-        position, place[axis] = divmod(position, mesh[axis])
-    return place
+        position, coordinates[axis] = divmod(position, mesh[axis])
+    return coordinates
 
 
 def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes along which the members of some group differ, in mesh order."""
     varying = set()
     for group in groups:
-        places = [_coordinates(position, mesh) for position in group]
-        varying |= {axis for axis in mesh if len({place[axis] for place in places}) > 1}
+        members = [_coordinates(position, mesh) for position in group]
+        varying |= {axis for axis in mesh if len({member[axis] for member in members}) > 1}
     return tuple(axis for axis in mesh if axis in varying)
 
 
-def _pairs_of_one_group(
+def _common_pairs(
     moves: Pairs, mesh: Mapping[str, int], axes: tuple[str, ...]
 ) -> tuple[tuple[int, int], ...] | None:
-    """The moves along `axes` if they are the same wherever one stands on the other axes."""
+    """The pairs of positions along `axes`; None if they differ between groups of devices."""
     by_group: dict[tuple[int, ...], set[tuple[int, int]]] = {}
     for move in moves:
         source, target = (_coordinates(position, mesh) for position in move)
@@ -124,8 +125,11 @@ def _pairs_of_one_group(
     return tuple(sorted(first))
 
 
-def _position(place: Mapping[str, int], mesh: Mapping[str, int], axes: tuple[str, ...]) -> int:
+def _position(
+    coordinates: Mapping[str, int], mesh: Mapping[str, int], axes: tuple[str, ...]
+) -> int:
+    """The row-major position along `axes` only."""
     position = 0
     for axis in axes:
-        position = position * mesh[axis] + place[axis]
+        position = position * mesh[axis] + coordinates[axis]
     return position

@@ -1,4 +1,4 @@
-"""Collectives and flops of HLO text: what each device does once XLA has split the program."""
+"""Reads the collectives and flops of HLO: what each device does after XLA has partitioned it."""
 
 import math
 import re
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpar.inspector.dtypes import dtype_name
-from jaxpar.inspector.groups import axis_groups, grouped, permuted
-from jaxpar.inspector.hlo_loops import trip_count
+from jaxpar.inspector.groups import axis_groups, make_collective, make_permute
 from jaxpar.inspector.hlo_text import Computation, HloText, Instruction, parse_hlo, shapes_of
+from jaxpar.inspector.loops import MIRRORED, count_trips
 from jaxpar.inspector.report import Collective, Kind
 
 _KINDS: dict[str, Kind] = {
@@ -21,7 +21,7 @@ _KINDS: dict[str, Kind] = {
     "collective-permute": "permute",
     "collective-broadcast": "broadcast",
 }
-_TALKING = re.compile(r"(send|recv|infeed|outfeed|ragged|collective|all-|cross-).*")
+_COMMUNICATES = re.compile(r"(send|recv|infeed|outfeed|ragged|collective|all-|cross-).*")
 _RANGE = r"\[([\d,]+)\](?:T\(([\d,]+)\))?"
 _CALLS = {"call": "to_apply", "async-start": "calls", "fusion": "calls"}
 _BRANCHES = ("branch_computations", "true_computation", "false_computation")
@@ -29,7 +29,14 @@ _BRANCHES = ("branch_computations", "true_computation", "false_computation")
 
 @dataclass(frozen=True)
 class HloSite:
-    """An instruction where a run meets it; fields as in `walk.Site`."""
+    """An instruction as the run of a program reaches it.
+
+    Attributes:
+        instruction: The instruction.
+        computation: The computation that it is in.
+        times: How often it runs in one run of the program; None if that is not known.
+        conditional: Whether it is inside a branch of a conditional.
+    """
 
     instruction: Instruction
     computation: Computation
@@ -38,7 +45,7 @@ class HloSite:
 
 
 def walk_hlo(module: HloText) -> Iterator[HloSite]:
-    """Yields what the entry computation runs, each call followed by what it calls.
+    """Yields the instructions that a run reaches, in order; a call is followed by what it calls.
 
     Args:
         module: The program.
@@ -65,15 +72,81 @@ def walk_hlo(module: HloText) -> Iterator[HloSite]:
     yield from visit(module.entry, 1, False)
 
 
+def trip_count(loop: Instruction, around: Computation, module: HloText) -> int | None:
+    """Returns how often a loop's body runs; None if neither XLA's note nor its counter tells.
+
+    Args:
+        loop: A `while`.
+        around: The computation that it is in.
+        module: The program.
+    """
+    if noted := re.search(r'"known_trip_count":\{"n":"(\d+)"\}', loop.backend_config):
+        return int(noted[1])
+    condition, body = (module.computations[loop.called(part)[0]] for part in ("condition", "body"))
+    compare = condition.root
+    if compare.opcode != "compare":
+        return None
+    left, right = compare.operands
+    direction = compare.attribute("direction", r"\w+")
+    if _element(left, condition) is None:
+        left, right, direction = right, left, MIRRORED.get(direction, direction)
+    counter = _element(left, condition)
+    if counter is None:
+        return None
+    carried = around.instructions[loop.operands[0]]
+    if carried.opcode != "tuple":
+        return None
+    start = _constant(carried.operands[counter], around)
+    stop, step = _constant(right, condition), _step(counter, body)
+    if start is None or stop is None or step is None:
+        return None
+    return count_trips(direction, start, stop, step, dtype_name(loop.shapes[counter][0]))
+
+
+def _step(counter: int, body: Computation) -> int | None:
+    """What the body adds to element `counter` of its carried values; None if not a constant."""
+    update = body.instructions.get(body.root.operands[counter])
+    if update is None or update.opcode not in ("add", "subtract"):
+        return None
+    left, right = update.operands
+    if update.opcode == "add" and _element(right, body) == counter:
+        left, right = right, left
+    amount = _constant(right, body)
+    if _element(left, body) != counter or amount is None:
+        return None
+    return amount if update.opcode == "add" else -amount
+
+
+def _constant(name: str, computation: Computation) -> int | None:
+    instruction = computation.instructions.get(name)
+    while instruction and instruction.opcode == "copy":
+        instruction = computation.instructions.get(instruction.operands[0])
+    if instruction is None or instruction.opcode != "constant":
+        return None
+    (value,) = instruction.operands or ("",)
+    return int(value) if re.fullmatch(r"-?\d+", value) else None
+
+
+def _element(name: str, computation: Computation) -> int | None:
+    """The index of the element of the computation's parameter that has this name, if it is one."""
+    instruction = computation.instructions.get(name)
+    if instruction and instruction.opcode == "get-tuple-element":
+        name = instruction.operands[0] + "#" + instruction.attribute("index", r"\d+")
+    owner, _, index = name.partition("#")
+    parameter = computation.instructions.get(owner)
+    is_element = index and parameter and parameter.opcode == "parameter"
+    return int(index) if is_element else None
+
+
 def read_hlo(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
     """Returns the collectives that one run executes, in program order.
 
     Args:
-        text: The HLO module, printed after it was split over devices.
-        mesh: Names and sizes of the axes, by position.
+        text: The HLO module, printed after SPMD partitioning.
+        mesh: The names and sizes of the mesh's axes, in order.
 
     Raises:
-        ValueError: Something communicates, or may, in a way that is not understood.
+        ValueError: Something communicates, or may communicate, in an unknown way.
     """
     module = parse_hlo(text)
     found = (_collective(site, module, mesh) for site in walk_hlo(module))
@@ -81,12 +154,12 @@ def read_hlo(text: str, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
 
 
 def count_hlo_flops(text: str) -> int | None:
-    """Returns one device's flops of matrix products and convolutions; None if not known.
+    """Returns one device's flops in matrix products and convolutions; None if they are not known.
 
     Every branch of a conditional counts.
 
     Args:
-        text: The HLO module, printed after it was split over devices.
+        text: The HLO module, printed after SPMD partitioning.
     """
     total = 0
     for site in walk_hlo(parse_hlo(text)):
@@ -118,7 +191,7 @@ def _collective(site: HloSite, module: HloText, mesh: Mapping[str, int]) -> Coll
     instruction = site.instruction
     opcode = instruction.opcode.removesuffix("-start")
     if opcode not in _KINDS:
-        if _TALKING.fullmatch(opcode) and not opcode.endswith(("-done", "-update")):
+        if _COMMUNICATES.fullmatch(opcode) and not opcode.endswith(("-done", "-update")):
             raise ValueError(f"inspector: HLO {opcode!r} is not known; its bytes are not counted")
         return None
     rest = {
@@ -134,12 +207,16 @@ def _collective(site: HloSite, module: HloText, mesh: Mapping[str, int]) -> Coll
     if _KINDS[opcode] == "permute":
         numbers = instruction.attribute("source_target_pairs", r"\{[\d,{}]*\}")
         pairs = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", numbers)]
-        return permuted(pairs, mesh, operands, **rest)
-    return grouped(_KINDS[opcode], _groups(instruction, mesh), mesh, operands, **rest)
+        return make_permute(pairs, mesh, operands, **rest)
+    return make_collective(_KINDS[opcode], _groups(instruction, mesh), mesh, operands, **rest)
 
 
 def _groups(instruction: Instruction, mesh: Mapping[str, int]) -> list[list[int]]:
-    """Positions of each group, from any of HLO's spellings: a list, a range in tiles, axes."""
+    """The positions of each group, in any of HLO's three spellings.
+
+    These are a list, as in {{0,1},{2,3}}; a tiled range, as in [2,2]<=[4]; and axes, as in
+    mesh['x'=2,'y'=2] {'y'}.
+    """
     spelled = instruction.attribute("replica_groups", r".*?(?=, (?!device_ids)\w+=|$)")
     if re.fullmatch(r"\{[\d,{}]*\}", spelled):
         listed = [_numbers(row) for row in re.findall(r"\{([\d,]+)\}", spelled)]
@@ -162,6 +239,6 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _range(shape: str, order: str | None) -> np.ndarray:
-    """Positions 0, 1, ... in that shape, its dims then taken in that order."""
+    """The positions 0, 1, ... in an array of this shape, transposed to this order of its dims."""
     sizes = _numbers(shape)
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(_numbers(order) or None)

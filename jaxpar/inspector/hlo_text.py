@@ -1,4 +1,4 @@
-"""HLO text as data: computations, their instructions, and the line each came from."""
+"""Parses HLO text into computations, their instructions, and the source line of each."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,14 @@ class Instruction:
     """One instruction.
 
     Attributes:
-        name: Unique in its computation.
-        opcode: As HLO spells it: "all-reduce", "while", ...
-        shapes: Of its result, a tuple flattened.
-        operands: Names, without "%"; "name#3" is element 3 of a tuple. A constant's is its value.
-        attributes: What follows, its quoted strings blanked: they hold names that users chose.
-        backend_config: The JSON that XLA's backend attached.
+        name: Its name, unique in its computation.
+        opcode: Its opcode in HLO's spelling: "all-reduce", "while", ...
+        shapes: The shapes of its results; a tuple is flattened.
+        operands: The names of its operands, without "%", where "name#3" is element 3 of a tuple;
+            for a constant, its value.
+        attributes: The text after the operands, with quoted strings blanked out, because they
+            contain names that users have chosen.
+        backend_config: The JSON that XLA's backend has attached.
     """
 
     name: str
@@ -35,7 +37,7 @@ class Instruction:
     backend_config: str
 
     def attribute(self, name: str, pattern: str) -> str:
-        """Returns what `pattern` matches right after "name=", or ""."""
+        """Returns what `pattern` matches right after "name=", or "" if there is no such text."""
         match = re.search(rf"\b{name}=({pattern})", self.attributes)
         return match[1] if match else ""
 
@@ -47,7 +49,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation: its instructions by name, in order, and its result."""
+    """A computation: its instructions by name, in order, and the one that is its result."""
 
     instructions: Mapping[str, Instruction]
     root: Instruction
@@ -55,7 +57,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class HloText:
-    """A module: its computations, the name of the first to run, and "file:line" by frame."""
+    """A module: its computations, the name of its entry, and "file:line" by number of frame."""
 
     computations: Mapping[str, Computation]
     entry: str
@@ -69,7 +71,7 @@ def parse_hlo(text: str) -> HloText:
         text: The HLO module.
 
     Raises:
-        ValueError: A line has a form that is not known.
+        ValueError: A line has an unknown form.
     """
     tables: dict[str, dict[str, str]] = {}
     computations: dict[str, Computation] = {}
@@ -151,7 +153,7 @@ def _end_of_parentheses(text: str, start: int) -> int:
 
 
 def _operands(text: str) -> tuple[str, ...]:
-    """Splits at commas outside brackets; drops a type in front of the name."""
+    """Splits a list of operands at the commas outside brackets, and drops their types."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")

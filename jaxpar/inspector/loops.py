@@ -1,4 +1,4 @@
-"""How often a `stablehlo.while` runs, read from its counter."""
+"""Trip counts: how often a counted loop runs, and how a `stablehlo.while` counts."""
 
 import re
 
@@ -10,10 +10,10 @@ MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 
 def trip_count(loop: ir.Operation) -> int | None:
-    """Returns how often the loop's body runs; None if its counter does not say.
+    """Returns how often a loop's body runs; None if its counter does not tell.
 
-    A counter is a carried integer that the condition compares with a constant and that the body
-    moves by a constant, up or down.
+    A counter is a carried integer that the condition compares with a constant, and to which the
+    body adds a constant.
 
     Args:
         loop: A `stablehlo.while`.
@@ -38,14 +38,14 @@ def trip_count(loop: ir.Operation) -> int | None:
 
 
 def count_trips(direction: str, start: int, stop: int, step: int, dtype: str) -> int | None:
-    """Returns how often a loop runs; None if its counter passes `stop` or overflows.
+    """Returns how often a loop runs; None if its counter skips `stop` or overflows.
 
     Args:
-        direction: How the counter must compare with `stop` for a run: "LT", "LE", "GT", ...
+        direction: The loop goes on while the counter compares so with `stop`: "LT", "LE", ...
         start: The counter's first value.
-        stop: What it is compared with.
-        step: What each run adds to it.
-        dtype: The counter's.
+        stop: The value that the counter is compared with.
+        step: What each iteration adds to the counter.
+        dtype: The counter's dtype.
     """
     integer = re.fullmatch(r"(u?)int(\d+)", dtype)
     if not integer or step == 0:
@@ -65,7 +65,7 @@ def count_trips(direction: str, start: int, stop: int, step: int, dtype: str) ->
 
 
 def _step(body: ir.Block, counter: int) -> int | None:
-    """What the body adds to its carried value, if that is a constant."""
+    """What the body adds to the carried value number `counter`; None if that is not a constant."""
     update = _producer(_returned(body)[counter])
     if update is None or update.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
@@ -79,7 +79,7 @@ def _step(body: ir.Block, counter: int) -> int | None:
 
 
 def _constant(value: ir.Value) -> int | None:
-    """The integer that a scalar always holds, looked up through loops that only carry it."""
+    """The constant value of a scalar, followed through loops that carry it unchanged."""
     while (producer := _producer(value)) is None:
         argument = ir.BlockArgument(value)
         loop = argument.owner.owner.operation
@@ -100,13 +100,13 @@ def _returned(block: ir.Block) -> list[ir.Value]:
 
 
 def _producer(value: ir.Value) -> ir.Operation | None:
-    """The operation that makes a value; None for an argument of a block."""
+    """The operation that computes a value; None for an argument of a block."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def _argument(value: ir.Value, block: ir.Block) -> int | None:
-    """Which argument of `block` the value is; None if it is none."""
+    """The number of the argument of `block` that the value is; None if it is not one."""
     if not isinstance(value, ir.BlockArgument):
         return None
     argument = ir.BlockArgument(value)

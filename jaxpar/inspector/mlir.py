@@ -1,4 +1,4 @@
-"""The one user of JAX's MLIR bindings: parsing, and facts about operations and values."""
+"""Access to JAX's MLIR bindings: parses programs, and reads operations, types and locations."""
 
 import math
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from jax.interpreters.mlir import make_ir_context
 
 from jaxpar.inspector.dtypes import dtype_name
 
-BYTECODE = b"ML\xefR"  # how bytecode begins; words would be parsed, too
+BYTECODE = b"ML\xefR"  # the first bytes of MLIR bytecode; the parser would accept text as well
 
 
 def parse(serialized: bytes) -> ir.Module:
     """Reads the module of an exported program (`Exported.mlir_module_serialized`).
 
     Args:
-        serialized: The bytes, not trusted.
+        serialized: The bytes, which are not trusted.
 
     Raises:
         ValueError: The bytes are not such a module.
@@ -35,7 +35,7 @@ def parse(serialized: bytes) -> ir.Module:
 
 
 def operations(root: ir.Operation) -> Iterator[ir.Operation]:
-    """Yields an operation and all inside it, as written: also functions that nobody calls."""
+    """Yields an operation and all operations inside it, including functions that are not called."""
     pending = [root]
     while pending:
         op = pending.pop()
@@ -53,7 +53,7 @@ def array_type(value: ir.Value) -> tuple[str, tuple[int, ...]]:
     """Returns the dtype and the shape of an array value.
 
     Raises:
-        ValueError: It is no array, or its shape is not static.
+        ValueError: The value is not an array, or its shape is not static.
     """
     if not isinstance(value.type, ir.RankedTensorType):
         raise ValueError(f"inspector: a value of type {value.type}; only arrays are understood")
@@ -70,7 +70,7 @@ def array_size(value: ir.Value) -> tuple[str, int]:
 
 
 def source(location: ir.Location) -> str | None:
-    """Returns "file:line" of the innermost Python frame (JAX has left its own out)."""
+    """Returns "file:line" of the innermost Python frame; JAX has removed its own frames."""
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}"
     if isinstance(location, ir.NameLoc):

@@ -1,4 +1,4 @@
-"""How what XLA runs differs from what was written, in sentences."""
+"""Describes, in sentences, how the program that XLA runs differs from the one that was written."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,44 +10,46 @@ from jaxpar.inspector.report import Collective
 def unexplained(
     written: Iterable[Collective], partitioned: Iterable[Collective]
 ) -> tuple[Collective, ...]:
-    """Returns the collectives after partitioning that no written one accounts for.
+    """Returns the collectives after partitioning that no written collective explains.
 
     Args:
-        written: Of the StableHLO, its axes named after the same mesh.
-        partitioned: Of the HLO just after partitioning, where XLA may know a loop's length less
-            well.
+        written: Those of the StableHLO, with the axis names of the same mesh.
+        partitioned: Those of the HLO just after partitioning, in which the length of a loop may be
+            unknown although it is known in the StableHLO.
     """
-    left = [(_identity(collective), collective.times) for collective in written]
+    unmatched = list(written)
     added = []
     for collective in partitioned:
-        identity, times = _identity(collective), collective.times
-        match = next((one for one in left if one[0] == identity and times in (one[1], None)), None)
+        match = next((one for one in unmatched if _explains(one, collective)), None)
         if match:
-            left.remove(match)
+            unmatched.remove(match)
         else:
             added.append(collective)
     return tuple(added)
+
+
+def _explains(written: Collective, partitioned: Collective) -> bool:
+    same_times = partitioned.times in (written.times, None)
+    return same_times and _identity(written) == _identity(partitioned)
 
 
 def _identity(one: Collective) -> tuple[object, ...]:
     return one.kind, one.axes, one.group_size, one.dtype, one.operand_bytes, one.pairs
 
 
-def what_xla_did(before: Sequence[Collective], final: Sequence[Collective]) -> tuple[str, ...]:
-    """Says what XLA promoted, combined, hoisted, removed or added.
+def describe_changes(before: Sequence[Collective], final: Sequence[Collective]) -> tuple[str, ...]:
+    """Says which collectives XLA promoted, combined, hoisted, removed or added.
 
     Args:
-        before: The collectives as written or as partitioning made them.
+        before: The collectives as written, or as the partitioner made them.
         final: The collectives of the HLO that runs.
     """
     promotions, changes = {}, []
     for kind, axes in dict.fromkeys((one.kind, one.axes) for one in (*before, *final)):
-        mine, theirs = (
-            [one for one in ones if (one.kind, one.axes) == (kind, axes)]
-            for ones in (before, final)
-        )
-        promotions |= _promotions(mine, theirs)
-        if change := _change(mine, theirs):
+        alike_before = [one for one in before if (one.kind, one.axes) == (kind, axes)]
+        alike_final = [one for one in final if (one.kind, one.axes) == (kind, axes)]
+        promotions |= _promotions(alike_before, alike_final)
+        if change := _describe_change(alike_before, alike_final):
             changes.append(f"{kind} over {', '.join(axes)}: {change}")
     return tuple(
         f"XLA sends {narrow} as {wide} on this backend; the tables count {narrow}"
@@ -56,9 +58,9 @@ def what_xla_did(before: Sequence[Collective], final: Sequence[Collective]) -> t
 
 
 def _promotions(before: Sequence[Collective], final: Sequence[Collective]) -> dict[str, str]:
-    """Dtypes that are gone, each with the wider one that is there instead."""
-    gone, there = _dtypes(before) - _dtypes(final), _dtypes(final)
-    widest = max(there, key=dtype_bits, default="bool")
+    """Maps each dtype that no longer occurs to the wider dtype that has replaced it."""
+    gone, present = _dtypes(before) - _dtypes(final), _dtypes(final)
+    widest = max(present, key=dtype_bits, default="bool")
     return {dtype: widest for dtype in gone if dtype_bits(dtype) < dtype_bits(widest)}
 
 
@@ -66,8 +68,8 @@ def _dtypes(collectives: Iterable[Collective]) -> set[str]:
     return {dtype for one in collectives for dtype in one.dtype.split("+")}
 
 
-def _change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
-    """What became of the collectives of one kind and axes; "" if nothing."""
+def _describe_change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
+    """Says what became of the collectives of one kind and axes; "" if nothing has changed."""
     runs_before, runs_final = _executions(before), _executions(final)
     if runs_before == runs_final:
         return ""
@@ -75,7 +77,7 @@ def _change(before: Sequence[Collective], final: Sequence[Collective]) -> str:
         return f"{len(before)} counted, {len(final)} left, in loops of unknown length"
     counts = f"{runs_before} counted, {runs_final} run: "
     if runs_final > runs_before:
-        return counts + "XLA made them from others, or could not share them"
+        return counts + "XLA made them from others, or could not merge them"
     if _elements(before) == _elements(final):
         return counts + "XLA combined several into one"
     if max(one.times or 0 for one in before) > max((one.times or 0 for one in final), default=0):
@@ -88,7 +90,7 @@ def _executions(collectives: Iterable[Collective]) -> int | float:
 
 
 def _elements(collectives: Iterable[Collective]) -> int | float:
-    """Elements given in by all executions, whatever their dtype; NaN for mixed tuples."""
+    """The number of operand elements of all executions; NaN for a tuple of mixed dtypes."""
     return sum(
         math.nan if "+" in one.dtype else one.operand_bytes * 8 // dtype_bits(one.dtype) * one.times
         for one in collectives

@@ -1,4 +1,4 @@
-"""One call that lowers, compiles and reads a program."""
+"""Inspects a program: lowers it, compiles it, and reads what it sends, computes and holds."""
 
 import contextlib
 import importlib.util
@@ -13,7 +13,7 @@ import jax
 from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import count_hlo_flops, read_hlo
 from jaxpar.inspector.mlir import ir
-from jaxpar.inspector.notes import unexplained, what_xla_did
+from jaxpar.inspector.notes import describe_changes, unexplained
 from jaxpar.inspector.report import Collective, Report
 from jaxpar.inspector.stablehlo import (
     count_flops,
@@ -23,22 +23,22 @@ from jaxpar.inspector.stablehlo import (
 )
 from jaxpar.mesh import simulate_devices
 
-SIMULATED = 8
+SIMULATED_DEVICES = 8
 COUNT_FLAG = "xla_force_host_platform_device_count"
 
 
 def inspect(function: Callable[..., Any], *args: Any) -> Report:
     """Reports what one device sends, computes and holds when `function(*args)` runs.
 
-    Code in `shard_map` is counted as written; what the compiler adds to it, or makes of
-    `jax.jit` with shardings, as the compiler has split it. Nothing is run.
+    Code in `shard_map` is counted as written. What the compiler adds to it, or makes of `jax.jit`
+    with shardings, is counted after partitioning. The program is not run.
 
     Args:
         function: A function that JAX can trace, jitted or not.
         *args: Its arguments, or `jax.ShapeDtypeStruct` with shardings in their place.
 
     Raises:
-        ValueError: Something communicates in a way that is not understood.
+        ValueError: Something communicates in an unknown way.
     """
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     lowered = jitted.lower(*args)
@@ -46,14 +46,14 @@ def inspect(function: Callable[..., Any], *args: Any) -> Report:
 
 
 def inspect_compiled(lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
-    """As `inspect`, for a program that was compiled already, say in order to run it.
+    """Reports as `inspect` does, for a program that is already compiled, say in order to run it.
 
     Args:
-        lowered: What was compiled.
+        lowered: The program before it was compiled.
         compiled: What `compile_program` made of it.
 
     Raises:
-        ValueError: Something communicates in a way that is not understood.
+        ValueError: Something communicates in an unknown way.
     """
     module = lowered.compiler_ir("stablehlo")
     assert isinstance(module, ir.Module)
@@ -73,8 +73,8 @@ def inspect_compiled(lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
         flops=count_hlo_flops(compiled.partitioned),
         memory=memory,
         notes=(
-            *_about_the_compiler(len(written), len(added), partly_manual),
-            *_about_the_end(partitioned, compiled.final, mesh),
+            *_partitioning_notes(len(written), len(added), partly_manual),
+            *_final_notes(partitioned, compiled.final, mesh),
         ),
     )
 
@@ -96,12 +96,12 @@ def inspect_path(target: str) -> Report:
         return inspect(function, *arguments)
     except (Exception, SystemExit) as error:
         line = _line_in(name, error)
-        if line is None and isinstance(error, ValueError):  # our own words
+        if line is None and isinstance(error, ValueError):  # one of the inspector's own errors
             raise
         where = f"{name}:{line}" if line else name
-        message = (str(error).splitlines() or [""])[0]
-        told = f"inspect: {where}: {type(error).__name__}: {message}".removesuffix(": ")
-        raise ValueError(told) from None
+        reason = (str(error).splitlines() or [""])[0]
+        message = f"inspect: {where}: {type(error).__name__}: {reason}".removesuffix(": ")
+        raise ValueError(message) from None
 
 
 def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -126,40 +126,40 @@ def load_target(target: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     make = getattr(module, maker, None)
     if not callable(make):
         raise ValueError(f"inspect: {name} defines no function {maker!r}; check the name")
-    made = make()
-    match made:
+    returned = make()
+    match returned:
         case (function, tuple() | list() as arguments) if callable(function):
             return function, tuple(arguments)
     raise ValueError(
-        f"inspect: {target} returned {type(made).__name__}; "
+        f"inspect: {target} returned {type(returned).__name__}; "
         "return (function, args) with args a tuple of arrays or jax.ShapeDtypeStruct"
     )
 
 
 def _simulate_devices(path: Path) -> None:
-    """Makes the CPU show several devices, unless JAX has started or somebody else chooses."""
+    """Simulates devices, unless JAX has started or the environment or the file chooses them."""
     flags = os.environ.get("XLA_FLAGS", "")
     if path.is_file():
         flags += path.read_text(encoding="utf-8", errors="ignore")
     chosen = {"JAX_NUM_CPU_DEVICES", "JAX_PLATFORMS"} & os.environ.keys()
     if not chosen and COUNT_FLAG not in flags:
         with contextlib.suppress(ValueError):  # JAX has started
-            simulate_devices(SIMULATED)
+            simulate_devices(SIMULATED_DEVICES)
 
 
 def _line_in(name: str, error: BaseException) -> int | None:
-    """The innermost line of the file that had to do with the error."""
-    if isinstance(error, SyntaxError) and error.filename and _same(error.filename, name):
+    """The innermost line of the file in the error's traceback."""
+    if isinstance(error, SyntaxError) and error.filename and _is_same_file(error.filename, name):
         return error.lineno
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((f.lineno for f in reversed(frames) if _same(f.filename, name)), None)
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return next((frame.lineno for frame in frames if _is_same_file(frame.filename, name)), None)
 
 
-def _same(one: str, other: str) -> bool:
+def _is_same_file(one: str, other: str) -> bool:
     return Path(one).resolve() == Path(other).resolve()
 
 
-def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[str, ...]:
+def _partitioning_notes(written: int, added: int, partly_manual: bool) -> tuple[str, ...]:
     if partly_manual:
         return ("shard_map leaves axes to the compiler: all is counted after it split the program",)
     if added and not written:
@@ -169,10 +169,10 @@ def _about_the_compiler(written: int, added: int, partly_manual: bool) -> tuple[
     return ()
 
 
-def _about_the_end(
+def _final_notes(
     partitioned: Sequence[Collective], final: str, mesh: Mapping[str, int]
 ) -> tuple[str, ...]:
     try:
-        return what_xla_did(partitioned, read_hlo(final, mesh))
-    except ValueError as error:  # a backend's own instructions: the counts do not need them
+        return describe_changes(partitioned, read_hlo(final, mesh))
+    except ValueError as error:  # instructions of a backend; the counts do not depend on them
         return (f"what XLA made of it at the end is not known ({error})",)

@@ -1,4 +1,4 @@
-"""A report as tables for a terminal."""
+"""Renders a report as tables for a terminal."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ from rich.text import Text
 
 from jaxpar.inspector.report import Collective, Memory, Report
 
-Number = int | float | None  # None: not known before the program runs
-_SENT = ("times", "operand", "wire")
+Number = int | float | None  # None stands for a number that is not known before the program runs
+_NUMBER_COLUMNS = ("times", "operand", "wire")
 _PREFIXES = (("T", 10**12), ("G", 10**9), ("M", 10**6))
 
 
 def render(report: Report) -> RenderableType:
-    """Returns tables of what one device sends, by axis and by line, holds and computes.
+    """Returns tables of what one device sends (by axis and by line), holds and computes.
 
     Args:
         report: What `inspect` found.
@@ -36,7 +36,7 @@ def render(report: Report) -> RenderableType:
 
 def _by_axis(collectives: Sequence[Collective]) -> Table:
     title = "Bytes over each mesh axis, in total"
-    table = _table(title, ("axes", "devices", "collective"), _SENT)
+    table = _table(title, ("axes", "devices", "collective"), _NUMBER_COLUMNS)
     groups = _grouped(collectives, lambda one: (", ".join(one.axes), str(one.group_size), one.kind))
     for texts, members in sorted(groups.items()):
         table.add_row(*texts, *_totals(members))
@@ -47,7 +47,7 @@ def _by_axis(collectives: Sequence[Collective]) -> Table:
 
 def _by_line(collectives: Sequence[Collective]) -> Table:
     title = "Bytes of each line, each time it runs"
-    table = _table(title, ("line", "collective", "axes", "dtype"), _SENT)
+    table = _table(title, ("line", "collective", "axes", "dtype"), _NUMBER_COLUMNS)
     groups = _grouped(
         collectives,
         lambda one: (
@@ -90,26 +90,27 @@ def _grouped(
 
 
 def _totals(collectives: Sequence[Collective]) -> tuple[str, str, str]:
-    """Executions, operand bytes and wire bytes of all."""
-    sums: list[Number] = [0, 0, 0]
+    """The executions, operand bytes and wire bytes of all collectives together."""
+    times, operand_bytes, wire_bytes = 0, 0, 0
     for one in collectives:
-        for column, each in enumerate((1, one.operand_bytes, one.wire_bytes)):
-            known = sums[column]
-            sums[column] = None if known is None or one.times is None else known + one.times * each
-    conditional = any(one.conditional for one in collectives)
-    mark = "<= " if conditional and sums[0] is not None else ""
-    return mark + _number(sums[0]), mark + _bytes(sums[1]), mark + _bytes(sums[2])
+        if one.times is None:
+            return _number(None), _bytes(None), _bytes(None)
+        times += one.times
+        operand_bytes += one.times * one.operand_bytes
+        wire_bytes += one.times * one.wire_bytes
+    mark = "<= " if any(one.conditional for one in collectives) else ""
+    return mark + _number(times), mark + _bytes(operand_bytes), mark + _bytes(wire_bytes)
 
 
 def _legend(collectives: Sequence[Collective]) -> str:
     lines = [
-        "operand: what the device gives in; wire: what it then sends, with a ring algorithm.",
+        "operand: the input of the collective; wire: what a device sends with a ring algorithm.",
         "Permute: wire bytes are those through the busiest device, sent or received.",
     ]
     if any(one.conditional for one in collectives):
-        lines.append("<=: stands in a branch of a conditional, so it may not run.")
+        lines.append("<=: inside a branch of a conditional, so it may not run.")
     if any(one.times is None for one in collectives):
-        lines.append("?: stands in a loop whose length is not known before it runs.")
+        lines.append("?: inside a loop whose length is not known before it runs.")
     return "\n".join(lines)
 
 
@@ -131,7 +132,7 @@ def _bytes(value: Number) -> str:
 
 
 def _number(value: Number, unit: str = "") -> str:
-    """Exact up to seven digits, then with a decimal prefix."""
+    """Formats a number exactly up to seven digits, and above that with a decimal prefix."""
     if value is None:
         return "?"
     for prefix, size in _PREFIXES:
@@ -141,7 +142,7 @@ def _number(value: Number, unit: str = "") -> str:
 
 
 def _short(source: str | None) -> str:
-    """The path as seen from here, or its last two parts."""
+    """The path relative to the current folder, or else its last two parts."""
     if source is None:
         return "?"
     path = Path(source)

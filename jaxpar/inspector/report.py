@@ -1,4 +1,4 @@
-"""What an inspected program sends, stores and computes, as plain data."""
+"""The report of the inspector: what a program sends, stores and computes, as plain data."""
 
 import math
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ class Collective:
     """One collective of a program, with the bytes of one execution on one device.
 
     Attributes:
-        kind: What it does.
+        kind: The kind of collective.
         axes: The mesh axes along which its groups extend, in mesh order.
-        group_size: How many devices take part together (the largest group).
+        group_size: The number of devices in a group, in the largest one if they differ.
         dtype: JAX's name of the element type; several, joined by "+", for a mixed tuple.
-        operand_bytes: What one device gives in: the shard of an all_gather, the whole input of
-            a reduce_scatter.
-        wire_bytes: What one device sends with a ring algorithm (for a permute, the busiest one).
-        times: Executions in one run of the program; None where a loop's length is unknown.
-        conditional: Whether it stands in a branch, so that it may not run at all.
-        pairs: For a permute, (source, target) positions along its axes (the last axis fastest),
-            without those that stay where they are; None if groups differ, and for other kinds.
+        operand_bytes: The size of its input on one device: the shard of an all_gather, the full
+            input of a reduce_scatter.
+        wire_bytes: What one device sends with a ring algorithm; for a permute, the busiest device.
+        times: Its executions in one run of the program; None where a loop's length is unknown.
+        conditional: Whether it is inside a branch, so that it may not run at all.
+        pairs: For a permute, (source, target) positions along its axes, in row-major order and
+            without those that send to themselves; None if groups differ, and for other kinds.
         source: "file:line" of the innermost Python frame outside JAX.
     """
 
@@ -42,13 +42,13 @@ class Collective:
 
     @property
     def total_wire_bytes(self) -> int | float | None:
-        """Wire bytes of all executions; None where their number is unknown."""
+        """The wire bytes of all executions; None where their number is unknown."""
         return None if self.times is None else self.times * self.wire_bytes
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that one device holds while the compiled program runs."""
+    """The bytes that one device holds while the compiled program runs."""
 
     arguments_bytes: int
     outputs_bytes: int
@@ -58,7 +58,7 @@ class Memory:
 
     @property
     def total_bytes(self) -> int:
-        """Everything held at once; an output that reuses an argument counts once."""
+        """All bytes held at once; an output that reuses an argument's memory counts once."""
         held = self.arguments_bytes + self.outputs_bytes + self.temp_bytes + self.constants_bytes
         return held - self.aliases_bytes
 
@@ -68,11 +68,11 @@ class Report:
     """What one device of a program sends, computes and stores in one run.
 
     Attributes:
-        collectives: In program order; those that move nothing are left out.
-        flops: Multiplications and additions of matrix products and convolutions, every branch
-            counted; None where a loop's length is unknown.
-        memory: None where the program was not compiled.
-        notes: What a reader should know besides: what XLA changed, what was not counted.
+        collectives: The collectives in program order, without those that move nothing.
+        flops: The multiplications and additions in matrix products and convolutions, with every
+            branch counted; None where a loop's length is unknown.
+        memory: What the device holds; None where the program was not compiled.
+        notes: What else a reader should know: what XLA changed, and what was not counted.
     """
 
     collectives: tuple[Collective, ...]

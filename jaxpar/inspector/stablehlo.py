@@ -1,4 +1,4 @@
-"""Collectives and flops of StableHLO: as written, before XLA has changed anything."""
+"""Reads the collectives and flops of StableHLO: the program as written, before XLA changes it."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
 
-from jaxpar.inspector.groups import axis_groups, grouped, permuted
+from jaxpar.inspector.groups import axis_groups, make_collective, make_permute
 from jaxpar.inspector.mlir import array_size, array_type, ir, operations, source
 from jaxpar.inspector.report import Collective, Kind
 from jaxpar.inspector.walk import Site, walk
@@ -22,13 +22,20 @@ _KINDS: dict[str, Kind] = {
     "stablehlo.collective_permute": "permute",
     "stablehlo.collective_broadcast": "broadcast",
 }
-# What these sdy operations ask for, the compiler sends: it stands in the HLO, not here.
+# The sdy operations may make the compiler send something, but that appears in the HLO, not here.
 _LOCAL_OPS = re.compile(
     r"(stablehlo|chlo)\.\w+|func\.(call|return)|sdy\.(manual_computation|named_computation|"
     r"return|sharding_constraint|reshard|sharding_group|propagation_barrier)"
 )
-_TALKING_OPS = re.compile(r".*\.(send|recv|infeed|outfeed|async|cross|all_|collective|ragged).*")
-_TALKING_ATTRIBUTES = ("replica_groups", "source_target_pairs", "channel_handle", "channel_id")
+_COMMUNICATING_OPS = re.compile(
+    r".*\.(send|recv|infeed|outfeed|async|cross|all_|collective|ragged).*"
+)
+_COMMUNICATING_ATTRIBUTES = (
+    "replica_groups",
+    "source_target_pairs",
+    "channel_handle",
+    "channel_id",
+)
 _AXIS_PART = r'<name = "([^"]*)"(?:, sub_axis_info = \((\d+)\)(\d+))?>'
 _LOCAL_CALLS = re.compile(
     r"Sharding|SPMD\w+Shape|annotate_device_placement|MoveTo(Host|Device)|AllocateBuffer|"
@@ -41,11 +48,11 @@ def read_module(module: ir.Module, mesh: Mapping[str, int] | None = None) -> tup
     """Returns the collectives that one run of `main` executes, in program order.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
-        mesh: Names and sizes of the axes, by position; what the module says if not given.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
+        mesh: The names and sizes of the mesh's axes, in order; by default those of the module.
 
     Raises:
-        ValueError: Something communicates, or may, in a way that is not understood.
+        ValueError: Something communicates, or may communicate, in an unknown way.
     """
     meshes = module_meshes(module)
     found = (_collective(site, meshes, mesh) for site in walk(module))
@@ -53,16 +60,17 @@ def read_module(module: ir.Module, mesh: Mapping[str, int] | None = None) -> tup
 
 
 def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
-    """Returns the meshes that a module declares: axis sizes by name, by the mesh's symbol.
+    """Returns the axis sizes of each mesh that a module declares, by the symbol of the mesh.
 
     Raises:
-        ValueError: A mesh orders its devices itself, so that positions would not be devices.
+        ValueError: A mesh has a device order of its own, so that a position is not a device id.
     """
     meshes = {}
     for op in module.body:
         if op.operation.name == "sdy.mesh":
             mesh = sdy.MeshAttr(op.operation.attributes["mesh"])
-            if mesh.axes and mesh.device_ids:  # no axes and one id: where a callback runs
+            # A mesh without axes but with one device id only says where a callback runs.
+            if mesh.axes and mesh.device_ids:
                 raise ValueError(
                     f"inspector: {op.operation.attributes['mesh']} lists device ids; "
                     "give jit one mesh whose order is that of its devices"
@@ -74,10 +82,10 @@ def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
 
 
 def is_partly_manual(module: ir.Module) -> bool:
-    """Tells whether some `shard_map` leaves axes to the compiler: its shapes are then not local.
+    """Whether a `shard_map` leaves axes to the compiler, so that its shapes are not local ones.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
     """
     meshes = module_meshes(module)
     for op in operations(module.operation):
@@ -106,10 +114,10 @@ def manual_mesh(manual: ir.Operation) -> str | None:
 def count_flops(module: ir.Module) -> int | None:
     """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
 
-    Inside `shard_map` these are one device's. Every branch of a conditional counts.
+    Inside `shard_map` these are those of one device. Every branch of a conditional counts.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
     """
     total = 0
     for site in walk(module):
@@ -121,10 +129,10 @@ def count_flops(module: ir.Module) -> int | None:
 
 
 def product_dtypes(module: ir.Module) -> tuple[str, ...]:
-    """Returns the element types of what matrix products and convolutions multiply.
+    """Returns the dtypes of the operands of matrix products and convolutions.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
     """
     products = (site.op for site in walk(module) if site.op.name in _FLOPS)
     return tuple(sorted({array_type(value)[0] for op in products for value in op.operands}))
@@ -154,8 +162,8 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
         return None
     if site.per_element:
         raise ValueError(f"inspector: {_where(op)} is in the body of a reduction; move it out")
-    here = meshes.get(manual_mesh(site.manual) or "") if site.manual else None
-    mesh = given or here or {}
+    declared = meshes.get(manual_mesh(site.manual) or "") if site.manual else None
+    mesh = given or declared or {}
     rest = {
         "times": site.times,
         "conditional": site.conditional,
@@ -165,14 +173,14 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
     _check_partitioned(op)
     if _KINDS[op.name] == "permute":
         pairs = _rows(op.attributes["source_target_pairs"])
-        return permuted([(pair[0], pair[1]) for pair in pairs], mesh, operands, **rest)
-    return grouped(_KINDS[op.name], _groups(op, meshes, mesh), mesh, operands, **rest)
+        return make_permute([(pair[0], pair[1]) for pair in pairs], mesh, operands, **rest)
+    return make_collective(_KINDS[op.name], _groups(op, meshes, mesh), mesh, operands, **rest)
 
 
 def _check_local(op: ir.Operation) -> None:
-    """Refuses what may communicate without being one of the known collectives."""
-    known = _LOCAL_OPS.fullmatch(op.name) and not _TALKING_OPS.fullmatch(op.name)
-    if not known or any(attribute in op.attributes for attribute in _TALKING_ATTRIBUTES):
+    """Raises an error if an operation, which is no known collective, may still communicate."""
+    known = _LOCAL_OPS.fullmatch(op.name) and not _COMMUNICATING_OPS.fullmatch(op.name)
+    if not known or any(attribute in op.attributes for attribute in _COMMUNICATING_ATTRIBUTES):
         raise ValueError(f"inspector: {_where(op)} is not known; what it sends cannot be counted")
     if op.name == "stablehlo.custom_call":
         target = ir.StringAttr(op.attributes["call_target_name"]).value
@@ -184,7 +192,7 @@ def _check_local(op: ir.Operation) -> None:
 
 
 def _check_partitioned(op: ir.Operation) -> None:
-    """Refuses groups of replicas: without these two marks the numbers mean something else."""
+    """Raises an error if a collective's groups hold replicas rather than positions in the mesh."""
     attributes = op.attributes
     channel = "channel_handle" in attributes and attributes["channel_handle"]
     if not channel or dialect.ChannelHandle(channel).handle <= 0:

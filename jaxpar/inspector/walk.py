@@ -1,4 +1,4 @@
-"""A program's operations as a run meets them."""
+"""Walks through the operations of a StableHLO program in the order in which a run reaches them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ _MANUAL = "sdy.manual_computation"
 
 @dataclass(frozen=True)
 class Site:
-    """An operation where a run meets it: a function's body appears once for every call.
+    """An operation as a run reaches it; the body of a function is reached once for every call.
 
     Attributes:
         op: The operation.
         times: How often it runs in one run of the program; None if that is not known.
-        conditional: Whether a branch stands around it.
+        conditional: Whether it is inside a branch.
         per_element: Whether it is in the body of a reduction, a sort or the like.
-        manual: The nearest `sdy.manual_computation` around it.
-        calls: The functions entered to reach it.
+        manual: The innermost `sdy.manual_computation` around it.
+        calls: The functions that were entered to reach it.
     """
 
     op: ir.Operation
@@ -35,10 +35,10 @@ class Site:
 
 
 def walk(module: ir.Module) -> Iterator[Site]:
-    """Yields what `main` runs, in order, each call followed by the body of what it calls.
+    """Yields the operations that `main` runs, in order; a call is followed by the called body.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
 
     Raises:
         ValueError: There is no main, a function calls itself or does not exist, or the program
@@ -52,18 +52,18 @@ def walk(module: ir.Module) -> Iterator[Site]:
             for op in block:
                 site = replace(around, op=op.operation)
                 yield site
-                for inner, circumstances in _inside(site, functions):
-                    yield from visit(inner, circumstances)
+                for inner, inner_site in _inner_regions(site, functions):
+                    yield from visit(inner, inner_site)
 
     main = functions["main"]
     yield from visit(main.regions[0], Site(main))
 
 
 def check_size(module: ir.Module) -> None:
-    """Refuses what cannot be walked to its end, having read each function once.
+    """Checks that a program is small enough to be walked; it reads each function only once.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` give it.
+        module: StableHLO, as `jax.export` or `.lower()` return it.
 
     Raises:
         ValueError: As for `walk`.
@@ -72,8 +72,8 @@ def check_size(module: ir.Module) -> None:
     known: dict[str, tuple[int, int]] = {}
 
     def measure(region: ir.Region, calls: tuple[str, ...], depth: int) -> tuple[int, int]:
-        """The operations that a run of the region meets, and the levels of nesting below it."""
-        _limit(depth, MAX_DEPTH)
+        """The number of operations that a run of the region reaches, and its levels of nesting."""
+        _check_limit(depth, MAX_DEPTH)
         count = levels = 0
         for op in (op.operation for block in region for op in block):
             count += 1
@@ -87,14 +87,14 @@ def check_size(module: ir.Module) -> None:
                 parts = [measure(inner, calls, depth + 1) for inner in op.regions]
             for operations, below in parts:
                 count, levels = count + operations, max(levels, below + 1)
-        _limit(depth + levels, MAX_DEPTH)
+        _check_limit(depth + levels, MAX_DEPTH)
         return count, levels
 
     count, _ = measure(_function("main", functions).regions[0], ("main",), 0)
-    _limit(count, MAX_OPERATIONS)
+    _check_limit(count, MAX_OPERATIONS)
 
 
-def _limit(size: int, limit: int) -> None:
+def _check_limit(size: int, limit: int) -> None:
     if size > limit:
         raise ValueError(
             f"inspector.walk: over {MAX_OPERATIONS} operations with calls expanded, "
@@ -117,7 +117,7 @@ def _function(name: str, functions: dict[str, ir.Operation]) -> ir.Operation:
 
 
 def _called(op: ir.Operation, calls: tuple[str, ...]) -> str | None:
-    """The function that an operation calls, if any; not one of those that are running."""
+    """The function that an operation calls, if any; `calls` are those that are already running."""
     if op.name not in _CALLS:
         return None
     name = symbol(op, _CALLS[op.name])
@@ -126,8 +126,10 @@ def _called(op: ir.Operation, calls: tuple[str, ...]) -> str | None:
     return name
 
 
-def _inside(site: Site, functions: dict[str, ir.Operation]) -> Iterator[tuple[ir.Region, Site]]:
-    """The regions that running an operation runs, each with its circumstances."""
+def _inner_regions(
+    site: Site, functions: dict[str, ir.Operation]
+) -> Iterator[tuple[ir.Region, Site]]:
+    """The regions that an operation runs, each with the site of what is inside."""
     op = site.op
     if name := _called(op, site.calls):
         yield functions[name].regions[0], replace(site, calls=(*site.calls, name))

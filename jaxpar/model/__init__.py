@@ -1,4 +1,4 @@
-"""One decoder-only transformer, scanned over its layers."""
+"""The model: one decoder-only transformer, scanned over its layers."""
 
 from jaxpar.model.decoder import Decoder
 from jaxpar.model.functions import Pieces, init, logits, loss_fn, pieces

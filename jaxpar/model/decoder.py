@@ -1,4 +1,9 @@
-"""The decoder as flax nnx modules; the parameters of its layers are stacked on a leading dim l."""
+"""The decoder as flax nnx modules; the parameters of its layers are stacked along a leading dim l.
+
+Every module takes a `Split`, which says how the layers are split over devices. In the signatures, s
+is the number of all positions, and t the number of those that a device has between the products,
+where sequence parallelism splits them.
+"""
 
 import math
 
@@ -15,14 +20,14 @@ from jaxpar.model.split import WHOLE, Split
 
 
 class Norm(nnx.Module):
-    """The norm that the settings name."""
+    """RMS norm or layer norm, as the settings say."""
 
     def __init__(self, settings: Settings):
         self.scale = nnx.Param(jnp.ones(settings.d_model))
         self.bias = nnx.Param(jnp.zeros(settings.d_model)) if settings.norm == "layer" else None
 
     def __call__(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
-        """Every activation normalized."""
+        """Normalizes every activation."""
         if self.bias is None:
             return nn.rms_norm(x, self.scale[...])
         return nn.layer_norm(x, self.scale[...], self.bias[...])
@@ -41,7 +46,7 @@ class Attention(nnx.Module):
         self.rotary = settings.positions == "rotary"
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
-        """What each position gathers from itself and those before it."""
+        """Lets each position attend to itself and to those before it."""
         key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
         products = split.columns(x, self.query[...], key, value, name="attention_input")
         q, k, v = map(self._heads, products)
@@ -49,8 +54,8 @@ class Attention(nnx.Module):
             positions = jnp.arange(q.shape[2])
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
-        gathered = nn.attention(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
-        attended = checkpoint_name(gathered.reshape(*gathered.shape[:2], -1), "attended")
+        heads = nn.attention(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
+        attended = checkpoint_name(heads.reshape(*heads.shape[:2], -1), "attended")
         return split.total(nn.matmul(attended, self.output[...]))
 
     def _heads(self, x: Float[Array, "b s o"]) -> Float[Array, "b heads s h"]:
@@ -58,7 +63,7 @@ class Attention(nnx.Module):
 
 
 class MLP(nnx.Module):
-    """The gated or plain MLP."""
+    """The gated or the plain MLP, as the settings say."""
 
     def __init__(self, settings: Settings, rngs: nnx.Rngs):
         d, f = settings.d_model, settings.d_hidden
@@ -67,7 +72,7 @@ class MLP(nnx.Module):
         self.down = _matrix(rngs, f, d, settings.layers)
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
-        """The same function of every activation."""
+        """Applies the MLP to every activation."""
         weights = [w[...] for w in (self.up, self.gate) if w is not None]
         products = split.columns(x, *weights, name="mlp_input")
         up, *gate = map(checkpoint_name, products, ("up", "gate"))
@@ -76,7 +81,7 @@ class MLP(nnx.Module):
 
 
 class Layer(nnx.Module):
-    """Attention, then the MLP: each reads the stream normalized, and adds to it."""
+    """Attention, then the MLP: each reads the normalized residual stream and adds to it."""
 
     def __init__(self, settings: Settings, rngs: nnx.Rngs):
         self.attention_norm = Norm(settings)
@@ -85,7 +90,7 @@ class Layer(nnx.Module):
         self.mlp = MLP(settings, rngs)
 
     def __call__(self, x: Float[Array, "b t d"], split: Split = WHOLE) -> Float[Array, "b t d"]:
-        """The stream after this layer."""
+        """The residual stream after this layer."""
         x = x + self.attention(self.attention_norm(x), split)
         x = checkpoint_name(x, "stream")
         return x + self.mlp(self.mlp_norm(x), split)
@@ -105,7 +110,7 @@ class Decoder(nnx.Module):
         self.head = None if settings.tied else _table(rngs, d, v)
 
     def enter(self, tokens: Int[Array, "b s"], split: Split) -> Float[Array, "b t d"]:
-        """What the first layer takes.
+        """Embeds the tokens: the input of the first layer.
 
         Raises:
             ValueError: there are more tokens than learned positions.
@@ -116,9 +121,9 @@ class Decoder(nnx.Module):
         return x + split.own_positions(_first(self.positions[...], tokens.shape[1]))[None]
 
     def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:
-        """The logits of the token after each position, of what the last layer gives.
+        """The logits of the token after each position, from the output of the last layer.
 
-        Where devices share the layers, each has the logits of its tokens.
+        Where the layers are split over devices, each device has the logits of its own tokens.
         """
         head = self.embedding[...].T if self.head is None else self.head[...]
         (logits,) = split.columns(self.final_norm(x), head, name="final")
@@ -135,7 +140,11 @@ def _first(table: Float[Array, "sequence d"], s: int) -> Float[Array, "s d"]:
 
 
 def _matrix(rngs: nnx.Rngs, i: int, o: int, layers: int = 0) -> nnx.Param[Array]:
-    """Keeps an activation's size; what each of `layers` adds twice is smaller, so the sum too."""
+    """A random matrix that preserves the scale of activations.
+
+    With `layers`, it is for an output that each of so many layers adds twice to the residual
+    stream, and is scaled down so that the sum keeps its scale.
+    """
     return nnx.Param(jax.random.normal(rngs.params(), (i, o)) / math.sqrt(i * max(1, 2 * layers)))
 
 

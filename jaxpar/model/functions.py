@@ -1,4 +1,4 @@
-"""The decoder as pure functions of its parameters, which are plain nested dicts of arrays."""
+"""The decoder as pure functions of its parameters, which are nested dicts of arrays."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -22,17 +22,17 @@ ApplyLayers = Callable[[LayerFn, Any, Array], Array]
 
 @partial(jax.jit, static_argnums=0)
 def init(settings: Settings, key: Array) -> Params:
-    """Random parameters, those of the layers stacked on a leading dim l."""
+    """Random parameters; those of the layers are stacked along a leading dim l."""
     return nnx.to_pure_dict(nnx.state(Decoder(settings, nnx.Rngs(params=key))))
 
 
 class Pieces(NamedTuple):
-    """A decoder in pieces, for devices that hold some of them.
+    """A decoder in pieces, for devices that hold only some of them.
 
     Attributes:
-        first: (params, tokens [b, s]) -> what the first layer takes, [b, t, d].
-        layer: (one layer's parameters, x) -> x.
-        last: (params, what the last layer gives) -> logits [b, s, v].
+        first: maps (params, tokens [b, s]) to the input of the first layer, [b, t, d].
+        layer: maps (one layer's parameters, x) to the next x.
+        last: maps (params, the output of the last layer) to logits [b, s, v].
     """
 
     first: Callable[[Params, Array], Array]
@@ -41,10 +41,10 @@ class Pieces(NamedTuple):
 
 
 def pieces(settings: Settings, split: Split = WHOLE) -> Pieces:
-    """The decoder in pieces; of the parameters `first` and `last` take, layers may be left out.
+    """The decoder in pieces; the parameters for `first` and `last` need not contain the layers.
 
-    In `shard_map`, with a split, parameters are this device's as `split_specs` lays them out, and
-    the logits those of its tokens.
+    In `shard_map`, with a split, the parameters are this device's shards, whose partition specs
+    `split_specs` returns, and the logits are those of this device's tokens.
     """
     graph, layer_graph, like = _graphs(settings)
 
@@ -65,7 +65,7 @@ def logits(
     apply_layers: ApplyLayers = scan_layers,
     split: Split = WHOLE,
 ) -> Float[Array, "b t v"]:
-    """The logits of the token after each position; the parameters as `init` gives them."""
+    """The logits of the token after each position; `params` are as `init` returns them."""
     decoder = pieces(settings, split)
     x = decoder.first(params, tokens)
     layers = split.own_copies(params["layers"])
@@ -75,7 +75,7 @@ def logits(
 def loss_fn(
     settings: Settings, apply_layers: ApplyLayers = scan_layers, split: Split = WHOLE
 ) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
-    """The mean cross-entropy of every token but the first, which has none before it."""
+    """A function for the mean cross-entropy of every token except the first of each sequence."""
 
     def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
         predicted = logits(settings, params, tokens[:, :-1], apply_layers, split)
@@ -86,7 +86,7 @@ def loss_fn(
 
 @cache
 def _graphs(settings: Settings) -> tuple[Any, Any, dict[str, Any]]:
-    """The decoder and its layer without parameters, and the shapes of the parameters."""
+    """The graphs of the decoder and of a layer, and the shapes of the decoder's parameters."""
     decoder = nnx.eval_shape(lambda: Decoder(settings, nnx.Rngs(0)))
     layer = nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0)))
     like = nnx.to_pure_dict(nnx.state(decoder))

@@ -1,4 +1,4 @@
-"""What a decoder is made of."""
+"""The settings of a decoder: its sizes and its parts."""
 
 from dataclasses import dataclass
 
@@ -12,21 +12,22 @@ class Settings:
     """The sizes and parts of a decoder; the default has 3 M parameters and reads bytes.
 
     Attributes:
-        vocabulary: how many tokens there are.
-        layers: how many layers.
+        vocabulary: the number of tokens in the vocabulary.
+        layers: the number of layers.
         d_model: the size of an activation.
-        heads: query heads; their size is d_model / heads.
-        kv_heads: heads of keys and values, each for heads / kv_heads query heads; None: as many.
-        d_ff: the size inside the MLP; None: 4 d_model, or for the three matrices of swiglu the
-            multiple of 64 from 8/3 d_model down, 64 at least.
-        norm: "rms" or "layer": the root mean square, or mean and variance with a bias.
-        positions: "rotary" or "learned": queries and keys turned, or a vector added at the start.
-        mlp: "swiglu" or "gelu": gated, of three matrices, or plain, of two.
-        tied: the head is the embedding, transposed.
-        sequence: the longest that learned positions reach; rotary ones have no end.
+        heads: the number of query heads, whose size is d_model / heads.
+        kv_heads: the number of key and value heads, each for heads / kv_heads query heads; None
+            means as many as query heads.
+        d_ff: the hidden size of the MLP; None means 4 d_model, or for the three matrices of swiglu
+            8/3 d_model rounded down to a multiple of 64, but at least 64.
+        norm: "rms" is the RMS norm, and "layer" is the layer norm with a bias.
+        positions: "rotary" rotates queries and keys, and "learned" adds a vector to the embedding.
+        mlp: "swiglu" is gated and has three matrices, and "gelu" is plain and has two.
+        tied: whether the head is the transposed embedding.
+        sequence: the longest sequence with learned positions; with rotary ones there is no limit.
 
     Raises:
-        ValueError: a size is below 1, sizes do not divide, or a part is unknown.
+        ValueError: a size is below 1, a size does not divide another, or a part is unknown.
     """
 
     vocabulary: int = 256
@@ -42,7 +43,7 @@ class Settings:
     sequence: int = 128
 
     def __post_init__(self) -> None:
-        """Checks every field, and those that must fit together."""
+        """Checks every field, and the sizes that must divide one another."""
         sizes = ("vocabulary", "layers", "d_model", "heads", "kv_heads", "d_ff", "sequence")
         for name in sizes:
             size = getattr(self, name)
@@ -68,19 +69,19 @@ class Settings:
 
     @property
     def key_heads(self) -> int:
-        """How many heads keys and values have."""
+        """The number of key and value heads."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
     def d_hidden(self) -> int:
-        """The size inside the MLP."""
+        """The hidden size of the MLP."""
         if self.d_ff is not None:
             return self.d_ff
         return 4 * self.d_model if self.mlp == "gelu" else max(1, self.d_model // 24) * 64
 
     @property
     def parameters(self) -> int:
-        """How many parameters there are, exactly."""
+        """The exact number of parameters."""
         d = self.d_model
         norm = d if self.norm == "rms" else 2 * d
         attention = 2 * d * d + 2 * d * self.key_heads * self.d_head
@@ -89,9 +90,9 @@ class Settings:
         tables = (1 if self.tied else 2) * self.vocabulary * d
         return tables + positions + self.layers * (attention + mlp + 2 * norm) + norm
 
-    def _check_divides(self, part: str, size: int, whole: str, of: int) -> None:
-        if of % size:
+    def _check_divides(self, name: str, size: int, multiple_name: str, multiple: int) -> None:
+        if multiple % size:
             raise ValueError(
-                f"Settings: {part} is {size} and must divide {whole} ({of}); "
-                f"use {part} in {{{few_divisors(of)}}}"
+                f"Settings: {name} is {size} and must divide {multiple_name} ({multiple}); "
+                f"use {name} in {{{few_divisors(multiple)}}}"
             )

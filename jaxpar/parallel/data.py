@@ -1,4 +1,4 @@
-"""Data parallelism: every device holds the parameters, and takes its own part of the batch."""
+"""Data parallelism: the parameters are replicated, and the batch is split over the devices."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,19 +16,19 @@ def data_parallel_gradients(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
-    """The loss and its gradient, both means over the devices, on every device.
+    """The loss and its gradient, both averaged over the devices, on every device.
 
-    `loss_fn(params, batch)` is the mean loss of the examples in `batch`, this device's part of all
-    examples. `params` are equal on all devices of the axis, and typed so.
+    `loss_fn(params, batch)` is the mean loss of the examples in `batch`, which is this device's
+    shard of all examples. `params` are equal on all devices of the axis, and typed so.
 
-    Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = its derivative by params
+    Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = d loss / d params
     Comm:
         forward: all_reduce(axis) params+1
         backward: all_reduce(axis) params
     Memory: params+1
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2
     """
-    # Without the cast JAX would sum the gradients by itself, where it differentiates.
+    # Without the cast, JAX would insert an all-reduce of the gradients where it differentiates.
     params = lax.pcast(params, axis, to="varying")
     return lax.pmean(jax.value_and_grad(loss_fn)(params, batch), axis)
 
@@ -40,10 +40,10 @@ def accumulate_gradients(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
-    """The mean loss and gradient of m microbatches, one at a time, and over the devices.
+    """The mean loss and gradient over the devices and over m microbatches, computed one by one.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
-    device's part of all of them, a pytree whose leaves are [m, ...]. `params` are equal on all
+    device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
     devices of the axis, and typed so.
 
     Math: loss = (sum_j sum_i loss_fn(params, microbatches_j[i])) / (n*m); gradient = its derivative
@@ -65,10 +65,11 @@ def accumulate_gradients(
 
 
 def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: int) -> PyTree[Array]:
-    """The mean of every device's gradients, on every device, by one all-reduce for each bucket.
+    """Averages the gradients over the devices, with one all-reduce for each bucket of leaves.
 
-    In the order of `jax.tree.leaves`, a leaf joins the open bucket if the bucket then holds at most
-    `bucket_bytes`, else it opens the next; no leaf is cut. All leaves have one dtype.
+    In the order of `jax.tree.leaves`, a leaf joins the current bucket if the bucket then holds at
+    most `bucket_bytes`; otherwise it starts the next bucket. No leaf is split between buckets, and
+    all leaves have the same dtype.
 
     Math: y = (sum_j gradients_j) / n
     Comm:
@@ -78,7 +79,7 @@ def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: in
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2.2
 
     Raises:
-        ValueError: the leaves have several dtypes.
+        ValueError: the leaves have more than one dtype.
     """
     leaves, structure = jax.tree.flatten(gradients)
     dtypes = sorted({str(leaf.dtype) for leaf in leaves})
@@ -94,10 +95,10 @@ def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: in
 def masked_mean(
     values: Float[Array, "*b"], mask: Bool[Array, "*b"], *, axis: str
 ) -> Float[Array, ""]:
-    """The mean of the values whose mask is true, over all devices of the axis, on every device.
+    """The mean of the values whose mask is true, over all devices of the axis.
 
-    The last batch of an epoch is padded so that every device has as many values as the others, of
-    which some devices may have no real one; at least one value is real on some device.
+    The last batch of an epoch is padded, so that every device has the same number of values. A
+    device may have none that is real, but on at least one device at least one value is.
 
     Math: y = (sum_j sum mask_j*values_j) / (sum_j sum mask_j)
     Comm:
@@ -111,6 +112,7 @@ def masked_mean(
 
 
 def _buckets(leaves: list[Array], bucket_bytes: int) -> Iterator[list[Array]]:
+    """Groups consecutive leaves into buckets of at most `bucket_bytes`, or of one larger leaf."""
     bucket: list[Array] = []
     for leaf in leaves:
         if bucket and sum(other.nbytes for other in bucket) + leaf.nbytes > bucket_bytes:
@@ -122,7 +124,7 @@ def _buckets(leaves: list[Array], bucket_bytes: int) -> Iterator[list[Array]]:
 
 
 def _means(bucket: list[Array], axis: str) -> Iterator[Array]:
-    """The mean of each leaf over the devices, by one all-reduce of all of them."""
+    """The mean of each leaf over the devices, by one all-reduce of the whole bucket."""
     flat = lax.pmean(jnp.concatenate([leaf.ravel() for leaf in bucket]), axis)
     for leaf in bucket:
         yield flat[: leaf.size].reshape(leaf.shape)

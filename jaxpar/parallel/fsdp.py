@@ -1,7 +1,8 @@
-"""Fully sharded data parallelism: a layer's parameters are whole only while it is computed.
+"""Fully sharded data parallelism: a layer's parameters are gathered only while it is computed.
 
-Every device of the axis holds a part of each parameter, and takes its own part of the batch. A
-model's parameters are a dict; what stands under `layers` is stacked: each leaf is [l, ...].
+Every device of the axis holds a shard of each parameter, and computes on its own shard of the
+batch. A model's parameters are a dict, in which the leaves under `layers` are stacked: each is
+[l, ...].
 """
 
 from collections.abc import Callable
@@ -29,12 +30,12 @@ def fsdp_apply(
     *,
     axis: str,
 ) -> Float[Array, "..."]:
-    """Layer after layer, each gathered before it is used, and once more in the backward pass.
+    """Applies layer after layer, and gathers each before its use, also in the backward pass.
 
-    `layer_fn(layer_params, x) -> x` takes the whole parameters of one layer. Each leaf of
-    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's part of
-    the batch, and so is the result. The gradient by `param_shards` is these rows of the sum of all
-    devices' gradients.
+    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer. Each leaf of
+    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's shard of
+    the batch, and so is the result. The gradient with respect to `param_shards` is the sum of all
+    devices' gradients, in these rows.
 
     Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
     Comm:
@@ -47,16 +48,17 @@ def fsdp_apply(
     def body(x: Array, shards: PyTree[Array]) -> tuple[Array, None]:
         return layer_fn(lax.all_gather(shards, axis, tiled=True), x), None
 
-    # Without the checkpoint all gathered layers would be kept for the backward pass.
+    # Without the checkpoint, all gathered layers would be kept for the backward pass.
     return lax.scan(jax.checkpoint(body, prevent_cse=False), x, param_shards)[0]
 
 
 def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str) -> PyTree[Array]:
-    """This device's rows of the mean gradient, of parameters that are split and copied.
+    """This device's rows of the mean gradient, for parameters in hybrid sharding.
 
-    They are split over `shard_axis` (the devices of a node, say), and copied over `replica_axis`
-    (the nodes). `grad` is the gradient of this device's part of the batch, of whole parameters:
-    each leaf is [d, ...], and the n devices of `shard_axis` divide d.
+    The parameters are sharded over `shard_axis` (the devices of a node, say), and replicated over
+    `replica_axis` (the nodes). `grad` is the gradient on this device's shard of the batch with
+    respect to the full parameters: each leaf is [d, ...], and the n devices of `shard_axis` divide
+    d.
 
     Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
     Comm:
@@ -71,27 +73,24 @@ def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str)
 def fsdp_shardings(
     params: dict[str, PyTree[Any]], *, mesh: Mesh | AbstractMesh, axis: str, minimum_size: int
 ) -> dict[str, PyTree[PartitionSpec]]:
-    """How parameters lie on the mesh, for the compiler to make FSDP of a one-device program.
+    """Partition specs with which the compiler makes FSDP out of a one-device program.
 
     `params` are arrays, or anything that has a shape and a size. The result is the same pytree with
-    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements stay whole. Of each
-    other leaf the n devices of `axis` share one dim, which n divides. Leaves under
-    `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other, so dim l is
-    not shared.
+    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements are replicated. Of
+    each other leaf one dim is split over the n devices of `axis`, and n must divide its size.
+    Leaves under `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other,
+    so dim l is not split.
 
-    Math: a device holds size/n elements of a leaf if size >= minimum_size, else all
-    Comm:
-        forward: nothing
-        backward: no derivative
+    Math: a device holds size/n elements of a leaf if size >= minimum_size, and all of it otherwise
     Memory: params/n
     Source: Xu et al. 2021 (GSPMD), section 3.2
 
     Raises:
-        ValueError: n divides no dim of a leaf that is to be shared.
+        ValueError: n divides no dim of a leaf that has to be split.
     """
     n = mesh.shape[axis]
 
-    def lie(name: str, path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+    def spec(name: str, path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
         if leaf.size < minimum_size:
             return PartitionSpec()
         for dim, size in enumerate(leaf.shape):
@@ -102,29 +101,27 @@ def fsdp_shardings(
             f"(size {n}) must divide a dim; pad one, or use minimum_size > {leaf.size}"
         )
 
-    return {name: tree_map_with_path(partial(lie, name), part) for name, part in params.items()}
+    return {name: tree_map_with_path(partial(spec, name), part) for name, part in params.items()}
 
 
 def fsdp_specs(
     like: dict[str, PyTree[Any]], *, axis: str, n: int
 ) -> dict[str, PyTree[PartitionSpec]]:
-    """How the parts of a model's parameters lie: as `shard_specs`, but dim l is not split.
+    """The partition specs of a model's parameters: as in `shard_specs`, but dim l is not split.
 
-    Math: y = the layout of [like_1, ..., like_n], joined along the first dim that n divides
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: like/n
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.1
     """
-    specs = {name: shard_specs(_one(name, part), axis=axis, n=n) for name, part in like.items()}
+    specs = {
+        name: shard_specs(_unstacked(name, part), axis=axis, n=n) for name, part in like.items()
+    }
     if STACKED in specs:
         specs[STACKED] = jax.tree.map(lambda spec: PartitionSpec(None, *spec), specs[STACKED])
     return specs
 
 
 def pad_params(params: dict[str, PyTree[Array]], *, n: int) -> dict[str, PyTree[Array]]:
-    """A model's whole parameters, with zeros where n does not divide the dim that is split.
+    """Pads a model's full parameters with zeros, so that n divides the dims that are split.
 
     Math: y = [params, 0]
     Comm:
@@ -142,10 +139,10 @@ def pad_params(params: dict[str, PyTree[Array]], *, n: int) -> dict[str, PyTree[
 def gather_layers(
     apply_layers: ApplyLayers, like: dict[str, PyTree[Any]], *, axis: str
 ) -> ApplyLayers:
-    """`apply_layers` for layers of which each device holds a part: each is gathered at its use.
+    """Makes `apply_layers` work on sharded layers: each layer is gathered where it is used.
 
-    What `apply_layers` keeps of a layer for the backward pass must not be its parameters, as they
-    are then whole. A policy of `jax.checkpoint` that names products, for one, keeps none.
+    `apply_layers` must not keep a layer's parameters for the backward pass, because those are the
+    gathered ones. A policy of `jax.checkpoint` that keeps only products, for example, keeps none.
 
     Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
     Comm:
@@ -155,15 +152,16 @@ def gather_layers(
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3
 
     Args:
-        apply_layers: calls layer after layer, as `scan_layers` does.
-        like: the shapes of the model's whole parameters.
-        axis: the mesh axis that shares them.
+        apply_layers: applies layer after layer, as `scan_layers` does.
+        like: the shapes of the model's full parameters.
+        axis: the mesh axis over which they are sharded.
     """
-    shapes = jax.tree.leaves(_one(STACKED, like[STACKED]))
+    shapes = jax.tree.leaves(_unstacked(STACKED, like[STACKED]))
 
     def apply(layer_fn: LayerFn, shards: PyTree[Array], x: Array) -> Array:
         def gathered(layer: PyTree[Array], x: Array) -> Array:
-            leaves, structure = jax.tree.flatten(layer)  # of the model, not a dict as `like` is
+            # As leaves, because a layer need not be a dict, as `like` is.
+            leaves, structure = jax.tree.flatten(layer)
             return layer_fn(structure.unflatten(gather_shards(leaves, shapes, axis=axis)), x)
 
         return apply_layers(gathered, shards, x)
@@ -172,13 +170,12 @@ def gather_layers(
 
 
 def fsdp_loss(loss_fn: Loss, like: dict[str, PyTree[Any]], *, axis: str) -> Loss:
-    """The mean loss over the devices as a function of this device's part of the parameters.
+    """The mean loss over the devices as a function of this device's shard of the parameters.
 
-    Its gradient is this device's part of the mean gradient. For hybrid sharding, take the loss and
-    the gradient of the result by `data_parallel_gradients` over the other axis: it sends gradients
-    of 1/n only.
+    Its gradient is this device's shard of the mean gradient. For hybrid sharding, pass the result
+    to `data_parallel_gradients` over the other axis, which then sends only the gradient shards.
 
-    Math: y = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n, where p are the parts
+    Math: y = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n, where p are the shards
     Comm:
         forward: all_gather(axis) params/n + all_reduce(axis) 1
         backward: all_gather(axis) layers/n + reduce_scatter(axis) params
@@ -186,9 +183,10 @@ def fsdp_loss(loss_fn: Loss, like: dict[str, PyTree[Any]], *, axis: str) -> Loss
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3
 
     Args:
-        loss_fn: takes whole parameters, but those of layers as `gather_layers` does, and a batch.
-        like: the shapes of the model's whole parameters.
-        axis: the mesh axis that shares them, and splits the batch.
+        loss_fn: takes parameters and a batch; its parameters are full, except that the layers are
+            still shards, for an `apply_layers` that `gather_layers` made.
+        like: the shapes of the model's full parameters.
+        axis: the mesh axis over which they are sharded and the batch is split.
     """
 
     def loss(shards: dict[str, PyTree[Array]], batch: Any) -> Float[Array, ""]:
@@ -201,8 +199,8 @@ def fsdp_loss(loss_fn: Loss, like: dict[str, PyTree[Any]], *, axis: str) -> Loss
     return loss
 
 
-def _one(name: str, like: PyTree[Any]) -> PyTree[Any]:
-    """Shapes without the dim l of stacked layers."""
+def _unstacked(name: str, like: PyTree[Any]) -> PyTree[Any]:
+    """The shapes without the dim l of stacked layers, if `name` says that they are such."""
     if name != STACKED:
         return like
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)

@@ -1,10 +1,11 @@
 """GPipe in a few lines: a loop over ticks, and autodiff, which runs the pipeline backward.
 
-Device i of the axis holds stage i, a part of the layers; activations go from device to device.
+Device i of the axis holds stage i, which is a part of the layers, and activations travel from
+device to device.
 
-All devices run one program, so in every tick each of them computes its stage. One that waits has
-zeros as input, and nobody uses the result: a stage must bear zeros, its derivative, too.
-`jaxpar.parallel.pipeline` runs any schedule, and computes nothing in vain.
+All devices run the same program, so each of them computes its stage in every tick. An idle device
+computes on zeros, and its result is not used; the stage and its derivative must therefore be finite
+at zero. `jaxpar.parallel.pipeline` runs any schedule, and computes nothing that is not used.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from jaxtyping import Float, PyTree
 
 
 def send_on(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
-    """Gives x to the next device; the first device gets zeros, as nobody sends to it.
+    """Sends x to the next device; the first device receives zeros.
 
     Math: y_0 = 0; y_(i+1) = x_i
     Comm:
@@ -36,10 +37,10 @@ def naive_forward(
     *,
     axis: str,
 ) -> Float[Array, "..."]:
-    """The whole batch through stage after stage: at any time one device does what is needed.
+    """Runs the whole batch through one stage after the other: only one device works at a time.
 
-    `stage_fn(params, x) -> x` is the stage of this device. x counts on device 0; the result is on
-    the last device, and zeros are on the others.
+    `stage_fn(params, x) -> x` is the stage of this device. Only the x of device 0 is used. The
+    last device returns the result, and the others return zeros.
 
     Math: y = stage_(n-1)(... stage_1(stage_0(x)))
     Comm:
@@ -64,11 +65,11 @@ def pipeline_forward(
     *,
     axis: str,
 ) -> Float[Array, "m ..."]:
-    """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
+    """GPipe's forward pass: in every tick, each device computes a microbatch and sends it on.
 
-    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. The
-    microbatches count on device 0. Their results are on the last device, in order, and zeros are on
-    the others. The derivative is GPipe's backward pass.
+    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. Only
+    the microbatches of device 0 are used. The last device returns their results, in order, and the
+    others return zeros. The derivative is GPipe's backward pass.
 
     Math: y_k = stage_(n-1)(... stage_1(stage_0(microbatches_k)))
     Comm:
@@ -78,16 +79,16 @@ def pipeline_forward(
     Source: Huang et al. 2019 (GPipe), section 2.3
     """
     n, rank = lax.axis_size(axis), lax.axis_index(axis)
-    # The last microbatch goes in at tick m, and comes out n - 1 ticks later.
-    late = jnp.zeros_like(microbatches, shape=(n - 1, *microbatches.shape[1:]))
-    fed = jnp.where(rank == 0, jnp.concatenate([microbatches, late]), 0)
+    # The last microbatch enters at tick m - 1, and leaves the last stage n - 1 ticks later.
+    padding = jnp.zeros_like(microbatches, shape=(n - 1, *microbatches.shape[1:]))
+    inputs = jnp.where(rank == 0, jnp.concatenate([microbatches, padding]), 0)
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
-        y = stage_fn(params, received + own)  # of the two, one is zeros
+        y = stage_fn(params, received + own)  # one of the two is zeros
         return send_on(y, axis=axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(fed[0]), fed)
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+    _, outputs = lax.scan(tick, jnp.zeros_like(inputs[0]), inputs)
+    return jnp.where(rank == n - 1, outputs[n - 1 :], 0)
 
 
 def gpipe_loss(
@@ -95,8 +96,9 @@ def gpipe_loss(
 ) -> Callable[[PyTree[Array], tuple[Array, Any]], Float[Array, ""]]:
     """The mean loss of all microbatches as a function of the parameters of this device's stage.
 
-    It takes a batch: microbatches, which count on device 0, and their targets, which count on the
-    last device; leaves are [m, ...]. All devices get the loss. The gradient is that of the stage.
+    The function also takes a batch: microbatches, of which only those of device 0 are used, and
+    targets, of which only those of the last device are used. Their leaves are [m, ...]. All devices
+    return the loss, and the gradient is that with respect to the device's own stage.
 
     Math: y = (sum_k loss_fn(stages(microbatches_k), targets_k)) / m
     Comm:
@@ -108,13 +110,13 @@ def gpipe_loss(
     Args:
         stage_fn: as in `pipeline_forward`.
         loss_fn: `loss_fn(y, target)` is the loss of one microbatch.
-        axis: the mesh axis, with a stage on each device.
+        axis: the mesh axis, each device of which holds a stage.
     """
 
     def loss(params: PyTree[Array], batch: tuple[Array, Any]) -> Float[Array, ""]:
         microbatches, targets = batch
         y = pipeline_forward(stage_fn, params, microbatches, axis=axis)
-        here = lax.axis_index(axis) == lax.axis_size(axis) - 1
-        return lax.psum(jnp.where(here, jax.vmap(loss_fn)(y, targets).mean(), 0.0), axis)
+        is_last = lax.axis_index(axis) == lax.axis_size(axis) - 1
+        return lax.psum(jnp.where(is_last, jax.vmap(loss_fn)(y, targets).mean(), 0.0), axis)
 
     return loss

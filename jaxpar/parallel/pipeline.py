@@ -1,7 +1,8 @@
 """Pipelines: each device holds some of the layers, and microbatches go from device to device.
 
 `pipeline_gradients` runs any schedule that `jaxpar.schedules` accepts. The schedule is data: a loop
-over ticks reads from arrays what its device does, and the program is as long for any schedule.
+over ticks reads from arrays what the device does next, so the size of the program does not depend
+on the schedule.
 """
 
 from collections.abc import Callable
@@ -25,27 +26,25 @@ LayerFn = Callable[[Any, Array], Array]
 
 
 def layer_order(table: Table, layers: int) -> np.ndarray:
-    """Which layer stands where in the order in which devices hold them: device after device.
+    """The numbers of the layers in the order in which the devices hold them: device after device.
 
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: layers
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
 
     Raises:
-        ValueError: the stages do not divide the layers, or devices have unequally many stages.
+        ValueError: the stages do not divide the layers, or the devices have different numbers of
+            stages.
     """
     if layers % table.stages:
         raise ValueError(
-            f"pipeline: {layers} layers in {table.stages} stages; every stage has as many; use a "
-            f"multiple of {table.stages} layers"
+            f"pipeline: {layers} layers in {table.stages} stages; every stage has equally many "
+            f"layers; use a multiple of {table.stages} layers"
         )
     devices = [table.device_of(stage) for stage in range(table.stages)]
     if len({devices.count(device) for device in devices}) > 1:
         raise ValueError(
-            f"pipeline: the stages lie on devices {devices}; every device holds as many; give each "
-            f"{table.stages // table.devices}"
+            f"pipeline: the stages are on devices {devices}; every device holds equally many "
+            f"stages; give each {table.stages // table.devices}"
         )
     per_stage = np.arange(layers).reshape(table.stages, -1)
     return per_stage[np.argsort(devices, kind="stable")].ravel()
@@ -62,16 +61,17 @@ def pipeline_gradients(
     keep_inputs: bool,
     axis: str,
 ) -> tuple[Float[Array, ""], tuple[PyTree[Array], PyTree[Array]]]:
-    """The mean loss of m microbatches and its gradient, by a schedule.
+    """The mean loss of m microbatches and its gradient, computed in the order of a schedule.
 
-    `first_fn(ends, microbatch)` is what enters the first layer, `layer_fn(layer, x)` what leaves
-    one, `last_fn(ends, y, microbatch)` the mean loss of a microbatch. `params` are two pytrees:
-    `ends`, equal on all devices and used on the first and the last stage, and the layers of this
-    device, stacked in the order of `layer_order`. Leaves of `microbatches` are [m, ...], equal on
-    all devices of the axis. The loss and the gradient of `ends` are equal on all devices.
+    `first_fn(ends, microbatch)` is the input of the first layer, `layer_fn(layer, x)` the output of
+    a layer, and `last_fn(ends, y, microbatch)` the mean loss of a microbatch. `params` are two
+    pytrees: `ends`, which are equal on all devices and used by the first and the last stage, and
+    the layers of this device, stacked in the order of `layer_order`. The leaves of `microbatches`
+    are [m, ...], and equal on all devices of the axis. The loss and the gradient with respect to
+    `ends` are equal on all devices.
 
-    With `keep_inputs` a stage keeps its input for the backward, and computes all else again; else
-    it keeps what `layer_fn` needs for its gradient, which `jax.checkpoint` may reduce.
+    With `keep_inputs`, a stage keeps only its input for the backward pass, and computes everything
+    else again. Otherwise it keeps the residuals of `layer_fn`, which `jax.checkpoint` may reduce.
 
     Math: y = (sum_k last_fn(ends, layers(first_fn(ends, mb_k)), mb_k)) / m, and its derivative
     Comm:
@@ -81,41 +81,48 @@ def pipeline_gradients(
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2023 (Zero Bubble)
 
     Raises:
-        ValueError: the table is not for so many devices and microbatches, or its neighbouring
-            stages lie on devices that are no neighbours.
+        ValueError: the table is for another number of devices or microbatches, or neighbouring
+            stages are on devices that are not neighbours.
     """
     count = len(jax.tree.leaves(microbatches)[0])
-    _check(table, count, axis)
+    _check_table(table, count, axis)
     lowered = ticks.lower(table, keep_inputs=keep_inputs)
-    own = partial(vary, axes=(axis,))
-    pipeline = _Pipeline(
-        first_fn,
-        layer_fn,
-        lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
-        jax.tree.map(own, params[0]),
-        jax.tree.map(lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), params[1]),
-        jax.tree.map(own, microbatches),
-        keep_inputs,
-        frozenset(np.unique(lowered.ticks.kind).tolist()),
+    local = partial(vary, axes=(axis,))
+    device = _Device(
+        first_fn=first_fn,
+        layer_fn=layer_fn,
+        last_fn=lambda ends, y, microbatch: last_fn(ends, y, microbatch) / count,
+        ends=jax.tree.map(local, params[0]),
+        layers=jax.tree.map(
+            lambda leaf: leaf.reshape(table.chunks, -1, *leaf.shape[1:]), params[1]
+        ),
+        microbatches=jax.tree.map(local, microbatches),
+        keep_inputs=keep_inputs,
+        kinds=frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
-    loss, *sums = _run(pipeline, lowered, axis)
-    found = jax.tree.map(lambda g, p: g.reshape(p.shape).astype(p.dtype), tuple(sums), params)
-    return lax.psum(loss, axis), (lax.psum(found[0], axis), found[1])
+    state = _run(device, lowered, axis)
+    ends, layers = jax.tree.map(
+        lambda gradient, param: gradient.reshape(param.shape).astype(param.dtype),
+        (state.ends_gradient, state.layers_gradient),
+        params,
+    )
+    return lax.psum(state.loss, axis), (lax.psum(ends, axis), layers)
 
 
-def _run(pipeline: "_Pipeline", lowered: ticks.Lowered, axis: str) -> tuple[Array, Any, Any]:
-    """The loss, and the sums of gradients."""
-    here = jax.tree.map(lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks)
+def _run(device: "_Device", lowered: ticks.Lowered, axis: str) -> "_State":
+    """The state of this device after the last tick."""
+    own_ticks = jax.tree.map(
+        lambda field: jnp.asarray(field)[:, lax.axis_index(axis)], lowered.ticks
+    )
 
     def tick(state: _State, now: Ticks) -> tuple[_State, None]:
-        made, state = pipeline.act(state, now)
-        return _exchange(made, state, now, axis), None
+        output, state = device.act(state, now)
+        return _exchange(output, state, now, axis), None
 
-    state, _ = lax.scan(tick, pipeline.start(lowered), here)
-    return state.loss, state.ends, state.layers
+    return lax.scan(tick, device.start(lowered), own_ticks)[0]
 
 
-def _check(table: Table, count: int, axis: str) -> None:
+def _check_table(table: Table, count: int, axis: str) -> None:
     n = lax.axis_size(axis)
     if (table.devices, table.microbatches) != (n, count):
         raise ValueError(
@@ -125,19 +132,32 @@ def _check(table: Table, count: int, axis: str) -> None:
 
 
 class _State(NamedTuple):
-    """What a device carries from tick to tick; the gradients are sums so far."""
+    """What a device carries from tick to tick.
+
+    Attributes:
+        buffer: activations and their gradients, in the slots that `Ticks` names.
+        stash: the residuals of forwards, for their backwards.
+        halves: the residuals of input gradients, for their weight gradients.
+        loss: the sum of the losses so far.
+        ends_gradient: the sum of the gradients with respect to the ends, so far.
+        layers_gradient: the same for the layers.
+    """
 
     buffer: Array
     stash: PyTree[Array]
     halves: PyTree[Array]
     loss: Array
-    ends: PyTree[Array]
-    layers: PyTree[Array]
+    ends_gradient: PyTree[Array]
+    layers_gradient: PyTree[Array]
 
 
 @dataclass(frozen=True)
-class _Pipeline:
-    """What a device does in a tick; `layers` are [chunks, l, ...]."""
+class _Device:
+    """One device of the pipeline: its shards, and what it does in a tick.
+
+    The arguments are those of `pipeline_gradients`, except that the leaves of `layers` are
+    [chunks, l, ...]. `kinds` are the kinds of actions that occur in the schedule.
+    """
 
     first_fn: Callable[[Any, Any], Array]
     layer_fn: LayerFn
@@ -149,72 +169,86 @@ class _Pipeline:
     kinds: frozenset[int]
 
     def start(self, lowered: ticks.Lowered) -> _State:
-        """Empty buffers, and zeros."""
+        """The state before the first tick: empty slots, and gradients of zero."""
         layers, microbatch = _at((self.layers, self.microbatches), 0)
 
-        def one() -> tuple[Any, ...]:
+        def one_of_each() -> tuple[Any, ...]:
             x = self.first_fn(self.ends, microbatch)
-            y, kept = backward.forward(self.layer_fn, layers, x)
-            _, halves = backward.input_gradient(self.layer_fn, layers, kept, y)
-            return y, kept, halves, self.last_fn(self.ends, y, microbatch)
+            y, residuals = backward.forward(self.layer_fn, layers, x)
+            _, halves = backward.input_gradient(self.layer_fn, layers, residuals, y)
+            return y, residuals, halves, self.last_fn(self.ends, y, microbatch)
 
-        x, kept, halves, loss = jax.eval_shape(one)
-        sums = jax.eval_shape(lambda: (self.ends, self.layers))
-        split = ticks.INPUT_GRADIENT in self.kinds
+        x, residuals, halves, loss = jax.eval_shape(one_of_each)
+        if self.keep_inputs:
+            stash, half = (), (halves, residuals)
+        else:
+            stash, half = _zeros(residuals, lowered.stash_slots), (halves, ())
+        has_halves = ticks.INPUT_GRADIENT in self.kinds
+        ends_gradient, layers_gradient = jax.tree.map(
+            lambda like: zeros(like.update(dtype=jnp.float32)),
+            jax.eval_shape(lambda: (self.ends, self.layers)),
+        )
         return _State(
-            _zeros(x, lowered.slots),
-            () if self.keep_inputs else _zeros(kept, lowered.stash_slots),
-            _zeros((halves, kept if self.keep_inputs else ()), lowered.half_slots) if split else (),
-            _zeros(loss),
-            *jax.tree.map(lambda like: zeros(like.update(dtype=jnp.float32)), sums),
+            buffer=_zeros(x, lowered.slots),
+            stash=stash,
+            halves=_zeros(half, lowered.half_slots) if has_halves else (),
+            loss=_zeros(loss),
+            ends_gradient=ends_gradient,
+            layers_gradient=layers_gradient,
         )
 
     def act(self, state: _State, now: Ticks) -> tuple[Array, _State]:
-        """One action: what it makes for another device, and what it leaves here."""
-        made = jnp.zeros_like(state.buffer[0])
-        # A condition for each kind: of a switch over all XLA would copy what most of them pass on.
-        for kind, do in (
+        """Does one action, and returns its output for another device, and the new state."""
+        output = jnp.zeros_like(state.buffer[0])
+        # One condition for each kind, because XLA would copy the whole state for each branch of a
+        # single switch.
+        for kind, action in (
             (ticks.FORWARD, self._forward),
             (ticks.BACKWARD, self._backward),
             (ticks.INPUT_GRADIENT, self._input_gradient),
             (ticks.WEIGHT_GRADIENT, self._weight_gradient),
         ):
             if kind in self.kinds:
-                made, state = lax.cond(
-                    now.kind == kind, do, lambda made, state, now: (made, state), made, state, now
+                output, state = lax.cond(
+                    now.kind == kind,
+                    action,
+                    lambda output, state, now: (output, state),
+                    output,
+                    state,
+                    now,
                 )
-        return made, state
+        return output, state
 
     def _forward(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
-        y, kept = backward.forward(self.layer_fn, *self._given(state, now))
+        y, residuals = backward.forward(self.layer_fn, *self._layers_and_input(state, now))
         if self.keep_inputs:
             return y, state
-        return y, state._replace(stash=_put(state.stash, kept, now.stash))
+        return y, state._replace(stash=_put(state.stash, residuals, now.stash))
 
     def _backward(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
         dy, state = self._output_gradient(state, now)
-        layers, kept = self._kept(state, now)
-        dx, found = backward.backward(self.layer_fn, layers, kept, dy)
-        return dx, self._add_ends(dx, self._add_layers(found, state, now), now)
+        layers, residuals = self._layers_and_residuals(state, now)
+        dx, gradient = backward.backward(self.layer_fn, layers, residuals, dy)
+        return dx, self._add_to_ends(dx, self._add_to_layers(gradient, state, now), now)
 
     def _input_gradient(self, _: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
         dy, state = self._output_gradient(state, now)
-        layers, kept = self._kept(state, now)
-        dx, halves = backward.input_gradient(self.layer_fn, layers, kept, dy)
-        found = (halves, kept if self.keep_inputs else ())
-        state = state._replace(halves=_put(state.halves, found, now.halves))
-        return dx, self._add_ends(dx, state, now)
+        layers, residuals = self._layers_and_residuals(state, now)
+        dx, halves = backward.input_gradient(self.layer_fn, layers, residuals, dy)
+        half = (halves, residuals if self.keep_inputs else ())
+        state = state._replace(halves=_put(state.halves, half, now.halves))
+        return dx, self._add_to_ends(dx, state, now)
 
-    def _weight_gradient(self, made: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
-        halves, kept = _at(state.halves, now.halves)
+    def _weight_gradient(self, output: Array, state: _State, now: Ticks) -> tuple[Array, _State]:
+        halves, residuals = _at(state.halves, now.halves)
         if not self.keep_inputs:
-            kept = _at(state.stash, now.stash)
+            residuals = _at(state.stash, now.stash)
         layers = _at(self.layers, now.chunk)
-        found = backward.weight_gradient(self.layer_fn, layers, kept, halves, made)
-        return made, self._add_layers(found, state, now)
+        gradient = backward.weight_gradient(self.layer_fn, layers, residuals, halves, output)
+        return output, self._add_to_layers(gradient, state, now)
 
-    def _given(self, state: _State, now: Ticks) -> tuple[PyTree[Array], Array]:
-        """The layers of the stage, and what enters them."""
+    def _layers_and_input(self, state: _State, now: Ticks) -> tuple[PyTree[Array], Array]:
+        """The layers of the stage, and the input of its first layer."""
         microbatch = _at(self.microbatches, now.microbatch)
         x = lax.cond(
             now.first == 1,
@@ -223,66 +257,74 @@ class _Pipeline:
         )
         return _at(self.layers, now.chunk), x
 
-    def _kept(self, state: _State, now: Ticks) -> tuple[PyTree[Array], Any]:
-        """The layers of the stage, and what their forward kept, or would have kept."""
+    def _layers_and_residuals(self, state: _State, now: Ticks) -> tuple[PyTree[Array], Any]:
+        """The layers of the stage and their residuals, which are computed again if not kept."""
         if not self.keep_inputs:
             return _at(self.layers, now.chunk), _at(state.stash, now.stash)
-        layers, x = self._given(state, now)
+        layers, x = self._layers_and_input(state, now)
         return layers, backward.forward(self.layer_fn, layers, x)[1]
 
     def _output_gradient(self, state: _State, now: Ticks) -> tuple[Array, _State]:
-        """The gradient of what leaves the stage; from the last one that is the loss."""
-        arrived, microbatch = _at(state.buffer, now.dy), _at(self.microbatches, now.microbatch)
+        """The gradient with respect to the stage's output, which on the last stage is the loss's.
 
-        def last() -> tuple[Array, _State]:
-            loss, pull = jax.vjp(
-                lambda ends, y: self.last_fn(ends, y, microbatch), self.ends, arrived
+        On the last stage, the buffer has the output itself, and the state gets the loss.
+        """
+        received, microbatch = _at(state.buffer, now.dy), _at(self.microbatches, now.microbatch)
+
+        def of_loss() -> tuple[Array, _State]:
+            loss, vjp = jax.vjp(
+                lambda ends, y: self.last_fn(ends, y, microbatch), self.ends, received
             )
-            found, dy = pull(jnp.ones_like(loss))
+            gradient, dy = vjp(jnp.ones_like(loss))
             return dy, state._replace(
-                loss=state.loss + loss, ends=jax.tree.map(jnp.add, state.ends, found)
+                loss=state.loss + loss,
+                ends_gradient=jax.tree.map(jnp.add, state.ends_gradient, gradient),
             )
 
-        return lax.cond(now.last == 1, last, lambda: (arrived, state))
+        return lax.cond(now.last == 1, of_loss, lambda: (received, state))
 
-    def _add_ends(self, dx: Array, state: _State, now: Ticks) -> _State:
-        """Adds the gradient of what made the input of the first stage."""
+    def _add_to_ends(self, dx: Array, state: _State, now: Ticks) -> _State:
+        """On the first stage, adds the gradient that flows through `first_fn` into the ends."""
         microbatch = _at(self.microbatches, now.microbatch)
 
-        def first() -> _State:
-            _, pull = jax.vjp(lambda ends: self.first_fn(ends, microbatch), self.ends)
-            return state._replace(ends=jax.tree.map(jnp.add, state.ends, *pull(dx)))
+        def added() -> _State:
+            _, vjp = jax.vjp(lambda ends: self.first_fn(ends, microbatch), self.ends)
+            return state._replace(
+                ends_gradient=jax.tree.map(jnp.add, state.ends_gradient, *vjp(dx))
+            )
 
-        return lax.cond(now.first == 1, first, lambda: state)
+        return lax.cond(now.first == 1, added, lambda: state)
 
-    def _add_layers(self, found: PyTree[Array], state: _State, now: Ticks) -> _State:
-        return state._replace(
-            layers=jax.tree.map(lambda sum, g: sum.at[now.chunk].add(g), state.layers, found)
+    def _add_to_layers(self, gradient: PyTree[Array], state: _State, now: Ticks) -> _State:
+        total = jax.tree.map(
+            lambda leaf, g: leaf.at[now.chunk].add(g), state.layers_gradient, gradient
         )
+        return state._replace(layers_gradient=total)
 
 
-def _exchange(made: Array, state: _State, now: Ticks, axis: str) -> _State:
-    """What a device made goes to both neighbours, and is put where it is needed."""
+def _exchange(output: Array, state: _State, now: Ticks, axis: str) -> _State:
+    """Sends a device's output to both neighbours, and stores what the schedule needs."""
     n = lax.axis_size(axis)
     to_next = [(j, (j + 1) % n) for j in range(n)]
     to_previous = [(j, i) for i, j in to_next]
-    buffer = _put(state.buffer, lax.ppermute(made, axis, to_next), now.from_previous)
-    buffer = _put(buffer, lax.ppermute(made, axis, to_previous), now.from_next)
-    return state._replace(buffer=_put(buffer, made, now.stays))
+    buffer = _put(state.buffer, lax.ppermute(output, axis, to_next), now.from_previous)
+    buffer = _put(buffer, lax.ppermute(output, axis, to_previous), now.from_next)
+    return state._replace(buffer=_put(buffer, output, now.stays))
 
 
 def _at(tree: PyTree[Array], index: Any) -> Any:
-    """Of every leaf the one of its first dim."""
+    """Indexes the first dim of every leaf."""
     return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, index, keepdims=False), tree)
 
 
 def _put(tree: PyTree[Array], leaves: PyTree[Array], index: Any) -> Any:
+    """Sets every leaf at an index of its first dim."""
     return jax.tree.map(
         lambda leaf, x: lax.dynamic_update_index_in_dim(leaf, x, index, 0), tree, leaves
     )
 
 
 def _zeros(tree: PyTree[jax.ShapeDtypeStruct], slots: int | None = None) -> Any:
-    """Zeros of these types, or as many of each as there are slots."""
+    """Zeros with these shapes and dtypes, or, if `slots` is given, with a leading dim of slots."""
     leading = () if slots is None else (slots,)
     return jax.tree.map(lambda like: zeros(like.update(shape=(*leading, *like.shape))), tree)

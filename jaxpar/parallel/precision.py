@@ -1,6 +1,6 @@
-"""Mixed precision: compute in 16 bits, keep and update the parameters in 32.
+"""Mixed precision: computes in 16 bits, and keeps and updates the parameters in 32 bits.
 
-All is elementwise but `all_finite`, so that it works on shards of leaves as on whole ones.
+Everything except `all_finite` is elementwise, so it works on sharded leaves as on full ones.
 """
 
 from collections.abc import Callable
@@ -19,12 +19,12 @@ Loss = Callable[[Any, Any], Array]
 
 @dataclass(frozen=True)
 class Policy:
-    """What is held and computed in which precision.
+    """The precision of the parameters, of the computation, and of the loss.
 
     Attributes:
-        params: the parameters, between steps.
-        compute: activations, and the gradients that flow through them.
-        output: the loss.
+        params: the dtype of the parameters, between steps.
+        compute: the dtype of activations, and of the gradients that flow through them.
+        output: the dtype of the loss.
     """
 
     params: DTypeLike
@@ -32,13 +32,13 @@ class Policy:
     output: DTypeLike = jnp.float32
 
     def of(self, loss_fn: Loss) -> Loss:
-        """The same loss of parameters and batch, computed in this precision."""
+        """Makes a loss function that computes the same loss in this precision."""
 
-        def computed(params: PyTree[Array], batch: PyTree[Array]) -> Array:
-            low, batch = cast((params, batch), self.compute)
-            return loss_fn(low, batch).astype(self.output)
+        def cast_loss(params: PyTree[Array], batch: PyTree[Array]) -> Array:
+            params, batch = cast((params, batch), self.compute)
+            return loss_fn(params, batch).astype(self.output)
 
-        return computed
+        return cast_loss
 
 
 POLICIES = {
@@ -49,7 +49,7 @@ POLICIES = {
 
 
 class MasterState(NamedTuple):
-    """What `master_weights` keeps: the parameters in float32, and the optimizer's own state."""
+    """The state of `master_weights`: the parameters in float32, and the inner optimizer's state."""
 
     master: PyTree[Array]
     inner: Any
@@ -59,9 +59,9 @@ class LossScale(NamedTuple):
     """The state of dynamic loss scaling.
 
     Attributes:
-        scale: the factor of the loss.
+        scale: the factor by which the loss is multiplied.
         good_steps: steps without overflow since the scale last changed, or since an overflow.
-        spare: how many overflows it takes until the scale is lowered.
+        spare: how many more overflows it takes until the scale is lowered.
     """
 
     scale: Float[Array, ""]
@@ -71,18 +71,21 @@ class LossScale(NamedTuple):
 
 @dataclass(frozen=True)
 class LossScaling:
-    """How the factor of the loss follows the gradients; with both factors 1 it is static.
+    """The rule by which the scale of the loss follows the gradients.
+
+    If `factor` and `backoff` are both 1, the scale is static.
 
     Attributes:
         initial: the first scale.
-        growth_interval: after so many steps without overflow the scale grows.
-        factor: by how much it grows.
-        backoff: by how much it shrinks at an overflow.
-        hysteresis: how many overflows it takes, since it last grew, until it shrinks.
-        minimum: below this it does not shrink.
+        growth_interval: the number of steps without overflow after which the scale grows.
+        factor: the scale grows by this factor.
+        backoff: the scale shrinks by this factor at an overflow.
+        hysteresis: the number of overflows since the scale last grew at which it shrinks.
+        minimum: the scale does not shrink below this value.
 
     Raises:
-        ValueError: a factor would change the scale the wrong way, or a number is too small.
+        ValueError: a factor would change the scale in the wrong direction, or a number is too
+            small.
     """
 
     initial: float = 2.0**16
@@ -93,8 +96,8 @@ class LossScaling:
     minimum: float = 1.0
 
     def __post_init__(self) -> None:
-        """Checks every number."""
-        for name, good, allowed in (
+        """Checks every field."""
+        for name, is_valid, allowed in (
             ("growth_interval", self.growth_interval >= 1, "1 or more"),
             ("factor", self.factor >= 1, "1 or more"),
             ("backoff", 0 < self.backoff <= 1, "more than 0, at most 1"),
@@ -102,7 +105,7 @@ class LossScaling:
             ("minimum", self.minimum > 0, "more than 0"),
             ("initial", self.initial >= self.minimum, f"the minimum, {self.minimum}, or more"),
         ):
-            if not good:
+            if not is_valid:
                 raise ValueError(f"LossScaling: {name} is {getattr(self, name)}; use {allowed}")
 
     def init(self) -> LossScale:
@@ -112,9 +115,9 @@ class LossScaling:
         )
 
     def update(self, state: LossScale, grads_finite: Bool[Array, ""]) -> LossScale:
-        """The state after a step whose gradients were finite, or were not."""
+        """The state after a step, given whether the gradients of that step were finite."""
         spare = jnp.where(grads_finite, state.spare, jnp.maximum(state.spare - 1, 0))
-        scale, good_steps = _moved(
+        scale, good_steps = _next_scale(
             state.scale,
             state.good_steps,
             grads_finite,
@@ -131,7 +134,7 @@ class LossScaling:
 
 
 def cast(tree: PyTree[Array], dtype: DTypeLike) -> PyTree[Array]:
-    """The same values in another float type; integers and booleans stay as they are.
+    """Casts floats to another float type; integers and booleans stay as they are.
 
     Comm:
         forward: nothing
@@ -147,7 +150,7 @@ def cast(tree: PyTree[Array], dtype: DTypeLike) -> PyTree[Array]:
 
 
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
-    """Whether there is no infinity and no NaN in what this device holds.
+    """Whether all numbers that this device holds are finite: neither infinite nor NaN.
 
     Comm:
         forward: nothing
@@ -162,7 +165,7 @@ def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
 
 
 def select(which: Bool[Array, ""], new: PyTree[Array], old: PyTree[Array]) -> PyTree[Array]:
-    """All leaves of `new`, or else all of `old`, bit by bit.
+    """Selects all leaves of `new` where `which` is true, and otherwise all leaves of `old`.
 
     Comm:
         forward: nothing
@@ -170,15 +173,15 @@ def select(which: Bool[Array, ""], new: PyTree[Array], old: PyTree[Array]) -> Py
     Memory: new
     Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.2
     """
-    return jax.tree.map(lambda one, other: jnp.where(which, one, other), new, old)
+    return jax.tree.map(lambda if_true, if_false: jnp.where(which, if_true, if_false), new, old)
 
 
 def master_weights(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimizer on float32 weights, its own, of which the parameters are a rounded copy.
+    """Makes an optimizer keep float32 master weights, of which the parameters are a rounded copy.
 
     `init` takes the parameters in float32. `update` takes gradients and parameters in any float
-    type; its updates, added to the parameters by `optax.apply_updates`, make them the new weights,
-    rounded once.
+    type. Its updates are such that `optax.apply_updates` turns the parameters into the new master
+    weights, rounded once.
 
     Math: master += optimizer(gradients); params = round(master)
     Comm:
@@ -198,13 +201,13 @@ def master_weights(optimizer: optax.GradientTransformation) -> optax.GradientTra
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         if params is None:
             raise ValueError(
-                "master_weights: update was given no params; the new ones are told apart from "
+                "master_weights: update was given no params; its updates are the difference to "
                 "them; call update(gradients, state, params)"
             )
         gradients = cast(updates, jnp.float32)
         updates, inner = optimizer.update(gradients, state.inner, state.master)
         master = optax.apply_updates(state.master, updates)
-        return jax.tree.map(_to_rounded, params, master), MasterState(master, inner)
+        return jax.tree.map(_rounded_difference, params, master), MasterState(master, inner)
 
     return optax.GradientTransformation(init, update)
 
@@ -218,11 +221,11 @@ def update_loss_scale(
     factor: float,
     minimum: float,
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """The next scale of the loss, and the steps without overflow that count for its growth.
+    """The next scale of the loss, and the number of steps without overflow that count for it.
 
-    After a step with finite gradients one more step counts; once `growth_interval` do, the scale
-    grows by `factor`, and the count begins at 0 again. After an overflow the scale shrinks by
-    `factor`, to `minimum` at least, and the count is 0.
+    A step with finite gradients adds 1 to the count. When the count reaches `growth_interval`, the
+    scale grows by `factor`, and the count starts at 0 again. After an overflow, the scale shrinks
+    by `factor`, but not below `minimum`, and the count is 0.
 
     Math: finite: (scale, good_steps+1), or (scale*factor, 0) if that is growth_interval;
         else (max(scale/factor, minimum), 0)
@@ -232,7 +235,7 @@ def update_loss_scale(
     Memory: 2
     Source: Micikevicius et al. 2018 (Mixed Precision Training), section 3.2
     """
-    return _moved(
+    return _next_scale(
         scale,
         good_steps,
         grads_finite,
@@ -251,13 +254,14 @@ def mixed_precision_step(
     *,
     scale: float | Float[Array, ""],
 ) -> tuple[PyTree[Float[Array, "..."]], Any, Bool[Array, ""]]:
-    """One step in float16: the new float32 parameters and state, and whether a step was made.
+    """One step in float16: the new float32 parameters and state, and whether the step was made.
 
-    `master` is float32. `loss_fn(params, batch)` computes in the float type of `params`, and gives
-    a float32 loss. Gradients in float16 are of `scale` times the loss; the optimizer is given them
-    in float32, without the scale. If one of them is not finite, nothing changes.
+    `master` is float32. `loss_fn(params, batch)` computes in the float type of `params`, and
+    returns a float32 loss. The gradients are taken of `scale` times the loss in float16; the
+    optimizer gets them in float32, divided by `scale`. If any of them is not finite, nothing
+    changes.
 
-    Math: g = float32(gradient of scale*loss_fn by float16(master)) / scale;
+    Math: g = float32(gradient of scale*loss_fn with respect to float16(master)) / scale;
         updates, state' = optimizer.update(g, opt_state, master); master' = master + updates
     Comm:
         forward: nothing
@@ -277,7 +281,7 @@ def mixed_precision_step(
     return *select(finite, new, (master, opt_state)), finite
 
 
-def _moved(
+def _next_scale(
     scale: Float[Array, ""],
     good_steps: Int[Array, ""],
     grads_finite: Bool[Array, ""],
@@ -286,13 +290,13 @@ def _moved(
     factor: float,
     lowered: Float[Array, ""],
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """The scale grown, kept or lowered, and the steps that count."""
-    grown = good_steps + 1 >= growth_interval
-    raised = jnp.where(grown, scale * factor, scale)
-    counted = jnp.where(grads_finite & ~grown, good_steps + 1, 0)
+    """The scale raised, kept or `lowered`, and the number of steps that count for its growth."""
+    grows = good_steps + 1 >= growth_interval
+    raised = jnp.where(grows, scale * factor, scale)
+    counted = jnp.where(grads_finite & ~grows, good_steps + 1, 0)
     return jnp.where(grads_finite, raised, lowered), counted
 
 
-def _to_rounded(old: Array, master: Array) -> Array:
-    """What takes a rounded parameter to the new one, in float32: few bits, so exact."""
+def _rounded_difference(old: Array, master: Array) -> Array:
+    """The difference between two rounded parameters, in float32, where it is exact."""
     return master.astype(old.dtype).astype(jnp.float32) - old.astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""What a stack of layers keeps for its gradient, and what it computes again."""
+"""Rematerialization: what a stack of layers keeps for its backward pass, and what it recomputes."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,8 +11,8 @@ from jaxtyping import Float, PyTree
 LayerFn = Callable[[Any, Array], Array]
 
 _POLICIES = jax.checkpoint_policies
-# What the decoder marks: every input of a product with weights, and what such products give. What
-# lies between query, key, value and attended is attention itself, the largest part.
+# The names that the decoder gives to the inputs and outputs of its products with weights. The
+# largest intermediate results have none: those of attention, from query, key, value to attended.
 MARKS = (
     "attention_input",
     "query",
@@ -30,9 +30,9 @@ KINDS = {
     "none": _POLICIES.everything_saveable,
     "full": _POLICIES.nothing_saveable,
     "selective": _POLICIES.save_only_these_names(*MARKS),
-    # Products with weights are kept, and the rest (norms, attention, the nonlinearity) is computed
-    # again, which takes less time on a CPU than to store and load it. Two marks spare collectives:
-    # where devices share a layer, a product is a part of a sum, or of what was gathered.
+    # Products with weights are kept. The rest (norms, attention, the nonlinearity) is recomputed,
+    # which takes less time on a CPU than to store and load it. The two marks save collectives: with
+    # tensor parallelism, the stream is the result of an all-reduce and "gathered" of an all-gather.
     "products": _POLICIES.save_from_both_policies(
         _POLICIES.dots_with_no_batch_dims_saveable,
         _POLICIES.save_only_these_names("stream", "gathered"),
@@ -48,20 +48,21 @@ def scan_layers(
     *,
     remat: str | Sequence[str] = "products",
 ) -> Float[Array, "..."]:
-    """Layer after layer; `params` are stacked: each leaf is [l, ...].
+    """Applies layer after layer; `params` are stacked: each leaf is [l, ...].
 
-    `remat` says what is kept for the gradient, beside each layer's input; the rest is computed
-    again when it is needed. "none" keeps whatever the gradient needs, "full" nothing, "selective"
-    what the decoder marks, so that of all products attention's alone are computed again, and
-    "products" what products with weights give. A list of names keeps what
-    `jax.ad_checkpoint.checkpoint_name` gave one of these names. "segments" keeps the inputs
-    of sqrt(l) segments only (or of the next number that divides l), and computes all twice again.
+    `remat` says what is kept for the backward pass beside each layer's input; the rest is
+    recomputed when it is needed. "none" keeps all residuals, and "full" keeps nothing. "selective"
+    keeps what the decoder marks, so that the only products that are recomputed are those of
+    attention. "products" keeps the results of products with weights. A list of names keeps what
+    `jax.ad_checkpoint.checkpoint_name` has given one of these names. "segments" keeps only the
+    inputs of sqrt(l) segments (or of the next number that divides l), and recomputes every layer
+    twice.
 
     Math: x_(i+1) = layer_fn(params[i], x_i)
     Comm:
         forward: nothing
         backward: nothing
-    Memory: l*kept
+    Memory: l*residuals
     Source: Korthikanti et al. 2022, sections 4 and 5; Chen et al. 2016, section 4
 
     Raises:
@@ -69,7 +70,7 @@ def scan_layers(
     """
     layer_fn = checkpointed(layer_fn, remat)
     if remat == "segments":
-        layers = _layers(params)
+        layers = _count_layers(params)
         segments = next(k for k in _divisors(layers) if k * k >= layers)
         return remat_layers(layer_fn, params, x, segments=segments)
     return _scan(layer_fn, params, x)
@@ -82,24 +83,24 @@ def remat_layers(
     *,
     segments: int,
 ) -> Float[Array, "..."]:
-    """Layer after layer; for the gradient, only the inputs of `segments` segments are kept.
+    """Applies layer after layer; for the backward pass, only the inputs of segments are kept.
 
-    `layer_fn(layer_params, x)` is the next x, of the same shape. `params` are stacked: each leaf
-    is [l, ...]. The backward pass goes through a segment a second time, forwards, and then has
-    what the layers of this one segment keep, and their parameters and gradients apart from the
-    others.
+    `layer_fn(layer_params, x)` is the next x, which has the same shape. `params` are stacked: each
+    leaf is [l, ...]. Before the backward pass of a segment, the segment is computed a second time.
+    At that moment the residuals of its layers are held, and a copy of their parameters and of their
+    gradients.
 
     Math: x_(i+1) = layer_fn(params[i], x_i)
     Comm:
         forward: nothing
         backward: nothing
-    Memory: segments*x + (l*kept + 2*params)/segments
+    Memory: segments*x + (l*residuals + 2*params)/segments
     Source: Chen et al. 2016 (Training Deep Nets with Sublinear Memory Cost), section 4
 
     Raises:
         ValueError: `segments` does not divide the number of layers.
     """
-    layers = _layers(params)
+    layers = _count_layers(params)
     if segments not in _divisors(layers):
         allowed = ", ".join(map(str, _divisors(layers)))
         raise ValueError(
@@ -107,18 +108,15 @@ def remat_layers(
             f"layers; use segments in {{{allowed}}}"
         )
     by_segment = jax.tree.map(lambda leaf: leaf.reshape(segments, -1, *leaf.shape[1:]), params)
-    # A loop's two passes are two loops, so there is nothing that a compiler could merge.
+    # The two passes of a scan are two loops, so the compiler has no common subexpressions to merge.
     segment_fn = jax.checkpoint(partial(_scan, layer_fn), prevent_cse=False)
     return _scan(segment_fn, by_segment, x)
 
 
 def checkpointed(layer_fn: LayerFn, remat: str | Sequence[str]) -> LayerFn:
-    """A layer that keeps for its gradient what `remat` says, to be called in a loop over layers.
+    """Makes a layer keep what `remat` says for its backward pass; for use in a loop over layers.
 
-    Comm:
-        forward: nothing
-        backward: nothing
-    Memory: kept
+    Memory: residuals
     Source: Korthikanti et al. 2022, sections 4 and 5
 
     Raises:
@@ -143,9 +141,9 @@ def _scan(layer_fn: LayerFn, params: PyTree[Array], x: Array) -> Array:
     return lax.scan(body, x, params)[0]
 
 
-def _layers(params: PyTree[Array]) -> int:
+def _count_layers(params: PyTree[Array]) -> int:
     return len(jax.tree.leaves(params)[0])
 
 
-def _divisors(layers: int) -> list[int]:
-    return [k for k in range(1, layers + 1) if layers % k == 0]
+def _divisors(number: int) -> list[int]:
+    return [k for k in range(1, number + 1) if number % k == 0]

@@ -1,7 +1,7 @@
 """Matrix products in rounds around a ring: while one block is multiplied, another one travels.
 
-They send what a gather before the product, or a reduce-scatter after it, sends, and never hold all
-of what is sent.
+They send as much as an all-gather before the product, or a reduce-scatter after it, but never hold
+all of that at once.
 """
 
 import jax.numpy as jnp
@@ -12,12 +12,12 @@ from jaxpar.mesh import divide, vary_alike
 
 
 def ring_matmul(
-    x: Float[Array, "t d"], w: Float[Array, "d f"], *, axis: str
-) -> Float[Array, "s f"]:
-    """All rows times this device's columns, though a device never holds all rows.
+    x: Float[Array, "t_tp d"], w: Float[Array, "d f_tp"], *, axis: str
+) -> Float[Array, "t f_tp"]:
+    """Multiplies all rows by this device's columns, though no device ever holds all rows.
 
-    x is this device's rows, t of n*t, and w its columns of the whole matrix. Each round multiplies
-    the rows that are here, and sends them on to the next device.
+    x is this device's rows, and w is this device's columns of the full matrix. Each round
+    multiplies the rows that are here, and sends them on to the next device.
 
     Math: y = [x_1, ..., x_n] @ w
     Comm:
@@ -28,7 +28,8 @@ def ring_matmul(
     """
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     blocks = jnp.zeros((n, len(x), w.shape[1]), jnp.result_type(x, w))
-    x, w, blocks = vary_alike(x, w, blocks)  # before the rounds, which else would sum in each
+    # Without this, the backward pass would sum a gradient over the devices in each round.
+    x, w, blocks = vary_alike(x, w, blocks)
     for k in range(n):  # the rows that are here come from device i - k
         blocks = lax.dynamic_update_index_in_dim(blocks, x @ w, (i - k) % n, 0)
         if k < n - 1:
@@ -37,12 +38,12 @@ def ring_matmul(
 
 
 def matmul_ring(
-    x: Float[Array, "s f"], w: Float[Array, "f d"], *, axis: str
-) -> Float[Array, "t d"]:
-    """This device's rows of a sum of products, though a device never holds all of its product.
+    x: Float[Array, "t f_tp"], w: Float[Array, "f_tp d"], *, axis: str
+) -> Float[Array, "t_tp d"]:
+    """This device's rows of a sum of products, though no device ever holds its whole product.
 
-    x is this device's columns of all rows, and w its rows of the whole matrix. Each round
-    multiplies the rows of one device, and adds the sum that arrives.
+    x is this device's columns of all rows, and w is this device's rows of the full matrix. Each
+    round multiplies the rows of one device, and adds the partial sum that arrives.
 
     Math: y = sum_j (x_j @ w_j)[t_i] on device i
     Comm:
@@ -55,8 +56,9 @@ def matmul_ring(
         ValueError: n does not divide the rows.
     """
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    rows = divide("matmul_ring", "s", len(x), axis, n)
-    x, w = vary_alike(x, w)  # before the rounds, which else would sum a gradient in each
+    rows = divide("matmul_ring", "t", len(x), axis, n)
+    # Without this, the backward pass would sum a gradient over the devices in each round.
+    x, w = vary_alike(x, w)
 
     def product(device: Array) -> Array:
         return lax.dynamic_slice_in_dim(x, device % n * rows, rows) @ w
@@ -64,8 +66,9 @@ def matmul_ring(
     def one_round(k: Array, total: Array) -> Array:
         return lax.ppermute(total, axis, _to_next(n)) + product(i - k)
 
-    # Rows of device j set out from device j + 1 and come home last. In a loop, because XLA's CPU
-    # compiler would multiply for all rounds first, and hold the whole product.
+    # The partial sum for device j starts on device j + 1 and reaches device j last. This is a loop,
+    # because XLA's CPU compiler would otherwise multiply for all rounds first, and hold the whole
+    # product.
     return lax.fori_loop(2, n + 1, one_round, product(i - 1))
 
 

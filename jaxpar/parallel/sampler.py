@@ -1,4 +1,4 @@
-"""Which examples each device takes: plain Python and numpy, the same on every process."""
+"""Samplers: which examples each device takes, in plain Python and numpy, equal on every process."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,16 +11,14 @@ from jaxtyping import Bool, PyTree
 def shard_indices(
     num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
 ) -> list[int]:
-    """The examples that device `rank` takes in one epoch, as many as every other device takes.
+    """The indices of the examples that device `rank` takes in one epoch; all take equally many.
 
-    Every epoch and every seed deals all examples out anew. Where they do not divide among the
-    devices, they are repeated in turn, so that no example appears two times more than another.
-    Nothing is sent: the same numbers give the same answer on every device, in every process.
+    Each epoch and each seed has another random order. If the number of devices does not divide the
+    number of examples, some are repeated, so that no example appears more than once more often than
+    another. Nothing is sent: the same arguments give the same answer on every device, in every
+    process.
 
     Math: ceil(num_examples / world_size) numbers from 0 to num_examples - 1
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: ceil(num_examples/world_size)
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler
 
@@ -35,17 +33,15 @@ def shard_indices(
             f"use a rank from 0 to {world_size - 1}"
         )
     order = np.random.default_rng([seed, epoch]).permutation(num_examples)
-    padded = np.resize(order, -(-num_examples // world_size) * world_size)  # again from the first
+    # `resize` repeats the order from its start.
+    padded = np.resize(order, -(-num_examples // world_size) * world_size)
     return padded[rank::world_size].tolist()
 
 
 def seeded_split(num_examples: int, fractions: Sequence[float], *, seed: int) -> list[list[int]]:
-    """Deals the examples out at random into one part for each fraction; each goes to one part.
+    """Splits the examples at random into one part for each fraction.
 
     Math: part k begins at round(num_examples * (fractions[0] + ... + fractions[k-1]))
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: num_examples
     Source: PyTorch, torch.utils.data.random_split
 
@@ -71,17 +67,14 @@ def seeded_split(num_examples: int, fractions: Sequence[float], *, seed: int) ->
 def pad_batch(
     batch: PyTree[np.ndarray], size: int
 ) -> tuple[PyTree[np.ndarray], Bool[np.ndarray, " size"]]:
-    """The batch with zeros behind it, `size` examples in all, and a mask that is true for the real.
+    """Pads a batch of b examples with zeros to `size`, and makes a mask that is true for the real.
 
     Math: mask[i] = i < b
-    Comm:
-        forward: nothing
-        backward: no derivative
     Memory: size*batch/b+size
     Source: Goyal et al. 2017 (Accurate, Large Minibatch SGD), section 3 (gradient aggregation)
 
     Raises:
-        ValueError: the leaves have different numbers of examples, or more than `size`.
+        ValueError: the leaves have different numbers of examples, or more than `size` of them.
     """
     counts = sorted({len(leaf) for leaf in jax.tree.leaves(batch)})
     if len(counts) != 1 or counts[0] > size:

@@ -1,7 +1,8 @@
-"""Sequence parallelism: between the blocks of tensor parallelism each device has its positions.
+"""Sequence parallelism: between tensor-parallel blocks, the positions are split over the devices.
 
-Norms, dropout and residuals work on [b, t/n, d]. An all-gather stands before the columns, and a
-reduce-scatter after the rows, where tensor parallelism alone has nothing and an all-reduce.
+Norms, dropout and residuals work on [b, t/n, d]. Before the column-parallel matrices there is an
+all-gather, and after the row-parallel ones a reduce-scatter, where tensor parallelism alone has
+nothing and an all-reduce.
 """
 
 from functools import partial
@@ -16,11 +17,11 @@ from jaxpar import nn
 from jaxpar.mesh import vary_alike
 
 Keep = Literal["shard", "gathered"]
-GATHERED = "gathered"  # the name of what a policy of recomputation keeps with keep="gathered"
+GATHERED = "gathered"  # the name by which a policy of `jax.checkpoint` keeps gathered positions
 
 
-def gather_sequence(x: Float[Array, "b t d"], *, axis: str) -> Float[Array, "b s d"]:
-    """Every position, on every device: x is this device's part of them.
+def gather_sequence(x: Float[Array, "b t_tp d"], *, axis: str) -> Float[Array, "b t d"]:
+    """Gathers all positions on every device.
 
     Math: y = [x_1, ..., x_n]
     Comm:
@@ -32,8 +33,8 @@ def gather_sequence(x: Float[Array, "b t d"], *, axis: str) -> Float[Array, "b s
     return lax.all_gather(x, axis, axis=1, tiled=True)
 
 
-def scatter_sequence(x: Float[Array, "b s d"], *, axis: str) -> Float[Array, "b t d"]:
-    """This device's positions of the sum of every device's x.
+def scatter_sequence(x: Float[Array, "b t d"], *, axis: str) -> Float[Array, "b t_tp d"]:
+    """Sums x over the devices, and gives each device its positions of the sum.
 
     Math: y = sum_j x_j[:, t_i] on device i
     Comm:
@@ -46,15 +47,15 @@ def scatter_sequence(x: Float[Array, "b s d"], *, axis: str) -> Float[Array, "b 
 
 
 def gathered_linear(
-    x: Float[Array, "b t d"],
+    x: Float[Array, "b t_tp d"],
     *weights: Float[Array, "d _"],
     axis: str,
     keep: Keep = "shard",
-) -> tuple[Float[Array, "b s _"], ...]:
-    """All positions times this device's columns of some matrices, by one gather for all.
+) -> tuple[Float[Array, "b t _"], ...]:
+    """Multiplies all positions by this device's columns of several matrices, after one all-gather.
 
-    With `keep="shard"` only this device's positions are kept for the gradient of the weights, and
-    gathered again; with "gathered" all are kept.
+    With `keep="shard"`, only this device's positions are kept for the gradient with respect to the
+    weights, and the backward pass gathers them again; with `keep="gathered"`, all are kept.
 
     Math: y_k = [x_1, ..., x_n] @ weights_k
     Comm:
@@ -65,17 +66,22 @@ def gathered_linear(
     """
     x, *columns = vary_alike(x, *weights)
     if keep == "shard":
-        return _gather_twice(axis, x, tuple(columns))
+        return _gathered_again(axis, x, tuple(columns))
     return _products(checkpoint_name(gather_sequence(x, axis=axis), GATHERED), tuple(columns))
 
 
 def sequence_parallel_mlp(
-    x: Float[Array, "b t d"], w_up: Float[Array, "d f"], w_down: Float[Array, "f d"], *, axis: str
-) -> Float[Array, "b t d"]:
-    """The MLP of GPT with tanh GELU, of positions that the devices share before and after it.
+    x: Float[Array, "b t_tp d"],
+    w_up: Float[Array, "d f_tp"],
+    w_down: Float[Array, "f_tp d"],
+    *,
+    axis: str,
+) -> Float[Array, "b t_tp d"]:
+    """The MLP of GPT with tanh GELU, on positions that are split over the devices.
 
-    x is this device's t positions of n*t, which the devices hold in their order. Of the whole
-    matrices, `w_up` is its columns, `w_down` its rows. The result is the MLP's for its positions.
+    x is this device's positions; device i has the i-th of n equal parts. `w_up` is this device's
+    columns of the full matrix, and `w_down` is its rows. The result is the output of the full MLP
+    for this device's positions.
 
     Math: y = sum_j (gelu(x @ w_up_j) @ w_down_j)[:, t_i] on device i, with x = [x_1, ..., x_n]
     Comm:
@@ -93,20 +99,21 @@ def _products(x: Array, weights: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _gather_twice(axis: str, x: Array, weights: tuple[Array, ...]) -> tuple[Array, ...]:
+def _gathered_again(axis: str, x: Array, weights: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The products of the gathered positions, which the backward pass gathers a second time."""
     return _products(gather_sequence(x, axis=axis), weights)
 
 
 def _forward(axis: str, x: Array, weights: tuple[Array, ...]) -> tuple:
-    # Not by `_gather_twice`: a policy of recomputation would not see the products in it.
+    # This does not call `_gathered_again`: a policy of `jax.checkpoint` would not see its products.
     return _products(gather_sequence(x, axis=axis), weights), (x, weights)
 
 
-def _backward(axis: str, kept: tuple, gradients: tuple[Array, ...]) -> tuple:
-    x, weights = kept
-    _, pull = jax.vjp(_products, gather_sequence(x, axis=axis), weights)
-    x_gradient, weight_gradients = pull(gradients)
+def _backward(axis: str, residuals: tuple, gradients: tuple[Array, ...]) -> tuple:
+    x, weights = residuals
+    _, vjp = jax.vjp(_products, gather_sequence(x, axis=axis), weights)
+    x_gradient, weight_gradients = vjp(gradients)
     return scatter_sequence(x_gradient, axis=axis), weight_gradients
 
 
-_gather_twice.defvjp(_forward, _backward)
+_gathered_again.defvjp(_forward, _backward)

@@ -1,7 +1,8 @@
-"""Tensor parallelism: of every matrix in a layer each device of the axis holds 1/n.
+"""Tensor parallelism: every matrix of a layer is split over the devices of the axis.
 
-The first matrix of a block is split by columns, the last by rows. What lies between (heads, the
-hidden size of an MLP) is split, too; x is equal on all devices where it enters and where it leaves.
+The first matrix of a block is split by columns and the last by rows, so the heads or the hidden
+size between them are split too. x is equal on all devices where it enters a block and where it
+leaves.
 """
 
 from typing import Any
@@ -20,9 +21,10 @@ ROWS = ("output", "down")
 
 
 def enter(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "..."]:
-    """x, from here on used by every device for itself; Megatron's f.
+    """Types x as varying, so that each device uses its own copy; this is Megatron's f.
 
-    Without it JAX does the same at each use, and sends as often in the backward pass.
+    Without it, JAX does the same at each use of x, and sends an all-reduce for each of them in the
+    backward pass.
 
     Math: y = x
     Comm:
@@ -36,14 +38,14 @@ def enter(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "..."]:
 
 def column_linear(
     x: Float[Array, "*b d"],
-    w: Float[Array, "d f"],
-    b: Float[Array, " f"] | None = None,
+    w: Float[Array, "d f_tp"],
+    b: Float[Array, " f_tp"] | None = None,
     *,
     axis: str,
-) -> Float[Array, "*b f"]:
-    """This device's columns of x times a matrix: w and b are its part, x is equal on all.
+) -> Float[Array, "*b f_tp"]:
+    """Multiplies x, which is equal on all devices, by this device's columns w, and adds its bias b.
 
-    Math: y = x @ w + b, where [w_1, ..., w_n] is the whole matrix
+    Math: y = x @ w + b, where [w_1, ..., w_n] is the full matrix
     Comm:
         forward: nothing
         backward: all_reduce(axis) x
@@ -51,17 +53,19 @@ def column_linear(
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3
     """
     y = nn.matmul(enter(x, axis=axis), w)
-    return y if b is None else y + _over(y, b)
+    return y if b is None else y + _expand_to(y, b)
 
 
 def row_linear(
-    x: Float[Array, "*b f"],
-    w: Float[Array, "f d"],
+    x: Float[Array, "*b f_tp"],
+    w: Float[Array, "f_tp d"],
     b: Float[Array, " d"] | None = None,
     *,
     axis: str,
 ) -> Float[Array, "*b d"]:
-    """The product of x and a matrix, on every device: x is its columns, w its rows, b whole.
+    """Multiplies this device's columns x by its rows w, and sums the products over the devices.
+
+    The result is equal on all devices. The bias b is replicated.
 
     Math: y = sum_j x_j @ w_j + b
     Comm:
@@ -71,13 +75,17 @@ def row_linear(
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3
     """
     y = lax.psum(nn.matmul(x, w), axis)
-    return y if b is None else y + _over(y, b)  # after the sum, which would add it n times
+    return y if b is None else y + _expand_to(y, b)  # after the sum, which would add it n times
 
 
 def parallel_mlp(
-    x: Float[Array, "b t d"], w_up: Float[Array, "d f"], w_down: Float[Array, "f d"], *, axis: str
+    x: Float[Array, "b t d"],
+    w_up: Float[Array, "d f_tp"],
+    w_down: Float[Array, "f_tp d"],
+    *,
+    axis: str,
 ) -> Float[Array, "b t d"]:
-    """The MLP of GPT, each device with its part of the hidden size f.
+    """The MLP of GPT, with the hidden size f split over the devices.
 
     Math: y = sum_j gelu(x @ w_up_j) @ w_down_j
     Comm:
@@ -91,16 +99,16 @@ def parallel_mlp(
 
 def parallel_swiglu(
     x: Float[Array, "b t d"],
-    w_gate: Float[Array, "d f"],
-    w_up: Float[Array, "d f"],
-    w_down: Float[Array, "f d"],
+    w_gate: Float[Array, "d f_tp"],
+    w_up: Float[Array, "d f_tp"],
+    w_down: Float[Array, "f_tp d"],
     *,
     axis: str,
 ) -> Float[Array, "b t d"]:
-    """The gated MLP of Llama, each device with its part of the hidden size f.
+    """The gated MLP of Llama, with the hidden size f split over the devices.
 
-    x is equal on all devices of the axis, and typed so, and so is the result. Of the three whole
-    matrices, `w_gate` and `w_up` are this device's columns, `w_down` its rows.
+    x is equal on all devices of the axis, and typed so, and so is the result. `w_gate` and `w_up`
+    are this device's columns of the full matrices, and `w_down` is its rows.
 
     Math: y = sum_j (silu(x @ w_gate_j) * (x @ w_up_j)) @ w_down_j
     Comm:
@@ -115,10 +123,11 @@ def parallel_swiglu(
 
 
 def own_kv_heads(w: Float[Array, "d o"], num_kv_heads: int, *, axis: str) -> Float[Array, "d p"]:
-    """This device's columns of w_k or w_v, of which it holds its part, or all if heads are few.
+    """The columns of w_k or w_v that this device uses.
 
-    With fewer kv heads than devices the n/num_kv_heads neighbours whose query heads share a kv head
-    use the same columns. Their gradients are summed where the whole matrix is used.
+    If there are at least n kv heads, w is sharded, and the device uses all of its shard. If there
+    are fewer, w is the full matrix, and the n/num_kv_heads neighbours whose query heads have the
+    same kv head use the same columns; their gradients are summed.
 
     Math: y = w if num_kv_heads >= n, else the columns of head i*num_kv_heads//n on device i
     Comm:
@@ -137,22 +146,22 @@ def own_kv_heads(w: Float[Array, "d o"], num_kv_heads: int, *, axis: str) -> Flo
 
 def parallel_attention(
     x: Float[Array, "b t d"],
-    w_q: Float[Array, "d q"],
+    w_q: Float[Array, "d q_tp"],
     w_k: Float[Array, "d k"],
     w_v: Float[Array, "d k"],
-    w_o: Float[Array, "q d"],
+    w_o: Float[Array, "q_tp d"],
     *,
     num_heads: int,
     num_kv_heads: int,
     axis: str,
 ) -> Float[Array, "b t d"]:
-    """Causal attention, each device with its part of the heads; no bias, scale 1/sqrt(h).
+    """Causal attention with the heads split over the devices; no bias, and a scale of 1/sqrt(h).
 
-    x is equal on all devices of the axis, and typed so, and so is the result. The columns of `w_q`,
-    `w_k`, `w_v`, and the rows of `w_o`, are head after head, h each; this device holds those of its
-    heads. Each kv head serves num_heads/num_kv_heads query heads, one after another. If there are
-    fewer kv heads than devices, `w_k` and `w_v` arrive whole, and device i uses head
-    i*num_kv_heads//n.
+    x is equal on all devices of the axis, and typed so, and so is the result. In the columns of
+    `w_q`, `w_k` and `w_v`, and in the rows of `w_o`, the heads follow one another, with h columns
+    or rows each; this device holds those of its own heads. Each kv head serves
+    num_heads/num_kv_heads consecutive query heads. If there are fewer kv heads than devices, `w_k`
+    and `w_v` are replicated, and device i uses head i*num_kv_heads//n.
 
     Math: y = sum_j concat(softmax(q k^T / sqrt(h) + causal mask) v for each head of device j) @ w_o
     Comm:
@@ -162,7 +171,7 @@ def parallel_attention(
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Ainslie et al. 2023 (GQA), section 2.2
 
     Raises:
-        ValueError: n does not divide `num_heads`; of `num_kv_heads` and n neither divides the
+        ValueError: n does not divide `num_heads`, or neither of `num_kv_heads` and n divides the
             other.
     """
     check_heads("parallel_attention", num_heads, num_kv_heads, axis, lax.axis_size(axis))
@@ -178,16 +187,12 @@ def parallel_attention(
 
 
 def check_heads(where: str, heads: int, kv_heads: int, axis: Axis, n: int) -> None:
-    """Whether n devices can share so many heads.
+    """Checks that this number of heads can be split over n devices.
 
-    Comm:
-        forward: nothing
-        backward: no derivative
-    Memory: 0
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3
 
     Raises:
-        ValueError: n does not divide the heads; of kv heads and n neither divides the other.
+        ValueError: n does not divide `heads`, or neither of `kv_heads` and n divides the other.
     """
     divide(where, "a", heads, axis, n)
     if kv_heads % n and n % kv_heads:
@@ -201,10 +206,11 @@ def check_heads(where: str, heads: int, kv_heads: int, axis: Axis, n: int) -> No
 def dropout(
     x: Float[Array, "..."], rate: float, *, axis: str | None, key: Array
 ) -> Float[Array, "..."]:
-    """A copy of x, a share `rate` of its elements set to zero at random, the others made larger.
+    """Sets each element of x to zero with probability `rate`, and scales the others up.
 
-    The key is equal on all devices of the axis. With `axis=None` so is the mask: for what is equal
-    on all. With an axis each device draws a mask of its own: for what is split over it.
+    The key is equal on all devices. With `axis=None` the mask is equal on all devices too, as it
+    must be for a replicated x. With an axis, each of its devices draws a mask of its own, as it
+    must for an x that is split over the axis.
 
     Math: y = x*mask/(1 - rate), mask = 0 with probability rate
     Comm:
@@ -220,22 +226,20 @@ def dropout(
 
 
 def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
-    """How a layer's matrices lie on the mesh, for the compiler to split a one-device program.
+    """Partition specs with which the compiler makes tensor parallelism out of a one-device program.
 
-    `params` is a dict of dicts; the name of a leaf says what it is. `query`, `key`, `value`, `gate`
-    and `up` are split by columns, `output` and `down` by rows; what has another name is whole.
-    Leaves have a shape; stacked ones are [l, d, f], and dim l is not split. The result is the same
-    pytree, with a partition spec for each leaf.
+    `params` is a dict of dicts, in which the name of a leaf says what it is. `query`, `key`,
+    `value`, `gate` and `up` are split by columns, `output` and `down` by rows, and a leaf with any
+    other name is replicated. Leaves have a shape; stacked ones are [l, d, f], and dim l is not
+    split. The result is the same pytree, with a partition spec for each leaf.
 
-    Math: a device holds 1/n of each matrix: w[..., f_i] of columns, w[..., f_i, :] of rows
-    Comm:
-        forward: nothing
-        backward: no derivative
+    Math: a device holds 1/n of each matrix: w[..., f_i] if it is split by columns, w[..., f_i, :]
+        if by rows
     Memory: params/n
     Source: Xu et al. 2021 (GSPMD), section 4.1 (transformers); Shoeybi et al. 2019, section 3
     """
 
-    def lie(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
+    def spec(path: tuple[Any, ...], leaf: Any) -> PartitionSpec:
         name = keystr(path[-1:], simple=True)
         if name in COLUMNS:
             return PartitionSpec(*[None] * (len(leaf.shape) - 1), axis)
@@ -243,9 +247,9 @@ def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
             return PartitionSpec(*[None] * (len(leaf.shape) - 2), axis)
         return PartitionSpec()
 
-    return tree_map_with_path(lie, params)
+    return tree_map_with_path(spec, params)
 
 
-def _over(y: Array, bias: Array) -> Array:
-    """The bias [d] in as many dims as y."""
+def _expand_to(y: Array, bias: Array) -> Array:
+    """Adds leading dims of size 1 to a bias [d], so that it has as many dims as y."""
     return bias.reshape((1,) * (y.ndim - 1) + bias.shape)

@@ -1,6 +1,7 @@
-"""Tensor parallelism in two and three dimensions: of x, w and y = x @ w each device holds a block.
+"""Tensor parallelism in two and three dimensions: x, w and y = x @ w are split into blocks.
 
-Layouts name the arguments that name the axes: x "m_rows k_cols" has its rows split over `rows`.
+The dims in a signature are those of a layout, but with the names of the axis arguments: the m rows
+of an x "m_rows k_cols" are split over the axis that `rows` names, and its k columns over `cols`.
 """
 
 from functools import partial
@@ -16,12 +17,12 @@ from jaxpar.mesh import divide, varying_axes
 
 
 def summa_matmul(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str
-) -> Float[Array, "m n"]:
-    """The product of two matrices that lie in blocks on a square of q*q devices.
+    x: Float[Array, "m_rows k_cols"], w: Float[Array, "k_rows n_cols"], *, rows: str, cols: str
+) -> Float[Array, "m_rows n_cols"]:
+    """Multiplies two matrices that are split into blocks over a square of q*q devices.
 
-    x is "m_rows k_cols", w "k_rows n_cols" and the result "m_rows n_cols": device (i, j) has block
-    (i, j) of each.
+    x is "m_rows k_cols", w is "k_rows n_cols", and the result is "m_rows n_cols": device (i, j) has
+    block (i, j) of each.
 
     Math: y_ij = sum_l x_il @ w_lj
     Comm:
@@ -35,7 +36,7 @@ def summa_matmul(
         ValueError: `rows` and `cols` have different sizes.
     """
     q = _side("summa_matmul", rows, cols)
-    missing = -x.shape[1] % q  # zeros, so that q parts are alike
+    missing = -x.shape[1] % q  # zeros that make the q parts equally large
     x_parts = jnp.pad(x, ((0, 0), (0, missing))).reshape(len(x), q, -1).swapaxes(0, 1)  # [q, m, p]
     w_parts = jnp.pad(w, ((0, missing), (0, 0))).reshape(q, -1, w.shape[1])  # [q, p, n]
 
@@ -46,14 +47,14 @@ def summa_matmul(
 
     y = jnp.zeros((len(x), w.shape[1]), jnp.result_type(x, w))
     y = lax.pcast(y, tuple(varying_axes(x) | varying_axes(w)), to="varying")
-    # Without the checkpoint what every round gathers would be kept for the backward pass.
+    # Without the checkpoint, what every round gathers would be kept for the backward pass.
     return lax.scan(jax.checkpoint(one_round, prevent_cse=False), y, (x_parts, w_parts))[0]
 
 
 def cannon_matmul(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str
-) -> Float[Array, "m n"]:
-    """As `summa_matmul`, but blocks go from neighbour to neighbour: no device gathers anything.
+    x: Float[Array, "m_rows k_cols"], w: Float[Array, "k_rows n_cols"], *, rows: str, cols: str
+) -> Float[Array, "m_rows n_cols"]:
+    """Computes what `summa_matmul` does, but passes blocks on to neighbours and gathers nothing.
 
     Math: y_ij = sum_r x_il @ w_lj, where l = (i + j + r) mod q
     Comm:
@@ -68,13 +69,13 @@ def cannon_matmul(
     q = _side("cannon_matmul", rows, cols)
     # A permute over two axes numbers the devices in the order of the mesh.
     axes = tuple(sorted((rows, cols), key=get_abstract_mesh().axis_names.index))
-    step = dict(zip(axes, (q, 1), strict=True))
+    stride = dict(zip(axes, (q, 1), strict=True))
 
     def number(i: int, j: int) -> int:
-        return i % q * step[rows] + j % q * step[cols]
+        return i % q * stride[rows] + j % q * stride[cols]
 
-    # Blocks whose inner numbers differ do not fit: row i of x goes i to the left, column j of w
-    # j up, and device (i, j) then has l = i + j of both.
+    # Only blocks x_il and w_lj with the same l can be multiplied. So row i of x moves i places to
+    # the left, and column j of w moves j places up; device (i, j) then has l = i + j of both.
     places = [(i, j) for i in range(q) for j in range(q)]
     x = lax.ppermute(x, axes, [(number(i, i + j), number(i, j)) for i, j in places])
     w = lax.ppermute(w, axes, [(number(i + j, j), number(i, j)) for i, j in places])
@@ -87,12 +88,17 @@ def cannon_matmul(
 
 
 def matmul_2_5d(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str, depth: str
-) -> Float[Array, "m n"]:
-    """The product on d squares of q*q devices, each with its rows of x, and all with the same w.
+    x: Float[Array, "m_depth_rows k_cols"],
+    w: Float[Array, "k_rows n_cols"],
+    *,
+    rows: str,
+    cols: str,
+    depth: str,
+) -> Float[Array, "m_depth_rows n_cols"]:
+    """Multiplies on several squares of q*q devices, which split the rows of x and replicate w.
 
-    x is "m_depth_rows k_cols", w "k_rows n_cols" and the result "m_depth_rows n_cols". w is equal
-    over `depth`, and typed so; its gradient is the sum over all squares.
+    x is "m_depth_rows k_cols", w is "k_rows n_cols", and the result is "m_depth_rows n_cols". w is
+    equal over `depth`, and typed so; its gradient is the sum over all squares.
 
     Math: y_hij = sum_l x_hil @ w_lj on square h
     Comm:
@@ -106,17 +112,23 @@ def matmul_2_5d(
         ValueError: `rows` and `cols` have different sizes.
     """
     _side("matmul_2_5d", rows, cols)
-    w = lax.pcast(w, depth, to="varying")  # before it is gathered: its gradient is then a block
+    # The cast comes before the gather, so that the gradient that is summed is only a block.
+    w = lax.pcast(w, depth, to="varying")
     return summa_matmul(x, w, rows=rows, cols=cols)
 
 
 def matmul_3d(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, x_axis: str, y_axis: str, z_axis: str
-) -> Float[Array, "s o"]:
-    """The product on a cube of devices, each of which multiplies once.
+    x: Float[Array, "m_x_y k_z"],
+    w: Float[Array, "k_z n_y_x"],
+    *,
+    x_axis: str,
+    y_axis: str,
+    z_axis: str,
+) -> Float[Array, "m_x_z n_y"]:
+    """Multiplies on a cube of devices, each of which computes a single product of two blocks.
 
-    x is "m_x_y k_z", w "k_z n_y_x" and the result "m_x_z n_y", where x, y and z stand for the axes
-    that `x_axis`, `y_axis` and `z_axis` name. Their sizes may differ.
+    x is "m_x_y k_z", w is "k_z n_y_x", and the result is "m_x_z n_y", where x, y and z stand for
+    the axes that `x_axis`, `y_axis` and `z_axis` name. Their sizes may differ.
 
     Math: y_ij = sum_l x_il @ w_lj on device (i, j, l), which then keeps its rows of y_ij
     Comm:
@@ -135,16 +147,16 @@ def matmul_3d(
 
 
 def mlp_2d(
-    x: Float[Array, "m d"],
-    w_up: Float[Array, "d f"],
-    w_down: Float[Array, "f d"],
+    x: Float[Array, "m_rows d_cols"],
+    w_up: Float[Array, "d_rows f_cols"],
+    w_down: Float[Array, "f_rows d_cols"],
     *,
     rows: str,
     cols: str,
-) -> Float[Array, "m d"]:
-    """The MLP of GPT in two dimensions: the result lies as x does, and every matrix in blocks.
+) -> Float[Array, "m_rows d_cols"]:
+    """The MLP of GPT with every matrix in blocks on a square; the result has the layout of x.
 
-    x is "m_rows d_cols", w_up "d_rows f_cols", w_down "f_rows d_cols".
+    x is "m_rows d_cols", w_up is "d_rows f_cols", and w_down is "f_rows d_cols".
 
     Math: y = gelu(x @ w_up) @ w_down
     Comm:
@@ -162,15 +174,15 @@ def mlp_2d(
 
 
 def mlp_2_5d(
-    x: Float[Array, "m d"],
-    w_up: Float[Array, "d f"],
-    w_down: Float[Array, "f d"],
+    x: Float[Array, "m_depth_rows d_cols"],
+    w_up: Float[Array, "d_rows f_cols"],
+    w_down: Float[Array, "f_rows d_cols"],
     *,
     rows: str,
     cols: str,
     depth: str,
-) -> Float[Array, "m d"]:
-    """The MLP of GPT on `depth` squares: as `mlp_2d`, and x is "m_depth_rows d_cols".
+) -> Float[Array, "m_depth_rows d_cols"]:
+    """The MLP of GPT on several squares: as `mlp_2d`, except that x is "m_depth_rows d_cols".
 
     Math: y = gelu(x @ w_up) @ w_down
     Comm:
@@ -188,17 +200,18 @@ def mlp_2_5d(
 
 
 def mlp_3d(
-    x: Float[Array, "m d"],
-    w_up: Float[Array, "d g"],
-    w_down: Float[Array, "f e"],
+    x: Float[Array, "m_x_y d_z"],
+    w_up: Float[Array, "d_z f_y_x"],
+    w_down: Float[Array, "f_y d_z_x"],
     *,
     x_axis: str,
     y_axis: str,
     z_axis: str,
-) -> Float[Array, "m d"]:
-    """The MLP of GPT in three dimensions; y and z change places, so that the result lies as x does.
+) -> Float[Array, "m_x_y d_z"]:
+    """The MLP of GPT on a cube; the result has the layout of x.
 
-    x is "m_x_y d_z", w_up "d_z f_y_x", w_down "f_y d_z_x".
+    The second product exchanges the axes y and z. x is "m_x_y d_z", w_up is "d_z f_y_x", and w_down
+    is "f_y d_z_x".
 
     Math: y = gelu(x @ w_up) @ w_down
     Comm:
@@ -218,7 +231,7 @@ def mlp_3d(
 
 
 def _side(where: str, rows: str, cols: str) -> int:
-    """The size q of both axes."""
+    """The size q of both axes, after checking that it is the same."""
     q, other = lax.axis_size(rows), lax.axis_size(cols)
     if q != other:
         raise ValueError(

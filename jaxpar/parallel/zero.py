@@ -1,7 +1,8 @@
-"""ZeRO: every device holds, and updates, its part of the optimizer's state.
+"""ZeRO: every device holds and updates its shard of the optimizer state.
 
-Stage 1 shares the state, stage 2 the gradients too, stage 3 the parameters too. The optimizer must
-be elementwise (AdamW, SGD with momentum, Lion): what it does to a number depends on no other.
+Stage 1 shards the optimizer state, stage 2 also shards the gradients, and stage 3 also shards the
+parameters. The optimizer must be elementwise (AdamW, SGD with momentum, Lion): how it updates a
+parameter depends on no other parameter.
 """
 
 from collections.abc import Callable
@@ -20,9 +21,9 @@ from jaxpar.mesh import varying_axes
 def init_shards(
     params: PyTree[Array], optimizer: optax.GradientTransformation, *, axis: str
 ) -> PyTree[Array]:
-    """The optimizer's first state for this device's part of the parameters.
+    """The initial optimizer state for this device's shard of the parameters.
 
-    Math: optimizer.init(params[i]) on device i, of n equal parts
+    Math: optimizer.init(params[i]) on device i, where params[i] is the i-th of n equal parts
     Comm:
         forward: nothing
         backward: nothing
@@ -40,11 +41,12 @@ def zero1_update(
     *,
     axis: str,
 ) -> tuple[PyTree[Array], PyTree[Array]]:
-    """One update by the mean gradients, of which this device computes its part.
+    """Updates the parameters with the mean gradients; each device computes its shard of the update.
 
-    `grads` are this device's own, `params` equal on all devices of the axis. Of each leaf device i
-    updates the i-th of n equal parts of dim 0; `opt_shard` is the optimizer's state for them. The
-    new parameters are whole on every device, the new state is for the same part.
+    `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
+    Device i updates the i-th of n equal parts of dim 0 of each leaf, and `opt_shard` is the
+    optimizer state for these parts. Every device gets the full new parameters, and the new state
+    for the same parts.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]
@@ -65,7 +67,7 @@ def update_shards(
     *,
     axis: str,
 ) -> tuple[PyTree[Array], PyTree[Array]]:
-    """One update of whole parameters, of which this device computes its part.
+    """Updates the parameters with sharded mean gradients; each device updates its own shard.
 
     Math: update, opt_shard = optimizer(grad_shards_i, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]
@@ -88,14 +90,14 @@ def zero2_accumulate(
     *,
     axis: str,
 ) -> PyTree[Array]:
-    """This device's part of the mean gradient of m microbatches, and no more of their sum.
+    """This device's shard of the mean gradient of m microbatches; the full sum is never held.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
-    device's part of all of them, a pytree whose leaves are [m, ...]. `params` are equal on all
-    devices of the axis, and typed so. Of each leaf of the gradient device i returns the i-th of n
-    equal parts of dim 0.
+    device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
+    devices of the axis, and typed so. Device i returns the i-th of n equal parts of dim 0 of each
+    leaf of the gradient.
 
-    Math: y = g[i] on device i, g the derivative of
+    Math: y = g[i] on device i, where g is the gradient with respect to params of
         (sum_j sum_k loss_fn(params, microbatches_j[k])) / (n*m)
     Comm:
         forward: reduce_scatter(axis) m*params
@@ -103,7 +105,7 @@ def zero2_accumulate(
     Memory: params/n
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
     """
-    # Without the cast JAX would sum the gradients by itself, where it differentiates.
+    # Without the cast, JAX would insert an all-reduce of the gradients where it differentiates.
     local = lax.pcast(params, axis, to="varying")
 
     def add(total: PyTree[Array], microbatch: PyTree[Array]) -> tuple[PyTree[Array], None]:
@@ -112,7 +114,7 @@ def zero2_accumulate(
 
     zeros = jax.tree.map(jnp.zeros_like, own_shards(params, axis=axis))
     total, _ = lax.scan(add, zeros, microbatches)
-    return _over(total, len(jax.tree.leaves(microbatches)[0]))
+    return _divide(total, len(jax.tree.leaves(microbatches)[0]))
 
 
 def zero3_gradients(
@@ -123,13 +125,13 @@ def zero3_gradients(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
-    """The mean loss and this device's part of its gradient, by parameters that all devices share.
+    """The mean loss and this device's shard of its gradient, for sharded parameters.
 
-    The simple form: all parameters are gathered at once, and kept until the gradient is there.
-    `like` has the shapes of the whole parameters.
+    This is the simple form: all parameters are gathered at once, and held until the gradient is
+    computed. `like` has the shapes of the full parameters.
 
-    Math: loss = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n; y = its derivative by p_i on device
-        i, where p are the param_shards
+    Math: loss = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n, where p are the param_shards;
+        y = d loss / d p_i on device i
     Comm:
         forward: all_gather(axis) params/n + reduce_scatter(axis) params + all_reduce(axis) 1
         backward: all_gather(axis) params/n + reduce_scatter(axis) params
@@ -137,16 +139,16 @@ def zero3_gradients(
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.3
     """
 
-    def of_shards(shards: PyTree[Array]) -> Array:
+    def loss_of_shards(shards: PyTree[Array]) -> Array:
         return loss_fn(gather_shards(shards, like, axis=axis), batch)
 
-    # The derivative of the gather is a reduce-scatter: the sum of what every device asks for.
-    loss, gradients = jax.value_and_grad(of_shards)(param_shards)
-    return lax.pmean(loss, axis), _over(gradients, lax.axis_size(axis))
+    # The transpose of the gather is a reduce-scatter, which sums the gradients of all devices.
+    loss, gradients = jax.value_and_grad(loss_of_shards)(param_shards)
+    return lax.pmean(loss, axis), _divide(gradients, lax.axis_size(axis))
 
 
 def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> Float[Array, ""]:
-    """The norm of all leaves together, of which every device of the axis holds a part.
+    """The norm of all leaves together, of which each device of the axis holds its shards.
 
     Math: y = sqrt(sum_j sum shards_j**2), over all leaves
     Comm:
@@ -155,21 +157,21 @@ def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> 
     Memory: 1
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; Shoeybi et al. 2019, section 3
     """
-    parts, wholes = jnp.float32(0), jnp.float32(0)
+    sharded, replicated = jnp.float32(0), jnp.float32(0)
     for leaf in jax.tree.leaves(shards):
         square = jnp.sum(leaf.astype(jnp.float32) ** 2)
         if axis in varying_axes(leaf):
-            parts += square
-        else:  # every device holds all of it: a scalar
-            wholes += square
-    return jnp.sqrt(lax.psum(parts, axis) + wholes)
+            sharded += square
+        else:  # a scalar, say, of which every device holds all
+            replicated += square
+    return jnp.sqrt(lax.psum(sharded, axis) + replicated)
 
 
 def clip_shards(max_norm: float, *, axis: str) -> optax.GradientTransformation:
-    """Makes shards of gradients smaller, all alike, where their global norm exceeds `max_norm`.
+    """Scales all gradient shards down by one factor where their global norm exceeds `max_norm`.
 
     Put it before an elementwise optimizer with `optax.chain`. `optax.clip_by_global_norm` would
-    clip every device's part by the norm of that part alone.
+    clip every device's shards by the norm of these shards alone.
 
     Math: y = shards * max_norm/max(max_norm, norm of all shards of all leaves)
     Comm:
@@ -186,5 +188,5 @@ def clip_shards(max_norm: float, *, axis: str) -> optax.GradientTransformation:
     return optax.stateless(clip)
 
 
-def _over(tree: PyTree[Array], n: int) -> PyTree[Array]:
+def _divide(tree: PyTree[Array], n: int) -> PyTree[Array]:
     return jax.tree.map(lambda leaf: leaf / n, tree)

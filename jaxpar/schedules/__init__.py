@@ -1,7 +1,7 @@
-"""Pipeline schedules as plain data: tables, generators, a simulator and drawings. No JAX."""
+"""Pipeline schedules as plain data, without JAX: tables, generators, a simulator and drawings."""
 
-from jaxpar.schedules.names import NAMES as NAMES
-from jaxpar.schedules.names import make_table as make_table
+from jaxpar.schedules.generators import NAMES as NAMES
+from jaxpar.schedules.generators import make_table as make_table
 from jaxpar.schedules.rules import check as check
 from jaxpar.schedules.rules import to_ticks as to_ticks
 from jaxpar.schedules.simulator import Costs as Costs

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxpar.schedules.names import make_table
+from jaxpar.schedules.generators import make_table
 from jaxpar.schedules.simulator import Number, Simulation, simulate
 from jaxpar.schedules.table import KINDS, Action
 

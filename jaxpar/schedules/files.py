@@ -1,4 +1,4 @@
-"""Schedules in CSV files."""
+"""Reads schedules from CSV files."""
 
 from pathlib import Path
 
@@ -11,10 +11,11 @@ class BrokenTableError(ValueError):
 
 
 def read_table(path: Path) -> Table:
-    """The checked table of a file.
+    """Reads and checks the table in a file.
 
     Raises:
-        ValueError: the file cannot be read; or a `BrokenTableError`.
+        ValueError: the file cannot be read.
+        BrokenTableError: the file can be read, but its table breaks a rule.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")

@@ -1,7 +1,7 @@
-"""What the papers say of their schedules: idle time and activations in flight, as formulas.
+"""What the papers say about their schedules: idle time and activations in flight, as formulas.
 
-In the formulas p is the number of devices, m of microbatches, v of chunks on a device, r the
-device; F, B, I and W are the costs of a cell, and transfers cost nothing.
+In the formulas, p is the number of devices, m is that of microbatches, v is that of chunks on a
+device, and r is the device. F, B, I and W are the costs of a cell; transfers cost nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxpar.schedules.table import Table
 
 
 class Sizes(NamedTuple):
-    """What the formulas are about: devices, microbatches, chunks on a device, costs."""
+    """The arguments of the formulas: devices, microbatches, chunks on a device, and costs."""
 
     p: int
     m: int
@@ -25,17 +25,17 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper says of its schedule: formulas in words, and their values.
+    """What a paper says about its schedule: formulas as text, and functions that compute them.
 
     Attributes:
         idle: The idle time of device 0.
         in_flight: The most activations in flight on device r, in chunks.
-        source: Who says so, and where.
-        idle_time: The value of `idle`; None where it is about what is not simulated.
-        kept: The value of `in_flight`.
-        only_if: The sizes and costs that the formulas are about, where not all.
-        holds: Whether the sizes are such.
-        own_span: Whether idle time counts from a device's own start to its own end only.
+        source: The paper and the section.
+        idle_time: Computes `idle`; None where the formula is about something not simulated.
+        kept: Computes `in_flight`.
+        only_if: The sizes and costs for which the formulas hold, if not for all.
+        holds: Whether the formulas hold for these sizes.
+        own_span: Whether idle time counts only between a device's own first and last cell.
     """
 
     idle: str
@@ -48,7 +48,7 @@ class Published:
     own_span: bool = False
 
     def figures(self, table: Table, costs: Costs) -> Figures | None:
-        """The values for such a table; None where the formulas are not about it."""
+        """The values for a table; None where the formulas do not hold for it."""
         sizes = Sizes(table.devices, table.microbatches, table.chunks, costs)
         if costs.P or not self.holds(sizes):
             return None
@@ -62,7 +62,7 @@ class Published:
 
 
 class Figures(NamedTuple):
-    """The values of the formulas: the idle time, and the activations in flight of each device."""
+    """The values of the formulas: the idle time, and each device's activations in flight."""
 
     idle: Number | None
     in_flight: list[int]

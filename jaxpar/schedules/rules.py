@@ -1,4 +1,4 @@
-"""What makes a schedule's table right, and an order in which its actions can run."""
+"""The rules of a valid schedule, and an order in which the actions of its table can run."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -7,14 +7,14 @@ from jaxpar.schedules.table import KINDS, Action, Place, Table, place_name
 
 
 def check(table: Table) -> None:
-    """Refuse a table that is no schedule, with the row and the cell, counted from 1.
+    """Raises an error if a table is not a valid schedule.
 
-    Each stage lies on one device and takes each microbatch once: forward, and backward in one
-    (B) or in two (I, then W). A microbatch goes forward through all stages, then backward through
-    all of them. No device waits for one that waits for it.
+    Each stage is on one device and takes each microbatch once: forward, and backward in one piece
+    (B) or in two (I, then W). A microbatch goes forward through all stages, and then backward
+    through all of them. No two devices wait for each other, directly or through others.
 
     Raises:
-        ValueError: the first thing that is wrong, with its place.
+        ValueError: a rule is broken; the message names the row and the cell, counted from 1.
     """
     _check_once(table)
     _check_complete(table)
@@ -23,14 +23,14 @@ def check(table: Table) -> None:
         pass
 
 
-Step = tuple[int, Action, Action | None]  # a device, an action, and what it waits for
+Step = tuple[int, Action, Action | None]  # a device, an action, and the action that it waits for
 
 
 def run(table: Table) -> Iterator[Step]:
-    """Go through a table in an order in which its actions can run.
+    """Yields the actions of a table in an order in which they can run.
 
     Raises:
-        ValueError: the devices wait for one another in a circle, which is shown.
+        ValueError: some devices wait for each other in a cycle, which the message shows.
     """
     queues = [[action for action in row if action] for row in table.rows]
     position = [0] * table.devices
@@ -52,13 +52,13 @@ def run(table: Table) -> Iterator[Step]:
             ready += waiting.pop(action, [])
     stuck = {device: needed for needed, devices in waiting.items() for device in devices}
     if stuck:
-        raise _circle(table, queues, position, stuck)
+        raise _cycle(table, queues, position, stuck)
 
 
 def to_ticks(table: Table) -> Table:
-    """The same table with its idle cells in: a column is a tick, and an action takes one.
+    """The same table with idle cells added, so that each column is a tick.
 
-    What an action needs is done in an earlier tick.
+    An action takes one tick, and what it needs is done in an earlier tick.
     """
     ticks: dict[Action, int] = {}
     rows: list[list[Action | None]] = [[] for _ in table.rows]
@@ -71,7 +71,7 @@ def to_ticks(table: Table) -> Table:
 
 
 def _check_once(table: Table) -> None:
-    """Each action is there once, each stage on one device, and each device has a stage."""
+    """Checks that no action appears twice, no stage is on two devices, and no row is empty."""
     if not table.rows:
         raise ValueError(
             "schedule: row 1, cell 1: no rows; a table has one for each device; add it"
@@ -108,9 +108,9 @@ def _check_once(table: Table) -> None:
 
 
 def _check_complete(table: Table) -> None:
-    """No stage, no microbatch, no forward and no backward is missing."""
-    stages = _without_gap(table, "stage")
-    microbatches = _without_gap(table, "microbatch")
+    """Checks that no stage, no microbatch, no forward and no backward is missing."""
+    stages = _numbers_without_gap(table, "stage")
+    microbatches = _numbers_without_gap(table, "microbatch")
     done: dict[tuple[int, str], set[int]] = {
         (stage, kind): set() for stage in stages for kind in KINDS
     }
@@ -137,8 +137,8 @@ def _check_complete(table: Table) -> None:
                 raise _missing(table, Action(stage, kind, microbatch))
 
 
-def _without_gap(table: Table, name: str) -> set[int]:
-    """The numbers of the stages or of the microbatches."""
+def _numbers_without_gap(table: Table, name: str) -> set[int]:
+    """The numbers of the stages or of the microbatches, after checking that none is missing."""
     found = {getattr(action, name) for action in table.places}
     gap = next(number for number in count() if number not in found)
     for action, place in table.places.items():
@@ -154,10 +154,12 @@ def _without_gap(table: Table, name: str) -> set[int]:
 
 
 def _missing(table: Table, missing: Action) -> ValueError:
-    """Say that an action is missing, at one that belongs to it."""
+    """The error about a missing action, reported at the most closely related one."""
+    # That is the other half of a missing half, and for all else a forward.
+    wants_forward = missing.kind not in "IW"
     near = min(
         (action for action in table.places if action.microbatch == missing.microbatch),
-        key=lambda a: (a.stage != missing.stage, (a.kind == "F") == (missing.kind in "IW")),
+        key=lambda action: (action.stage != missing.stage, (action.kind == "F") != wants_forward),
     )
     return _wrong(
         table.places[near],
@@ -169,7 +171,11 @@ def _missing(table: Table, missing: Action) -> ValueError:
 
 
 def _check_rows(table: Table) -> None:
-    """In a row, each microbatch goes forward, then backward, through the stages in order."""
+    """Checks that each row takes a microbatch forward, then backward, through its stages in order.
+
+    The depth of an action counts the stages that its microbatch has passed before, forward and
+    backward; in a row it may not decrease.
+    """
     for row in table.rows:
         latest: dict[int, tuple[int, Action]] = {}
         halved: set[tuple[int, int]] = set()
@@ -204,10 +210,10 @@ def _wrong(place: Place, action: Action, received: str, allowed: str, do: str) -
     return ValueError(f"schedule: {place_name(place)} ({action}): {received}; {allowed}; {do}")
 
 
-def _circle(
+def _cycle(
     table: Table, queues: list[list[Action]], position: list[int], stuck: dict[int, Action]
 ) -> ValueError:
-    """Say which devices wait for one another."""
+    """The error about devices that wait for each other, which lists them."""
     path: list[int] = []
     device = next(iter(stuck))
     while device not in path:

@@ -1,4 +1,4 @@
-"""How long a schedule takes, where it idles, and what it keeps: a simulation of its events."""
+"""Simulates a schedule: how long it takes, where it idles, and what it keeps in memory."""
 
 import math
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ Number = int | float
 
 @dataclass(frozen=True)
 class Costs:
-    """The time of one cell of each kind, and of one transfer to another device.
+    """The time that one cell of each kind takes, and one transfer (P) to another device.
 
-    A transfer keeps no device busy: what it carries arrives P later. On one device it is free.
+    A transfer keeps no device busy: its data arrives P later. Within a device it is free.
     """
 
     F: Number = 1
@@ -38,12 +38,13 @@ class Simulation:
     """When each action runs, and what follows from that.
 
     Attributes:
-        table: what was simulated.
+        table: the schedule that was simulated.
         costs: the times it was simulated with.
         starts: when each action starts.
         ends: when each action ends.
-        critical_path: a longest chain. Each action starts when the one before it has ended, on
-            its device, or elsewhere with its result sent; the last ends with the schedule.
+        critical_path: a longest chain of actions. Each one starts when the one before it has ended
+            on the same device, or when the result of the one before it arrives from another
+            device. The last one ends with the schedule.
     """
 
     table: Table
@@ -54,12 +55,12 @@ class Simulation:
 
     @property
     def makespan(self) -> Number:
-        """When the last action ends; the first starts at 0."""
+        """The time at which the last action ends; the first one starts at 0."""
         return max(self.ends.values())
 
     @property
     def busy_per_device(self) -> list[Number]:
-        """The time that each device works."""
+        """The time for which each device works."""
         return [
             sum(getattr(self.costs, action.kind) for action in row if action)
             for row in self.table.rows
@@ -67,29 +68,29 @@ class Simulation:
 
     @property
     def ideal(self) -> Number:
-        """The busy time of the busiest device: no order is faster."""
+        """The busy time of the busiest device; no order can be faster."""
         return max(self.busy_per_device)
 
     @property
     def bubble_per_device(self) -> list[float]:
-        """The idle share of the makespan, for each device."""
+        """The fraction of the makespan for which each device idles."""
         makespan = self.makespan
         return [1 - busy / makespan if makespan else 0.0 for busy in self.busy_per_device]
 
     @property
     def bubble(self) -> float:
-        """The idle share of the makespan, over all devices."""
+        """The fraction of the makespan for which the devices idle, on average."""
         return sum(self.bubble_per_device) / self.table.devices
 
     @property
     def idle_in_span_per_device(self) -> list[Number]:
-        """The time that each device idles between its own first start and its own last end."""
-        return [
-            max(self.ends[action] for action in row if action)
-            - min(self.starts[action] for action in row if action)
-            - busy
-            for row, busy in zip(self.table.rows, self.busy_per_device, strict=True)
-        ]
+        """The time for which each device idles between its own first start and its own last end."""
+        idle = []
+        for row, busy in zip(self.table.rows, self.busy_per_device, strict=True):
+            start = min(self.starts[action] for action in row if action)
+            end = max(self.ends[action] for action in row if action)
+            idle.append(end - start - busy)
+        return idle
 
     @property
     def peak_in_flight(self) -> list[int]:
@@ -98,10 +99,10 @@ class Simulation:
 
 
 def simulate(table: Table, costs: Costs | None = None) -> Simulation:
-    """Run a table that `check` accepts: each action as soon as its device and its input are there.
+    """Simulates a valid table: each action starts as soon as its device and its input are ready.
 
     Raises:
-        ValueError: the devices wait for one another in a circle.
+        ValueError: some devices wait for each other in a cycle.
     """
     costs = costs or Costs()
     cost = {kind: getattr(costs, kind) for kind in KINDS}
@@ -109,32 +110,32 @@ def simulate(table: Table, costs: Costs | None = None) -> Simulation:
     starts: dict[Action, Number] = {}
     ends: dict[Action, Number] = {}
     latest: list[Action | None] = [None] * table.devices
-    blamed: dict[Action, Action | None] = {}  # what an action waited for last
+    waited_for: dict[Action, Action | None] = {}  # the action that let this one start
     for device, action, needed in run(table):
-        blame = latest[device]
-        start: Number = ends[blame] if blame else 0
+        before = latest[device]
+        start: Number = ends[before] if before else 0
         if needed:
-            sent = homes[needed.stage] != device
-            arrival = ends[needed] + (costs.P if sent else 0)
+            is_sent = homes[needed.stage] != device
+            arrival = ends[needed] + (costs.P if is_sent else 0)
             if arrival > start:
-                start, blame = arrival, needed
+                start, before = arrival, needed
         starts[action] = start
         ends[action] = start + cost[action.kind]
-        latest[device], blamed[action] = action, blame
+        latest[device], waited_for[action] = action, before
     path: list[Action] = []
-    step = max(ends, key=lambda action: ends[action], default=None)
-    while step:
-        path.append(step)
-        step = blamed[step]
+    action = max(ends, key=lambda action: ends[action], default=None)
+    while action:
+        path.append(action)
+        action = waited_for[action]
     return Simulation(table, costs, starts, ends, path[::-1])
 
 
 def peak_in_flight(table: Table) -> list[int]:
     """The most activations that each device keeps at once, in chunks.
 
-    A chunk's activations of a microbatch are in flight from the start of F to the end of B, or of W
-    where the backward is split. A device does one action after the other, so its order alone tells
-    how many that are, whatever the costs.
+    The activations of a chunk for a microbatch are in flight from the start of F to the end of B,
+    or of W where the backward is split. The number depends only on the order of a device's actions,
+    and not on the costs.
     """
     return [max(_in_flight(row)) for row in table.rows]
 
@@ -142,21 +143,22 @@ def peak_in_flight(table: Table) -> list[int]:
 def stash_size(table: list[list[str]]) -> list[int]:
     """How many activations each device must have room for, in chunks: one number per row.
 
-    `table` has a row per device, of cells such as "2F0": a stage, a kind (F forward, B backward, or
-    the two halves of a backward: I input gradient, W weight gradient) and a microbatch. An empty
-    cell is idle. The activations of a cell F are kept from its start to the end of the B of the
-    same stage and microbatch, or of W where the backward is in two.
+    `table` has a row for each device, with cells such as "2F0": a stage, a kind and a microbatch.
+    The kinds are F (forward), B (backward), and the two halves of a backward, I (input gradient)
+    and W (weight gradient). An empty cell is idle. The activations of a cell F are kept from its
+    start to the end of the B of the same stage and microbatch, or of the W where the backward is in
+    two halves.
 
-    Math: for each row, the most that are kept at once
+    Math: for each row, the most activations that are kept at once
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1
     """
     return [max(_in_flight(row)) for row in Table.parse(table).rows]
 
 
 def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
-    """The idle share of a pipeline's makespan, where every chunk takes equally long.
+    """The fraction of a pipeline's makespan that is idle, where every chunk takes equally long.
 
-    `stages` is the number of devices, which hold `chunks` chunks each: 1 for GPipe and 1F1B, more
+    `stages` is the number of devices. Each holds `chunks` chunks: 1 for GPipe and 1F1B, and more
     for interleaved 1F1B. A backward may take longer than a forward. Transfers take no time.
 
     Math: idle time / (idle time + work), of any one device
@@ -166,7 +168,7 @@ def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
 
 
 def _in_flight(row: Sequence[Action | None]) -> list[int]:
-    """How many are in flight during each cell of a row."""
+    """The number of activations in flight during each cell of a row."""
     counts, kept = [0], 0
     for action in row:
         kept += bool(action) and action.kind == "F"

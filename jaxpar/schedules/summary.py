@@ -1,4 +1,4 @@
-"""What a simulated schedule costs, as a table for a terminal and as plain data."""
+"""Summarizes simulated schedules, as a table for a terminal and as plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBERS = ("makespan", "ideal", "idle", "bubble")
 
 
 def to_dict(simulation: Simulation) -> dict[str, Any]:
-    """What was simulated, as JSON has it."""
+    """The results of a simulation, as values that JSON can hold."""
     return {
         "makespan": simulation.makespan,
         "ideal": simulation.ideal,
@@ -29,10 +29,10 @@ def to_dict(simulation: Simulation) -> dict[str, Any]:
 
 
 def render(tracks: Sequence[Track]) -> RenderableType:
-    """A row for each schedule, and beneath it what its paper says, where that is known.
+    """A table with a row for each schedule, and below it what its paper says, if it has one.
 
     Args:
-        tracks: Schedules, each with the name of its paper, if it has one.
+        tracks: Simulated schedules, each with the name of the published schedule that it is.
     """
     spans = any(_span(track.simulation) < _idle(track.simulation) for track in tracks)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
@@ -48,7 +48,10 @@ def render(tracks: Sequence[Track]) -> RenderableType:
 
 
 def _rows(track: Track) -> Iterator[tuple[str, Sequence[str], str, str]]:
-    """Name, numbers, idle time within a device's own span, and counts: simulated, published."""
+    """The rows of a schedule, simulated and published.
+
+    Each is a name, `NUMBERS`, the idle time in a device's own span, and the counts in flight.
+    """
     simulation = track.simulation
     makespan, ideal = simulation.makespan, simulation.ideal
     numbers = [*map(_number, (makespan, ideal, _idle(simulation))), f"{simulation.bubble:.1%}"]
@@ -61,8 +64,8 @@ def _rows(track: Track) -> Iterator[tuple[str, Sequence[str], str, str]]:
     if paper.own_span and figures.idle is not None:
         span = _number(figures.idle)
     elif figures.idle is not None:
-        whole = ideal + figures.idle
-        numbers = [*map(_number, (whole, ideal, figures.idle)), f"{figures.idle / whole:.1%}"]
+        total = ideal + figures.idle
+        numbers = [*map(_number, (total, ideal, figures.idle)), f"{figures.idle / total:.1%}"]
     yield "  published", numbers, span, _counts(figures.in_flight)
 
 

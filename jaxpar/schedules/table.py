@@ -1,14 +1,14 @@
 """A pipeline schedule as a table: one row per device, one cell per action.
 
 A cell names a stage, a kind and a microbatch: `2F0` is the forward of microbatch 0 on stage 2. The
-kinds are F (forward), B (full backward), and its two halves I (gradient of the stage's input) and W
-(gradient of its weights). Empty cells are idle, and a row may be shorter than another. It is the
-grammar of the CSV files of PyTorch's pipelining, in their format "compute_only": transfers follow
-from the table.
+kinds are F (forward), B (full backward), and the two halves of a backward: I (gradient with respect
+to the stage's input) and W (gradient with respect to its weights). Empty cells are idle, and rows
+may differ in length. This is the grammar of the CSV files of PyTorch's pipelining, in their format
+"compute_only", in which transfers are not listed because they follow from the table.
 
 A row is an ORDER, not a clock: the device does its actions one after the other, each as soon as
 what it needs is done. So idle cells may be left out, and whether a table can run depends on what
-its actions need, not on the columns in which they stand. `rules.to_ticks` puts the idle cells in.
+its actions need, not on the columns in which they appear. `rules.to_ticks` adds the idle cells.
 
 Devices, stages and microbatches count from 0. Errors count rows and cells from 1, as spreadsheets
 and editors do: row 1 is device 0.
@@ -43,23 +43,23 @@ Place = tuple[int, int]  # the device and the cell, both counted from 0
 
 
 def place_name(place: Place) -> str:
-    """How errors name a place: rows and cells count from 1."""
+    """The name of a place in an error message, where rows and cells count from 1."""
     device, cell = place
     return f"row {device + 1} (device {device}), cell {cell + 1}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A schedule: for each device the order of its actions, None where it is idle.
+    """A schedule: for each device its actions in order, with None where it is idle.
 
-    Nothing is checked here. The properties below mean something once `rules.check` accepts it.
+    Nothing is checked here. The properties are meaningful only if `rules.check` accepts the table.
     """
 
     rows: tuple[tuple[Action | None, ...], ...]
 
     @classmethod
     def parse(cls, rows: Sequence[Sequence[str | None]]) -> "Table":
-        """Read rows of cells such as "0F0"; an empty cell, or None, is idle.
+        """Parses rows of cells such as "0F0"; an empty cell, or None, is idle.
 
         Raises:
             ValueError: a cell is not an action.
@@ -72,12 +72,12 @@ class Table:
         )
 
     def to_rows(self) -> list[list[str]]:
-        """Write the rows as cells such as "0F0", empty where the device is idle."""
+        """Writes the rows as cells such as "0F0", empty where the device is idle."""
         return [[str(action) if action else "" for action in row] for row in self.rows]
 
     @classmethod
     def from_csv(cls, text: str) -> "Table":
-        """Read CSV text, one line per device, as PyTorch's pipelining writes it.
+        """Reads CSV text with one line per device, as PyTorch's pipelining writes it.
 
         Raises:
             ValueError: a cell is not an action.
@@ -88,18 +88,18 @@ class Table:
         except csv.Error as error:
             raise ValueError(
                 f"schedule: row {lines.line_num}, cell 1: {error}; a row is cells such as 0F0 with "
-                "commas between them; write it so"
+                "commas between them; write it in this form"
             ) from error
 
     def to_csv(self) -> str:
-        """Write CSV text, one line per device, as PyTorch's pipelining reads it."""
+        """Writes CSV text with one line per device, as PyTorch's pipelining reads it."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(self.to_rows())
         return text.getvalue()
 
     @cached_property
     def places(self) -> dict[Action, Place]:
-        """Where each action stands."""
+        """The place of each action."""
         return {
             action: (device, cell)
             for device, row in enumerate(self.rows)
@@ -128,7 +128,7 @@ class Table:
 
     @cached_property
     def chunks(self) -> int:
-        """The number of stages of the device that has most of them."""
+        """The number of stages on the device that has the most."""
         devices = list(self.stage_devices.values())
         return max((devices.count(device) for device in set(devices)), default=0)
 
@@ -138,7 +138,7 @@ class Table:
         return 1 + max((action.microbatch for action in self.places), default=-1)
 
     def needs(self, action: Action) -> Action | None:
-        """The action whose result this one waits for; None for a forward of stage 0."""
+        """The action whose result this one needs; None for a forward of stage 0."""
         stage, kind, microbatch = action
         if kind == "F":
             return Action(stage - 1, "F", microbatch) if stage else None
@@ -146,8 +146,10 @@ class Table:
             return Action(stage, "I", microbatch)
         if stage == self.stages - 1:
             return Action(stage, "F", microbatch)
-        same = Action(stage + 1, kind, microbatch)
-        return same if same in self.places else Action(stage + 1, "BI"[kind == "B"], microbatch)
+        # The next stage may do its backward in another form than this one.
+        same_form = Action(stage + 1, kind, microbatch)
+        other_form = Action(stage + 1, "I" if kind == "B" else "B", microbatch)
+        return same_form if same_form in self.places else other_form
 
 
 def _parse_cell(text: str | None, place: Place) -> Action | None:

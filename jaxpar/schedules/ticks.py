@@ -1,8 +1,8 @@
-"""A schedule as numbers for a loop over ticks: who does what, and in which slot arrays lie.
+"""Lowers a schedule to arrays for a loop over ticks: what each device does, and in which slots.
 
-In each tick a device does one action at most. Then what it made (an activation, or the gradient of
-one) goes to the next and to the previous device, and whoever needs it puts it into a slot of its
-buffer. Slots are used again as soon as what lay there is not needed any more.
+In each tick, a device does at most one action. Its output, an activation or the gradient with
+respect to one, is then sent to the next and to the previous device, and a device that needs it
+stores it in a slot of its buffer. A slot is reused as soon as its content is no longer needed.
 """
 
 import heapq
@@ -21,21 +21,22 @@ CODES = {"F": FORWARD, "B": BACKWARD, "I": INPUT_GRADIENT, "W": WEIGHT_GRADIENT}
 class Ticks(NamedTuple):
     """What each device does in each tick; every field is an array [ticks, devices].
 
-    Where nothing lies, is read or arrives, the slot is the last one, which nobody needs.
+    Where nothing is read or stored, the slot is the last one, whose content is never used.
 
     Attributes:
-        kind: one of the codes of this module.
-        chunk: which of the device's stages, in their order.
-        microbatch: which one.
-        first: whether the stage is the first of all.
-        last: whether it is the last.
+        kind: the kind of the action, as one of the codes of this module.
+        chunk: the number of the stage among the stages of the device.
+        microbatch: the number of the microbatch.
+        first: whether the stage is the first of all stages.
+        last: whether the stage is the last of all stages.
         x: the slot of the stage's input.
-        dy: the slot of the gradient of its output; on the last stage, of the output.
+        dy: the slot of the gradient with respect to the stage's output; on the last stage, the slot
+            of the output itself.
         stash: the slot of what a forward keeps for its backward.
         halves: the slot of what an input gradient keeps for the weight gradient.
         from_previous: the slot for what arrives from the previous device at the end of the tick.
-        from_next: the slot for what arrives from the next device.
-        stays: the slot for what this device made, where it needs that itself.
+        from_next: the slot for what arrives from the next device at the end of the tick.
+        stays: the slot for this device's own output, where the device itself needs it.
     """
 
     kind: np.ndarray
@@ -56,8 +57,8 @@ class Lowered(NamedTuple):
     """A schedule for a loop over ticks.
 
     Attributes:
-        ticks: what each device does in each of them.
-        slots: the slots that the buffer of what arrives needs, the last one included.
+        ticks: what each device does in each tick.
+        slots: the number of slots of the buffer, including the unused last one.
         stash_slots: the same for what forwards keep.
         half_slots: the same for what input gradients keep.
     """
@@ -69,28 +70,32 @@ class Lowered(NamedTuple):
 
     @property
     def transfers(self) -> int:
-        """How many arrays arrive at the device to which most do, and are needed there."""
+        """The most arrays that any one device receives and needs."""
         arrivals = np.stack([self.ticks.from_previous, self.ticks.from_next])
         return int((arrivals < self.slots - 1).sum(axis=(0, 1)).max())
 
 
-class _Span(NamedTuple):
-    """An array that lies on a device from the end of one tick until another is over."""
+class _Lifetime(NamedTuple):
+    """The time for which a device keeps an array: from the end of tick `start` to that of `end`.
+
+    Attributes:
+        uses: for each use, the field that gets the slot, and the tick.
+    """
 
     device: int
     start: int
     end: int
-    uses: tuple[tuple[str, int], ...]  # the field that names the slot, and the tick
+    uses: tuple[tuple[str, int], ...]
 
 
 def lower(table: Table, *, keep_inputs: bool) -> Lowered:
-    """A valid table, in ticks.
+    """Lowers a valid table.
 
-    With `keep_inputs` a stage's input lies in its slot until the backward, which computes all else
-    again; without it the stash has what the backward needs.
+    With `keep_inputs`, a stage's input stays in its slot until the backward, which recomputes all
+    the rest. Without it, the stash holds what the backward needs.
 
     Raises:
-        ValueError: neighbouring stages lie on devices that are no neighbours.
+        ValueError: neighbouring stages are on devices that are not neighbours.
     """
     columns = to_ticks(table)
     at = {action: tick for action, (_, tick) in columns.places.items()}
@@ -105,10 +110,11 @@ def lower(table: Table, *, keep_inputs: bool) -> Lowered:
         fields["first"][here] = action.stage == 0
         fields["last"][here] = action.stage == table.stages - 1
     forwards = [action for action in at if action.kind == "F"]
-    arrivals = [span for f in forwards for span in _arrivals(table, at, f, keep_inputs)]
-    stashes = [] if keep_inputs else [_stash(table, at, f) for f in forwards]
+    buffered = [span for action in forwards for span in _buffered(table, at, action, keep_inputs)]
+    stashes = [] if keep_inputs else [_stash(table, at, action) for action in forwards]
     halves = [_halves(table, at, action) for action in at if action.kind == "I"]
-    slots = [_assign(fields, spans) for spans in (arrivals, stashes, halves)]
+    slots = [_assign_slots(fields, lifetimes) for lifetimes in (buffered, stashes, halves)]
+    # A field is now 0 where it has no slot, and one more than the slot elsewhere.
     for names, count in zip(_SLOT_FIELDS, slots, strict=True):
         for name in names:
             fields[name] = np.where(fields[name] == 0, count, fields[name] - 1)
@@ -119,48 +125,51 @@ _SLOT_FIELDS = (("x", "dy", "from_previous", "from_next", "stays"), ("stash",), 
 
 
 def chunk_of(table: Table, stage: int) -> int:
-    """Which of its device's stages a stage is."""
+    """The number of a stage among the stages of its device."""
     return sum(table.device_of(other) == table.device_of(stage) for other in range(stage))
 
 
 def _backward(at: dict[Action, int], stage: int, microbatch: int) -> int:
-    """The tick of the backward, or of its first half."""
+    """The tick of a backward, or of its first half."""
     whole = Action(stage, "B", microbatch)
     return at[whole] if whole in at else at[Action(stage, "I", microbatch)]
 
 
-def _arrivals(
+def _buffered(
     table: Table, at: dict[Action, int], forward: Action, keep_inputs: bool
-) -> Iterable[_Span]:
-    """What a stage needs of others for a microbatch: its input, and the gradient of its output."""
-    stage, _, m = forward
-    device, now, back = table.device_of(stage), at[forward], _backward(at, stage, m)
+) -> Iterable[_Lifetime]:
+    """What a stage buffers for a microbatch: its input, and the gradient of its output."""
+    stage, _, microbatch = forward
+    device, tick = table.device_of(stage), at[forward]
+    backward_tick = _backward(at, stage, microbatch)
     if stage:
-        start, how = at[Action(stage - 1, "F", m)], _way(table, stage - 1, stage)
-        reads = (("x", now), ("x", back)) if keep_inputs else (("x", now),)
-        yield _Span(device, start, reads[-1][1], ((how, start), *reads))
+        start = at[Action(stage - 1, "F", microbatch)]
+        end = backward_tick if keep_inputs else tick
+        reads = {("x", tick), ("x", end)}
+        yield _Lifetime(device, start, end, ((_route(table, stage - 1, stage), start), *reads))
     if stage < table.stages - 1:
-        start, how = _backward(at, stage + 1, m), _way(table, stage + 1, stage)
-        yield _Span(device, start, back, ((how, start), ("dy", back)))
+        start, field = _backward(at, stage + 1, microbatch), _route(table, stage + 1, stage)
     else:
-        yield _Span(device, now, back, (("stays", now), ("dy", back)))
+        start, field = tick, "stays"
+    yield _Lifetime(device, start, backward_tick, ((field, start), ("dy", backward_tick)))
 
 
-def _stash(table: Table, at: dict[Action, int], forward: Action) -> _Span:
-    stage, _, m = forward
-    ends = [at[action] for kind in "BIW" if (action := Action(stage, kind, m)) in at]
+def _stash(table: Table, at: dict[Action, int], forward: Action) -> _Lifetime:
+    stage, _, microbatch = forward
+    backwards = [Action(stage, kind, microbatch) for kind in "BIW"]
+    ends = [at[action] for action in backwards if action in at]
     uses = tuple(("stash", tick) for tick in (at[forward], *ends))
-    return _Span(table.device_of(stage), at[forward], max(ends), uses)
+    return _Lifetime(table.device_of(stage), at[forward], max(ends), uses)
 
 
-def _halves(table: Table, at: dict[Action, int], action: Action) -> _Span:
+def _halves(table: Table, at: dict[Action, int], action: Action) -> _Lifetime:
     end = at[Action(action.stage, "W", action.microbatch)]
     uses = (("halves", at[action]), ("halves", end))
-    return _Span(table.device_of(action.stage), at[action], end, uses)
+    return _Lifetime(table.device_of(action.stage), at[action], end, uses)
 
 
-def _way(table: Table, source: int, target: int) -> str:
-    """The field of what goes from one stage to another."""
+def _route(table: Table, source: int, target: int) -> str:
+    """The field with the slot for what one stage sends to another."""
     p, start, end = table.devices, table.device_of(source), table.device_of(target)
     if start == end:
         return "stays"
@@ -174,21 +183,22 @@ def _way(table: Table, source: int, target: int) -> str:
     )
 
 
-def _assign(fields: dict[str, np.ndarray], spans: Iterable[_Span]) -> int:
-    """Writes 1 more than the slot of each span into its fields; returns how many there are.
+def _assign_slots(fields: dict[str, np.ndarray], lifetimes: Iterable[_Lifetime]) -> int:
+    """Gives each array a slot, writes one more than the slot into its fields, and counts the slots.
 
-    What is written at the end of a tick may lie where something was read in it.
+    A slot that is read in a tick may be written at the end of the same tick.
     """
-    free: dict[int, list[int]] = {}
-    busy: dict[int, list[tuple[int, int]]] = {}
-    most = 0
-    for span in sorted(spans, key=lambda span: span.start):
-        idle, used = free.setdefault(span.device, []), busy.setdefault(span.device, [])
-        while used and used[0][0] <= span.start:
-            heapq.heappush(idle, heapq.heappop(used)[1])
-        slot = heapq.heappop(idle) if idle else len(used)
-        heapq.heappush(used, (span.end, slot))
-        most = max(most, slot + 1)
-        for name, tick in span.uses:
-            fields[name][tick, span.device] = slot + 1
-    return most
+    free: dict[int, list[int]] = {}  # slots by device
+    used: dict[int, list[tuple[int, int]]] = {}  # (end, slot) by device
+    count = 0
+    for lifetime in sorted(lifetimes, key=lambda lifetime: lifetime.start):
+        device_free = free.setdefault(lifetime.device, [])
+        device_used = used.setdefault(lifetime.device, [])
+        while device_used and device_used[0][0] <= lifetime.start:
+            heapq.heappush(device_free, heapq.heappop(device_used)[1])
+        slot = heapq.heappop(device_free) if device_free else len(device_used)
+        heapq.heappush(device_used, (lifetime.end, slot))
+        count = max(count, slot + 1)
+        for name, tick in lifetime.uses:
+            fields[name][tick, lifetime.device] = slot + 1
+    return count

@@ -14,14 +14,14 @@ from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.report import Collective
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.model import Settings
-from jaxpar.parallel.offload import Offloaded, parts
+from jaxpar.parallel.offload import OffloadedState, parts
 from jaxpar.parallel.precision import LossScale, LossScaling
 from jaxpar.train.layouts import layout, shared
 from jaxpar.train.plan import Plan
 from jaxpar.train.scaling import scaled_gradients
 from jaxpar.train.step import WHOLE, Layout, Loss, Step, shardings
 
-State = tuple[Offloaded, LossScale | None]
+State = tuple[OffloadedState, LossScale | None]
 
 
 def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling | None) -> Step:

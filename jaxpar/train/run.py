@@ -19,7 +19,7 @@ from jaxpar.inspector.report import Report
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Moved
+from jaxpar.parallel.offload import HostStore, Transfers
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
@@ -48,7 +48,7 @@ class Run:
     parameters: int
     tokens: int
     steps: Iterator[Trained]
-    moved: Moved | None = None
+    moved: Transfers | None = None
     folder: tempfile.TemporaryDirectory | None = None
 
     def close(self) -> None:

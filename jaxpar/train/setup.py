@@ -15,7 +15,7 @@ from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers, pad_params
-from jaxpar.parallel.offload import Moved, Offloaded, Store
+from jaxpar.parallel.offload import OffloadedState, Store, Transfers
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
@@ -45,7 +45,7 @@ class Setup(NamedTuple):
     params: Any
     state: Any
     report: Report
-    moved: Moved | None = None
+    moved: Transfers | None = None
 
 
 def set_up(
@@ -63,7 +63,7 @@ def set_up(
     state = partial(_first_state, settings, plan, optimizer, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
-        offloaded = Offloaded(store, state, masters)
+        offloaded = OffloadedState(store, state, masters)
         params = _rounded(masters, plan) if mixed else masters
         lie = layout(plan, settings, params, optimizer)
         found = shared(plan, settings, params)
@@ -97,7 +97,7 @@ def _offloaded(
     sent = update_collectives(update, optimizer, find.out_info[1], params)
     step = make_offloaded_step(compiled.executable, update, scaling)
     report = replace(report, collectives=report.collectives + sent)
-    return Setup(step, params, state, report, state[0].moved)
+    return Setup(step, params, state, report, state[0].transfers)
 
 
 def _report(plan: Plan, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:

@@ -106,7 +106,7 @@ def test_final_hlo_that_is_not_understood_costs_only_its_notes(monkeypatch) -> N
     def refuse(*_):
         raise ValueError("HLO 'new' is not known")
 
-    monkeypatch.setattr("jaxpar.inspector.program.what_xla_did", refuse)
+    monkeypatch.setattr("jaxpar.inspector.program.describe_changes", refuse)
     report = inspect(summed, shaped("b_dp t_tp"))
     assert len(report.collectives) == 1
     assert report.notes == ("what XLA made of it at the end is not known (HLO 'new' is not known)",)

@@ -34,10 +34,10 @@ def test_totals_by_axis_and_bytes_by_line() -> None:
 def test_branches_are_at_most_and_unknown_loops_are_unknown() -> None:
     lines = shown(Report((sent(conditional=True, times=2),)))
     assert "total <= 2 <= 8,192 <= 8,192" in lines
-    assert [line for line in lines if line.startswith("<=: stands in a branch")]
+    assert [line for line in lines if line.startswith("<=: inside a branch")]
     lines = shown(Report((sent(times=None), sent(conditional=True))))
     assert "total ? ? ?" in lines
-    assert [line for line in lines if line.startswith("?: stands in a loop")]
+    assert [line for line in lines if line.startswith("?: inside a loop")]
 
 
 def test_large_numbers_have_decimal_units() -> None:

@@ -14,7 +14,7 @@ from jax import P
 from jax.sharding import NamedSharding
 
 from jaxpar.inspector import Report, inspect
-from jaxpar.inspector.kept import Kept, kept_arrays
+from jaxpar.inspector.residuals import Residual, saved_residuals
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, Split, init, loss_fn, split_specs
@@ -170,15 +170,15 @@ def activations(split: Split, settings: Settings) -> tuple[jax.ShapeDtypeStruct,
     return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), lies
 
 
-def kept(settings: Settings, split: Split, remat: str) -> list[Kept]:
+def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
     """What one layer keeps on a device."""
     layer_fn, params, specs = layer_program(settings, split)
     x, lies = activations(split, settings)
-    found: list[Kept] = []
+    found: list[Residual] = []
 
     def on_shards(params: Any, x: jax.Array) -> jax.Array:
         params = split.own_copies(params)
-        found[:] = kept_arrays(layer_fn, params, x, remat=remat)
+        found[:] = saved_residuals(layer_fn, params, x, remat=remat)
         return x
 
     run = jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, lies), out_specs=lies)

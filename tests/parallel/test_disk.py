@@ -89,7 +89,7 @@ def test_a_state_written_by_half_is_refused(steps_before: int, tmp_path: Path) -
     store.put("0.0", leaf + 1)
     del store
     for key in ("0.0", "0.1"):
-        with pytest.raises(ValueError, match=r"holds no whole state: a run ended while it wrote"):
+        with pytest.raises(ValueError, match="holds no complete state: a run ended"):
             next_run(tmp_path).get(key, like(leaf))
     again = next_run(tmp_path)  # but a new run may begin
     again.put("0.0", leaf)
@@ -125,7 +125,9 @@ def test_a_seal_that_is_no_seal_is_told(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"cannot use .*process-0: Not a directory; give a folder"):
+    with pytest.raises(
+        ValueError, match=r"cannot use .*process-0: Not a directory; give a writable"
+    ):
         DiskStore(tmp_path / "file")
 
 
@@ -136,13 +138,13 @@ def test_a_full_disk_is_told_and_breaks_the_seal(tmp_path: Path) -> None:
     store.seal()
     (tmp_path / "process-0" / "0.0").unlink()
     (tmp_path / "process-0" / "0.0").symlink_to("/dev/full")
-    line = rf"cannot write {leaf.nbytes} bytes to .*process-0: No space left on device; give a f"
+    line = rf"cannot write {leaf.nbytes} bytes to .*process-0: No space left on device; give a w"
     with pytest.raises(ValueError, match=line):
         store.put("0.0", leaf)
-    with pytest.raises(ValueError, match="holds no whole state"):
+    with pytest.raises(ValueError, match="holds no complete state"):
         store.get("0.0", like(leaf))
     del store
-    with pytest.raises(ValueError, match="holds no whole state"):
+    with pytest.raises(ValueError, match="holds no complete state"):
         next_run(tmp_path).get("0.0", like(leaf))
 
 
@@ -162,7 +164,7 @@ import jax, numpy as np
 from jax.sharding import NamedSharding
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Offloaded
+from jaxpar.parallel.offload import HostStore, OffloadedState
 import optax
 
 folder, address, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -183,8 +185,8 @@ def parts(tree):
     leaves = jax.tree.leaves(tree)
     return [np.asarray(shard.data) for leaf in leaves for shard in leaf.addressable_shards]
 
-disk = Offloaded(DiskStore(folder), init, params)
-host = Offloaded(HostStore(), init, params)
+disk = OffloadedState(DiskStore(folder), init, params)
+host = OffloadedState(HostStore(), init, params)
 for _ in range(2):
     one, moved = disk.update(update, params, params)
     other, _ = host.update(update, params, params)
@@ -195,14 +197,14 @@ np.testing.assert_allclose(parts(disk.load()), [1.9 * part for part in parts(par
 
 del disk
 store = DiskStore(folder)
-disk = Offloaded(store, init, params, resume=True)
+disk = OffloadedState(store, init, params, resume=True)
 np.testing.assert_array_equal(parts(disk.load()), parts(host.load()))
 if rank == 1:  # as if process 0 had ended before it wrote this step
     store.put("0.0", params["w"])
     store.seal()
 del store, disk
 try:
-    Offloaded(DiskStore(folder), init, params, resume=True)
+    OffloadedState(DiskStore(folder), init, params, resume=True)
 except ValueError as error:
     print(error)
 """

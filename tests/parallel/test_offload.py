@@ -18,7 +18,7 @@ from jaxpar.collectives.shards import mean_shards, shard_specs
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import offload, zero
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Offloaded
+from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.precision import master_weights
 
 P = jax.P
@@ -123,7 +123,7 @@ def test_training_is_that_of_one_device(
 ) -> None:
     losses, expected, expected_state = on_one_device(OPTIMIZERS[optimizer])
     training = Training(OPTIMIZERS[optimizer], make_mesh(mesh))
-    state = Offloaded(store_of(kind, tmp_path), training.init, training.params)
+    state = OffloadedState(store_of(kind, tmp_path), training.init, training.params)
     params, got = training.params, []
     for _ in range(STEPS):
         loss, gradients = training.gradients(params, BATCH)
@@ -143,7 +143,7 @@ def test_training_is_that_of_one_device(
 def test_what_was_read_can_be_stored_again(tmp_path: Path) -> None:
     """As from a checkpoint: the same steps from there, whatever was stored in between."""
     training = Training(OPTIMIZERS["adamw"], make_mesh("dp=4"))
-    state = Offloaded(DiskStore(tmp_path), training.init, training.params)
+    state = OffloadedState(DiskStore(tmp_path), training.init, training.params)
     saved = [jax.tree.map(np.asarray, state.load())]
     for _ in range(2):
         params = jax.tree.map(jnp.copy, training.params)
@@ -198,7 +198,7 @@ def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: 
         weigh(done)
         return params, state
 
-    state = Offloaded(store_of(kind, tmp_path), init, params)
+    state = OffloadedState(store_of(kind, tmp_path), init, params)
     _, moved = state.update(update, gradients, params)
     assert held == [LEAF_STATE_BYTES] * 3 * LEAVES
     assert moved == (LEAVES * LEAF_STATE_BYTES, LEAVES * LEAF_STATE_BYTES, LEAF_STATE_BYTES)
@@ -215,21 +215,21 @@ def shardings_of(optimizer: optax.GradientTransformation, part: Any, lie: NamedS
 def test_a_first_state_on_too_few_devices_is_refused() -> None:
     """`zeros_like` in a jit without out_shardings: one device has all, and the others wait."""
     params = jax.device_put({"w": random(8)}, NamedSharding(make_mesh("dp=4"), P("dp")))
-    line = r"a leaf of shape \(\) on 1 devices; the parameters lie on 4; give out_shardings"
+    line = r"a leaf of shape \(\) on 1 devices; the parameters are on 4; give out_shardings"
     with pytest.raises(ValueError, match=line):
-        Offloaded(HostStore(), jax.jit(optax.adamw(0.1).init), params)
+        OffloadedState(HostStore(), jax.jit(optax.adamw(0.1).init), params)
 
 
 def test_a_device_without_such_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offload, "HOST", "far_away")
-    with pytest.raises(ValueError, match=r"reaches memory of kinds .'device', .*needs far_away"):
+    with pytest.raises(ValueError, match=r"addresses memory of kinds .'device', .*needs far_away"):
         HostStore().put("0.0", jnp.ones(3))
 
 
 def test_host_memory_of_another_run_is_not_there() -> None:
     params = jax.device_put({"w": random(8)}, NamedSharding(make_mesh("dp=1"), P()))
     with pytest.raises(ValueError, match=r"leaf 0.0 is not in host memory, which ends with its"):
-        Offloaded(HostStore(), jax.jit(optax.sgd(0.1, 0.9).init), params, resume=True)
+        OffloadedState(HostStore(), jax.jit(optax.sgd(0.1, 0.9).init), params, resume=True)
 
 
 @pytest.mark.parametrize("kind", ["host", "disk"])
@@ -237,7 +237,7 @@ def test_after_half_an_update_the_state_is_refused(kind: str, tmp_path: Path) ->
     """Somebody interrupts the update of the second leaf; a checkpoint must not save that."""
     mesh = make_mesh("dp=1")
     params = jax.device_put({"a": random(8), "b": random(4)}, NamedSharding(mesh, P()))
-    state = Offloaded(
+    state = OffloadedState(
         store_of(kind, tmp_path), lambda part: (jax.tree.map(jnp.copy, part),), params
     )
     first = state.load()

@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxpar.inspector import Report
 from jaxpar.inspector import inspect as inspect_program
-from jaxpar.inspector.kept import Kept, kept_arrays
+from jaxpar.inspector.residuals import Residual, saved_residuals
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh, spec
 from jaxpar.model import Settings
@@ -79,7 +79,7 @@ def test_every_kind_equals_one_device_and_sends_nothing(sizes: str) -> None:
         np.testing.assert_allclose(got, y, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(of_got, of_x, rtol=1e-5, atol=1e-6)
     assert not read_module(on_devices.lower(PARAMS, X).compiler_ir("stablehlo"))
-    for function in (remat.scan_layers, remat.remat_layers, remat.checkpointed):
+    for function in (remat.scan_layers, remat.remat_layers):
         assert comm(function, "forward") == comm(function, "backward") == ()
 
 
@@ -96,8 +96,8 @@ def decoder_layer(settings: Settings) -> tuple[Callable, Any]:
     return lambda params, x: nnx.merge(graph, params)(x), params
 
 
-def kept(settings: Settings, kind: Any) -> list[Kept]:
-    return kept_arrays(*decoder_layer(settings), ACTIVATION, remat=kind)
+def kept(settings: Settings, kind: Any) -> list[Residual]:
+    return saved_residuals(*decoder_layer(settings), ACTIVATION, remat=kind)
 
 
 @cache
@@ -116,7 +116,7 @@ def growth(kind: Any, layers: int = 2) -> tuple[float, float]:
     return added / layers, (more.flops - less.flops) / layers
 
 
-def names(found: list[Kept]) -> set[str]:
+def names(found: list[Residual]) -> set[str]:
     return {one.what.split("'")[1] for one in found if one.what.startswith("named")}
 
 
@@ -162,7 +162,7 @@ def test_remat_layers_keeps_what_it_says() -> None:
     apply_layers = partial(remat.remat_layers, segments=segments)
     less, more = (report(apply_layers, n) for n in (16, 32))
     assert less.memory and more.memory
-    sizes = {"segments": segments, "x": X_BYTES, "kept": per_layer}
+    sizes = {"segments": segments, "x": X_BYTES, "residuals": per_layer}
     formula, weights = memory(remat.remat_layers), 4 * (12 * D * D + 4 * D)
     stated = [evaluate(formula, sizes | {"l": n, "params": n * weights}) for n in (16, 32)]
     added = more.memory.temp_bytes - less.memory.temp_bytes

@@ -113,6 +113,6 @@ def test_a_gradient_is_summed_once_over_another_axis(function: Callable) -> None
 
 def test_rows_that_do_not_divide() -> None:
     run = on_devices("tp=4", matmul_ring, differentiate=False)
-    says = r"matmul_ring: dim s \(size 10\) must be divisible by mesh axis tp \(size 4\)"
+    says = r"matmul_ring: dim t \(size 10\) must be divisible by mesh axis tp \(size 4\)"
     with pytest.raises(ValueError, match=says):
         run.lower(jnp.zeros((10, 8)), jnp.zeros((8, 3)), jnp.zeros((12, 3)))

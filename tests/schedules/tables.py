@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from jaxpar.schedules import NAMES, Action, Costs, Table
-from jaxpar.schedules.names import LOOPED
+from jaxpar.schedules.generators import LOOPED
 
 Sizes = tuple[str, int, int, int | None]
 

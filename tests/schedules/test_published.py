@@ -5,7 +5,7 @@ from rich.console import Console
 
 from jaxpar.schedules import NAMES, Costs, make_table, simulate
 from jaxpar.schedules.drawing import Track
-from jaxpar.schedules.names import LOOPED
+from jaxpar.schedules.generators import LOOPED
 from jaxpar.schedules.published import PUBLISHED
 from jaxpar.schedules.summary import render, to_dict
 
