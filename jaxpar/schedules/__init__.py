@@ -1,4 +1,4 @@
-"""Pipeline schedules as plain data: tables, generators, a simulator and drawings. No JAX."""
+"""Pipeline schedules as plain data: tables, generators and a simulator. No JAX."""
 
 from jaxpar.schedules.names import NAMES as NAMES
 from jaxpar.schedules.names import make_table as make_table
