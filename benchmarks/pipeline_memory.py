@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from benchmarks import Row
-from jaxpar.course.curves import Curves
+from jaxpar.drawing.curves import Curves
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import Settings
 from jaxpar.train.plan import Plan
@@ -36,8 +36,8 @@ def rows() -> list[Row]:
     simulate_devices(STAGES)
     found = {name: list(map(partial(temp_bytes, name), MICROBATCHES)) for name in SCHEDULES}
     curves = {name: [held / 1e6 for held in temps] for name, temps in found.items()}
-    title = f"Intermediate results of a device, MB, pp={STAGES}"
-    picture = Curves(title, "how often 4 microbatches are doubled", curves)
+    title = f"Intermediate results of a device, pp={STAGES}"
+    picture = Curves(title, "microbatches", "MB", MICROBATCHES, curves)
     PICTURE.write_text(picture.to_svg())
     sizes = ", ".join(map(str, MICROBATCHES))
     what = f"intermediate results of a device, pp={STAGES}, {{}}, with {sizes} microbatches"

@@ -20,7 +20,8 @@ from jax.sharding import NamedSharding, reshard
 
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, show_report, table
-from jaxpar.course.pictures import draw_layout
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import array_panels
 from jaxpar.inspector import inspect
 
 print(f"{jax.device_count()} devices: {jax.devices()[0].platform}\n")
@@ -45,7 +46,7 @@ print(f"{jax.device_count()} devices: {jax.devices()[0].platform}\n")
 mesh = make_mesh("dp=2,tp=4")
 x = np.arange(4 * 8, dtype="float32").reshape(4, 8)
 x_sharded = jax.device_put(x, NamedSharding(mesh, spec("b_dp d_tp")))
-draw_layout("01_layout", "x with layout b_dp d_tp on dp=2, tp=4", x_sharded)
+draw("01_layout", array_panels("x with layout b_dp d_tp on dp=2, tp=4", x_sharded))
 by_both = NamedSharding(make_mesh("dp=2,tp=3"), spec("b_dp_tp d"))
 print(f"b_dp_tp d on dp=2, tp=3: {by_both.shard_shape((12, 3))} of (12, 3)\n")
 

@@ -22,7 +22,8 @@ from jax import lax
 from jaxpar import collectives
 from jaxpar.cost import communication as cost
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import inspect
 
 # %% [markdown]
@@ -35,7 +36,7 @@ from jaxpar.inspector import inspect
 x = 10 * np.arange(1, 5)[:, None] + np.arange(4)  # [device, chunk]
 sums = np.tile(x.sum(axis=0), (4, 1))
 before, after = panel("before", x), panel("after", sums, [NOBODY] * 4)
-draw("02_all_reduce", "All-reduce: every device gets the sums", before, after)
+draw("02_all_reduce", Panels("All-reduce: every device gets the sums", [before, after]))
 
 # %% [markdown]
 # ## All of them, before and after
@@ -82,8 +83,8 @@ for name, (meaning, loop) in LOOPS.items():
     np.testing.assert_array_equal(held, np.stack([loop(i) for i in range(n)]))
     whose = np.where(held < 50, held // 10 - 1, NOBODY)  # a sum is nobody's
     panels.append(panel(f"after {name}: {meaning}", held, whose))
-draw("02_root", "With a root: device 1", before, *panels[:4])
-draw("02_no_root", "Without a root", before, *panels[5:])
+draw("02_root", Panels("With a root: device 1", [before, *panels[:4]]))
+draw("02_no_root", Panels("Without a root", [before, *panels[5:]]))
 
 # %% [markdown]
 # A *reduction* combines numbers, here a pair from each device. There are seven, and the sum is one

@@ -21,7 +21,8 @@ import numpy as np
 from jaxpar import collectives
 from jaxpar.cost import communication as cost
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw_steps
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import step_panels
 from jaxpar.inspector import inspect
 
 n = 8
@@ -56,7 +57,7 @@ for step in (1, 2, 3):
     ring.append(now)
 
 arrows = [[(device, (device + 1) % 4) for device in range(4)]] * 3
-draw_steps("03_ring", "Ring all-gather on four devices", ring, arrows)
+draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
 
 # %% [markdown]
 # ## Predict
@@ -167,7 +168,7 @@ for half in (4, 2, 1):
         now[target] += now[source]
         now[source] = np.nan
     tree.append(now)
-draw_steps("03_tree", "Tree reduce on eight devices", tree, arrows)
+draw("03_tree", step_panels("Tree reduce on eight devices", tree, arrows))
 assert sorted(s for pairs in arrows for s, _ in pairs) == list(range(1, 8))
 
 show(collectives.tree_reduce)
@@ -190,7 +191,7 @@ for distance in (1, 2):
     arrows.append([(device, device ^ distance) for device in range(4)])
     theirs = [doubling[-1][device ^ distance] for device in range(4)]
     doubling.append(np.where(np.isnan(doubling[-1]), theirs, doubling[-1]))
-draw_steps("03_doubling", "Recursive doubling, four devices", doubling, arrows)
+draw("03_doubling", step_panels("Recursive doubling, four devices", doubling, arrows))
 
 show(collectives.recursive_doubling_all_gather)
 y = on_devices(collectives.recursive_doubling_all_gather, four, axis="tp")(x)

@@ -27,7 +27,9 @@ from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw_bars, draw_roofline
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.bars import Bars
+from jaxpar.drawing.curves import Roofline
 from jaxpar.inspector import inspect
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.remat import scan_layers
@@ -49,7 +51,7 @@ bars = {"training": training, "answering": answering}
 for use, terms in bars.items():
     bars[use] = {term.name: term.value / 1e9 for term in terms}
 limit = "an H100", device.memory_bytes / 1e9
-draw_bars("04_memory", "Llama 3 8B on one device", "GB", bars, limit)
+draw("04_memory", Bars("Llama 3 8B on one device", "GB", bars, limit))
 assert total(answering) < device.memory_bytes < total(training)
 
 # %% [markdown]
@@ -130,8 +132,9 @@ points = {
     "queries of a token by its keys": roofline.product_intensity(4, llama.d_head, S),
 }
 peak, bandwidth = device.peak_flops["bf16"], device.memory_bytes_per_second
-title = "The roofline of an H100"
-ridge = draw_roofline("04_roofline", title, peak, bandwidth, points).ridge
+ridge = peak / bandwidth
+roof = partial(roofline.attainable_flops, peak_flops=peak, memory_bytes_per_second=bandwidth)
+draw("04_roofline", Roofline("The roofline of an H100", roof, ridge, points))
 print(f"Ridge: {ridge:.0f} FLOPs for each byte. One person gets at most")
 print(f"{bandwidth / (2 * N):.0f} tokens a second: each reads all parameters.\n")
 assert [one < ridge for one in points.values()] == [False, True, True, True]

@@ -22,7 +22,9 @@ from jax.flatten_util import ravel_pytree
 
 from jaxpar.cost.communication import Link, ring_all_reduce, wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program, stablehlo
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import data, sampler, server
@@ -53,12 +55,12 @@ star = [pair for j in (1, 2, 3) for pair in ((0, j), (j, 0))]
 ring = [(j, (j + 1) % 4) for j in range(4)]
 all_hold = [[["w", "x"]]] * 4, [[[NOBODY, j]] for j in range(4)]
 one_holds = [[["w", *"xxxx"]], *"..."], [[[NOBODY, 0, 1, 2, 3]], *[NOBODY] * 3]
-three = (
+three = [
     panel("One master: w, x go out, gradients back", *one_holds, arrows=star),
     panel("A server: gradients come in, new w go out", *all_hold, arrows=star),
     panel("All-reduce: sums go round, all update w", *all_hold, arrows=ring),
-)
-draw("05_three_ways", "One step, three ways", *three)
+]
+draw("05_three_ways", Panels("One step, three ways", three))
 text = read_library()
 STEPS, BATCH, LENGTH, RATE = 30, 32, 32, 0.2  # LENGTH: bytes of an example
 settings = Settings(layers=1, d_model=32, heads=2, mlp="gelu")
@@ -191,8 +193,8 @@ for name, (jitted, w, layout) in ways.items():
         if name == "server":  # all rows are the new parameters
             w = jax.device_put(np.asarray(w)[0], sharding(equal))
 in_mb = {way: np.round(sent / 1e6, 2) for way, sent in through.items()}
-panels = (panel(way, sent, [NOBODY] * n) for way, sent in in_mb.items())
-draw("05_bytes", "MB through each device in one step", *panels)
+panels = [panel(way, sent, [NOBODY] * n) for way, sent in in_mb.items()]
+draw("05_bytes", Panels("MB through each device in one step", panels))
 
 # %% [markdown]
 # ## Compare
@@ -211,7 +213,8 @@ run = partial(server.stale_server, loss, w_start, tokens, sgd)
 in_step, stale = jax.jit(lambda: [run(staleness=k)[1] for k in (0, n - 1)])()
 np.testing.assert_allclose(list(losses.values()), [in_step] * 3, rtol=1e-3)
 losses |= {"one device": in_step, "asynchronous": stale}
-draw_curves("05_losses", "The loss of each batch", "step", losses)
+axes = "step", "loss, nats for each token"
+draw("05_losses", Curves("The loss of each batch", *axes, range(len(in_step)), losses))
 assert stale[-10:].mean() > in_step[-10:].mean()
 
 # %% [markdown]

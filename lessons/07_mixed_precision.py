@@ -23,7 +23,9 @@ from jax.sharding import NamedSharding
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw, draw_curves, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.layout import Panels, panel
 from jaxpar.inspector import compiled, program
 from jaxpar.model import Settings, init, logits, loss_fn
 from jaxpar.parallel import precision
@@ -52,7 +54,7 @@ for name, (exponent, fraction) in formats.items():
     found = jnp.finfo(name)
     three = (found.max, found.smallest_subnormal, found.eps)
     shown.append((name, *(f"{float(value):.1e}" for value in three)))
-draw("07_bits", "Sign, exponent and fraction", *rows)
+draw("07_bits", Panels("Sign, exponent and fraction", rows))
 columns = ("format", "largest", "smallest above 0", "step after 1")
 table("What they hold", columns, shown)
 
@@ -180,8 +182,11 @@ trained, exact, _ = train(in_float32, always_1)
 _, stalled, _ = train(in_float16, always_1)
 _, scaled, powers = train(in_float16, dynamic)
 curves = {"float16, scale 1": stalled, "dynamic": scaled, "float32": exact}
-draw_curves("07_underflow", "Loss of other text", "steps / 5", curves)
-draw_curves("07_scale", "log2 of the scale", "step", {"dynamic": powers})
+axes, steps = ("step", "loss, nats for each token"), range(0, STEPS + 1, 5)
+title = "Loss of other text: float16 with and without a scale"
+draw("07_underflow", Curves(title, *axes, steps, curves))
+power = {"dynamic": powers}
+draw("07_scale", Curves("The scale of the loss", "step", "log2 of the scale", range(STEPS), power))
 
 # %% [markdown]
 # The scale is halved until the gradients fit, and then doubled after every 10 good steps. How much
@@ -232,7 +237,7 @@ def on_devices(optimizer):
 measured, rounded, moved = {}, {}, {}
 for way in ("bfloat16", "mixed", "float32"):
     optimizer, *now = start(way)
-    now, *given = jax.device_put((now, *tokens[:20]), (equal, *[split] * 20))
+    now, *given = jax.device_put((now, *tokens[:STEPS]), (equal, *[split] * STEPS))
     lowered = on_devices(optimizer).lower(*now, given[0])
     ready = compiled.compile_program(lowered)
     report = program.inspect_compiled(lowered, ready)
@@ -246,7 +251,8 @@ for way in ("bfloat16", "mixed", "float32"):
         moved[way].append(100 * sum(jax.tree.leaves(changed)) / P)
         if number % 5 == 0:
             rounded[way].append(loss_after(now))
-draw_curves("07_rounding", "Loss of other text", "steps / 5", rounded)
+title = "Loss of other text: bfloat16 with and without master weights"
+draw("07_rounding", Curves(title, *axes, steps, rounded))
 shown = [(way, round(np.mean(moved[way]), 1)) for way in rounded]
 table("Weights that a step changes", ("", "percent"), shown)
 

@@ -22,7 +22,9 @@ from jax.ad_checkpoint import checkpoint_name as keep
 from jaxpar import nn
 from jaxpar.cost.activations import activation_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import inspect
 from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import remat
@@ -36,12 +38,12 @@ from jaxpar.parallel import remat
 # %%
 every, x_only, no = (np.array([list(word)]).T for word in ("xooo", "x...", "...."))
 of_nine = partial(panel, owners=[NOBODY] * 9, names=[f"layer {i}" for i in range(9)])
-panels = (
+panels = [
     of_nine("none: everything is kept", [every] * 9),
     of_nine("full: the input of each layer is kept", [x_only] * 9),
     of_nine("segments: every third input is kept", [x_only, no, no] * 3),
-)
-draw("08_kept", "What nine layers keep", *panels)
+]
+draw("08_kept", Panels("What nine layers keep", panels))
 
 # %% [markdown]
 # ## Predict
@@ -247,7 +249,8 @@ def over_time(k, layers=16, i=4):  # in x; backward takes twice as long as forwa
 
 none = [4 * j for j in (*range(1, 17), *np.arange(32, 0, -1) / 2, *[0] * 16)]
 curves = {"none": none, "full": over_time(16), "8 segments": over_time(8)}
-draw_curves("08_over_time", "x held during a step", "time", curves)
+axes = "time, in forward passes of a layer", "arrays held, each as large as x"
+draw("08_over_time", Curves("What is held during a step", *axes, range(64), curves))
 assert [max(curve) for curve in curves.values()] == [64, 20, 16]
 
 # %% [markdown]

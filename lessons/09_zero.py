@@ -23,7 +23,9 @@ from jaxpar.collectives import shards
 from jaxpar.cost import zero as cost
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, program, stablehlo
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
@@ -61,7 +63,7 @@ def four_devices(stage):
     return panel(STAGES[stage], [np.where(held, states, ".") for held in holds], owners)
 
 
-draw("09_stages", "Who holds what", *map(four_devices, range(4)))
+draw("09_stages", Panels("Who holds what", [four_devices(stage) for stage in range(4)]))
 
 # %% [markdown]
 # ## Predict
@@ -227,7 +229,8 @@ for stage, name in enumerate(STAGES):
         losses[name].append(float(loss))
 shown = [(STAGES[stage], *row, temp[stage]) for stage, row in measured.items()]
 table("Measured, bytes on each device", (*headers, f"temp, m = {M}"), shown)
-draw_curves("09_losses", "The loss of each batch", "step", losses)
+axes = "step", "loss, nats for each token"
+draw("09_losses", Curves("The loss of each batch", *axes, range(len(examples)), losses))
 
 # %% [markdown]
 # ## Compare

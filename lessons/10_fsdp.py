@@ -25,7 +25,8 @@ from jaxpar.collectives.shards import shard_specs
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.cost.zero import step_wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
@@ -65,7 +66,7 @@ def moments(title, layers):
 
 
 ways = moments("Forward", (0, 1, 2, 3)), moments("Backward", (3, 2, 1, 0))
-draw("10_gather", "Gather a layer, use it, drop it", *ways)
+draw("10_gather", Panels("Gather a layer, use it, drop it", ways))
 
 # %% [markdown]
 # ## Predict

@@ -22,7 +22,8 @@ from jax.sharding import NamedSharding
 from jaxpar import nn
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, program, stablehlo
 from jaxpar.model import Settings, Split, init, loss_fn, split_specs
 from jaxpar.parallel import tensor
@@ -58,7 +59,7 @@ panels = (
     panel("Each device's part of y, a sum", np.round(parts, 1) + 0.0),
     panel("y: one all-reduce", [np.round(sum(parts), 1)], [NOBODY], names="y"),
 )
-draw("11_mlp", "An MLP by columns and rows", *panels)
+draw("11_mlp", Panels("An MLP by columns and rows", panels))
 
 # %% [markdown]
 # Column j of `hidden` depends only on column j of `w_up`, and is multiplied only by row j of
@@ -175,7 +176,7 @@ for kind, kv in (("MHA", 8), ("GQA", 4), ("GQA", 2), ("MQA", 1)):
     held = "split" if kv >= 4 else "replicated"
     title = f"{kind}, kv heads: {kv}; their matrices are {held}"
     panels.append(panel(title, *(np.split(a, 4, axis=1) for a in both)))
-draw("11_heads", "Who uses which kv head", *panels)
+draw("11_heads", Panels("Who uses which kv head", panels))
 
 # %% [markdown]
 # For a replicated matrix, each device computes only a partial sum of the gradient, so these have to

@@ -21,7 +21,8 @@ from jaxpar import nn
 from jaxpar.cost.activations import activation_bytes
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program
 from jaxpar.model import Settings, Split, init, loss_fn, split_specs
 from jaxpar.parallel import ring_matmul, sequence, vocabulary
@@ -53,7 +54,7 @@ positions, columns_of_h = np.arange(4)[:, None], np.arange(4)[None]
 first = moment("Norm, then an all-gather (g)", "x", positions)
 inside = moment("Columns of one matrix, rows of the next", "h", columns_of_h)
 last = moment("A reduce-scatter (g bar), dropout", "x", positions)
-draw("12_sequence", "The stream x, and an MLP's hidden h", first, inside, last)
+draw("12_sequence", Panels("The stream x, and an MLP's hidden h", [first, inside, last]))
 
 # %% [markdown]
 # ## Predict
@@ -124,7 +125,7 @@ look_up = partial(vocabulary.partial_embedding, axis="tp")
 run = on_devices(lambda *both: look_up(*both)[None], (whole, rows), rows, make_mesh("tp=4"))
 found = run(ids, small)
 owners = [np.where(part > 0, i, NOBODY) for i, part in enumerate(found)]
-draw("12_embedding", "Tokens 6, 0, 3, 5 of 8", panel("Found", found, owners))
+draw("12_embedding", Panels("Tokens 6, 0, 3, 5 of 8", [panel("Found", found, owners)]))
 np.testing.assert_array_equal(found.sum(axis=0), small[ids])
 
 # %% [markdown]

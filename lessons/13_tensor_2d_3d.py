@@ -21,7 +21,9 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jaxpar import nn
 from jaxpar.cost import tensor as cost
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import spec
 from jaxpar.parallel import tensor, tensor_nd
@@ -38,7 +40,7 @@ letters, owners = np.array(list("abcdefghi")).reshape(3, 3), np.arange(9).reshap
 in_row, in_column = owners // 3 == 1, owners % 3 == 2
 needed = [np.where(mask, owners, NOBODY) for mask in (in_row, in_column, in_row & in_column)]
 moment = panel("What device f needs, and makes", [letters] * 3, needed, names=["x", "w", "y"])
-draw("13_blocks", "A product in blocks", moment)
+draw("13_blocks", Panels("A product in blocks", [moment]))
 
 # %% [markdown]
 # On q*q devices these are q blocks of x and q of w, of q*q: this is the **2D** split. **2.5D** is
@@ -226,7 +228,9 @@ for name, (mlp, _, x, *weights) in ways.items():
 gigabytes = {name: [] for name in large}
 for (name, splits), k in itertools.product(large.items(), range(33)):
     gigabytes[name].append(sum(predict(splits, 1024 * k, d, 2)[3:]) / 1e9)
-draw_curves("13_bytes", "GB that a device sends in all", "thousands of tokens", gigabytes)
+token_counts = range(0, 33 * 1024, 1024)
+curves = Curves("What a device sends in all", "tokens", "GB", token_counts, gigabytes)
+draw("13_bytes", curves)
 for k, (in_1d, in_3d) in enumerate(zip(gigabytes["1D"], gigabytes["3D"], strict=True)):
     assert np.sign(in_1d - in_3d) == np.sign(1024 * k - d // 4)
 

@@ -20,14 +20,14 @@ from jax import P
 
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw_schedules
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.inspector import compiled, program
 from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import gpipe
 from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.schedules import Costs, make_table, simulate
-from jaxpar.schedules.drawing import Track
 
 n = 4  # devices, and stages
 
@@ -44,7 +44,7 @@ def track(name, m):
     return Track(name, simulate(make_table(name, n, m), Costs(B=1)))
 
 
-draw_schedules("15_naive_and_gpipe", track("naive", 4), track("gpipe", 4))
+draw("15_naive_and_gpipe", Timeline((track("naive", 4), track("gpipe", 4))))
 
 # %% [markdown]
 # The idle part of the time is the *bubble*. A whole batch at once, without microbatches, is no

@@ -21,12 +21,12 @@ from jax import P, lax
 
 from jaxpar import backward
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw_schedules
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.inspector import compiled, program
 from jaxpar.inspector.stablehlo import count_flops
 from jaxpar.parallel import pipeline
 from jaxpar.schedules import Costs, Table, make_table, rules, simulate
-from jaxpar.schedules.drawing import Track
 from jaxpar.schedules.generators import breadth_first_schedule
 from jaxpar.schedules.published import PUBLISHED
 from jaxpar.schedules.ticks import lower
@@ -48,7 +48,7 @@ def track(name, transfer=0):
 # it, B2 its backward pass, which takes twice as long.
 
 # %%
-draw_schedules("16_1f1b", track("gpipe"), track("1f1b"))
+draw("16_1f1b", Timeline((track("gpipe"), track("1f1b"))))
 
 # %% [markdown]
 # The last device can take a microbatch backward at once. In *1F1B* it does; all others go forward
@@ -187,8 +187,8 @@ assert of_b == of_i + of_w == 2 * of_f
 # the last. *DualPipeV* has the same V, and halves only where they help.
 
 # %%
-draw_schedules("16_zb_h1", track("zb-h1"))
-draw_schedules("16_v", track("zb-v"), track("dualpipe-v"))
+draw("16_zb_h1", Timeline((track("zb-h1"),)))
+draw("16_v", Timeline((track("zb-v"), track("dualpipe-v"))))
 
 # %% [markdown]
 # **On a mesh** all devices run one program, so what differs must be numbers. `lower` makes them of

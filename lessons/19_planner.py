@@ -29,7 +29,8 @@ from jaxpar.cost.search import Job
 from jaxpar.cost.terms import total
 from jaxpar.cost.zero import ADAM_FP32
 from jaxpar.course.lesson import exercises, show, table
-from jaxpar.course.pictures import draw_bars
+from jaxpar.course.pictures import draw
+from jaxpar.drawing.bars import Bars
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, init, loss_fn
@@ -60,8 +61,8 @@ for one in (first, sharded):
     held[one.layout.mesh] = {t.name: t.value / 1e9 for t in one.memory}
     took[one.layout.mesh] = spent(one)
 limit = "an H100", h100.device.memory_bytes / 1e9
-draw_bars("19_memory", "What a device holds", "GB", held, limit)
-draw_bars("19_step", "What a step takes", "seconds", took)
+draw("19_memory", Bars("What a device holds", "GB", held, limit))
+draw("19_step", Bars("What a step takes", "seconds", took))
 assert sharded.layout.remat == "full" != first.layout.remat
 
 # %% [markdown]

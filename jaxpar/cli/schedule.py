@@ -11,8 +11,8 @@ from jaxpar.cli.base import BAD_USE, AsJson, app, console, print_json
 from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
+    from jaxpar.drawing.schedule import Track
     from jaxpar.schedules import Costs, Table
-    from jaxpar.schedules.drawing import Track
 
 STAGES, MICROBATCHES, MOST_FORWARDS = 4, 8, 300_000
 NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dualpipe-v"
@@ -62,8 +62,8 @@ def draw_schedule(
     A CSV file has a row for each device. A cell is a stage, F (forward), B (backward), or its
     halves I (input gradient) and W (weight gradient), and a microbatch: 0F0. Empty ones are idle.
     """
+    from jaxpar.drawing.schedule import Timeline, Track
     from jaxpar.schedules import simulate, to_ticks
-    from jaxpar.schedules.drawing import Drawing, Track
     from jaxpar.schedules.files import BrokenTableError
     from jaxpar.schedules.generators import LOOPED
 
@@ -78,7 +78,7 @@ def draw_schedule(
         if csv:
             _write(csv, to_ticks(table).to_csv())
         if svg:
-            _write(svg, Drawing(tuple(tracks)).to_svg())
+            _write(svg, Timeline(tuple(tracks)).to_svg())
         _show(tracks, as_json)
     except BrokenTableError as error:
         if not as_json:
@@ -160,16 +160,16 @@ def _write(path: Path, text: str) -> None:
 
 
 def _show(tracks: list[Track], as_json: bool) -> None:
-    from jaxpar.schedules.drawing import Drawing
-    from jaxpar.schedules.drawing_text import ASCII
-    from jaxpar.schedules.summary import render, to_dict
+    from jaxpar.drawing.elements import ASCII
+    from jaxpar.drawing.schedule import Timeline
+    from jaxpar.drawing.schedule_table import render, to_dict
 
     data, *more = [to_dict(track.simulation) for track in tracks]
     if as_json:
         print_json(data | ({"beside": more[0]} if more else {}))
         return
     screen = console()
-    text = Drawing(tuple(tracks)).to_rich(screen.width)
+    text = Timeline(tuple(tracks)).to_rich(screen.width)
     if screen.options.ascii_only:
         text.plain = text.plain.translate(ASCII)
     screen.print(text, render(tracks), sep="\n\n")

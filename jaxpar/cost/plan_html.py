@@ -1,12 +1,11 @@
 """Plans as a self-contained page: memory by term, the step by what it is spent on, all numbers."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 from jaxpar.cost.layout import describe
-from jaxpar.cost.plan import Plan, show_gb
+from jaxpar.cost.plan import GB, Plan, show_gb
 from jaxpar.cost.plan_words import (
-    GROUPS,
     failing,
     heading,
     show_memory,
@@ -15,13 +14,8 @@ from jaxpar.cost.plan_words import (
     warnings,
 )
 from jaxpar.cost.terms import Term
+from jaxpar.drawing.bars import Bars
 
-# Okabe and Ito's colours, which all kinds of eyes can tell apart.
-COLOURS = (
-    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999",
-)  # fmt: skip
-DARK = ("#0072B2", "#D55E00")  # white letters on these
-WIDTH, BAR, GAP, NUMBERS, CHARACTER = 720, 26, 36, 190, 8
 TITLE = "Plans for training"
 
 
@@ -31,22 +25,16 @@ def page(plans: Sequence[Plan]) -> str:
     Args:
         plans: best first; all on the same cluster.
     """
-    memory = [{term.name: float(term.value) for term in plan.memory} for plan in plans]
-    device_bytes = plans[0].job.cluster.device.memory_bytes
-    has = f"A device has {show_gb(device_bytes)}: the dashed line."
-    seconds = [spent(plan) for plan in plans]
-    names = [name for name in GROUPS if any(name in of for of in seconds)]
     titles = [f"{number}. {describe(plan.layout)}" for number, plan in enumerate(plans, 1)]
-    longest = max(plan.step_seconds for plan in plans)
-    most = max(device_bytes, *(plan.memory_bytes for plan in plans))
+    device_bytes = plans[0].job.cluster.device.memory_bytes
     parts = [
         f"<p>{escape(heading(plans[0]))}.</p>",
         _table(plans),
-        f"<h2>Memory of a device</h2><p>{has}</p>",
-        _bars(titles, memory, _names(memory), most, show_gb, device_bytes),
+        f"<h2>Memory of a device</h2><p>A device has {show_gb(device_bytes)}: the dashed line.</p>",
+        _memory(titles, plans, device_bytes).to_svg(),
         "<h2>A step</h2><p>What its time goes to; nothing is drawn twice, so that lengths add up."
         "</p>",
-        _bars(titles, seconds, names, longest, show_seconds),
+        _time(titles, plans).to_svg(),
         "<h2>Every term</h2>",
         *(
             part
@@ -57,8 +45,22 @@ def page(plans: Sequence[Plan]) -> str:
     return PAGE.format(title=TITLE, body="\n".join(parts))
 
 
-def _names(columns: Sequence[Mapping[str, float]]) -> list[str]:
-    return list(dict.fromkeys(name for column in columns for name in column if column[name]))
+def _memory(titles: Sequence[str], plans: Sequence[Plan], device_bytes: float) -> Bars:
+    held = {
+        title: {term.name: float(term.value) / GB for term in plan.memory if term.value}
+        for title, plan in zip(titles, plans, strict=True)
+    }
+    return Bars("What a device holds", "GB", held, ("a device", device_bytes / GB))
+
+
+def _time(titles: Sequence[str], plans: Sequence[Plan]) -> Bars:
+    longest = max(plan.step_seconds for plan in plans)
+    unit, per_second = ("s", 1) if longest >= 1 else ("ms", 1000)
+    spent_by_plan = {
+        title: {name: seconds * per_second for name, seconds in spent(plan).items()}
+        for title, plan in zip(titles, plans, strict=True)
+    }
+    return Bars("What a step takes", unit, spent_by_plan)
 
 
 def _table(plans: Sequence[Plan]) -> str:
@@ -84,65 +86,6 @@ def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return f"<table><tr>{titles}</tr>\n{body}</table>"
-
-
-def _bars(
-    titles: Sequence[str],
-    columns: Sequence[Mapping[str, float]],
-    names: Sequence[str],
-    most: float,
-    show: Callable[[float], str],
-    mark: float | None = None,
-) -> str:
-    """A bar for each plan, in parts; the key has the order of the parts."""
-    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
-    parts, top = [], 0
-    for name in names:
-        parts.append(_box(0, top, 16, 16, colours[name], name))
-        parts.append(_text(24, top + 13, name))
-        top += 20
-    first = top
-    for title, column in zip(titles, columns, strict=True):
-        left = 0.0
-        parts.append(_text(0, top + GAP - 6, title))
-        top += GAP
-        for name in names:
-            width = column.get(name, 0) / most * WIDTH
-            if width:
-                parts += _part(left, top, width, colours[name], name, show(column[name]))
-            left += width
-        parts.append(_text(left + 8, top + 18, show(sum(column.values()))))
-        top += BAR
-    if mark:
-        x = mark / most * WIDTH
-        parts.append(f'<path d="M{x:.1f} {first}V{top}" stroke="#222" stroke-dasharray="5 4"/>')
-    size = f'viewBox="0 0 {WIDTH + NUMBERS} {top + 8}" width="{WIDTH + NUMBERS}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}</svg>'
-
-
-def _part(
-    left: float, top: float, width: float, colour: str, name: str, number: str
-) -> Iterator[str]:
-    yield _box(left, top, width, BAR, colour, f"{name}: {number}")
-    label = next((text for text in (f"{name} {number}", number) if _wide(text) < width), "")
-    if label:
-        ink = "#FFF" if colour in DARK else "#000"
-        yield _text(left + width / 2, top + 18, label, f'text-anchor="middle" fill="{ink}"')
-
-
-def _wide(text: str) -> int:
-    return CHARACTER * len(text)
-
-
-def _box(x: float, y: float, width: float, height: float, fill: str, title: str) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{fill}" '
-        f'stroke="#222" stroke-width="0.6"><title>{escape(title)}</title></rect>'
-    )
-
-
-def _text(x: float, y: float, text: str, style: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y}" {style}>{escape(text)}</text>'
 
 
 def _details(title: str, plan: Plan) -> Iterator[str]:
@@ -174,7 +117,7 @@ PAGE = """\
 body {{ font: 15px Helvetica, Arial, sans-serif; margin: 2em auto; max-width: 960px; color: #222; }}
 table {{ border-collapse: collapse; margin: 1em 0; font-size: 13px; }}
 th, td {{ border-bottom: 1px solid #CCC; padding: 4px 8px; text-align: left; vertical-align: top; }}
-svg {{ max-width: 100%; height: auto; font-size: 13px; }}
+svg {{ max-width: 100%; height: auto; }}
 summary {{ cursor: pointer; padding: 4px 0; }}
 </style>
 </head>

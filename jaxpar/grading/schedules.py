@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpar.contracts.base import PipelineLimits
+from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.schedules import Costs, Simulation, Table, check, simulate
-from jaxpar.schedules.drawing import Drawing, Track
 from jaxpar.schedules.simulator import Number
 
 MOST_CELLS = 10_000
@@ -66,7 +66,7 @@ def actions(value: Any) -> Any:
 def draw(name: str, simulation: Simulation) -> str:
     """When each device does what, as lines of text without colour."""
     track = Track(name, simulation)
-    return Drawing((track,)).to_text(PICTURE_WIDTH).partition(f"\n{track.heading}")[0]
+    return Timeline((track,)).to_text(PICTURE_WIDTH).partition(f"\n{track.heading}")[0]
 
 
 def in_words(costs: Costs, table: Table) -> str:

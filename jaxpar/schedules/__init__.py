@@ -1,4 +1,4 @@
-"""Pipeline schedules as plain data, without JAX: tables, generators, a simulator and drawings."""
+"""Pipeline schedules as plain data: tables, generators and a simulator. No JAX."""
 
 from jaxpar.schedules.generators import NAMES as NAMES
 from jaxpar.schedules.generators import make_table as make_table

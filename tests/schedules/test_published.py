@@ -3,11 +3,11 @@
 import pytest
 from rich.console import Console
 
+from jaxpar.drawing.schedule import Track
+from jaxpar.drawing.schedule_table import render, to_dict
 from jaxpar.schedules import NAMES, Costs, make_table, simulate
-from jaxpar.schedules.drawing import Track
 from jaxpar.schedules.generators import LOOPED
 from jaxpar.schedules.published import PUBLISHED
-from jaxpar.schedules.summary import render, to_dict
 
 SIZES = [(1, 2), (2, 4), (3, 9), (4, 4), (4, 8), (4, 12)]
 COSTS = [Costs(), Costs(F=2, B=3, I=2, W=1), Costs(F=2, B=5, I=3, W=2), Costs(F=3, I=3, W=3)]

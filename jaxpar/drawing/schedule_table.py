@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from jaxpar.schedules.drawing import Track
+from jaxpar.drawing.schedule import Track
 from jaxpar.schedules.published import PUBLISHED
 from jaxpar.schedules.simulator import Number, Simulation
 

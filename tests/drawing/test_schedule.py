@@ -1,4 +1,4 @@
-"""Drawings of schedules: in a terminal, and as SVG."""
+"""Timelines of schedules: in a terminal, and as SVG."""
 
 import re
 from xml.etree import ElementTree
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxpar.drawing.elements import ASCII, HEIGHTS, round_numbers
+from jaxpar.drawing.schedule import COLOURS, Timeline, Track, lighter
 from jaxpar.schedules import Costs, make_table, simulate
-from jaxpar.schedules.drawing import COLOURS, Drawing, Track, lighter, ruler
-from jaxpar.schedules.drawing_text import ASCII, HEIGHTS
 from tests.schedules.tables import Sizes, sizes
 
 SMALL = """\
@@ -29,33 +29,33 @@ def track(name: str, stages: int, microbatches: int, **costs: float) -> Track:
     return Track(name, simulate(make_table(name, stages, microbatches), Costs(**costs)), name)
 
 
-def lines(drawing: Drawing, width: int = 80, start: str = "device") -> list[str]:
+def lines(timeline: Timeline, width: int = 80, start: str = "device") -> list[str]:
     """What the lines of devices show."""
-    found = (line for line in drawing.to_text(width).splitlines() if line.startswith(start))
+    found = (line for line in timeline.to_text(width).splitlines() if line.startswith(start))
     return [line[10:] for line in found]
 
 
-def svg(drawing: Drawing) -> tuple[list[dict[str, str]], list[str]]:
+def svg(timeline: Timeline) -> tuple[list[dict[str, str]], list[str]]:
     """The boxes and the texts of a file."""
-    root = ElementTree.fromstring(drawing.to_svg())
+    root = ElementTree.fromstring(timeline.to_svg())
     space = "{http://www.w3.org/2000/svg}"
     boxes = [dict(box.attrib) for box in root.iter(f"{space}rect")]
     return boxes, [text.text or "" for text in root.iter(f"{space}text")]
 
 
 def test_a_small_one_reads_without_colour():
-    assert Drawing((track("1f1b", 2, 3),)).to_text().translate(ASCII) == SMALL
+    assert Timeline((track("1f1b", 2, 3),)).to_text().translate(ASCII) == SMALL
 
 
 def test_a_cell_is_as_wide_as_its_cost():
-    one = Drawing((track("1f1b", 1, 2, F=1, B=3),))
+    one = Timeline((track("1f1b", 1, 2, F=1, B=3),))
     assert lines(one) == ["F0B0----F1B1----"]
-    free = Drawing((track("zb-h1", 1, 2, F=2, I=1, W=0),))
+    free = Timeline((track("zb-h1", 1, 2, F=2, I=1, W=0),))
     assert lines(free) == ["F0--I0F1--I1"]
 
 
 def test_colours_say_what_the_letters_say():
-    text = Drawing((track("zb-v", 2, 3),)).to_rich(100)
+    text = Timeline((track("zb-v", 2, 3),)).to_rich(100)
     (row,) = [line for line in text.split("\n") if line.plain.startswith("device 1")]
     shown = {row.plain[span.start : span.end]: str(span.style) for span in row.spans}
     assert shown["1F0"] == f"#000000 on {COLOURS['F']}"
@@ -67,14 +67,14 @@ def test_two_have_one_scale_and_do_the_same_work():
     second = first.rival("interleaved")
     assert second.simulation.costs == Costs(F=0.5, B=1, I=0.5, W=0.5)
     assert (first.simulation.makespan, second.simulation.makespan) == (33, 28.5)
-    shown = lines(Drawing((first, second)))
+    shown = lines(Timeline((first, second)))
     assert [len(line) for line in shown] == [2 * 33] * 4 + [2 * 28.5] * 4
     assert first.rival("gpipe").simulation.costs == first.simulation.costs
 
 
 def test_chunks_count_as_parts_of_a_device():
     first = track("gpipe", 2, 4)
-    both = Drawing((first, first.rival("breadth-first")))
+    both = Timeline((first, first.rival("breadth-first")))
     heights = lines(both, start="most")
     assert "in chunks (2 are a whole device)" in both.to_text()
     assert both.peak == 4
@@ -82,32 +82,32 @@ def test_chunks_count_as_parts_of_a_device():
 
 
 def test_a_wide_one_shows_stages_where_there_are_chunks():
-    drawing = Drawing((track("interleaved", 2, 2),))
-    assert lines(drawing)[0].startswith("0F00F12F02F1......2B0---")
-    assert "4F0 is stage 4" in drawing.to_text()
-    assert lines(drawing, 50)[0].startswith("F0F1f0f1....b0--..b1--B0--")
-    assert "Small letter" in drawing.to_text(50)
+    timeline = Timeline((track("interleaved", 2, 2),))
+    assert lines(timeline)[0].startswith("0F00F12F02F1......2B0---")
+    assert "4F0 is stage 4" in timeline.to_text()
+    assert lines(timeline, 50)[0].startswith("F0F1f0f1....b0--..b1--B0--")
+    assert "Small letter" in timeline.to_text(50)
 
 
 def test_a_narrow_one_says_what_it_leaves_out():
-    drawing = Drawing((track("1f1b", 4, 8),))
+    timeline = Timeline((track("1f1b", 4, 8),))
     assert (
-        lines(drawing, 76)[3]
+        lines(timeline, 76)[3]
         == "......F0B0--F1B1--F2B2--F3B3--F4B4--F5B5--F6B6--F7B7--............"
     )
-    assert "narrow" not in drawing.to_text(76)
-    assert lines(drawing, 75)[3] == "...FB0FB1FB2FB3FB4FB5FB6FB7......"
-    assert "Too narrow for every number: 76 columns, or an SVG file" in drawing.to_text(75)
-    assert lines(drawing, 40)[3] == "......F0B0--F1B1--F2B2--F3B3--"
-    assert "Cut at time 15 of 33: 76 columns, or an SVG file" in drawing.to_text(40)
+    assert "narrow" not in timeline.to_text(76)
+    assert lines(timeline, 75)[3] == "...FB0FB1FB2FB3FB4FB5FB6FB7......"
+    assert "Too narrow for every number: 76 columns, or an SVG file" in timeline.to_text(75)
+    assert lines(timeline, 40)[3] == "......F0B0--F1B1--F2B2--F3B3--"
+    assert "Cut at time 15 of 33: 76 columns, or an SVG file" in timeline.to_text(40)
 
 
 @given(sizes(), st.integers(40, 120), st.sampled_from([Costs(), Costs(0.3, 0.7, 0.1, 0.5, 0.2)]))
 def test_nothing_is_wider_than_it_may_be(sizes: Sizes, width: int, costs: Costs):
     table = make_table(*sizes)
     one = Track("some", simulate(table, costs))
-    drawing = Drawing((one,))
-    assert max(map(len, lines(drawing, width))) <= width - 10
+    timeline = Timeline((one,))
+    assert max(map(len, lines(timeline, width))) <= width - 10
     steps = [list(one.in_flight(device)) for device in range(table.devices)]
     assert [max(kept for _, kept in row) for row in steps] == one.simulation.peak_in_flight
     assert all(row[-1][1] == 0 for row in steps)
@@ -115,7 +115,7 @@ def test_nothing_is_wider_than_it_may_be(sizes: Sizes, width: int, costs: Costs)
 
 def test_svg_has_every_cell_with_its_label():
     table = make_table("interleaved", 2, 4)
-    boxes, texts = svg(Drawing((Track("<mine>.csv", simulate(table)),)))
+    boxes, texts = svg(Timeline((Track("<mine>.csv", simulate(table)),)))
     cells = [box for box in boxes if box["fill"] in (COLOURS["B"], lighter(COLOURS["B"]))]
     assert len(cells) == 2 * 2 * 4 + 1  # and one in the legend
     assert {str(action) for action in table.places} <= set(texts)
@@ -124,29 +124,35 @@ def test_svg_has_every_cell_with_its_label():
 
 
 def test_svg_needs_nothing_else_and_fits():
-    drawing = Drawing((track("1f1b", 3, 5), track("zb-h1", 3, 5)))
-    assert not re.search(r"href|url\(|@import|<script", drawing.to_svg())
-    boxes, _ = svg(drawing)
-    width = float(ElementTree.fromstring(drawing.to_svg()).attrib["width"])
+    timeline = Timeline((track("1f1b", 3, 5), track("zb-h1", 3, 5)))
+    assert not re.search(r"href|url\(|@import|<script", timeline.to_svg())
+    boxes, _ = svg(timeline)
+    width = float(ElementTree.fromstring(timeline.to_svg()).attrib["width"])
     assert all(float(box["x"]) + float(box["width"]) < width for box in boxes[1:])
-    assert drawing._repr_svg_() == drawing.to_svg()
+    assert timeline._repr_svg_() == timeline.to_svg()
 
 
 def test_a_huge_svg_stays_a_picture():
-    boxes, texts = svg(Drawing((track("gpipe", 2, 400),)))
+    boxes, texts = svg(Timeline((track("gpipe", 2, 400),)))
     assert float(boxes[1]["width"]) <= 8000
     assert len(boxes) > 2 * 2 * 400
     assert "0F7" not in texts
 
 
 def test_no_time_cannot_be_drawn():
-    with pytest.raises(ValueError, match="Drawing: the cells of gpipe take no time"):
-        Drawing((track("gpipe", 2, 2, F=0, B=0),))
+    with pytest.raises(ValueError, match="Timeline: the cells of gpipe take no time"):
+        Timeline((track("gpipe", 2, 2, F=0, B=0),))
 
 
 @pytest.mark.parametrize(
-    ("until", "least", "times"),
-    [(12, 4, [0, 5, 10]), (33, 8, [0, 10, 20, 30]), (3, 0.3, [0, 0.5, 1, 1.5, 2, 2.5, 3])],
+    ("low", "high", "least", "numbers"),
+    [
+        (0, 12, 4, [0, 5, 10]),
+        (0, 33, 8, [0, 10, 20, 30]),
+        (0, 3, 0.3, [0, 0.5, 1, 1.5, 2, 2.5, 3]),
+        (7, 33, 8, [10, 20, 30]),
+        (-1.5, 1.5, 0.8, [-1, 0, 1]),
+    ],
 )
-def test_the_ruler_has_round_times(until: float, least: float, times: list[float]):
-    assert list(ruler(until, least)) == times
+def test_rulers_have_round_numbers(low: float, high: float, least: float, numbers: list[float]):
+    assert list(round_numbers(low, high, least)) == numbers

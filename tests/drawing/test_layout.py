@@ -1,0 +1,110 @@
+from xml.etree import ElementTree
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+
+from jaxpar.drawing.elements import COLOURS
+from jaxpar.drawing.layout import NOBODY, Panel, Panels, array_panels, panel, step_panels
+from jaxpar.mesh import make_mesh, spec
+
+SVG = "{http://www.w3.org/2000/svg}"
+RING = [(0, 1), (1, 2), (2, 0)]
+
+
+def lines(*panels: Panel) -> list[str]:
+    return Panels("Title", panels).to_text().splitlines()
+
+
+def elements(picture: Panels, tag: str) -> list[ElementTree.Element]:
+    return list(ElementTree.fromstring(picture.to_svg()).iter(f"{SVG}{tag}"))
+
+
+def texts(picture: Panels) -> list[str]:
+    return ["".join(element.itertext()) for element in elements(picture, "text")]
+
+
+def test_each_device_has_its_own_letter_and_a_dim_goes_down() -> None:
+    shown = lines(panel("before", [[1, 2], [30, 40]]))
+    assert shown == [
+        "Title",
+        "=====",
+        "",
+        "before",
+        "device 0 device 1",
+        "\u250c\u2500\u2500\u2500\u2500\u2500\u2510  \u250c\u2500\u2500\u2500\u2500\u2500\u2510",
+        "\u2502  1a \u2502  \u2502 30b \u2502",
+        "\u2502  2a \u2502  \u2502 40b \u2502",
+        "\u2514\u2500\u2500\u2500\u2500\u2500\u2518  \u2514\u2500\u2500\u2500\u2500\u2500\u2518",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "rows"),
+    [
+        (1, [["1b", "2b"], ["3b", "4b"]]),
+        ([0, NOBODY], [["1a", "2a"], ["3", "4"]]),
+        ([[2, 3], [NOBODY, 4]], [["1c", "2d"], ["3", "4e"]]),
+    ],
+)
+def test_owners_are_for_all_for_a_row_or_for_a_cell(owner: object, rows: list) -> None:
+    shown = lines(panel("", [[[1, 2], [3, 4]]], [np.asarray(owner)], names=["x"]))
+    assert [line.strip("\u2502 ").split() for line in shown if "\u2502" in line] == rows
+
+
+def test_a_grid_has_rows_of_devices() -> None:
+    shown = lines(panel("grid", [0, 1, 2], names=["p", "q", "r"], columns=2))
+    assert [line.split() for line in shown if line and line.isascii()][3:] == [["p", "q"], ["r"]]
+
+
+def test_arrows_that_do_not_meet_share_a_line() -> None:
+    shown = lines(panel("ring", [0, 0, 0], arrows=RING))
+    assert len([line for line in shown if "\u25cf" in line]) == 2  # two steps, and the way back
+    assert shown[-1].strip()[0] == "\u25c0"
+    shown = lines(panel("swap", [0, 0], arrows=[(0, 1), (1, 0)]))
+    assert shown[-1].strip()[0] == "\u25c0" and shown[-1].strip()[-1] == "\u25b6"
+
+
+def test_eight_devices_fit_a_terminal_and_too_many_cells_do_not() -> None:
+    assert max(map(len, lines(panel("", [np.zeros((2, 2), int)] * 8)))) <= 100
+    with pytest.raises(ValueError, match=r"'Title' is \d+ columns wide; at most 100"):
+        lines(panel("", [np.zeros((1, 40), int)]))
+
+
+def test_svg_has_numbers_letters_colours_and_arrows() -> None:
+    steps = (panel("a < b", [7, 8, 9], arrows=RING), panel("after", [9, 7, 8], [2, 0, NOBODY]))
+    picture = Panels("Title", steps)
+    assert set(texts(picture)) >= {"Title", "a < b", "after", "device 2", "7", "8", "9", "a", "c"}
+    assert len(elements(picture, "line")) == len(RING)
+    fills = [element.get("fill") for element in elements(picture, "rect")]
+    assert [fills.count(colour) for colour in COLOURS[:3]] == [2, 1, 2]
+
+
+def test_svg_holds_all_it_draws() -> None:
+    picture = Panels("T", (panel("", [[1] * 9] * 8), panel("", [[[1] * 6]] * 4, columns=2)))
+    root = ElementTree.fromstring(picture.to_svg())
+    for element in elements(picture, "rect")[1:]:
+        x, y, width, height = (
+            float(element.get(name, 0)) for name in ("x", "y", "width", "height")
+        )
+        assert x >= 0 and x + width <= float(root.get("width", 0))
+        assert y >= 0 and y + height <= float(root.get("height", 0))
+
+
+def test_a_layout_shows_who_holds_what() -> None:
+    sharding = NamedSharding(make_mesh("dp=2,tp=2"), spec("b_tp d"))
+    picture = array_panels("Title", jax.device_put(np.arange(4).reshape(4, 1), sharding))
+    whole, parts = picture.panels
+    assert [row[0][0] for row in whole.blocks[0]] == ["0", "1", "2", "3"]
+    assert parts.names == ("dp 0, tp 0", "dp 0, tp 1", "dp 1, tp 0", "dp 1, tp 1")
+    held = [[row[0][0] for row in block] for block in parts.blocks]
+    assert held == [["0", "1"], ["2", "3"]] * 2
+
+
+def test_steps_mark_where_a_number_comes_from() -> None:
+    moments = [np.array([1.0, 2.0]), np.array([3.0, np.nan])]
+    before, after = step_panels("Title", moments, [[(1, 0)]]).panels
+    assert before.blocks == (((("1", 0),),), ((("2", 1),),))
+    assert after.blocks == (((("3", None),),), (((".", None),),))
+    assert before.arrows == ((1, 0),)
