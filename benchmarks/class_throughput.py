@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmarks import Row
 from benchmarks.sides import synthetic_class
+from jaxpar.classroom.sandbox import levels as ladder
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import READER, Pool
-from jaxpar.grading.sandbox import ladder
 from jaxpar.grading.submission import Submission
 
 STUDENTS, SAMPLE = 200, 2

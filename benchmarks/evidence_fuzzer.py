@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmarks import Row
 from benchmarks.sides.answers import answer
+from jaxpar.classroom.sandbox.levels import choose
 from jaxpar.course.catalog import exercise
 from jaxpar.grading.evidence import Evidence
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.sandbox.ladder import choose
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 

@@ -34,7 +34,7 @@ def handout(
     as_json: AsJson = False,
 ) -> None:
     """Makes the repository that students start from."""
-    from jaxpar.course.handout import make_handout
+    from jaxpar.classroom.handout.student_repository import make_handout
 
     wanted = {lesson(name) for name in listed("--lessons", lessons, more)}
     rows = [row for row in LESSONS if not wanted or row in wanted]
@@ -81,7 +81,7 @@ def gradescope(
     as_json: AsJson = False,
 ) -> None:
     """Makes the autograder of a Gradescope assignment, ready to upload."""
-    from jaxpar.course.autograder import ARCHIVE, make_autograder
+    from jaxpar.classroom.handout.gradescope_autograder import ARCHIVE, make_autograder
 
     rows = named(exercises, more)
     options = ["--exercises", ",".join(row.id for row in rows), *["--variants"][:variants]]

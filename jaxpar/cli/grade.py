@@ -17,11 +17,11 @@ from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 from jaxpar.course.variants import chosen
 
 if TYPE_CHECKING:
-    from jaxpar.grading.classroom.entries import Entries
-    from jaxpar.grading.classroom.grader import Course, Graded
-    from jaxpar.grading.classroom.roster import Roster
-    from jaxpar.grading.classroom.tally import Tally
-    from jaxpar.grading.sandbox.ladder import Sandbox
+    from jaxpar.classroom.class_summary import Tally
+    from jaxpar.classroom.gradebook import Entries
+    from jaxpar.classroom.grader import Course, Graded
+    from jaxpar.classroom.roster import Roster
+    from jaxpar.classroom.sandbox.levels import Sandbox
 
 SECONDS_EACH = 3.0
 
@@ -92,9 +92,9 @@ def grade_class(
     rows = named(exercises, more)
     count = jobs or os.cpu_count() or 1
     with _said(out):
-        from jaxpar.grading.classroom.grader import Grader
-        from jaxpar.grading.classroom.handin import check_apart, students
-        from jaxpar.grading.classroom.roster import read_roster
+        from jaxpar.classroom.grader import Grader
+        from jaxpar.classroom.handins import check_apart, students
+        from jaxpar.classroom.roster import read_roster
 
         check_apart(submissions, out)
         names = students(submissions)
@@ -118,8 +118,8 @@ def grade_class(
 
 def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
     """Every folder's results become those in `out`; then all is written as after grading."""
-    from jaxpar.grading.classroom.merge import merge
-    from jaxpar.grading.classroom.roster import read_roster
+    from jaxpar.classroom.merge import merge
+    from jaxpar.classroom.roster import read_roster
 
     people = read_roster(roster) if roster else None
     with _results(out, people) as entries:
@@ -132,11 +132,11 @@ def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
 @contextmanager
 def _results(out: Path, people: Roster | None) -> Iterator[Entries]:
     """The folder of results, locked; what is written of it is written at the end."""
-    from jaxpar.grading.classroom.before import Before
-    from jaxpar.grading.classroom.entries import Entries
-    from jaxpar.grading.classroom.lock import locked
-    from jaxpar.grading.classroom.results import Results
-    from jaxpar.grading.classroom.writing import write_all
+    from jaxpar.classroom.before import Before
+    from jaxpar.classroom.gradebook import Entries
+    from jaxpar.classroom.lock import locked
+    from jaxpar.classroom.reports.write_all import write_all
+    from jaxpar.classroom.results import Results
 
     with locked(out):
         entries = Entries(Results(out), people, Before(out))
@@ -175,7 +175,7 @@ def named(exercises: list[str] | None, more: list[str] | None) -> list[Exercise]
 
 
 def _tell_roster(roster: Roster, names: list[str]) -> None:
-    from jaxpar.grading.classroom.escape import line
+    from jaxpar.classroom.untrusted_text import line
 
     if roster.unused:
         print(f"Roster: nothing is done with {', '.join(roster.unused)}.")
@@ -188,7 +188,7 @@ def _tell_roster(roster: Roster, names: list[str]) -> None:
 
 
 def _tell_others(others: list[str], out: Path) -> None:
-    from jaxpar.grading.classroom.escape import line
+    from jaxpar.classroom.untrusted_text import line
 
     if others:
         names = line(", ".join(others))
@@ -196,7 +196,7 @@ def _tell_others(others: list[str], out: Path) -> None:
 
 
 def _summary(tally: Tally, out: Path) -> None:
-    from jaxpar.grading.classroom.writing import FILES, PAGE
+    from jaxpar.classroom.reports.write_all import FILES, PAGE
 
     for words in tally.lines():
         print(words)
@@ -206,7 +206,7 @@ def _summary(tally: Tally, out: Path) -> None:
 def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
     from dataclasses import replace
 
-    from jaxpar.grading.sandbox.ladder import FIRST_USER, choose
+    from jaxpar.classroom.sandbox.levels import FIRST_USER, choose
 
     first = choose(unsafe=unsafe)
     users = [None if first.user is None else FIRST_USER + slot for slot in range(jobs)]
@@ -215,7 +215,7 @@ def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
 
 def read_secret(file: Path | None) -> tuple[bytes, Path]:
     """The secret of the course, and where it is; a new one is told."""
-    from jaxpar.grading.classroom import seeds
+    from jaxpar.classroom import seeds
 
     path = file or seeds.default_secret_file()
     new = not path.exists()
@@ -235,7 +235,7 @@ def _course(
     fresh: bool,
     only_changed: bool,
 ) -> Course:
-    from jaxpar.grading.classroom.grader import Assignment, Course
+    from jaxpar.classroom.grader import Assignment, Course
 
     return Course(
         tuple(Assignment(row.id, row.where, row.points) for row in rows),

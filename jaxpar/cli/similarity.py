@@ -27,12 +27,12 @@ def similarity(
     unsafe: Unsafe = False,
 ) -> None:
     """Finds answers that are alike: a report for a person, never points."""
-    from jaxpar.grading.classroom.escape import line
-    from jaxpar.grading.classroom.lock import locked
-    from jaxpar.grading.classroom.results import Results
-    from jaxpar.grading.classroom.similarity import alike, groups
-    from jaxpar.grading.classroom.similarity_page import PAGE, TABLE, write
-    from jaxpar.grading.sandbox.ladder import choose
+    from jaxpar.classroom.lock import locked
+    from jaxpar.classroom.reports.similarity_report import PAGE, TABLE, write
+    from jaxpar.classroom.results import Results
+    from jaxpar.classroom.sandbox.levels import choose
+    from jaxpar.classroom.similarity import alike, groups
+    from jaxpar.classroom.untrusted_text import line
 
     if not (results / "students").is_dir():
         raise BadUseError(

@@ -15,8 +15,8 @@ from jaxpar.course.folder import find_course, make_course
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jaxpar.grading.attacks.suite import Outcome
-    from jaxpar.grading.sandbox.ladder import Sandbox
+    from jaxpar.classroom.attacks.suite import Outcome
+    from jaxpar.classroom.sandbox.levels import Sandbox
 
 
 Grading = Annotated[
@@ -42,8 +42,8 @@ def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
 
 def _attacks_held(as_json: bool) -> bool:
     """Runs the attack suite on the best level, tells what held, and whether all did."""
-    from jaxpar.grading.attacks.suite import ATTACKS, Suite, forecast
-    from jaxpar.grading.sandbox.ladder import choose
+    from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
+    from jaxpar.classroom.sandbox.levels import choose
 
     try:
         sandbox = choose()

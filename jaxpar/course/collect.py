@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxpar.course.archive import zipped
+from jaxpar.classroom.handout.wheel import zipped
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course

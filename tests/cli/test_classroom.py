@@ -14,12 +14,12 @@ import pytest
 import typer
 import yaml
 
+from jaxpar.classroom.sandbox import levels as ladder
 from jaxpar.cli import app
 from jaxpar.course.catalog import exercise
 from jaxpar.course.folder import Course
-from jaxpar.grading.sandbox import ladder
+from tests.classroom.readable_python import readable_python, why_not
 from tests.course.fakes import answer, write
-from tests.grading.confined import readable_python, why_not
 
 __all__ = ["readable_python"]
 ROOT = Path(__file__).parents[2]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jaxpar.grading.sandbox import ladder
+from jaxpar.classroom.sandbox import levels as ladder
 
 EXERCISES = ("--exercises", "mean_over_devices", "scatter")
 

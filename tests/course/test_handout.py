@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from jaxpar.classroom.handout.gradescope_autograder import make_autograder
+from jaxpar.classroom.handout.pinned_versions import constraints
+from jaxpar.classroom.handout.student_repository import make_handout
+from jaxpar.classroom.handout.wheel import wheel, zipped
 from jaxpar.course import variants
-from jaxpar.course.archive import wheel, zipped
-from jaxpar.course.autograder import make_autograder
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.collect import collect
 from jaxpar.course.folder import PACKAGE, Course, exercise_of
-from jaxpar.course.handout import make_handout
 from jaxpar.course.progress import progress
-from jaxpar.course.versions import constraints
 from tests.course.fakes import answer, stub_of, write
 
 GIVEN = LESSONS[1:3]
@@ -95,7 +95,7 @@ def test_the_wheel_is_this_library(handout: Path, tmp_path: Path) -> None:
         for path in PACKAGE.rglob("*.py")
         if "_course" not in path.parts
     }
-    assert (tmp_path / "jaxpar/course/templates/gitignore").is_file()
+    assert (tmp_path / "jaxpar/classroom/handout/templates/gitignore").is_file()
     assert (tmp_path / "jaxpar/_course" / LESSONS[0].file).is_file()
     assert not list((tmp_path / "jaxpar/_course").glob("exercises/*/*"))
     assert (tmp_path / "bin" / "jaxpar").is_file()
