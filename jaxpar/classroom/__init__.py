@@ -1,1 +1,1 @@
-"""Grades of a class: hand-ins read once, judged in a sandbox, and kept in a journal."""
+"""A class: what students start from and hand in, how it is graded in a sandbox, and the reports."""

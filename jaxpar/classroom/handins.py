@@ -1,6 +1,6 @@
-"""What a student handed in: a folder, of which the exercise files are read once and the rest not.
+"""What students handed in: folders, of which only the exercise files are read, each once.
 
-Nothing in it is followed, waited for, imported or run.
+Nothing in a folder is followed, waited for, imported or run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_DEEP = 4
 MOST_ENTRIES = 10_000
 MOST_LISTED = 100
 MISSING = "not handed in"
-# Waits for nothing: what has become a link or a pipe meanwhile is refused.
+# Opening waits for nothing: what has become a link or a pipe meanwhile is refused.
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -27,9 +27,9 @@ class Handin:
 
     Attributes:
         student: the name of the folder.
-        files: by exercise, what is judged.
-        refused: by exercise, why what is there is not judged.
-        ignored: other files, by their path in the folder.
+        files: the file to judge, by its exercise.
+        refused: the reason why there is no file to judge, by exercise.
+        ignored: the paths in the folder of all other files.
     """
 
     student: str
@@ -38,11 +38,11 @@ class Handin:
     ignored: list[str] = field(default_factory=list)
 
 
-def students(submissions: Path) -> list[str]:
-    """The names of the folders, in order; a link is named too, though nobody follows it.
+def student_folders(submissions: Path) -> list[str]:
+    """Returns the names of the folders in order, and those of links, which nobody follows.
 
     Raises:
-        ValueError: there is no such folder, or none in it.
+        ValueError: the folder does not exist, or holds no folder.
     """
     try:
         with os.scandir(submissions) as entries:
@@ -60,8 +60,8 @@ def students(submissions: Path) -> list[str]:
     return shown
 
 
-def check_apart(submissions: Path, out: Path) -> None:
-    """Raises ValueError if results are to go where they would be taken for a student's."""
+def check_results_apart(submissions: Path, out: Path) -> None:
+    """Raises ValueError if results are to go where they would be taken for a student's folder."""
     if out.resolve().is_relative_to(submissions.resolve()):
         raise ValueError(
             f"grade: {out} is in the folder of submissions, where it would be taken for a "
@@ -70,7 +70,7 @@ def check_apart(submissions: Path, out: Path) -> None:
 
 
 def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
-    """Reads the files of these exercises; one that cannot be judged is named, and why."""
+    """Reads the files of these exercises, and notes why a file cannot be judged."""
     handin = Handin(folder.name)
     wanted = {f"{name}.py": name for name in exercises}
     places: dict[str, list[Path]] = {}
@@ -80,8 +80,8 @@ def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
         handin.refused = dict.fromkeys(exercises, "the student has no folder")
         return handin
     except OSError as error:
-        words = "is a link" if folder.is_symlink() else f"cannot be opened ({error.strerror})"
-        handin.refused = dict.fromkeys(exercises, f"the student's folder {words}")
+        reason = "is a link" if folder.is_symlink() else f"cannot be opened ({error.strerror})"
+        handin.refused = dict.fromkeys(exercises, f"the student's folder {reason}")
         return handin
     try:
         for seen, (inside, path, is_folder) in enumerate(_walk(directory, Path(), handin)):
@@ -100,7 +100,7 @@ def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
 
 
 def _read(handin: Handin, exercise: str, inside: int, paths: list[Path]) -> None:
-    """Reads the file at the last of these paths, if it is the only one."""
+    """Reads the file at these paths if there is only one of them."""
     if len(paths) > 1:
         handin.files.pop(exercise, None)
         handin.refused[exercise] = f"handed in twice: {paths[0]} and {paths[1]}"
@@ -112,7 +112,7 @@ def _read(handin: Handin, exercise: str, inside: int, paths: list[Path]) -> None
 
 
 def _walk(directory: int, above: Path, handin: Handin) -> Iterator[tuple[int, Path, bool]]:
-    """Every file and folder: what it lies in as a descriptor, its path, whether it is a folder."""
+    """Yields each file and folder: the descriptor of its folder, its path, whether it is one."""
     with os.scandir(directory) as entries:
         some = itertools.islice(entries, MOST_ENTRIES + 1)
         found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in some)

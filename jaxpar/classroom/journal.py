@@ -1,4 +1,4 @@
-"""The journal of a course: one record for each judgement, by all that it depends on.
+"""The journal of a course: a record of each judgement, found by all that the judgement depends on.
 
 A run that is killed and started again finds what was done, and does the rest.
 """
@@ -20,11 +20,12 @@ from jaxpar.grading.files import write_atomically
 from jaxpar.grading.submission import Submission
 
 GRADER_VERSION = 1
-CONTRACTS = Path(__file__).resolve().parents[1] / "contracts"
+CLASSROOM = Path(__file__).resolve().parent
+CONTRACTS = CLASSROOM.parent / "contracts"
 
 
 @dataclass(frozen=True)
-class Key:
+class JudgementKey:
     """All that a judgement depends on."""
 
     submission_hash: str
@@ -37,36 +38,36 @@ class Key:
 
     @property
     def name(self) -> str:
-        """The name of its record."""
+        """The name of the file of its record."""
         return _hash(asdict(self))
 
 
 class Journal:
-    """A folder of records, and of the files that they were made from."""
+    """A folder of records, and of the submitted files that they were made from."""
 
     def __init__(self, folder: Path) -> None:
         """Uses this folder, which need not exist."""
         self._folder = folder
 
-    def get(self, key: Key) -> dict[str, Any] | None:
-        """The record of a judgement, if it was made."""
+    def get(self, key: JudgementKey) -> dict[str, Any] | None:
+        """Returns the record of a judgement if it was made before."""
         try:
             data = json.loads((self._folder / "records" / f"{key.name}.json").read_bytes())
             return data["verdict"] if data["key"] == asdict(key) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def put(self, key: Key, verdict: dict[str, Any]) -> None:
-        """Keeps a record.
+    def put(self, key: JudgementKey, record: dict[str, Any]) -> None:
+        """Keeps the record of a judgement.
 
         Raises:
             OSError: the folder cannot be written; nothing was changed.
         """
-        text = json.dumps({"key": asdict(key), "verdict": verdict}, indent=1)
+        text = json.dumps({"key": asdict(key), "verdict": record}, indent=1)
         write_atomically(self._folder / "records" / f"{key.name}.json", text.encode())
 
-    def keep(self, submission: Submission) -> None:
-        """Keeps the bytes that are judged: what is shown and compared later is the same.
+    def keep_source(self, submission: Submission) -> None:
+        """Keeps the bytes that are judged, so that what is shown and compared later is the same.
 
         Raises:
             OSError: the folder cannot be written.
@@ -76,15 +77,15 @@ class Journal:
             write_atomically(path, submission.source)
 
     def source(self, submission_hash: str) -> bytes | None:
-        """The bytes with this hash, if they were kept."""
+        """Returns the bytes with this hash if they were kept."""
         try:
             source = self._source(submission_hash).read_bytes()
         except OSError:
             return None
         return source if hashlib.sha256(source).hexdigest() == submission_hash else None
 
-    def take(self, other: Path) -> None:
-        """Keeps what the journal in another folder has, too; of two versions the other's stays.
+    def add_all_of(self, other: Path) -> None:
+        """Adds what the journal in another folder has; of two versions the other journal's stays.
 
         Raises:
             OSError: one of the folders cannot be read, or this one not be written.
@@ -97,21 +98,21 @@ class Journal:
     def _source(self, submission_hash: str) -> Path:
         return self._folder / "sources" / f"{submission_hash}.py"
 
-    def tidy(self) -> None:
-        """Removes what a killed run left half-written."""
+    def remove_half_written(self) -> None:
+        """Removes the temporary files of a run that was killed."""
         for path in self._folder.glob("*/.*"):
             path.unlink(missing_ok=True)
 
 
 class EvidenceStore:
-    """Evidence on disk, by the job that it answers: judged again without running the file."""
+    """Evidence on disk by the job that it answers; it is judged again without running the file."""
 
     def __init__(self, folder: Path, runs_on: str, *, fresh: bool) -> None:
         """Uses this folder; `fresh` evidence takes the place of what is there."""
         self._folder, self._runs_on, self._fresh = folder, runs_on, fresh
 
     def get(self, job: dict[str, Any]) -> Evidence | None:
-        """What a worker sent for this job before."""
+        """Returns what a worker sent for this job before, unless it must be fresh."""
         if self._fresh:
             return None
         try:
@@ -120,7 +121,7 @@ class EvidenceStore:
             return None
 
     def put(self, job: dict[str, Any], evidence: Evidence) -> None:
-        """Keeps what a worker sent to its end.
+        """Keeps what a worker sent, unless it broke off.
 
         Raises:
             OSError: the folder cannot be written.
@@ -133,21 +134,29 @@ class EvidenceStore:
 
 
 def contract_hash(where: str) -> str:
-    """Hash of the files that a contract is made of, among the contracts."""
+    """Returns the hash of the files among the contracts that a contract is made of."""
     digest = hashlib.sha256(where.encode())
-    for path in sorted(_files(where.partition(":")[0])):
+    for path in sorted(_files(_module(where))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
+def _module(where: str) -> str:
+    """Returns the module that holds a contract."""
+    return where.partition(":")[0]
+
+
 @cache
 def environment() -> str:
-    """Hash of what judges besides the contracts: this library, its versions, this processor."""
-    return home.environment(without=("contracts",))
+    """Returns the hash of what judges besides the contracts: this library, and what it runs on."""
+    digest = hashlib.sha256(home.environment(without=("contracts",)).encode())
+    for path in sorted(CLASSROOM.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _files(module: str, found: frozenset[Path] = frozenset()) -> frozenset[Path]:
-    """The file of a module of contracts, and of those that it imports."""
+    """Returns the file of a module of contracts, and of those that it imports."""
     base = CONTRACTS / Path(*module.split(".")[2:])
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     if path in found or not path.is_file():

@@ -1,7 +1,7 @@
-"""The process that compares answers: it gets their texts over a pipe, and runs none of them.
+"""The process that compares answers by their passages; it gets texts over a pipe and runs none.
 
-Started as `python -m jaxpar.classroom.passage_comparer`. A text that breaks its parser ends it,
-and no more.
+It is started as `python -m jaxpar.classroom.passage_comparer`. A text that breaks the parser ends
+this process and nothing else.
 
 Source: Schleimer, Wilkerson and Aiken, "Winnowing: Local Algorithms for Document Fingerprinting",
 2003; all passages of these short files are kept, so that nothing need be winnowed
@@ -24,16 +24,16 @@ from jaxpar.grading.lifetime import begin_child, limit_process
 LENGTH = 6  # words of a passage
 MOST_WORDS = 20_000  # of one text; what comes later is not compared
 LEAST_ALIKE = 12  # passages; fewer are chance
-LEAST_SHARE = 0.6
+LEAST_FRACTION = 0.6  # of the shorter answer
 MOST_PAIRS = 200
-# A passage that this many have, and this share of the class, is how one writes it.
-USUAL, USUAL_SHARE = 10, 0.25
+# A passage that this many have, and this fraction of the class, is how one writes it.
+USUAL, USUAL_FRACTION = 10, 0.25
 
 Passages = set[int]
 
 
 def words(text: str) -> list[str]:
-    """The words of a program without its layout, comments, documentation and chosen names.
+    """Returns the words of a program without layout, comments, docstrings and chosen names.
 
     A name after a dot is the library's, and stays.
     """
@@ -52,24 +52,25 @@ def words(text: str) -> list[str]:
 
 
 def passages(text: str) -> Passages:
-    """Every run of words, as one number."""
+    """Returns every run of `LENGTH` words, each as one number."""
     found = words(text)
     return {hash(tuple(found[i : i + LENGTH])) for i in range(len(found) - LENGTH + 1)}
 
 
 def compare(given: Passages, ours: Passages, answers: Sequence[Passages]) -> list[list]:
-    """Pairs of answers that are alike, most alike first; -1 is our own answer.
+    """Finds the pairs of answers that are alike, most alike first.
 
     Args:
-        given: what everybody was given: it does not count.
+        given: what everybody was given, which does not count.
         ours: our own answer.
-        answers: those that were handed in.
+        answers: the answers that were handed in.
 
     Returns:
-        two places, the share of the shorter one in hundredths, and passages alike.
+        For each pair the positions of both, where -1 is our own answer; what percentage of the
+        shorter one is in the other; and how many passages that is.
     """
     have = Counter(passage for answer in answers for passage in answer)
-    most = max(USUAL, USUAL_SHARE * len(answers))
+    most = max(USUAL, USUAL_FRACTION * len(answers))
     known = given | {passage for passage, count in have.items() if count > most}
     left = [answer - known for answer in (ours, *answers)]
     return heapq.nlargest(MOST_PAIRS, _alike(left), key=lambda pair: pair[2:])
@@ -80,12 +81,12 @@ def _alike(answers: Sequence[Passages]) -> Iterator[list]:
         shorter = min(len(one), len(other))
         if shorter >= LEAST_ALIKE:
             same = len(one & other)
-            if same >= max(LEAST_ALIKE, LEAST_SHARE * shorter):
+            if same >= max(LEAST_ALIKE, LEAST_FRACTION * shorter):
                 yield [i, j, 100 * same // shorter, same]
 
 
 def main() -> None:
-    """Reads what was given, our answer and theirs, one after the other; replies with pairs."""
+    """Reads what was given, our answer and theirs, one after the other, and replies with pairs."""
     replies = begin_child()
     send_json(replies, {"ready": True})
     job = receive(sys.stdin.buffer)

@@ -1,4 +1,7 @@
-"""Seeds that nobody can guess and anybody with the secret can repeat."""
+"""The secret of a course, and what follows from it: seeds, and the variants of exercises.
+
+Nobody can guess them, and anybody who has the secret can repeat them.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
+
+from jaxpar.contracts.base import variants
 
 SECRET_BYTES = 32
 LEAST_BYTES = 16
 
 
 def default_secret_file() -> Path:
-    """Where the secret of a course is kept, if nobody says where."""
+    """Returns where the secret of a course is kept unless somebody says where."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "jaxpar" / "course.secret"
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret in a file; a new one, which only its owner can read, where there is no file.
+    """Returns the secret in a file, or makes a new one that only its owner can read.
 
     Raises:
         ValueError: the file cannot be read or made, is too short, or is open to others.
@@ -44,17 +50,26 @@ def read_secret(path: Path) -> bytes:
 
 
 def seed(secret: bytes, exercise: str, submission_hash: str) -> int:
-    """The seed of a judgement: another for each student's file, the same on a re-grade."""
+    """Returns the seed of a judgement, which differs by file and is the same on a re-grade."""
     return int.from_bytes(_mac(secret, "seed", exercise, submission_hash)[:8])
 
 
 def seed_id(secret: bytes, exercise: str, submission_hash: str) -> str:
-    """A name for the seed, which does not tell it."""
+    """Returns a name for the seed that does not tell what the seed is."""
     return _mac(secret, "name", exercise, submission_hash).hex()[:16]
 
 
-def choice(secret: bytes, exercise: str, count: int) -> int:
-    """Which of `count` variants of an exercise this course has."""
+def chosen_variants(secret: bytes, contracts: Mapping[str, str]) -> dict[str, int]:
+    """Returns which variant of each exercise the course has.
+
+    Args:
+        secret: the secret of the course.
+        contracts: where the contract of each exercise is, by the exercise's id.
+    """
+    return {id: _choice(secret, id, variants(where)) for id, where in contracts.items()}
+
+
+def _choice(secret: bytes, exercise: str, count: int) -> int:
     return int.from_bytes(_mac(secret, "variant", exercise)[:8]) % count
 
 

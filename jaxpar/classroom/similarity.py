@@ -1,7 +1,7 @@
-"""Answers that are alike: a report for a person to read, never points.
+"""Finds answers that are alike, for a person to read; no points depend on it.
 
-The files that were judged are compared, by their hash, in a process that is confined as those
-are which judge them.
+The files that were judged are found by their hash, and compared in a process that is confined
+like those that judge them.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ OURS = "our own answer"
 
 
 @dataclass(frozen=True)
-class Group:
+class ExerciseAnswers:
     """The answers to one exercise.
 
     Attributes:
-        exercise: its id.
+        id: the id of the exercise.
         given: the text that everybody was given.
         ours: our own answer.
-        answers: by student, the text that was judged.
+        answers: the text that was judged, by student.
     """
 
-    exercise: str
+    id: str
     given: str
     ours: str
     answers: dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class Pair:
+class AlikePair:
     """Two answers that are alike.
 
     Attributes:
-        exercise: its id.
-        students: their names; one of them may be ours.
-        percent: the share of the shorter one that is in the other.
-        passages: how many passages that are.
+        exercise: the id of the exercise.
+        students: the names of both; one of them may be `OURS`.
+        percent: how much of the shorter answer is in the other.
+        passages: how many passages that is.
         texts: both answers.
     """
 
@@ -58,72 +58,75 @@ class Pair:
 
 
 @dataclass
-class Alike:
+class AlikeAnswers:
     """What was found in a class.
 
     Attributes:
-        pairs: most alike first.
-        skipped: exercise and student of what could not be compared.
+        pairs: the pairs that are alike, most alike first.
+        skipped: the exercise and the student of what could not be compared.
     """
 
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[AlikePair] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def together(self) -> list[tuple[tuple[str, str], list[Pair]]]:
-        """The pairs of each two students, those with the most passages alike first."""
-        both: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    def by_students(self) -> list[tuple[tuple[str, str], list[AlikePair]]]:
+        """Returns the pairs of each two students, those with the most passages alike first."""
+        both: dict[tuple[str, str], list[AlikePair]] = defaultdict(list)
         for pair in self.pairs:
             both[pair.students].append(pair)
         return sorted(both.items(), key=lambda item: -sum(p.passages for p in item[1]))
 
 
-def groups(results: Results, texts: Mapping[str, tuple[str, str]]) -> Iterator[Group]:
-    """The answers in a folder of results, one exercise after the other.
+def answers_by_exercise(
+    results: Results, texts: Mapping[str, tuple[str, str]]
+) -> Iterator[ExerciseAnswers]:
+    """Yields the answers in a folder of results, one exercise after the other.
 
     Args:
-        results: the folder.
-        texts: by exercise, what everybody was given, and our own answer.
+        results: the folder of results.
+        texts: what everybody was given, and our own answer, by exercise.
     """
-    kept = Journal(results.folder / "journal")
+    journal = Journal(results.folder / "journal")
     for exercise, (given, ours) in texts.items():
         answers = {}
         for name, result in results.named():
             hashes = {r["exercise"]: r.get("submission_hash") for r in result["exercises"]}
-            source = kept.source(hashes.get(exercise) or "")
+            source = journal.source(hashes.get(exercise) or "")
             if source is not None:
                 student = result["student"]
                 answers[name if student in answers else student] = source
         if answers:
-            yield Group(exercise, given, ours, answers)
+            yield ExerciseAnswers(exercise, given, ours, answers)
 
 
-def alike(wanted: Iterable[Group], start: Start) -> Alike:
-    """Compares the answers of each group; a text that ends the process is left out, and named."""
-    found = Alike()
-    for group in wanted:
-        students = list(group.answers)
+def find_alike(exercises: Iterable[ExerciseAnswers], start: Start) -> AlikeAnswers:
+    """Compares the answers to each exercise; a text that ends the process is left out and named."""
+    found = AlikeAnswers()
+    for exercise in exercises:
+        students = list(exercise.answers)
         while students:
             try:
-                found.pairs += _compare(group, students, start)
+                found.pairs += _compare(exercise, students, start)
                 break
-            except _Broken as broken:
-                whose = [students.pop(broken.place)] if broken.place >= 0 else students
-                found.skipped += [(group.exercise, student) for student in whose]
-                students = [student for student in students if broken.place >= 0]
+            except _ProcessBroke as broken:
+                whose = [students.pop(broken.at)] if broken.at >= 0 else students
+                found.skipped += [(exercise.id, student) for student in whose]
+                students = [student for student in students if broken.at >= 0]
     found.pairs.sort(key=lambda pair: (-pair.percent, -pair.passages, pair.exercise, pair.students))
     return found
 
 
-class _Broken(Exception):
-    """The process ended at this student's text; a place below 0: at no student's."""
+class _ProcessBroke(Exception):
+    """The process ended at the text of the student in this position, or below 0 at no student's."""
 
-    def __init__(self, place: int) -> None:
-        super().__init__(place)
-        self.place = place
+    def __init__(self, at: int) -> None:
+        super().__init__(at)
+        self.at = at
 
 
-def _compare(group: Group, students: list[str], start: Start) -> list[Pair]:
-    texts = [group.given.encode(), group.ours.encode(), *(group.answers[s] for s in students)]
+def _compare(exercise: ExerciseAnswers, students: list[str], start: Start) -> list[AlikePair]:
+    answers = [exercise.answers[student] for student in students]
+    texts = [exercise.given.encode(), exercise.ours.encode(), *answers]
     child, place = Child(COMPARER, start), -1
     deadline = time.monotonic() + LIMITS.wall_seconds
     try:
@@ -133,19 +136,25 @@ def _compare(group: Group, students: list[str], start: Start) -> list[Pair]:
             child.send({"text": place}, [text])
             child.receive(deadline)
         place = -1
-        return [_pair(group, students, found) for found in child.receive(deadline)["pairs"]]
+        return [_pair(exercise, students, found) for found in child.receive(deadline)["pairs"]]
     except (ChildEnded, KeyError, IndexError, TypeError, ValueError):
-        raise _Broken(place) from None
+        raise _ProcessBroke(place) from None
     finally:
         child.kill()
 
 
-def _pair(group: Group, students: list[str], found: list[Any]) -> Pair:
+def _pair(exercise: ExerciseAnswers, students: list[str], found: list[Any]) -> AlikePair:
     one, other, percent, passages = found
-    names = [OURS if place < 0 else students[place] for place in (one, other)]
-    texts = [
-        group.ours if place < 0 else group.answers[students[place]].decode(errors="replace")
+    (student, text), (other_student, other_text) = (
+        (OURS, exercise.ours)
+        if place < 0
+        else (students[place], exercise.answers[students[place]].decode(errors="replace"))
         for place in (one, other)
-    ]
-    (a, text_a), (b, text_b) = zip(names, texts, strict=True)
-    return Pair(group.exercise, (a, b), int(percent), int(passages), (text_a, text_b))
+    )
+    return AlikePair(
+        exercise.id,
+        (student, other_student),
+        int(percent),
+        int(passages),
+        (text, other_text),
+    )

@@ -43,10 +43,10 @@ def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
 def _attacks_held(as_json: bool) -> bool:
     """Runs the attack suite on the best level, tells what held, and whether all did."""
     from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
-    from jaxpar.classroom.sandbox.levels import choose
+    from jaxpar.classroom.sandbox.levels import best_sandbox
 
     try:
-        sandbox = choose()
+        sandbox = best_sandbox()
     except ValueError as error:
         raise BadUseError(str(error)) from None
     warn(f"Isolation: {sandbox.name}.")

@@ -1,4 +1,4 @@
-"""Files out of reach: what a process may open, by Landlock.
+"""Landlock: closes all files to a process but those that it names.
 
 Source: landlock(7), and Documentation/userspace-api/landlock.rst of Linux
 """
@@ -25,12 +25,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def version() -> int:
-    """The version of the kernel's interface; 0 where there is none."""
+    """Returns the version of the kernel's interface, or 0 where there is none."""
     return max(0, _libc.syscall(_CREATE, None, 0, _VERSION))
 
 
 def outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
-    """What paths hold but for one folder: where it is within one of them, the rest of that."""
+    """Yields what these paths hold, without one folder that may be within them."""
     for path in map(Path, paths):
         if path in closed.parents:
             yield from outside(map(str, path.iterdir()), closed)

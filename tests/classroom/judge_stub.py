@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 
 from jaxpar.classroom import grader
-from jaxpar.classroom.grader import Assignment, Course, Graded, Grader
+from jaxpar.classroom.grader import GradedExercise, Grader, GradingSettings, RecordNotice
 from jaxpar.classroom.results import Results
 from jaxpar.grading.processes import Pool, start_plainly
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import PropertyVerdict, Verdict
 
 SECRET = b"0123456789abcdef"
-ASSIGNMENTS = tuple(
-    Assignment(name, f"jaxpar.contracts.collectives:{name}", 10) for name in ("scatter", "gather")
+EXERCISES = tuple(
+    GradedExercise(name, f"jaxpar.contracts.collectives:{name}", 10)
+    for name in ("scatter", "gather")
 )
 
 Judge = Callable[[str, Submission], Verdict]
@@ -45,7 +46,7 @@ class StubClass:
         self.answer: Judge = by_text
         self.healthy = True
         self.level = 2
-        self.told: list[Graded] = []
+        self.told: list[RecordNotice] = []
         monkeypatch.setattr(grader, "judge", self._judge)
         monkeypatch.setattr(grader, "_works", lambda pool: self.healthy)
 
@@ -58,8 +59,8 @@ class StubClass:
     def grade(self, *, jobs: int = 2, **how: Any) -> Grader:
         self.judged.clear()
         self.told.clear()
-        course = Course(ASSIGNMENTS, SECRET, self.level, (start_plainly,) * jobs, **how)
-        made = Grader(course, self.results, self.told.append)
+        settings = GradingSettings(EXERCISES, SECRET, self.level, (start_plainly,) * jobs, **how)
+        made = Grader(settings, self.results, self.told.append)
         made.grade(self.folders())
         return made
 
@@ -67,7 +68,7 @@ class StubClass:
         return sorted(self.submissions.iterdir())
 
     def statuses(self, student: str) -> dict[str, str]:
-        return {name: r["status"] for name, r in self.results.before(student).items()}
+        return {name: r["status"] for name, r in self.results.records(student).items()}
 
     def written(self) -> dict[str, bytes]:
         """All results, byte by byte."""

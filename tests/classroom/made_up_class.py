@@ -5,11 +5,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-from jaxpar.classroom import records as record
-from jaxpar.classroom.before import Before
-from jaxpar.classroom.gradebook import Entries
+from jaxpar.classroom import records
+from jaxpar.classroom.gradebook import Gradebook
 from jaxpar.classroom.handins import Handin
-from jaxpar.classroom.results import Results
+from jaxpar.classroom.results import EarlierResults, Results
 from jaxpar.classroom.roster import Roster
 from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.grading.verdict import PropertyVerdict, Status, Verdict
@@ -51,7 +50,7 @@ def made(exercise: str, status: Status = "pass", text: str = "", printed: str = 
     properties = () if status == "infrastructure" else tuple(rows)
     score = sum(row.score for row in properties)
     verdict = Verdict(exercise, status, score, 10, properties, text, 1.5, 7, None, printed)
-    return record.to_record(verdict) | {
+    return records.to_record(verdict) | {
         "submission_hash": "0" * 64,
         "contract_hash": "1" * 64,
         "environment": "2" * 64,
@@ -60,17 +59,18 @@ def made(exercise: str, status: Status = "pass", text: str = "", printed: str = 
 
 
 def write(
-    results: Results, student: str, records: list[dict[str, Any]], ignored: tuple[str, ...] = ()
+    results: Results, student: str, judged: list[dict[str, Any]], ignored: tuple[str, ...] = ()
 ) -> None:
     """Writes a student's result, with what is not there as not handed in."""
-    there = {r["exercise"] for r in records}
-    absent = [record.missing(e, 10, "not handed in") for e in EXERCISES if e not in there]
-    results.write(Handin(student, ignored=list(ignored)), [*records, *absent], level=1)
+    there = {r["exercise"] for r in judged}
+    absent = [records.not_submitted(e, 10, "not handed in") for e in EXERCISES if e not in there]
+    results.write(Handin(student, ignored=list(ignored)), [*judged, *absent], level=1)
 
 
-def entries(folder: Path, roster: Roster | None = None) -> Entries:
-    """What writers read."""
-    return Entries(Results(folder), roster, Before(folder))
+def gradebook(folder: Path, roster: Roster | None = None) -> Gradebook:
+    """Returns what reports are written of."""
+    results = Results(folder)
+    return Gradebook(results, roster, EarlierResults(results))
 
 
 def rows_of(path: Path) -> list[list[str]]:

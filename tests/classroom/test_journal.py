@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from jaxpar.classroom import journal
-from jaxpar.classroom.journal import EvidenceStore, Journal, Key
+from jaxpar.classroom.journal import EvidenceStore, Journal, JudgementKey
 from jaxpar.grading.evidence import Evidence
 from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.submission import Submission
 
-KEY = Key("aa", "scatter", "bb", "cc", "dd", 2)
+KEY = JudgementKey("aa", "scatter", "bb", "cc", "dd", 2)
 VERDICT = {"exercise": "scatter", "status": "pass", "score": 10}
 JOB = {"source": "x = 1", "cases": []}
 EVIDENCE = Evidence(
@@ -73,11 +73,11 @@ def test_a_record_is_the_same_bytes_each_time(tmp_path: Path) -> None:
 
 def test_half_written_files_go_and_the_rest_stays(tmp_path: Path) -> None:
     kept = Journal(tmp_path)
-    kept.tidy()
+    kept.remove_half_written()
     kept.put(KEY, VERDICT)
     half = tmp_path / "records" / ".aa.json.x1y2"
     half.write_text("{")
-    kept.tidy()
+    kept.remove_half_written()
     assert not half.exists()
     assert kept.get(KEY) == VERDICT
 
@@ -85,8 +85,8 @@ def test_half_written_files_go_and_the_rest_stays(tmp_path: Path) -> None:
 def test_bytes_are_kept_once_and_found_by_their_hash_only(tmp_path: Path) -> None:
     kept = Journal(tmp_path)
     submission = Submission(Path("scatter.py"), b"x = 1\r\n")
-    kept.keep(submission)
-    kept.keep(submission)
+    kept.keep_source(submission)
+    kept.keep_source(submission)
     assert kept.source(submission.digest) == b"x = 1\r\n"
     (path,) = (tmp_path / "sources").iterdir()
     path.write_bytes(b"x = 2")

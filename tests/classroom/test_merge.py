@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jaxpar.classroom.merge import Merged, merge
+from jaxpar.classroom.merge import MergeReport, merge
 
 
 def made(exercise: str, status: str = "pass", score: int = 10, **more: Any) -> dict[str, Any]:
@@ -41,10 +41,10 @@ def test_students_of_several_folders_are_one_class(tmp_path: Path) -> None:
     one = results(tmp_path / "1", "anna", made("scatter"))
     two = results(tmp_path / "2", "bert", made("scatter", "fail", 3))
     out = tmp_path / "out"
-    assert merge([one, two], out) == Merged()
+    assert merge([one, two], out) == MergeReport()
     assert read(out, "anna") == read(one, "anna")
     assert read(out, "bert") == read(two, "bert")
-    assert merge([two, one], out) == Merged()  # once more changes nothing
+    assert merge([two, one], out) == MergeReport()  # once more changes nothing
 
 
 def test_exercises_of_a_student_come_together(tmp_path: Path) -> None:

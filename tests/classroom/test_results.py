@@ -1,4 +1,4 @@
-"""One grader for each folder of results; the second names the first, and a dead one holds none."""
+"""The folder of results: one grader at a time, one file for each student, and what was before."""
 
 import os
 import subprocess
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.classroom.lock import locked
+from jaxpar.classroom.handins import Handin
+from jaxpar.classroom.results import EarlierResults, Results, locked
+from tests.classroom.made_up_class import gradebook, made, write
 
 HOLD = """
 import sys
 from pathlib import Path
-from jaxpar.classroom.lock import locked
+from jaxpar.classroom.results import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -61,3 +63,35 @@ def test_the_process_that_holds_it_is_written_in_it(tmp_path: Path) -> None:
 def _hold(folder: Path) -> None:
     with locked(folder):
         pass
+
+
+def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    earlier = EarlierResults(results)
+    write(results, "anna", [made("scatter", "fail", "no")])
+    write(results, "bert", [made("scatter", "fail", "no")])
+    earlier.keep()
+    write(results, "anna", [made("scatter")])
+    earlier.keep()  # the run was killed, and begins again
+    write(results, "bert", [made("scatter") | {"submission_hash": "another"}])
+    write(results, "carl", [made("scatter")])
+    seen = {entry.file_name: (entry.difference, entry.moved) for entry in gradebook(tmp_path)}
+    assert seen == {"anna": (3, ("scatter",)), "bert": (3, ()), "carl": (None, ())}
+    earlier.forget()
+    assert {entry.difference for entry in gradebook(tmp_path)} == {None}
+
+
+def test_the_difference_is_of_what_was_graded_both_times(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.write(Handin("anna"), [made("scatter", "fail", "no")], level=1)
+    EarlierResults(results).keep()
+    results.write(Handin("anna"), [made("scatter"), made("mean_over_devices")], level=1)
+    assert [entry.difference for entry in gradebook(tmp_path)] == [3]
+
+
+def test_two_students_never_share_a_file(tmp_path: Path) -> None:
+    names = ["\u00e9" * 40 + end for end in "ab"]
+    for name in names:
+        write(Results(tmp_path), name, [])
+    assert len(list(tmp_path.glob("students/*.json"))) == 2
+    assert Results(tmp_path).others(names[:1]) == [names[1]]

@@ -1,39 +1,11 @@
-"""The roster, what was before a run, and how both reach what is written of a class."""
+"""The roster is read as spreadsheets write it, and what is wrong in it is named."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from jaxpar.classroom.before import Before
-from jaxpar.classroom.handins import Handin
-from jaxpar.classroom.reports.write_all import write_all
-from jaxpar.classroom.results import Results
 from jaxpar.classroom.roster import read_roster
-from tests.classroom.made_up_class import entries, made, rows_of, write
-
-
-def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
-    results, before = Results(tmp_path), Before(tmp_path)
-    write(results, "anna", [made("scatter", "fail", "no")])
-    write(results, "bert", [made("scatter", "fail", "no")])
-    before.keep()
-    write(results, "anna", [made("scatter")])
-    before.keep()  # the run was killed, and begins again
-    write(results, "bert", [made("scatter") | {"submission_hash": "another"}])
-    write(results, "carl", [made("scatter")])
-    seen = {entry.name: (entry.difference, entry.moved) for entry in entries(tmp_path)}
-    assert seen == {"anna": (3, ("scatter",)), "bert": (3, ()), "carl": (None, ())}
-    before.forget()
-    assert {entry.difference for entry in entries(tmp_path)} == {None}
-
-
-def test_the_difference_is_of_what_was_graded_both_times(tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    results.write(Handin("anna"), [made("scatter", "fail", "no")], level=1)
-    Before(tmp_path).keep()
-    results.write(Handin("anna"), [made("scatter"), made("mean_over_devices")], level=1)
-    assert [entry.difference for entry in entries(tmp_path)] == [3]
 
 
 def test_a_roster_as_spreadsheets_write_it(tmp_path: Path) -> None:
@@ -42,9 +14,9 @@ def test_a_roster_as_spreadsheets_write_it(tmp_path: Path) -> None:
     rows += "e\u0301mile;;;\r\n"
     path.write_bytes(rows.encode("utf-8-sig"))
     roster = read_roster(path)
-    anna = roster.person("anna")
+    anna = roster.row_of("anna")
     assert anna and (anna.name, anna.late_days) == ("M\u00fcller, A", 2)
-    assert roster.person("\u00e9mile")  # the same letter, spelled in another way
+    assert roster.row_of("\u00e9mile")  # the same letter, spelled in another way
     assert roster.absent(["anna"]) == ["e\u0301mile"]
     assert roster.unused == ("shoe_size",)
 
@@ -55,8 +27,8 @@ def test_only_a_new_line_ends_a_row(tmp_path: Path, inside: str) -> None:
     for end in ("\n", "\r\n", "\r"):
         rows = ("student,name,section", f"anna,Anna{inside}A,1", 'bert,"Bert\nB",2', "")
         path.write_bytes(end.join(rows).encode())
-        people = read_roster(path).people
-        assert [(p.name, p.section) for p in people.values()] == [
+        read = read_roster(path).rows
+        assert [(p.name, p.section) for p in read.values()] == [
             (f"Anna{inside}A", "1"),
             ("Bert\nB", "2"),
         ]
@@ -85,35 +57,3 @@ def test_a_wrong_roster_is_named(tmp_path: Path, data: bytes | None, words: str)
         path.write_bytes(data)
     with pytest.raises(ValueError, match=re.escape(words)):
         read_roster(path)
-
-
-def test_students_beside_the_roster(tmp_path: Path) -> None:
-    path = tmp_path / "roster.csv"
-    path.write_text("student,name,id,section\nanna,Anna A,17,=B\n")
-    for student in ("anna", "eve"):
-        write(Results(tmp_path), student, [made("scatter")])
-    found = write_all(entries(tmp_path, read_roster(path)))
-    assert found.attention["not in the roster"].names == ["eve"]
-    lines = rows_of(tmp_path / "canvas.csv")
-    assert lines[2:] == [["Anna A", "", "17", "", "'=B", "10"]]
-
-
-def test_who_has_no_result_any_more_has_no_page(tmp_path: Path) -> None:
-    for student in ("anna", "eve"):
-        write(Results(tmp_path), student, [made("scatter")])
-    write_all(entries(tmp_path))
-    assert len(list(tmp_path.rglob("*eve*"))) == 4
-    mine = tmp_path / "gradescope" / "eve" / "mine.txt"
-    mine.touch()
-    (tmp_path / "students" / "eve.json").unlink()
-    write_all(entries(tmp_path))
-    assert [path for path in tmp_path.rglob("*") if "eve" in str(path)] == [mine.parent, mine]
-    assert len(list(tmp_path.rglob("*anna*"))) == 4
-
-
-def test_two_students_never_share_a_file(tmp_path: Path) -> None:
-    names = ["\u00e9" * 40 + end for end in "ab"]
-    for name in names:
-        write(Results(tmp_path), name, [])
-    assert len(list(tmp_path.glob("students/*.json"))) == 2
-    assert Results(tmp_path).others(names[:1]) == [names[1]]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.classroom.sandbox import levels as ladder
-from jaxpar.classroom.sandbox import seccomp
+from jaxpar.classroom.sandbox import levels, seccomp
 from jaxpar.grading import landlock
 from tests.classroom.readable_python import LEVELS, readable_python, why_not
 
@@ -29,8 +28,8 @@ def test_an_unreadable_interpreter_is_named_with_the_remedy(tmp_path: Path) -> N
     python.symlink_to(sys.executable)
     ask = (
         f"import sys; sys.executable = {str(python)!r}\n"
-        "from jaxpar.classroom.sandbox import levels as ladder\n"
-        "ladder.check_readable(61184)"
+        "from jaxpar.classroom.sandbox import levels\n"
+        "levels.check_readable(61184)"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     assert f"{closed} is closed to others" in done.stderr
@@ -85,15 +84,15 @@ def test_the_filter_alone_keeps_descriptors_from_signals_and_locks(tmp_path: Pat
 
 def test_a_level_says_what_it_leaves_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landlock, "version", lambda: 4)
-    assert [ladder.Sandbox(level).name for level in (1, 2, 3)] == list(ladder.NAMES.values())
+    assert [levels.Sandbox(level).name for level in (1, 2, 3)] == list(levels.LEVEL_NAMES.values())
     monkeypatch.setattr(landlock, "version", lambda: 0)
-    assert ladder.Sandbox(1).name.endswith("no Landlock: answers can read jaxpar")
-    assert ladder.Sandbox(3).name == "not isolated"
+    assert levels.Sandbox(1).name.endswith("no Landlock: answers can read jaxpar")
+    assert levels.Sandbox(3).name == "not isolated"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux")
 def test_where_memory_runs_out_the_grader_outlives_what_it_starts() -> None:
-    process = ladder.Sandbox(ladder.NONE).start(ladder.PROBE)
+    process = levels.Sandbox(levels.NOT_ISOLATED).start(levels.PROBE)
     with process:
         assert process.stdout
         process.stdout.read()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jaxpar.classroom import seeds
+from jaxpar.course.catalog import exercise
 
 SECRET = b"0123456789abcdef"
 
@@ -32,8 +33,11 @@ def test_the_name_of_a_seed_does_not_tell_it() -> None:
 
 
 def test_every_variant_is_chosen_by_some_course() -> None:
-    chosen = {seeds.choice(bytes([i]) * 16, "broadcast", 3) for i in range(50)}
-    assert chosen == {0, 1, 2}
+    secrets = [bytes([number]) * 16 for number in range(50)]
+    assert {seeds._choice(secret, "broadcast", 3) for secret in secrets} == {0, 1, 2}
+    row = exercise("mean_over_devices")
+    chosen = [seeds.chosen_variants(secret, {row.id: row.where}) for secret in secrets]
+    assert {variants[row.id] for variants in chosen} == {0, 1}
 
 
 def test_a_new_secret_is_closed_to_others_and_stays(tmp_path: Path) -> None:

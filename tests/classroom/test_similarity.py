@@ -10,15 +10,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from jaxpar.classroom import passage_comparer as comparer
+from jaxpar.classroom import passage_comparer
 from jaxpar.classroom.handins import Handin
 from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.merge import merge
 from jaxpar.classroom.passage_comparer import compare, passages, words
-from jaxpar.classroom.records import missing
-from jaxpar.classroom.reports import similarity_report as similarity_page
+from jaxpar.classroom.records import not_submitted
+from jaxpar.classroom.reports import similarity_report
+from jaxpar.classroom.reports.similarity_report import write_similarity_report
 from jaxpar.classroom.results import Results
-from jaxpar.classroom.similarity import OURS, Alike, Group, Pair, alike, groups
+from jaxpar.classroom.similarity import (
+    OURS,
+    AlikeAnswers,
+    AlikePair,
+    ExerciseAnswers,
+    answers_by_exercise,
+    find_alike,
+)
 from jaxpar.cli import similarity as similarity_cli
 from jaxpar.cli.similarity import similarity
 from jaxpar.course.catalog import BadUseError, Exercise, exercise
@@ -102,13 +110,13 @@ def test_what_much_of_the_class_wrote_does_not_count() -> None:
 
 
 def test_a_long_text_is_compared_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparer, "MOST_WORDS", 40)
+    monkeypatch.setattr(passage_comparer, "MOST_WORDS", 40)
     assert passages(ANNA * 50) == passages(ANNA * 60)
 
 
 def test_answers_are_compared_in_another_process() -> None:
     answers = {"anna": ANNA.encode(), "bert": COPIED.encode(), "carl": OWN.encode()}
-    found = alike([Group("ring", GIVEN, OWN, answers)], start_plainly)
+    found = find_alike([ExerciseAnswers("ring", GIVEN, OWN, answers)], start_plainly)
     assert [(p.students, p.percent) for p in found.pairs] == [
         ((OURS, "carl"), 100),
         (("anna", "bert"), 100),
@@ -141,10 +149,10 @@ def test_a_text_that_breaks_the_parser_is_named_and_the_others_are_compared() ->
         )  # fmt: skip
 
     answers = {"anna": ANNA.encode(), "bomb": b"# BOMB", "bert": COPIED.encode()}
-    found = alike([Group("ring", GIVEN, "", answers)], start)
+    found = find_alike([ExerciseAnswers("ring", GIVEN, "", answers)], start)
     assert [p.students for p in found.pairs] == [("anna", "bert")]
     assert found.skipped == [("ring", "bomb")]
-    nothing = alike([Group("ring", "BOMB", "", answers)], start)
+    nothing = find_alike([ExerciseAnswers("ring", "BOMB", "", answers)], start)
     assert not nothing.pairs
     assert nothing.skipped == [("ring", student) for student in answers]
 
@@ -153,9 +161,9 @@ def _results(folder: Path, *, exercise: str = "ring", **answers: str) -> Results
     results = Results(folder)
     for student, text in answers.items():
         submission = Submission(Path("ring.py"), text.encode())
-        Journal(folder / "journal").keep(submission)
-        made = missing(exercise, 10, "") | {"submission_hash": submission.digest}
-        results.write(Handin(student), [made, missing("tree", 10, "")], 1)
+        Journal(folder / "journal").keep_source(submission)
+        made = not_submitted(exercise, 10, "") | {"submission_hash": submission.digest}
+        results.write(Handin(student), [made, not_submitted("tree", 10, "")], 1)
     return results
 
 
@@ -163,36 +171,42 @@ def test_the_files_that_were_judged_are_compared_and_merged_ones_too(tmp_path: P
     _results(tmp_path / "one", anna=ANNA)
     _results(tmp_path / "two", bert=COPIED)
     merge([tmp_path / "one", tmp_path / "two"], tmp_path / "all")
-    (group,) = groups(Results(tmp_path / "all"), {"ring": (GIVEN, OWN), "tree": ("", "")})
-    assert group == Group("ring", GIVEN, OWN, {"anna": ANNA.encode(), "bert": COPIED.encode()})
+    (group,) = answers_by_exercise(
+        Results(tmp_path / "all"), {"ring": (GIVEN, OWN), "tree": ("", "")}
+    )
+    assert group == ExerciseAnswers(
+        "ring", GIVEN, OWN, {"anna": ANNA.encode(), "bert": COPIED.encode()}
+    )
 
 
 def test_a_changed_source_is_not_compared(tmp_path: Path) -> None:
     results = _results(tmp_path, anna=ANNA)
     (path,) = (tmp_path / "journal" / "sources").iterdir()
     path.write_text(OWN)
-    assert not list(groups(results, {"ring": ("", "")}))
+    assert not list(answers_by_exercise(results, {"ring": ("", "")}))
 
 
 def test_the_report_shows_both_texts_and_obeys_no_string(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\x1b[2J\u202e\udcff"
     pairs = [
-        Pair("ring", ("=cmd()", evil), 97, 40, (evil, "b = 2")),
-        Pair("tree", ("=cmd()", evil), 60, 20, ("c", "d")),
+        AlikePair("ring", ("=cmd()", evil), 97, 40, (evil, "b = 2")),
+        AlikePair("tree", ("=cmd()", evil), 60, 20, ("c", "d")),
     ]
-    found = Alike(pairs, [("ring", evil)])
-    similarity_page.write(found, tmp_path, "Lab 1")
-    page = (tmp_path / similarity_page.PAGE).read_text()
+    found = AlikeAnswers(pairs, [("ring", evil)])
+    write_similarity_report(found, tmp_path, "Lab 1")
+    page = (tmp_path / similarity_report.PAGE).read_text()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
     assert "b = 2" in page
     assert "\x1b" not in page
     assert "No points depend on" in page
-    lines = list(csv.reader(io.StringIO((tmp_path / similarity_page.TABLE).read_text("utf-8-sig"))))
-    assert lines[0] == list(similarity_page.HEADER)
+    lines = list(
+        csv.reader(io.StringIO((tmp_path / similarity_report.TABLE).read_text("utf-8-sig")))
+    )
+    assert lines[0] == list(similarity_report.HEADER)
     assert lines[1][1] == "'=cmd()"
     assert lines[1][3:] == ["97", "40"]
-    assert found.together() == [(("=cmd()", evil), pairs)]
+    assert found.by_students() == [(("=cmd()", evil), pairs)]
 
 
 def test_the_command_writes_the_report(
@@ -202,13 +216,13 @@ def test_the_command_writes_the_report(
         assert not unsafe
         return SimpleNamespace(start=start_plainly)
 
-    monkeypatch.setattr("jaxpar.classroom.sandbox.levels.choose", choose)
+    monkeypatch.setattr("jaxpar.classroom.sandbox.levels.best_sandbox", choose)
     _results(tmp_path, exercise="scatter", anna=ANNA, bert=COPIED, carl=OWN)
     similarity(tmp_path, exercises=["scatter"])
     shown = capsys.readouterr().out
     assert "anna and bert: alike in 1 exercise\n" in shown
     assert "carl" not in shown
-    assert (tmp_path / similarity_page.PAGE).is_file()
+    assert (tmp_path / similarity_report.PAGE).is_file()
     with pytest.raises(BadUseError, match="holds no results; name a folder that"):
         similarity(tmp_path / "gone")
 
@@ -231,7 +245,8 @@ def test_the_command_takes_the_variants_of_the_course(
         return "", ""
 
     monkeypatch.setattr(
-        "jaxpar.classroom.sandbox.levels.choose", lambda **_: SimpleNamespace(start=start_plainly)
+        "jaxpar.classroom.sandbox.levels.best_sandbox",
+        lambda **_: SimpleNamespace(start=start_plainly),
     )
     monkeypatch.setattr(similarity_cli, "_texts", texts)
     _results(tmp_path / "out", exercise="scatter", anna=ANNA)
@@ -244,5 +259,5 @@ def test_the_command_takes_the_variants_of_the_course(
 
 
 def test_nothing_alike_is_said(tmp_path: Path) -> None:
-    similarity_page.write(Alike(), tmp_path, "Lab 1")
-    assert "None." in (tmp_path / similarity_page.PAGE).read_text()
+    write_similarity_report(AlikeAnswers(), tmp_path, "Lab 1")
+    assert "None." in (tmp_path / similarity_report.PAGE).read_text()

@@ -1,4 +1,4 @@
-"""An attack as data, and what the files of attacks have in common."""
+"""What an attack is, and what the files of several attacks have in common."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Attack:
     """One thing that a stranger may try.
 
     Attributes:
-        name: of the attack.
-        group: what it goes at.
-        source: the file that is handed in; one that several attacks share runs once for all.
-        ends: statuses that may come of it.
-        honest: points of an honest file with the same values.
-        where: the contract of the exercise.
-        limits: of its processes.
-        says: what the verdict says, among other things.
-        hand_in: makes the folder that is handed in, where it is more than the one file.
-        hidden: whether it is judged on hidden cases, too, as in a class.
+        name: the name of the attack, unlike any other's.
+        group: what the attack is aimed at.
+        source: the file that is handed in; if several attacks share it, it runs once for all.
+        ends: the statuses that may come of it.
+        honest: the points of an honest file with the same values.
+        where: where the contract of the exercise is.
+        limits: the limits on its processes.
+        says: a pattern of what the verdict says, among other things.
+        hand_in: makes the folder that is handed in, if that is more than one file.
+        hidden: whether it is judged on hidden cases, too, as it is in a class.
     """
 
     name: str

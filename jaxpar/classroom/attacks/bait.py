@@ -1,4 +1,4 @@
-"""What no attack may reach: files, ports and processes that are there to be found."""
+"""The bait: files, ports and processes that are there to be found, and that nothing may reach."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ENDING_SECONDS = 5
 
 
 class Bait:
-    """A folder like an instructor's, a port, a local service and a variable, until it is closed."""
+    """A folder like an instructor's, a port, a local service and an environment variable."""
 
     def __init__(self, user: int | None) -> None:
-        """Puts all out; the files that could be the grader's own belong to the user of children."""
+        """Puts all of it out; a file that could be the grader's own belongs to this user."""
         self._token = f"bait-{secrets.token_hex(8)}"
         self._folder = Path(tempfile.mkdtemp(prefix="jaxpar-bait-"))
         self._folder.chmod(0o755)
@@ -41,12 +41,12 @@ class Bait:
         self._service.bind(f"\0{self._token}")
         self._service.listen()
         os.environ["JAXPAR_BAIT"] = self._token
-        # What an attack leaves behind becomes our child, and is found.
+        # A process that an attack leaves behind becomes our child, and is found.
         ctypes.CDLL(None).prctl(_SET_SUBREAPER, 1)
         self._children = children()
 
     def close(self) -> None:
-        """Takes all away."""
+        """Takes all of it away."""
         ctypes.CDLL(None).prctl(_SET_SUBREAPER, 0)
         del os.environ["JAXPAR_BAIT"]
         self._server.close()
@@ -54,7 +54,7 @@ class Bait:
         shutil.rmtree(self._folder)
 
     def line(self) -> str:
-        """What an attack is told about all this: one line of Python."""
+        """Returns what an attack is told of the bait: one line of Python."""
         column, _ = seccomp.ARCHITECTURES[os.uname().machine]
         known = seccomp.DENIED | seccomp.OWN | {"clone": seccomp.CLONE}
         calls = {name: numbers[column] for name, numbers in known.items()}
@@ -62,7 +62,7 @@ class Bait:
         return f"BAIT, PORT, JUDGE, TOKEN, CALLS = {facts!r}\n"
 
     def harm(self) -> str:
-        """What was changed or left behind; empty if nothing was."""
+        """Returns what was changed or left behind, or an empty string if nothing was."""
         if self._seen() != self._before:
             self._before = self._seen()
             return "it changed a file outside"
@@ -84,7 +84,7 @@ class Bait:
 
 
 def children() -> set[int]:
-    """Processes whose parent is this one."""
+    """Returns the processes whose parent is this one."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -10,14 +10,14 @@ from jaxpar.grading.verdict import Status
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the text of an honest program of `mean_over_devices`.
+    """A change of the text of an honest program of `mean_over_devices`.
 
     Attributes:
-        name: of the attack.
-        pattern: the first match is replaced.
-        replacement: by this, as `re.sub` reads it.
+        name: the name of the attack.
+        pattern: what is replaced, at its first match.
+        replacement: what takes its place, as `re.sub` reads it.
         says: a pattern of what the refusal says.
-        ends: statuses that may come of it.
+        ends: the statuses that may come of it.
     """
 
     name: str
@@ -115,7 +115,7 @@ CHANGES = (
            f"func.func private @{'f' * 5000}() {{\n return\n}}\n}}", "too long"),
 )  # fmt: skip
 
-# This one is let through: a compiler has to do with it what it can.
+# This one is let through, so the compiler has to cope with it.
 COMPILE_BOMB = Change(
     "a compile bomb of calls", r"stablehlo\.divide (%\d+), %\d+ : (tensor<[^>]*>)([\s\S]*)\}\s*\Z",
     r"func.call @f0(\1) : (\2) -> \2\3"
@@ -154,9 +154,9 @@ def _changed(change: Change) -> Attack:
 
 
 def _bytes(name: str, body: str, *, says: str = "", harmless: bool = False) -> Attack:
-    """The bytes of honest programs, changed by the lines of a function; harmless if they may run.
+    """Makes an attack of a function that changes the bytes of honest programs.
 
-    What runs is judged by what it computes: it earns what the honest program does.
+    Harmless bytes may run; they are judged by what they compute, and earn what that is worth.
     """
     lines = "".join(f"    {line}\n" for line in body.splitlines())
     source = f"{WORKER}\ndef craft(said, blob):\n{lines}{_SENDING}"
@@ -182,4 +182,4 @@ place = len(blob) * {place} // 32
 return blob[:place] + bytes([blob[place] ^ 0xFF]) + blob[place + 1:]""", harmless=True)
       for place in (3, 11, 19, 27)),
 )  # fmt: skip
-CRAFTED = tuple(map(_changed, (*CHANGES, COMPILE_BOMB))) + BYTES
+CRAFTED_PROGRAMS = tuple(map(_changed, (*CHANGES, COMPILE_BOMB))) + BYTES

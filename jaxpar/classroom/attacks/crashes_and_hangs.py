@@ -1,4 +1,4 @@
-"""Files that end, stop or fill the process that runs them."""
+"""Files that crash, hang or fill the process that runs them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ signal, time, threading = map(load, ("signal", "time", "threading"))
 """
 
 
-def _ends(
+def _attack(
     name: str,
     body: str,
     *ends: Status,
@@ -31,28 +31,28 @@ def _ends(
     return Attack(name, group, source, ends, honest, VALUE, limits)
 
 
-ENDS = (
-    _ends("sys.exit", "sys.exit(0)", "error"),
-    _ends("os._exit", "os._exit(0)", "killed"),
-    _ends("abort", "os.abort()", "killed"),
-    _ends("kill oneself", "os.kill(os.getpid(), 9)", "killed"),
-    _ends("kill one's group", "os.killpg(0, 9)", "killed"),
-    _ends("crash by a null pointer", 'load("ctypes").string_at(0)', "killed"),
-    _ends("execute another program", 'os.execv("/bin/true", ["true"])', "error"),
-    _ends("claim to be done at exit", """
+CRASHES_AND_HANGS = (
+    _attack("sys.exit", "sys.exit(0)", "error"),
+    _attack("os._exit", "os._exit(0)", "killed"),
+    _attack("abort", "os.abort()", "killed"),
+    _attack("kill oneself", "os.kill(os.getpid(), 9)", "killed"),
+    _attack("kill one's group", "os.killpg(0, 9)", "killed"),
+    _attack("crash by a null pointer", 'load("ctypes").string_at(0)', "killed"),
+    _attack("execute another program", 'os.execv("/bin/true", ["true"])', "error"),
+    _attack("claim to be done at exit", """
 load("atexit").register(print, "done")
 raise KeyboardInterrupt""", "error"),
-    _ends("stop oneself", "os.kill(os.getpid(), signal.SIGSTOP)", "timeout", limits=SLEEP),
-    _ends("sleep", "time.sleep(1000)", "timeout", limits=SLEEP),
-    _ends("leave the session and sleep", """
+    _attack("stop oneself", "os.kill(os.getpid(), signal.SIGSTOP)", "timeout", limits=SLEEP),
+    _attack("sleep", "time.sleep(1000)", "timeout", limits=SLEEP),
+    _attack("leave the session and sleep", """
 try:
     os.setsid()
 except OSError:
     pass
 time.sleep(1000)""", "timeout", limits=SLEEP),
-    _ends("loop without an end", "while True: pass", "timeout"),
-    _ends("loop in C", "10 ** 10 ** 10", "timeout"),
-    _ends("loop that ignores signals", """
+    _attack("loop without an end", "while True: pass", "timeout"),
+    _attack("loop in C", "10 ** 10 ** 10", "timeout"),
+    _attack("loop that ignores signals", """
 for number in range(1, 64):
     try:
         signal.signal(number, signal.SIG_IGN)
@@ -60,7 +60,7 @@ for number in range(1, 64):
         pass
 while True:
     pass""", "killed", "timeout"),
-    _ends("loop that catches everything", """
+    _attack("loop that catches everything", """
 def handler(*_):
     raise KeyboardInterrupt
 signal.signal(signal.SIGXCPU, handler)
@@ -70,27 +70,27 @@ def stubborn():
     finally:
         stubborn()
 stubborn()""", "killed", "timeout", "error"),
-    _ends("loop in threads that outlive the main one", """
+    _attack("loop in threads that outlive the main one", """
 def loop():
     while True: pass
 for _ in range(8):
     threading.Thread(target=loop).start()
 sys.exit(0)""", "error", "timeout"),
-    _ends("recursion without an end", """
+    _attack("recursion without an end", """
 sys.setrecursionlimit(10**9)
 def deeper(n):
     return deeper(n + 1)
 deeper(0)""", "killed", "memory", "timeout", "error"),
-    _ends("more address space than there is", "bytearray(1 << 45)", "memory",
+    _attack("more address space than there is", "bytearray(1 << 45)", "memory",
           group="resources"),
-    _ends("memory filled bit by bit", """
+    _attack("memory filled bit by bit", """
 limit = load("resource").RLIMIT_AS
 held = []
 while True:
     held.append(b"x" * (1 << 27))""", "memory", "killed", group="resources",
           limits=Limits(60, 2 << 30, 20)),
-    _ends("print without an end", 'while True: print("x" * (1 << 16))', "timeout",
+    _attack("print without an end", 'while True: print("x" * (1 << 16))', "timeout",
           group="resources"),
-    _ends("print 64 MB", 'for _ in range(64): print("x" * (1 << 20))', "pass", group="resources",
+    _attack("print 64 MB", 'for _ in range(64): print("x" * (1 << 20))', "pass", group="resources",
           honest=VALUE_POINTS),
 )  # fmt: skip

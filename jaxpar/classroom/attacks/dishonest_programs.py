@@ -1,4 +1,4 @@
-"""Programs that send more than they say, ask too much, or are other ones than they should be."""
+"""Programs that hide what they send, ask for too much, or are not those that were asked for."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _answer(
     limits: Limits = READ_LOOP,
     says: str = "",
 ) -> Attack:
-    """The body of `mean_over_devices(x, *, axis)`, with `mean` at hand, and what is run first."""
+    """Makes an attack of the body of `mean_over_devices`, which may use `mean`."""
     function = f"def mean_over_devices(x, *, axis):\n{textwrap.indent(body.strip(), '    ')}\n"
     source = f"{_HEAD}{_MEAN}{before}{function}"
     return Attack(name, group, source, ends, honest, limits=limits, says=says)
 
 
-HIDDEN = (
+HIDDEN_COMMUNICATION = (
     _answer("gather all, and compute everything everywhere",
             "return lax.all_gather(x, axis).mean(0)", "fail", honest=VALUES_AND_REST),
     _answer("gather by an all-reduce of what is mostly zero", """
@@ -189,4 +189,4 @@ for said, blob in exported(lambda x, *, axis: lax.pcast(mean(x, axis=axis), axis
 for said, blob in list(exported(lambda x, *, axis: x))[:1] + list(exported()):
     send(said, blob)""", "protocol"),
 )  # fmt: skip
-PROGRAMS = HIDDEN + REFUSED + BOMBS + SWAPPED
+DISHONEST_PROGRAMS = HIDDEN_COMMUNICATION + REFUSED + BOMBS + SWAPPED

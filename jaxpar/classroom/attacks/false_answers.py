@@ -1,4 +1,4 @@
-"""Answers that are none: objects that lie, constants, state, patches, texts that inject."""
+"""Answers that are false: objects that lie, constants, state, patches, texts that inject."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INJECTION = "\\x1b[2J\\x07\\r\\n::error::x\\n=HYPERLINK(1)<script>alert(1)</scri
 def _coordinates(
     name: str, body: str, *ends: Status, group: str = "answers", honest: int = 0, before: str = ""
 ) -> Attack:
-    """The body of `device_coordinates(rank, sizes)`, with the right one as `right`."""
+    """Makes an attack of the body of `device_coordinates`, with the right one as `right`."""
     right = COORDINATES.replace("device_coordinates", "right")
     function = f"def device_coordinates(rank, sizes):\n{textwrap.indent(body.strip(), '    ')}\n"
     return Attack(name, group, f"{right}{before}{function}", ends, honest, VALUE, LOOP)
@@ -31,7 +31,7 @@ def _coordinates(
 def _patched(
     name: str, patch: str, *ends: Status, honest: int = 0, answer: str = "return x"
 ) -> Attack:
-    """A patch, and `mean_over_devices` with this body; empty: the right one."""
+    """Makes an attack of a patch and `mean_over_devices` with this body, or with the right one."""
     source = f"{UNFENCED}import jax\nimport jax.numpy as jnp\nimport numpy as np\n{patch}\n"
     body = f"def mean_over_devices(x, *, axis):\n    {answer}\n"
     return Attack(name, "patching", source + MEAN + body * bool(answer), ends, honest)
@@ -172,4 +172,4 @@ for found in gc.get_objects():
         found.__globals__["make_mesh"] = turned""", "pass", "fail", honest=PROGRAM_POINTS,
              answer=""),
 )  # fmt: skip
-ANSWERS = LIES + TEXTS + PARSER_BOMBS + PATCHES
+FALSE_ANSWERS = LIES + TEXTS + PARSER_BOMBS + PATCHES

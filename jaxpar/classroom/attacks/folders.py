@@ -1,4 +1,4 @@
-"""Folders that are more than the file that is asked for."""
+"""Folders that hold more than the file that is asked for, or something else in its place."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _deep(folder: Path) -> None:
 
 
 def _shadows(folder: Path) -> None:
-    """Modules that Python, pytest or a shell would find and run, beside a right answer."""
+    """Puts modules that Python, pytest or a shell would find and run beside a right answer."""
     (folder / NAME).write_text(COORDINATES)
     for name in ("jax", "jaxpar", "numpy", "__pycache__"):
         (folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""Files that take the worker's place, and with it the second frame: what the hidden cases are."""
+"""Files that take the worker's place, and thereby get the frame that tells the hidden cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxpar.classroom.attacks.attack import (
 from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
 
-# Answers in the worker's place: `forged` stands for what is shown where nobody will look at it.
+# Answers in the worker's place. `forged` is sent for the first frame where nobody will look at it.
 _TOLD = f"""
 def forged():
     output = {{"shape": [1], "dtype": "float32", "varying": [], "place": ""}}
@@ -43,7 +43,7 @@ def value(case, text, kind="unknown"):
 
 
 def _takes(name: str, body: str, *ends: Status, honest: int = 0, limits: Limits = LIMITS) -> Attack:
-    """Takes the worker's place, and answers both frames itself."""
+    """Makes an attack that takes the worker's place, and answers both frames itself."""
     source = f"{WORKER}{_TOLD}{body}\nend()\n"
     return Attack(name, "hidden cases", source, ends, honest, limits=limits, hidden=True)
 
@@ -210,4 +210,4 @@ worker["_programs"] = changed
 mean_over_devices = mean
 end = lambda: None""", "fail", "protocol"),
 )  # fmt: skip
-SECOND_FRAME = TOLD + ANSWERED
+FORGED_HIDDEN_REPLIES = TOLD + ANSWERED

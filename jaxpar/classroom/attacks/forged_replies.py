@@ -1,4 +1,4 @@
-"""Files that take the worker's place and send what they like to the judge."""
+"""Files that take the worker's place and send forged replies to the judge."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _programs(name: str, body: str, *ends: Status, honest: int = 0) -> Attack:
     return Attack(name, "channel", f"{WORKER}{body}\nend()\n", ends, honest)
 
 
-CHANNEL = (
+FORGED_REPLIES = (
     _values("say nothing", "", "killed"),
     _values("say only that it is done", 'send({"done": True})', "fail"),
     _values("close every descriptor and go on", """

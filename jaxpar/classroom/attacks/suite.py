@@ -1,4 +1,4 @@
-"""Runs attacks through the chain of processes that grades a class, and tells which held."""
+"""Runs attacks through the chain of processes that grades a class, and tells which were held."""
 
 from __future__ import annotations
 
@@ -9,29 +9,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxpar.classroom import records as record
 from jaxpar.classroom.attacks.attack import MARK, Attack
 from jaxpar.classroom.attacks.bait import Bait
-from jaxpar.classroom.attacks.crafted_programs import CRAFTED
-from jaxpar.classroom.attacks.crashes_and_hangs import ENDS
-from jaxpar.classroom.attacks.dishonest_programs import PROGRAMS
-from jaxpar.classroom.attacks.false_answers import ANSWERS
+from jaxpar.classroom.attacks.crafted_programs import CRAFTED_PROGRAMS
+from jaxpar.classroom.attacks.crashes_and_hangs import CRASHES_AND_HANGS
+from jaxpar.classroom.attacks.dishonest_programs import DISHONEST_PROGRAMS
+from jaxpar.classroom.attacks.escapes import ESCAPES, REACHED
+from jaxpar.classroom.attacks.false_answers import FALSE_ANSWERS
 from jaxpar.classroom.attacks.folders import FOLDERS
-from jaxpar.classroom.attacks.forged_hidden_replies import SECOND_FRAME
-from jaxpar.classroom.attacks.forged_replies import CHANNEL
-from jaxpar.classroom.attacks.hidden_case_leaks import HIDDEN_CASES
-from jaxpar.classroom.attacks.tries import REACHED, TRIES
+from jaxpar.classroom.attacks.forged_hidden_replies import FORGED_HIDDEN_REPLIES
+from jaxpar.classroom.attacks.forged_replies import FORGED_REPLIES
+from jaxpar.classroom.attacks.hidden_case_leaks import HIDDEN_CASE_LEAKS
 from jaxpar.classroom.handins import MISSING, read_handin
+from jaxpar.classroom.records import not_submitted, to_record
 from jaxpar.classroom.sandbox.levels import Sandbox
+from jaxpar.classroom.untrusted_text import MOST_TEXT
 from jaxpar.contracts.base import load
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Pool
 
 ATTACKS = (
-    *TRIES, *ENDS, *CHANNEL, *SECOND_FRAME, *HIDDEN_CASES, *CRAFTED, *PROGRAMS, *ANSWERS, *FOLDERS
-)  # fmt: skip
+    *ESCAPES,
+    *CRASHES_AND_HANGS,
+    *FORGED_REPLIES,
+    *FORGED_HIDDEN_REPLIES,
+    *HIDDEN_CASE_LEAKS,
+    *CRAFTED_PROGRAMS,
+    *DISHONEST_PROGRAMS,
+    *FALSE_ANSWERS,
+    *FOLDERS,
+)
 SECONDS_EACH = 1.8
-MOST_TEXT = record.MOST_TEXT + 10
+MOST_SHOWN = MOST_TEXT + 10  # with the dots where a text was cut
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,8 @@ class Outcome:
 
     Attributes:
         attack: the attack.
-        record: what a class would have in its results.
-        why: what it gained or broke; empty if it was held.
+        record: the record that a class would have in its results.
+        why: what the attack gained or broke; empty if it was held.
     """
 
     attack: Attack
@@ -50,16 +59,16 @@ class Outcome:
 
     @classmethod
     def of(cls, attack: Attack, made: dict[str, Any], harm: str) -> Outcome:
-        """Looks at the record, and at what was harmed."""
+        """Makes an outcome of the record and of what was harmed."""
         return cls(attack, made, _why(attack, made, harm))
 
     @property
     def held(self) -> bool:
-        """Whether it gained nothing and broke nothing."""
+        """Whether the attack gained nothing and broke nothing."""
         return not self.why
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; the score is what it gained beyond an honest file."""
+        """Returns plain data for JSON; the score is what was gained beyond an honest file."""
         gained = max(0, self.record["score"] - self.attack.honest)
         return {
             "name": self.attack.name,
@@ -77,30 +86,33 @@ class Suite:
     _shared: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
 
     def run(self, attacks: Iterable[Attack] = ATTACKS) -> Iterator[Outcome]:
-        """The outcome of each; attacks that share a file are judged once."""
+        """Yields the outcome of each attack; those that share a file are judged once."""
         bait = Bait(self.sandbox.user)
         try:
             with Pool(start=self.sandbox.start) as pool:
                 for attack in attacks:
                     key = attack.source or attack.name
                     if key not in self._shared:
-                        self._shared[key] = self._tried(attack, bait, pool)
+                        self._shared[key] = self._record_and_harm(attack, bait, pool)
                     made, harm = self._shared[key]
                     yield Outcome.of(attack, made, harm)
         finally:
             bait.close()
 
-    def _tried(self, attack: Attack, bait: Bait, pool: Pool) -> tuple[dict[str, Any], str]:
-        """The record, and what was harmed."""
+    def _record_and_harm(
+        self, attack: Attack, bait: Bait, pool: Pool
+    ) -> tuple[dict[str, Any], str]:
+        """Returns the record of an attack, and what it harmed."""
         try:
-            return self._graded(attack, bait, pool), bait.harm()
-        except Exception as error:  # whatever it is: no attack may bring it about
-            nothing = record.missing(attack.where.partition(":")[2], 0, "")
+            return self._grade(attack, bait, pool), bait.harm()
+        except Exception as error:  # Whatever it is, no attack may bring it about.
+            nothing = not_submitted(load(attack.where).id, 0, "")
             return nothing, f"it ends the grader: {type(error).__name__}: {error}"
 
-    def _graded(self, attack: Attack, bait: Bait, pool: Pool) -> dict[str, Any]:
-        """The record of a folder that is handed in, from reading it to the verdict."""
-        exercise = attack.where.partition(":")[2]
+    def _grade(self, attack: Attack, bait: Bait, pool: Pool) -> dict[str, Any]:
+        """Grades a folder that is handed in, from reading it to the verdict."""
+        contract = load(attack.where)
+        exercise = contract.id
         above = Path(tempfile.mkdtemp(prefix="jaxpar-attack-"))
         try:
             folder = above / "student"
@@ -113,15 +125,15 @@ class Suite:
         finally:
             shutil.rmtree(above)
         if exercise not in handin.files:
-            points = sum(load(attack.where).points().values())
-            return record.missing(exercise, points, handin.refused.get(exercise, MISSING))
+            points = sum(contract.points().values())
+            return not_submitted(exercise, points, handin.refused.get(exercise, MISSING))
         pool.limits = attack.limits
         judged = judge(attack.where, handin.files[exercise], pool=pool, hidden=attack.hidden)
-        return record.to_record(judged)
+        return to_record(judged)
 
 
 def forecast() -> str:
-    """How much there is to do, in a sentence."""
+    """Returns in a sentence how much there is to do."""
     files = len({attack.source or attack.name for attack in ATTACKS})
     minutes = files * SECONDS_EACH / 60
     return f"{len(ATTACKS)} attacks in {files} files, one at a time: about {minutes:.0f} minutes."
@@ -144,7 +156,7 @@ def _why(attack: Attack, made: dict[str, Any], harm: str) -> str:
 
 
 def _untold(attack: Attack) -> list[str]:
-    """What no text may have in it: what the attack tells of hidden cases, and their meshes."""
+    """Returns what no text may hold: what the attack tells of hidden cases, and their meshes."""
     contract = load(attack.where, hidden=True)
     return [MARK, *(case.mesh for case in contract.cases[contract.shown :])]
 
@@ -161,4 +173,4 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _clean(text: str) -> bool:
-    return len(text) <= MOST_TEXT and all(c.isprintable() or c in "\n\t" for c in text)
+    return len(text) <= MOST_SHOWN and all(c.isprintable() or c in "\n\t" for c in text)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jaxpar.classroom.handout.pinned_versions import constraints
-from jaxpar.classroom.handout.student_repository import check_empty, template
+from jaxpar.classroom.handout.student_repository import template, write_new_folder
 from jaxpar.classroom.handout.wheel import wheel, zipped
-from jaxpar.course.folder import write_files
 
 SCRIPTS = ("setup.sh", "run_autograder")
 ARCHIVE = "autograder.zip"
 
 
-def make_autograder(folder: Path, options: Sequence[str], secret: Path) -> list[str]:
-    """Makes an autograder in a folder that is empty or not there; returns its files.
+def make_autograder(
+    folder: Path, options: Sequence[str], secret: Path, whole_course: Mapping[str, bytes]
+) -> list[str]:
+    """Makes an autograder in a folder that is empty or not there, and returns its files.
 
     Args:
         folder: where it goes.
-        options: of `jaxpar grade`, without blanks in them.
-        secret: the file of the course's secret, which goes with it.
+        options: options of `jaxpar grade`, without blanks in them.
+        secret: the file with the secret of the course, which goes with it.
+        whole_course: what is the same in every course folder, which goes with the library.
 
     Raises:
-        BadUseError: the folder holds something, or cannot be written.
+        ValueError: the folder holds something, or cannot be written.
         OSError: the secret cannot be read.
     """
-    check_empty(folder)
-    name, packed = wheel()
+    name, packed = wheel(whole_course)
     kit = {
         **{script: template(script) for script in SCRIPTS},
         "constraints.txt": constraints().encode(),
@@ -35,7 +36,7 @@ def make_autograder(folder: Path, options: Sequence[str], secret: Path) -> list[
         "options.txt": " ".join(options).encode() + b"\n",
         name: packed,
     }
-    written, _ = write_files(folder, kit | {ARCHIVE: zipped(kit, SCRIPTS)})
+    written = write_new_folder(folder, kit | {ARCHIVE: zipped(kit, SCRIPTS)})
     for script in SCRIPTS:
         (folder / script).chmod(0o755)
-    return sorted(written)
+    return written

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 
 
 def constraints() -> str:
-    """A constraints file for pip, by which others install what is installed here."""
+    """Returns a constraints file for pip, by which others install what is installed here."""
     found: dict[str, str] = {}
     wanted, seen = [("jaxpar", "")], set()
     while wanted:

@@ -1,4 +1,4 @@
-"""Zip files that are the same for the same contents, and a wheel of this very installation."""
+"""A wheel of this very installation, so that what grades here is what students install."""
 
 from __future__ import annotations
 
@@ -8,59 +8,62 @@ import io
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.resources import files
+from pathlib import Path
 
-from jaxpar.course.catalog import BadUseError
-from jaxpar.course.folder import PACKAGE, fixed_files
-
+PACKAGE = Path(str(files("jaxpar")))
 PLAIN, PROGRAM = 0o644, 0o755
 OF_THE_INSTALLER = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 
 
-def zipped(files: Mapping[str, bytes], programs: tuple[str, ...] = ()) -> bytes:
-    """A zip file of these files, in the order of their names, without dates and owners."""
+def zipped(contents: Mapping[str, bytes], programs: tuple[str, ...] = ()) -> bytes:
+    """Returns a zip file without dates and owners, which is the same for the same contents."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in sorted(files.items()):
-            entry = zipfile.ZipInfo(name, _FIRST_DAY)
+        for name, data in sorted(contents.items()):
+            entry = zipfile.ZipInfo(name)  # with a date that is always the same
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix: the mode below is read
+            entry.create_system = 3  # Of Unix, so that the mode below is read.
             entry.external_attr = (0o100000 | (PROGRAM if name in programs else PLAIN)) << 16
             archive.writestr(entry, data)
     return buffer.getvalue()
 
 
-def wheel() -> tuple[str, bytes]:
-    """The name of a wheel, and the wheel: what grades here is what learners install.
+def wheel(whole_course: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """Returns the name of a wheel, and the wheel.
 
-    pip builds wheels from a checkout only, and with the network; this one needs neither.
+    pip builds wheels from a checkout only, and with the network; this needs neither.
+
+    Args:
+        whole_course: what is the same in every course folder, by its name there.
 
     Raises:
-        BadUseError: jaxpar is not installed here, only imported.
+        ValueError: jaxpar is only imported here, and not installed.
     """
     try:
         installed = distribution("jaxpar")
     except PackageNotFoundError:
-        raise BadUseError(
+        raise ValueError(
             "classroom: jaxpar is not installed in this environment; run pip install in its "
             "checkout, then try again"
         ) from None
-    files = _package() | _metadata(installed)
+    packed = _package() | _metadata(installed)
+    packed |= {f"jaxpar/_course/{name}": data for name, data in whole_course.items()}
     folder = f"jaxpar-{installed.version}.dist-info"
-    record = "".join(f"{name},{_hash(data)},{len(data)}\n" for name, data in sorted(files.items()))
-    files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
-    return f"jaxpar-{installed.version}-py3-none-any.whl", zipped(files)
+    record = "".join(f"{name},{_hash(data)},{len(data)}\n" for name, data in sorted(packed.items()))
+    packed[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
+    return f"jaxpar-{installed.version}-py3-none-any.whl", zipped(packed)
 
 
 def _package() -> dict[str, bytes]:
-    """The library, and what a new course folder is made of, as the wheel has them."""
+    """Returns the files of the library as the wheel has them."""
     paths = (path for path in PACKAGE.rglob("*") if path.is_file())
     inside = {path.relative_to(PACKAGE): path for path in paths}
     return {
         f"jaxpar/{name.as_posix()}": path.read_bytes()
         for name, path in inside.items()
         if name.parts[0] != "_course" and not any(_is_cache(part) for part in name.parts)
-    } | {f"jaxpar/_course/{name}": data for name, data in fixed_files().items()}
+    }
 
 
 def _is_cache(part: str) -> bool:

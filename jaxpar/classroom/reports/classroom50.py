@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from jaxpar.classroom.checks import checks
-from jaxpar.classroom.untrusted_text import line, text
+from jaxpar.classroom.records import property_results
+from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 SCHEMA = "classroom50/result/v1"
 IDENTITY = {
@@ -21,12 +21,12 @@ IDENTITY = {
 
 
 def result(result: dict[str, Any], runner: Mapping[str, str]) -> dict[str, Any]:
-    """A student's result for Classroom 50.
+    """Returns a student's result for Classroom 50.
 
     Args:
-        result: the student's.
-        runner: the environment of Classroom 50's runner, which knows whose submission it is;
-            elsewhere these fields are not there, and no collector takes the file.
+        result: the student's result.
+        runner: the environment of Classroom 50's runner, which knows whose submission it is.
+            Elsewhere these fields are missing, and no collector takes the file.
     """
     known = {name: runner[variable] for name, variable in IDENTITY.items() if runner.get(variable)}
     if "submission" in known:
@@ -39,13 +39,13 @@ def result(result: dict[str, Any], runner: Mapping[str, str]) -> dict[str, Any]:
         "max-score": result["max_score"],
         "tests": [
             {
-                "test-name": line(f"{check.exercise}: {check.name}"),
-                "passed": check.status == "pass",
-                "score": check.score,
-                "max-score": check.max_score,
-                "output": text(check.text),
+                "test-name": safe_line(f"{found.exercise}: {found.name}"),
+                "passed": found.status == "pass",
+                "score": found.score,
+                "max-score": found.max_score,
+                "output": safe_text(found.text),
             }
             for record in result["exercises"]
-            for check in checks(record)
+            for found in property_results(record)
         ],
     }

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from jaxpar.classroom.checks import checks
-from jaxpar.classroom.sandbox.levels import NAMES, NONE
-from jaxpar.classroom.untrusted_text import line, text
+from jaxpar.classroom.records import property_results
+from jaxpar.classroom.sandbox.levels import LEVEL_NAMES, NOT_ISOLATED
+from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 
 def results(result: dict[str, Any]) -> dict[str, Any]:
-    """What Gradescope shows a student of a result; formats are plain text throughout."""
+    """Returns what Gradescope shows a student of a result, in plain text throughout."""
     return {
         "score": result["score"],
-        "output": text("\n".join(_words(result))),
+        "output": safe_text("\n".join(_summary(result))),
         "output_format": "text",
         "test_output_format": "text",
         "test_name_format": "text",
@@ -21,23 +22,22 @@ def results(result: dict[str, Any]) -> dict[str, Any]:
         "stdout_visibility": "hidden",
         "tests": [
             {
-                "name": line(f"{check.exercise}: {check.name}"),
+                "name": safe_line(f"{found.exercise}: {found.name}"),
                 "number": f"{number}.{part}",
-                "score": check.score,
-                "max_score": check.max_score,
-                "status": "passed" if check.status == "pass" else "failed",
-                "output": text(check.text),
+                "score": found.score,
+                "max_score": found.max_score,
+                "status": "passed" if found.status == "pass" else "failed",
+                "output": safe_text(found.text),
             }
             for number, record in enumerate(result["exercises"], 1)
-            for part, check in enumerate(checks(record), 1)
+            for part, found in enumerate(property_results(record), 1)
         ],
     }
 
 
-def _words(result: dict[str, Any]) -> list[str]:
-    words = [f"{result['score']} of {result['max_score']} points."]
-    if result["level"] == NONE:
-        words.append(f"Graded {NAMES[NONE]}.")
+def _summary(result: dict[str, Any]) -> Iterator[str]:
+    yield f"{result['score']} of {result['max_score']} points."
+    if result["level"] == NOT_ISOLATED:
+        yield f"Graded {LEVEL_NAMES[NOT_ISOLATED]}."
     if result["ignored"]:
-        words.append(f"Not looked at: {', '.join(map(line, result['ignored']))}")
-    return words
+        yield f"Not looked at: {', '.join(map(safe_line, result['ignored']))}"

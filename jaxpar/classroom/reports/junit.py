@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from xml.etree import ElementTree
 
-from jaxpar.classroom.checks import Check, checks
-from jaxpar.classroom.gradebook import Entry
-from jaxpar.classroom.untrusted_text import MOST_LINE, line, markup
+from jaxpar.classroom.gradebook import GradebookEntry
+from jaxpar.classroom.records import PropertyResult, property_results
+from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 TAGS = {"fail": "failure", "not-judged": "skipped", "infrastructure": "error"}
 
 
-def document(entries: Iterable[Entry]) -> Iterator[bytes]:
-    """The file, in parts."""
+def document(gradebook: Iterable[GradebookEntry]) -> Iterator[bytes]:
+    """Yields the file in parts."""
     yield b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites>\n'
-    for entry in entries:
-        yield "\n".join(_suite(entry)).encode()
+    for entry in gradebook:
+        suite = _suite(entry)
+        ElementTree.indent(suite, " ", level=1)
+        yield b" " + ElementTree.tostring(suite, "utf-8") + b"\n"
     yield b"</testsuites>\n"
 
 
-def _suite(entry: Entry) -> Iterator[str]:
-    cases = [check for record in entry.exercises for check in checks(record)]
-    counts = {"tests": len(cases)} | {
-        name: sum(TAGS.get(check.status) == tag for check in cases)
-        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
-    }
-    numbers = " ".join(f'{name}="{count}"' for name, count in counts.items())
-    yield f' <testsuite name="{_attribute(entry.result["student"])}" {numbers}>'
-    yield from map(_case, cases)
-    yield " </testsuite>\n"
+def _suite(entry: GradebookEntry) -> ElementTree.Element:
+    results = [found for record in entry.records for found in property_results(record)]
+    counts = Counter(TAGS.get(found.status) for found in results)
+    suite = ElementTree.Element(
+        "testsuite",
+        name=safe_line(entry.result["student"]),
+        tests=str(len(results)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+    )
+    suite.extend(map(_case, results))
+    return suite
 
 
-def _case(check: Check) -> str:
-    names = f'classname="{_attribute(check.exercise)}" name="{_attribute(check.name)}"'
-    tag = TAGS.get(check.status)
-    if tag is None:
-        return f"  <testcase {names}/>"
-    message = _attribute(check.text.partition("\n")[0])
-    inside = f'<{tag} message="{message}">{markup(check.text)}</{tag}>'
-    return f"  <testcase {names}>{inside}</testcase>"
-
-
-def _attribute(value: str) -> str:
-    return markup(line(value), MOST_LINE)
+def _case(found: PropertyResult) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname=safe_line(found.exercise), name=safe_line(found.name)
+    )
+    if tag := TAGS.get(found.status):
+        message = safe_line(found.text.partition("\n")[0])
+        ElementTree.SubElement(case, tag, message=message).text = safe_text(found.text)
+    return case

@@ -1,6 +1,7 @@
-"""The first thing that a confined process does: it gives up what it will not need, for good.
+"""The first thing that a confined process does: it gives up for good what it will not need.
 
-Started as `python -m jaxpar.classroom.sandbox.enter JSON`, which says what; then it runs a module.
+It is started as `python -m jaxpar.classroom.sandbox.enter JSON`, where the JSON says what to give
+up, and which module to run then.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import sys
 
 def main() -> None:
     """Confines this process as the JSON argument says, and runs the module that it names."""
-    orders = json.loads(sys.argv[1])
-    _limit(orders["limits"])
-    if orders["landlock"]:
+    confinement = json.loads(sys.argv[1])
+    _limit(confinement["limits"])
+    if confinement["landlock"]:
         from jaxpar.grading import landlock
 
-        landlock.install(orders["readable"], orders["writable"], orders["folder"])
+        landlock.install(confinement["readable"], confinement["writable"], confinement["folder"])
     from jaxpar.classroom.sandbox import seccomp
 
     seccomp.install()
-    sys.argv = [orders["module"], *orders["arguments"]]
-    runpy.run_module(orders["module"], run_name="__main__", alter_sys=True)
+    sys.argv = [confinement["module"], *confinement["arguments"]]
+    runpy.run_module(confinement["module"], run_name="__main__", alter_sys=True)
 
 
 def _limit(limits: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The levels of isolation, the best that this machine allows, and how a process starts on one."""
+"""The levels of isolation: which is the best here, and how a process is started on one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from jaxpar.classroom.sandbox import seccomp
 from jaxpar.grading import landlock
 from jaxpar.grading.processes import READER, WORKER
 
-NAMESPACES, LANDLOCK, NONE = 1, 2, 3
-NAMES = {
+NAMESPACES, LANDLOCK, NOT_ISOLATED = 1, 2, 3
+LEVEL_NAMES = {
     NAMESPACES: "level 1: bubblewrap and seccomp",
     LANDLOCK: "level 2: Landlock and seccomp",
-    NONE: "not isolated",
+    NOT_ISOLATED: "not isolated",
 }
 LIBRARY = Path(__file__).resolve().parents[2]
 SYSTEM = (
@@ -29,7 +29,7 @@ SYSTEM = (
     "/etc/localtime", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu",
 )  # fmt: skip
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
-# systemd gives users from this range to services for as long as these run.
+# systemd gives users from this range to services for as long as they run.
 FIRST_USER, USERS = 61_184, 4096
 LIMITS = {
     "CORE": 0,
@@ -46,18 +46,18 @@ PROBE = "jaxpar.classroom.sandbox.probe"
 PROBE_SECONDS = 30
 
 
-class Unavailable(ValueError):
-    """A level that this machine does not allow; the message says why."""
+class LevelUnavailable(ValueError):
+    """This machine does not allow a level; the message says why."""
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """How children are confined.
+    """How child processes are confined.
 
     Attributes:
-        level: 1, namespaces; 2, Landlock; 3, not at all.
-        user: the user that they run as; None: as this process.
-        why_not: for each better level, why this machine does not allow it.
+        level: `NAMESPACES`, `LANDLOCK` or `NOT_ISOLATED`.
+        user: the user that they run as; None is the user of this process.
+        why_not: why this machine does not allow a better level, for each of these.
     """
 
     level: int
@@ -66,23 +66,25 @@ class Sandbox:
 
     @property
     def name(self) -> str:
-        """What a person is told."""
+        """The level as a person is told of it."""
         library_is_open = self.level == NAMESPACES and not landlock.version()
-        return NAMES[self.level] + (", no Landlock: answers can read jaxpar" * library_is_open)
+        return LEVEL_NAMES[self.level] + (
+            ", no Landlock: answers can read jaxpar" * library_is_open
+        )
 
     def start(self, module: str) -> subprocess.Popen[bytes]:
-        """A process that runs a module, with pipes for its standard streams."""
-        # The compiler writes what a reader looks at; a worker has nothing to write.
+        """Starts a process that runs a module, with pipes for its standard streams."""
+        # The compiler of a reader writes files; a worker has nothing to write.
         folder = self._folder() if self.level == LANDLOCK and module == READER else None
         variables = environment() | ({"TMPDIR": folder} if folder else {})
         command = [sys.executable, "-P", "-m", module]
-        if self.level != NONE:
-            orders = self._orders(module, folder)
-            command = [*command[:-1], "jaxpar.classroom.sandbox.enter", json.dumps(orders)]
+        if self.level != NOT_ISOLATED:
+            confinement = self._confinement(module, folder)
+            command = [*command[:-1], "jaxpar.classroom.sandbox.enter", json.dumps(confinement)]
         if self.level == NAMESPACES:
             command = [*_bubblewrap(variables), *command]
-            variables = {}  # nothing of bubblewrap's own environment reaches what it starts
-        return Process(
+            variables = {}  # Nothing of bubblewrap's own environment reaches what it starts.
+        return SandboxedProcess(
             [*FIRST_TO_GO, *command],
             folder,
             stdin=subprocess.PIPE,
@@ -96,15 +98,16 @@ class Sandbox:
             extra_groups=None if self.user is None else [],
         )
 
-    def _orders(self, module: str, folder: str | None) -> dict[str, Any]:
+    def _confinement(self, module: str, folder: str | None) -> dict[str, Any]:
+        """Returns what `enter` does before it runs the module."""
         paths = [*readable(), *DEVICES]
         arguments = []
-        if module == WORKER and landlock.version():  # what it closes behind itself, once loaded
+        if module == WORKER and landlock.version():  # What it closes once it is loaded.
             arguments = [json.dumps({"closed": str(LIBRARY), "readable": paths})]
         return {
             "module": module,
             "arguments": arguments,
-            "limits": LIMITS | {"NPROC": LIMITS["NPROC"] + _tasks(self.user)},
+            "limits": LIMITS | {"NPROC": LIMITS["NPROC"] + _threads_of(self.user)},
             "landlock": self.level == LANDLOCK,
             "readable": paths,
             "writable": ["/dev/null"],
@@ -118,8 +121,8 @@ class Sandbox:
         return folder
 
 
-class Process(subprocess.Popen):
-    """A process whose folder goes when it has ended."""
+class SandboxedProcess(subprocess.Popen):
+    """A process whose folder is removed when it has ended."""
 
     def __init__(self, command: list[str], folder: str | None, **how: Any) -> None:
         """Starts the command, as `subprocess.Popen` does."""
@@ -127,22 +130,22 @@ class Process(subprocess.Popen):
         super().__init__(command, **how)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits for the end, and removes the folder."""
+        """Waits until the process has ended, and removes its folder."""
         code = super().wait(timeout)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         return code
 
 
-def choose(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
-    """The best level that this machine allows.
+def best_sandbox(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
+    """Returns a sandbox on the best level that this machine allows.
 
     Args:
-        unsafe: allows no isolation at all.
-        slot: as root, children of different slots are different users.
+        unsafe: whether no isolation at all will do.
+        slot: which of the users that root gives to child processes they run as.
 
     Raises:
-        Unavailable: there is none, or the user of children cannot read the interpreter.
+        LevelUnavailable: there is none, or that user cannot read the interpreter.
     """
     user = user_of(slot)
     check_readable(user)
@@ -151,57 +154,59 @@ def choose(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
         try:
             _check(Sandbox(level, user))
             return Sandbox(level, user, why_not)
-        except Unavailable as reason:
+        except LevelUnavailable as reason:
             why_not[level] = str(reason)
     if unsafe:
-        return Sandbox(NONE, user, why_not)
-    reasons = "; ".join(f"{NAMES[level]}: {reason}" for level, reason in why_not.items())
-    raise Unavailable(
+        return Sandbox(NOT_ISOLATED, user, why_not)
+    reasons = "; ".join(f"{LEVEL_NAMES[level]}: {reason}" for level, reason in why_not.items())
+    raise LevelUnavailable(
         f"grade: this machine cannot isolate submissions ({reasons}); install bubblewrap, use a "
         "kernel with Landlock, or say --unsafe if you trust every submission"
     )
 
 
 def user_of(slot: int) -> int | None:
-    """The user that children of a slot run as; None, as this process, unless that is root."""
+    """Returns the user of a slot as root, else None for the user of this process."""
     return None if os.geteuid() else FIRST_USER + slot % USERS
 
 
 def why_not(level: int) -> str:
-    """Why this machine does not allow a level; empty if it does."""
+    """Returns why this machine does not allow a level, or an empty string if it does."""
     try:
         _check(Sandbox(level, user_of(0)))
-    except Unavailable as reason:
+    except LevelUnavailable as reason:
         return str(reason)
     return ""
 
 
 def _check(sandbox: Sandbox) -> None:
-    """Runs the probe inside, which must be able to do nothing that is forbidden."""
+    """Runs the probe in a sandbox, where it must be able to do nothing that is forbidden."""
     if not sys.platform.startswith("linux"):
-        raise Unavailable("only Linux has it")
+        raise LevelUnavailable("only Linux has it")
     if not seccomp.available():
-        raise Unavailable("there is no filter of system calls for this processor")
+        raise LevelUnavailable("there is no filter of system calls for this processor")
     if sandbox.level == NAMESPACES and not shutil.which("bwrap"):
-        raise Unavailable("bubblewrap is not installed")
+        raise LevelUnavailable("bubblewrap is not installed")
     if sandbox.level == LANDLOCK and not landlock.version():
-        raise Unavailable("the kernel has no Landlock")
+        raise LevelUnavailable("the kernel has no Landlock")
     process = sandbox.start(PROBE)
     try:
         out, trouble = process.communicate(timeout=PROBE_SECONDS)
         possible = json.loads(out)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise Unavailable(f"a first process does not end within {PROBE_SECONDS} seconds") from None
+        raise LevelUnavailable(
+            f"a first process does not end within {PROBE_SECONDS} seconds"
+        ) from None
     except ValueError:
         lines = trouble.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        raise Unavailable(lines[-1][:200]) from None
+        raise LevelUnavailable(lines[-1][:200]) from None
     if possible:
-        raise Unavailable(f"inside, a process can {', '.join(possible)}")
+        raise LevelUnavailable(f"inside, a process can {', '.join(possible)}")
 
 
 def environment() -> dict[str, str]:
-    """All that a child gets: what its results depend on is fixed."""
+    """Returns all variables that a child gets; they fix what its results depend on."""
     return {
         "JAX_PLATFORMS": "cpu",
         "LANG": "C.UTF-8",
@@ -217,26 +222,26 @@ def environment() -> dict[str, str]:
 
 
 def readable() -> list[str]:
-    """What a child may read: the interpreter, its packages, and this library."""
+    """Returns what a child may read: the interpreter, its packages, and this library."""
     packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     folders = map(os.path.realpath, [sys.base_prefix, sys.prefix, *packages, str(LIBRARY)])
     return [*SYSTEM, *dict.fromkeys(path for path in folders if path not in ("/", "/usr"))]
 
 
-def _tasks(user: int | None) -> int:
-    """Threads that a user runs already, as the limit counts them too."""
+def _threads_of(user: int | None) -> int:
+    """Counts the threads that a user runs already, which the limit counts, too."""
     count, user = 0, os.getuid() if user is None else user
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
             if os.stat(f"/proc/{name}").st_uid == user:
                 count += len(os.listdir(f"/proc/{name}/task"))
         except OSError:
-            continue  # it has ended
+            continue  # It has ended.
     return count
 
 
 def _bubblewrap(variables: dict[str, str]) -> list[str]:
-    """Bubblewrap's command: read-only folders, a small /tmp of its own, nothing else."""
+    """Returns bubblewrap's command: read-only folders, a small /tmp of its own, nothing else."""
     binds = [word for path in readable() for word in ("--ro-bind-try", path, path)]
     if sys.base_prefix == "/usr":
         binds += ["--ro-bind", "/usr/bin", "/usr/bin"]
@@ -251,30 +256,23 @@ def _bubblewrap(variables: dict[str, str]) -> list[str]:
 
 
 def check_readable(user: int | None) -> None:
-    """Raises Unavailable if the user of children cannot read the interpreter or the library."""
+    """Raises LevelUnavailable if this user cannot read the interpreter or the library."""
     if user is None:
         return
     for path in (sys.executable, os.path.realpath(sys.executable), sys.prefix, str(LIBRARY)):
-        closed = next((p for p in _with_parents(Path(path)) if not _open_to_all(p, path)), None)
+        way = [*reversed(Path(path).parents), Path(path)]
+        closed = next((p for p in way if not _open_to_all(p, path)), None)
         if closed is not None:
             owner = pwd.getpwuid(closed.stat().st_uid).pw_name
-            raise Unavailable(
+            someone = "a user who is not root" if owner == "root" else owner
+            raise LevelUnavailable(
                 f"grade: run as root, submissions run as user {user}, who cannot read {path}: "
-                f"{closed} is closed to others; run as {_someone(owner)}, make it readable "
+                f"{closed} is closed to others; run as {someone}, make it readable "
                 f"(chmod o+x {closed}), or install Python and jaxpar in a folder that all can read"
             )
 
 
-def _someone(owner: str) -> str:
-    return "a user who is not root" if owner == "root" else owner
-
-
-def _with_parents(path: Path) -> list[Path]:
-    return [*reversed(path.parents), path]
-
-
 def _open_to_all(path: Path, end: str) -> bool:
-    """Whether anybody may go through a folder on the way, or read what is at the end."""
-    way = 0o1 if path.is_dir() else 0
-    needed = way | (0o4 if str(path) == end else 0)
+    """Tells whether anybody may go through a folder on the way, or read what is at the end."""
+    needed = (0o1 if path.is_dir() else 0) | (0o4 if str(path) == end else 0)
     return path.stat().st_mode & needed == needed

@@ -1,6 +1,6 @@
-"""Tries from inside what a confined process must not be able to do; prints what it could.
+"""Tries what a confined process must not be able to do, and prints what was possible.
 
-Imports nothing heavy: it runs once for each level of isolation before a class is graded.
+It imports nothing heavy, since it runs once for each level of isolation before a class is graded.
 """
 
 from __future__ import annotations

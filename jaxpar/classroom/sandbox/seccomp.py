@@ -1,4 +1,4 @@
-"""A filter of system calls: threads, files and memory, but no processes, sockets or ways around.
+"""A filter of system calls that allows threads, files and memory, but no processes or sockets.
 
 Source: seccomp(2), and Documentation/userspace-api/seccomp_filter.rst of Linux
 """
@@ -74,12 +74,12 @@ Instruction = tuple[int, int, int, int]
 
 
 def available() -> bool:
-    """Whether there is a filter for this machine's processor."""
+    """Tells whether there is a filter for this machine's processor."""
     return platform.machine() in ARCHITECTURES
 
 
 def install() -> None:
-    """Filters the system calls of this process, all its threads, and for good.
+    """Filters the system calls of this process and all its threads for good.
 
     Raises:
         OSError: the kernel refuses.
@@ -96,7 +96,7 @@ def install() -> None:
 
 
 def filter_program(pid: int) -> list[Instruction]:
-    """The filter for a process of this number."""
+    """Returns the filter for the process with this number."""
     column, architecture = ARCHITECTURES[platform.machine()]
     return [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -120,7 +120,7 @@ def filter_program(pid: int) -> list[Instruction]:
 
 
 def _if_number(number: int, then: list[Instruction]) -> Iterator[Instruction]:
-    """For the call of this number `then`, which returns; else on after it."""
+    """Yields `then`, which must return, for the call of this number; other calls go on after it."""
     yield (_EQUAL, 0, len(then), number)
     yield from then
 

@@ -1,10 +1,8 @@
-"""What a class starts from, hands in, and is graded with elsewhere."""
+"""What a class starts from, and what it is graded with elsewhere."""
 
-import os
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,24 +10,24 @@ import yaml
 
 from jaxpar.classroom.handout.gradescope_autograder import make_autograder
 from jaxpar.classroom.handout.pinned_versions import constraints
-from jaxpar.classroom.handout.student_repository import make_handout
-from jaxpar.classroom.handout.wheel import wheel, zipped
-from jaxpar.course import variants
-from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
+from jaxpar.classroom.handout.student_repository import make_student_repository
+from jaxpar.classroom.handout.wheel import PACKAGE, wheel, zipped
+from jaxpar.course.catalog import LESSONS
 from jaxpar.course.checking import Verdicts
-from jaxpar.course.collect import collect
-from jaxpar.course.folder import PACKAGE, Course, exercise_of
+from jaxpar.course.folder import Course, fixed_files, stub_files
 from jaxpar.course.progress import progress
-from tests.course.fakes import answer, stub_of, write
+from tests.course.fakes import stub_of
 
 GIVEN = LESSONS[1:3]
 ASKED = [row for lesson in GIVEN for row in lesson.asks]
+COURSE = fixed_files(GIVEN) | stub_files(ASKED)
+LINES = [", ".join(f"`{row.id}`" for row in lesson.asks) for lesson in GIVEN]
 
 
 @pytest.fixture(scope="module")
 def handout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("class") / "handout"
-    make_handout(folder, GIVEN, ASKED)
+    make_student_repository(folder, LINES, GIVEN[0].number, COURSE, fixed_files())
     return folder
 
 
@@ -45,7 +43,7 @@ def test_a_handout_is_a_course_of_some_lessons(handout: Path) -> None:
     assert all(course.file(row).is_file() for row in GIVEN)
     assert files(handout) - {row.file for row in (*ASKED, *GIVEN)} == {
         ".github/workflows/check.yml", ".gitignore", "AGENTS.md", "CLAUDE.md", "README.md",
-        "constraints.txt", "exercises/conftest.py", "requirements.txt", f"wheels/{wheel()[0]}",
+        "constraints.txt", "exercises/conftest.py", "requirements.txt", f"wheels/{wheel({})[0]}",
     }  # fmt: skip
 
 
@@ -76,8 +74,8 @@ def test_nothing_is_handed_out_over_something(tmp_path: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("kept")
     for folder in (tmp_path, mine):
-        with pytest.raises(BadUseError, match="nothing in it is overwritten"):
-            make_handout(folder, GIVEN, ASKED)
+        with pytest.raises(ValueError, match="nothing in it is overwritten"):
+            make_student_repository(folder, LINES, "02", COURSE, {})
     assert files(tmp_path) == {"mine.txt"}
 
 
@@ -96,70 +94,17 @@ def test_the_wheel_is_this_library(handout: Path, tmp_path: Path) -> None:
         if "_course" not in path.parts
     }
     assert (tmp_path / "jaxpar/classroom/handout/templates/gitignore").is_file()
+    assert (tmp_path / "jaxpar/classroom/reports/templates/class.html").is_file()
     assert (tmp_path / "jaxpar/_course" / LESSONS[0].file).is_file()
     assert not list((tmp_path / "jaxpar/_course").glob("exercises/*/*"))
     assert (tmp_path / "bin" / "jaxpar").is_file()
-
-
-def test_variants_are_told_to_the_course(tmp_path: Path) -> None:
-    row = ASKED[0]
-    (tmp_path / Path(row.file).parent).mkdir(parents=True)
-    assert variants.chosen(ASKED, b"secret" * 4) == ASKED  # the same exercises, whatever variant
-    secrets = [bytes([number]) * 16 for number in range(20)]
-    assert {variants.chosen([row], secret)[0].variant for secret in secrets} == {0, 1}
-    assert Course(tmp_path).exercise(row.id).variant == 0
-    (tmp_path / variants.FILE).write_bytes(variants.told([replace(row, variant=1)]))
-    assert Course(tmp_path).exercise(row.id).where == f"{row.where}@1"
-    assert {r.variant for r in Course(tmp_path).exercises if r.id == row.id} == {1}
-    found = exercise_of(tmp_path / row.file)
-    assert found is not None
-    assert found.variant == 1
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"scatter": "x"}', "\xff"])
-def test_broken_variants_are_one_clear_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / variants.FILE).write_text(text, encoding="latin-1")
-    with pytest.raises(BadUseError, match="put back the file"):
-        Course(tmp_path).exercise(ASKED[0].id)
-
-
-def test_only_answers_are_collected(course: Course, tmp_path: Path) -> None:
-    right, large, gone, linked = EXERCISES[:4]
-    write(course, right, answer(right, "right"))
-    write(course, large, "#" * 300_000)
-    course.file(gone).unlink()
-    course.file(linked).unlink()
-    course.file(linked).symlink_to("/etc/passwd")
-    (course.root / "diary.txt").write_text("private")
-    out = tmp_path / "mine.zip"
-    collected = collect(course, out)
-    assert collected.packed == {right.id: "not checked since it was changed"}
-    assert "larger than" in collected.left_out[large.id]
-    assert collected.left_out[gone.id] == "missing"
-    assert "link" in collected.left_out[linked.id]
-    assert collected.left_out[EXERCISES[-1].id] == "not written yet"
-    first = out.read_bytes()
-    with zipfile.ZipFile(out) as archive:
-        assert archive.namelist() == [right.file]
-        assert archive.read(right.file).decode() == answer(right, "right")
-    os.utime(course.file(right), (1, 1))
-    collect(course, out)
-    assert out.read_bytes() == first
-
-
-def test_nothing_to_collect_writes_nothing(course: Course, tmp_path: Path) -> None:
-    with pytest.raises(BadUseError, match="no exercise"):
-        collect(course, tmp_path / "mine.zip")
-    with pytest.raises(BadUseError, match=r"--out mine\.doc\.zip"):
-        collect(course, tmp_path / "mine.doc")
-    assert not list(tmp_path.glob("mine*"))
 
 
 def test_an_autograder_holds_the_secret_for_nobody_else(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s" * 32)
     folder = tmp_path / "autograder"
-    written = make_autograder(folder, ["--exercises", "scatter,gather"], secret)
+    written = make_autograder(folder, ["--exercises", "scatter,gather"], secret, fixed_files())
     assert set(written) == files(folder)
     assert (folder / "course.secret").stat().st_mode & 0o077 == 0
     assert (folder / "autograder.zip").stat().st_mode & 0o077 == 0
