@@ -57,11 +57,11 @@ def _attacks_held(as_json: bool) -> bool:
         if len(outcomes) % 20 == 0:
             warn(f"{len(outcomes)} of {len(ATTACKS)}")
     data = {"level": sandbox.level, "attacks": [outcome.to_dict() for outcome in outcomes]}
-    show(as_json, data, _told(outcomes, sandbox))
+    show(as_json, data, _attack_lines(outcomes, sandbox))
     return all(outcome.held for outcome in outcomes)
 
 
-def _told(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
+def _attack_lines(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
     """One line for each group of attacks, one for each attack that was not held."""
     yield f"{sandbox.name} held against"
     for group in dict.fromkeys(outcome.attack.group for outcome in outcomes):

@@ -13,7 +13,7 @@ from jaxpar.classroom.grader import MOST_RETRIES
 from jaxpar.grading.processes import OUT_OF_CPU, Cancelled
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
-from tests.classroom.judge_stub import StubClass, by_text, verdict
+from tests.classroom.judge_stub import StubClass, by_text, exercise_at, verdict
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_changed_file_alone_is_judged_again(stub: StubClass) -> None:
 
 def test_fresh_judges_all_and_says_what_moved(stub: StubClass) -> None:
     stub.grade()
-    stub.answer = lambda where, _: verdict(where.partition(":")[2])
+    stub.answer = lambda where, _: verdict(exercise_at(where))
     stub.grade(fresh=True)
     assert len(stub.judged) == 3
     moved = {(g.student, g.record["exercise"]) for g in stub.told if g.moved}
@@ -109,7 +109,7 @@ def test_a_retry_that_works_counts(stub: StubClass) -> None:
     left = ["infrastructure", "killed"]
 
     def answer(where: str, submission: Submission) -> Verdict:
-        exercise = where.partition(":")[2]
+        exercise = exercise_at(where)
         return verdict(exercise, left.pop() if left and exercise == "gather" else "pass")
 
     stub.answer, stub.healthy = answer, False
@@ -147,7 +147,7 @@ def test_alone_it_may_be_in_time(stub: StubClass) -> None:
     def answer(where: str, submission: Submission) -> Verdict:
         times.append(where)
         status = "timeout" if len(times) == 1 else "pass"
-        return verdict(where.partition(":")[2], status)
+        return verdict(exercise_at(where), status)
 
     stub.answer = answer
     stub.grade()
@@ -158,7 +158,7 @@ def test_alone_it_may_be_in_time(stub: StubClass) -> None:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_processor_time_decides_at_once_and_so_does_a_run_alone(stub: StubClass, jobs: int) -> None:
     diagnosis = f"no answer within 30 seconds of {OUT_OF_CPU}" if jobs == 2 else "no answer"
-    stub.answer = lambda where, _: verdict(where.partition(":")[2], "timeout", diagnosis, 0)
+    stub.answer = lambda where, _: verdict(exercise_at(where), "timeout", diagnosis, 0)
     stub.grade(jobs=jobs)
     assert len(stub.judged) == 3
 
