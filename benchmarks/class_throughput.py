@@ -16,10 +16,10 @@ from pathlib import Path
 
 from benchmarks import Row
 from benchmarks.sides import synthetic_class
+from jaxpar.classroom.sandbox import levels
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import READER, Pool
-from jaxpar.grading.sandbox import ladder
 from jaxpar.grading.submission import Submission
 
 STUDENTS, SAMPLE = 200, 2
@@ -105,7 +105,7 @@ def cpu_seconds(row: Exercise) -> tuple[float, float]:
             pipe = subprocess.PIPE
             return subprocess.Popen(
                 [sys.executable, "-P", *run], stdin=pipe, stdout=pipe, stderr=pipe, cwd="/",
-                env=ladder.environment(), start_new_session=True,
+                env=levels.environment(), start_new_session=True,
             )  # fmt: skip
 
         submission = Submission(Path(f"{row.id}.py"), synthetic_class.right(row)[0].encode())

@@ -17,11 +17,11 @@ from typing import Any
 
 from benchmarks import Row
 from benchmarks.sides.answers import answer
+from jaxpar.classroom.sandbox.levels import best_sandbox
 from jaxpar.course.catalog import exercise
 from jaxpar.grading.evidence import Evidence
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.sandbox.ladder import choose
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 
@@ -106,7 +106,7 @@ def fuzz(name: str, count: int, seed: int, tell: Callable[[Verdict], None]) -> N
     row = exercise(name)
     submission = Submission(Path(f"{name}.py"), answer(row).encode())
     kept = Kept()
-    with Pool(LIMITS, choose(unsafe=True).start, kept) as pool:
+    with Pool(LIMITS, best_sandbox(unsafe=True).start, kept) as pool:
         assert judge(row.where, submission, pool=pool, seed=1, hidden=True).passed
         for number in range(count):
             kept.rng = random.Random(f"{name} {seed} {number}")

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from jaxpar.cli.base import AsJson, More, app, listed, show
-from jaxpar.cli.grade import Exercises, SecretFile, Variants, named, read_secret
-from jaxpar.course.catalog import LESSONS, BadUseError, lesson
-from jaxpar.course.variants import chosen
+from jaxpar.cli.grade import Exercises, SecretFile, Variants, named, read_secret, varied
+from jaxpar.course.catalog import LESSONS, BadUseError, Lesson, lesson
 
 classroom = typer.Typer(
     help="For a class: the students' repository, what they hand in, Gradescope.",
@@ -34,20 +33,32 @@ def handout(
     as_json: AsJson = False,
 ) -> None:
     """Makes the repository that students start from."""
-    from jaxpar.course.handout import make_handout
+    from jaxpar.classroom.handout.student_repository import make_student_repository
+    from jaxpar.course.folder import fixed_files, stub_files
+    from jaxpar.course.variants import variants_file
 
     wanted = {lesson(name) for name in listed("--lessons", lessons, more)}
     rows = [row for row in LESSONS if not wanted or row in wanted]
     exercises = [exercise for row in rows for exercise in row.asks]
     if variants:
-        exercises = chosen(exercises, read_secret(secret_file)[0])
-    written = make_handout(out, rows, exercises)
+        exercises = varied(exercises, read_secret(secret_file)[0])
+    course = fixed_files(rows) | stub_files(exercises) | variants_file(exercises)
+    readme_lines = map(_readme_line, rows)
+    try:
+        written = make_student_repository(out, readme_lines, rows[0].number, course, fixed_files())
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
     lines = [
         f"{out}: {len(written)} files. It holds the stubs, and jaxpar as it is installed here.",
         f"Next: try {out / 'README.md'} in a new environment, then publish the folder:",
         f"  cd {out} && git init && git add . && git commit -m 'Begin the course'",
     ]
     show(as_json, {"folder": str(out), "written": written}, lines)
+
+
+def _readme_line(row: Lesson) -> str:
+    asks = ", ".join(f"`{exercise.id}`" for exercise in row.asks)
+    return f"- {row.number} [{row.title}]({row.file}): {asks}"
 
 
 @classroom.command("collect")
@@ -81,11 +92,15 @@ def gradescope(
     as_json: AsJson = False,
 ) -> None:
     """Makes the autograder of a Gradescope assignment, ready to upload."""
-    from jaxpar.course.autograder import ARCHIVE, make_autograder
+    from jaxpar.classroom.handout.gradescope_autograder import ARCHIVE, make_autograder
+    from jaxpar.course.folder import fixed_files
 
     rows = named(exercises, more)
     options = ["--exercises", ",".join(row.id for row in rows), *["--variants"][:variants]]
-    written = make_autograder(out, options, read_secret(secret_file)[1])
+    try:
+        written = make_autograder(out, options, read_secret(secret_file)[1], fixed_files())
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
     lines = [
         f"{out}: {len(written)} files; {len(rows)} exercises, {sum(row.points for row in rows)} "
         "points.",

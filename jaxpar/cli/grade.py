@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,14 +15,13 @@ import typer
 
 from jaxpar.cli.base import BAD_USE, LEFT, More, app, listed, warn
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
-from jaxpar.course.variants import chosen
 
 if TYPE_CHECKING:
-    from jaxpar.grading.classroom.entries import Entries
-    from jaxpar.grading.classroom.grader import Course, Graded
-    from jaxpar.grading.classroom.roster import Roster
-    from jaxpar.grading.classroom.tally import Tally
-    from jaxpar.grading.sandbox.ladder import Sandbox
+    from jaxpar.classroom.class_summary import ClassSummary
+    from jaxpar.classroom.gradebook import Gradebook
+    from jaxpar.classroom.grader import GradingSettings, RecordNotice
+    from jaxpar.classroom.roster import Roster
+    from jaxpar.classroom.sandbox.levels import Sandbox
 
 SECONDS_EACH = 3.0
 
@@ -86,70 +86,69 @@ def grade_class(
     if merge:
         if exercises:
             raise BadUseError("grade: --merge takes every exercise in its folders; --exercises not")
-        with _said(out):
+        with _errors_in_one_line(out):
             _merge([submissions, *(more or [])], out, roster)
         return
     rows = named(exercises, more)
     count = jobs or os.cpu_count() or 1
-    with _said(out):
-        from jaxpar.grading.classroom.grader import Grader
-        from jaxpar.grading.classroom.handin import check_apart, students
-        from jaxpar.grading.classroom.roster import read_roster
+    with _errors_in_one_line(out):
+        from jaxpar.classroom.grader import Grader
+        from jaxpar.classroom.handins import check_results_apart, student_folders
+        from jaxpar.classroom.roster import read_roster
 
-        check_apart(submissions, out)
-        names = students(submissions)
-        people = read_roster(roster) if roster else None
-        if people:
-            _tell_roster(people, names)
-            names = sorted([*names, *people.absent(names)])
-        with _results(out, people) as entries:
-            entries.results.check_kept(names, [row.id for row in rows])
+        check_results_apart(submissions, out)
+        names = student_folders(submissions)
+        listed_students = read_roster(roster) if roster else None
+        if listed_students:
+            _tell_roster(listed_students, names)
+            names = sorted([*names, *listed_students.absent(names)])
+        with _gradebook(out, listed_students) as gradebook:
+            gradebook.results.check_kept(names, [row.id for row in rows])
             sandboxes = _sandboxes(count, unsafe)
             _forecast(len(names), rows, count, sandboxes[0])
             secret, _ = read_secret(secret_file)
-            course = _course(
-                chosen(rows, secret) if variants else rows, secret, sandboxes, fresh, only_changed
-            )
-            screen = Progress(len(names) * len(rows))
-            Grader(course, entries.results, screen.tell).grade(submissions / n for n in names)
-            screen.end()
-            _tell_others(entries.results.others(names), out)
+            asked = varied(rows, secret) if variants else rows
+            settings = _settings(asked, secret, sandboxes, fresh, only_changed)
+            progress = Progress(len(names) * len(rows))
+            grader = Grader(settings, gradebook.results, progress.tell)
+            grader.grade(submissions / name for name in names)
+            progress.end()
+            _tell_others(gradebook.results.others(names), out)
 
 
 def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
-    """Every folder's results become those in `out`; then all is written as after grading."""
-    from jaxpar.grading.classroom.merge import merge
-    from jaxpar.grading.classroom.roster import read_roster
+    """Makes the results of all folders those in `out`, and writes all reports of them."""
+    from jaxpar.classroom.merge import merge
+    from jaxpar.classroom.roster import read_roster
 
-    people = read_roster(roster) if roster else None
-    with _results(out, people) as entries:
-        for line in merge([Path(folder) for folder in folders], entries.results.folder).lines():
+    listed_students = read_roster(roster) if roster else None
+    with _gradebook(out, listed_students) as gradebook:
+        for line in merge([Path(folder) for folder in folders], gradebook.results.folder).lines():
             print(line)
-        if people:
-            _tell_roster(people, [result["student"] for result in entries.results])
+        if listed_students:
+            _tell_roster(listed_students, [result["student"] for result in gradebook.results])
 
 
 @contextmanager
-def _results(out: Path, people: Roster | None) -> Iterator[Entries]:
-    """The folder of results, locked; what is written of it is written at the end."""
-    from jaxpar.grading.classroom.before import Before
-    from jaxpar.grading.classroom.entries import Entries
-    from jaxpar.grading.classroom.lock import locked
-    from jaxpar.grading.classroom.results import Results
-    from jaxpar.grading.classroom.writing import write_all
+def _gradebook(out: Path, roster: Roster | None) -> Iterator[Gradebook]:
+    """Gives the gradebook of a locked folder of results; writes all reports at the end."""
+    from jaxpar.classroom.gradebook import Gradebook
+    from jaxpar.classroom.reports.write_all import write_all
+    from jaxpar.classroom.results import EarlierResults, Results, locked
 
     with locked(out):
-        entries = Entries(Results(out), people, Before(out))
-        entries.before.keep()
-        yield entries
-        _summary(write_all(entries), out)
-        entries.before.forget()
+        results = Results(out)
+        gradebook = Gradebook(results, roster, EarlierResults(results))
+        gradebook.earlier.keep()
+        yield gradebook
+        _print_summary(write_all(gradebook), out)
+        gradebook.earlier.forget()
 
 
 @contextmanager
-def _said(out: Path) -> Iterator[None]:
-    """What ends a run becomes one line and an exit code."""
-    if isinstance(sys.stdout, TextIOWrapper):  # no name of a student's ends a run
+def _errors_in_one_line(out: Path) -> Iterator[None]:
+    """Makes one line and an exit code of what ends a run."""
+    if isinstance(sys.stdout, TextIOWrapper):  # No name of a student ends a run.
         sys.stdout.reconfigure(errors="replace")
     try:
         yield
@@ -169,53 +168,59 @@ def _said(out: Path) -> Iterator[None]:
 
 
 def named(exercises: list[str] | None, more: list[str] | None) -> list[Exercise]:
-    """The exercises that --exercises and the words after it name; all if there are none."""
+    """Returns the exercises that --exercises and the words after it name, or all of them."""
     names = listed("--exercises", exercises, more)
     return list(dict.fromkeys(map(exercise, names))) or list(EXERCISES)
 
 
+def varied(rows: list[Exercise], secret: bytes) -> list[Exercise]:
+    """Returns the exercises in the variants that the course with this secret has."""
+    from jaxpar.classroom.seeds import chosen_variants
+
+    variants = chosen_variants(secret, {row.id: row.where for row in rows})
+    return [replace(row, variant=variants[row.id]) for row in rows]
+
+
 def _tell_roster(roster: Roster, names: list[str]) -> None:
-    from jaxpar.grading.classroom.escape import line
+    from jaxpar.classroom.untrusted_text import safe_line
 
     if roster.unused:
         print(f"Roster: nothing is done with {', '.join(roster.unused)}.")
     for words, some in (
         ("In the roster, without a folder", roster.absent(names)),
-        ("Folders that are not in the roster", [n for n in names if roster.person(n) is None]),
+        ("Folders that are not in the roster", [n for n in names if roster.row_of(n) is None]),
     ):
         if some:
-            print(f"{words} ({len(some)}): {line(', '.join(some))}")
+            print(f"{words} ({len(some)}): {safe_line(', '.join(some))}")
 
 
 def _tell_others(others: list[str], out: Path) -> None:
-    from jaxpar.grading.classroom.escape import line
+    from jaxpar.classroom.untrusted_text import safe_line
 
     if others:
-        names = line(", ".join(others))
+        names = safe_line(", ".join(others))
         print(f"Counted too ({len(others)}), from an earlier run, in {out / 'students'}: {names}")
 
 
-def _summary(tally: Tally, out: Path) -> None:
-    from jaxpar.grading.classroom.writing import FILES, PAGE
+def _print_summary(summary: ClassSummary, out: Path) -> None:
+    from jaxpar.classroom.reports.write_all import CLASS_PAGE, FILES
 
-    for words in tally.lines():
-        print(words)
-    print(f"In {out}: {FILES}. Begin with {out / PAGE}.")
+    for line in summary.lines():
+        print(line)
+    print(f"In {out}: {FILES}. Begin with {out / CLASS_PAGE}.")
 
 
 def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
-    from dataclasses import replace
+    from jaxpar.classroom.sandbox.levels import FIRST_USER, best_sandbox
 
-    from jaxpar.grading.sandbox.ladder import FIRST_USER, choose
-
-    first = choose(unsafe=unsafe)
+    first = best_sandbox(unsafe=unsafe)
     users = [None if first.user is None else FIRST_USER + slot for slot in range(jobs)]
     return [replace(first, user=user) for user in users]
 
 
 def read_secret(file: Path | None) -> tuple[bytes, Path]:
-    """The secret of the course, and where it is; a new one is told."""
-    from jaxpar.grading.classroom import seeds
+    """Returns the secret of the course and where it is, and tells of a new one."""
+    from jaxpar.classroom import seeds
 
     path = file or seeds.default_secret_file()
     new = not path.exists()
@@ -228,17 +233,17 @@ def read_secret(file: Path | None) -> tuple[bytes, Path]:
     return secret, path
 
 
-def _course(
+def _settings(
     rows: list[Exercise],
     secret: bytes,
     sandboxes: list[Sandbox],
     fresh: bool,
     only_changed: bool,
-) -> Course:
-    from jaxpar.grading.classroom.grader import Assignment, Course
+) -> GradingSettings:
+    from jaxpar.classroom.grader import GradedExercise, GradingSettings
 
-    return Course(
-        tuple(Assignment(row.id, row.where, row.points) for row in rows),
+    return GradingSettings(
+        tuple(GradedExercise(row.id, row.where, row.points) for row in rows),
         secret,
         sandboxes[0].level,
         tuple(sandbox.start for sandbox in sandboxes),
@@ -266,26 +271,26 @@ def _many(count: int, name: str) -> str:
 
 
 class Progress:
-    """Says how far it is: on a terminal in one line, else now and then in a new one."""
+    """Says how far grading is: on a terminal in one line, else now and then in a new one."""
 
     def __init__(self, total: int) -> None:
-        """Nothing is done yet of `total` files."""
+        """Begins with nothing done of `total` files."""
         self._total, self._done, self._known = total, 0, 0
         self._by_status: dict[str, int] = {}
 
-    def tell(self, graded: Graded) -> None:
-        """One more record."""
-        made = graded.record
+    def tell(self, notice: RecordNotice) -> None:
+        """Counts one more record."""
+        status = notice.record["status"]
         self._done += 1
-        self._known += graded.known and made["status"] != "not-submitted"
-        self._by_status[made["status"]] = self._by_status.get(made["status"], 0) + 1
+        self._known += notice.known and status != "not-submitted"
+        self._by_status[status] = self._by_status.get(status, 0) + 1
         if sys.stdout.isatty():
             print(f"\r{self._done} of {self._total} ", end="", flush=True)
         elif self._done % 100 == 0 or self._done == self._total:
             print(f"{self._done} of {self._total}", flush=True)
 
     def end(self) -> None:
-        """What came of it."""
+        """Says how many records there are of each status."""
         if sys.stdout.isatty():
             print()
         counts = ", ".join(f"{count} {status}" for status, count in sorted(self._by_status.items()))

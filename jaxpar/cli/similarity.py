@@ -10,9 +10,8 @@ import typer
 
 from jaxpar.cli.base import More
 from jaxpar.cli.classroom import classroom
-from jaxpar.cli.grade import Exercises, SecretFile, Unsafe, Variants, named, read_secret
+from jaxpar.cli.grade import Exercises, SecretFile, Unsafe, Variants, named, read_secret, varied
 from jaxpar.course.catalog import BadUseError, Exercise
-from jaxpar.course.variants import chosen
 
 MOST_TOLD = 10
 
@@ -27,12 +26,11 @@ def similarity(
     unsafe: Unsafe = False,
 ) -> None:
     """Finds answers that are alike: a report for a person, never points."""
-    from jaxpar.grading.classroom.escape import line
-    from jaxpar.grading.classroom.lock import locked
-    from jaxpar.grading.classroom.results import Results
-    from jaxpar.grading.classroom.similarity import alike, groups
-    from jaxpar.grading.classroom.similarity_page import PAGE, TABLE, write
-    from jaxpar.grading.sandbox.ladder import choose
+    from jaxpar.classroom.reports.similarity_report import PAGE, TABLE, write_similarity_report
+    from jaxpar.classroom.results import Results, locked
+    from jaxpar.classroom.sandbox.levels import best_sandbox
+    from jaxpar.classroom.similarity import answers_by_exercise, find_alike
+    from jaxpar.classroom.untrusted_text import safe_line
 
     if not (results / "students").is_dir():
         raise BadUseError(
@@ -40,23 +38,24 @@ def similarity(
         )
     rows = named(exercises, more)
     if variants:
-        rows = chosen(rows, read_secret(secret_file)[0])
+        rows = varied(rows, read_secret(secret_file)[0])
     try:
         texts = {row.id: _texts(row) for row in rows}
         with locked(results):
-            found = alike(groups(Results(results), texts), choose(unsafe=unsafe).start)
-            write(found, results, results.resolve().name)
+            answers = answers_by_exercise(Results(results), texts)
+            found = find_alike(answers, best_sandbox(unsafe=unsafe).start)
+            write_similarity_report(found, results, results.resolve().name)
     except (OSError, ValueError) as error:
         raise BadUseError(str(error)) from None
-    for (one, other), pairs in found.together()[:MOST_TOLD]:
+    for (one, other), pairs in found.by_students()[:MOST_TOLD]:
         count = f"{len(pairs)} exercise{'s' * (len(pairs) != 1)}"
-        print(f"{line(one)} and {line(other)}: alike in {count}")
+        print(f"{safe_line(one)} and {safe_line(other)}: alike in {count}")
     print(f"Pairs of answers that are alike: {len(found.pairs)}.")
     print(f"In {results}: {TABLE} and {PAGE}. Begin with {results / PAGE}.")
 
 
 def _texts(row: Exercise) -> tuple[str, str]:
-    """What everybody was given, and our own answer: of a variant, the library's, too."""
+    """Returns what everybody was given, and our own answer; of a variant also the library's."""
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import solution
     from jaxpar.course.stubs import stub

@@ -15,8 +15,8 @@ from jaxpar.course.folder import find_course, make_course
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jaxpar.grading.attacks.suite import Outcome
-    from jaxpar.grading.sandbox.ladder import Sandbox
+    from jaxpar.classroom.attacks.suite import Outcome
+    from jaxpar.classroom.sandbox.levels import Sandbox
 
 
 Grading = Annotated[
@@ -42,11 +42,11 @@ def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
 
 def _attacks_held(as_json: bool) -> bool:
     """Runs the attack suite on the best level, tells what held, and whether all did."""
-    from jaxpar.grading.attacks.suite import ATTACKS, Suite, forecast
-    from jaxpar.grading.sandbox.ladder import choose
+    from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
+    from jaxpar.classroom.sandbox.levels import best_sandbox
 
     try:
-        sandbox = choose()
+        sandbox = best_sandbox()
     except ValueError as error:
         raise BadUseError(str(error)) from None
     warn(f"Isolation: {sandbox.name}.")
@@ -57,11 +57,11 @@ def _attacks_held(as_json: bool) -> bool:
         if len(outcomes) % 20 == 0:
             warn(f"{len(outcomes)} of {len(ATTACKS)}")
     data = {"level": sandbox.level, "attacks": [outcome.to_dict() for outcome in outcomes]}
-    show(as_json, data, _told(outcomes, sandbox))
+    show(as_json, data, _attack_lines(outcomes, sandbox))
     return all(outcome.held for outcome in outcomes)
 
 
-def _told(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
+def _attack_lines(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
     """One line for each group of attacks, one for each attack that was not held."""
     yield f"{sandbox.name} held against"
     for group in dict.fromkeys(outcome.attack.group for outcome in outcomes):

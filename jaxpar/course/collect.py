@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxpar.course.archive import zipped
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.checking import Verdicts
 from jaxpar.course.folder import Course
@@ -71,7 +73,7 @@ def collect(course: Course, out: Path) -> Collected:
     if not packed:
         raise BadUseError(f"collect: no exercise in {course.root} is solved yet; write one first")
     try:
-        write_atomically(out, zipped(sources))
+        write_atomically(out, _zipped(sources))
     except OSError as error:
         raise BadUseError(f"collect: cannot write {out} ({error.strerror})") from None
     return Collected(str(out), packed, left_out)
@@ -88,3 +90,14 @@ def _answer(course: Course, row: Exercise) -> bytes:
     if is_stub(submission, row.id):
         raise SubmissionError("not written yet")
     return submission.source
+
+
+def _zipped(sources: Mapping[str, bytes]) -> bytes:
+    """Returns a zip file with the default date, so that the same answers make the same file."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, source in sorted(sources.items()):
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o100644 << 16  # Everybody may read what is unpacked.
+            archive.writestr(entry, source, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()

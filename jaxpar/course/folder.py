@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson, exercise
 from jaxpar.course.command import command
-from jaxpar.course.variants import given
+from jaxpar.course.variants import read_variants
 from jaxpar.grading.files import write_atomically
 
 PACKAGE = Path(str(files("jaxpar")))
@@ -33,7 +33,7 @@ class Course:
     @property
     def exercises(self) -> tuple[Exercise, ...]:
         """Of the lessons that are here, in the variants that this course has."""
-        variants = given(self.root)
+        variants = read_variants(self.root)
         rows = (row for lesson in self.lessons for row in lesson.asks)
         return tuple(replace(row, variant=variants.get(row.id, 0)) for row in rows)
 
@@ -44,7 +44,7 @@ class Course:
             BadUseError: there is none.
         """
         row = exercise(id)
-        return replace(row, variant=given(self.root).get(row.id, 0))
+        return replace(row, variant=read_variants(self.root).get(row.id, 0))
 
     @property
     def state(self) -> Path:

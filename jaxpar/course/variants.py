@@ -1,10 +1,9 @@
-"""Which variant of each exercise a course has: chosen by its secret, told to its students."""
+"""Which variant of each exercise a course folder has, as a file in it says."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from jaxpar.course.catalog import BadUseError, Exercise
@@ -12,23 +11,14 @@ from jaxpar.course.catalog import BadUseError, Exercise
 FILE = "variants.json"
 
 
-def chosen(rows: Sequence[Exercise], secret: bytes) -> list[Exercise]:
-    """The exercises as the course with this secret has them."""
-    from jaxpar.contracts.base import variants
-    from jaxpar.grading.classroom.seeds import choice
-
-    counts = {row.id: variants(row.where) for row in rows}
-    return [replace(row, variant=choice(secret, row.id, counts[row.id])) for row in rows]
-
-
-def told(rows: Sequence[Exercise]) -> bytes:
-    """The file in the course folder that says so."""
+def variants_file(rows: Sequence[Exercise]) -> dict[str, bytes]:
+    """Returns the file for a course folder, by its name; none if no exercise is varied."""
     numbers = {row.id: row.variant for row in rows if row.variant}
-    return (json.dumps(numbers, indent=1) + "\n").encode()
+    return {FILE: (json.dumps(numbers, indent=1) + "\n").encode()} if numbers else {}
 
 
-def given(root: Path) -> dict[str, int]:
-    """By exercise, the variant that a course folder has; what is not named is as written.
+def read_variants(root: Path) -> dict[str, int]:
+    """Returns the variant of each exercise that a course folder has in another form than written.
 
     Raises:
         BadUseError: the file is broken.

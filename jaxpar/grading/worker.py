@@ -120,7 +120,7 @@ def _load(job: Job) -> Callable:
 def _close_files() -> None:
     """In a sandbox, closes the library's files, too: before there are threads, for all of them."""
     if sys.argv[1:]:
-        from jaxpar.grading.sandbox import landlock
+        from jaxpar.grading import landlock
 
         orders = json.loads(sys.argv[1])
         paths = landlock.outside(orders["readable"], Path(orders["closed"]))

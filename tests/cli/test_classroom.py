@@ -14,12 +14,12 @@ import pytest
 import typer
 import yaml
 
+from jaxpar.classroom.sandbox import levels
 from jaxpar.cli import app
 from jaxpar.course.catalog import exercise
 from jaxpar.course.folder import Course
-from jaxpar.grading.sandbox import ladder
+from tests.classroom.readable_python import readable_python, why_not
 from tests.course.fakes import answer, write
-from tests.grading.confined import readable_python, why_not
 
 __all__ = ["readable_python"]
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ WRONG = RIGHT.partition(" / ")[0] + "\n"
 @pytest.fixture
 def jaxpar(readable_python: str, tmp_path: Path) -> Path:
     """A command that grades where this machine can isolate, else the test is skipped."""
-    reasons = [why_not(level, readable_python) for level in (ladder.NAMESPACES, ladder.LANDLOCK)]
+    reasons = [why_not(level, readable_python) for level in (levels.NAMESPACES, levels.LANDLOCK)]
     if all(reasons):
         pytest.skip("; ".join(reasons))
     command = tmp_path / "bin" / "jaxpar"

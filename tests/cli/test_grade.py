@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jaxpar.grading.sandbox import ladder
+from jaxpar.classroom.sandbox import levels
 
 EXERCISES = ("--exercises", "mean_over_devices", "scatter")
 
@@ -14,7 +14,9 @@ EXERCISES = ("--exercises", "mean_over_devices", "scatter")
 def submissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A class that handed in nothing, so that no process is needed."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(ladder, "choose", lambda **_: ladder.Sandbox(ladder.NONE, None))
+    monkeypatch.setattr(
+        levels, "best_sandbox", lambda **_: levels.Sandbox(levels.NOT_ISOLATED, None)
+    )
     for name in ("anna", "::error::bert"):
         (tmp_path / "class" / name).mkdir(parents=True)
     return tmp_path / "class"

@@ -11,9 +11,9 @@ import pytest
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters.mlir import ir, make_ir_context
 
+from jaxpar.classroom.attacks.crafted_programs import CHANGES, Change
 from jaxpar.contracts.base import load
 from jaxpar.grading.allowlist import Refused, check_program
-from jaxpar.grading.attacks.crafted import CHANGES, Change
 from jaxpar.grading.evidence import collect, worker_job
 from jaxpar.grading.processes import WORKER, ChildEnded, Pool
 from jaxpar.grading.program import Interface, export_forward, forward_interface

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxpar.classroom.records import to_record
 from jaxpar.contracts.base import load
 from jaxpar.contracts.case import Case
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading import compare
-from jaxpar.grading.classroom.record import to_record
 from jaxpar.grading.evidence import Evidence, collect, devices_needed, public_name, worker_job
 from jaxpar.grading.findings import SHOWN_ONLY, Finding, Findings, hide
 from jaxpar.grading.judge import _why, judge

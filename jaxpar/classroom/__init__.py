@@ -1,0 +1,1 @@
+"""A class: what students start from and hand in, how it is graded in a sandbox, and the reports."""

@@ -1,0 +1,123 @@
+"""What an attack is, and what the files of several attacks have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jaxpar.grading.processes import Limits
+from jaxpar.grading.verdict import Status
+
+PROGRAM = "jaxpar.contracts.collectives.mean_over_devices"
+VALUE = "jaxpar.contracts.devices_and_meshes.device_coordinates"
+PROGRAM_POINTS, VALUE_POINTS = 10, 5
+MARK = "1897364"
+"""Stands before what an attack tells of a hidden case; a number, so that a line can be it, too."""
+
+LIMITS = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=20)
+LOOP = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=2)
+SLEEP = Limits(wall_seconds=5, memory_bytes=4 << 30, cpu_seconds=5)
+READ_LOOP = Limits(wall_seconds=60, memory_bytes=4 << 30, cpu_seconds=5)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One thing that a stranger may try.
+
+    Attributes:
+        name: the name of the attack, unlike any other's.
+        group: what the attack is aimed at.
+        source: the file that is handed in; if several attacks share it, it runs once for all.
+        ends: the statuses that may come of it.
+        honest: the points of an honest file with the same values.
+        where: where the contract of the exercise is.
+        limits: the limits on its processes.
+        says: a pattern of what the verdict says, among other things.
+        hand_in: makes the folder that is handed in, if that is more than one file.
+        hidden: whether it is judged on hidden cases, too, as it is in a class.
+    """
+
+    name: str
+    group: str
+    source: str
+    ends: tuple[Status, ...]
+    honest: int = 0
+    where: str = PROGRAM
+    limits: Limits = LIMITS
+    says: str = ""
+    hand_in: Callable[[Path], None] | None = None
+    hidden: bool = False
+
+
+# The answers that attacks give beside what they do.
+MEAN = """
+from jax import lax
+
+def mean_over_devices(x, *, axis):
+    return lax.psum(x, axis) / lax.axis_size(axis)
+"""
+COORDINATES = """
+def device_coordinates(rank, sizes):
+    place = []
+    for size in reversed(sizes):
+        rank, position = divmod(rank, size)
+        place.insert(0, position)
+    if rank:
+        raise ValueError("no such device")
+    return tuple(place)
+"""
+
+# Takes the fence down that keeps honest answers honest: from here on, only the sandbox is left.
+UNFENCED = """
+import collections
+sys = collections._sys
+load = sys.modules["builtins"].__import__
+gc, os = load("gc"), load("os")
+gc.unfreeze()
+for found in gc.get_objects():
+    if type(found) is type(lambda: 0) and found.__name__ == "audit" and found.__closure__:
+        found.__globals__["DENIED_EVENTS"] = ()
+        found.__closure__[0].cell_contents = "\\0"
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_Closed"]
+LIBRARY = os.path.dirname(sys.modules["jaxpar"].__file__)
+"""
+
+# Takes the worker's own place: its pipe, its job, and the functions that answer it.
+WORKER = (
+    UNFENCED
+    + """
+re = load("re")
+from jax import lax
+frame = sys._getframe()
+while "replies" not in frame.f_locals:
+    frame = frame.f_back
+worker, replies = frame.f_globals, frame.f_locals["replies"]
+job, programs = frame.f_locals["job"], frame.f_locals["programs"]
+
+def send(value, blob=None):
+    worker["send_json"](replies, value)
+    if blob is not None:
+        worker["send_blob"](replies, blob)
+
+def raw(data):
+    replies.write(data)
+    replies.flush()
+
+def end():
+    replies.flush()
+    os._exit(0)
+
+def mean(x, *, axis):
+    return lax.psum(x, axis) / lax.axis_size(axis)
+
+def exported(function=mean):
+    for i, data in enumerate(job["cases"], job["first"]):
+        case = worker["decode_case"](data)
+        forward = programs.export_forward(function, case)
+        yield worker["_described"](["forward", i], forward), forward.module
+        if job["gradient"]:
+            both = programs.export_gradient(function, case, job["gradient"], forward.outputs)
+            yield worker["_described"](["gradient", i], both), both.module
+"""
+)

@@ -1,0 +1,176 @@
+"""Runs attacks through the chain of processes that grades a class, and tells which were held."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxpar.classroom.attacks.attack import MARK, Attack
+from jaxpar.classroom.attacks.bait import Bait
+from jaxpar.classroom.attacks.crafted_programs import CRAFTED_PROGRAMS
+from jaxpar.classroom.attacks.crashes_and_hangs import CRASHES_AND_HANGS
+from jaxpar.classroom.attacks.dishonest_programs import DISHONEST_PROGRAMS
+from jaxpar.classroom.attacks.escapes import ESCAPES, REACHED
+from jaxpar.classroom.attacks.false_answers import FALSE_ANSWERS
+from jaxpar.classroom.attacks.folders import FOLDERS
+from jaxpar.classroom.attacks.forged_hidden_replies import FORGED_HIDDEN_REPLIES
+from jaxpar.classroom.attacks.forged_replies import FORGED_REPLIES
+from jaxpar.classroom.attacks.hidden_case_leaks import HIDDEN_CASE_LEAKS
+from jaxpar.classroom.handins import MISSING, read_handin
+from jaxpar.classroom.records import not_submitted, to_record
+from jaxpar.classroom.sandbox.levels import Sandbox
+from jaxpar.classroom.untrusted_text import MOST_TEXT
+from jaxpar.contracts.base import load
+from jaxpar.grading.judge import judge
+from jaxpar.grading.processes import Pool
+
+ATTACKS = (
+    *ESCAPES,
+    *CRASHES_AND_HANGS,
+    *FORGED_REPLIES,
+    *FORGED_HIDDEN_REPLIES,
+    *HIDDEN_CASE_LEAKS,
+    *CRAFTED_PROGRAMS,
+    *DISHONEST_PROGRAMS,
+    *FALSE_ANSWERS,
+    *FOLDERS,
+)
+SECONDS_EACH = 1.8
+MOST_SHOWN = MOST_TEXT + 10  # with the dots where a text was cut
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an attack.
+
+    Attributes:
+        attack: the attack.
+        record: the record that a class would have in its results.
+        why: what the attack gained or broke; empty if it was held.
+    """
+
+    attack: Attack
+    record: dict[str, Any]
+    why: str
+
+    @classmethod
+    def of(cls, attack: Attack, made: dict[str, Any], harm: str) -> Outcome:
+        """Makes an outcome of the record and of what was harmed."""
+        return cls(attack, made, _why(attack, made, harm))
+
+    @property
+    def held(self) -> bool:
+        """Whether the attack gained nothing and broke nothing."""
+        return not self.why
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data for JSON; the score is what was gained beyond an honest file."""
+        gained = max(0, self.record["score"] - self.attack.honest)
+        return {
+            "name": self.attack.name,
+            "status": self.record["status"],
+            "score": gained,
+            "held": self.held,
+        }
+
+
+@dataclass
+class Suite:
+    """Attacks on one level of isolation, one at a time."""
+
+    sandbox: Sandbox
+    _shared: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+
+    def run(self, attacks: Iterable[Attack] = ATTACKS) -> Iterator[Outcome]:
+        """Yields the outcome of each attack; those that share a file are judged once."""
+        bait = Bait(self.sandbox.user)
+        try:
+            with Pool(start=self.sandbox.start) as pool:
+                for attack in attacks:
+                    key = attack.source or attack.name
+                    if key not in self._shared:
+                        self._shared[key] = self._record_and_harm(attack, bait, pool)
+                    made, harm = self._shared[key]
+                    yield Outcome.of(attack, made, harm)
+        finally:
+            bait.close()
+
+    def _record_and_harm(
+        self, attack: Attack, bait: Bait, pool: Pool
+    ) -> tuple[dict[str, Any], str]:
+        """Returns the record of an attack, and what it harmed."""
+        try:
+            return self._grade(attack, bait, pool), bait.harm()
+        except Exception as error:  # Whatever it is, no attack may bring it about.
+            nothing = not_submitted(load(attack.where).id, 0, "")
+            return nothing, f"it ends the grader: {type(error).__name__}: {error}"
+
+    def _grade(self, attack: Attack, bait: Bait, pool: Pool) -> dict[str, Any]:
+        """Grades a folder that is handed in, from reading it to the verdict."""
+        contract = load(attack.where)
+        exercise = contract.id
+        above = Path(tempfile.mkdtemp(prefix="jaxpar-attack-"))
+        try:
+            folder = above / "student"
+            folder.mkdir()
+            if attack.hand_in:
+                attack.hand_in(folder)
+            else:
+                (folder / f"{exercise}.py").write_text(bait.line() + attack.source)
+            handin = read_handin(folder, [exercise])
+        finally:
+            shutil.rmtree(above)
+        if exercise not in handin.files:
+            points = sum(contract.points().values())
+            return not_submitted(exercise, points, handin.refused.get(exercise, MISSING))
+        pool.limits = attack.limits
+        judged = judge(attack.where, handin.files[exercise], pool=pool, hidden=attack.hidden)
+        return to_record(judged)
+
+
+def forecast() -> str:
+    """Returns in a sentence how much there is to do."""
+    files = len({attack.source or attack.name for attack in ATTACKS})
+    minutes = files * SECONDS_EACH / 60
+    return f"{len(ATTACKS)} attacks in {files} files, one at a time: about {minutes:.0f} minutes."
+
+
+def _why(attack: Attack, made: dict[str, Any], harm: str) -> str:
+    if f"{REACHED}{attack.name}" in made["printed"].splitlines():
+        return "it reached what it tried"
+    if harm:
+        return harm
+    if made["status"] not in attack.ends:
+        return f"it ends with {made['status']}, not with {' or '.join(attack.ends)}"
+    if made["score"] > attack.honest:
+        return f"it earns {made['score']} points where an honest file earns {attack.honest}"
+    if not all(_clean(text) for text in _texts(made)):
+        return "a text of its own is shown as it is"
+    if attack.hidden and any(word in text for text in _texts(made) for word in _untold(attack)):
+        return "it shows what a hidden case is"
+    return ""
+
+
+def _untold(attack: Attack) -> list[str]:
+    """Returns what no text may hold: what the attack tells of hidden cases, and their meshes."""
+    contract = load(attack.where, hidden=True)
+    return [MARK, *(case.mesh for case in contract.cases[contract.shown :])]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+
+
+def _clean(text: str) -> bool:
+    return len(text) <= MOST_SHOWN and all(c.isprintable() or c in "\n\t" for c in text)

@@ -1,0 +1,31 @@
+"""The exact versions of everything that jaxpar needs, as this environment has them."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+
+from packaging.requirements import Requirement
+
+
+def constraints() -> str:
+    """Returns a constraints file for pip, by which others install what is installed here."""
+    found: dict[str, str] = {}
+    wanted, seen = [("jaxpar", "")], set()
+    while wanted:
+        name, extra = wanted.pop()
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            installed = distribution(name)
+        except PackageNotFoundError:  # an extra's that is not used here
+            continue
+        found[name] = installed.version
+        for line in installed.requires or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                wanted += [(needed.name, part) for part in ("", *needed.extras)]
+    found.pop("jaxpar", None)
+    return "".join(sorted(f"{name}=={version}\n" for name, version in found.items()))

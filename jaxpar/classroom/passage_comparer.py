@@ -1,0 +1,107 @@
+"""The process that compares answers by their passages; it gets texts over a pipe and runs none.
+
+It is started as `python -m jaxpar.classroom.passage_comparer`. A text that breaks the parser ends
+this process and nothing else.
+
+Source: Schleimer, Wilkerson and Aiken, "Winnowing: Local Algorithms for Document Fingerprinting",
+2003; all passages of these short files are kept, so that nothing need be winnowed
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pygments.lexers.python import PythonLexer
+from pygments.token import Token
+
+from jaxpar.grading.channel import receive, send_json
+from jaxpar.grading.lifetime import begin_child, limit_process
+
+LENGTH = 6  # words of a passage
+MOST_WORDS = 20_000  # of one text; what comes later is not compared
+LEAST_ALIKE = 12  # passages; fewer are chance
+LEAST_FRACTION = 0.6  # of the shorter answer
+MOST_PAIRS = 200
+# A passage that this many have, and this fraction of the class, is how one writes it.
+USUAL, USUAL_FRACTION = 10, 0.25
+
+Passages = set[int]
+
+
+def words(text: str) -> list[str]:
+    """Returns the words of a program without layout, comments, docstrings and chosen names.
+
+    A name after a dot is the library's, and stays.
+    """
+    found: list[str] = []
+    for kind, word in itertools.islice(PythonLexer().get_tokens(text), MOST_WORDS):
+        if kind in Token.Comment or kind in Token.Text or kind in Token.Literal.String.Doc:
+            continue
+        if kind in Token.Literal.String:
+            if found[-1:] != ["text"]:
+                found.append("text")
+        elif kind in Token.Name and kind is not Token.Name.Builtin and found[-1:] != ["."]:
+            found.append("name")
+        else:
+            found.append(word)
+    return found
+
+
+def passages(text: str) -> Passages:
+    """Returns every run of `LENGTH` words, each as one number."""
+    found = words(text)
+    return {hash(tuple(found[i : i + LENGTH])) for i in range(len(found) - LENGTH + 1)}
+
+
+def compare(given: Passages, ours: Passages, answers: Sequence[Passages]) -> list[list]:
+    """Finds the pairs of answers that are alike, most alike first.
+
+    Args:
+        given: what everybody was given, which does not count.
+        ours: our own answer.
+        answers: the answers that were handed in.
+
+    Returns:
+        For each pair the positions of both, where -1 is our own answer; what percentage of the
+        shorter one is in the other; and how many passages that is.
+    """
+    have = Counter(passage for answer in answers for passage in answer)
+    most = max(USUAL, USUAL_FRACTION * len(answers))
+    known = given | {passage for passage, count in have.items() if count > most}
+    left = [answer - known for answer in (ours, *answers)]
+    return heapq.nlargest(MOST_PAIRS, _alike(left), key=lambda pair: pair[2:])
+
+
+def _alike(answers: Sequence[Passages]) -> Iterator[list]:
+    for (i, one), (j, other) in itertools.combinations(enumerate(answers, -1), 2):
+        shorter = min(len(one), len(other))
+        if shorter >= LEAST_ALIKE:
+            same = len(one & other)
+            if same >= max(LEAST_ALIKE, LEAST_FRACTION * shorter):
+                yield [i, j, 100 * same // shorter, same]
+
+
+def main() -> None:
+    """Reads what was given, our answer and theirs, one after the other, and replies with pairs."""
+    replies = begin_child()
+    send_json(replies, {"ready": True})
+    job = receive(sys.stdin.buffer)
+    if job is None:
+        return
+    limit_process(job["memory_bytes"], job["cpu_seconds"])
+    read = []
+    for place in range(job["texts"]):
+        receive(sys.stdin.buffer)  # which one; then its text
+        text: bytes = receive(sys.stdin.buffer)
+        read.append(passages(text.decode(errors="replace")))
+        send_json(replies, {"read": place})
+    given, ours, *answers = read
+    send_json(replies, {"pairs": compare(given, ours, answers)})
+
+
+if __name__ == "__main__":
+    main()

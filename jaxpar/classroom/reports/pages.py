@@ -1,0 +1,102 @@
+"""Pages to read, each a file of its own that loads nothing and runs only the script in it.
+
+The policy of a page names its style and its script by their hashes, so a string that slipped
+through the escaping would be shown, and could neither run nor load anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from jaxpar.classroom.class_summary import ClassSummary
+from jaxpar.classroom.gradebook import GradebookEntry
+from jaxpar.classroom.records import property_results
+from jaxpar.classroom.sandbox.levels import LEVEL_NAMES, NOT_ISOLATED
+from jaxpar.classroom.untrusted_text import safe_line, safe_text
+
+MOST_MISTAKES = 30
+MOST_SOURCE = 8000
+STUDENTS = "students"
+
+
+def class_page(
+    title: str, summary: ClassSummary, gradebook: Iterable[GradebookEntry]
+) -> Iterator[bytes]:
+    """Yields the page of what the class did, property by property, and what it misunderstood."""
+    properties = dict.fromkeys(name for e in summary.exercises.values() for name in e.right)
+    return render(
+        "class.html",
+        title=title,
+        summary=summary,
+        gradebook=gradebook,
+        properties=list(properties),
+        most_mistakes=MOST_MISTAKES,
+        students_folder=STUDENTS,
+    )
+
+
+def student_page(title: str, entry: GradebookEntry) -> Iterator[bytes]:
+    """Yields the page of a student's verdicts in full, with nothing of another student's."""
+    return render("student.html", title=title, entry=entry)
+
+
+def render(template: str, **values: Any) -> Iterator[bytes]:
+    """Yields a page in parts; every string that goes into it is made safe and escaped."""
+    return (part.encode() for part in environment().get_template(template).generate(**values))
+
+
+@cache
+def environment() -> Environment:
+    """Returns the environment of all templates, in which every value is made safe and escaped."""
+    made = Environment(
+        loader=PackageLoader("jaxpar.classroom.reports"),
+        autoescape=True,
+        finalize=_made_safe,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"line": safe_line, "lines": _lines, "source": _source}
+    made.globals |= {
+        "style": Markup(file("style.css")),
+        "script": Markup(file("sort_tables.js")),
+        "policy": Markup(
+            f"default-src 'none'; style-src {_hash('style.css')}; "
+            f"script-src {_hash('sort_tables.js')}; base-uri 'none'; form-action 'none'"
+        ),
+        "level_names": LEVEL_NAMES,
+        "not_isolated": NOT_ISOLATED,
+        "property_results": property_results,
+    }
+    return made
+
+
+def _made_safe(value: Any) -> Any:
+    """Returns any value as text that nothing obeys, but what a template has escaped already."""
+    return value if hasattr(value, "__html__") else safe_text(str(value))
+
+
+def _lines(text: str) -> Markup:
+    return escape(safe_text(text)).replace("\n", Markup("<br>"))
+
+
+def _source(text: str) -> Markup:
+    return escape(safe_text(text, MOST_SOURCE))
+
+
+def file(name: str) -> str:
+    """Returns a file that goes into every page as it is."""
+    return (files("jaxpar.classroom.reports") / "templates" / name).read_text("utf-8")
+
+
+def _hash(name: str) -> str:
+    digest = hashlib.sha256(file(name).encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

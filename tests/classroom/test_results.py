@@ -1,0 +1,97 @@
+"""The folder of results: one grader at a time, one file for each student, and what was before."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxpar.classroom.handins import Handin
+from jaxpar.classroom.results import EarlierResults, Results, locked
+from tests.classroom.made_up_class import gradebook, made, write
+
+HOLD = """
+import sys
+from pathlib import Path
+from jaxpar.classroom.results import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_grader_is_told_of_the_first(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(ValueError, match=f"another grader .process {first.pid} on "):
+            _hold(tmp_path)
+        first.kill()
+    _hold(tmp_path)
+
+
+def test_no_child_keeps_the_lock(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        _hold(tmp_path)
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_it_is_let_go_after_trouble(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), locked(tmp_path / "new"):
+        raise KeyError
+    _hold(tmp_path / "new")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="use another --out"):
+        _hold(tmp_path / "file" / "out")
+
+
+def test_the_process_that_holds_it_is_written_in_it(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("4711 on a machine with a very long name")
+    with locked(tmp_path):
+        assert (tmp_path / ".lock").read_text() == f"{os.getpid()} on {os.uname().nodename}"
+
+
+def _hold(folder: Path) -> None:
+    with locked(folder):
+        pass
+
+
+def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    earlier = EarlierResults(results)
+    write(results, "anna", [made("scatter", "fail", "no")])
+    write(results, "bert", [made("scatter", "fail", "no")])
+    earlier.keep()
+    write(results, "anna", [made("scatter")])
+    earlier.keep()  # the run was killed, and begins again
+    write(results, "bert", [made("scatter") | {"submission_hash": "another"}])
+    write(results, "carl", [made("scatter")])
+    seen = {entry.file_name: (entry.difference, entry.moved) for entry in gradebook(tmp_path)}
+    assert seen == {"anna": (3, ("scatter",)), "bert": (3, ()), "carl": (None, ())}
+    earlier.forget()
+    assert {entry.difference for entry in gradebook(tmp_path)} == {None}
+
+
+def test_the_difference_is_of_what_was_graded_both_times(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.write(Handin("anna"), [made("scatter", "fail", "no")], level=1)
+    EarlierResults(results).keep()
+    results.write(Handin("anna"), [made("scatter"), made("mean_over_devices")], level=1)
+    assert [entry.difference for entry in gradebook(tmp_path)] == [3]
+
+
+def test_two_students_never_share_a_file(tmp_path: Path) -> None:
+    names = ["\u00e9" * 40 + end for end in "ab"]
+    for name in names:
+        write(Results(tmp_path), name, [])
+    assert len(list(tmp_path.glob("students/*.json"))) == 2
+    assert Results(tmp_path).others(names[:1]) == [names[1]]
