@@ -4,10 +4,13 @@ VENV := .venv
 # Where functions say the shapes of their arrays: the suite checks these when they are called.
 SHAPED := jaxpar.collectives,jaxpar.parallel,jaxpar.nn,jaxpar.model
 BIN := $(VENV)/bin
+# tests/proofs.json, the record of what has been proved, is written when everything has passed.
+SUITE = $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \
+    --jaxtyping-packages=$(SHAPED),beartype.beartype --record
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test lint format benchmark wheelhouse clean
+.PHONY: help learn test test-all lint format benchmark wheelhouse clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
@@ -24,9 +27,11 @@ learn: $(VENV)/.learn  ## install, run lesson 01 the first time, and open the ex
 	fi; \
 	$(BIN)/jaxpar
 
-test: $(VENV)/.dev  ## install the development tools and run the suite
-	@$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \
-	    --jaxtyping-packages=$(SHAPED),beartype.beartype
+test: $(VENV)/.dev  ## install the development tools; test, and prove in full what has changed
+	@$(SUITE)
+
+test-all: $(VENV)/.dev  ## test everything, whatever has been proved before
+	@$(SUITE) --all
 
 lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/ruff check --quiet
