@@ -63,7 +63,7 @@ def commands() -> dict[str, str]:
 def layers() -> str:
     """Return the table of the packages, in the layers that import-linter holds."""
     rows = [
-        [str(number), f"`{path.relative_to(PACKAGE)}{'/' * path.is_dir()}`", first_line(path)]
+        [str(number), f"`{path.relative_to(PACKAGE)}{'/' * path.is_dir()}`", summary(path)]
         for number, layer in enumerate(_layers(), 1)
         for path in layer
     ]
@@ -77,23 +77,28 @@ def files() -> str:
     for top in (PACKAGE, *packages):
         folders = [top] if top == PACKAGE else [top, *_folders(top)]
         for folder in folders:
-            rows = [[f"`{path.name}`", first_line(path)] for path in _files(folder)]
+            rows = [[f"`{path.name}`", summary(path)] for path in _files(folder)]
             parts += [
                 f"### {folder.relative_to(ROOT)}/",
-                f"{first_line(folder)}.",
+                f"{summary(folder) or 'Files that are no modules'}.",
                 _table(["file", "what it is"], rows),
             ]
     return "\n\n".join(parts)
 
 
-def first_line(path: Path) -> str:
-    """Return the first line of a module's docstring or a data file's comment, without full stop."""
+def summary(path: Path) -> str:
+    """Return what a module, a package or a data file says of itself first, without full stop.
+
+    That is the first line of a docstring, or the first sentence of a file's first comment.
+    """
     if path.is_dir():
         path /= "__init__.py"
     text = path.read_text("utf-8") if path.exists() else ""
     if path.suffix == ".py":
-        text = ast.get_docstring(ast.parse(text)) or ""
-    return text.partition("\n")[0].removeprefix("# ").removesuffix(".")
+        return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].removesuffix(".")
+    comment = re.search(r"(?:^\{?# .*\n)+", text, re.MULTILINE)
+    words = re.sub(r"^\{?#|#\}$", "", comment[0], flags=re.MULTILINE).split() if comment else []
+    return " ".join(words).partition(". ")[0].removesuffix(".")
 
 
 def _layers() -> Iterator[list[Path]]:

@@ -190,7 +190,8 @@ def _held_back() -> Iterator[list[int]]:
 @app.command("launch", context_settings={"allow_interspersed_args": False})
 def launch_processes(
     arguments: Annotated[
-        list[str], typer.Argument(metavar="VERB", help="What to run, train, and its options.")
+        list[str],
+        typer.Argument(metavar="VERB", help="The command to run, train, and its options."),
     ],
     processes: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 2,
     devices: Annotated[int, typer.Option(min=1, help="Simulated devices in each process.")] = 4,
