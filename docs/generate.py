@@ -119,7 +119,8 @@ def _folders(top: Path) -> list[Path]:
 def _files(folder: Path) -> Iterator[Path]:
     """Yield the modules of a folder but `__init__`, which speaks for the folder, and its data."""
     for path in sorted(folder.iterdir()):
-        if path.is_file() and path.suffix != ".pyc" and path.name != "__init__.py":
+        hidden = path.name.startswith((".", "__init__.")) or path.suffix == ".pyc"
+        if path.is_file() and not hidden:
             yield path
 
 
