@@ -40,14 +40,14 @@ lint: $(VENV)/.dev  ## style, types, imports, and stubs that follow the library
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/jaxpar dev build --check
 
-format: $(VENV)/.dev  ## write code, stubs and generated pages as they must be
+format: $(VENV)/.dev  ## write the format of code, the stubs, and the generated pages
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
 	@$(BIN)/jaxpar dev build
-	@$(BIN)/python docs/house.py
+	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/predictions.py
 
-benchmark: $(VENV)/.dev  ## measure, and write the table into README.md
+benchmark: $(VENV)/.dev  ## measure, and write the figures into docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
 wheelhouse: | $(BIN)/pip  ## wheels of jaxpar and of all it needs, for a lab without network

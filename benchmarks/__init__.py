@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table in README.md, numbers with their units."""
+    """One line of a table in docs/benchmarks.md, numbers with their units."""
 
     what: str
     target: str

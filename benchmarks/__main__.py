@@ -1,22 +1,47 @@
-"""Run every benchmark, print the table, and write it into README.md with the machine's name."""
+"""Run every benchmark, and write the figures into docs/benchmarks.md with the machine's name."""
 
+import ast
 import importlib
 import os
 import pkgutil
 import platform
 import re
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import benchmarks
 from benchmarks import Row
 
-README = Path(__file__).parents[1] / "README.md"
-SECTION = re.compile(r"(?<=<!-- benchmarks -->\n).*(?=<!-- end of benchmarks -->)", re.DOTALL)
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+INTRODUCTION = """# What is measured
+
+`make benchmark` runs everything in `benchmarks/`, one after another, and writes this page. The
+command above a table measures that table alone and prints it. Ratios are between two sides that
+took turns in one run on one machine; below 1 the first side is faster, or smaller. `reported`
+stands where there is no target. Times on simulated devices say nothing about a GPU or a TPU: what
+carries over are bytes, operations and the size of programs.
+"""
+
+
+def main() -> None:
+    """Run the benchmarks one after another; each alone on the machine."""
+    found = {}
+    for name in names():
+        print(f"benchmarks.{name} ...", flush=True)
+        found[name] = importlib.import_module(f"benchmarks.{name}").rows()
+        print(section(name, found[name]))
+    PAGE.write_text(page(machine(), found), "utf-8")
+
+
+def names() -> list[str]:
+    """Return the modules that measure something."""
+    modules = pkgutil.iter_modules(benchmarks.__path__)
+    return sorted(one.name for one in modules if not one.ispkg and one.name != "__main__")
 
 
 def machine() -> str:
-    """Name the processor, cores, memory and versions that the numbers belong to."""
+    """Name the processor, cores, memory and versions that the figures belong to."""
     cpuinfo = Path("/proc/cpuinfo")
     named = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
     processor = named.group(1) if named else platform.machine()
@@ -27,24 +52,26 @@ def machine() -> str:
     )
 
 
-def table(rows: list[Row]) -> str:
-    """Write the rows as a Markdown table under the machine's name."""
+def page(machine: str, found: Mapping[str, Sequence[Row]]) -> str:
+    """Write the whole page: the machine, then a section for each benchmark."""
+    sections = [section(name, rows) for name, rows in found.items()]
+    return "\n".join([INTRODUCTION, f"Measured on: {machine}.\n", *sections])
+
+
+def section(name: str, rows: Sequence[Row]) -> str:
+    """Write one benchmark: what it is about, its command, and its figures."""
+    module = ast.parse(Path(__file__).with_name(f"{name}.py").read_text("utf-8"))
+    about = (ast.get_docstring(module) or "").partition("\n")[0]
     lines = [f"| {row.what} | {row.target} | {row.measured} |" for row in rows]
-    head = ["| what | target | measured |", "|---|---|---|"]
-    return "\n".join([f"Measured on: {machine()}.", "", *head, *lines, ""])
-
-
-def main() -> None:
-    """Run the benchmarks one after another; each alone on the machine."""
-    names = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__))
-    rows: list[Row] = []
-    for name in names:
-        if name != "__main__":
-            print(f"benchmarks.{name} ...", flush=True)
-            rows += importlib.import_module(f"benchmarks.{name}").rows()
-    text = table(rows)
-    print(text)
-    README.write_text(SECTION.sub(lambda _: text, README.read_text()))
+    return "\n".join([
+        f"## {name}\n",
+        f"{about}\n",
+        f"```\n.venv/bin/python -m benchmarks.{name}\n```\n",
+        "| what | target | measured |",
+        "|---|---|---|",
+        *lines,
+        "",
+    ])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -16,14 +16,15 @@ INTRODUCTION = """# Predicted and published step times
 [published.toml](../jaxpar/cost/published.toml), with their sources; formulas are in
 [step.py](../jaxpar/cost/step.py). `jaxpar plan --explain` shows every term of a prediction.
 
-One figure is fitted for each kind of hardware, none for a paper or a model: the share of the peak
+One figure is fitted for each kind of hardware, none for a paper or a model: the part of the peak
 that matrix products reach. The others are round and the same for all kinds (see the end of
 [hardware.toml](../jaxpar/cost/hardware.toml)). Errors are predicted over published seconds, less 1.
-MFU counts every query with every key, and nothing that is computed again; where a paper counts
-otherwise, its figure differs from the one here: published, then predicted. Where a paper prints
+MFU counts every query with every key, and nothing that is recomputed; where a paper counts
+otherwise, its figure differs from the one here. The published MFU comes first, then the predicted
+one. Where a paper prints
 operations or tokens in a second, the published seconds are computed from them. Overlap is assumed
 where the source says so. Models without dropout have attention in one kernel, which keeps no
-scores: with "remat none" it takes the same time as with "selective".
+scores: "remat none" then takes the same time as "selective".
 """
 
 

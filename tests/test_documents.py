@@ -1,19 +1,32 @@
-"""The documents say what is true of the tree: links, paths, lessons, commands."""
+"""The documents say what is true of the tree: links, lists, lessons, commands, figures."""
 
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
-import typer
 
-from jaxpar.cli import app
-from jaxpar.inspector import inspect_path
+from benchmarks import Row
+from benchmarks import __main__ as measuring
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = {path.name[:2] for path in (ROOT / "lessons").glob("[0-9][0-9]_*.py")}
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@cache
+def generated() -> dict[Path, str]:
+    """Return the pages with generated parts, as they must be."""
+    return runpy.run_path(str(ROOT / "docs/generate.py"))["pages"]()
+
+
+@cache
+def anchors(path: Path) -> set[str]:
+    """Return what a link to a heading of this page may end with, as GitHub forms it."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def rows(document: str) -> list[list[str]]:
@@ -26,34 +39,62 @@ def rows(document: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8"))
-    local = [target for target in targets if not target.startswith("http")]
-    assert not [target for target in local if not (path.parent / target).exists()]
+    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    broken = []
+    for link in links:
+        place, _, anchor = link.partition("#")
+        target = path.parent / place if place else path
+        if link.startswith("http") or (target.exists() and not anchor):
+            continue
+        if not target.exists() or anchor not in anchors(target):
+            broken.append(link)
+    assert not broken
 
 
-def test_the_house_is_the_tree() -> None:
-    house = README.partition("## The house")[2].partition("\n## ")[0]
-    named = set(re.findall(r"^\| `([^`]+)` \|", house, re.MULTILINE))
-    assert not [name for name in named if not (ROOT / name).exists()]
-
-
-def test_every_file_of_the_library_has_its_line() -> None:
-    listed = README.partition("<!-- house -->\n")[2].partition("<!-- end of house -->")[0]
-    assert listed == runpy.run_path(str(ROOT / "docs" / "house.py"))["house"]()
-
-
-def test_the_program_of_the_readme_can_be_inspected(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (program,) = (block for block in blocks if "def make" in block)
-    path = tmp_path / "program.py"
-    path.write_text(program)
-    (sent,) = inspect_path(f"{path}:make").collectives
-    assert (sent.kind, sent.operand_bytes, sent.wire_bytes) == ("all_reduce", 32, 56)
+@pytest.mark.parametrize("page", ["README.md", "docs/commands.md", "docs/design.md"])
+def test_generated_parts_are_what_generate_writes(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert text == generated()[ROOT / page], "run `make format`"
 
 
 def test_every_lesson_is_listed() -> None:
-    linked = set(re.findall(r"\(lessons/([0-9][0-9])_", README))
-    assert linked == WRITTEN
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\(lessons/([0-9][0-9])_", readme)) == WRITTEN
+
+
+def test_every_file_of_the_library_has_its_line() -> None:
+    listed = re.split(r"^### (.*)/$", (ROOT / "docs/design.md").read_text("utf-8"), flags=re.M)
+    named = {
+        f"{folder}/{name}"
+        for folder, table in zip(listed[1::2], listed[2::2], strict=True)
+        for name in re.findall(r"^\| `([^`]+)` \| \S", table, re.MULTILINE)
+    }
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("*.py")}
+    assert not [path for path in modules - named if not path.endswith("__init__.py")]
+
+
+def test_what_stands_beside_the_library_is_there() -> None:
+    beside = (ROOT / "docs/design.md").read_text("utf-8").partition("Beside the library")[2]
+    named = re.findall(r"^\| `([^`]+)` \|", beside.partition("\n## ")[0], re.MULTILINE)
+    assert named
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_figures_stand_with_their_commands() -> None:
+    """The page of figures is what `make benchmark` would write of these figures."""
+    text = measuring.PAGE.read_text(encoding="utf-8")
+    machine = re.search(r"^Measured on: (.*)\.$", text, re.MULTILINE)
+    assert machine
+    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)[1:]
+    found = {
+        name: [
+            Row(*cells)
+            for cells in re.findall(r"^\| ([^|-].*) \| (.*) \| (.*) \|$", part, re.M)[1:]
+        ]
+        for name, part in zip(parts[::2], parts[1::2], strict=True)
+    }
+    assert set(found) <= set(measuring.names())
+    assert text == measuring.page(machine[1], found)
 
 
 def test_glossary_rows_are_complete() -> None:
@@ -75,11 +116,6 @@ def test_glossary_terms_are_unique() -> None:
 
 
 def test_numbers_of_the_curriculum() -> None:
-    numbers = [row[0] for row in rows("docs/design.md") if re.fullmatch(r"[0-9][0-9]", row[0])]
+    lessons = [row for row in rows("docs/design.md") if len(row) == 4]
+    numbers = [row[0] for row in lessons if re.fullmatch(r"[0-9][0-9]", row[0])]
     assert numbers == [f"{number:02}" for number in range(1, 25)]
-
-
-def test_every_command_is_documented() -> None:
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    assert set(group.commands) == set(re.findall(r"^\| `jaxpar (\w+)", README, re.MULTILINE))

@@ -19,7 +19,7 @@ app.add_typer(classroom, name="classroom")
 
 NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A new folder.")]
 Lessons = Annotated[
-    list[str] | None, typer.Option("--lessons", metavar="NUMBER...", help="Only these.")
+    list[str] | None, typer.Option("--lessons", metavar="NUMBER...", help="Only these lessons.")
 ]
 
 
@@ -63,9 +63,9 @@ def _readme_line(row: Lesson) -> str:
 
 @classroom.command("collect")
 def collect_answers(
-    folder: Annotated[Path, typer.Argument(help="The course folder; this one unless said.")] = Path(
-        "."
-    ),
+    folder: Annotated[
+        Path, typer.Argument(help="The course folder; the current one unless given.")
+    ] = Path("."),
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE.zip", help="Where the zip file goes.")
     ] = None,

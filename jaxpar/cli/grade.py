@@ -27,14 +27,18 @@ SECONDS_EACH = 3.0
 
 Submissions = Annotated[
     Path,
-    typer.Argument(help="A folder with one folder per student; with --merge folders of results."),
+    typer.Argument(
+        help="A folder with a folder for each student; with --merge, folders of results."
+    ),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Where results go; the same again resumes.")]
+Out = Annotated[
+    Path, typer.Option("--out", help="Where results go; the same folder again resumes.")
+]
 Exercises = Annotated[
-    list[str] | None, typer.Option("--exercises", metavar="ID...", help="Only these.")
+    list[str] | None, typer.Option("--exercises", metavar="ID...", help="Only these exercises.")
 ]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Files judged at once; one per core unless said.")
+    int | None, typer.Option(min=1, help="Files judged at once; one per core unless given.")
 ]
 RosterFile = Annotated[
     Path | None,
@@ -45,22 +49,23 @@ RosterFile = Annotated[
     ),
 ]
 SecretFile = Annotated[
-    Path | None, typer.Option(help="The secret that seeds are made of; made if there is none.")
+    Path | None,
+    typer.Option(help="The secret that seeds are made of; it is made where there is none."),
 ]
 OnlyChanged = Annotated[
-    bool, typer.Option("--only-changed", help="Unchanged files keep their verdict in any case.")
+    bool, typer.Option("--only-changed", help="Let unchanged files keep their verdict in any case.")
 ]
 Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Run every file again; list verdicts that moved.")
+    bool, typer.Option("--fresh", help="Run every file again, and list verdicts that moved.")
 ]
 Unsafe = Annotated[
     bool, typer.Option("--unsafe", help="Grade without isolation, where there is none.")
 ]
 Variants = Annotated[
-    bool, typer.Option("--variants", help="The exercises as the secret varies them.")
+    bool, typer.Option("--variants", help="Take the exercises as the secret varies them.")
 ]
 Merge = Annotated[
-    bool, typer.Option("--merge", help="Grade nothing: make several folders of results one.")
+    bool, typer.Option("--merge", help="Grade nothing, and make several folders of results one.")
 ]
 
 
@@ -79,9 +84,9 @@ def grade_class(
     variants: Variants = False,
     merge: Merge = False,
 ) -> None:
-    """Grades a class: every student's folder, each file in a sandbox.
+    """Grades a class of untrusted files, each in a sandbox.
 
-    Killed or interrupted, the same command again goes on where it stopped.
+    After it was killed or interrupted, the same command goes on where it stopped.
     """
     if merge:
         if exercises:

@@ -20,7 +20,7 @@ from jaxpar.course.progress import Row, at_hand, next_row, progress, status
 NAMED = "The exercise, as `jaxpar list` names it"
 Id = Annotated[str, typer.Argument(metavar="ID", help=f"{NAMED}.")]
 IdOrNone = Annotated[
-    str | None, typer.Argument(metavar="ID", help=f"{NAMED}; without it, the one at hand.")
+    str | None, typer.Argument(metavar="ID", help=f"{NAMED}; without it, the exercise at hand.")
 ]
 
 
@@ -28,7 +28,7 @@ IdOrNone = Annotated[
 def learn(
     context: typer.Context,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print lines, never redraw the screen.")
+        bool, typer.Option("--plain", help="Print lines and never redraw the screen.")
     ] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
@@ -53,7 +53,7 @@ def learn(
 
 @app.command("list")
 def list_exercises(as_json: AsJson = False) -> None:
-    """Every exercise: what it needs, how long it takes, and how it stands."""
+    """Lists every exercise: what it needs, how long it takes, and its status."""
     course = _course()
     rows = _rows(course)
     if as_json:
@@ -69,12 +69,16 @@ def run_lesson(
     number: Annotated[
         str | None,
         typer.Argument(
-            metavar="NUMBER", help="Such as 02; without it, the lesson of the exercise at hand."
+            metavar="NUMBER",
+            help="Its number, such as 02; without it, the lesson of the exercise at hand.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Runs a lesson, and shows its prose, its code and what it prints."""
+    """Runs a lesson: shows its prose, its code and what it prints.
+
+    Its pictures go to the folder `pictures`.
+    """
     from jaxpar.course.reading import read_lesson, what_next
 
     row = lesson(number or _exercise(None).lesson)
@@ -90,11 +94,11 @@ def run_lesson(
 @app.command("next")
 def next_exercise(
     start: Annotated[
-        str, typer.Option("--from", metavar="NUMBER", help="Begin at this lesson.")
+        str, typer.Option("--from", metavar="NUMBER", help="The lesson to begin at.")
     ] = "01",
     as_json: AsJson = False,
 ) -> None:
-    """The next exercise to solve."""
+    """Names the next exercise that does not pass yet."""
     from jaxpar.course.listing import to_solve
 
     row = next_row(_rows(_course()), lesson(start).number)
@@ -108,7 +112,10 @@ def check_exercise(
         Path | None, typer.Option("--file", help="Judge this file instead of your own.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Repeat the run of this seed.")
+        int | None,
+        typer.Option(
+            "--seed", min=0, help="Draw the inputs from this seed, as an earlier verdict did."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -134,7 +141,7 @@ def check_exercise(
 
 @app.command("hint")
 def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
-    """The next hint of an exercise; all of them once there is no other."""
+    """Shows the next hint of an exercise, or all of them once there is no other."""
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import hints_left, next_hint
 
@@ -156,11 +163,11 @@ def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
 def show_solution(
     id: IdOrNone = None,
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="Before passing, after the last hint.")
+        bool, typer.Option("--give-up", help="Show it before yours passes, after the last hint.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The library's own answer, once yours passes."""
+    """Shows the library's own answer, once yours passes."""
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import give, solution
     from jaxpar.course.wrapping import Code
@@ -178,7 +185,7 @@ def show_solution(
 
 @app.command("reset")
 def reset_exercise(id: Id, as_json: AsJson = False) -> None:
-    """Puts the stub back, after a backup of your file was written."""
+    """Puts the stub back, and keeps a numbered copy of your file."""
     from jaxpar.course.backups import reset
 
     course = _course()

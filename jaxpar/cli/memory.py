@@ -26,59 +26,69 @@ OF_TRAINING = ("zero", "microbatch", "remat", "sequence_parallel", "chunks", "of
 OF_INFERENCE = ("cache_bits", "group")
 
 Name = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model, as llama3-8b.")
+    str | None, typer.Option("--model", metavar="NAME", help="The model, such as llama3-8b.")
 ]
 Config = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Or a config.json of Hugging Face.")
+    Path | None, typer.Option(metavar="PATH", help="Or its config.json, as Hugging Face has it.")
 ]
-Layers = Annotated[int | None, whole("Or sizes: how many layers.")]
+Layers = Annotated[int | None, whole("Or its sizes: the number of layers.")]
 Hidden = Annotated[int | None, whole("The size of an activation.")]
-Heads = Annotated[int | None, whole("Heads of queries.")]
-KvHeads = Annotated[int | None, whole("Heads of keys and values; else as many.")]
-Ffn = Annotated[int | None, whole("The size inside the MLP; else 4 times hidden.")]
-Vocab = Annotated[int | None, whole("Tokens; else 50257.")]
-Gated = Annotated[bool, typer.Option("--gated", help="An MLP as Llama's.")]
+Heads = Annotated[int | None, whole("The number of query heads.")]
+KvHeads = Annotated[int | None, whole("The number of key and value heads; as many unless given.")]
+Ffn = Annotated[int | None, whole("The size inside the MLP; 4 times --hidden unless given.")]
+Vocab = Annotated[int | None, whole("The number of tokens in the vocabulary; 50257 unless given.")]
+Gated = Annotated[bool, typer.Option("--gated", help="Its MLP is gated, as in Llama.")]
 Parameters = Annotated[
-    float | None, typer.Option(metavar="N", help="Or how many, as 128e9: states alone.")
+    float | None,
+    typer.Option(metavar="N", help="Or only their number, such as 128e9: states alone."),
 ]
 IsTrained = Annotated[
-    bool, typer.Option("--training/--inference", help="With Adam in mixed precision, or not.")
+    bool, typer.Option("--training/--inference", help="Adam in mixed precision, or inference.")
 ]
 Devices = Annotated[
-    int | None, whole("How many; what --mesh leaves of them is dp, or with --zero 3 fsdp.")
+    int | None, whole("Their number; those that --mesh leaves become dp, or with --zero 3 fsdp.")
 ]
 Mesh = Annotated[
     str | None,
-    typer.Option(metavar="SIZES", help="Sizes of pp, dp, fsdp, ep, cp, tp, as tp=8,pp=4."),
+    typer.Option(metavar="SIZES", help="Sizes of pp, dp, fsdp, ep, cp and tp, as tp=8,pp=4."),
 ]
 Sequence = Annotated[int | None, whole(OF_SEQUENCE)]
-Batch = Annotated[int | None, whole("Examples: in a step, on all devices; that each copy serves.")]
-Microbatch = Annotated[int | None, whole("Examples that go through a device at once; else 1.")]
+Batch = Annotated[
+    int | None, whole("Examples in a step over all devices; in inference, on each copy.")
+]
+Microbatch = Annotated[
+    int | None, whole("Examples that go through a device at once; 1 unless given.")
+]
 Zero = Annotated[
-    int | None, typer.Option(metavar="0..3", help="The stage of ZeRO; else 0, over fsdp 3.")
+    int | None,
+    typer.Option(metavar="0..3", help="The stage of ZeRO; unless given, 3 over fsdp, else 0."),
 ]
 Remat = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help="Computed again: none, selective (scores), full."),
+    typer.Option(metavar="WHAT", help="What is recomputed: none, selective (scores) or full."),
 ]
 SequenceParallel = Annotated[
-    bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
+    bool,
+    typer.Option(
+        "--sequence-parallel", help="Norms are split over the devices of tp, by positions."
+    ),
 ]
-Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; else 1.")]
+Chunks = Annotated[int | None, whole("Parts of the model on each stage of pp; 1 unless given.")]
 Offload = Annotated[
-    str | None, typer.Option(metavar="WHAT", help="Kept in the host: none, optimizer, all.")
+    str | None, typer.Option(metavar="WHAT", help="What host memory keeps: none, optimizer or all.")
 ]
-WeightBits = Annotated[int | None, whole("Of a parameter, in inference; else 16.")]
-CacheBits = Annotated[int | None, whole("Of keys and values, in inference; else 16.")]
+WeightBits = Annotated[int | None, whole("Bits of a parameter, in inference; 16 unless given.")]
+CacheBits = Annotated[int | None, whole("Bits of a key or value, in inference; 16 unless given.")]
 Group = Annotated[int | None, whole("Parameters that share a scale, in inference.")]
 Hardware = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Does it fit on h100? Or a TOML file.")
+    str | None,
+    typer.Option(metavar="NAME", help="Does it fit on this, such as h100, or a TOML file?"),
 ]
 Estimator = Annotated[
-    str | None, typer.Option(metavar="NAME", help=f"What another tool says: {ESTIMATORS}.")
+    str | None, typer.Option(metavar="NAME", help=f"Answer as another tool does: {ESTIMATORS}.")
 ]
 LargestLayer = Annotated[
-    float | None, typer.Option(metavar="N", help="Of --parameters, for deepspeed.")
+    float | None, typer.Option(metavar="N", help="Parameters of the largest layer, for deepspeed.")
 ]
 
 
@@ -124,10 +134,11 @@ def show_memory(
     largest_layer: LargestLayer = None,
     as_json: AsJson = False,
 ) -> None:
-    """What a model takes on each device: every term, with its formula.
+    """Shows what a model takes on each device, term by term, with each formula.
 
-    In training, or in inference; with --hardware, whether it fits, and if not, what would.
-    Models without dropout have fused attention: --remat none keeps no scores, as selective.
+    It does so for training and for inference. With --hardware it says whether the model fits, and
+    if not, what would. Models without dropout have fused attention: with --remat none they keep no
+    scores, as with selective.
     """
     try:
         answer = _answer({name: it for name, it in context.params.items() if it is not None})

@@ -25,52 +25,56 @@ jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
 jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 """
-SEARCHED = "searched, if not given"
+SEARCHED = "searched unless given"
 
 Model = Annotated[
-    str, typer.Option(metavar="NAME", help="As gpt3-175b, or a config.json of Hugging Face.")
+    str, typer.Option(metavar="NAME", help="Such as gpt3-175b, or a config.json of Hugging Face.")
 ]
 Hardware = Annotated[
-    str, typer.Option(metavar="NAME", help="As h100, a100, rtx4090, or a TOML file of your own.")
+    str, typer.Option(metavar="NAME", help="Such as h100, a100, rtx4090, or a TOML file.")
 ]
-Devices = Annotated[int | None, whole("Else as --mesh has, or one node.")]
+Devices = Annotated[int | None, whole("Their number; unless given, that of --mesh, or one node.")]
 Batch = Annotated[int, whole("Examples in a step, over all devices.")]
 Sequence = Annotated[int | None, whole(OF_SEQUENCE)]
 Mesh = Annotated[
     str | None,
-    typer.Option(metavar="SIZES", help="Axes that are fixed, of pp, dp, fsdp, ep, cp, tp."),
+    typer.Option(metavar="SIZES", help="Axes that are fixed, of pp, dp, fsdp, ep, cp and tp."),
 ]
 Zero = Annotated[int | None, typer.Option(metavar="0..3", help=f"Stage of ZeRO; {SEARCHED}.")]
 Remat = Annotated[
     str | None,
-    typer.Option(metavar="WHAT", help=f"none, selective or full is computed again; {SEARCHED}."),
+    typer.Option(metavar="WHAT", help=f"What is recomputed: none, selective or full; {SEARCHED}."),
 ]
 Microbatch = Annotated[int | None, whole(f"Examples that a device takes at once; {SEARCHED}.")]
 Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
 SequenceParallel = Annotated[
     bool | None,
-    typer.Option(help=f"The devices of tp share norms by positions, or not; {SEARCHED}."),
+    typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}."),
 ]
 Offload = Annotated[
     str | None,
     typer.Option(
         metavar="WHAT",
-        help="none, optimizer or all waits in the host; else only if nothing fits a mesh.",
+        help="What host memory keeps: none, optimizer or all; unless given, tried on a mesh that "
+        "nothing else fits.",
     ),
 ]
 Overlap = Annotated[
-    bool, typer.Option("--overlap", help="What can run beside arithmetic does, mostly.")
+    bool, typer.Option("--overlap", help="Most of what can run beside arithmetic does so.")
 ]
 Mtbf = Annotated[
     float | None,
-    typer.Option(metavar="HOURS", help="Between failures of one device; else as for Llama 3."),
+    typer.Option(
+        metavar="HOURS", help="Between failures of one device; as for Llama 3 unless given."
+    ),
 ]
-Top = Annotated[int, whole("How many plans are shown.")]
+Top = Annotated[int, whole("The number of plans to show.")]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Every term of the first plan, with its formula.")
+    bool, typer.Option("--explain", help="Show every term of the first plan, with its formula.")
 ]
 Compare = Annotated[
-    str | None, typer.Option(metavar="SIZES", help="The first plan beside the best of this mesh.")
+    str | None,
+    typer.Option(metavar="SIZES", help="Show the first plan beside the best of this mesh."),
 ]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plans in a page, too.")]
 
@@ -97,11 +101,11 @@ def plan_training(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """The fastest ways to train a model on a cluster, of all that fit, and why.
+    """Finds the fastest ways to train a model on a cluster, of all that fit, and says why.
 
-    What you name is kept: the rest is searched. If nothing fits a --mesh of all devices with its
-    --remat, plans are shown all the same, with what would fit. Models without dropout have fused
-    attention: --remat none keeps no scores, but computes them twice, as selective does.
+    What you name is kept, and the rest is searched. If nothing fits a --mesh of all devices with
+    its --remat, plans are shown all the same, with what would fit. Models without dropout have
+    fused attention: --remat none keeps no scores, but computes them twice, as selective does.
     """
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster

@@ -18,12 +18,17 @@ STAGES, MICROBATCHES, MOST_FORWARDS = 4, 8, 300_000
 NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dualpipe-v"
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help=f"One of {NAMES}.")]
-Stages = Annotated[int | None, typer.Option(min=1, help=f"Devices; {STAGES} unless said.")]
-Microbatches = Annotated[int | None, typer.Option(min=1, help=f"{MICROBATCHES} unless said.")]
-Chunks = Annotated[
-    int | None, typer.Option(min=1, help="Stages on each device, for interleaved, breadth-first.")
+Stages = Annotated[
+    int | None, typer.Option(min=1, help=f"The number of devices; {STAGES} unless given.")
 ]
-Cost = Annotated[str, typer.Option(help="The time of a cell of each kind; P: of a transfer.")]
+Microbatches = Annotated[
+    int | None, typer.Option(min=1, help=f"Their number; {MICROBATCHES} unless given.")
+]
+Chunks = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stages on each device, for interleaved and breadth-first."),
+]
+Cost = Annotated[str, typer.Option(help="The time of a cell of each kind; P is a transfer.")]
 ToCsv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table to a CSV file.")
 ]
@@ -36,11 +41,11 @@ FromCsv = Annotated[
     ),
 ]
 ToSvg = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="Draw it in an SVG file too.")
+    Path | None, typer.Option("--svg", metavar="FILE", help="Draw it in an SVG file, too.")
 ]
 Beside = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Draw this one beneath: the same sizes and work."),
+    typer.Option(metavar="NAME", help="Draw this one beneath, with the same sizes and work."),
 ]
 
 

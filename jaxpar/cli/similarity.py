@@ -18,7 +18,7 @@ MOST_TOLD = 10
 
 @classroom.command("similarity")
 def similarity(
-    results: Annotated[Path, typer.Argument(help="What `jaxpar grade --out` has written.")],
+    results: Annotated[Path, typer.Argument(help="The folder that `jaxpar grade --out` wrote.")],
     more: More = None,
     exercises: Exercises = None,
     variants: Variants = False,

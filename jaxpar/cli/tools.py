@@ -26,10 +26,10 @@ Grading = Annotated[
 
 @app.command("doctor")
 def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
-    """Versions, devices, memory, disk, and what is missing.
+    """Shows versions, devices, memory and disk space, and says what is missing.
 
-    With --grading: which level of isolation this machine allows for `grade`, and what it holds
-    against. Takes some minutes.
+    With --grading it says which level of isolation this machine allows for `grade`, and which
+    attacks that level holds against. This takes some minutes.
     """
     if grading:
         raise typer.Exit(0 if _attacks_held(as_json) else WRONG)
@@ -79,14 +79,16 @@ def _attack_lines(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
 def inspect_program(
     target: Annotated[
         str,
-        typer.Argument(metavar="FILE:FUNCTION", help="The function returns (program, arguments)."),
+        typer.Argument(
+            metavar="FILE:FUNCTION", help="A function that returns (program, arguments)."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What a JAX program sends, holds and computes.
+    """Shows what a JAX program sends, stores and computes.
 
-    It finds 8 simulated CPU devices, unless its file or the environment chooses: JAX_PLATFORMS,
-    JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS.
+    The program finds 8 simulated CPU devices, unless its file or the environment chooses others:
+    JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS.
     """
     from jaxpar.inspector import inspect_path, render
 
@@ -105,7 +107,7 @@ def init(
     folder: Annotated[Path, typer.Argument(help="Where the course goes.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Makes a course folder; a file that is there already is kept."""
+    """Makes a course folder with the lessons and stubs; files that are already there are kept."""
     root = folder.resolve()
     written, kept = make_course(root)
     go_there = "" if root == Path.cwd() else f"cd {folder} && "
@@ -119,7 +121,7 @@ def init(
 @dev.command("build")
 def build_stubs(
     only_check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; end with 1 if a stub differs.")
+        bool, typer.Option("--check", help="Write nothing, and end with 1 if a stub differs.")
     ] = False,
 ) -> None:
     """Writes the stubs of all exercises from the library and the contracts."""

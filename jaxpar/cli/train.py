@@ -17,70 +17,99 @@ from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, print_js
 from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train",)
-Size = Annotated[int, typer.Option(min=1)]
+PRECISION = (
+    "What is sent and multiplied: fp32, bf16 or fp16. The optimizer keeps its weights in float32, "
+    "and fp16 scales the loss."
+)
 MeshOption = Annotated[
     str,
-    typer.Option(help="Devices that share the batch (dp, fsdp), each layer (tp), all layers (pp)."),
+    typer.Option(
+        help="The axes of the mesh: dp and fsdp split the batch, tp splits each layer, and pp "
+        "splits the stack of layers."
+    ),
 ]
 Zero = Annotated[
     int | None,
-    typer.Option(help="Stage of ZeRO, 0 to 3: what devices share. Without it 3 over fsdp, else 0."),
+    typer.Option(
+        help="Stage of ZeRO: 0 replicates all states, 1 shards the optimizer state, 2 the "
+        "gradients too, 3 the parameters too. Unless given, 3 over fsdp and 0 elsewhere."
+    ),
 ]
 Remat = Annotated[
     str,
     typer.Option(
-        help="What a layer keeps for its gradient: none (computes nothing again), full (its input "
-        "only), selective (all but attention), products (of weights), segments (some inputs)."
+        help="What is recomputed for the gradient: none; full (a layer keeps only its input); "
+        "selective (attention); products (all but products with weights); segments (only some "
+        "layers keep their input)."
     ),
 ]
 Microbatches = Annotated[
-    int, typer.Option(min=1, help="Parts of its batch that a device takes in turn.")
+    int, typer.Option(min=1, help="Parts of its batch that a device takes one by one.")
 ]
 SequenceParallel = Annotated[
-    bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
+    bool,
+    typer.Option("--sequence-parallel", help="Split norms over the devices of tp, by positions."),
 ]
 Schedule = Annotated[
     str | None,
-    typer.Option(help="Over pp, a schedule by name, as `schedule` draws it, or FILE.csv."),
+    typer.Option(
+        help="The pipeline schedule over pp: a name, as `schedule` draws it, or a table in "
+        "FILE.csv; 1f1b unless given."
+    ),
 ]
 Offload = Annotated[
-    str | None, typer.Option(help="Where the optimizer's state waits: host or disk.")
+    str | None, typer.Option(help="Where the optimizer state waits between steps: host or disk.")
 ]
 DataOption = Annotated[
     Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**31 - 1)]
+Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
+Layers = Annotated[int, typer.Option(min=1, help="Layers of the decoder.")]
+DModel = Annotated[int, typer.Option(min=1, help="The size of an activation.")]
+Heads = Annotated[int, typer.Option(min=1, help="Attention heads.")]
+Seed = Annotated[
+    int,
+    typer.Option(min=0, max=2**31 - 1, help="Chooses the parameters and the order of examples."),
+]
 Batch = Annotated[int, typer.Option(min=1, help="Examples in a step, over all devices.")]
 Sequence = Annotated[int, typer.Option(min=1, help="Bytes in an example.")]
-Timeout = Annotated[
-    int, typer.Option(min=1, help="Seconds that the other processes may take to come.")
-]
+Timeout = Annotated[int, typer.Option(min=1, help="Seconds to wait for the other processes.")]
 
 
-@app.command("train")
+# A line that is \b alone keeps the lines after it as they are.
+EXAMPLES = """\b
+Examples:
+  jaxpar train --mesh dp=8 --steps 50
+  jaxpar train --mesh fsdp=8 --zero 3 --precision bf16 --remat full
+  jaxpar train --mesh dp=2,tp=4 --sequence-parallel
+  jaxpar train --mesh pp=4,dp=2 --schedule 1f1b --microbatches 8
+"""
+
+
+@app.command("train", epilog=EXAMPLES)
 def train_model(
     mesh: MeshOption = "dp=8",
     zero: Zero = None,
-    precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
+    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
     remat: Remat = "products",
     microbatches: Microbatches = 1,
     offload: Offload = None,
     sequence_parallel: SequenceParallel = False,
     schedule: Schedule = None,
-    steps: Size = 50,
+    steps: Steps = 50,
     data: DataOption = None,
     seed: Seed = 0,
-    layers: Size = 4,
-    d_model: Size = 256,
-    heads: Size = 8,
+    layers: Layers = 4,
+    d_model: DModel = 256,
+    heads: Heads = 8,
     batch: Batch = 16,
     sequence: Sequence = 128,
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Trains a byte-level decoder on real text; shows what each device sends and holds.
+    """Trains a byte-level decoder on real text, and shows what each device sends and holds.
 
-    Simulates as many CPU devices as the mesh needs, unless there are others, or the environment
+    It simulates as many CPU devices as the mesh needs, unless there are others, or the environment
     chooses: JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS. With several
     processes, each calls this: Slurm, Open MPI and Kubernetes are found; elsewhere set
     JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
@@ -160,9 +189,12 @@ def _held_back() -> Iterator[list[int]]:
 
 @app.command("launch", context_settings={"allow_interspersed_args": False})
 def launch_processes(
-    arguments: Annotated[list[str], typer.Argument(metavar="VERB", help="And its options.")],
-    processes: Size = 2,
-    devices: Annotated[int, typer.Option(min=1, help="Simulated in each process.")] = 4,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="VERB", help="The command to run, train, and its options."),
+    ],
+    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 2,
+    devices: Annotated[int, typer.Option(min=1, help="Simulated devices in each process.")] = 4,
 ) -> None:
     """Runs a verb in several processes on this machine, which talk over loopback.
 
