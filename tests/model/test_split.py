@@ -1,4 +1,4 @@
-"""A decoder whose layers the devices share equals one device, and sends and keeps what it must."""
+"""A decoder whose layers are split equals one device, and sends and keeps what it must."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -150,7 +150,7 @@ def test_a_device_holds_its_part_of_every_matrix(settings: Settings) -> None:
 
 
 def layer_program(settings: Settings, split: Split) -> tuple[Callable, Any, Any]:
-    """One layer as a function of its parameters and x, its parameters, and how these lie."""
+    """One layer as a function of its parameters and x, its parameters, and their specs."""
     graph, params = nnx.split(nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0))))
     specs = laid_out("tp=4", settings)["layers"]
     one = jax.tree.map(lambda spec: P(*tuple(spec)[1:]), specs, is_leaf=_is_spec)
@@ -166,14 +166,14 @@ def _is_spec(part: Any) -> bool:
 
 
 def activations(split: Split, settings: Settings) -> tuple[jax.ShapeDtypeStruct, P]:
-    lies = P(None, "tp") if split.sequence else P()
-    return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), lies
+    x_spec = P(None, "tp") if split.sequence else P()
+    return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), x_spec
 
 
 def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
     """What one layer keeps on a device."""
     layer_fn, params, specs = layer_program(settings, split)
-    x, lies = activations(split, settings)
+    x, x_spec = activations(split, settings)
     found: list[Residual] = []
 
     def on_shards(params: Any, x: jax.Array) -> jax.Array:
@@ -181,7 +181,9 @@ def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
         found[:] = saved_residuals(layer_fn, params, x, remat=remat)
         return x
 
-    run = jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, lies), out_specs=lies)
+    run = jax.shard_map(
+        on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, x_spec), out_specs=x_spec
+    )
     jax.eval_shape(run, params, x)
     return found
 
@@ -190,7 +192,7 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
     layer_fn, one, specs = layer_program(settings, split)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((layers, *leaf.shape), leaf.dtype), one)
     specs = jax.tree.map(lambda spec: P(None, *spec), specs, is_leaf=_is_spec)
-    x, lies = activations(split, settings)
+    x, x_spec = activations(split, settings)
 
     def total(params: Any, x: jax.Array) -> jax.Array:
         y = scan_layers(layer_fn, split.own_copies(params), x, remat=remat).sum()
@@ -199,8 +201,8 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
     run = jax.shard_map(
         jax.grad(total, (0, 1)),
         mesh=make_mesh("tp=4"),
-        in_specs=(specs, lies),
-        out_specs=(specs, lies),
+        in_specs=(specs, x_spec),
+        out_specs=(specs, x_spec),
     )
     return inspect(jax.jit(run), params, x)
 
