@@ -1,4 +1,4 @@
-"""Pytrees cut into parts and put together again: the padding never shows, and costs are stated."""
+"""Sharded pytrees: gathering undoes sharding, padding never shows, and costs are as stated."""
 
 import math
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_padding_changes_neither_the_dim_nor_what_is_there(n: int) -> None:
 @pytest.mark.parametrize("to", ["varying", "invarying"])
 @pytest.mark.parametrize("sizes", MESHES)
 def test_what_is_cut_can_be_put_together(sizes: str, to: Any) -> None:
-    """Each device's shard is as `shard_specs` says, and is that of the padded leaf."""
+    """Each device's shard is that of the padded leaf, by the specs of `shard_specs`."""
     tree_specs = specs(TREE, sizes)
     own = on_devices(partial(shards.own_shards, axis=AXIS), sizes, P(), tree_specs)
     parts = own(TREE)

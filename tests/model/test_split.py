@@ -80,7 +80,7 @@ def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split
 
 
 def sent(run: Callable, settings: Settings) -> tuple[Counter, Counter]:
-    """Collectives of one layer, and those of no layer: how many of which kind and elements."""
+    """The collectives of one layer and those outside: how many of each kind and size."""
     params = jax.eval_shape(partial(init, settings), jax.random.key(0))
     lowered = jax.jit(run).lower(params, tokens(settings))
     layer, outside = Counter(), Counter()
@@ -114,7 +114,7 @@ def test_what_a_layer_sends(name: str, remat: str) -> None:
 
 
 def test_what_a_layer_with_few_kv_heads_sends() -> None:
-    """Besides, the gradients of whole matrices are summed."""
+    """The gradients of replicated matrices are summed as well."""
     layer, _ = sent(split_program("tp=4", FEW, Split("tp")), FEW)
     whole = FEW.d_model * FEW.key_heads * FEW.d_head
     assert layer == Counter({("all_reduce", X): 4, ("all_reduce", whole): 2})
@@ -171,7 +171,7 @@ def activations(split: Split, settings: Settings) -> tuple[jax.ShapeDtypeStruct,
 
 
 def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
-    """What one layer keeps on a device."""
+    """The residuals of one layer on a device."""
     layer_fn, params, specs = layer_program(settings, split)
     x, x_spec = activations(split, settings)
     found: list[Residual] = []

@@ -35,7 +35,7 @@ VALUES, MASK = random(12, 2), np.arange(12)[:, None].repeat(2, axis=1) < 2
 
 @dataclass(frozen=True)
 class Call:
-    """A function of x, which is differentiated, and of y; `expected(n)` is it on one device."""
+    """A function of x, which is differentiated, and of y; `expected(n)` is its one-device form."""
 
     function: Callable
     on_shards: Callable

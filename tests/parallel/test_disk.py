@@ -1,4 +1,4 @@
-"""Files of a state: read as written, each part once, and never a half-written state."""
+"""The disk store: shards are read as written, each once, and a half-written state never."""
 
 import gc
 import os

@@ -1,4 +1,4 @@
-"""FSDP equals one device, sends and holds what it says, and keeps no layer whole."""
+"""FSDP equals one device, sends and holds what it says, and keeps no gathered layer."""
 
 import math
 from collections.abc import Callable

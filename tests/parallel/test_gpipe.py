@@ -139,7 +139,7 @@ def test_the_loss_sends_what_it_says() -> None:
 
 
 def test_every_device_computes_in_every_tick_and_keeps_every_microbatch() -> None:
-    """The bubble is arithmetic here, and what the backward pass needs grows by microbatches."""
+    """The bubble shows as arithmetic, and the residuals grow with the number of microbatches."""
     reports = []
     for m in (4, 8):
         given = layers(4), random(4, m, 4, D), random(4, m, 4, D)

@@ -1,4 +1,4 @@
-"""The optimizer's state off the devices: the same training, one leaf's state there at a time."""
+"""Offload: training stays the same, and a device holds the state of one leaf at a time."""
 
 import math
 from collections.abc import Callable
@@ -168,7 +168,7 @@ def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: 
     before, held = jax.live_arrays(), []
 
     def weigh(*known: Any) -> None:
-        """Notes what state_shardings on device 0 and was not there before, except for these."""
+        """Records what is on device 0 and was not there before, except for these arrays."""
         seen = {id(leaf) for leaf in jax.tree.leaves((before, known))}
         new = [one for one in jax.live_arrays() if id(one) not in seen]
         on_device = [one for one in new if one.sharding.memory_kind == "device"]

@@ -214,7 +214,7 @@ def temp_bytes(run: Run) -> int:
 
 @pytest.mark.parametrize("keep_inputs", [False, True])
 def test_memory_of_gpipe_grows_and_that_of_1f1b_does_not(keep_inputs: bool) -> None:
-    """They differ by the slots that their ticks name, to the byte."""
+    """Their memory differs by the slots of their ticks, to the byte."""
     stage = jax.tree.map(lambda leaf: leaf[: LAYERS // 4], STACK)
     _, kept = jax.eval_shape(partial(backward.forward, layer_fn), stage, random(ROWS, D))
     kept_bytes = sum(4 * leaf.size for leaf in kept)

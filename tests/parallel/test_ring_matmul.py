@@ -1,4 +1,4 @@
-"""Products in rounds around a ring equal one product, and never hold all that travels."""
+"""Ring products equal one product, and never hold all that travels around the ring."""
 
 from collections.abc import Callable
 from functools import partial
@@ -73,7 +73,7 @@ def test_they_send_and_hold_what_they_say(sizes: str, function: Callable) -> Non
 
 @EACH
 def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -> None:
-    """On 8 devices, where what travels is much larger than what does not."""
+    """On 8 devices, where the blocks that travel are much larger than the others."""
     wide = (8 * 16, 64, 8 * 2) if function is ring_matmul else (8 * 16, 8 * 2, 64)
     x, w, c = random(*wide[:2]), random(*wide[1:]), random(wide[0], wide[2])
     specs = FUNCTIONS[function]
@@ -90,7 +90,7 @@ def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -
 
 @EACH
 def test_a_gradient_is_summed_once_over_another_axis(function: Callable) -> None:
-    """Of weights that are equal over dp, where x is not."""
+    """The weights are equal over dp, and x is not, so their gradients are summed over dp."""
     takes, gives = FUNCTIONS[function]
     rows, columns = P(("dp", "tp")), P("dp", "tp")
     batch = {ROWS: rows, COLUMNS: columns}

@@ -41,7 +41,7 @@ def one_mlp(x: Any, up: Any, down: Any) -> jax.Array:
 
 
 def layouts(text: str, sizes: str) -> Any:
-    """Partition specs; the batch is split over dp where the mesh has it."""
+    """The partition specs of layouts, without dp where the mesh has no dp."""
     specs = [spec(one if "dp" in sizes else one.replace("_dp", "")) for one in text.split(", ")]
     return specs[0] if len(specs) == 1 else tuple(specs)
 
@@ -145,7 +145,7 @@ def test_kept_it_sends_what_tensor_parallelism_sends() -> None:
 
 
 def test_what_a_layer_keeps() -> None:
-    """One layer more keeps its own positions, or all that it gathered, beside what both keep."""
+    """One more layer keeps its own positions, or all the gathered ones, beside what both keep."""
 
     def grown(keep: sequence.Keep) -> float:
         def total(x: Any, *weights: Any) -> jax.Array:
@@ -168,7 +168,7 @@ def test_what_a_layer_keeps() -> None:
 
 
 def test_norm_dropout_and_residual_on_shards() -> None:
-    """Each device drops out by a mask of its own; the gradient of scale is summed once."""
+    """Each device has a dropout mask of its own; the gradient of scale is summed once."""
     scale, key, cotangent = random(D), jax.random.key(1), random(S, B, D).swapaxes(0, 1)
 
     def on_shards(cotangent: Any, *args: Any) -> tuple:

@@ -1,4 +1,4 @@
-"""One device for all: equal to one device's step, and all bytes go through that device."""
+"""A master or a server: the step equals that of one device, and all bytes go through it."""
 
 import inspect
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def one_step(params: dict, batch: tuple) -> Any:
 
 
 def stacked(function: Callable, sizes: str, differentiate: bool = False) -> Callable:
-    """Every device's result behind a new dim; the arguments of single_master are [n, ...], too."""
+    """Stacks every device's result along a new dim; those of single_master take [n, ...] too."""
     mesh, master = make_mesh(sizes), function is single_master
 
     def on_one_device(params: dict, batch: tuple) -> Any:

@@ -75,7 +75,7 @@ CALLS: dict[str, Call] = {
 
 
 def call(name: str, n: int) -> tuple[Call, dict[str, int]]:
-    """A call, and whether the kv heads are few; names of attention are those of its kv heads."""
+    """A call, and the value of `few`; the name of attention is the number of its kv heads."""
     if name in CALLS:
         return CALLS[name], {}
     what, _, kind = name.partition(" ")
@@ -154,14 +154,14 @@ def test_they_send_and_hold_what_they_say(name: str, sizes: str) -> None:
 
 
 def test_the_bias_of_rows_is_added_once() -> None:
-    """As it is whole everywhere, its gradient is the same everywhere, and nothing is sent."""
+    """As it is replicated, its gradient is equal on all devices, and nothing is sent."""
     run, (args, c) = on_devices("tp=4", "row_linear with a bias", differentiate=True)
     _, (*_, of_bias) = run(args, c)
     np.testing.assert_allclose(of_bias, c.sum((0, 1)), rtol=1e-5)
 
 
 def dropped(axis: str | None, seed: int = 0, rate: float = 0.25) -> np.ndarray:
-    """What is left of ones on each device."""
+    """What dropout leaves of an array of ones, on each device."""
     mesh = make_mesh("dp=2,tp=3")
 
     def on_shards(x: jax.Array) -> jax.Array:

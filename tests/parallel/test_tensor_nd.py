@@ -32,7 +32,7 @@ def mlp_layouts(up: tuple[str, ...], down: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Split:
-    """A function of this file on a mesh: layouts of its arguments, and last of its result."""
+    """A function of the module on a mesh: the layouts of its arguments, and last of its result."""
 
     function: Callable
     sizes: str
@@ -47,7 +47,7 @@ class Split:
         return len(self.layouts) == 4
 
     def program(self, *, differentiate: bool) -> Callable:
-        """The function of whole arrays; or of a cotangent, too, with its gradients."""
+        """The function on global arrays; or also on a cotangent, with its gradients."""
         function = partial(self.function, **self.axes)
         specs = tuple(map(spec, self.layouts))
 

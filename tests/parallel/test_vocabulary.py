@@ -43,7 +43,7 @@ def cross_entropy(logits: Any, labels: Any) -> jax.Array:
 
 ROWS, LAST, EQUAL = P("tp"), P(None, None, "tp"), P()
 Call = tuple[Callable, Callable, tuple, tuple, int, P]
-"""Function, one device's, arguments, their layouts, which has a gradient, the result's layout."""
+"""Function, one on one device, arguments, their specs, which has a gradient, the result's spec."""
 
 CALLS: dict[str, Call] = {
     "partial_embedding": (summed, embedding, (IDS, TABLE), (EQUAL, ROWS), 1, EQUAL),
@@ -130,7 +130,7 @@ def test_logits_in_bfloat16_are_summed_in_float32() -> None:
 
 
 def test_the_loss_holds_no_row_of_all_logits() -> None:
-    """Less than this device's logits once more, however many positions."""
+    """It takes less memory than this device's logits once more, however many positions."""
     logits = jax.ShapeDtypeStruct((B, 512, V * 4), jnp.float32)
     labels = jax.ShapeDtypeStruct((B, 512), jnp.int32)
     held = loss_of(logits).lower(logits, labels).compile().memory_analysis()
