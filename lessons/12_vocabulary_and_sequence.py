@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Lesson 12: vocabulary and sequence
 #
-# Tensor parallelism (lesson 11) splits the matrices of layers. Whole on each device are still the
-# tables of tokens, with all logits, which *vocabulary parallelism* splits; and what is between the
-# blocks: norms, dropout, residuals, and what they keep. *Sequence parallelism* splits these.
+# Tensor parallelism (lesson 11) splits the matrices of layers. Two things are still replicated.
+# *Vocabulary parallelism* splits the first: the tables of tokens, and with them the logits.
+# *Sequence parallelism* splits the second: the norms, dropout and residuals between the blocks, and
+# what they keep.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -29,7 +30,7 @@ from jaxpar.parallel import ring_matmul, sequence, vocabulary
 from jaxpar.parallel.remat import scan_layers
 
 n, mesh = 8, make_mesh("tp=8")
-whole, rows, columns = P(), P("tp"), P(None, "tp")
+replicated, rows, columns = P(), P("tp"), P(None, "tp")
 
 
 def on_devices(function, takes, gives, mesh=mesh):
@@ -39,8 +40,9 @@ def on_devices(function, takes, gives, mesh=mesh):
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four positions (rows), four devices. Between blocks a device has whole vectors of its positions;
-# inside it has all positions, and of each what its columns of the first matrix give.
+# Four positions (rows) on four devices. Between blocks a device has the full vectors of its own
+# positions; inside a block it has, for all positions, the outputs of its own columns of the first
+# matrix.
 
 
 # %%
@@ -63,7 +65,8 @@ draw("12_sequence", Panels("The stream x, and an MLP's hidden h", [first, inside
 #
 # 1. For 8192 tokens in a batch: how many bytes do the logits take, in float32? How many does a
 #    layer keep for its gradient, in 16 bits? (Lesson 08: 34 bytes for each number of x.)
-# 2. Every device has the logits of v/n tokens. What must they tell each other about each position?
+# 2. Every device has the logits of v/n tokens. What must the devices send each other about each
+#    position?
 # 3. Sequence parallelism has an all-gather and a reduce-scatter in place of each all-reduce. Does
 #    it send more bytes? Does it keep fewer?
 
@@ -84,20 +87,21 @@ table("On each of 8 devices", ("", "MB"), shown)
 assert layer == 34 * tokens * d and logits > 3 * layer
 
 # %% [markdown]
-# Logits are the largest array of a step, and their gradient is as large. Three numbers: the largest
-# logit, the sum of exponentials, and the logit of the label.
+# Logits are the largest array of a step, and their gradient is as large. Answer 2: three numbers,
+# the largest logit, the sum of exponentials, and the logit of the label.
 #
-# Answer 3, for a layer and a step of our decoder below, in float32 and without dropout; X are the
-# bytes of x. Tensor parallelism has 4 all-reduces of X. Kept are 16 arrays of X: the layer's input,
-# the stream after attention, and what the two norms make of them; and inside the blocks, where
-# every way has 1/n, queries, keys, values, what attention makes of them, and 2 times 4 in the MLP.
+# Answer 3, for a layer and a step of our decoder below, in float32 and without dropout; X is the
+# number of bytes of x. Tensor parallelism has 4 all-reduces of X. A layer keeps 16 arrays of X.
+# Four are between the blocks: the layer's input, the stream after attention, and the outputs of the
+# two norms. The others are inside the blocks, where every way holds 1/n of them: queries, keys,
+# values, the output of attention, and 2 times 4 arrays in the MLP.
 
 # %%
 b, s, d = 2, 64, 64
 X = 4 * b * s * d
 gather, all_reduce = wire_bytes("all_gather", X // n, n), wire_bytes("all_reduce", X, n)
 assert all_reduce == gather + wire_bytes("reduce_scatter", X, n)
-ways = {  # of 4 arrays of X: whole, and split; then, how often one is gathered again
+ways = {  # of 4 arrays of X: replicated, and split; then, how often one is gathered again
     "tensor parallel": (Split("tp"), 4, 0, 0),
     "sequence, shard kept": (Split("tp", True), 0, 4, 2),
     "sequence, gathered kept": (Split("tp", True, "gathered"), 2, 2, 0),
@@ -110,37 +114,39 @@ shown = [(k, *two, round(two[1] / X, 2)) for k, two in predicted.items()]
 table(f"Predicted, X = {X:,}", ("", "bytes sent", "bytes kept", "/ X"), shown)
 
 # %% [markdown]
-# An all-reduce is a reduce-scatter and an all-gather; sequence parallelism does the norm in
-# between. So it sends the same bytes. But the gradient of the first matrix needs all positions.
-# Either they are kept as they were gathered, or the shard is kept, and gathered again.
+# An all-reduce is a reduce-scatter and an all-gather; sequence parallelism puts the norm between
+# the two. So it sends the same bytes. But the gradient with respect to the first matrix needs all
+# positions. Either the gathered positions are kept, or only the shard is kept, and gathered again.
 #
 # ## Implement
 #
-# **Embedding.** Device i has rows i*v/n to (i+1)*v/n - 1 of the table. It looks up the tokens that
-# it has, and gives zeros for all others. On four devices:
+# **Embedding.** Device i has the rows i*v/n to (i+1)*v/n - 1 of the table. It looks up the tokens
+# that it has, and returns zeros for all others. On four devices:
 
 # %%
 ids, small = np.array([6, 0, 3, 5]), np.arange(10.0, 26).reshape(8, 2)
 look_up = partial(vocabulary.partial_embedding, axis="tp")
-run = on_devices(lambda *both: look_up(*both)[None], (whole, rows), rows, make_mesh("tp=4"))
+run = on_devices(lambda *both: look_up(*both)[None], (replicated, rows), rows, make_mesh("tp=4"))
 found = run(ids, small)
 owners = [np.where(part > 0, i, NOBODY) for i, part in enumerate(found)]
 draw("12_embedding", Panels("Tokens 6, 0, 3, 5 of 8", [panel("Found", found, owners)]))
 np.testing.assert_array_equal(found.sum(axis=0), small[ids])
 
 # %% [markdown]
-# The sum over the devices is the embedding; with sequence parallelism by a reduce-scatter.
+# The sum over the devices is the embedding; with sequence parallelism it is a reduce-scatter.
 #
-# **Head.** Its columns are tokens: a device has the logits of its own. A *tied* head, which is the
-# embedding transposed, is split right as it is; gradients of both uses meet on the same device.
+# **Head.** Its columns are tokens: a device has the logits of its own tokens. A *tied* head is the
+# transposed embedding, and the split of the embedding is already the right one for it; the
+# gradients of both uses are computed on the same device.
 
 # %%
 show(vocabulary.vocab_parallel_logits)
 
 # %% [markdown]
-# **Loss.** Here with explicit loops over devices. Without the largest logit the exponential
-# overflows, at 89 in float32. Any number near it would do: it changes nothing but the rounding, so
-# no gradient goes through it. Backward nothing is sent: each device has all that it needs.
+# **Loss.** Here it is written with explicit loops over devices. If the largest logit were not
+# subtracted, the exponential would overflow, at 89 in float32. Any number near it would do: it
+# changes only the rounding, so it needs no gradient. The backward pass sends nothing, because each
+# device has all that it needs.
 
 
 # %%
@@ -166,18 +172,20 @@ np.testing.assert_allclose(losses, nn.cross_entropy(scores, labels), rtol=1e-5)
 assert 88 < np.log(np.finfo(np.float32).max) < 89
 
 # %% [markdown]
-# **Sequence.** A norm, dropout and a residual do the same for each position, whoever has it. Before
-# the first matrix positions are gathered, after the second they are summed and scattered. Each of
-# the two is the other's derivative. (The paper calls them g and g bar; lesson 11's g is another.)
+# **Sequence.** A norm, dropout and a residual treat each position separately, on whichever device
+# it is. Before the first matrix the positions are gathered; after the second they are summed and
+# scattered. Each of the two is the transpose of the other. (The paper calls them g and g bar; the g
+# of lesson 11 is another one.)
 #
 # | | where | forward | backward |
 # |---|---|---|---|
 # | g | into a block | all-gather | reduce-scatter |
 # | g bar | out of it | reduce-scatter | all-gather |
 #
-# The scale of a norm is whole on every device, and each finds the gradient of its positions: typed
-# as varying once, before the loop over layers, it is summed once. A mask of dropout is cut as x is,
-# so each device draws its own: `dropout(y, rate, axis="tp", key=key)` of lesson 11.
+# The scale of a norm is replicated, and each device computes a gradient from its own positions. If
+# the scale is typed as varying once, before the loop over layers, its gradient is summed only once.
+# A mask of dropout is split like x, so each device draws its own: `dropout(y, rate, axis="tp",
+# key=key)` of lesson 11.
 
 # %%
 show(sequence.gathered_linear, Split.total)
@@ -185,8 +193,8 @@ show(sequence.gathered_linear, Split.total)
 # %% [markdown]
 # ## Measure
 #
-# A GPT with a tied head, in three ways: its loss and gradients. What one layer adds is the
-# difference of 32 layers and 4, for each of 28. *Selective* recomputation keeps the 16 arrays.
+# The loss and gradients of a GPT with a tied head, in three ways. What one layer adds is the
+# difference between 32 layers and 4, divided by 28. *Selective* recomputation keeps the 16 arrays.
 
 # %%
 batch = rng.integers(0, 256, (b, s + 1))
@@ -203,7 +211,7 @@ def measure(split, layers):
     settings, params = gpt(layers=layers), random_params(layers)
     specs = split_specs(settings, params, axis="tp", n=n)
     loss = loss_fn(settings, partial(scan_layers, remat="selective"), split)
-    run = on_devices(jax.value_and_grad(loss), (specs, whole), (whole, specs))
+    run = on_devices(jax.value_and_grad(loss), (specs, replicated), (replicated, specs))
     lowered = run.lower(params, batch)
     ready = compiled.compile_program(lowered)
     report = program.inspect_compiled(lowered, ready)
@@ -221,9 +229,10 @@ table(f"Measured, X = {X:,}", ("", "bytes sent", "bytes kept", "/ X"), shown)
 # %% [markdown]
 # ## Compare
 #
-# Memory is as predicted, within 1%. Bytes are, too, but for the gradients of the two norms' scales:
-# with sequence parallelism each device finds the part of its positions, and an all-reduce adds them
-# up. The loss is that of one device; it took three all-reduces of a number for each position.
+# The memory is as predicted, within 1%. So are the bytes, except for the gradients with respect to
+# the scales of the two norms: with sequence parallelism each device computes them from its own
+# positions, and an all-reduce adds them up. The loss is that of one device; it took three
+# all-reduces of one number for each position.
 
 # %%
 norms = 2 * wire_bytes("all_reduce", 4 * d, n)
@@ -241,17 +250,17 @@ for _, report, (loss, gradients) in few:
 
 # %% [markdown]
 # In 16 bits, and with two masks of dropout, the 16 arrays are the 34 bytes of Korthikanti et al.
-# With tensor parallelism alone 10 of these are whole on every device: on 8 devices 13 bytes are
-# left, with sequence parallelism 4.25.
+# With tensor parallelism alone, 10 of these bytes are replicated: on 8 devices a device holds 13
+# bytes, and with sequence parallelism 4.25.
 #
-# **The ring matmul.** Between gathering and multiplying nothing overlaps: the product waits for the
-# last position. In rounds it need not. While the rows that are here are multiplied, they travel to
-# the next device; and no device ever holds all rows. That is an exercise. The other end of the
+# **The ring matmul.** Gathering and multiplying do not overlap: the product waits for the last
+# position. In rounds it need not wait. While the rows that are here are multiplied, they travel to
+# the next device, and no device ever holds all rows. That is an exercise. The other end of the
 # block is its mirror image: in each round a device adds its product to the sum that arrives.
 
 # %%
 show(ring_matmul.matmul_ring)
-enter, leave = (rows, columns), (columns, rows)  # how x and w lie; the result as w
+enter, leave = (rows, columns), (columns, rows)  # x and w; the result is as w
 products = {
     "gather, multiply": (enter, lambda x, w: lax.all_gather(x, "tp", tiled=True) @ w),
     "ring_matmul": (enter, partial(ring_matmul.ring_matmul, axis="tp")),
@@ -260,8 +269,8 @@ products = {
 }
 x, w = rng.normal(size=(2, 256, 256)).astype(np.float32)
 shown = []
-for name, (lie, function) in products.items():
-    run = on_devices(function, lie, lie[1])
+for name, (specs, function) in products.items():
+    run = on_devices(function, specs, specs[1])
     np.testing.assert_allclose(run(x, w), x @ w, rtol=1e-3, atol=1e-3)
     report = inspect(run, x, w)
     shown.append((name, *report.wire_bytes_by_axis().values(), report.memory.temp_bytes))

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Lesson 13: tensor parallelism in two and three dimensions
 #
-# In lesson 11 a device holds 1/n of the weights, and all of x; so it sends all of x, however many
-# devices there are. This lesson splits x, too: all three matrices of y = x @ w lie in blocks, on a
-# square or a cube of devices, and no device ever holds one of them whole.
+# In lesson 11 a device holds 1/n of the weights, but all of x; so it sends all of x, however many
+# devices there are. This lesson also splits x: all three matrices of y = x @ w are split into
+# blocks over a square or a cube of devices, and no device ever holds all of one of them.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -31,9 +31,9 @@ from jaxpar.parallel import tensor, tensor_nd
 # %% [markdown]
 # ## The idea in one picture
 #
-# Nine devices, a to i, lie in a square, and each holds one block of x, one of w, one of y. Block
-# f of y is a sum of three products: of the blocks of x in f's row, and of w in f's column. The
-# other blocks (white, or with one letter) have nothing to do with it.
+# Nine devices, a to i, form a square, and each holds one block of x, one of w, and one of y. Block
+# f of y is a sum of three products: those of the blocks of x in f's row with the blocks of w in f's
+# column. The other blocks (white, or with one letter) are not needed for it.
 
 # %%
 letters, owners = np.array(list("abcdefghi")).reshape(3, 3), np.arange(9).reshape(3, 3)
@@ -43,25 +43,26 @@ moment = panel("What device f needs, and makes", [letters] * 3, needed, names=["
 draw("13_blocks", Panels("A product in blocks", [moment]))
 
 # %% [markdown]
-# On q*q devices these are q blocks of x and q of w, of q*q: this is the **2D** split. **2.5D** is
-# several such squares, `depth` of them: each has its own rows of x, and all of w. **3D** is a cube
-# of q*q*q devices: device (i, j, l) computes one product, x_il @ w_lj, and the devices along l add
-# theirs up.
+# On q*q devices, a device needs q of the q*q blocks of x, and q of those of w: this is the **2D**
+# split. **2.5D** is several such squares, `depth` of them: each has its own rows of x, and all of
+# w. **3D** is a cube of q*q*q devices: device (i, j, l) computes one product, x_il @ w_lj, and the
+# products are summed along l.
 #
 # ## Predict
 #
-# Your turn, before you read on. X, W and Y are the bytes of the whole matrices.
+# Your turn, before you read on. X, W and Y are the bytes of the full matrices.
 #
 # 1. On a square of q*q devices, what must a device receive for its block of y?
-# 2. The gradient is two more products: of x, dy @ w.T, of w, x.T @ dy. What do these take?
-# 3. On a cube, what does a device gather, and what does it add up with others?
+# 2. The backward pass has two more products: dy @ w.T for the gradient with respect to x, and x.T @
+#    dy for that with respect to w. What must be sent for these?
+# 3. On a cube, what does a device gather, and what does it sum with others?
 #
 # An MLP is two such products. This is what `jaxpar.cost` says of one, in fp32.
 
 
 # %%
 def all_splits(n, q, deep, depth, cube):
-    """Of the first and of the second matrix of an MLP."""
+    """The costs of the first and of the second matrix of an MLP."""
     return {
         "1D": (partial(cost.split_columns, n=n), partial(cost.split_rows, n=n)),
         "2D": [partial(cost.split_2d, q=q)] * 2,
@@ -85,9 +86,10 @@ columns = "", "devices", "weights", "x and y", "sent forward", "backward"
 table("Predicted", columns, [(name, *row) for name, row in predicted.items()])
 
 # %% [markdown]
-# Answers: (q-1)/q^2 of X and of W. Backward, of each product one matrix is gathered, as forward,
-# and one is summed, which is as many bytes: twice the bytes of forward. On a cube (q-1)/q^3 of X,
-# of W, and of Y; and the same backward, as what was gathered is kept.
+# Answers: (q-1)/q^2 of X and of W. In the backward pass, each of the two products gathers one
+# matrix, as in the forward pass, and sums another, which takes as many bytes: twice the bytes of
+# the forward pass in all. On a cube it is (q-1)/q^3 of X, of W, and of Y, and the same in the
+# backward pass, because what was gathered is kept.
 #
 # ## Implement
 #
@@ -109,17 +111,18 @@ for i, j in np.ndindex(q, q):
     np.testing.assert_allclose(turned, block(a @ b, i, j), rtol=1e-4)
 
 # %% [markdown]
-# The sum may begin anywhere. In **SUMMA** all devices take inner number k at the same time: the
-# owners of these blocks send them to all of their row, and of their column. That is yours to
-# write. In **Cannon's** way device (i, j) begins with number i + j. Then all devices of a row need
+# The sum may begin anywhere. In **SUMMA** all devices take the inner number k at the same time: the
+# owners of these blocks send them to all devices of their row or column. That is yours to write. In
+# **Cannon's algorithm** device (i, j) begins with number i + j. Then all devices of a row need
 # different blocks, and pass them on to a neighbour, as in a ring.
 
 # %%
 show(tensor_nd.cannon_matmul)
 
 # %% [markdown]
-# Two permutes bring blocks to their first places; after that they move by one. A device holds
-# one block of each matrix at a time, but sends q of each: one more than for a gather.
+# Two permutes bring the blocks to their first places; after that they move by one place at a time.
+# A device holds one block of each matrix at a time, but sends q of each: one more than for a
+# gather.
 
 
 # %%
@@ -139,8 +142,9 @@ np.testing.assert_allclose(lowered.compile()(a, b), a @ b, rtol=1e-4)
 assert sent(lowered) == (4 * a.size + 4 * b.size) / 2  # X/q and W/q
 
 # %% [markdown]
-# In 3D the rows of x are split over axes x and y, those of the result over x and z. The second
-# product of an MLP has y and z changed, and all is as it was. The product is yours to write.
+# In 3D the rows of x are split over axes x and y, and those of the result over x and z. The second
+# product of an MLP exchanges y and z, so its result has the layout of x again. The product is yours
+# to write.
 
 # %%
 show(tensor_nd.mlp_3d)
@@ -148,7 +152,8 @@ show(tensor_nd.mlp_3d)
 # %% [markdown]
 # ## Measure
 #
-# The MLP and its gradient on up to 8 devices, in all four ways. Results equal those of one device.
+# The MLP and its gradient on up to 8 devices, in all four ways. The results equal those of one
+# device.
 
 # %%
 on_cube = "tpx=2,tpy=2,tpz=2"
@@ -184,12 +189,12 @@ def on_one(*arrays):
 
 
 shapes = (tokens, d), (d, 4 * d), (4 * d, d), (tokens, d)
-whole = [jnp.asarray(rng.standard_normal(shape) / 4, "float32") for shape in shapes]
-expected = jax.jit(with_gradient(lambda x, up, down: nn.gelu(x @ up) @ down))(*whole)
+full = [jnp.asarray(rng.standard_normal(shape) / 4, "float32") for shape in shapes]
+expected = jax.jit(with_gradient(lambda x, up, down: nn.gelu(x @ up) @ down))(*full)
 measured = {}
 for name, (mlp, sizes, x, *weights) in ways.items():
     mesh, takes = make_mesh(sizes), (x, *weights, x)
-    args = jax.device_put(whole, [NamedSharding(mesh, spec(layout)) for layout in takes])
+    args = jax.device_put(full, [NamedSharding(mesh, spec(layout)) for layout in takes])
     forward = sent(on_mesh(mlp, mesh, takes[:3], x).lower(*args[:3]))
     lowered = on_mesh(with_gradient(mlp), mesh, takes, (x, x, *weights)).lower(*args)
     results = lowered.compile()(*args)
@@ -202,15 +207,16 @@ table("Measured", columns, [(name, *row) for name, row in measured.items()])
 # %% [markdown]
 # ## Compare
 #
-# What lies on a device, and what it sends, is as predicted, to the byte. In 2.5D and 3D a device
-# holds 1/8 of x and y, in 1D all. That is the point; fewer bytes are sent in some cases only.
+# What a device holds, and what it sends, is as predicted, to the byte. In 2.5D and 3D a device
+# holds 1/8 of x and y, and in 1D all of them. That is the point; fewer bytes are sent only in some
+# cases.
 
 # %%
 assert measured == predicted
 
 # %% [markdown]
-# **64 devices and a real MLP**, d = 8192 and f = 4d, in bf16. No such mesh is needed to count: a
-# program is written down for shapes, and for a mesh that is only a name.
+# **64 devices and a real MLP**, d = 8192 and f = 4d, in bf16. Counting needs no such mesh: a
+# program is traced for shapes, and for an abstract mesh without devices.
 
 # %%
 d = 8192
@@ -235,38 +241,38 @@ for k, (in_1d, in_3d) in enumerate(zip(gigabytes["1D"], gigabytes["3D"], strict=
     assert np.sign(in_1d - in_3d) == np.sign(1024 * k - d // 4)
 
 # %% [markdown]
-# 1D sends x only, and with few tokens x is small. All others send weights, too. Here 3D sends
-# less than 1D if there are more than d/4 tokens.
+# 1D sends only x, and with few tokens x is small. All others also send weights. Here 3D sends less
+# than 1D if there are more than d/4 tokens.
 #
 # **Published figures.** Colossal-AI gives these for one product and its gradient, with matrices of
-# size 1. For 2D and 2.5D they are what the q devices of a row send together, without the
-# all-reduce over depth. Its 3D keeps one block of x and of w; but what is sent once is to be kept,
-# q blocks of each, as in Cannon's way. Our SUMMA keeps its own, and gathers again. 3D may do so,
-# too, by `jax.checkpoint`, and then sends more.
+# size 1. For 2D and 2.5D they are what the q devices of a row send together, without the all-reduce
+# over depth. For 3D it counts one kept block of x and of w; but what is sent only once has to be
+# kept, and that is q blocks of each, as in Cannon's algorithm. Our SUMMA keeps only its own blocks,
+# and gathers the others again. With `jax.checkpoint`, 3D can do so too, and then sends more.
 
 # %%
 unit = cost.Product(1, 1, 1)
-shares = {name: splits[0](unit) for name, splits in large.items()}
-shares["2D, Cannon"] = cost.split_cannon(unit, 8)
+costs = {name: splits[0](unit) for name, splits in large.items()}
+costs["2D, Cannon"] = cost.split_cannon(unit, 8)
 figures = {"1D": 2 * 63 / 64, "2D": 6 * 7 / 8, "2.5D": 3 * 3 * 5 / (4 * 4), "3D": 6 * 3 / 4**3}
-rows = [(k, share.kept, share.sent, figures.get(k, "")) for k, share in shares.items()]
+rows = [(k, each.kept, each.sent, figures.get(k, "")) for k, each in costs.items()]
 table("One product on 64 devices", ("", "kept of x and w", "sent", "published"), rows)
 over_depth = 2 * 3 / 4 / 4**2  # of a block of w, on 4 devices
-assert (shares["1D"].sent, shares["3D"].sent) == (figures["1D"], figures["3D"])
-assert 8 * shares["2D"].sent == figures["2D"]
-assert 4 * (shares["2.5D"].sent - over_depth) == figures["2.5D"]
+assert (costs["1D"].sent, costs["3D"].sent) == (figures["1D"], figures["3D"])
+assert 8 * costs["2D"].sent == figures["2D"]
+assert 4 * (costs["2.5D"].sent - over_depth) == figures["2.5D"]
 
 # %% [markdown]
 # **You have met most of this.** 2.5D is 2D with data parallelism: depth is dp. And 3D with z of
-# size 1 is FSDP (lesson 10) with sequence parallelism (lesson 12): weights are gathered over x;
+# size 1 is FSDP (lesson 10) with sequence parallelism (lesson 12): the weights are gathered over x;
 # x is gathered over y before the first product, and the result is scattered over y at the end.
 
 # %%
 run = on_mesh(ways["3D"][0], make_mesh("tpx=2,tpy=4,tpz=1"), flat, flat[0])
-found = read_module(run.lower(*whole[:3]).compiler_ir("stablehlo"))
+found = read_module(run.lower(*full[:3]).compiler_ir("stablehlo"))
 rows = [(c.kind, *c.axes, c.total_wire_bytes) for c in found]
 table("3D on tpx=2,tpy=4,tpz=1, forward", ("", "axis", "bytes"), rows)
-of_x, of_w = 3 * whole[0].nbytes // 8, whole[1].nbytes // 8
+of_x, of_w = 3 * full[0].nbytes // 8, full[1].nbytes // 8
 assert [row[2] for row in rows] == [of_x, of_w, of_w, of_x]
 
 # %% [markdown]
@@ -274,12 +280,12 @@ assert [row[2] for row in rows] == [of_x, of_w, of_w, of_x]
 #
 # - **Links.** All this must go over fast links. A torus of TPUs has two or three directions for
 #   it; a node of GPUs has one fast level, and few devices on it.
-# - **Messages** are more, and smaller: SUMMA in rounds waits 2q times for each product. A CPU
-#   cannot show that, nor that Cannon's permutes go on while blocks are multiplied.
-# - **Products** get small on all three sides, and small products use a chip badly.
+# - **Messages** are more numerous and smaller: SUMMA waits in 2q rounds for each product. A CPU
+#   cannot show that, nor that Cannon's permutes continue while blocks are multiplied.
+# - **Products** become small in all three dims, and small products use a chip badly.
 #
 # So 1D with sequence parallelism inside a node is common, with FSDP or data parallelism between
-# nodes. To serve models on many TPUs, weights lie in 2D (Pope et al.).
+# nodes. To serve models on many TPUs, weights are split in 2D (Pope et al.).
 #
 # ## Exercises
 

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Lesson 15: pipelines
 #
-# A model too large for one device can be cut by layers: device 0 holds the first of them, device 1
-# the next, and so on. Each part is a *stage*, and only activations go from stage to stage. But a
-# stage waits for the one before it, so that devices take turns, and most of them wait. *Pipeline
-# parallelism* cuts the batch into *microbatches*, and all stages work, each on another one.
+# A model too large for one device can be split by layers: device 0 holds the first of them, device
+# 1 the next, and so on. Each part is a *stage*, and only activations go from stage to stage. But a
+# stage waits for the one before it, so the devices take turns, and most of them wait. *Pipeline
+# parallelism* splits the batch into *microbatches*, so that all stages work, each on another one.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -34,9 +34,10 @@ n = 4  # devices, and stages
 # %% [markdown]
 # ## The idea in one picture
 #
-# F2 is the forward pass of microbatch 2 through the stage of that device, B2 its backward pass.
-# (B takes about twice as long; drawn as long, to save room.) *Naive*: the next starts when the last
-# is done. *GPipe*: all forward, then all backward. *In flight*: forward done or begun, B not done.
+# F2 is the forward pass of microbatch 2 through the stage of that device, B2 its backward pass. (B
+# takes about twice as long as F; here it is drawn as long, to save room.) *Naive*: a microbatch
+# starts when the one before it is done. *GPipe*: all forward, then all backward. A microbatch is
+# *in flight* from the start of its F to the end of its B.
 
 
 # %%
@@ -47,18 +48,19 @@ def track(name, m):
 draw("15_naive_and_gpipe", Timeline((track("naive", 4), track("gpipe", 4))))
 
 # %% [markdown]
-# The idle part of the time is the *bubble*. A whole batch at once, without microbatches, is no
-# better than naive: it is in one stage at a time.
+# The idle part of the time is the *bubble*. An entire batch at once, without microbatches, is no
+# better than the naive schedule: it is in one stage at a time.
 #
 # ## Predict
 #
 # Your turn, before you read on. There are n stages and m microbatches, each of an x of b rows of d
 # numbers. A stage takes one *tick* for a microbatch.
 #
-# 1. After how many ticks is GPipe's forward pass over? Which share of them does a device wait?
+# 1. After how many ticks is GPipe's forward pass over? For which fraction of them does a device
+#    wait?
 # 2. How many bytes does a device send, forward and backward, if it sends in each of these ticks?
-# 3. The gradient of a stage needs what it kept in its forward pass. For how many microbatches does
-#    a device hold that, at the turn from forward to backward?
+# 3. The gradient of a stage needs what the forward pass kept. For how many microbatches does a
+#    device hold that, at the turn from forward to backward?
 
 # %%
 b, d, f, layers = 16, 32, 64, 8
@@ -67,49 +69,51 @@ ticks = {m: m + n - 1 for m in (1, 4, 8, 16, 32)}
 rows = [(m, t, round((n - 1) / t, 3), 2 * t * x_bytes, m) for m, t in ticks.items()]
 headers = "m", "ticks forward", "waits", "bytes sent", "microbatches kept"
 table(f"Predicted: {n} stages, x of {x_bytes:,} bytes", headers, rows)
-for m, _, share, *_ in rows:
+for m, _, bubble, *_ in rows:
     simulated = simulate(make_table("gpipe", n, m))
-    assert round(simulated.bubble, 3) == share and max(simulated.peak_in_flight) == m
+    assert round(simulated.bubble, 3) == bubble and max(simulated.peak_in_flight) == m
 
 # %% [markdown]
 # Device i has microbatch t - i at tick t. The last one enters at tick m - 1, counted from 0, and
-# needs n - 1 ticks more: m + n - 1 in all, of which a device works m. More microbatches make the
-# bubble smaller, and what is kept larger. The paper finds the bubble small enough from m = 4n on.
+# needs n - 1 more ticks: m + n - 1 in all, and a device works in m of them. With more microbatches
+# the bubble is smaller, but more is kept. The paper finds the bubble small enough from m = 4n on.
 #
 # ## Implement
 #
-# **One program for all.** In SPMD code every device runs the same program on other data. So what a
-# device has to do in a tick is the same for all: take an x, call the stage, send the result on.
-# `ppermute` is between neighbours, and the parameters of a stage never move. Here is the naive way:
+# **One program for all.** In SPMD code every device runs the same program on its own data. So all
+# devices do the same in a tick: take an x, call the stage, and send the result on. `ppermute` sends
+# only to neighbours, and the parameters of a stage never move. Here is the naive schedule:
 
 # %%
 show(gpipe.send_on, gpipe.naive_forward)
 
 # %% [markdown]
-# In tick t the batch is on device t. All other devices call their stage, too: they have zeros, or
-# what comes of zeros, and nobody uses what they make, so its gradient is zero. (Unless it is nan: a
-# norm without a small constant, say, is nan for zeros, and 0 times nan is nan.)
+# In tick t the batch is on device t. All other devices also call their stage, on zeros or on
+# results computed from zeros. Their results are not used, so the gradient with respect to them is
+# zero. (Unless a result is nan: a norm without a small constant, say, is nan at zero, and 0 times
+# nan is nan.)
 #
-# **Microbatches.** In the naive loop device 0 takes something in once, at tick 0. In GPipe it takes
-# the next microbatch in every tick, and the last device has a result in every tick, as soon as the
-# first one is there. That is yours to write: `pipeline_forward`.
+# **Microbatches.** In the naive loop device 0 takes an input only once, at tick 0. In GPipe it
+# takes the next microbatch in every tick, and from the first result on, the last device has a
+# result in every tick. That is yours to write: `pipeline_forward`.
 #
-# **The loss** is on the last device, and the sum over devices, of which all others have zero, gives
-# it to all. Here is all that is needed to train:
+# **The loss** is on the last device. All others have zero, so the sum over the devices gives it to
+# all of them. Here is all that is needed to train:
 
 # %%
 show(gpipe.gpipe_loss)
 
 # %% [markdown]
-# **The backward pass** is not in the code. The derivative of `lax.scan` is a loop that runs back,
-# the derivative of a permute sends the gradient from target to source. So gradients enter at the
-# last device, and go from device to device to the first, in m + n - 1 ticks: GPipe's backward.
+# **The backward pass** is not in the code. The transpose of `lax.scan` is a loop in reverse, and
+# the transpose of a permute sends the gradient from target to source. So the gradients enter at the
+# last device, and go from device to device to the first, in m + n - 1 ticks: that is GPipe's
+# backward pass.
 #
 # ## Measure
 #
-# The model has 8 layers, 2 in a stage. `jax.grad` of the loss in several ways, always with
-# microbatches of 16 rows. *Checkpointed* keeps the input of the stage only, and computes the rest
-# again (lesson 08), as GPipe's authors do.
+# The model has 8 layers, 2 in each stage. We take `jax.grad` of the loss in several ways, always
+# with microbatches of 16 rows. *Checkpointed* keeps only the input of the stage, and recomputes the
+# rest (lesson 08), as GPipe's authors do.
 
 
 # %%
@@ -124,7 +128,7 @@ def error(y, target):
 
 stage_fn = partial(scan_layers, layer_fn, remat="none")
 checkpointed = jax.checkpoint(stage_fn, prevent_cse=False)
-by_stage, whole, mesh = P("pp"), P(), make_mesh("pp=4")
+by_stage, replicated, mesh = P("pp"), P(), make_mesh("pp=4")
 
 
 def naive_loss(params, batch):  # the sum over devices is the loss
@@ -133,8 +137,8 @@ def naive_loss(params, batch):  # the sum over devices is the loss
     return jax.lax.psum(jnp.where(last, error(y, batch[1]), 0.0), "pp")
 
 
-def on_devices(gradients, mesh=mesh, batch=whole):
-    takes, gives = (by_stage, batch), (whole, by_stage)
+def on_devices(gradients, mesh=mesh, batch=replicated):
+    takes, gives = (by_stage, batch), (replicated, by_stage)
     return jax.jit(jax.shard_map(gradients, mesh=mesh, in_specs=takes, out_specs=gives))
 
 
@@ -161,9 +165,9 @@ for name, m in runs:
     results[name, m] = ready.executable(params, batch)
 
 # %% [markdown]
-# Who waits still computes here, so the bubble shows in the arithmetic. *In vain* is the share of a
-# device's arithmetic that nobody uses. What a microbatch needs, a stage's forward and backward, is
-# known: 3 times 2 layers of 2 products (checkpointed, 4 times).
+# An idle device still computes here, so the bubble shows in the arithmetic. *In vain* is the
+# fraction of a device's arithmetic whose result is not used. What a microbatch needs in a stage,
+# forward and backward, is known: 3 times 2 layers of 2 products (checkpointed, 4 times).
 
 # %%
 products = 2 * (layers // n) * 2 * b * d * f  # of one stage, forward
@@ -179,8 +183,8 @@ headers = "", "m", "permutes", "bytes sent", "in vain", "temp bytes"
 table("The gradient, on each device", headers, shown)
 
 # %% [markdown]
-# **Learning.** A pipeline goes with data parallelism (lesson 05): on the mesh pp=4, dp=2 there are
-# two pipelines, each with half of every microbatch, and gradients are averaged over dp.
+# **Learning.** A pipeline combines with data parallelism (lesson 05): on the mesh pp=4, dp=2 there
+# are two pipelines, each with half of every microbatch, and the gradients are averaged over dp.
 
 
 # %%
@@ -211,16 +215,16 @@ table("Loss", ("step", *curves), rows)
 # %% [markdown]
 # ## Compare
 #
-# Ticks, bytes and bubble are as predicted. Only m permutes each way carry what is needed; the naive
-# loop sends whole batches, and 3/4 of its arithmetic is in vain. All losses and gradients are those
-# of one device.
+# Ticks, bytes and bubble are as predicted. Only m permutes in each direction carry needed data. The
+# naive loop sends full batches, and 3/4 of its arithmetic is in vain. All losses and gradients are
+# those of one device.
 
 # %%
-for (name, m), share in in_vain.items():
+for (name, m), fraction in in_vain.items():
     if name == "naive":
-        assert share == (n - 1) / n and sent[name, m] == 2 * (n - 1) * m * x_bytes
+        assert fraction == (n - 1) / n and sent[name, m] == 2 * (n - 1) * m * x_bytes
         continue
-    assert np.isclose(share, (n - 1) / ticks[m])
+    assert np.isclose(fraction, (n - 1) / ticks[m])
     assert sent[name, m] == 2 * ticks[m] * wire_bytes("permute", x_bytes, n)
 alone = {m: steps["one device"](params, examples(m)) for m in (8, 16)}
 for (_, m), (loss, found) in results.items():
@@ -231,8 +235,9 @@ np.testing.assert_allclose(*curves.values(), rtol=1e-3)
 assert curves["one device"][-1] < 0.5 * curves["one device"][0]
 
 # %% [markdown]
-# **Memory.** A microbatch more adds what two layers keep, and the result, of which the loss is
-# made. Checkpointed it adds the input of the stage and the result, whatever is in the stage.
+# **Memory.** One more microbatch adds what two layers keep, and the result from which the loss is
+# computed. When checkpointed, it adds the input of the stage and the result, however many layers
+# the stage has.
 
 # %%
 one_layer, one_x = jax.tree.map(lambda leaf: leaf[0], (params, examples(1)[0]))
@@ -246,9 +251,9 @@ for name, more in expected.items():
 table("A microbatch more", ("", "bytes predicted", "bytes measured"), rows)
 
 # %% [markdown]
-# The loop keeps it for all m + n - 1 ticks. If the batch stays the same, more microbatches are
-# smaller ones, so what is kept does not grow; but devices are slow at small matrices. Another way
-# out is to begin with backward passes before all forward ones are done: lesson 16.
+# The loop keeps this for all m + n - 1 ticks. If the batch stays the same, more microbatches are
+# smaller microbatches, so what is kept does not grow; but devices are slow at small matrices.
+# Another solution is to begin with backward passes before all forward passes are done: lesson 16.
 #
 # ## On real hardware
 #
@@ -268,15 +273,15 @@ table("One stage, forward", ("", "MB sent", "ms to send", "ms to compute"), show
 assert rows[0][2] < rows[0][3] / 100 and rows[1][2] > rows[1][3]
 
 # %% [markdown]
-# - **Idle ticks** cost a GPU nothing but power: to compute zeros takes as long as to wait. On our
-#   simulated devices, which share a few cores, they do cost time. `jaxpar train` runs a pipeline
-#   that computes nothing in vain.
-# - **Equal stages.** A tick is as long as its slowest stage takes. The embedding adds to the first
-#   stage, the head to the last: Llama 3 405B has a layer less in each of the two.
+# - **Idle ticks** cost a GPU only power: computing zeros takes as long as waiting. On our simulated
+#   devices, which share a few cores, they do cost time. `jaxpar train` runs a pipeline that
+#   computes nothing in vain.
+# - **Equal stages.** A tick is as long as the slowest stage. The embedding makes the first stage
+#   slower, and the head the last: Llama 3 405B has one layer less in each of the two.
 # - **Overlap.** While a stage computes one microbatch, the result of another can be on its way.
 #   Our loop waits for the permute in every tick; a CPU cannot show the difference.
-# - **Nothing is approximate.** Gradients are those of the whole batch. What looks at a batch as a
-#   whole, such as batch norm, does see microbatches.
+# - **Nothing is approximate.** The gradients are those of the full batch. Only an operation that
+#   combines examples, such as batch norm, sees microbatches instead.
 # - Try `jaxpar schedule gpipe --stages 4 --microbatches 8`, and
 #   `jaxpar train --mesh pp=4,dp=2 --schedule gpipe --microbatches 8`.
 #

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Lesson 16: pipeline schedules
 #
-# GPipe (lesson 15) idles while the pipeline fills and empties. With more microbatches that is less
-# of the time, but it keeps something of each. Which device does what in which order is a
-# *schedule*; others need less memory, or less time. We read, simulate, draw and run some.
+# GPipe (lesson 15) idles while the pipeline fills and empties. With more microbatches it idles for
+# a smaller fraction of the time, but it keeps activations for each of them. A *schedule* says which
+# device does what in which order; other schedules need less memory, or less time. We read,
+# simulate, draw and run some.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -45,24 +46,27 @@ def track(name, transfer=0):
 # ## The idea in one picture
 #
 # A device holds a quarter of the layers, a *stage*. F2 is the forward pass of microbatch 2 through
-# it, B2 its backward pass, which takes twice as long.
+# it, and B2 is its backward pass, which takes twice as long.
 
 # %%
 draw("16_1f1b", Timeline((track("gpipe"), track("1f1b"))))
 
 # %% [markdown]
-# The last device can take a microbatch backward at once. In *1F1B* it does; all others go forward
-# some times, then forward and backward in turn. Less is *in flight*: forward begun, B not done.
+# The last device can run the backward pass of a microbatch at once. In *1F1B* it does; all other
+# devices do a few forwards first, and then alternate between forward and backward. So fewer
+# microbatches are *in flight*: their F has begun, and their B is not done.
 #
 # ## Predict
 #
 # Your turn, before you read on. There are p devices and m microbatches.
 #
-# 1. Does 1F1B idle less than GPipe? What has device 0 in flight, and what the last device?
+# 1. Does 1F1B idle less than GPipe? How many microbatches does device 0 have in flight, and how
+#    many does the last device have?
 # 2. Give each device two *chunks* of half as many layers: device 0 the first eighth and the fifth,
-#    device 1 the second and the sixth. How long is the idle time now? How much more is sent?
-# 3. B makes the gradient of the stage's input, I, and that of its weights, W. Which device waits
-#    for I, and which for W? So what can fill the idle time?
+#    device 1 the second and the sixth, and so on. How long is the idle time now? How much more is
+#    sent?
+# 3. B computes the gradient with respect to the stage's input, I, and that with respect to its
+#    weights, W. Which device waits for I, and which for W? So what can fill the idle time?
 
 # %%
 predicted = {}
@@ -78,17 +82,19 @@ table("F = 1, B = 2. Kept: microbatches in flight; sent: activations", headers, 
 assert predicted["1f1b"][:2] == (9, 4) and predicted["interleaved"][0] == 4.5
 
 # %% [markdown]
-# 1. It idles as long, (p-1)(F+B). But device 0 has p in flight, the last has 1, however large m.
-# 2. The pipeline fills by chunks, which take half as long: *interleaved* 1F1B idles half as long.
-#    It sends more than twice as much, and keeps more than 1F1B.
-# 3. The device before waits for I, and nobody for W: it can be done when there is nothing else to
-#    do. That is *zero bubble*. ZB-H1 is 1F1B with W in the gaps; ZB-V's devices idle before their
-#    first and after their last cell only, which the paper does not count.
+# 1. It idles as long, (p-1)(F+B). But device 0 has p microbatches in flight, and the last device
+#    has 1, however large m is.
+# 2. The pipeline fills chunk by chunk, and a chunk takes half as long, so *interleaved* 1F1B idles
+#    half as long. It sends more than twice as much, and keeps more than 1F1B.
+# 3. The device before waits for I, but no device waits for W: it can be computed when there is
+#    nothing else to do. That is *zero bubble*. ZB-H1 is 1F1B with W in the gaps. The devices of
+#    ZB-V idle only before their first and after their last cell, which the paper does not count.
 #
 # ## Implement
 #
-# **A schedule is data:** a row for each device, a cell for each action: stage, kind, microbatch. It
-# is an order, not a clock: an action runs once what it needs is there. A circle never runs:
+# **A schedule is data:** a row for each device, and a cell for each action: its stage, kind and
+# microbatch. It is an order, not a clock: an action runs as soon as what it needs is done. If
+# devices wait for each other in a cycle, it can never run:
 
 # %%
 circle = ["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]
@@ -99,8 +105,8 @@ except ValueError as error:
 
 # %% [markdown]
 # **Chunks.** Two devices with two chunks each: stages 0 and 2 are on device 0, stages 1 and 3 on
-# device 1. Read this table cell by cell, downward. From where does a cell get its input? How long
-# does a device stay with a chunk? When does it begin to go backward, and with which chunk?
+# device 1. Read this table cell by cell, downward. Where does the input of a cell come from? How
+# long does a device stay with a chunk? When does it begin with backwards, and with which chunk?
 
 # %%
 small = rules.to_ticks(make_table("interleaved", 2, 4)).rows
@@ -109,11 +115,13 @@ table("Interleaved 1F1B", ("device 0", "device 1"), shown)
 show(breadth_first_schedule)
 
 # %% [markdown]
-# This writes a simple one: all microbatches through a chunk, then the next. Others are yours.
+# This function writes a simple schedule: all microbatches through one chunk, then through the next.
+# Others are yours to write.
 #
-# **Run a table by hand**, on one device. An action needs one other: a forward that of the stage
-# before, a backward that of the stage after, or, on the last stage, its own forward. A stage is one
-# layer here. `ends` is what the first and the last stage have besides, a matrix for both.
+# **Run a table by hand**, on one device. An action needs one other action: a forward needs that of
+# the stage before, and a backward needs that of the stage after, or, on the last stage, its own
+# forward. Here a stage is one layer. `ends` are the additional parameters of the first and the last
+# stage, a matrix for each.
 
 
 # %%
@@ -161,14 +169,15 @@ found, right = by_hand(make_table("1f1b", L, 2)), expected[2][:2].mean(axis=0)
 np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-6)
 
 # %% [markdown]
-# **I and W.** For `y = x @ w` they are `dy @ w.T` and `x.T @ dy`, a product each. Of any layer's
-# backward pass JAX has the operations: those that the input's gradient needs are I, the others W.
+# **I and W.** For `y = x @ w` they are `dy @ w.T` and `x.T @ dy`, a product each. For any layer,
+# JAX can list the operations of the backward pass: those that the gradient with respect to the
+# input needs are I, and the others are W.
 
 # %%
 show(backward.input_gradient, backward.weight_gradient)
 
 
-def traced(function, *given):  # what it gives, and the FLOPs of that
+def traced(function, *given):  # the shapes of its results, and its FLOPs
     found = jax.jit(partial(function, layer_fn)).trace(*given)
     module = found.lower().compiler_ir("stablehlo")
     return found.out_info, count_flops(module)
@@ -183,18 +192,19 @@ table(f"Arithmetic of {L} layers", ("", "FLOPs"), shown)
 assert of_b == of_i + of_w == 2 * of_f
 
 # %% [markdown]
-# In *ZB-V* the layers go down the devices and up again, as a V: device 0 has the first chunk and
-# the last. *DualPipeV* has the same V, and halves only where they help.
+# In *ZB-V* the layers go down the devices and up again, like a V: device 0 has the first chunk and
+# the last. *DualPipeV* has the same V, and splits a backward in two halves only where that helps.
 
 # %%
 draw("16_zb_h1", Timeline((track("zb-h1"),)))
 draw("16_v", Timeline((track("zb-v"), track("dualpipe-v"))))
 
 # %% [markdown]
-# **On a mesh** all devices run one program, so what differs must be numbers. `lower` makes them of
-# any table: for each tick the kind (0 none, 1 F, 2 B), the microbatch, and *slots* of buffers:
-# where to read x or dy, what F keeps, where to put what comes from the neighbours. A slot is used
-# again once its content is not needed. The last one is for what nobody needs.
+# **On a mesh** all devices run the same program, so the differences between them must be data.
+# `lower` makes this data from any table: for each tick the kind (0 none, 1 F, 2 B), the microbatch,
+# and *slots* of buffers: where to read x or dy, where to put what F keeps, and where to put what
+# comes from the neighbours. A slot is reused once its content is no longer needed. The last slot is
+# for what no device needs.
 
 # %%
 fields = "kind", "microbatch", "x", "dy", "stash", "from_previous", "from_next"
@@ -205,7 +215,7 @@ show(pipeline.pipeline_gradients, pipeline._run)
 show(pipeline._Pipeline.act, pipeline._exchange)
 
 # %% [markdown]
-# A tick is one action, or none: `lax.cond` computes one branch only. Then come two permutes.
+# A tick is one action, or none: `lax.cond` computes only one branch. Then come two permutes.
 #
 # ## Measure
 
@@ -219,7 +229,7 @@ def run_on_mesh(name, m):
     )  # fmt: skip
     takes, gives = ((P(), P("pp")), P()), (P(), (P(), P("pp")))
     step = jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives)
-    order = pipeline.layer_order(planned, L)  # as devices hold them
+    order = pipeline.layer_order(planned, L)  # in which the devices hold them
     params, batch = (ends, w[order]), tuple(data[:, :m])
     lowered = jax.jit(step).lower(params, batch)
     ready = compiled.compile_program(lowered)
@@ -244,9 +254,10 @@ table("Permutes of an activation each, and bytes of temp", headers, shown)
 # %% [markdown]
 # ## Compare
 #
-# Temp of GPipe grows with the microbatches, that of 1F1B does not; between them are the slots. All
-# devices run one program, so each has as many as the one that needs most. The loop sends in every
-# tick, both ways, needed or not. And the simulation finds what the papers say.
+# The temp of GPipe grows with the microbatches, and that of 1F1B does not; the difference is in the
+# slots. All devices run the same program, so each has as many slots as the one that needs the most.
+# The loop sends in every tick and in both directions, whether it is needed or not. And the
+# simulation finds what the papers say.
 
 # %%
 kept_bytes = sum(4 * leaf.size for leaf in kept) / p  # by the F of a stage
@@ -272,11 +283,12 @@ table("Time; P is that of a transfer", headers, shown)
 # %% [markdown]
 # ## On real hardware
 #
-# - **Transfers** (P) are not in the papers' formulas. GPipe loses least: meanwhile it has other
-#   microbatches. 1F1B waits for a neighbour in each turn.
-# - **In step.** Our devices exchange after each tick, so a tick takes as long as its longest cell.
-#   In 1F1B one device has F while its neighbour has B, and waits. PyTorch and Megatron send from
-#   device to device, and have no ticks. Simulated devices share cores: only the sum of work counts.
+# - **Transfers** (P) are not in the papers' formulas. GPipe loses the least, because it has other
+#   microbatches to work on meanwhile. 1F1B waits for a neighbour in each turn.
+# - **Ticks.** Our devices exchange data after each tick, so a tick takes as long as its longest
+#   cell. In 1F1B one device has F while its neighbour has B, and waits. PyTorch and Megatron send
+#   from device to device, and have no ticks. Simulated devices share cores, so only the total work
+#   matters.
 # - **DualPipe** runs F and B as one: one computes while the other sends. We do not simulate that.
 # - `jaxpar schedule zb-h1 --beside 1f1b` draws, `jaxpar train --mesh pp=4,dp=2 --schedule zb-h1
 #   --microbatches 8` trains. `--csv FILE` and `--from FILE` write and read PyTorch's tables.

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Lesson 19: the planner
 #
-# A model, a cluster, and a batch are given. Which devices share what? A *plan* is a mesh and what
-# else is chosen: ZeRO's stage, say. A *planner* tries all, and sorts those that fit by their time.
+# A model, a cluster, and a batch are given. What should be split over which devices? A *plan* is a
+# mesh and all other choices, such as ZeRO's stage. A *planner* tries all plans, and sorts those
+# that fit by their time.
 
 # %%
 from jaxpar.mesh import simulate_devices
@@ -43,8 +44,9 @@ S, peak = 8192, h100.device.peak_flops["bf16"]  # S: tokens of a sequence
 # %% [markdown]
 # ## The idea in one picture
 #
-# A step of Llama 3 70B on 512 H100, 512 sequences of 8192 tokens: the fastest plan, and the fastest
-# one with fully sharded data parallelism alone (lesson 10). What can run beside arithmetic does.
+# A step of Llama 3 70B on 512 H100, with 512 sequences of 8192 tokens: the fastest plan, and the
+# fastest one with fully sharded data parallelism alone (lesson 10). Communication that can overlap
+# with arithmetic does.
 
 
 # %%
@@ -66,8 +68,8 @@ draw("19_step", Bars("What a step takes", "seconds", took))
 assert sharded.layout.remat == "full" != first.layout.remat
 
 # %% [markdown]
-# Both fit. To fit, the second computes every layer again. The first spreads layers and positions
-# over devices, so that each can keep what it needs.
+# Both fit. In order to fit, the second recomputes every layer. The first splits layers and
+# positions over devices, so that each can keep what it needs.
 #
 # ## Predict
 #
@@ -75,7 +77,7 @@ assert sharded.layout.remat == "full" != first.layout.remat
 #
 # 1. Tensor parallelism on 8 devices is in one node, on 16 in two: InfiniBand, with a ninth of the
 #    bandwidth. What happens to the time of sending, and to that of computing?
-# 2. Which strategy waits less for its links if the batch grows: ZeRO, or tensor parallelism?
+# 2. Which strategy waits less for its links when the batch grows: ZeRO, or tensor parallelism?
 # 3. Four home machines, a card in each, 10 Gb Ethernet. A pipeline, or ZeRO-3?
 # 4. A device fails once in six years. How often does a run on 16,384 of them stop?
 #
@@ -85,7 +87,7 @@ assert sharded.layout.remat == "full" != first.layout.remat
 
 # %%
 def sending(cluster):
-    """In and out of 2 blocks, forward and backward: 8 times a layer."""
+    """Into and out of 2 blocks, forward and backward: 8 times in each layer."""
     times, part = 8 * llama.layers, 2 * S * llama.hidden / tp
     of = "all_gather", part, Layout(tp=tp), "tp", cluster
     return times * network.collective_seconds(*of)
@@ -93,7 +95,7 @@ def sending(cluster):
 
 tp = np.array([2, 4, 8, 16, 32])
 computing = total(flops.step_flops(llama, 1, S)) / (tp * peak)
-ethernet = replace(h100, between=Link(20e-6, 12.5e9 / 8))  # a device's share
+ethernet = replace(h100, between=Link(20e-6, 12.5e9 / 8))  # of each device
 fast, slow = sending(h100), sending(ethernet)
 rows = np.round([computing, fast, slow], 3).T.tolist()
 rows = [(f"tp={n}", *row) for n, row in zip(tp, rows, strict=True)]
@@ -103,12 +105,13 @@ assert 0.9 < fast[3] / fast[2] < 1.1 and slow[3] > (computing + fast)[2]
 assert 2 * (computing + fast)[3] > 1.2 * (computing + fast)[2]
 
 # %% [markdown]
-# On 16 devices computing takes half as long as on 8; sending as long as before, as a byte enters a
-# node once. Two groups of 8 get more done. Where a node has one 100 Gb/s Ethernet, 16 are slower.
+# On 16 devices, computing takes half as long as on 8, but sending takes as long as before, because
+# a byte enters a node once. Two groups of 8 get more done. Where a node has a single 100 Gb/s
+# Ethernet link, 16 devices are slower than 8.
 #
 # **When a strategy waits for its links.** Take the FLOPs that a device computes for each byte that
 # it sends. If that is less than peak / bandwidth, the step is *communication-bound*: sending takes
-# longer, even where all of it runs beside arithmetic. It is lesson 04's roofline, of a link.
+# longer, even where all of it overlaps with arithmetic. It is lesson 04's roofline, for a link.
 
 
 # %%
@@ -136,16 +139,17 @@ assert asks[0] < tensor < zero3 < asks[1] < many[1] < many[0] < asks[2] < pipeli
 assert 0.98 < tensor / (4.5 * llama.hidden / 7) < 1 and 1.49 < data / zero3 < 1.51
 
 # %% [markdown]
-# - Data parallelism and ZeRO send parameters, however many tokens come: **more tokens on a device
-#   help**. ZeRO-3 sends them three times, and plain data parallelism twice.
-# - Tensor parallelism sends activations: four times the tokens, four times the bytes. **A wider
-#   model, or fewer devices, help**: the FLOPs are about 4.5 h / (tp - 1), where h is the width.
+# - Data parallelism and ZeRO send parameters, however many tokens there are: **more tokens on a
+#   device help**. ZeRO-3 sends them three times, and plain data parallelism twice.
+# - Tensor parallelism sends activations: four times the tokens are four times the bytes. **A wider
+#   model, or fewer devices, helps**: there are about 4.5 h / (tp - 1) FLOPs for each byte, where h
+#   is the width.
 # - A pipeline sends one activation between stages of many layers: any link will do (lesson 15).
 #
 # ## Implement
 #
-# A collective takes what its slower links take, inside nodes or between them. A stage keeps the
-# activations of so many microbatches. Each term is a text, and what is printed is computed:
+# A collective takes as long as its slower links, inside nodes or between them. A stage keeps the
+# activations of several microbatches. Each term is a text, and what is printed is what is computed:
 
 # %%
 show(network.collective_seconds, memory.microbatches_in_flight)
@@ -156,7 +160,7 @@ print(f"bubble = {bubble.formula}\n       = {bubble.filled} seconds\n")
 # ## Measure
 #
 # Do plans hold and send what the formulas say? Two ways to train our decoder on 8 devices, compiled
-# here: states of the optimizer shared by ZeRO-1, or layers shared by tensor parallelism.
+# here: with the optimizer state sharded by ZeRO-1, or with the layers split by tensor parallelism.
 
 # %%
 B, T, n, like = 16, 32, 8, {"heads": 8, "kv_heads": 8}
@@ -168,10 +172,10 @@ tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), setup.OPTIMIZER
 
 def measure(one):
     loss = loss_fn(settings, partial(scan_layers, remat=one.remat), one.split)
-    share = partial(pad_shards, n=n) if one.stage else lambda params: params
-    state = jax.eval_shape(lambda params: adamw.init(share(params)), params)
-    lie = layouts.layout(one, settings, params, adamw)
-    run = step.make_step(loss, adamw, lie, make_mesh(one.sizes))
+    pad = partial(pad_shards, n=n) if one.stage else lambda params: params
+    state = jax.eval_shape(lambda params: adamw.init(pad(params)), params)
+    chosen = layouts.layout(one, settings, params, adamw)
+    run = step.make_step(loss, adamw, chosen, make_mesh(one.sizes))
     report = inspect(run, params, state, tokens)
     return report.memory.arguments_bytes, report.wire_bytes_by_axis()
 
@@ -182,8 +186,8 @@ measured = {one.mesh: measure(one) for one in both}
 # %% [markdown]
 # ## Compare
 #
-# Exactly: the arguments of a step are parameters, Adam's states and its count of steps, and the
-# tokens; and what is sent over each axis is what was said, and one number, the loss.
+# They do, exactly. The arguments of a step are the parameters, Adam's states and its count of
+# steps, and the tokens. What is sent over each axis is as predicted, and one more number, the loss.
 
 # %%
 rows = []
@@ -202,8 +206,9 @@ for one in both:
 table("Bytes, predicted and measured", ("mesh", "arguments", "sent"), rows)
 
 # %% [markdown]
-# A CPU cannot show time. In the repository `docs/predictions.md` holds the library's against
-# published runs; plans nearer to each other than the errors there are equal: try both.
+# A CPU cannot show time. In the repository, `docs/predictions.md` compares the library's
+# predictions with published runs. Plans that differ by less than the errors there count as equal:
+# try both.
 #
 # ## On real hardware
 #
@@ -226,13 +231,13 @@ assert best[0]["3D"] < best[0]["ZeRO-3, FSDP"] < 1.5 * best[0]["3D"]
 assert best[1]["ZeRO-3, FSDP"] > 2 * best[1]["pipeline"]
 
 # %% [markdown]
-# - In the data centre, 3D: what sends activations in each layer stays in a node, and a pipeline
-#   goes over nodes. ZeRO-3 fits if it computes layers again; it is slower, and simpler.
+# - In the data centre, 3D: what sends activations in each layer stays inside a node, and a pipeline
+#   goes over nodes. ZeRO-3 fits if it recomputes layers; it is slower, and simpler.
 # - At home, a pipeline: activations are small, and parameters are not. ZeRO-3 fits, and waits for
 #   Ethernet. There is no 3D: each machine has one card.
 #
 # **Llama 3 405B** was trained on 16,384 H100 with pp=16, dp=128, tp=8, at 400 TFLOP/s each (table 4
-# of its paper). What the planner thinks of it, and what it takes itself:
+# of its paper). Here is what the planner computes for this plan, and the plan that it would choose:
 
 # %%
 own = explore("llama3-405b", "h100", 16384, 2048, S)[0].plans[0]
@@ -248,11 +253,12 @@ assert abs(rows[0][-1] / 400 - 1) < 0.15 and 80 < rows[0][3] < 90
 assert abs(own.step_seconds / theirs.step_seconds - 1) < 0.2
 
 # %% [markdown]
-# Both are as fast, as far as a formula can tell. Theirs needs more than the 80 GB that there are:
-# its authors free tensors early, which our formulas do not know.
+# Both are equally fast, as far as a formula can tell. By the formulas, theirs needs more than the
+# 80 GB that a device has: its authors free tensors early, which our formulas do not know.
 #
-# **Failures.** One device that fails stops all, and work is lost, back to the last checkpoint.
-# *Goodput* is the share of time that is not. Saving often loses less, and takes more time:
+# **Failures.** If one device fails, all stop, and the work since the last checkpoint is lost.
+# *Goodput* is the fraction of time whose work is not lost. Saving often loses less work, but takes
+# more time:
 
 # %%
 show(goodput.Failures.goodput_at)
@@ -267,8 +273,8 @@ assert rows[0][1] < rows[1][1] > rows[2][1] and 90 < rows[1][1] < 95
 # Llama 3's run stopped 419 times in 54 days; its effective time was above 90%. A plan of yours:
 # `jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 2`; `--explain` shows every term.
 #
-# **Answering** keeps parameters, and of each token so far a key and a value for each head of keys,
-# in each layer: the *KV cache*. Here of 8192 tokens. How many people fit on your device?
+# **Answering** keeps the parameters, and for each token so far a key and a value of each key head,
+# in each layer: the *KV cache*. Here it is for 8192 tokens. How many people fit on your device?
 
 # %%
 terms = inference_memory(find_model("llama3-8b"), batch=1, sequence=S)

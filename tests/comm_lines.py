@@ -1,10 +1,30 @@
-"""Reads the `Comm:` and `Memory:` lines of a docstring; the grammar is in `jaxpar.collectives`."""
+"""Compares the `Comm:` and `Memory:` lines of a docstring with what programs send and hold.
+
+The grammar of these lines is in `jaxpar.collectives`.
+"""
 
 import inspect
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import jax
+import pytest
+
+from jaxpar.inspector.stablehlo import read_module
+
+WIRE = {  # what crosses the wire for each element that goes in
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "all_gather": lambda n: n - 1,
+    "permute": lambda n: 1,
+}
+
+Sent = Counter[tuple[str, str]]
+"""The elements that go into the collectives of each kind over each mesh axis."""
 
 _LINE = re.compile(
     r"(?P<direction>forward|backward)(?: if op in {(?P<ops>[\w, ]+)})?: (?P<says>.+)"
@@ -22,6 +42,57 @@ class Part:
     kind: str
     axis: str
     size: str
+
+
+def check_lines(
+    function: Callable,
+    forward: Sent,
+    both: Sent,
+    held: float,
+    *,
+    axes: Mapping[str, str],
+    names: Mapping[str, int],
+) -> None:
+    """Checks the lines of a function.
+
+    Args:
+        function: the function with the docstring.
+        forward: what its forward pass sends.
+        both: what its forward and backward pass send together.
+        held: the elements of its result on one device.
+        axes: the mesh axis of each axis argument.
+        names: the values of what a size may name.
+    """
+    assert forward == stated(function, "forward", axes, names)
+    assert both - forward == stated(function, "backward", axes, names)
+    assert held == evaluate(memory(function), names)
+
+
+def stated(
+    function: Callable,
+    direction: str,
+    axes: Mapping[str, str],
+    names: Mapping[str, int],
+    op: str | None = None,
+) -> Sent:
+    """What the docstring says that a direction sends."""
+    sent: Sent = Counter()
+    for part in comm(function, direction, op) or ():
+        sent[part.kind, axes[part.axis]] += evaluate(part.size, names)
+    return +sent
+
+
+def measured(program: jax.stages.Lowered) -> Sent:
+    """What a program sends; every element has four bytes here."""
+    sent: Sent = Counter()
+    for collective in read_module(program.compiler_ir("stablehlo")):
+        (axis,) = collective.axes
+        assert collective.times and not collective.conditional
+        elements = collective.times * collective.operand_bytes / 4
+        expected = 4 * elements * WIRE[collective.kind](collective.group_size)
+        assert collective.total_wire_bytes == pytest.approx(expected)
+        sent[collective.kind, axis] += elements
+    return sent
 
 
 def comm(function: Callable, direction: str, op: str | None = None) -> tuple[Part, ...] | None:

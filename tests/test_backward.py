@@ -33,7 +33,7 @@ def mlp(layer: Any, x: jax.Array) -> jax.Array:
 
 
 def twice(layer: Any, x: jax.Array) -> jax.Array:
-    """Uses a parameter twice, another never, and a loop."""
+    """A layer that uses one parameter twice, another one never, and a loop."""
     y, _ = lax.scan(lambda y, _: (jnp.tanh(y @ layer["up"] @ layer["down"]), None), x, length=2)
     return y * nn.rms_norm(x, scale=layer["up"].sum(axis=1))
 
@@ -88,7 +88,7 @@ def test_whole_and_in_halves_it_is_the_gradient(name: str) -> None:
 
 
 def costs(function: Callable, *given: Any) -> float:
-    """Of everything, by XLA; a loop's body counts once, and the stack has one layer."""
+    """The flops of everything, by XLA; a loop's body counts once, and the stack has one layer."""
     analysis = jax.jit(function).lower(*given).compile().cost_analysis()
     assert analysis
     return analysis["flops"]
@@ -97,7 +97,7 @@ def costs(function: Callable, *given: Any) -> float:
 @pytest.mark.parametrize("remat", ["none", "full"])
 @pytest.mark.parametrize("keep_inputs", [False, True])
 def test_two_halves_cost_at_most_a_twentieth_more(remat: str, keep_inputs: bool) -> None:
-    """A decoder's layer; with `keep_inputs` its forward is computed again, once."""
+    """For a decoder's layer; with `keep_inputs` its forward is recomputed, once."""
     layer_fn = checkpointed(pieces(WORD).layer, remat)
     params = jax.eval_shape(partial(init, WORD), jax.random.key(0))["layers"]
     x = jax.ShapeDtypeStruct((2, 16, 32), jnp.float32)
@@ -144,7 +144,7 @@ def test_they_hold_what_they_say() -> None:
 
 
 def test_halves_are_halves() -> None:
-    """The first half makes the gradient of the input with no product for a parameter."""
+    """The first half computes the gradient with respect to the input, and no product besides."""
     _, kept = jax.eval_shape(partial(backward.forward, mlp), STACK, X)
     whole, first = (
         str(jax.make_jaxpr(partial(function, mlp))(STACK, kept, DY)).count("dot_general")

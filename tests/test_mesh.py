@@ -116,7 +116,7 @@ class TestLocalShape:
     @settings(deadline=None)
     @given(axis_sizes.filter(len), st.data())
     def test_equals_what_jax_makes(self, sizes: dict[str, int], data: st.DataObject) -> None:
-        """Split the axes among three dims at random."""
+        """Splits three dims over the axes at random."""
         dims = ["b", "t", "d"]
         for axis in sizes:
             k = data.draw(st.integers(0, 2))

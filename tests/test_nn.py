@@ -86,7 +86,7 @@ class TestCrossEntropy:
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 class TestLowPrecision:
-    """Rounded once from a result in float32, whose sums were not rounded on the way."""
+    """The result is rounded once, from float32, and its sums are not rounded on the way."""
 
     def test_norms_of_what_has_no_square_in_float16(self, dtype: jnp.dtype) -> None:
         x, scale, bias = (array.astype(dtype) for array in (random(2, 64), random(64), random(64)))
@@ -114,7 +114,7 @@ class TestLowPrecision:
         )
 
     def test_the_gradient_of_a_table_loses_no_token(self, dtype: jnp.dtype) -> None:
-        """In float16 itself 1 cannot be added to 2048, nor in bfloat16 to 256."""
+        """In float16, 2048 + 1 is 2048; in bfloat16, 256 + 1 is 256."""
         tokens = jnp.zeros(4000, int)
         gradient = jax.grad(lambda t: nn.embed(t, tokens).astype(jnp.float32).sum())
         assert gradient(jnp.ones((2, 1), dtype)).tolist() == [[jnp.asarray(4000, dtype)], [0]]

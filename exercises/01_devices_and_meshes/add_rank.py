@@ -23,7 +23,7 @@ from jaxtyping import Num
 
 
 def add_rank(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """Adds to x the index of this device on the axis; the result has the dtype of x.
+    """Adds the index of this device on the axis to x; the result has the dtype of x.
 
     Math: y = x + i on device i
     Source: MPI 4.1, section 7.4.1 (MPI_Comm_rank)

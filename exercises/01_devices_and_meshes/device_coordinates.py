@@ -18,9 +18,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check device_coordinates`.
 
 
 def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The position of device number `rank` in a mesh of these sizes, the last axis fastest.
+    """The coordinates of device number `rank` in a mesh of these sizes, in row-major order.
 
-    In a mesh of 2 by 4 devices, device 5 is at (1, 1): the second row, the second column.
+    In a mesh of 2 by 4 devices, device 5 is at (1, 1): in the second row and the second column.
     """
     raise NotImplementedError(
         "return the position of device number `rank` as a tuple, the last axis fastest"

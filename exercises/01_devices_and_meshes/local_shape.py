@@ -21,10 +21,11 @@ from collections.abc import Mapping
 
 
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of each device's part of an array, in a mesh of these sizes.
+    """The shape of each device's shard of an array, on a mesh with these axis sizes.
 
     Raises:
-        ValueError: the layout does not fit the shape or the mesh, or a size does not divide.
+        ValueError: the layout does not fit the shape or the mesh, or the axes of a dim do not
+            divide its size.
     """
     raise NotImplementedError(
         "return the shape of each device's part; a size that does not divide raises"

@@ -23,7 +23,7 @@ from jaxtyping import Shaped
 
 
 def all_to_all_by_permutes(x: Shaped[Array, "n ..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """`all_to_all` in n - 1 steps: in step k, device i sends to device i + k.
+    """Does what `all_to_all` does, in n - 1 steps: in step k, device i sends to device i + k.
 
     Math: y[j] = x_j[i] on device i
     Source: Thakur, Rabenseifner and Gropp 2005, section 4 (alltoall)

@@ -23,7 +23,7 @@ from jaxtyping import Shaped
 
 
 def gather(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on the root; zeros on the others.
+    """Gathers every device's x on the root, in device order; the other devices return zeros.
 
     Math: y[j] = x_j on the root, 0 elsewhere
     Source: MPI 4.1, section 6.5

@@ -25,9 +25,10 @@ from jaxtyping import Int32, Num
 def reduce_max_location(
     x: Num[Array, "..."], *, axis: str
 ) -> tuple[Num[Array, "..."], Int32[Array, "..."]]:
-    """The largest x of all devices and the index of the device that holds it, on every device.
+    """Finds, element by element, the largest x of all devices and the device that holds it.
 
-    Where several devices hold it, the lowest index. Element by element.
+    The results are equal on every device. Where several devices hold the largest value, the result
+    is the lowest of their indices.
 
     Math: y = max_j x_j, and min {j : x_j = y}
     Source: MPI 4.1, section 6.9.4 (MPI_MAXLOC)

@@ -24,7 +24,7 @@ from jaxtyping import Num
 
 
 def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, "..."]:
-    """Chunk i of the root's x, on device i; the x of the other devices does not count.
+    """Gives device i chunk i of the root's x; the x of the other devices is ignored.
 
     Math: y = x_root[i] on device i, as the sum of x_root[i] and zeros
     Source: MPI 4.1, section 6.6

@@ -25,7 +25,7 @@ from jaxtyping import Num
 
 
 def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> Num[Array, "..."]:
-    """The sum of every device's x over both axes, on every device; x has any size.
+    """Sums x over both axes, on every device; x may have any size.
 
     Math: y = sum_j x_j
     Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)

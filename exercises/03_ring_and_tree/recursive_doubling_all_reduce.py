@@ -25,7 +25,7 @@ from jaxtyping import Num
 
 
 def recursive_doubling_all_reduce(x: Num[Array, "..."], *, axis: str) -> Num[Array, "..."]:
-    """The sum of every device's x, on every device: partners swap and add, at distances 1, 2, 4.
+    """Sums x on every device: partners at distance 1, 2, 4 and so on exchange and add.
 
     Math: y = sum_j x_j
     Source: Thakur, Rabenseifner and Gropp 2005, section 4 (reduce and allreduce)

@@ -24,7 +24,7 @@ from jaxtyping import Num
 
 
 def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, "..."]:
-    """The sum of every device's chunk i, on device i: partial sums travel, and grow on their way.
+    """Sums every device's chunk i onto device i: partial sums travel around the ring and grow.
 
     Math: y = sum_j x_j[i] on device i
     Source: Patarasuk and Yuan 2009 (ring algorithm)

@@ -23,7 +23,7 @@ from jaxtyping import Shaped
 
 
 def tree_broadcast(x: Shaped[Array, "..."], *, axis: str, root: int) -> Shaped[Array, "..."]:
-    """The root's x, on every device: in each step, all that hold it send it on.
+    """Copies the root's x to every device: in each step, every device that has it sends it on.
 
     Math: y = x_root
     Source: Thakur, Rabenseifner and Gropp 2005, section 4 (broadcast)

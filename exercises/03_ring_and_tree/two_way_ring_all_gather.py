@@ -23,9 +23,9 @@ from jaxtyping import Shaped
 
 
 def two_way_ring_all_gather(x: Shaped[Array, "..."], *, axis: str) -> Shaped[Array, "n ..."]:
-    """Every device's x in device order, on every device: each block goes half round, both ways.
+    """Gathers every device's x, in device order: a block travels half the ring in each direction.
 
-    Where a link carries both directions at once, this takes half the steps of one way.
+    Where a link carries both directions at once, this takes half as many steps as one direction.
 
     Math: y[j] = x_j
     Source: Austin et al. 2025, How to Scale Your Model, "Sharded Matrices" (AllGather)

@@ -37,10 +37,10 @@ def accumulate_gradients(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
-    """The mean loss and gradient of m microbatches, one at a time, and over the devices.
+    """The mean loss and gradient over the devices and over m microbatches, computed one by one.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
-    device's part of all of them, a pytree whose leaves are [m, ...]. `params` are equal on all
+    device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
     devices of the axis, and typed so.
 
     Math: loss = (sum_j sum_i loss_fn(params, microbatches_j[i])) / (n*m); gradient = its derivative

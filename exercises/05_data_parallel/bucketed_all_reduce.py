@@ -25,10 +25,11 @@ from jaxtyping import PyTree
 
 
 def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: int) -> PyTree[Array]:
-    """The mean of every device's gradients, on every device, by one all-reduce for each bucket.
+    """Averages the gradients over the devices, with one all-reduce for each bucket of leaves.
 
-    In the order of `jax.tree.leaves`, a leaf joins the open bucket if the bucket then holds at most
-    `bucket_bytes`, else it opens the next; no leaf is cut. All leaves have one dtype.
+    In the order of `jax.tree.leaves`, a leaf joins the current bucket if the bucket then holds at
+    most `bucket_bytes`; otherwise it starts the next bucket. No leaf is split between buckets, and
+    all leaves have the same dtype.
 
     Math: y = (sum_j gradients_j) / n
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2.2

@@ -29,12 +29,12 @@ from jaxtyping import Float, PyTree
 def data_parallel_gradients(
     loss_fn: Callable[[Any, Any], Array], params: PyTree[Array], batch: PyTree[Array], *, axis: str
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
-    """The loss and its gradient, both means over the devices, on every device.
+    """The loss and its gradient, both averaged over the devices, on every device.
 
-    `loss_fn(params, batch)` is the mean loss of the examples in `batch`, this device's part of all
-    examples. `params` are equal on all devices of the axis, and typed so.
+    `loss_fn(params, batch)` is the mean loss of the examples in `batch`, which is this device's
+    shard of all examples. `params` are equal on all devices of the axis, and typed so.
 
-    Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = its derivative by params
+    Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = d loss / d params
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2
     """
     raise NotImplementedError(

@@ -25,10 +25,10 @@ from jaxtyping import Bool, Float
 def masked_mean(
     values: Float[Array, "*b"], mask: Bool[Array, "*b"], *, axis: str
 ) -> Float[Array, ""]:
-    """The mean of the values whose mask is true, over all devices of the axis, on every device.
+    """The mean of the values whose mask is true, over all devices of the axis.
 
-    The last batch of an epoch is padded so that every device has as many values as the others, of
-    which some devices may have no real one; at least one value is real on some device.
+    The last batch of an epoch is padded, so that every device has the same number of values. A
+    device may have none that is real, but on at least one device at least one value is.
 
     Math: y = (sum_j sum mask_j*values_j) / (sum_j sum mask_j)
     Source: Goyal et al. 2017 (Accurate, Large Minibatch SGD), section 3 (gradient aggregation)

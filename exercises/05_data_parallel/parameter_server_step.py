@@ -40,11 +40,11 @@ def parameter_server_step(
     axis: str,
     server: int,
 ) -> PyTree[Array]:
-    """The new parameters, on every device: the server makes them from the mean gradients.
+    """The new parameters, on every device, as the server computes them from the mean gradients.
 
-    `params` are equal on all devices of the axis, and typed so; `batch` is this device's part.
-    `update_fn(params, gradients)` counts on the server only, where the optimizer's state is; what
-    it gives on another device is of no use.
+    `params` are equal on all devices of the axis, and typed so; `batch` is this device's shard.
+    `update_fn(params, gradients)` matters only on the server, which holds the optimizer's state;
+    its results on the other devices are not used.
 
     Math: y = update_fn(params, (sum_j gradients_j) / n), as the server computes it
     Source: Li et al. 2014 (Scaling Distributed Machine Learning with the Parameter Server)

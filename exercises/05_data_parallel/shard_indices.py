@@ -20,11 +20,12 @@ Save it while `jaxpar` runs, or check it with `jaxpar check shard_indices`.
 def shard_indices(
     num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
 ) -> list[int]:
-    """The examples that device `rank` takes in one epoch, as many as every other device takes.
+    """The indices of the examples that device `rank` takes in one epoch; all take equally many.
 
-    Every epoch and every seed deals all examples out anew. Where they do not divide among the
-    devices, they are repeated in turn, so that no example appears two times more than another.
-    Nothing is sent: the same numbers give the same answer on every device, in every process.
+    Each epoch and each seed has another random order. If the number of devices does not divide the
+    number of examples, some are repeated, so that no example appears more than once more often than
+    another. Nothing is sent: the same arguments give the same answer on every device, in every
+    process.
 
     Math: ceil(num_examples / world_size) numbers from 0 to num_examples - 1
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler

@@ -40,13 +40,14 @@ def mixed_precision_step(
     *,
     scale: float | Float[Array, ""],
 ) -> tuple[PyTree[Float[Array, "..."]], Any, Bool[Array, ""]]:
-    """One step in float16: the new float32 parameters and state, and whether a step was made.
+    """One step in float16: the new float32 parameters and state, and whether the step was made.
 
-    `master` is float32. `loss_fn(params, batch)` computes in the float type of `params`, and gives
-    a float32 loss. Gradients in float16 are of `scale` times the loss; the optimizer is given them
-    in float32, without the scale. If one of them is not finite, nothing changes.
+    `master` is float32. `loss_fn(params, batch)` computes in the float type of `params`, and
+    returns a float32 loss. The gradients are taken of `scale` times the loss in float16; the
+    optimizer gets them in float32, divided by `scale`. If any of them is not finite, nothing
+    changes.
 
-    Math: g = float32(gradient of scale*loss_fn by float16(master)) / scale;
+    Math: g = float32(gradient of scale*loss_fn with respect to float16(master)) / scale;
         updates, state' = optimizer.update(g, opt_state, master); master' = master + updates
     Source: Micikevicius et al. 2018 (Mixed Precision Training), sections 3.1 and 3.2
     """

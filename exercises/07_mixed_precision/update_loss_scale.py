@@ -34,11 +34,11 @@ def update_loss_scale(
     factor: float,
     minimum: float,
 ) -> tuple[Float[Array, ""], Int[Array, ""]]:
-    """The next scale of the loss, and the steps without overflow that count for its growth.
+    """The next scale of the loss, and the number of steps without overflow that count for it.
 
-    After a step with finite gradients one more step counts; once `growth_interval` do, the scale
-    grows by `factor`, and the count begins at 0 again. After an overflow the scale shrinks by
-    `factor`, to `minimum` at least, and the count is 0.
+    A step with finite gradients adds 1 to the count. When the count reaches `growth_interval`, the
+    scale grows by `factor`, and the count starts at 0 again. After an overflow, the scale shrinks
+    by `factor`, but not below `minimum`, and the count is 0.
 
     Math: finite: (scale, good_steps+1), or (scale*factor, 0) if that is growth_interval;
         else (max(scale/factor, minimum), 0)

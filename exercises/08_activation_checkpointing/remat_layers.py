@@ -39,12 +39,12 @@ def remat_layers(
     *,
     segments: int,
 ) -> Float[Array, "..."]:
-    """Layer after layer; for the gradient, only the inputs of `segments` segments are kept.
+    """Applies layer after layer; for the backward pass, only the inputs of segments are kept.
 
-    `layer_fn(layer_params, x)` is the next x, of the same shape. `params` are stacked: each leaf
-    is [l, ...]. The backward pass goes through a segment a second time, forwards, and then has
-    what the layers of this one segment keep, and their parameters and gradients apart from the
-    others.
+    `layer_fn(layer_params, x)` is the next x, which has the same shape. `params` are stacked: each
+    leaf is [l, ...]. Before the backward pass of a segment, the segment is computed a second time.
+    At that moment the residuals of its layers are held, and a copy of their parameters and of their
+    gradients.
 
     Math: x_(i+1) = layer_fn(params[i], x_i)
     Source: Chen et al. 2016 (Training Deep Nets with Sublinear Memory Cost), section 4

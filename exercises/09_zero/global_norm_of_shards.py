@@ -26,7 +26,7 @@ from jaxtyping import Float, PyTree
 
 
 def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> Float[Array, ""]:
-    """The norm of all leaves together, of which every device of the axis holds a part.
+    """The norm of all leaves together, of which each device of the axis holds its shards.
 
     Math: y = sqrt(sum_j sum shards_j**2), over all leaves
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; Shoeybi et al. 2019, section 3

@@ -36,11 +36,12 @@ def zero1_update(
     *,
     axis: str,
 ) -> tuple[PyTree[Array], PyTree[Array]]:
-    """One update by the mean gradients, of which this device computes its part.
+    """Updates the parameters with the mean gradients; each device computes its shard of the update.
 
-    `grads` are this device's own, `params` equal on all devices of the axis. Of each leaf device i
-    updates the i-th of n equal parts of dim 0; `opt_shard` is the optimizer's state for them. The
-    new parameters are whole on every device, the new state is for the same part.
+    `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
+    Device i updates the i-th of n equal parts of dim 0 of each leaf, and `opt_shard` is the
+    optimizer state for these parts. Every device gets the full new parameters, and the new state
+    for the same parts.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]

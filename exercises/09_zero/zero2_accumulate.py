@@ -36,14 +36,14 @@ def zero2_accumulate(
     *,
     axis: str,
 ) -> PyTree[Array]:
-    """This device's part of the mean gradient of m microbatches, and no more of their sum.
+    """This device's shard of the mean gradient of m microbatches; the full sum is never held.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
-    device's part of all of them, a pytree whose leaves are [m, ...]. `params` are equal on all
-    devices of the axis, and typed so. Of each leaf of the gradient device i returns the i-th of n
-    equal parts of dim 0.
+    device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
+    devices of the axis, and typed so. Device i returns the i-th of n equal parts of dim 0 of each
+    leaf of the gradient.
 
-    Math: y = g[i] on device i, g the derivative of
+    Math: y = g[i] on device i, where g is the gradient with respect to params of
         (sum_j sum_k loss_fn(params, microbatches_j[k])) / (n*m)
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
     """

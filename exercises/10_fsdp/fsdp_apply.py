@@ -37,12 +37,12 @@ def fsdp_apply(
     *,
     axis: str,
 ) -> Float[Array, "..."]:
-    """Layer after layer, each gathered before it is used, and once more in the backward pass.
+    """Applies layer after layer, and gathers each before its use, also in the backward pass.
 
-    `layer_fn(layer_params, x) -> x` takes the whole parameters of one layer. Each leaf of
-    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's part of
-    the batch, and so is the result. The gradient by `param_shards` is these rows of the sum of all
-    devices' gradients.
+    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer. Each leaf of
+    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's shard of
+    the batch, and so is the result. The gradient with respect to `param_shards` is the sum of all
+    devices' gradients, in these rows.
 
     Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3

@@ -31,15 +31,15 @@ from jaxtyping import PyTree
 def fsdp_shardings(
     params: dict[str, PyTree[Any]], *, mesh: Mesh | AbstractMesh, axis: str, minimum_size: int
 ) -> dict[str, PyTree[PartitionSpec]]:
-    """How parameters lie on the mesh, for the compiler to make FSDP of a one-device program.
+    """Partition specs with which the compiler makes FSDP out of a one-device program.
 
     `params` are arrays, or anything that has a shape and a size. The result is the same pytree with
-    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements stay whole. Of each
-    other leaf the n devices of `axis` share one dim, which n divides. Leaves under
-    `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other, so dim l is
-    not shared.
+    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements are replicated. Of
+    each other leaf one dim is split over the n devices of `axis`, and n must divide its size.
+    Leaves under `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other,
+    so dim l is not split.
 
-    Math: a device holds size/n elements of a leaf if size >= minimum_size, else all
+    Math: a device holds size/n elements of a leaf if size >= minimum_size, and all of it otherwise
     Source: Xu et al. 2021 (GSPMD), section 3.2
     """
     raise NotImplementedError(

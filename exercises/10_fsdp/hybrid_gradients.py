@@ -25,11 +25,12 @@ from jaxtyping import PyTree
 
 
 def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str) -> PyTree[Array]:
-    """This device's rows of the mean gradient, of parameters that are split and copied.
+    """This device's rows of the mean gradient, for parameters in hybrid sharding.
 
-    They are split over `shard_axis` (the devices of a node, say), and copied over `replica_axis`
-    (the nodes). `grad` is the gradient of this device's part of the batch, of whole parameters:
-    each leaf is [d, ...], and the n devices of `shard_axis` divide d.
+    The parameters are sharded over `shard_axis` (the devices of a node, say), and replicated over
+    `replica_axis` (the nodes). `grad` is the gradient on this device's shard of the batch with
+    respect to the full parameters: each leaf is [d, ...], and the n devices of `shard_axis` divide
+    d.
 
     Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.2

@@ -30,14 +30,15 @@ from jaxtyping import PyTree
 
 
 def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
-    """How a layer's matrices lie on the mesh, for the compiler to split a one-device program.
+    """Partition specs with which the compiler makes tensor parallelism out of a one-device program.
 
-    `params` is a dict of dicts; the name of a leaf says what it is. `query`, `key`, `value`, `gate`
-    and `up` are split by columns, `output` and `down` by rows; what has another name is whole.
-    Leaves have a shape; stacked ones are [l, d, f], and dim l is not split. The result is the same
-    pytree, with a partition spec for each leaf.
+    `params` is a dict of dicts, in which the name of a leaf says what it is. `query`, `key`,
+    `value`, `gate` and `up` are split by columns, `output` and `down` by rows, and a leaf with any
+    other name is replicated. Leaves have a shape; stacked ones are [l, d, f], and dim l is not
+    split. The result is the same pytree, with a partition spec for each leaf.
 
-    Math: a device holds 1/n of each matrix: w[..., f_i] of columns, w[..., f_i, :] of rows
+    Math: a device holds 1/n of each matrix: w[..., f_i] if it is split by columns, w[..., f_i, :]
+        if by rows
     Source: Xu et al. 2021 (GSPMD), section 4.1 (transformers); Shoeybi et al. 2019, section 3
     """
     raise NotImplementedError(

@@ -33,28 +33,28 @@ from jaxtyping import Float
 
 def parallel_attention(
     x: Float[Array, "b t d"],
-    w_q: Float[Array, "d q"],
+    w_q: Float[Array, "d q_tp"],
     w_k: Float[Array, "d k"],
     w_v: Float[Array, "d k"],
-    w_o: Float[Array, "q d"],
+    w_o: Float[Array, "q_tp d"],
     *,
     num_heads: int,
     num_kv_heads: int,
     axis: str,
 ) -> Float[Array, "b t d"]:
-    """Causal attention, each device with its part of the heads; no bias, scale 1/sqrt(h).
+    """Causal attention with the heads split over the devices; no bias, and a scale of 1/sqrt(h).
 
-    x is equal on all devices of the axis, and typed so, and so is the result. The columns of `w_q`,
-    `w_k`, `w_v`, and the rows of `w_o`, are head after head, h each; this device holds those of its
-    heads. Each kv head serves num_heads/num_kv_heads query heads, one after another. If there are
-    fewer kv heads than devices, `w_k` and `w_v` arrive whole, and device i uses head
-    i*num_kv_heads//n.
+    x is equal on all devices of the axis, and typed so, and so is the result. In the columns of
+    `w_q`, `w_k` and `w_v`, and in the rows of `w_o`, the heads follow one another, with h columns
+    or rows each; this device holds those of its own heads. Each kv head serves
+    num_heads/num_kv_heads consecutive query heads. If there are fewer kv heads than devices, `w_k`
+    and `w_v` are replicated, and device i uses head i*num_kv_heads//n.
 
     Math: y = sum_j concat(softmax(q k^T / sqrt(h) + causal mask) v for each head of device j) @ w_o
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Ainslie et al. 2023 (GQA), section 2.2
 
     Raises:
-        ValueError: n does not divide `num_heads`; of `num_kv_heads` and n neither divides the
+        ValueError: n does not divide `num_heads`, or neither of `num_kv_heads` and n divides the
             other.
     """
     raise NotImplementedError("return causal attention of x; this device has its part of the heads")

@@ -26,16 +26,16 @@ from jaxtyping import Float
 
 def parallel_swiglu(
     x: Float[Array, "b t d"],
-    w_gate: Float[Array, "d f"],
-    w_up: Float[Array, "d f"],
-    w_down: Float[Array, "f d"],
+    w_gate: Float[Array, "d f_tp"],
+    w_up: Float[Array, "d f_tp"],
+    w_down: Float[Array, "f_tp d"],
     *,
     axis: str,
 ) -> Float[Array, "b t d"]:
-    """The gated MLP of Llama, each device with its part of the hidden size f.
+    """The gated MLP of Llama, with the hidden size f split over the devices.
 
-    x is equal on all devices of the axis, and typed so, and so is the result. Of the three whole
-    matrices, `w_gate` and `w_up` are this device's columns, `w_down` its rows.
+    x is equal on all devices of the axis, and typed so, and so is the result. `w_gate` and `w_up`
+    are this device's columns of the full matrices, and `w_down` is its rows.
 
     Math: y = sum_j (silu(x @ w_gate_j) * (x @ w_up_j)) @ w_down_j
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Shazeer 2020 (GLU Variants)

@@ -24,12 +24,12 @@ from jaxtyping import Float
 
 
 def ring_matmul(
-    x: Float[Array, "t d"], w: Float[Array, "d f"], *, axis: str
-) -> Float[Array, "s f"]:
-    """All rows times this device's columns, though a device never holds all rows.
+    x: Float[Array, "t_tp d"], w: Float[Array, "d f_tp"], *, axis: str
+) -> Float[Array, "t f_tp"]:
+    """Multiplies all rows by this device's columns, though no device ever holds all rows.
 
-    x is this device's rows, t of n*t, and w its columns of the whole matrix. Each round multiplies
-    the rows that are here, and sends them on to the next device.
+    x is this device's rows, and w is this device's columns of the full matrix. Each round
+    multiplies the rows that are here, and sends them on to the next device.
 
     Math: y = [x_1, ..., x_n] @ w
     Source: Wang et al. 2023 (Overlap Communication with Dependent Computation), all-gather case

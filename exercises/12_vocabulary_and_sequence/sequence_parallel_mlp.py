@@ -25,12 +25,17 @@ from jaxtyping import Float
 
 
 def sequence_parallel_mlp(
-    x: Float[Array, "b t d"], w_up: Float[Array, "d f"], w_down: Float[Array, "f d"], *, axis: str
-) -> Float[Array, "b t d"]:
-    """The MLP of GPT with tanh GELU, of positions that the devices share before and after it.
+    x: Float[Array, "b t_tp d"],
+    w_up: Float[Array, "d f_tp"],
+    w_down: Float[Array, "f_tp d"],
+    *,
+    axis: str,
+) -> Float[Array, "b t_tp d"]:
+    """The MLP of GPT with tanh GELU, on positions that are split over the devices.
 
-    x is this device's t positions of n*t, which the devices hold in their order. Of the whole
-    matrices, `w_up` is its columns, `w_down` its rows. The result is the MLP's for its positions.
+    x is this device's positions; device i has the i-th of n equal parts. `w_up` is this device's
+    columns of the full matrix, and `w_down` is its rows. The result is the output of the full MLP
+    for this device's positions.
 
     Math: y = sum_j (gelu(x @ w_up_j) @ w_down_j)[:, t_i] on device i, with x = [x_1, ..., x_n]
     Source: Korthikanti et al. 2022, section 4.2.2

@@ -25,12 +25,13 @@ from jaxtyping import Float, Int
 
 
 def vocab_parallel_cross_entropy(
-    logits_shard: Float[Array, "b t v"], labels: Int[Array, "b t"], *, axis: str
+    logits_shard: Float[Array, "b t v_tp"], labels: Int[Array, "b t"], *, axis: str
 ) -> Float[Array, "b t"]:
-    """The loss of each token, of logits that the devices of the axis share; in float32.
+    """The cross-entropy of each token, in float32, from logits that are split over the devices.
 
-    `logits_shard` is this device's part: device i has the logits of labels i*v to (i+1)*v - 1. They
-    may be too large or too small for exp. `labels` are equal on all devices, and so is the result.
+    `logits_shard` is this device's v logits of each token: device i has those of the labels i*v to
+    (i+1)*v - 1. They may be too large or too small for exp. `labels` are equal on all devices, and
+    so is the result.
 
     Math: y = log(sum_j sum exp(logits_j)) - logits[labels]
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3 (output embedding)

@@ -25,12 +25,13 @@ from jaxtyping import Float, Int
 
 
 def vocab_parallel_embedding(
-    ids: Int[Array, "*b"], table: Float[Array, "v d"], *, axis: str
+    ids: Int[Array, "*b"], table: Float[Array, "v_tp d"], *, axis: str
 ) -> Float[Array, "*b d"]:
-    """The row of each token, of a table whose rows the devices of the axis share.
+    """Looks up each token's row in a table whose rows are split over the devices of the axis.
 
-    `ids` are equal on all devices, and so is the result. `table` is this device's rows: device i
-    has those of ids i*v to (i+1)*v - 1. An id that no device has (a negative one, say) gets zeros.
+    `ids` are equal on all devices, and so is the result. `table` is this device's v rows: device i
+    has those of the ids i*v to (i+1)*v - 1. An id that no device has, such as a negative one, gets
+    zeros.
 
     Math: y = [table_1, ..., table_n][ids]
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3 (input embedding)

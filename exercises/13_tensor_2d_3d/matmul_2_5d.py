@@ -29,12 +29,17 @@ from jaxtyping import Float
 
 
 def matmul_2_5d(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str, depth: str
-) -> Float[Array, "m n"]:
-    """The product on d squares of q*q devices, each with its rows of x, and all with the same w.
+    x: Float[Array, "m_depth_rows k_cols"],
+    w: Float[Array, "k_rows n_cols"],
+    *,
+    rows: str,
+    cols: str,
+    depth: str,
+) -> Float[Array, "m_depth_rows n_cols"]:
+    """Multiplies on several squares of q*q devices, which split the rows of x and replicate w.
 
-    x is "m_depth_rows k_cols", w "k_rows n_cols" and the result "m_depth_rows n_cols". w is equal
-    over `depth`, and typed so; its gradient is the sum over all squares.
+    x is "m_depth_rows k_cols", w is "k_rows n_cols", and the result is "m_depth_rows n_cols". w is
+    equal over `depth`, and typed so; its gradient is the sum over all squares.
 
     Math: y_hij = sum_l x_hil @ w_lj on square h
     Source: Wang, Xu, Bian and You 2022 (Tesseract)

@@ -29,12 +29,17 @@ from jaxtyping import Float
 
 
 def matmul_3d(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, x_axis: str, y_axis: str, z_axis: str
-) -> Float[Array, "s o"]:
-    """The product on a cube of devices, each of which multiplies once.
+    x: Float[Array, "m_x_y k_z"],
+    w: Float[Array, "k_z n_y_x"],
+    *,
+    x_axis: str,
+    y_axis: str,
+    z_axis: str,
+) -> Float[Array, "m_x_z n_y"]:
+    """Multiplies on a cube of devices, each of which computes a single product of two blocks.
 
-    x is "m_x_y k_z", w "k_z n_y_x" and the result "m_x_z n_y", where x, y and z stand for the axes
-    that `x_axis`, `y_axis` and `z_axis` name. Their sizes may differ.
+    x is "m_x_y k_z", w is "k_z n_y_x", and the result is "m_x_z n_y", where x, y and z stand for
+    the axes that `x_axis`, `y_axis` and `z_axis` name. Their sizes may differ.
 
     Math: y_ij = sum_l x_il @ w_lj on device (i, j, l), which then keeps its rows of y_ij
     Source: Agarwal et al. 1995 (3D product); Bian, Xu, Wang and You 2021 (its use in a model)

@@ -29,12 +29,12 @@ from jaxtyping import Float
 
 
 def summa_matmul(
-    x: Float[Array, "m k"], w: Float[Array, "k n"], *, rows: str, cols: str
-) -> Float[Array, "m n"]:
-    """The product of two matrices that lie in blocks on a square of q*q devices.
+    x: Float[Array, "m_rows k_cols"], w: Float[Array, "k_rows n_cols"], *, rows: str, cols: str
+) -> Float[Array, "m_rows n_cols"]:
+    """Multiplies two matrices that are split into blocks over a square of q*q devices.
 
-    x is "m_rows k_cols", w "k_rows n_cols" and the result "m_rows n_cols": device (i, j) has block
-    (i, j) of each.
+    x is "m_rows k_cols", w is "k_rows n_cols", and the result is "m_rows n_cols": device (i, j) has
+    block (i, j) of each.
 
     Math: y_ij = sum_l x_il @ w_lj
     Source: van de Geijn and Watts 1997 (SUMMA)

@@ -18,9 +18,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check bubble_fraction`.
 
 
 def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
-    """The idle share of a pipeline's makespan, where every chunk takes equally long.
+    """The fraction of a pipeline's makespan that is idle, where every chunk takes equally long.
 
-    `stages` is the number of devices, which hold `chunks` chunks each: 1 for GPipe and 1F1B, more
+    `stages` is the number of devices. Each holds `chunks` chunks: 1 for GPipe and 1F1B, and more
     for interleaved 1F1B. A backward may take longer than a forward. Transfers take no time.
 
     Math: idle time / (idle time + work), of any one device

@@ -23,8 +23,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check gpipe_schedule`.
 def gpipe_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """GPipe: all microbatches forward, then all backward.
 
-    A row per device, which holds one stage. A cell is a stage, F (forward) or B (backward), and a
-    microbatch, all counted from 0: "2F0" is the forward of microbatch 0 on stage 2.
+    There is a row for each device, and a device holds one stage. A cell is a stage, F (forward) or
+    B (backward), and a microbatch, all counted from 0: "2F0" is the forward of microbatch 0 on
+    stage 2.
 
     Math: makespan = (m + p - 1) * (F + B); m microbatches in flight
     Source: Huang et al. 2019 (GPipe), section 2.3

@@ -37,11 +37,11 @@ def pipeline_forward(
     *,
     axis: str,
 ) -> Float[Array, "m ..."]:
-    """GPipe's forward pass: in every tick each device computes a microbatch, and sends it on.
+    """GPipe's forward pass: in every tick, each device computes a microbatch and sends it on.
 
-    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. The
-    microbatches count on device 0. Their results are on the last device, in order, and zeros are on
-    the others. The derivative is GPipe's backward pass.
+    `stage_fn(params, x) -> x` is the stage of this device; x has the shape of a microbatch. Only
+    the microbatches of device 0 are used. The last device returns their results, in order, and the
+    others return zeros. The derivative is GPipe's backward pass.
 
     Math: y_k = stage_(n-1)(... stage_1(stage_0(microbatches_k)))
     Source: Huang et al. 2019 (GPipe), section 2.3

@@ -24,17 +24,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check interleaved_schedule
 def interleaved_schedule(stages: int, microbatches: int, chunks: int) -> list[list[str]]:
     """Interleaved 1F1B: each device holds several chunks of layers, so the bubble is shorter.
 
-    `stages` is the number of devices. Chunk c of device rank is stage c*p + rank in the cells: with
-    4 devices, "5F0" is the forward of microbatch 0 on chunk 1 of device 1. Forward, p microbatches
-    go through chunk 0, the same p through chunk 1, and so on, then come the next p; backward, the
-    last chunk is first.
+    `stages` is the number p of devices. Chunk c of device `rank` is stage c*p + rank in the cells:
+    with 4 devices, "5F0" is the forward of microbatch 0 on chunk 1 of device 1. In the forward
+    pass, p microbatches go through chunk 0, then the same p through chunk 1, and so on; then come
+    the next p. In the backward pass, the last chunk comes first.
 
     Math: bubble (p - 1) * (F + B), F and B of one chunk; in flight at most
         min(m*v, 2(p - rank - 1) + (v - 1)p + 1) chunks
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.2
 
     Raises:
-        ValueError: the microbatches are no multiple of the devices, or the chunks fewer than 2.
+        ValueError: the number of microbatches is not a multiple of the number of devices, or there
+            are fewer than 2 chunks.
     """
     raise NotImplementedError(
         "return a row of cells for each device, which holds every p-th stage: 1F1B over chunks"

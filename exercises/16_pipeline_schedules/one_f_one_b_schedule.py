@@ -22,8 +22,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check one_f_one_b_schedule
 def one_f_one_b_schedule(stages: int, microbatches: int) -> list[list[str]]:
     """1F1B: after a few forwards, a backward follows each forward, so that fewer are in flight.
 
-    A row per device, which holds one stage. Cells are as in GPipe's table: "2F0" is the forward of
-    microbatch 0 on stage 2, "2B0" its backward.
+    There is a row for each device, and a device holds one stage. Cells are as in GPipe's table:
+    "2F0" is the forward of microbatch 0 on stage 2, and "2B0" is its backward.
 
     Math: makespan = (m + p - 1) * (F + B); min(m, p - rank) microbatches in flight
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1

@@ -20,12 +20,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check stash_size`.
 def stash_size(table: list[list[str]]) -> list[int]:
     """How many activations each device must have room for, in chunks: one number per row.
 
-    `table` has a row per device, of cells such as "2F0": a stage, a kind (F forward, B backward, or
-    the two halves of a backward: I input gradient, W weight gradient) and a microbatch. An empty
-    cell is idle. The activations of a cell F are kept from its start to the end of the B of the
-    same stage and microbatch, or of W where the backward is in two.
+    `table` has a row for each device, with cells such as "2F0": a stage, a kind and a microbatch.
+    The kinds are F (forward), B (backward), and the two halves of a backward, I (input gradient)
+    and W (weight gradient). An empty cell is idle. The activations of a cell F are kept from its
+    start to the end of the B of the same stage and microbatch, or of the W where the backward is in
+    two halves.
 
-    Math: for each row, the most that are kept at once
+    Math: for each row, the most activations that are kept at once
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1
     """
     raise NotImplementedError(

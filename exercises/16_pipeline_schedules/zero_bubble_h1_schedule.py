@@ -21,11 +21,12 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero_bubble_h1_sched
 
 
 def zero_bubble_h1_schedule(stages: int, microbatches: int) -> list[list[str]]:
-    """ZB-H1: 1F1B with the backward in two, where weight gradients fill a part of the bubble.
+    """ZB-H1: 1F1B with each backward in two halves, where weight gradients fill part of the bubble.
 
-    A row per device, which holds one stage. Cells are as in 1F1B's table, but "2I0" is the gradient
-    of the input of stage 2, and "2W0" that of its weights: it may come any time after "2I0". No
-    device keeps more in flight, from F to W, than the first device of 1F1B.
+    There is a row for each device, and a device holds one stage. Cells are as in 1F1B's table,
+    except that "2I0" is the gradient with respect to the input of stage 2, and "2W0" is that with
+    respect to its weights, which may come at any time after "2I0". No device has more microbatches
+    in flight, from F to W, than the first device of 1F1B.
 
     Math: bubble (p - 1) * (F + I - W) if m >= p; at most min(m, p) microbatches in flight until W
     Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2.1

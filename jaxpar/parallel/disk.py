@@ -159,7 +159,7 @@ class DiskStore:
             raise ValueError(f"offload: cannot {doing} {self._folder}: {reason}; {do}") from error
 
 
-def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """The start and the end of a shard, in each dim."""
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 

@@ -1,4 +1,7 @@
-"""Rematerialization: what a stack of layers keeps for its backward pass, and what it recomputes."""
+"""Rematerialization: what a stack of layers keeps for its backward pass, and what it recomputes.
+
+In the sizes of `Memory:`, residuals is the number of elements that one layer keeps.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -55,7 +55,8 @@ def gathered_linear(
     """Multiplies all positions by this device's columns of several matrices, after one all-gather.
 
     With `keep="shard"`, only this device's positions are kept for the gradient with respect to the
-    weights, and the backward pass gathers them again; with `keep="gathered"`, all are kept.
+    weights, and the backward pass gathers them again (`again` is 1 below); with `keep="gathered"`,
+    all are kept (`again` is 0).
 
     Math: y_k = [x_1, ..., x_n] @ weights_k
     Comm:

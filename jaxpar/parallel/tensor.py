@@ -3,6 +3,8 @@
 The first matrix of a block is split by columns and the last by rows, so the heads or the hidden
 size between them are split too. x is equal on all devices where it enters a block and where it
 leaves.
+
+In the sizes of `Comm:`, `few` is 1 if there are fewer kv heads than devices, and 0 otherwise.
 """
 
 from typing import Any

@@ -2,6 +2,9 @@
 
 The dims in a signature are those of a layout, but with the names of the axis arguments: the m rows
 of an x "m_rows k_cols" are split over the axis that `rows` names, and its k columns over `cols`.
+
+In the sizes of `Comm:`, q is the size of the axes `rows` and `cols`, n_x that of `x_axis`, and so
+on; h is the number of elements of a block of the hidden activations.
 """
 
 from functools import partial

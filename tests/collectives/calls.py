@@ -1,4 +1,4 @@
-"""Every public collective with arguments that suit it, read off its signature."""
+"""Every public collective, with arguments that are derived from its signature."""
 
 import inspect
 import math
@@ -50,7 +50,7 @@ class Call:
         return self.function(x, **arguments)
 
     def on_devices(self, per_device: Callable[[jax.Array], Any], varying: bool) -> Callable:
-        """Gives every device the same x, typed as different on each if `varying`."""
+        """Gives every device the same x, typed as varying if `varying`."""
         axes = self.mesh.axis_names
 
         def on_one_device(x: jax.Array) -> Any:

@@ -41,7 +41,7 @@ def assert_equal_one_device(
     sizes: str,
     over_all_axes: bool = False,
 ) -> None:
-    """Holds values and gradient; `shape` is of x on one device, the last mesh axis is the group."""
+    """Checks values and gradient; x has `shape` on one device, and the last axis is the group."""
     mesh = make_mesh(sizes)
     if over_all_axes:
         oracle = _flattened(oracle, mesh)

@@ -8,41 +8,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxpar.inspector.stablehlo import read_module
 from tests.collectives.calls import AXES, BITS, Call, calls
-from tests.comm_lines import comm, evaluate, memory
-
-WIRE = {  # what crosses the wire for each element that goes in
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_to_all": lambda n: (n - 1) / n,
-    "all_gather": lambda n: n - 1,
-    "permute": lambda n: 1,
-}
-
-Sent = Counter[tuple[str, str]]
-"""Elements that go into the collectives of a kind over an axis."""
+from tests.comm_lines import WIRE, Sent, comm, evaluate, measured, memory, stated
 
 
-def stated(call: Call, direction: str) -> Sent:
-    """What the docstring says."""
-    sent: Sent = Counter()
-    for part in comm(call.function, direction, call.op) or ():
-        sent[part.kind, AXES[part.axis]] += evaluate(part.size, names(call))
-    return sent
-
-
-def measured(program: jax.stages.Lowered) -> Sent:
-    """What the program says; every element has four bytes here."""
-    sent: Sent = Counter()
-    for collective in read_module(program.compiler_ir("stablehlo")):
-        (axis,) = collective.axes
-        assert collective.times and not collective.conditional
-        elements = collective.times * collective.operand_bytes / 4
-        expected = 4 * elements * WIRE[collective.kind](collective.group_size)
-        assert collective.total_wire_bytes == pytest.approx(expected)
-        sent[collective.kind, axis] += elements
-    return sent
+def said(call: Call, direction: str) -> Sent:
+    return stated(call.function, direction, AXES, names(call), call.op)
 
 
 def names(call: Call) -> dict[str, int]:
@@ -67,7 +38,7 @@ def lower(call: Call, per_device: Callable) -> jax.stages.Lowered:
 @pytest.mark.parametrize("call", calls(), ids=str)
 def test_forward_and_memory(call: Call) -> None:
     program = lower(call, call.per_device)
-    assert measured(program) == pytest.approx(stated(call, "forward"))
+    assert measured(program) == pytest.approx(said(call, "forward"))
     results = jax.tree.leaves(program.out_info)
     held = sum(result.size for result in results) / call.mesh.size
     assert held == pytest.approx(evaluate(memory(call.function), names(call)))
@@ -87,7 +58,7 @@ def test_backward(call: Call) -> None:
     else:
         forward = measured(lower(call, call.per_device))
         backward = measured(lower(call, forward_and_backward)) - forward
-        assert backward == pytest.approx(stated(call, "backward"))
+        assert backward == pytest.approx(said(call, "backward"))
         assert on_the_wire(backward, call) <= on_the_wire(forward, call)
 
 

@@ -1,4 +1,4 @@
-"""Who sends to whom: what the number of bytes does not tell."""
+"""Which device sends to which other: the number of bytes does not show that."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Pytrees cut into parts and put together again: the padding never shows, and costs are stated."""
+"""Sharded pytrees: gathering undoes sharding, padding never shows, and costs are as stated."""
 
 import math
 from collections.abc import Callable
@@ -12,8 +12,7 @@ import pytest
 
 from jaxpar.collectives import shards
 from jaxpar.mesh import make_mesh, varying_axes
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.comm_lines import check_lines, measured
 
 P = jax.P
 MESHES = ("dp=4", "dp=3,tp=2")
@@ -89,9 +88,9 @@ def test_padding_changes_neither_the_dim_nor_what_is_there(n: int) -> None:
 @pytest.mark.parametrize("to", ["varying", "invarying"])
 @pytest.mark.parametrize("sizes", MESHES)
 def test_what_is_cut_can_be_put_together(sizes: str, to: Any) -> None:
-    """Each device's part lies as `shard_specs` says, and is that of the padded leaf."""
-    lie = specs(TREE, sizes)
-    own = on_devices(partial(shards.own_shards, axis=AXIS), sizes, P(), lie)
+    """Each device's shard is that of the padded leaf, by the specs of `shard_specs`."""
+    tree_specs = specs(TREE, sizes)
+    own = on_devices(partial(shards.own_shards, axis=AXIS), sizes, P(), tree_specs)
     parts = own(TREE)
     assert_equal(parts, shards.pad_shards(TREE, n=number(sizes)))
 
@@ -101,7 +100,7 @@ def test_what_is_cut_can_be_put_together(sizes: str, to: Any) -> None:
         assert all((AXIS in varying_axes(leaf)) == (to == "varying") for leaf in kept)
         return jax.tree.map(lambda leaf: jax.lax.pmean(leaf, AXIS), whole)
 
-    assert_equal(on_devices(join, sizes, (lie,), P())(parts), TREE)
+    assert_equal(on_devices(join, sizes, (tree_specs,), P())(parts), TREE)
 
 
 @pytest.mark.parametrize("sizes", MESHES)
@@ -121,7 +120,7 @@ def test_sums_and_means_are_those_of_one_device(of: str, sizes: str) -> None:
 
 @pytest.mark.parametrize("sizes", MESHES)
 def test_the_derivative_of_a_gather_is_the_sum_of_what_all_ask_for(sizes: str) -> None:
-    n, lie = number(sizes), specs(TREE, sizes)
+    n, tree_specs = number(sizes), specs(TREE, sizes)
     asked = jax.tree.map(lambda leaf: random(n, *leaf.shape), TREE)
 
     def derivative(parts: Any, asked: Any) -> Any:
@@ -133,7 +132,7 @@ def test_the_derivative_of_a_gather_is_the_sum_of_what_all_ask_for(sizes: str) -
         return jax.grad(objective)(parts)
 
     parts = shards.pad_shards(TREE, n=n)
-    got = on_devices(derivative, sizes, (lie, P(AXIS)), lie)(parts, asked)
+    got = on_devices(derivative, sizes, (tree_specs, P(AXIS)), tree_specs)(parts, asked)
     expected = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), asked)
     assert_equal(got, shards.pad_shards(expected, n=n))
 
@@ -176,9 +175,6 @@ def test_it_sends_and_holds_what_it_says(function: Callable, per_device: Callabl
     n, names = 4, {"n": 4}
     for name in ("tree", "shards"):
         names[name] = sum(leaf.size for leaf in jax.tree.leaves(EVEN)) // n
-    sent = {"forward": measured(forward), "backward": measured(backward) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = comm(function, direction) or ()
-        assert counted == {(one.kind, AXIS): evaluate(one.size, names) for one in stated}
     held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(forward.out_info)) / n
-    assert held == evaluate(memory(function), names)
+    sent = measured(forward), measured(backward)
+    check_lines(function, *sent, held, axes={"axis": AXIS}, names=names)

@@ -1,4 +1,4 @@
-"""What a program of the corpus is: a function over a mesh, and what each device sends."""
+"""A program of the corpus: a function on a mesh, and what each device sends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""StableHLO written by hand, to spell what JAX does not."""
+"""StableHLO written by hand, in forms that JAX does not write."""
 
 from jax.interpreters.mlir import ir, make_ir_context
 
@@ -17,7 +17,7 @@ def module(body: str, functions: str = "", mesh: str = '"dp"=2, "tp"=4') -> ir.M
 
 
 def plain_module(body: str, functions: str = "") -> ir.Module:
-    """The same without shard_map."""
+    """The same module without shard_map."""
     main = f"""func.func public @main(%x: {PAIR}) -> {PAIR} {{
       {body}
       return %x : {PAIR}

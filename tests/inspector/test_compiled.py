@@ -1,4 +1,4 @@
-"""Compiling, cut short."""
+"""Compiling may be interrupted."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""Front end 2: HLO text in all its spellings."""
+"""Front end 2 reads HLO text in all its spellings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Trip counts, read from counters of every kind, and never guessed."""
+"""Trip counts are read from counters of every kind, and never guessed."""
 
 import jax.numpy as jnp
 import pytest
@@ -54,7 +54,7 @@ def test_mirrored_comparison_and_sum() -> None:
 
 
 def test_bound_carried_by_a_loop_around() -> None:
-    """The inner loop compares with what the outer one only passes on."""
+    """The inner loop compares with a constant that the outer loop only carries."""
     inner = loop().replace("%stop = stablehlo.constant dense<5> : tensor<i32>", "")
     body = f"""
         %five = stablehlo.constant dense<5> : tensor<i32>

@@ -1,4 +1,4 @@
-"""One call for every kind of program, and programs named on a command line."""
+"""`inspect` reads every kind of program, also programs that a command line names."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_what_the_compiler_adds_to_shard_map_is_shown() -> None:
 
 
 def test_axes_that_shard_map_leaves_to_the_compiler() -> None:
-    """Of a global x [8, 16], a device sums its [4, 4], though the body sees [8, 4]."""
+    """A device sums its [4, 4] of a global x [8, 16], although the body sees [8, 4]."""
     mapped = jax.shard_map(
         lambda x: lax.psum(x, "tp"),
         mesh=make_mesh(SIZES),

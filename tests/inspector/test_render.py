@@ -1,4 +1,4 @@
-"""What a newcomer reads."""
+"""The report as a newcomer reads it."""
 
 import io
 

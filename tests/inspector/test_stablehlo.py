@@ -1,4 +1,4 @@
-"""Front end 1: what is counted, under which names, and what is refused."""
+"""Front end 1 counts collectives by their names, and refuses what it does not know."""
 
 import jax
 import jax.numpy as jnp

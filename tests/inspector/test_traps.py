@@ -1,4 +1,4 @@
-"""What makes naive counts wrong."""
+"""Programs for which naive counts are wrong."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Operations as a run meets them: calls, branches, and what may not be walked."""
+"""The walk reaches operations as a run does: calls, branches, and programs that are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A decoder whose layers the devices share equals one device, and sends and keeps what it must."""
+"""A decoder whose layers are split equals one device, and sends and keeps what it must."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split
 
 
 def sent(run: Callable, settings: Settings) -> tuple[Counter, Counter]:
-    """Collectives of one layer, and those of no layer: how many of which kind and elements."""
+    """The collectives of one layer and those outside: how many of each kind and size."""
     params = jax.eval_shape(partial(init, settings), jax.random.key(0))
     lowered = jax.jit(run).lower(params, tokens(settings))
     layer, outside = Counter(), Counter()
@@ -114,7 +114,7 @@ def test_what_a_layer_sends(name: str, remat: str) -> None:
 
 
 def test_what_a_layer_with_few_kv_heads_sends() -> None:
-    """Besides, the gradients of whole matrices are summed."""
+    """The gradients of replicated matrices are summed as well."""
     layer, _ = sent(split_program("tp=4", FEW, Split("tp")), FEW)
     whole = FEW.d_model * FEW.key_heads * FEW.d_head
     assert layer == Counter({("all_reduce", X): 4, ("all_reduce", whole): 2})
@@ -150,7 +150,7 @@ def test_a_device_holds_its_part_of_every_matrix(settings: Settings) -> None:
 
 
 def layer_program(settings: Settings, split: Split) -> tuple[Callable, Any, Any]:
-    """One layer as a function of its parameters and x, its parameters, and how these lie."""
+    """One layer as a function of its parameters and x, its parameters, and their specs."""
     graph, params = nnx.split(nnx.eval_shape(lambda: Layer(settings, nnx.Rngs(0))))
     specs = laid_out("tp=4", settings)["layers"]
     one = jax.tree.map(lambda spec: P(*tuple(spec)[1:]), specs, is_leaf=_is_spec)
@@ -166,14 +166,14 @@ def _is_spec(part: Any) -> bool:
 
 
 def activations(split: Split, settings: Settings) -> tuple[jax.ShapeDtypeStruct, P]:
-    lies = P(None, "tp") if split.sequence else P()
-    return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), lies
+    x_spec = P(None, "tp") if split.sequence else P()
+    return jax.ShapeDtypeStruct((B, 64, settings.d_model), jnp.float32), x_spec
 
 
 def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
-    """What one layer keeps on a device."""
+    """The residuals of one layer on a device."""
     layer_fn, params, specs = layer_program(settings, split)
-    x, lies = activations(split, settings)
+    x, x_spec = activations(split, settings)
     found: list[Residual] = []
 
     def on_shards(params: Any, x: jax.Array) -> jax.Array:
@@ -181,7 +181,9 @@ def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
         found[:] = saved_residuals(layer_fn, params, x, remat=remat)
         return x
 
-    run = jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, lies), out_specs=lies)
+    run = jax.shard_map(
+        on_shards, mesh=make_mesh("tp=4"), in_specs=(specs, x_spec), out_specs=x_spec
+    )
     jax.eval_shape(run, params, x)
     return found
 
@@ -190,7 +192,7 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
     layer_fn, one, specs = layer_program(settings, split)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((layers, *leaf.shape), leaf.dtype), one)
     specs = jax.tree.map(lambda spec: P(None, *spec), specs, is_leaf=_is_spec)
-    x, lies = activations(split, settings)
+    x, x_spec = activations(split, settings)
 
     def total(params: Any, x: jax.Array) -> jax.Array:
         y = scan_layers(layer_fn, split.own_copies(params), x, remat=remat).sum()
@@ -199,8 +201,8 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
     run = jax.shard_map(
         jax.grad(total, (0, 1)),
         mesh=make_mesh("tp=4"),
-        in_specs=(specs, lies),
-        out_specs=(specs, lies),
+        in_specs=(specs, x_spec),
+        out_specs=(specs, x_spec),
     )
     return inspect(jax.jit(run), params, x)
 

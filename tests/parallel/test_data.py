@@ -14,15 +14,11 @@ import pytest
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import data
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 P = jax.P
 M = 3
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def loss_fn(params: dict, batch: tuple) -> jax.Array:
@@ -39,7 +35,7 @@ VALUES, MASK = random(12, 2), np.arange(12)[:, None].repeat(2, axis=1) < 2
 
 @dataclass(frozen=True)
 class Call:
-    """A function of x, which is differentiated, and of y; `expected(n)` is it on one device."""
+    """A function of x, which is differentiated, and of y; `expected(n)` is its one-device form."""
 
     function: Callable
     on_shards: Callable
@@ -61,7 +57,7 @@ class Call:
 
 
 def with_pullback(function: Callable) -> Callable:
-    """Also returns the gradient by x of |result|**2 / 2."""
+    """Also returns the gradient of |result|**2 / 2 with respect to x."""
 
     def both(x: Any, y: Any) -> tuple[Any, Any]:
         result, pull = jax.vjp(lambda x: function(x, y), x)
@@ -118,15 +114,9 @@ def test_it_sends_and_holds_what_it_says(call: Call) -> None:
     name = next(n for n in inspect.signature(call.function).parameters if n != "loss_fn")
     n = 1 if call.x_spec == P() else 4
     names = {name: sum(leaf.size for leaf in jax.tree.leaves(call.x)) // n}
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = {
-            (part.kind, "dp"): evaluate(part.size, names)
-            for part in comm(call.function, direction) or ()
-        }
-        assert counted == stated
     held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(forward.out_info))
-    assert held == evaluate(memory(call.function), names)
+    sent = measured(forward), measured(both)
+    check_lines(call.function, *sent, held, axes={"axis": "dp"}, names=names)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files of a state: read as written, each part once, and never a half-written state."""
+"""The disk store: shards are read as written, each once, and a half-written state never."""
 
 import gc
 import os
@@ -170,11 +170,11 @@ import optax
 folder, address, rank = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize(address, 2, rank)
-lie = NamedSharding(make_mesh("dp=4"), jax.P("dp"))
+sharding = NamedSharding(make_mesh("dp=4"), jax.P("dp"))
 whole = np.arange(32, dtype=np.float32).reshape(8, 4)
-params = {"w": jax.make_array_from_callback(whole.shape, lie, lambda index: whole[index])}
+params = {"w": jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])}
 optimizer = optax.sgd(0.1, momentum=0.9)
-init = jax.jit(optimizer.init, out_shardings=lie)
+init = jax.jit(optimizer.init, out_shardings=sharding)
 
 @jax.jit
 def update(gradients, state, params):

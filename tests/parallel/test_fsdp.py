@@ -1,4 +1,4 @@
-"""FSDP equals one device, sends and holds what it says, and keeps no layer whole."""
+"""FSDP equals one device, sends and holds what it says, and keeps no gathered layer."""
 
 import math
 from collections.abc import Callable
@@ -18,15 +18,11 @@ from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp
 from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.remat import scan_layers
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 P = jax.P
 LAYERS = 5
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def layer_fn(params: dict, x: jax.Array) -> jax.Array:
@@ -101,16 +97,10 @@ def test_hybrid_gradients_are_the_mean(sizes: str) -> None:
     )
 
 
-def check_lines(function: Callable, forward: Any, both: Any, axes: dict, names: dict) -> None:
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = {
-            (part.kind, axes[part.axis]): evaluate(part.size, names)
-            for part in comm(function, direction) or ()
-        }
-        assert counted == stated
+def check_programs(function: Callable, forward: Any, both: Any, axes: dict, names: dict) -> None:
     held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(forward.out_info))
-    assert held / names["devices"] == evaluate(memory(function), names)
+    sent = measured(forward), measured(both)
+    check_lines(function, *sent, held / names["devices"], axes=axes, names=names)
 
 
 def test_layers_send_and_hold_what_they_say() -> None:
@@ -119,7 +109,7 @@ def test_layers_send_and_hold_what_they_say() -> None:
     )
     shards = sum(leaf.size for leaf in jax.tree.leaves(PARAMS)) // 4
     names = {"param_shards": shards, "n": 4, "x": X.size // 4, "devices": 4}
-    check_lines(fsdp.fsdp_apply, forward, both, {"axis": "fsdp"}, names)
+    check_programs(fsdp.fsdp_apply, forward, both, {"axis": "fsdp"}, names)
 
 
 def test_hybrid_gradients_send_and_hold_what_they_say() -> None:
@@ -128,7 +118,7 @@ def test_hybrid_gradients_send_and_hold_what_they_say() -> None:
     size = sum(leaf[0].size for leaf in jax.tree.leaves(grad))
     names = {"grad": size, "n": 4, "devices": 4}
     axes = {"shard_axis": "fsdp", "replica_axis": "dp"}
-    check_lines(fsdp.hybrid_gradients, forward, both, axes, names)
+    check_programs(fsdp.hybrid_gradients, forward, both, axes, names)
 
 
 def decoder(sizes: str, settings: Settings) -> tuple[Callable, Callable]:

@@ -15,16 +15,12 @@ from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import gpipe
 from jaxpar.parallel.data import data_parallel_gradients
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 P = jax.P
 D = 6
 SIZES = [("pp=4", 5), ("pp=3,dp=2", 2)]
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def stage_fn(params: Any, x: jax.Array) -> jax.Array:
@@ -112,17 +108,6 @@ def with_loss(sizes: str, *, differentiate: bool = True) -> Callable:
     return jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(P("pp"), rows), out_specs=gives))
 
 
-def check_lines(function: Callable, forward: Any, both: Any, names: dict, held: float) -> None:
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = {
-            (part.kind, "pp"): evaluate(part.size, names)
-            for part in comm(function, direction) or ()
-        }
-        assert counted == stated
-    assert held == evaluate(memory(function), names)
-
-
 @pytest.mark.parametrize(
     ("function", "x"),
     [
@@ -140,17 +125,21 @@ def test_it_sends_and_holds_what_it_says(function: Callable, x: int) -> None:
     given = layers(4), random(4, 5, 4, D), random(4, 5, 4, D)
     both, alone = (on_mesh(call, "pp=4", differentiate=d).lower(*given) for d in (True, False))
     held = math.prod(alone.out_info.shape) / 4
-    check_lines(function, alone, both, {"x": x, "m": 5, "n": 4}, held)
+    names = {"x": x, "m": 5, "n": 4}
+    sent = measured(alone), measured(both)
+    check_lines(function, *sent, held, axes={"axis": "pp"}, names=names)
 
 
 def test_the_loss_sends_what_it_says() -> None:
     given = layers(4), (random(5, 4, D), random(5, 4, D))
     forward, both = (with_loss("pp=4", differentiate=d).lower(*given) for d in (False, True))
-    check_lines(gpipe.gpipe_loss, forward, both, {"x": 4 * D, "m": 5, "n": 4}, 1)
+    names = {"x": 4 * D, "m": 5, "n": 4}
+    sent = measured(forward), measured(both)
+    check_lines(gpipe.gpipe_loss, *sent, 1, axes={"axis": "pp"}, names=names)
 
 
 def test_every_device_computes_in_every_tick_and_keeps_every_microbatch() -> None:
-    """The bubble is arithmetic here, and what the backward pass needs grows by microbatches."""
+    """The bubble shows as arithmetic, and the residuals grow with the number of microbatches."""
     reports = []
     for m in (4, 8):
         given = layers(4), random(4, m, 4, D), random(4, m, 4, D)

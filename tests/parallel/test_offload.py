@@ -1,4 +1,4 @@
-"""The optimizer's state off the devices: the same training, one leaf's state there at a time."""
+"""Offload: training stays the same, and a device holds the state of one leaf at a time."""
 
 import math
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from jaxpar.parallel import offload, zero
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.precision import master_weights
+from tests.arrays import random
 
 P = jax.P
 AXIS = "dp"
@@ -34,10 +35,6 @@ OPTIMIZERS = {
 }
 
 
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
-
-
 PARAMS = {"w": random(5, 8), "b": random(8), "out": random(8)}
 BATCH = (random(ROWS, 5), random(ROWS))
 
@@ -48,7 +45,7 @@ def loss_fn(params: dict, batch: tuple) -> Array:
 
 
 class Training:
-    """Stage 2 of ZeRO: gradients and state are shared over dp, parameters whole everywhere."""
+    """Stage 2 of ZeRO: gradients and state are sharded over dp, and parameters replicated."""
 
     def __init__(self, optimizer: optax.GradientTransformation, mesh: Mesh) -> None:
         self.optimizer, self.mesh = optimizer, mesh
@@ -165,13 +162,13 @@ BUDGET_BYTES = 2 * LEAF_STATE_BYTES
 def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: Path) -> None:
     """Everything is split over dp, as in stage 3, and the devices are asked what they hold."""
     optimizer = optax.adamw(0.1)
-    lie = NamedSharding(make_mesh(f"dp={DEVICES}"), P("dp"))
-    params = {f"w{i}": jax.device_put(random(SIZE + i)[:SIZE], lie) for i in range(LEAVES)}
+    sharding = NamedSharding(make_mesh(f"dp={DEVICES}"), P("dp"))
+    params = {f"w{i}": jax.device_put(random(SIZE + i)[:SIZE], sharding) for i in range(LEAVES)}
     gradients = jax.tree.map(jnp.sin, params)
     before, held = jax.live_arrays(), []
 
     def weigh(*known: Any) -> None:
-        """Notes what lies on device 0 and was not there before, except for these."""
+        """Records what is on device 0 and was not there before, except for these arrays."""
         seen = {id(leaf) for leaf in jax.tree.leaves((before, known))}
         new = [one for one in jax.live_arrays() if id(one) not in seen]
         on_device = [one for one in new if one.sharding.memory_kind == "device"]
@@ -179,8 +176,8 @@ def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: 
         held.append(4 * sum(math.prod(shape) for shape in shapes))
 
     def init(part: Any) -> Any:
-        lies = shardings_of(optimizer, part, lie)
-        state = jax.jit(optimizer.init, out_shardings=lies)(part)
+        state_shardings = shardings_of(optimizer, part, sharding)
+        state = jax.jit(optimizer.init, out_shardings=state_shardings)(part)
         weigh()
         return state
 
@@ -205,11 +202,13 @@ def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: 
     assert LEAF_STATE_BYTES < BUDGET_BYTES < moved.to_device_bytes
 
 
-def shardings_of(optimizer: optax.GradientTransformation, part: Any, lie: NamedSharding) -> Any:
-    """Like the parameters; the count whole."""
-    whole = NamedSharding(lie.mesh, P())
+def shardings_of(
+    optimizer: optax.GradientTransformation, part: Any, sharding: NamedSharding
+) -> Any:
+    """The sharding of the parameters for their moments; the count is replicated."""
+    replicated = NamedSharding(sharding.mesh, P())
     like = jax.eval_shape(optimizer.init, part)
-    return jax.tree.map(lambda leaf: lie if leaf.ndim else whole, like)
+    return jax.tree.map(lambda leaf: sharding if leaf.ndim else replicated, like)
 
 
 def test_a_first_state_on_too_few_devices_is_refused() -> None:

@@ -25,8 +25,7 @@ from jaxpar.mesh import make_mesh
 from jaxpar.parallel import pipeline
 from jaxpar.schedules import NAMES, Table, make_table
 from jaxpar.schedules.ticks import lower
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.comm_lines import comm, evaluate, measured, memory, stated
 
 P = jax.P
 LAYERS, ROWS, D = 12, 4, 8
@@ -104,9 +103,9 @@ def lowered(
         )
         return jax.tree.map(lambda leaf: lax.pmean(leaf, others), found) if others else found
 
-    lies = P(), P("pp")
+    param_specs = P(), P("pp")
     mapped = jax.shard_map(
-        gradients, mesh=mesh, in_specs=(lies, P(None, others)), out_specs=(P(), lies)
+        gradients, mesh=mesh, in_specs=(param_specs, P(None, others)), out_specs=(P(), param_specs)
     )
     return jax.jit(mapped).lower((ENDS, layers), microbatches)
 
@@ -165,11 +164,9 @@ def test_it_sends_and_holds_what_it_says(run: Run) -> None:
     ticks = len(lower(run.table, keep_inputs=run.keep_inputs).ticks.kind)
     ends, layers = (sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (ENDS, STACK))
     names = {"ticks": ticks, "x": ROWS * D, "ends": ends, "layers": layers // n}
-    stated = {
-        (part.kind, "pp"): evaluate(part.size, names)
-        for part in comm(pipeline.pipeline_gradients, "forward") or ()
-    }
-    assert measured(program) == stated
+    assert measured(program) == stated(
+        pipeline.pipeline_gradients, "forward", {"axis": "pp"}, names
+    )
     assert comm(pipeline.pipeline_gradients, "backward") is None
     loss, (of_ends, of_layers) = program.out_info
     assert math.prod(loss.shape) == 1
@@ -217,7 +214,7 @@ def temp_bytes(run: Run) -> int:
 
 @pytest.mark.parametrize("keep_inputs", [False, True])
 def test_memory_of_gpipe_grows_and_that_of_1f1b_does_not(keep_inputs: bool) -> None:
-    """They differ by the slots that their ticks name, to the byte."""
+    """Their memory differs by the slots of their ticks, to the byte."""
     stage = jax.tree.map(lambda leaf: leaf[: LAYERS // 4], STACK)
     _, kept = jax.eval_shape(partial(backward.forward, layer_fn), stage, random(ROWS, D))
     kept_bytes = sum(4 * leaf.size for leaf in kept)
@@ -283,9 +280,9 @@ def test_a_pipeline_may_have_no_ends() -> None:
         keep_inputs=False,
         axis="pp",
     )
-    lies = P(), P("pp")
+    param_specs = P(), P("pp")
     mapped = jax.shard_map(
-        gradients, mesh=make_mesh("pp=4"), in_specs=(lies, P()), out_specs=(P(), lies)
+        gradients, mesh=make_mesh("pp=4"), in_specs=(param_specs, P()), out_specs=(P(), param_specs)
     )
     loss, (ends, _) = jax.eval_shape(mapped, ((), STACK), random(2, ROWS, D))
     assert loss.shape == () and ends == ()

@@ -15,14 +15,10 @@ from jaxpar.inspector.stablehlo import product_dtypes
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import precision
 from jaxpar.parallel.precision import LossScale, LossScaling
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import comm, evaluate, measured, memory
 
 P = jax.P
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def loss_fn(params: dict, batch: np.ndarray) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What each kind of remat keeps and computes again, and that it changes no value."""
+"""Each kind of remat keeps and recomputes what it should, and changes no value."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -62,7 +62,7 @@ WAYS += [partial(remat.remat_layers, layer, segments=segments) for segments in (
 
 @pytest.mark.parametrize("sizes", ["dp=4", "tp=2,cp=3"])
 def test_every_kind_equals_one_device_and_sends_nothing(sizes: str) -> None:
-    """Each device of the last axis has its own examples, all have the same layers."""
+    """Each device of the last axis has its own examples, and all have the same layers."""
     mesh = make_mesh(sizes)
     over = spec(f"b_{mesh.axis_names[-1]} d")
 
@@ -131,7 +131,7 @@ def test_a_layer_keeps_what_is_listed(kind: Any) -> None:
 
 
 def test_selective_is_the_list_of_korthikanti() -> None:
-    """Without dropout, whose two masks are 2 of their 34 bytes, and in 32 bits."""
+    """Ours has no dropout, whose two masks are 2 of the paper's 34 bytes, and is in 32 bits."""
     added, _ = growth("selective")
     assert added == pytest.approx(2 * (34 - 2) * B * T * D, rel=0.01)
     assert names(kept(GPT, "selective")) == set(remat.MARKS) - {"gate", "gathered"}

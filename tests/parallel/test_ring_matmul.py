@@ -1,4 +1,4 @@
-"""Products in rounds around a ring equal one product, and never hold all that travels."""
+"""Ring products equal one product, and never hold all that travels around the ring."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +13,8 @@ from jax import P, lax
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel.ring_matmul import matmul_ring, ring_matmul
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 MESHES = ("tp=4", "dp=2,tp=3")
 ROWS, COLUMNS = P("tp"), P(None, "tp")
@@ -23,10 +23,6 @@ FUNCTIONS = {
     matmul_ring: ((COLUMNS, ROWS), ROWS),  # [t, d/n], [d/n, f] -> [t/n, f]
 }
 EACH = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def gather_then_matmul(x: jax.Array, w: jax.Array, *, axis: str) -> jax.Array:
@@ -42,10 +38,10 @@ X, W, C = random(24, 12), random(12, 36), random(24, 36)
 
 
 def on_devices(
-    sizes: str, function: Callable, *, differentiate: bool, lie: Any = None
+    sizes: str, function: Callable, *, differentiate: bool, specs: Any = None
 ) -> jax.stages.Wrapped:
     """The product on a mesh, with the gradients of <result, c>."""
-    takes, gives = lie or FUNCTIONS[function]
+    takes, gives = specs or FUNCTIONS[function]
 
     def on_shards(x: Any, w: Any, c: Any) -> Any:
         y, pull = jax.vjp(partial(function, axis="tp"), x, w)
@@ -72,23 +68,17 @@ def test_they_send_and_hold_what_they_say(sizes: str, function: Callable) -> Non
         measured(on_devices(sizes, function, differentiate=d).lower(X, W, C)) for d in (False, True)
     )
     names = {"n": n, "x": X.size // n, "y": C.size // n}
-    for direction, sent in (("forward", forward), ("backward", both - forward)):
-        stated = {
-            (part.kind, "tp"): evaluate(part.size, names)
-            for part in comm(function, direction) or ()
-        }
-        assert sent == stated, direction
-    assert evaluate(memory(function), names) == names["y"]
+    check_lines(function, forward, both, names["y"], axes={"axis": "tp"}, names=names)
 
 
 @EACH
 def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -> None:
-    """On 8 devices, where what travels is much larger than what does not."""
+    """On 8 devices, where the blocks that travel are much larger than the others."""
     wide = (8 * 16, 64, 8 * 2) if function is ring_matmul else (8 * 16, 8 * 2, 64)
     x, w, c = random(*wide[:2]), random(*wide[1:]), random(wide[0], wide[2])
-    lie = FUNCTIONS[function]
+    specs = FUNCTIONS[function]
     ring, plain = (
-        inspect(on_devices("tp=8", each, differentiate=False, lie=lie), x, w, c)
+        inspect(on_devices("tp=8", each, differentiate=False, specs=specs), x, w, c)
         for each in (function, LIKE[function])
     )
     assert ring.wire_bytes_by_axis() == plain.wire_bytes_by_axis()
@@ -100,12 +90,12 @@ def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -
 
 @EACH
 def test_a_gradient_is_summed_once_over_another_axis(function: Callable) -> None:
-    """Of weights that are equal over dp, where x is not."""
+    """The weights are equal over dp, and x is not, so their gradients are summed over dp."""
     takes, gives = FUNCTIONS[function]
     rows, columns = P(("dp", "tp")), P("dp", "tp")
     batch = {ROWS: rows, COLUMNS: columns}
-    lie = ((batch[takes[0]], takes[1]), batch[gives])
-    run = on_devices("dp=2,tp=3", function, differentiate=True, lie=lie)
+    specs = ((batch[takes[0]], takes[1]), batch[gives])
+    run = on_devices("dp=2,tp=3", function, differentiate=True, specs=specs)
     assert measured(run.lower(X, W, C))["all_reduce", "dp"] == W.size // 3
     for one, right in zip(run(X, W, C), (X @ W, C @ W.T, X.T @ C), strict=True):
         np.testing.assert_allclose(one, right, rtol=1e-5, atol=2e-5)

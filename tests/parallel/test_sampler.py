@@ -1,4 +1,4 @@
-"""Examples are dealt out, split and padded: the whole space of sizes, and clear errors."""
+"""Examples are sharded, split and padded for all sizes, and wrong sizes have clear errors."""
 
 import itertools
 

@@ -1,6 +1,5 @@
 """Sequence parallelism equals one device, sends and holds what it says, and keeps what it names."""
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,17 +15,13 @@ from jaxpar.inspector import inspect
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh, spec
 from jaxpar.parallel import sequence, tensor
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 B, S, D, F = 4, 144, 6, 24  # n * n divides s: each device has n parts of its positions
 RATE = 0.25
 OVER = {"axis": "tp"}
 KEEPS: tuple[sequence.Keep, ...] = ("shard", "gathered")
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 X, UP, DOWN = random(B, S, D), random(D, F) / 2, random(F, D) / 4
@@ -46,7 +41,7 @@ def one_mlp(x: Any, up: Any, down: Any) -> jax.Array:
 
 
 def layouts(text: str, sizes: str) -> Any:
-    """Partition specs; the batch is split over dp where the mesh has it."""
+    """The partition specs of layouts, without dp where the mesh has no dp."""
     specs = [spec(one if "dp" in sizes else one.replace("_dp", "")) for one in text.split(", ")]
     return specs[0] if len(specs) == 1 else tuple(specs)
 
@@ -125,13 +120,8 @@ def test_it_equals_one_device(name: str, sizes: str) -> None:
 def test_it_sends_and_holds_what_it_says(name: str, function: Callable, again: int) -> None:
     forward, both, y = lowered(PIECES[name])
     names = {"x": X.size // 4, "n": 4, "again": again, "y": y.size // 4}
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated: Counter[tuple[str, str]] = Counter()
-        for part in comm(function, direction) or ():
-            stated[part.kind, "tp"] += int(evaluate(part.size, names))
-        assert counted == +stated
-    assert y.size / 4 == evaluate(memory(function), names)
+    sent = measured(forward), measured(both)
+    check_lines(function, *sent, y.size / 4, axes={"axis": "tp"}, names=names)
 
 
 def lowered(piece: tuple) -> tuple[Any, Any, Any]:
@@ -155,7 +145,7 @@ def test_kept_it_sends_what_tensor_parallelism_sends() -> None:
 
 
 def test_what_a_layer_keeps() -> None:
-    """One layer more keeps its own positions, or all that it gathered, beside what both keep."""
+    """One more layer keeps its own positions, or all the gathered ones, beside what both keep."""
 
     def grown(keep: sequence.Keep) -> float:
         def total(x: Any, *weights: Any) -> jax.Array:
@@ -178,7 +168,7 @@ def test_what_a_layer_keeps() -> None:
 
 
 def test_norm_dropout_and_residual_on_shards() -> None:
-    """Each device drops out by a mask of its own; the gradient of scale is summed once."""
+    """Each device has a dropout mask of its own; the gradient of scale is summed once."""
     scale, key, cotangent = random(D), jax.random.key(1), random(S, B, D).swapaxes(0, 1)
 
     def on_shards(cotangent: Any, *args: Any) -> tuple:

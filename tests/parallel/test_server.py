@@ -1,4 +1,4 @@
-"""One device for all: equal to one device's step, and all bytes go through that device."""
+"""A master or a server: the step equals that of one device, and all bytes go through it."""
 
 import inspect
 from collections.abc import Callable
@@ -13,17 +13,13 @@ from jax import lax
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import server
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, comm, evaluate, measured, memory
 
 P = jax.P
 MESHES = ("dp=4", "dp=3,tp=2")
 ROOT = 2
 ROWS = 12
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def loss_fn(params: dict, batch: tuple) -> jax.Array:
@@ -50,7 +46,7 @@ def one_step(params: dict, batch: tuple) -> Any:
 
 
 def stacked(function: Callable, sizes: str, differentiate: bool = False) -> Callable:
-    """Every device's result behind a new dim; the arguments of single_master are [n, ...], too."""
+    """Stacks every device's result along a new dim; those of single_master take [n, ...] too."""
     mesh, master = make_mesh(sizes), function is single_master
 
     def on_one_device(params: dict, batch: tuple) -> Any:
@@ -115,15 +111,9 @@ def test_they_send_and_hold_what_they_say(function: Callable) -> None:
         stacked(function, sizes, differentiate).lower(*arguments(function, sizes))
         for differentiate in (False, True)
     )
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = {
-            (part.kind, "dp"): evaluate(part.size, names)
-            for part in comm(documented, direction) or ()
-        }
-        assert counted == pytest.approx(stated)
     held = sum(leaf.size for leaf in jax.tree.leaves(forward.out_info)) / n
-    assert held == evaluate(memory(documented), names)
+    sent = measured(forward), measured(both)
+    check_lines(documented, *sent, held, axes={"axis": "dp"}, names=names)
     collectives = read_module(forward.compiler_ir("stablehlo"))
     assert all(ROOT in pair for collective in collectives for pair in collective.pairs)
 

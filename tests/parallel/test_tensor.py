@@ -1,4 +1,4 @@
-"""Layers whose matrices the devices share equal one device, and send and hold what they say."""
+"""Tensor-parallel layers equal one device, and send and hold what their docstrings say."""
 
 import math
 from collections import Counter
@@ -17,17 +17,13 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jaxpar import nn
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import tensor
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, comm, evaluate, measured, memory
 
 MESHES = ("tp=4", "dp=2,tp=3")
 B, T, D, H, F = 2, 5, 6, 4, 24
-COLUMNS, ROWS, WHOLE = P(None, "tp"), P("tp"), P()
+COLUMNS, ROWS, EQUAL = P(None, "tp"), P("tp"), P()
 SPLIT_LAST = P(None, None, "tp")
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 X, HIDDEN, UP, DOWN = random(B, T, D), random(B, T, F), random(D, F), random(F, D)
@@ -49,8 +45,8 @@ def gated(x: Any, w_gate: Any, w_up: Any, w_down: Any) -> jax.Array:
     return (jax.nn.silu(x @ w_gate) * (x @ w_up)) @ w_down
 
 
-def shared(neighbours: int, w: Any) -> jax.Array:
-    """The columns of all devices, of which so many use one head."""
+def repeat_heads(neighbours: int, w: Any) -> jax.Array:
+    """The columns that all devices use, when so many neighbours use the same head."""
     return jnp.repeat(w.reshape(D, -1, H), neighbours, axis=1).reshape(D, -1)
 
 
@@ -59,41 +55,45 @@ def plain(x: Any, w_up: Any, w_down: Any) -> jax.Array:
 
 
 Call = tuple[Callable, Callable, tuple, tuple, P]
-"""Function, the same on one device, arguments, how these lie, and how the result lies."""
+"""The function, the same on one device, its arguments, their specs, and the spec of its result."""
 
 CALLS: dict[str, Call] = {
-    "enter": (tensor.enter, lambda x: x, (X,), (WHOLE,), P()),
-    "column_linear": (tensor.column_linear, linear, (X, UP), (WHOLE, COLUMNS), SPLIT_LAST),
+    "enter": (tensor.enter, lambda x: x, (X,), (EQUAL,), P()),
+    "column_linear": (tensor.column_linear, linear, (X, UP), (EQUAL, COLUMNS), SPLIT_LAST),
     "column_linear with a bias": (
-        tensor.column_linear, linear, (X, UP, UP_BIAS), (WHOLE, COLUMNS, ROWS), SPLIT_LAST,
+        tensor.column_linear, linear, (X, UP, UP_BIAS), (EQUAL, COLUMNS, ROWS), SPLIT_LAST,
     ),
-    "row_linear": (tensor.row_linear, linear, (HIDDEN, DOWN), (SPLIT_LAST, ROWS), WHOLE),
+    "row_linear": (tensor.row_linear, linear, (HIDDEN, DOWN), (SPLIT_LAST, ROWS), EQUAL),
     "row_linear with a bias": (
-        tensor.row_linear, linear, (HIDDEN, DOWN, DOWN_BIAS), (SPLIT_LAST, ROWS, WHOLE), WHOLE,
+        tensor.row_linear, linear, (HIDDEN, DOWN, DOWN_BIAS), (SPLIT_LAST, ROWS, EQUAL), EQUAL,
     ),
-    "parallel_mlp": (tensor.parallel_mlp, plain, (X, UP, DOWN), (WHOLE, COLUMNS, ROWS), WHOLE),
+    "parallel_mlp": (tensor.parallel_mlp, plain, (X, UP, DOWN), (EQUAL, COLUMNS, ROWS), EQUAL),
     "parallel_swiglu": (
-        tensor.parallel_swiglu, gated, (X, GATE, UP, DOWN), (WHOLE, COLUMNS, COLUMNS, ROWS), WHOLE,
+        tensor.parallel_swiglu, gated, (X, GATE, UP, DOWN), (EQUAL, COLUMNS, COLUMNS, ROWS), EQUAL,
     ),
 }  # fmt: skip
 
 
 def call(name: str, n: int) -> tuple[Call, dict[str, int]]:
-    """A call, and whether the kv heads are few; names of attention are those of its kv heads."""
+    """A call, and the value of `few`; the name of attention is the number of its kv heads."""
     if name in CALLS:
         return CALLS[name], {}
     what, _, kind = name.partition(" ")
     kv_heads = {"MHA": 2 * n, "GQA": n, "few": n // 2, "MQA": 1}[kind]
     few = kv_heads < n
     w_k, w_v = random(D, kv_heads * H), random(D, kv_heads * H) / 2
-    kv = WHOLE if few else COLUMNS
+    kv = EQUAL if few else COLUMNS
     if what == "own_kv_heads":
         own = partial(tensor.own_kv_heads, num_kv_heads=kv_heads)
-        return (own, partial(shared, max(1, n // kv_heads)), (w_k,), (kv,), COLUMNS), {"few": few}
+        return (own, partial(repeat_heads, max(1, n // kv_heads)), (w_k,), (kv,), COLUMNS), {
+            "few": few
+        }
     function = partial(tensor.parallel_attention, num_heads=2 * n, num_kv_heads=kv_heads)
     weights = random(D, 2 * n * H), w_k, w_v, random(2 * n * H, D)
-    lie = (WHOLE, COLUMNS, kv, kv, ROWS)
-    return (function, partial(attention, 2 * n, kv_heads), (X, *weights), lie, WHOLE), {"few": few}
+    specs = (EQUAL, COLUMNS, kv, kv, ROWS)
+    return (function, partial(attention, 2 * n, kv_heads), (X, *weights), specs, EQUAL), {
+        "few": few
+    }
 
 
 HEADS = ("MHA", "GQA", "few", "MQA")
@@ -105,7 +105,7 @@ NAMES = (
 def on_devices(sizes: str, name: str, *, differentiate: bool) -> tuple[Callable, tuple]:
     """The call on a mesh, with the gradient of <result, c>, and its arguments with c."""
     mesh = make_mesh(sizes)
-    (function, one, args, lie, gives), _ = call(name, mesh.shape["tp"])
+    (function, one, args, specs, gives), _ = call(name, mesh.shape["tp"])
     c = random(*jax.eval_shape(one, *args).shape)
 
     def on_shards(args: tuple, c: Any) -> Any:
@@ -114,8 +114,8 @@ def on_devices(sizes: str, name: str, *, differentiate: bool) -> tuple[Callable,
             y, c = jax.lax.pmean(y, "tp"), jax.lax.pcast(c, "tp", to="varying")
         return (y, pull(c)) if differentiate else y
 
-    out = (gives, lie) if differentiate else gives
-    run = jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(lie, gives), out_specs=out))
+    out = (gives, specs) if differentiate else gives
+    run = jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(specs, gives), out_specs=out))
     return run, (args, c)
 
 
@@ -137,7 +137,7 @@ def test_values_and_gradient_equal_one_device(name: str, sizes: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_they_send_and_hold_what_they_say(name: str, sizes: str) -> None:
     n = make_mesh(sizes).shape["tp"]
-    (function, _, args, lie, gives), names = call(name, n)
+    (function, _, args, specs, gives), names = call(name, n)
     function = getattr(function, "func", function)
     programs = []
     for differentiate in (False, True):
@@ -146,28 +146,22 @@ def test_they_send_and_hold_what_they_say(name: str, sizes: str) -> None:
     forward, both = programs
     if name == "enter":  # the mean above is ours
         forward, both = (sent - Counter({("all_reduce", "tp"): X.size}) for sent in programs)
-    for arg, array, lies in zip(signature(function).parameters, args, lie, strict=False):
-        names[arg] = array.size // (n if "tp" in tuple(lies) else 1)
+    for arg, array, arg_spec in zip(signature(function).parameters, args, specs, strict=False):
+        names[arg] = array.size // (n if "tp" in tuple(arg_spec) else 1)
     c = on_devices(sizes, name, differentiate=False)[1][1]
     names["y"] = c.size // (n if "tp" in tuple(gives) else 1)
-    for direction, sent in (("forward", forward), ("backward", both - forward)):
-        stated = Counter({
-            (part.kind, "tp"): evaluate(part.size, names)
-            for part in comm(function, direction) or ()
-        })  # fmt: skip
-        assert sent == +stated, direction
-    assert evaluate(memory(function), names) == names["y"]
+    check_lines(function, forward, both, names["y"], axes={"axis": "tp"}, names=names)
 
 
 def test_the_bias_of_rows_is_added_once() -> None:
-    """As it is whole everywhere, its gradient is the same everywhere, and nothing is sent."""
+    """As it is replicated, its gradient is equal on all devices, and nothing is sent."""
     run, (args, c) = on_devices("tp=4", "row_linear with a bias", differentiate=True)
     _, (*_, of_bias) = run(args, c)
     np.testing.assert_allclose(of_bias, c.sum((0, 1)), rtol=1e-5)
 
 
 def dropped(axis: str | None, seed: int = 0, rate: float = 0.25) -> np.ndarray:
-    """What is left of ones on each device."""
+    """What dropout leaves of an array of ones, on each device."""
     mesh = make_mesh("dp=2,tp=3")
 
     def on_shards(x: jax.Array) -> jax.Array:
@@ -222,10 +216,10 @@ def test_dropout_sends_nothing() -> None:
 )
 def test_heads_that_do_not_fit(heads: int, kv_heads: int, n: int, says: str) -> None:
     mesh = AbstractMesh((n,), ("tp",), axis_types=(AxisType.Auto,))
-    kv = COLUMNS if kv_heads >= n else WHOLE
+    kv = COLUMNS if kv_heads >= n else EQUAL
     function = partial(tensor.parallel_attention, num_heads=heads, num_kv_heads=kv_heads, axis="tp")
-    lie = (WHOLE, COLUMNS, kv, kv, ROWS)
-    run = jax.shard_map(function, mesh=mesh, in_specs=lie, out_specs=WHOLE)
+    specs = (EQUAL, COLUMNS, kv, kv, ROWS)
+    run = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=EQUAL)
     shapes = [(B, T, D), (D, heads * H), *[(D, kv_heads * H)] * 2, (heads * H, D)]
     with pytest.raises(ValueError, match=f"parallel_attention: {says}"):
         jax.eval_shape(run, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))

@@ -1,7 +1,6 @@
 """Products in two and three dims equal one device, and send and hold what they say."""
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +14,8 @@ import pytest
 from jaxpar import nn
 from jaxpar.mesh import make_mesh, spec
 from jaxpar.parallel import tensor_nd
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import evaluate, measured, memory, stated
 
 SQUARE = {"rows": "tpx", "cols": "tpy"}
 DEEP = SQUARE | {"depth": "tpz"}
@@ -33,7 +32,7 @@ def mlp_layouts(up: tuple[str, ...], down: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Split:
-    """A function of this file on a mesh: layouts of its arguments, and last of its result."""
+    """A function of the module on a mesh: the layouts of its arguments, and last of its result."""
 
     function: Callable
     sizes: str
@@ -48,7 +47,7 @@ class Split:
         return len(self.layouts) == 4
 
     def program(self, *, differentiate: bool) -> Callable:
-        """The function of whole arrays; or of a cotangent, too, with its gradients."""
+        """The function on global arrays; or also on a cotangent, with its gradients."""
         function = partial(self.function, **self.axes)
         specs = tuple(map(spec, self.layouts))
 
@@ -86,10 +85,6 @@ SPLITS = [
     Split(tensor_nd.mlp_3d, "tpx=2,tpy=2,tpz=3", CUBE, mlp_layouts(CUBE_BLOCKS, CUBE_BACK)),
 ]
 M, K, N = 24, 144, 72
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 def arguments(split: Split) -> list[np.ndarray]:
@@ -133,13 +128,12 @@ def test_they_send_and_hold_what_they_say(split: Split) -> None:
     forward = split.program(differentiate=False).lower(*args[:-1])
     both = split.program(differentiate=True).lower(*args)
     names, axes = names_of(split), split.axes
+    # A collective over an axis of size 1 sends nothing, and the inspector does not report it.
+    mesh = make_mesh(split.sizes)
     sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
     for direction, counted in sent.items():
-        stated: Counter = Counter()
-        for part in comm(split.function, direction) or ():
-            if make_mesh(split.sizes).shape[axes[part.axis]] > 1:
-                stated[part.kind, axes[part.axis]] += evaluate(part.size, names)
-        assert counted == stated
+        says = stated(split.function, direction, axes, names)
+        assert counted == {key: size for key, size in says.items() if mesh.shape[key[1]] > 1}
     held = forward.out_info.size / make_mesh(split.sizes).size
     assert held == evaluate(memory(split.function), names)
 

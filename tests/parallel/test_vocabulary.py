@@ -15,15 +15,11 @@ from jax import P, lax
 from jaxpar import nn
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import vocabulary
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 MESHES = ("tp=4", "dp=2,tp=3")
 B, T, D, V = 2, 10, 6, 24
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 IDS = np.random.default_rng(0).integers(-V // 2, V + V // 2, (B, T))
@@ -45,43 +41,43 @@ def cross_entropy(logits: Any, labels: Any) -> jax.Array:
     return nn.cross_entropy(logits, jnp.asarray(labels))
 
 
-ROWS, LAST, WHOLE = P("tp"), P(None, None, "tp"), P()
+ROWS, LAST, EQUAL = P("tp"), P(None, None, "tp"), P()
 Call = tuple[Callable, Callable, tuple, tuple, int, P]
-"""Function, one device's, arguments, their layouts, which has a gradient, the result's layout."""
+"""Function, one on one device, arguments, their specs, which has a gradient, the result's spec."""
 
 CALLS: dict[str, Call] = {
-    "partial_embedding": (summed, embedding, (IDS, TABLE), (WHOLE, ROWS), 1, WHOLE),
+    "partial_embedding": (summed, embedding, (IDS, TABLE), (EQUAL, ROWS), 1, EQUAL),
     "vocab_parallel_embedding": (
-        vocabulary.vocab_parallel_embedding, embedding, (IDS, TABLE), (WHOLE, ROWS), 1, WHOLE,
+        vocabulary.vocab_parallel_embedding, embedding, (IDS, TABLE), (EQUAL, ROWS), 1, EQUAL,
     ),
     "vocab_parallel_logits": (
         vocabulary.vocab_parallel_logits, lambda x, w: x @ w,
-        (X, HEAD), (WHOLE, P(None, "tp")), 0, LAST,
+        (X, HEAD), (EQUAL, P(None, "tp")), 0, LAST,
     ),
     "vocab_parallel_cross_entropy": (
         vocabulary.vocab_parallel_cross_entropy, cross_entropy,
-        (LOGITS, LABELS), (LAST, WHOLE), 0, WHOLE,
+        (LOGITS, LABELS), (LAST, EQUAL), 0, EQUAL,
     ),
 }  # fmt: skip
 
 
 def with_gradient(function: Callable, args: tuple, of: int, c: Any) -> tuple[Any, Any]:
-    """The result and the gradient of <result, c> by one argument."""
+    """The result, and the gradient of <result, c> with respect to one argument."""
     y, pull = jax.vjp(lambda part: function(*args[:of], part, *args[of + 1 :]), args[of])
     return y, pull(c)[0]
 
 
 def on_devices(sizes: str, name: str, *, differentiate: bool) -> tuple[Callable, tuple]:
-    function, one, args, lie, of, gives = CALLS[name]
+    function, one, args, specs, of, gives = CALLS[name]
     function = partial(function, axis="tp")
     c = random(*jax.eval_shape(one, *args).shape)
 
     def on_shards(args: tuple, c: Any) -> Any:
         return with_gradient(function, args, of, c) if differentiate else function(*args)
 
-    out = (gives, lie[of]) if differentiate else gives
+    out = (gives, specs[of]) if differentiate else gives
     mesh = make_mesh(sizes)
-    run = jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(lie, gives), out_specs=out))
+    run = jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(specs, gives), out_specs=out))
     return run, (args, c)
 
 
@@ -98,26 +94,20 @@ def test_values_and_gradient_equal_one_device(name: str, sizes: str) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_they_send_and_hold_what_they_say(name: str, sizes: str) -> None:
     n = make_mesh(sizes).shape["tp"]
-    _, _, args, lie, _, gives = CALLS[name]
+    _, _, args, specs, _, gives = CALLS[name]
     function = getattr(vocabulary, name)
     forward, both = (
         measured(run.lower(*given))
         for run, given in (on_devices(sizes, name, differentiate=d) for d in (False, True))
     )
     names = {"b": B, "t": T}
-    for arg, array, lies in zip(signature(function).parameters, args, lie, strict=False):
-        names[arg] = array.size // (n if "tp" in tuple(lies) else 1)
+    for arg, array, arg_spec in zip(signature(function).parameters, args, specs, strict=False):
+        names[arg] = array.size // (n if "tp" in tuple(arg_spec) else 1)
     c = on_devices(sizes, name, differentiate=False)[1][1]
     names["y"] = c.size // (n if "tp" in tuple(gives) else 1)
     if name == "partial_embedding":  # the sum is ours
         forward, both = (sent - Counter({("all_reduce", "tp"): c.size}) for sent in (forward, both))
-    for direction, sent in (("forward", forward), ("backward", both - forward)):
-        stated = {
-            (part.kind, "tp"): evaluate(part.size, names)
-            for part in comm(function, direction) or ()
-        }
-        assert sent == stated, direction
-    assert evaluate(memory(function), names) == names["y"]
+    check_lines(function, forward, both, names["y"], axes={"axis": "tp"}, names=names)
 
 
 def loss_of(logits: Any, *, differentiate: bool = False) -> jax.stages.Wrapped:
@@ -126,9 +116,9 @@ def loss_of(logits: Any, *, differentiate: bool = False) -> jax.stages.Wrapped:
         y, pull = jax.vjp(lambda logits: loss(logits, labels), logits)
         return (y, pull(y)[0]) if differentiate else y
 
-    lie = (LAST, WHOLE)
-    out = (WHOLE, LAST) if differentiate else WHOLE
-    return jax.jit(jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=lie, out_specs=out))
+    specs = (LAST, EQUAL)
+    out = (EQUAL, LAST) if differentiate else EQUAL
+    return jax.jit(jax.shard_map(on_shards, mesh=make_mesh("tp=4"), in_specs=specs, out_specs=out))
 
 
 def test_logits_in_bfloat16_are_summed_in_float32() -> None:
@@ -140,7 +130,7 @@ def test_logits_in_bfloat16_are_summed_in_float32() -> None:
 
 
 def test_the_loss_holds_no_row_of_all_logits() -> None:
-    """Less than this device's logits once more, however many positions."""
+    """It takes less memory than this device's logits once more, however many positions."""
     logits = jax.ShapeDtypeStruct((B, 512, V * 4), jnp.float32)
     labels = jax.ShapeDtypeStruct((B, 512), jnp.int32)
     held = loss_of(logits).lower(logits, labels).compile().memory_analysis()
@@ -151,7 +141,7 @@ def test_the_loss_holds_no_row_of_all_logits() -> None:
 def test_rows_in_bfloat16_are_sent_as_such() -> None:
     function = partial(vocabulary.vocab_parallel_embedding, axis="tp")
     run = jax.jit(
-        jax.shard_map(function, mesh=make_mesh("tp=4"), in_specs=(WHOLE, ROWS), out_specs=WHOLE)
+        jax.shard_map(function, mesh=make_mesh("tp=4"), in_specs=(EQUAL, ROWS), out_specs=EQUAL)
     )
     table = jnp.asarray(TABLE, jnp.bfloat16)
     sent = measured(run.lower(IDS, table))

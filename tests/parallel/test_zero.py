@@ -16,8 +16,8 @@ from jaxpar.collectives.shards import gather_shards, mean_shards, own_shards, sh
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import zero
 from jaxpar.parallel.precision import master_weights
-from tests.collectives.test_comm_lines import measured
-from tests.comm_lines import comm, evaluate, memory
+from tests.arrays import random
+from tests.comm_lines import check_lines, measured
 
 P = jax.P
 MESHES = ("dp=4", "dp=3,tp=2")
@@ -27,10 +27,6 @@ MOMENTUM, LION = optax.sgd(0.1, momentum=0.9), optax.lion(0.01, weight_decay=0.1
 # Every step exceeds this norm.
 CLIPPED = optax.chain(optax.clip_by_global_norm(0.1), ADAM)
 CLIPPED_SHARDS = optax.chain(zero.clip_shards(0.1, axis="dp"), ADAM)
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 # Leaves that 3 or 4 divide, that must be padded, and a scalar.
@@ -81,15 +77,15 @@ def stage_3(optimizer: Any, params: Any, state: Any, batch: Any) -> Any:
 
 
 def run(stage: Callable, optimizer: Any, sizes: str) -> tuple[np.ndarray, Any]:
-    """As `one_device`, with parameters and state shared as the stage shares them."""
+    """As `one_device`, with parameters and state sharded as in the stage."""
     mesh = make_mesh(sizes)
     n = mesh.shape["dp"]
-    lie = shard_specs(jax.eval_shape(optimizer.init, PARAMS), axis="dp", n=n)
-    shares = stage is stage_3
+    state_specs = shard_specs(jax.eval_shape(optimizer.init, PARAMS), axis="dp", n=n)
+    is_sharded = stage is stage_3
 
     def steps(batches: Any) -> Any:
         whole = jax.tree.map(jnp.asarray, PARAMS)
-        params = own_shards(whole, axis="dp") if shares else whole
+        params = own_shards(whole, axis="dp") if is_sharded else whole
         carry = params, zero.init_shards(whole, optimizer, axis="dp")
 
         def step(carry: Any, batch: Any) -> Any:
@@ -97,11 +93,11 @@ def run(stage: Callable, optimizer: Any, sizes: str) -> tuple[np.ndarray, Any]:
             return tuple(carry), loss
 
         (params, state), losses = jax.lax.scan(step, carry, batches)
-        if shares:
+        if is_sharded:
             params = gather_shards(params, whole, axis="dp", to="invarying")
         return losses, params, state
 
-    gives = (P(), P(), lie)
+    gives = (P(), P(), state_specs)
     program = jax.shard_map(steps, mesh=mesh, in_specs=P(None, "dp"), out_specs=gives)
     losses, params, state = jax.jit(program)(BATCHES)
     sizes_held = [
@@ -136,14 +132,14 @@ def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
     slopes = jax.tree.map(lambda leaf: jnp.sign(leaf) + 2, low)
     optimizer = master_weights(ADAM)
 
-    def whole() -> Any:
+    def on_one_device() -> Any:
         params, state = low, optimizer.init(jax.tree.map(jnp.asarray, PARAMS))
         for _ in range(3):
             updates, state = optimizer.update(slopes, state, params)
             params = optax.apply_updates(params, updates)
         return params, state.master
 
-    def shared() -> Any:
+    def sharded() -> Any:
         masters = jax.tree.map(jnp.asarray, PARAMS)
         params, state = low, zero.init_shards(masters, optimizer, axis="dp")
         for _ in range(3):
@@ -151,8 +147,8 @@ def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
             params, state = zero.zero1_update(local, params, state, optimizer, axis="dp")
         return params, gather_shards(state.master, masters, axis="dp", to="invarying")
 
-    program = jax.shard_map(shared, mesh=make_mesh(sizes), in_specs=(), out_specs=P())
-    got, expected = jax.jit(program)(), jax.jit(whole)()
+    program = jax.shard_map(sharded, mesh=make_mesh(sizes), in_specs=(), out_specs=P())
+    got, expected = jax.jit(program)(), jax.jit(on_one_device)()
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=1e-6)
@@ -186,9 +182,9 @@ def test_gradients_below_the_norm_are_left_as_they_are() -> None:
 
 EVEN = {"w": random(8, 5), "out": {"w": random(4, 8)}}
 SIZE = sum(leaf.size for leaf in jax.tree.leaves(EVEN))
-LIE = shard_specs(EVEN, axis="dp", n=4)
+SPECS = shard_specs(EVEN, axis="dp", n=4)
 EVEN_STATE = jax.eval_shape(MOMENTUM.init, EVEN)
-STATE_LIES = shard_specs(EVEN_STATE, axis="dp", n=4)
+STATE_SPECS = shard_specs(EVEN_STATE, axis="dp", n=4)
 MICROBATCHES = random(M, ROWS // M, 4)
 
 
@@ -234,12 +230,12 @@ class Call:
 
 
 EACH = jax.tree.map(lambda leaf: np.stack([leaf] * 4), EVEN)
-WHOLE, STATE = (P(), STATE_LIES), (EVEN, EVEN_STATE)
+WHOLE, STATE = (P(), STATE_SPECS), (EVEN, EVEN_STATE)
 CALLS = [
     Call(
         zero.init_shards,
         lambda x, _: zero.init_shards(x, MOMENTUM, axis="dp"),
-        EVEN, P(), (), P(), STATE_LIES,
+        EVEN, P(), (), P(), STATE_SPECS,
     ),
     Call(
         zero.zero1_update,
@@ -249,27 +245,27 @@ CALLS = [
     Call(
         zero.update_shards,
         lambda x, y: zero.update_shards(x, *y, MOMENTUM, axis="dp"),
-        EVEN, LIE, STATE, WHOLE, WHOLE,
+        EVEN, SPECS, STATE, WHOLE, WHOLE,
     ),
     Call(
         zero.zero2_accumulate,
         lambda x, y: zero.zero2_accumulate(matrices, x, y, axis="dp"),
-        EVEN, P(), MICROBATCHES, P(None, "dp"), LIE,
+        EVEN, P(), MICROBATCHES, P(None, "dp"), SPECS,
     ),
     Call(
         zero.zero3_gradients,
         lambda x, y: zero.zero3_gradients(matrices, x, y, EVEN, axis="dp"),
-        EVEN, LIE, MICROBATCHES[0], P("dp"), (P(), LIE),
+        EVEN, SPECS, MICROBATCHES[0], P("dp"), (P(), SPECS),
     ),
     Call(
         zero.global_norm_of_shards,
         lambda x, _: zero.global_norm_of_shards(x, axis="dp"),
-        EVEN, LIE, (), P(), P(),
+        EVEN, SPECS, (), P(), P(),
     ),
     Call(
         zero.clip_shards,
         lambda x, _: zero.clip_shards(1.0, axis="dp").update(x, optax.EmptyState())[0],
-        EVEN, LIE, (), P(), LIE,
+        EVEN, SPECS, (), P(), SPECS,
     ),
 ]  # fmt: skip
 
@@ -278,8 +274,5 @@ CALLS = [
 def test_it_sends_and_holds_what_it_says(call: Call) -> None:
     (forward, held), (both, _) = (call.lower(differentiate) for differentiate in (False, True))
     names = {"n": 4, "m": M, "params": SIZE, "state": SIZE, "shards": SIZE // 4, "leaves": 2}
-    sent = {"forward": measured(forward), "backward": measured(both) - measured(forward)}
-    for direction, counted in sent.items():
-        stated = comm(call.function, direction) or ()
-        assert counted == {(one.kind, "dp"): evaluate(one.size, names) for one in stated}
-    assert held == evaluate(memory(call.function), names)
+    sent = measured(forward), measured(both)
+    check_lines(call.function, *sent, held, axes={"axis": "dp"}, names=names)

@@ -1,4 +1,4 @@
-"""Tables for tests, and what must hold of them, written again from the rules and not the code."""
+"""Tables for tests, and their properties, computed from the rules and not by the library."""
 
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -43,7 +43,7 @@ def dependencies(table: Table) -> dict[Action, set[Action]]:
 
 
 def graph(table: Table) -> dict[Action, set[Action]]:
-    """The same, and each action needs the one before it on its device."""
+    """The same, where each action also needs the one before it on its device."""
     needs = dependencies(table)
     for row in table.rows:
         actions = [action for action in row if action]

@@ -14,7 +14,7 @@ ONE_F_ONE_B = [
 
 
 def changed(row: int, cells: str) -> Table:
-    """The table above with one row in other words."""
+    """The table above with one row replaced."""
     rows = list(ONE_F_ONE_B)
     rows[row] = cells.split()
     return Table.parse(rows)
