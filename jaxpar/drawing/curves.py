@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxpar.drawing.elements import GREY, INK, letter, round_numbers, titled
 
@@ -265,7 +266,7 @@ def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _mark(axes: Axes, number: int, across: Sequence[float], up: Sequence[float]) -> None:
+def _mark(axes: Axes, number: int, across: ArrayLike, up: ArrayLike) -> None:
     """Letters at these points, each on a white disc above all lines."""
     axes.plot(across, up, "o", color="white", markersize=12, zorder=10)
     axes.plot(across, up, marker=f"${letter(number)}$", color=INK, linestyle="none", zorder=11)

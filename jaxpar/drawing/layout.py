@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxpar.drawing import elements
 from jaxpar.drawing.elements import HEADING, INK, box, colour, element, letter, titled
-
-if TYPE_CHECKING:
-    import jax
 
 TEXT_COLUMNS = 100
 CELL_HEIGHT, CHARACTER, GAP, MARGIN, PADDING = 30, 9, 20, 24, 8
@@ -130,10 +127,14 @@ def panel(
     return Panel(title, blocks, tuple(titles), tuple(arrows), columns or len(held))
 
 
-def array_panels(title: str, x: jax.Array) -> Panels:
-    """An array as a whole, and the part of it that each device of its mesh holds."""
-    sharding: Any = x.sharding  # a NamedSharding
-    mesh, owner = sharding.mesh, np.full(x.shape, NOBODY)
+def array_panels(title: str, x: Any) -> Panels:
+    """An array as a whole, and the shard of it that each device of its mesh holds.
+
+    Args:
+        title: What the picture shows.
+        x: A `jax.Array` with a `NamedSharding`.
+    """
+    mesh, owner = x.sharding.mesh, np.full(x.shape, NOBODY)
     shards = {shard.device: shard for shard in x.addressable_shards}
     places = list(np.ndindex(*mesh.devices.shape))
     for rank, place in enumerate(places):
