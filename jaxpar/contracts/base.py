@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from jax.sharding import PartitionSpec
     from jax.stages import Lowered
 
-    from jaxpar.contracts.variants import Variant
     from jaxpar.schedules import Costs
 
 Kind = Literal["program", "value", "specs", "schedule"]
@@ -204,7 +203,8 @@ class Contract:
         shown: where hidden cases have been added to `cases`, how many of these are not hidden.
         mistakes: wrong answers, each with the property that rejects it; `load` adds those that the
             exercise's file marks as wrong.
-        variants: other exercises of the same name; the secret of a course chooses one of all.
+        variants: other exercises of the same name, each made of the contract as it is written; the
+            secret of a course chooses one of all.
         values: for a value or a schedule, draws the (args, kwargs) that it is called with.
         also_right: oracles of a value exercise that differ, where several answers are published;
             all results of an answer must be of one.
@@ -229,7 +229,7 @@ class Contract:
     hidden: tuple[Case, ...] = ()
     shown: int | None = None
     mistakes: tuple[Mistake, ...] = ()
-    variants: tuple[Variant, ...] = ()
+    variants: tuple[Callable[[Contract], Contract], ...] = ()
     values: Callable[[np.random.Generator], list[Call]] | None = None
     also_right: tuple[Callable[..., Any], ...] = ()
     complaint: Callable[[list[Call], list[Any]], str | None] | None = None
@@ -310,7 +310,7 @@ def load(where: str, *, hidden: bool = False) -> Contract:
     written: Contract = module.CONTRACT
     found = replace(written, mistakes=(*mistakes_in(module), *written.mistakes))
     if int(variant or 0):
-        found = found.variants[int(variant) - 1].of(found)
+        found = found.variants[int(variant) - 1](found)
     if not hidden or not found.hidden:
         return found
     return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))

@@ -42,7 +42,7 @@ class Variant:
     before: Change | None = None
     after: Change | None = None
 
-    def of(self, written: Contract) -> Contract:
+    def __call__(self, written: Contract) -> Contract:
         """The contract of this variant; the exercise as written is a mistake in it."""
         mistakes = [replace(m, function=self._changed(m.function)) for m in written.mistakes]
         as_written = Mistake("another_variant", written.reference, "values", AS_WRITTEN)
