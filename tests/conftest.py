@@ -1,7 +1,7 @@
 """Every test runs on simulated CPU devices and refuses numpy's silent rank promotion.
 
-Tests that are marked `full` run only where their subject has changed since it was proved last, or
-with `--all`; `tests/proofs.py` says how that is known.
+What has not changed since it was proved last is tried only, unless `--all` is given;
+`tests/proofs.py` says how that is known.
 """
 
 import jax
@@ -23,6 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full(subject): left out while its subject is as proved")
+    config.addinivalue_line("markers", "always: never left out")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -37,10 +38,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.all:
         return
     recorded = proofs.recorded()
-    proved = [item for item in items if _is_proved(item, recorded)]
-    if proved:
-        config.hook.pytest_deselected(items=proved)
-        items[:] = [item for item in items if item not in set(proved)]
+    functions: set[str] = set()
+    kept, left_out = [], []
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        needed = function not in functions and not item.get_closest_marker("full")
+        functions.add(function)
+        needed = needed or bool(item.get_closest_marker("always"))
+        (kept if needed or not _is_proved(item, recorded) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -50,7 +58,6 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _is_proved(item: pytest.Item, recorded: dict[str, str]) -> bool:
     mark = item.get_closest_marker("full")
-    if mark is None:
-        return False
-    subject = mark.args[0] if mark.args else item.path.relative_to(proofs.ROOT).as_posix()
+    own = item.path.relative_to(proofs.ROOT).as_posix()
+    subject = mark.args[0] if mark and mark.args else own
     return recorded.get(subject) == proofs.subject_hash(subject)

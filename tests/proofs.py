@@ -1,10 +1,12 @@
 """What has been proved in full, so that `make test` repeats only what has changed since.
 
-A test that is marked `full` belongs to a subject: a lesson, an exercise, or the file of the test.
-The record beside this file holds, for each subject, a hash of everything that its proof depends on:
-the files that it reaches through imports, without comments and docstrings, under one version of
-Python and JAX. Where that hash is in the record, the full tests are left out; where it is not, they
-run. `make test` and `make test-all` write the record anew when everything has passed.
+Every test belongs to a subject: an exercise or a lesson where its mark `full` names one, else its
+own file. The record beside this file holds, for each subject, a hash of everything that its proof
+depends on: the Python files that it reaches through imports, without comments and docstrings, the
+data of the package and of the tests, and the versions of Python and JAX. Where that hash is in the
+record, what is marked `full` is left out, and each test function runs with its first parameters
+only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
+that no import shows. `make test` and `make test-all` write the record anew when all has passed.
 """
 
 from __future__ import annotations
@@ -24,8 +26,7 @@ ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("proofs.json")
 JUDGE = ("jaxpar/grading/in_process.py", "tests/contracts/test_contracts.py")
 EXERCISE = re.compile(r"jaxpar/contracts/\w+/(?!common|__init__)\w+\.py")
-OURS = re.compile(r"(?:jaxpar|tests|lessons)(?:\.\w+)+")
-DATA = re.compile(r"\w+\.(?:toml|json|jsonl|html|csv)")
+OURS = re.compile(r"(?:jaxpar|tests)(?:\.\w+)*")
 
 
 def environment() -> str:
@@ -40,10 +41,8 @@ def contract_of(where: str) -> str:
 
 
 def subjects() -> list[str]:
-    """Every lesson, every exercise, and every file of tests that marks some as full."""
-    tests = (
-        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.full" in path.read_text()
-    )
+    """Every lesson, every exercise and every file of tests."""
+    tests = (ROOT / "tests").rglob("test_*.py")
     return [
         *(lesson.file for lesson in LESSONS),
         *(contract_of(exercise.where) for exercise in EXERCISES),
@@ -72,7 +71,7 @@ def subject_hash(subject: str) -> str:
     files = set(_reached(subject))
     if EXERCISE.fullmatch(subject):
         files |= _reached(subject.replace("jaxpar/", "tests/", 1)) | _reached(JUDGE[0]) | {JUDGE[1]}
-    parts = [f"{file} {_file_hash(file)}" for file in sorted(files)]
+    parts = [f"{file} {_file_hash(file)}" for file in sorted(files | _data())]
     return _hash("\n".join(parts))[:16]
 
 
@@ -94,9 +93,7 @@ def _reached(file: str) -> frozenset[str]:
 
 @cache
 def _named(file: str) -> tuple[str, ...]:
-    """The files of ours whose modules a file imports or names in a text, and the data beside it."""
-    if not file.endswith(".py"):
-        return ()
+    """The files of ours whose modules a file imports, or names in a text: those it starts."""
     names: set[str] = set()
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Import):
@@ -104,17 +101,17 @@ def _named(file: str) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= set(OURS.findall(node.value))
-    beside = (ROOT / file).parent
-    data = DATA.findall((ROOT / file).read_text(encoding="utf-8"))
-    return (
-        *(found for name in names for found in _files_of(name)),
-        *(
-            (beside / name).relative_to(ROOT).as_posix()
-            for name in data
-            if (beside / name).exists()
-        ),
-    )
+            found = OURS.findall(node.value)
+            names |= {"jaxpar.cli" if name == "jaxpar" else name for name in found}
+    return tuple(found for name in names for found in _files_of(name))
+
+
+@cache
+def _data() -> frozenset[str]:
+    """The files of the package and of the tests that are no Python, but for the record itself."""
+    files = (path for folder in ("jaxpar", "tests") for path in (ROOT / folder).rglob("*.*"))
+    others = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
+    return frozenset(path.relative_to(ROOT).as_posix() for path in others)
 
 
 @cache
@@ -137,7 +134,7 @@ def _tree(file: str) -> ast.Module:
 def _file_hash(file: str) -> str:
     """Of what can change a proof: docstrings do only where they are sentences for the learner."""
     if not file.endswith(".py"):
-        return _hash((ROOT / file).read_text(encoding="utf-8"))
+        return hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
     tree = _tree(file)
     if not EXERCISE.fullmatch(file):
         for node in ast.walk(tree):

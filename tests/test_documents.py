@@ -10,6 +10,8 @@ import pytest
 from benchmarks import Row
 from benchmarks import __main__ as measuring
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 WRITTEN = {path.name[:2] for path in (ROOT / "lessons").glob("[0-9][0-9]_*.py")}

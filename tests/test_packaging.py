@@ -10,6 +10,8 @@ import pytest
 
 import jaxpar
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -80,8 +80,7 @@ def test_any_other_change_leaves_it(tree: Path, file: str, text: str) -> None:
     assert subject_hash(CONTRACT) == before
 
 
-def test_data_beside_a_file_count_if_it_names_them(tree: Path) -> None:
-    (tree / "jaxpar/trees.py").write_text('FILE = "sizes.toml"\n')
+def test_data_count_for_every_subject(tree: Path) -> None:
     before = subject_hash("lessons/03_rings.py")
     (tree / "jaxpar/sizes.toml").write_text("size = 2\n")
     assert subject_hash("lessons/03_rings.py") != before

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("jaxpar", "tests", "benchmarks", "lessons", "exercises")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))

@@ -15,6 +15,8 @@ from jaxpar.grading.imports import refused_import
 from jaxpar.grading.submission import Submission
 from tests.course.fakes import answer, stub_of, write
 
+pytestmark = pytest.mark.always
+
 ROOT = Path(__file__).parents[2]
 each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
 
