@@ -212,7 +212,7 @@ numbers = lower(make_table("1f1b", p, 8), keep_inputs=False).ticks
 columns = [getattr(numbers, field)[:12, 2].tolist() for field in fields]
 table("1F1B, device 2, its first ticks", fields, zip(*columns, strict=True))
 show(pipeline.pipeline_gradients, pipeline._run)
-show(pipeline._Pipeline.act, pipeline._exchange)
+show(pipeline._Device.act, pipeline._exchange)
 
 # %% [markdown]
 # A tick is one action, or none: `lax.cond` computes only one branch. Then come two permutes.
