@@ -96,6 +96,7 @@ class Curves:
             _mark(axes, number, places, np.interp(places, self.places, values))
         axes.ticklabel_format(useOffset=False)
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
+        axes.xaxis.set_major_formatter("{x:,g}")
         figure.legend(loc="outside right upper", frameon=False)
         return _svg(figure)
 

@@ -37,7 +37,7 @@ def colour(number: int) -> str:
 
 
 def round_numbers(low: float, high: float, least_step: float) -> Iterator[float]:
-    """The multiples of 1, 2 or 5 times a power of ten that lie from `low` to `high`.
+    """The multiples of 1, 2 or 5 times a power of ten between `low` and `high`.
 
     They are at least `least_step` apart.
     """
