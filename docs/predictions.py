@@ -6,8 +6,8 @@ Run it from anywhere with `python docs/predictions.py`; a test holds the page ag
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpar.cost.calibrate import fit, left_out, runs_by_kind, summary
-from jaxpar.cost.published import Run, published_runs
+from jaxpar.cost.planner.calibrate import fit, left_out, runs_by_kind, summary
+from jaxpar.cost.planner.published import Run, published_runs
 
 PAGE = Path(__file__).with_suffix(".md")
 INTRODUCTION = """# Predicted and published step times

@@ -21,7 +21,6 @@ from jaxpar.cost import communication, flops, roofline
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.inference import inference_memory
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.memory import training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
@@ -29,6 +28,7 @@ from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw_bars, draw_roofline
 from jaxpar.inspector import inspect
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.remat import scan_layers
 

@@ -151,7 +151,7 @@ assert got[:3] == (n * 4.5, n * 4.5, n * n * 4.5) and all(got[3] == x)
 # `pmean` leaves what is equal as it is: n times too much. `psum` makes it n * n times. After a
 # `pcast` w counts as each device's own. Its gradient is local, as in PyTorch, and the all-reduce
 # is yours to write, in `data_parallel_gradients`. `make_step` makes a step of any such function; a
-# `Layout` holds it, and says how arrays lie on the mesh.
+# `Technique` holds it, and the partition specs of its arrays.
 # **Prefetch.** `train` is the loop of `jaxpar train`. A step returns before the devices are done:
 # the next batch is made meanwhile, and only `float(loss)` waits. (PyTorch: `DataLoader` workers.)
 #

@@ -25,13 +25,13 @@ from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import NOBODY, draw, draw_curves, panel
 from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
 from jaxpar.parallel.precision import master_weights
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.layouts import layout
-from jaxpar.train.plan import Plan
 from jaxpar.train.step import make_step, shardings
+from jaxpar.train.techniques import technique_of
 from jaxpar.train.text import batches, read_library
 
 n, mesh = 8, make_mesh("dp=8")
@@ -195,12 +195,12 @@ examples = [next(endless) for _ in range(20)]
 
 
 def prepare(stage, microbatches):
-    plan = Plan("dp=8", zero=stage, microbatches=microbatches)
-    lie = layout(plan, settings, shape, adamw)
-    where = shardings(mesh, (lie.params, lie.state))
+    layout = Layout(dp=8, zero=stage, microbatch=BATCH // 8 // microbatches)
+    technique = technique_of(layout, settings, shape, adamw)
+    where = shardings(mesh, (technique.params, technique.state))
     given = jax.device_put((start, adamw.init(start)), where)
     loss = of_shards if stage == 3 else loss_fn(settings)
-    return given, make_step(loss, adamw, lie, mesh).lower(*given, examples[0])
+    return given, make_step(loss, adamw, technique, mesh).lower(*given, examples[0])
 
 
 def sent(collectives):  # without the loss

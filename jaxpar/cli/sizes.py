@@ -43,8 +43,8 @@ def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
         ValueError: it cannot be read, names an axis that no layout has, or too many devices.
     """
     from jaxpar.axes import parse_mesh
-    from jaxpar.cost.checks import check_one_of
-    from jaxpar.cost.layout import AXES
+    from jaxpar.checks import check_one_of
+    from jaxpar.layout import AXES
 
     sizes = parse_mesh(mesh) if mesh else {}
     for axis in sizes:

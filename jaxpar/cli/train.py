@@ -20,11 +20,11 @@ DISTRIBUTED = ("train",)
 Size = Annotated[int, typer.Option(min=1)]
 MeshOption = Annotated[
     str,
-    typer.Option(help="Devices that share the batch (dp, fsdp), each layer (tp), all layers (pp)."),
+    typer.Option(help="Devices that split the batch (dp, fsdp), each layer (tp), all layers (pp)."),
 ]
 Zero = Annotated[
     int | None,
-    typer.Option(help="Stage of ZeRO, 0 to 3: what devices share. Without it 3 over fsdp, else 0."),
+    typer.Option(help="Stage of ZeRO, 0 to 3: what is sharded. Without it 3 over fsdp, else 0."),
 ]
 Remat = Annotated[
     str,
@@ -37,14 +37,14 @@ Microbatches = Annotated[
     int, typer.Option(min=1, help="Parts of its batch that a device takes in turn.")
 ]
 SequenceParallel = Annotated[
-    bool, typer.Option("--sequence-parallel", help="The devices of tp share norms by positions.")
+    bool, typer.Option("--sequence-parallel", help="The devices of tp split norms by positions.")
 ]
 Schedule = Annotated[
     str | None,
     typer.Option(help="Over pp, a schedule by name, as `schedule` draws it, or FILE.csv."),
 ]
 Offload = Annotated[
-    str | None, typer.Option(help="Where the optimizer's state waits: host or disk.")
+    str | None, typer.Option(help="Where the optimizer's state waits: none, host or disk.")
 ]
 DataOption = Annotated[
     Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
@@ -88,21 +88,21 @@ def train_model(
     from jaxpar.train.launch import follow_launcher
 
     follow_launcher()
-    plan = {
+    recipe = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
-        "schedule": schedule,
+        "schedule": schedule, "batch": batch,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
-    options = {"data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}
-    _train(steps, as_json, sizes, plan, options)
+    options = {"data": data, "seed": seed, "timeout_seconds": timeout}
+    _train(steps, as_json, sizes, recipe, options)
 
 
 def _train(
     count: int,
     as_json: bool,
     sizes: dict[str, Any],
-    plan: dict[str, Any],
+    recipe: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Trains and prints, as far as Ctrl-C lets it, and ends this process."""
@@ -111,7 +111,7 @@ def _train(
 
         from jaxpar.model import Settings
         from jaxpar.train.cluster import find_place, leave
-        from jaxpar.train.plan import Plan
+        from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
 
@@ -123,8 +123,8 @@ def _train(
         place = find_place(os.environ)
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
-            run = start(Settings(**sizes), Plan(**plan), place, **options)
-        show_start(run, plan["mesh"], screen)
+            run = start(Settings(**sizes), make_recipe(**recipe), place, **options)
+        show_start(run, recipe["mesh"], screen)
         for step in show_steps(run.steps, count, screen):
             taken.append((step.loss, step.seconds))
     except KeyboardInterrupt:

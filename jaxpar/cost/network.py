@@ -36,7 +36,7 @@ from jaxpar.cost.communication import (
     wire_bytes,
 )
 from jaxpar.cost.hardware import Cluster
-from jaxpar.cost.layout import AXES, Layout
+from jaxpar.layout import AXES, Layout
 
 _ALGORITHMS: Mapping[Kind, Callable[[Any, Any], Cost]] = {
     "all_reduce": ring_all_reduce,

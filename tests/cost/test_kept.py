@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from jaxpar.cost.activations import activation_bytes
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.kept import decoder_arrays, layer_arrays, outer_arrays
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
+from jaxpar.layout import Layout
 
 GPT = Architecture("GPT", 1, 64, 8, 51200, norm="layer", dropout=True)
 
@@ -132,5 +132,5 @@ def test_our_decoder_keeps_what_the_paper_says_but_for_dropout() -> None:
     b, s, h = 2, 16, 64
     model = replace(GPT, dropout=False)
     for remat, expected in (("selective", 2 * (34 - 2) * s * b * h), ("full", 4 * s * b * h)):
-        kept = decoder_arrays(model, Layout(microbatch=b), sequence=s, remat=remat)
+        kept = decoder_arrays(model, Layout(microbatch=b, remat=remat), sequence=s)
         assert total(kept) == expected

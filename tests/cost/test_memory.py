@@ -10,11 +10,11 @@ import pytest
 
 from jaxpar.cost.architecture import Architecture, Experts, Latent, Part
 from jaxpar.cost.kept import layer_arrays
-from jaxpar.cost.layout import AXES, Layout
 from jaxpar.cost.memory import host_memory, microbatches_in_flight, training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import Term, total
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States, training_states
+from jaxpar.layout import AXES, Layout
 from jaxpar.schedules import make_table
 from jaxpar.schedules.simulator import simulate
 

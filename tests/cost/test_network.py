@@ -7,8 +7,8 @@ import pytest
 
 from jaxpar.cost.communication import Link, hierarchical_all_reduce_seconds, ring_all_reduce
 from jaxpar.cost.hardware import find_cluster
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.network import collective_seconds, levels
+from jaxpar.layout import Layout
 
 H100 = find_cluster("h100")
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast")

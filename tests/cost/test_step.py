@@ -10,10 +10,10 @@ from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link
 from jaxpar.cost.flops import head_flops, layer_flops, step_flops
 from jaxpar.cost.hardware import Accelerator, Cluster, Efficiency, find_cluster
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.models import find_model
 from jaxpar.cost.step import peak_flops, step_terms
 from jaxpar.cost.terms import total
+from jaxpar.layout import Layout
 
 LLAMA = find_model("llama3-8b")
 GPT = find_model("gpt3-175b")
