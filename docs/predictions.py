@@ -13,11 +13,11 @@ PAGE = Path(__file__).with_suffix(".md")
 INTRODUCTION = """# Predicted and published step times
 
 `python docs/predictions.py` writes this page. Layouts and published figures are in
-[published.toml](../jaxpar/cost/published.toml), with their sources; formulas are in
+[published.toml](../jaxpar/cost/planner/published.toml), with their sources; formulas are in
 [step.py](../jaxpar/cost/step.py). `jaxpar plan --explain` shows every term of a prediction.
 
-One figure is fitted for each kind of hardware, none for a paper or a model: the share of the peak
-that matrix products reach. The others are round and the same for all kinds (see the end of
+One figure is fitted for each kind of hardware, none for a paper or a model: the fraction of the
+peak that matrix products reach. The others are round and the same for all kinds (see the end of
 [hardware.toml](../jaxpar/cost/hardware.toml)). Errors are predicted over published seconds, less 1.
 MFU counts every query with every key, and nothing that is computed again; where a paper counts
 otherwise, its figure differs from the one here: published, then predicted. Where a paper prints

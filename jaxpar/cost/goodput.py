@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 DEVICE_MTBF_HOURS = 54 * 24 * 16_384 / 419
-STORAGE_BYTES_PER_SECOND = 2e12 / 16_384  # a device's share
+STORAGE_BYTES_PER_SECOND = 2e12 / 16_384  # a device's part
 RESTART_SECONDS = 600.0  # assumed, as in Daly's figures 3 to 5
 
 
@@ -56,11 +56,11 @@ class Failures:
 
     @property
     def goodput(self) -> float:
-        """The share of time that is work which is not lost, at this interval."""
+        """The fraction of time that is work which is not lost, at this interval."""
         return self.goodput_at(self.interval_seconds)
 
     def goodput_at(self, interval_seconds: float) -> float:
-        """The share of time that is work which is not lost.
+        """The fraction of time that is work which is not lost.
 
         Failures come at random, at any time, also during a checkpoint or a restart.
 

@@ -119,7 +119,7 @@ def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
     for norm in ("attention", "mlp"):
         yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
-    if not split:  # Where devices share a layer, matrices with one input are put together.
+    if not split:  # Where devices split a layer, matrices with one input are put together.
         for name, matrices in (("attention", 3), ("mlp", 2 if architecture.gated else 1)):
             yield from [_Array(f"{name} input again", "hidden", "positions")] * (matrices - 1)
     yield _Array("softmax' exponentials", "heads * sequence")

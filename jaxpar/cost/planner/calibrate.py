@@ -1,8 +1,8 @@
 """What programs reach of each kind of hardware: fitted to published runs, and tried on others.
 
 The fit is least squares on the logarithm of predicted over published seconds. Each paper has the
-same weight, however many runs it prints. One figure is fitted for each kind of hardware: the share
-of the peak that products reach.
+same weight, however many runs it prints. One figure is fitted for each kind of hardware: the
+fraction of the peak that products reach.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def runs_by_kind() -> dict[str, list[Run]]:
 
 
 def fit(runs: Sequence[Run]) -> Efficiency:
-    """With the share for products that fits these runs best: Gauss-Newton, from 0.3 to 1."""
+    """The efficiency whose `products` fits these runs best: Gauss-Newton, from 0.3 to 1."""
     papers = Counter(run.paper for run in runs)
     weights = np.array([papers[run.paper] ** -0.5 for run in runs])
     reached = replace(runs[0].cluster.efficiency, products=0.7)
@@ -55,6 +55,6 @@ def left_out(runs: Sequence[Run]) -> dict[str, list[float]]:
 
 
 def summary(errors: Iterable[float]) -> str:
-    """Median size, and the worst, in percent."""
+    """The median of the absolute errors, and the worst error, in percent."""
     errors = list(errors)
     return f"median {median(map(abs, errors)):.1%}, worst {max(errors, key=abs):+.1%}"

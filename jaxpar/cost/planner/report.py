@@ -210,7 +210,7 @@ def _why_not(name: str, first: Plan) -> str:
         why = unfit(job.architecture, job.sequence, "tp", 2)
         return f"tp=2: {why}" if why else "not among the meshes that were asked for"
     if job.batch % job.devices:
-        return f"{job.batch:,} examples cannot be shared by {job.devices:,} devices"
+        return f"{job.batch:,} examples cannot be split over {job.devices:,} devices"
     return "not among the meshes that were asked for"
 
 
