@@ -75,7 +75,7 @@ class Failures:
 
 
 def failures(state_bytes: float, devices: int, device_mtbf_hours: float) -> Failures:
-    """Of a run whose `state_bytes`, over all devices, are what a checkpoint writes.
+    """The failures of a run whose checkpoint writes `state_bytes`, over all devices.
 
     Raises:
         ValueError: the mean time between failures is not a time above 0, or beyond all reason.

@@ -80,7 +80,7 @@ class _Config:
         return default
 
     def maybe(self, key: str, default: int | None = None) -> int | None:
-        """As `whole`, but it may be null, which is None here."""
+        """A whole number like that of `whole`, or None where the file has null."""
         if key in self.values and self.values[key] is None:
             return None
         return self._of(int, key) if key in self.values else default

@@ -119,7 +119,7 @@ def rule_of_thumb(parameters: Number, *, weight_bits: float = 16) -> list[Term]:
 
 
 def _numbers(architecture: Architecture, tp: Any, pp: Any) -> dict[str, Any]:
-    """What the names of sizes stand for; parameters and layers are those of a device."""
+    """The numbers that names in formulas stand for; parameters and layers are one device's."""
     layout = Layout(pp=pp, tp=tp)
     held = shards.on_device(architecture, layout)
     numbers = {

@@ -115,7 +115,7 @@ def outer_arrays(
 
 
 def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
-    """What JAX keeps besides, if nothing is to be computed again."""
+    """The arrays that JAX keeps besides, if nothing is to be computed again."""
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
     for norm in ("attention", "mlp"):
         yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
@@ -179,7 +179,7 @@ def _projected(architecture: Architecture) -> Iterator[_Array]:
 
 
 def _mixed(architecture: Architecture) -> Iterator[_Array]:
-    """What a mixture of experts keeps beside its input."""
+    """The arrays that a mixture of experts keeps beside its input."""
     mixture = architecture.experts
     assert mixture, f"{architecture.name} has no experts"
     yield _Array("router's probabilities", "experts", "positions", 4)
@@ -193,13 +193,13 @@ def _mixed(architecture: Architecture) -> Iterator[_Array]:
 
 
 def _inside(of: str, size: str, *, gated: bool) -> Iterator[_Array]:
-    """Of an MLP: what goes into the nonlinearity, and into the last product."""
+    """The arrays of an MLP that go into the nonlinearity, and into the last product."""
     for name in (["gate"] if gated else []) + ["up", "hidden"]:
         yield _Array(of + name, size)
 
 
 def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mapping[str, Any]:
-    """What the names in sizes stand for."""
+    """The numbers that the names in sizes stand for."""
     latent, mixture = architecture.latent, architecture.experts
     numbers = {
         "tokens": layout.microbatch * sequence / layout.cp,

@@ -105,7 +105,7 @@ def _reached(cluster: Cluster) -> Cluster:
 def _numbers(
     a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int
 ) -> dict[str, Any]:
-    """What the names in formulas stand for; of one microbatch where they say no more."""
+    """The numbers that the names in formulas stand for: those of one microbatch, unless said."""
     products, attention, token_bytes, widths = 0, 0, 0, 0
     experts, dense = shards.layers_on_stage(a, layout)
     for layers, mixed in ((experts, True), (dense, False)):
@@ -150,7 +150,7 @@ def _numbers(
 
 
 def _again(a: Architecture, layout: Layout) -> str:
-    """What is computed again: "selective" is what fused attention does by itself."""
+    """The kind of remat as programs run it: fused attention is "selective" by itself."""
     fused = a.fused_attention and layout.remat == "none"
     return "selective" if fused else layout.remat
 
@@ -163,7 +163,7 @@ def _width(a: Architecture, *, mixed: bool) -> int:
 
 
 def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
-    """What one token's activations take through memory in a layer's forward pass, no products.
+    """Bytes of one token through memory in a layer's forward pass, without products.
 
     In 16 bits: a norm or a nonlinearity reads and writes, a residual sum reads twice and writes;
     a mask of dropout is one byte.
@@ -193,7 +193,7 @@ def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
 
 
 def _head(numbers: Mapping[str, Any]) -> Term:
-    """What the last stage has to do beyond others: the head, but a layer less if some have less.
+    """The extra work of the last stage: the head, but one layer less if some stages have less.
 
     Logits are written and read in 16 bits and in float32, and so are their gradients.
     """
@@ -218,13 +218,16 @@ def _optimizer(numbers: Mapping[str, Any], offload: str) -> Iterator[Term]:
 
 
 def _seconds(messages: Iterable[Message], layout: Layout, cluster: Cluster) -> list[Term]:
-    """Of each message, if all else waits for it."""
+    """The time of each message, if all else waits for it."""
     terms = []
-    for its in messages:
-        each = collective_seconds(its.kind, its.operand_bytes, layout, its.axes, cluster)
+    for message in messages:
+        each = collective_seconds(
+            message.kind, message.operand_bytes, layout, message.axes, cluster
+        )
         # Of the two ends of a pipeline the last one counts, which has more to do.
-        here = np.where(layout.pp > 1, 0, 1) if its.stage == "first" else 1
-        terms.append(make_term(its.name, "times*each", {"times": its.times * here, "each": each}))
+        here = np.where(layout.pp > 1, 0, 1) if message.stage == "first" else 1
+        numbers = {"times": message.times * here, "each": each}
+        terms.append(make_term(message.name, "times*each", numbers))
     return terms
 
 
@@ -235,7 +238,7 @@ def _hidden(
     numbers: Mapping[str, Any],
     work: Iterable[Term],
 ) -> Iterator[Term]:
-    """What is left of each message, if what can runs beside computation.
+    """The time left of each message, if whatever can does run beside computation.
 
     What happens once in a step has the computation of one microbatch beside it.
     """

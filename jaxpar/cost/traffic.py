@@ -135,7 +135,7 @@ class _Step:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """What the names in formulas stand for; parameters and layers are those of one device."""
+        """The numbers that names in formulas stand for; parameters and layers are one device's."""
         a, layout = self.architecture, self.layout
         experts, dense = layers_on_stage(a, layout)
         layers, held = experts + dense, on_device(a, layout)
@@ -292,7 +292,7 @@ class _Step:
                 )
 
     def pipeline(self, scatter_gather: bool) -> Iterator[Message]:
-        """What a stage between others gives the next one, forward, and the previous, backward."""
+        """What an inner stage sends: activations to the next stage, gradients to the one before."""
         parts = self.layout.sequence_parallel or scatter_gather
         x = f"{_X}/tp" if parts else _X
         yield self.send("stage outputs", "permute", "pp", x, _CROSSINGS, "forward")

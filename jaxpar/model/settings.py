@@ -1,4 +1,4 @@
-"""What a decoder is made of."""
+"""The settings of a decoder: its sizes, and the kinds of its parts."""
 
 from dataclasses import dataclass
 

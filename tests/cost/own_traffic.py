@@ -118,8 +118,8 @@ def passes(name: str, recipe: Recipe) -> tuple[float, float]:
 def summed_at_once(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
     """Over tp JAX sums gradients where it differentiates: of each microbatch, not once at the end.
 
-    The last norm computes in float32, and so may the sum. Where devices share heads of keys and
-    values, each holds all of these matrices.
+    The last norm computes in float32, and so may the sum. Where several devices hold the same heads
+    of keys and values, each holds all of these matrices.
     """
     match message.name:
         case "gradients of whole parameters":

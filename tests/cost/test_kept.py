@@ -99,7 +99,7 @@ def test_what_devices_share() -> None:
     input_of_experts = 2 * 4096
     way = replace(way, tp=8)
     assert per_token(mixtral, way, experts=True) == (one - input_of_experts) / 8 + input_of_experts
-    # Context parallelism shares positions, also of queries, but each meets every key.
+    # Context parallelism splits positions, also of queries, but each query meets every key.
     for cp in (1, 4):
         arrays = layer_arrays(GPT, Layout(cp=cp), sequence=64, experts=False)
         assert {a.name: a.value for a in arrays}["softmax"] == 2 * 8 * 64 * 64 / cp

@@ -180,12 +180,12 @@ def parts_on(model: Architecture, layout: Layout, stage: int) -> list[Part]:
 
 def states_on(model: Architecture, layout: Layout, each: States, stage: int) -> list[float]:
     """Parameters, gradients and the optimizer's state on a device of a stage."""
-    shares = {"tp": layout.tp, "ep": layout.ep * layout.tp, "none": 1}
-    shares["kv"] = min(layout.tp, model.key_heads)
+    parts = {"tp": layout.tp, "ep": layout.ep * layout.tp, "none": 1}
+    parts["kv"] = min(layout.tp, model.key_heads)
     found = []
     for part in parts_on(model, layout, stage):
         n = layout.expert_shards if part.split == "ep" else layout.state_shards
-        here = training_states(part.count / shares[part.split], each, n, layout.zero)
+        here = training_states(part.count / parts[part.split], each, n, layout.zero)
         found.append((here.params, here.gradients, here.optimizer))
     return [sum(column) for column in zip(*found, strict=True)]
 

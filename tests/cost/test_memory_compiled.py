@@ -103,7 +103,7 @@ def kept_bytes(recipe: Recipe, layers: int) -> float:
         return segments * kept + (layers * kept + of_layers) / segments
     if not recipe.table:
         return layers * kept
-    # What one microbatch's forward or backward just made lies beside the slots.
+    # What one microbatch's forward or backward just made is kept beside the slots.
     slots = lower(recipe.table, keep_inputs=False)
     in_flight = (slots.stash_slots + 1) * kept
     if slots.half_slots > 1:

@@ -50,9 +50,11 @@ def written(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
 def reported(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
     """The collectives of a step whose parameters have no values."""
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    lie = NamedSharding(mesh, P(recipe.layout.batch_axes))
-    batch = jax.ShapeDtypeStruct((recipe.batch, settings.sequence + 1), jnp.int32, sharding=lie)
-    with patch.object(setup, "_once", jax.eval_shape):
+    sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
+    batch = jax.ShapeDtypeStruct(
+        (recipe.batch, settings.sequence + 1), jnp.int32, sharding=sharding
+    )
+    with patch.object(setup, "_call_once", jax.eval_shape):
         return setup.set_up(settings, recipe, mesh, batch, 0, None).report.collectives
 
 
@@ -165,7 +167,7 @@ def test_of_these_arrays_a_stage_between_others_needs_what_the_standard_way_send
     ],
     ids=show,
 )
-def test_stages_may_share_positions(recipe: Recipe) -> None:
+def test_stages_may_split_positions(recipe: Recipe) -> None:
     compare(recipe, LLAMA, ours(recipe, LLAMA))
 
 

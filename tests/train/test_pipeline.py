@@ -54,7 +54,7 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
     ],
     ids=lambda recipe: recipe.layout.mesh,
 )
-def test_a_stage_may_be_shared(recipe: Recipe, expected: list[float]) -> None:
+def test_a_stage_may_be_split(recipe: Recipe, expected: list[float]) -> None:
     assert trained(recipe, SETTINGS)[1] == pytest.approx(expected, rel=1e-5)
 
 

@@ -65,7 +65,7 @@ def test_what_does_not_divide_is_padded_unseen() -> None:
     ],
     ids=lambda recipe: f"{recipe.layout.mesh} {recipe.layout.remat}",
 )
-def test_shared_layers_train_as_whole_ones(recipe: Recipe) -> None:
+def test_split_layers_train_as_whole_ones(recipe: Recipe) -> None:
     settings = Settings(layers=2, d_model=32, heads=8, kv_heads=2, sequence=16)
     _, expected = trained(make_recipe("dp=1"), settings)
     run, losses = trained(recipe, settings)

@@ -38,7 +38,7 @@ def advice(job: Job, fixed: Mapping[str, Any]) -> str:
 
 
 def _changes(job: Job, fixed: Mapping[str, Any]) -> Iterator[tuple[str, Job, Mapping[str, Any]]]:
-    """What else may be tried, what keeps most of the choices first."""
+    """Other choices to try, beginning with those that change least."""
     for name in fixed:
         if name not in AXES:
             words = f"another {name.replace('_', ' ')} than {fixed[name]}"

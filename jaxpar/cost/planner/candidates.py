@@ -211,7 +211,7 @@ def _tried(job: Job, axis: str, n: int) -> bool:
 
 
 def _bad_batch(job: Job, fixed: Mapping[str, Any], parts: int) -> str:
-    """What is wrong if no mesh divides the batch."""
+    """The error where no mesh divides the batch."""
     below = job.batch // parts * parts
     near = f"{below:,} or {below + parts:,}" if below else f"{parts:,}"
     fewer = ""

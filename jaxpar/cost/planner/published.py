@@ -48,7 +48,7 @@ class Run:
     seconds: float
 
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
-        """Of a step, by `step_terms`, with what programs reach of the cluster or with another."""
+        """The step's time by `step_terms`, with the cluster's efficiency or with another."""
         reached = replace(self.cluster, efficiency=efficiency or self.cluster.efficiency)
         sizes = {"batch": self.batch, "sequence": self.sequence}
         terms = step_terms(self.architecture, self.layout, reached, **sizes, overlap=self.overlap)
@@ -100,7 +100,7 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
 
 
 def _seconds(row: Mapping[str, Any], architecture: Architecture, layout: Layout) -> float:
-    """Of a step, from what was printed."""
+    """The step's time, from the figures that were printed."""
     batch, sequence = row["batch"], row["sequence"]
     if "seconds" in row:
         return row["seconds"]

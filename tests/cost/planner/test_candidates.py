@@ -1,4 +1,4 @@
-"""The enumeration of layouts, against loops over all sizes."""
+"""The candidate layouts, against loops over all sizes."""
 
 from dataclasses import replace
 from itertools import product
@@ -42,11 +42,11 @@ def all_sizes(job: Job) -> set[tuple[int, ...]]:
             continue
         if 4 % tp and tp % 4:
             continue
-        share = job.batch // (dp * fsdp * ep)
-        for microbatch, chunks in product(divisors(share), range(1, model.layers + 1)):
+        local = job.batch // (dp * fsdp * ep)
+        for microbatch, chunks in product(divisors(local), range(1, model.layers + 1)):
             fullest = -(-model.layers // pp)
             if chunks > 1:
-                if pp == 1 or pp * (chunks - 1) >= model.layers or share // microbatch % pp:
+                if pp == 1 or pp * (chunks - 1) >= model.layers or local // microbatch % pp:
                     continue
                 if chunks * -(-model.layers // (pp * chunks)) > fullest:
                     continue
@@ -90,7 +90,7 @@ def test_gradients_stay_whole_beside_a_pipeline_unless_that_is_asked_for() -> No
     assert alone == {(0, False), (1, False), (2, False), (3, True)}
 
 
-def test_stages_of_zero_share_something() -> None:
+def test_stages_of_zero_shard_something() -> None:
     every = found(job())
     for layout in every:
         assert (layout.fsdp > 1) == (layout.zero == 3)

@@ -100,7 +100,7 @@ def test_terms_add_up() -> None:
     plan = plans(NODES)[0]
     assert sum(spent(plan).values()) == pytest.approx(plan.step_seconds)
     assert set(spent(plan)) <= set(GROUPS)
-    # The share of the peak: the model's operations in this time, nothing computed again counted.
+    # The fraction of the peak that the model's operations take; none that is computed again.
     tokens = 256 * 8192
     flops = 6 * (LLAMA.parameters - 128256 * 4096) + 12 * 32 * 4096 * 8192
     assert plan.mfu == pytest.approx(tokens * flops / plan.step_seconds / 64 / 989e12, rel=0.01)
