@@ -12,7 +12,7 @@ from benchmarks import Row
 from jaxpar.drawing.curves import Curves
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import Settings
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import make_recipe
 from jaxpar.train.setup import set_up
 
 STAGES, EXAMPLES = 4, 2
@@ -23,11 +23,14 @@ PICTURE = Path(__file__).parents[1] / "docs" / "pipeline_memory.svg"
 
 
 def temp_bytes(schedule: str, microbatches: int) -> int:
-    plan = Plan(f"pp={STAGES}", schedule=schedule, microbatches=microbatches)
-    mesh = make_mesh(plan.sizes)
-    shape, lie = (microbatches * EXAMPLES, SETTINGS.sequence + 1), NamedSharding(mesh, P())
+    batch_size = microbatches * EXAMPLES
+    recipe = make_recipe(
+        f"pp={STAGES}", batch=batch_size, schedule=schedule, microbatches=microbatches
+    )
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    shape, lie = (batch_size, SETTINGS.sequence + 1), NamedSharding(mesh, P())
     batch = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=lie)
-    memory = set_up(SETTINGS, plan, mesh, batch, 0, None).report.memory
+    memory = set_up(SETTINGS, recipe, mesh, batch, 0, None).report.memory
     assert memory
     return memory.temp_bytes
 

@@ -13,8 +13,7 @@ import os, resource, sys, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
-from jaxpar.cost.planner import explore
-from jaxpar.cost.search import Job
+from jaxpar.cost.planner import Job, explore
 
 job = Job(find_model(sys.argv[1]), find_cluster("h100"), int(sys.argv[2]), 2048, 8192)
 start = time.perf_counter()

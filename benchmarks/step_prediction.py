@@ -1,8 +1,8 @@
 """How far predicted step times are from published ones; docs/predictions.md has every run."""
 
 from benchmarks import Row
-from jaxpar.cost.calibrate import left_out, runs_by_kind, summary
-from jaxpar.cost.published import published_runs
+from jaxpar.cost.planner.calibrate import left_out, runs_by_kind, summary
+from jaxpar.cost.planner.published import published_runs
 
 
 def rows() -> list[Row]:

@@ -15,7 +15,7 @@ from jaxpar.inspector import inspect
 from jaxpar.inspector.report import Report
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import make_recipe
 from jaxpar.train.setup import OPTIMIZER, set_up
 
 COMPILER = "`jax.jit` with shardings alone"
@@ -25,13 +25,13 @@ PROCESSES = 4
 
 def wire_bytes(mesh_text: str) -> tuple[float, float]:
     """What a device sends over tp in our step, and in the compiler's."""
-    plan = Plan(mesh_text)
-    mesh = make_mesh(plan.sizes)
-    step, lie = compiled_step(plan, mesh)
+    recipe = make_recipe(mesh_text, batch=BATCH)
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    step, lie = compiled_step(recipe, mesh)
     batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=lie[2])
     params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
     theirs = inspect(step, params, jax.eval_shape(OPTIMIZER.init, params), batch)
-    own = set_up(SETTINGS, plan, mesh, batch, 0, None).report
+    own = set_up(SETTINGS, recipe, mesh, batch, 0, None).report
     return sent(own), sent(theirs)
 
 

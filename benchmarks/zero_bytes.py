@@ -9,21 +9,20 @@ from benchmarks import Row
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, STAGES, training_states
 from jaxpar.mesh import make_mesh, simulate_devices
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.setup import set_up
 
 STATES = {"fp32": ADAM_FP32, "bf16": ADAM_MIXED}
 
 
-def held_bytes(plan: Plan) -> int:
+def held_bytes(recipe: Recipe) -> int:
     """The arguments of a step on one device, the batch left out."""
-    mesh = make_mesh(plan.sizes)
-    batch = jax.ShapeDtypeStruct(
-        (BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=NamedSharding(mesh, P(plan.data_axes))
-    )
-    memory = set_up(SETTINGS, plan, mesh, batch, 0, None).report.memory
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
+    batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=sharding)
+    memory = set_up(SETTINGS, recipe, mesh, batch, 0, None).report.memory
     assert memory
-    return memory.arguments_bytes - 4 * BATCH * (SETTINGS.sequence + 1) // plan.devices
+    return memory.arguments_bytes - 4 * BATCH * (SETTINGS.sequence + 1) // recipe.layout.devices
 
 
 def rows() -> list[Row]:
@@ -31,7 +30,8 @@ def rows() -> list[Row]:
     found = []
     for precision, each in STATES.items():
         for stage in STAGES:
-            held = held_bytes(Plan(f"dp={DEVICES}", zero=stage, precision=precision))
+            options = {"batch": BATCH, "zero": stage, "precision": precision}
+            held = held_bytes(make_recipe(f"dp={DEVICES}", **options))
             states = training_states(SETTINGS.parameters, each, DEVICES, stage)
             formula = states.total - states.gradients  # gradients live within a step only
             found.append(

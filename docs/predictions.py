@@ -6,18 +6,18 @@ Run it from anywhere with `python docs/predictions.py`; a test holds the page ag
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpar.cost.calibrate import fit, left_out, runs_by_kind, summary
-from jaxpar.cost.published import Run, published_runs
+from jaxpar.cost.planner.calibrate import fit, left_out, runs_by_kind, summary
+from jaxpar.cost.planner.published import Run, published_runs
 
 PAGE = Path(__file__).with_suffix(".md")
 INTRODUCTION = """# Predicted and published step times
 
 `python docs/predictions.py` writes this page. Layouts and published figures are in
-[published.toml](../jaxpar/cost/published.toml), with their sources; formulas are in
+[published.toml](../jaxpar/cost/planner/published.toml), with their sources; formulas are in
 [step.py](../jaxpar/cost/step.py). `jaxpar plan --explain` shows every term of a prediction.
 
-One figure is fitted for each kind of hardware, none for a paper or a model: the part of the peak
-that matrix products reach. The others are round and the same for all kinds (see the end of
+One figure is fitted for each kind of hardware, none for a paper or a model: the fraction of the
+peak that matrix products reach. The others are round and the same for all kinds (see the end of
 [hardware.toml](../jaxpar/cost/hardware.toml)). Errors are predicted over published seconds, less 1.
 MFU counts every query with every key, and nothing that is recomputed; where a paper counts
 otherwise, its figure differs from the one here. The published MFU comes first, then the predicted

@@ -21,7 +21,6 @@ from jaxpar.cost import communication, flops, roofline
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.inference import inference_memory
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.memory import training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
@@ -31,6 +30,7 @@ from jaxpar.course.pictures import draw
 from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Roofline
 from jaxpar.inspector import inspect
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.remat import scan_layers
 

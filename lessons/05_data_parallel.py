@@ -156,10 +156,10 @@ assert got[:3] == (n * 4.5, n * 4.5, n * n * 4.5) and all(got[3] == x)
 # `pmean` does not change what is equal on all devices, so the result is n times too large. `psum`
 # makes it n * n times too large. After a `pcast`, each device has its own w. The gradient is then
 # local, as in PyTorch, and the all-reduce is yours to write, in `data_parallel_gradients`.
-# `make_step` makes a training step of any such function; a `Layout` holds it, and says how the
-# arrays are sharded. **Prefetch.** `train` is the loop of `jaxpar train`. A step returns before the
-# devices are done: meanwhile the next batch is prepared, and only `float(loss)` waits. (PyTorch has
-# `DataLoader` workers for this.)
+# `make_step` makes a training step of any such function; a `Technique` holds it, and the partition
+# specs of its arrays. **Prefetch.** `train` is the loop of `jaxpar train`. A step returns before
+# the devices are done: meanwhile the next batch is prepared, and only `float(loss)` waits. (PyTorch
+# has `DataLoader` workers for this.)
 #
 # ## Measure
 #

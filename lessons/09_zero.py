@@ -27,13 +27,13 @@ from jaxpar.course.pictures import draw
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
 from jaxpar.parallel.precision import master_weights
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.layouts import layout
-from jaxpar.train.plan import Plan
 from jaxpar.train.step import make_step, shardings
+from jaxpar.train.techniques import technique_of
 from jaxpar.train.text import batches, read_library
 
 n, mesh = 8, make_mesh("dp=8")
@@ -202,12 +202,12 @@ examples = [next(endless) for _ in range(20)]
 
 
 def prepare(stage, microbatches):
-    plan = Plan("dp=8", zero=stage, microbatches=microbatches)
-    chosen = layout(plan, settings, shape, adamw)
-    where = shardings(mesh, (chosen.params, chosen.state))
+    layout = Layout(dp=8, zero=stage, microbatch=BATCH // 8 // microbatches)
+    technique = technique_of(layout, settings, shape, adamw)
+    where = shardings(mesh, (technique.params, technique.state))
     given = jax.device_put((start, adamw.init(start)), where)
     loss = of_shards if stage == 3 else loss_fn(settings)
-    return given, make_step(loss, adamw, chosen, mesh).lower(*given, examples[0])
+    return given, make_step(loss, adamw, technique, mesh).lower(*given, examples[0])
 
 
 def sent(collectives):  # without the loss

@@ -34,7 +34,7 @@ from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.step import DATA_PARALLEL, Layout, make_step, update_all
+from jaxpar.train.step import DATA_PARALLEL, Technique, make_step, update_all
 from jaxpar.train.text import batches, read_library
 
 n, mesh = 8, make_mesh("fsdp=8")
@@ -131,7 +131,7 @@ def sharded_loss(loss_of, like, apply_layers=full):  # a function of shards
 decoder, specs = sharded_loss(partial(loss_fn, settings), like), specs_of(like)
 found, state = jax.value_and_grad(decoder), optax.ScaleByAdamState(replicated, specs, specs)
 state = (state, optax.EmptyState(), optax.EmptyState())  # moments are sharded like parameters
-sharded = Layout(lambda _, *given: found(*given), split, specs, state)
+sharded = Technique(lambda _, *given: found(*given), split, specs, state)
 measured, losses = {}, {}
 for name, over, layout in (("data parallel", "dp=8", DATA_PARALLEL), ("FSDP", "fsdp=8", sharded)):
     step = make_step(loss_fn(settings, full), optimizer, layout, make_mesh(over))

@@ -23,20 +23,19 @@ from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link, wire_bytes
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.inference import inference_memory
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.models import find_model
-from jaxpar.cost.plan_words import spent
-from jaxpar.cost.search import Job
+from jaxpar.cost.planner.report import spent
 from jaxpar.cost.terms import total
 from jaxpar.cost.zero import ADAM_FP32
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
 from jaxpar.drawing.bars import Bars
 from jaxpar.inspector import inspect
+from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
-from jaxpar.model import Settings, init, loss_fn
+from jaxpar.model import Settings, Split, init, loss_fn
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train import layouts, plan, setup, step
+from jaxpar.train import setup, step, techniques
 
 llama, h100 = find_model("llama3-70b"), find_cluster("h100")
 S, peak = 8192, h100.device.peak_flops["bf16"]  # S: tokens of a sequence
@@ -51,7 +50,7 @@ S, peak = 8192, h100.device.peak_flops["bf16"]  # S: tokens of a sequence
 
 # %%
 def explore(model, cluster, *sizes):  # devices, batch, sequence
-    job = Job(find_model(model), find_cluster(cluster), *sizes)
+    job = planner.Job(find_model(model), find_cluster(cluster), *sizes)
     found = planner.explore(job, {}, overlap=True)
     return found, {one.name: one for one in found.strategies}
 
@@ -171,16 +170,16 @@ tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), setup.OPTIMIZER
 
 
 def measure(one):
-    loss = loss_fn(settings, partial(scan_layers, remat=one.remat), one.split)
-    pad = partial(pad_shards, n=n) if one.stage else lambda params: params
-    state = jax.eval_shape(lambda params: adamw.init(pad(params)), params)
-    chosen = layouts.layout(one, settings, params, adamw)
-    run = step.make_step(loss, adamw, chosen, make_mesh(one.sizes))
+    loss = loss_fn(settings, scan_layers, Split.of(one))
+    shard = partial(pad_shards, n=n) if one.zero else lambda params: params
+    state = jax.eval_shape(lambda params: adamw.init(shard(params)), params)
+    technique = techniques.technique_of(one, settings, params, adamw)
+    run = step.make_step(loss, adamw, technique, make_mesh(one.mesh))
     report = inspect(run, params, state, tokens)
     return report.memory.arguments_bytes, report.wire_bytes_by_axis()
 
 
-both = [plan.Plan("dp=8", zero=1), plan.Plan("dp=2,tp=4")]
+both = [Layout(dp=8, zero=1, microbatch=B // 8), Layout(dp=2, tp=4, microbatch=B // 2)]
 measured = {one.mesh: measure(one) for one in both}
 
 # %% [markdown]
@@ -191,18 +190,16 @@ measured = {one.mesh: measure(one) for one in both}
 
 # %%
 rows = []
-for one in both:
-    size = B // one.batch_parts
-    layout = Layout(microbatch=size, zero=one.stage, **one.sizes)
+for layout in both:
     job = {"sequence": T, "batch": B, "each": ADAM_FP32}
     terms = memory.training_memory(little, layout, **job)
     terms = [t.value for t in terms if t.name in ("parameters", "optimizer")]
-    arguments = sum(terms) + 4 + 4 * size * (T + 1)
+    arguments = sum(terms) + 4 + 4 * layout.microbatch * (T + 1)
     sent = {("dp",): wire_bytes("all_reduce", 4, layout.dp)}
     for m in traffic.step_traffic(little, layout, element_bytes=4, **job):
         sent[m.axes] = sent.get(m.axes, 0) + m.sent_bytes(layout)
-    assert measured[one.mesh] == (arguments, sent)
-    rows.append((one.mesh, int(arguments), int(sum(sent.values()))))
+    assert measured[layout.mesh] == (arguments, sent)
+    rows.append((layout.mesh, int(arguments), int(sum(sent.values()))))
 table("Bytes, predicted and measured", ("mesh", "arguments", "sent"), rows)
 
 # %% [markdown]

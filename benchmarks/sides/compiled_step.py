@@ -14,28 +14,28 @@ from benchmarks.sides.race import serve
 from benchmarks.train_step import one_device_step
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init, split_specs
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.setup import OPTIMIZER
 from jaxpar.train.step import WHOLE, shardings
 
 
-def compiled_step(plan: Plan, mesh: Mesh) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
+def compiled_step(recipe: Recipe, mesh: Mesh) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
     """The jitted step, and where its arguments lie: parameters, state and tokens."""
     params = jax.eval_shape(partial(init, SETTINGS), jax.random.key(0))
     trees = (params, jax.eval_shape(OPTIMIZER.init, params))
-    over = {"axis": "tp", "n": plan.sizes["tp"]}
+    over = {"axis": "tp", "n": recipe.layout.tp}
     specs = [split_specs(SETTINGS, tree, **over) for tree in trees]
-    lie = shardings(mesh, (*specs, P(plan.data_axes)))
+    lie = shardings(mesh, (*specs, P(recipe.layout.batch_axes)))
     gives = (*lie[:2], shardings(mesh, WHOLE))
     step = jax.jit(one_device_step, in_shardings=lie, out_shardings=gives, donate_argnums=(0, 1))
     return step, lie
 
 
-def take_steps(plan: Plan) -> None:
+def take_steps(recipe: Recipe) -> None:
     """Steps of AdamW on random tokens."""
-    simulate_devices(plan.devices)
-    mesh = make_mesh(plan.sizes)
-    compiled, (params_lie, state_lies, tokens_lie) = compiled_step(plan, mesh)
+    simulate_devices(recipe.layout.devices)
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    compiled, (params_lie, state_lies, tokens_lie) = compiled_step(recipe, mesh)
     shape = (BATCH, SETTINGS.sequence + 1)
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
     tokens = jax.device_put(tokens, tokens_lie)
@@ -51,4 +51,4 @@ def take_steps(plan: Plan) -> None:
 
 
 if __name__ == "__main__":
-    take_steps(Plan(sys.argv[1]))
+    take_steps(make_recipe(sys.argv[1], batch=BATCH))

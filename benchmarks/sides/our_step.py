@@ -1,4 +1,4 @@
-"""Our training step on simulated devices: the fields of a plan in JSON, and the batch's size."""
+"""Our training step on simulated devices, of the options of a recipe in JSON."""
 
 import json
 import sys
@@ -11,22 +11,23 @@ from jax.sharding import PartitionSpec as P
 from benchmarks.sides.race import serve
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import Settings
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.setup import set_up
 
 DEVICES, BATCH = 8, 16
 SETTINGS = Settings()
 
 
-def take_steps(plan: Plan, batch: int) -> None:
+def take_steps(recipe: Recipe) -> None:
     """Steps of AdamW on random tokens."""
-    simulate_devices(plan.devices)
-    mesh = make_mesh(plan.sizes)
-    shape, lie = (batch, SETTINGS.sequence + 1), NamedSharding(mesh, P(plan.data_axes))
+    simulate_devices(recipe.layout.devices)
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    shape = (recipe.batch, SETTINGS.sequence + 1)
+    sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
-    tokens = jax.device_put(tokens, lie)
-    like = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=lie)
-    made = set_up(SETTINGS, plan, mesh, like, 0, None)
+    tokens = jax.device_put(tokens, sharding)
+    like = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
+    made = set_up(SETTINGS, recipe, mesh, like, 0, None)
     params, state = made.params, made.state
 
     def step() -> float:
@@ -37,10 +38,10 @@ def take_steps(plan: Plan, batch: int) -> None:
     serve(step)
 
 
-def ours(batch: int = BATCH, **fields: object) -> list[str]:
-    """The command that takes steps of this plan."""
-    return ["-m", "benchmarks.sides.our_step", json.dumps(fields), str(batch)]
+def ours(batch: int = BATCH, **options: object) -> list[str]:
+    """The command that takes steps of this recipe."""
+    return ["-m", "benchmarks.sides.our_step", json.dumps(options | {"batch": batch})]
 
 
 if __name__ == "__main__":
-    take_steps(Plan(**json.loads(sys.argv[1])), int(sys.argv[2]))
+    take_steps(make_recipe(**json.loads(sys.argv[1])))

@@ -15,9 +15,9 @@ from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
-    from jaxpar.cost.footprint import Footprint
-    from jaxpar.cost.footprint_show import Answer
-    from jaxpar.cost.layout import Layout
+    from jaxpar.cost.planner.footprint import Footprint
+    from jaxpar.cost.planner.footprint_report import Answer
+    from jaxpar.layout import Layout
 
 PER_NODE, MOST_PARAMETERS = 8, 1e18
 ESTIMATORS = "deepspeed, deepspeed-docs, megatron, accelerate, eleuther"
@@ -154,9 +154,9 @@ def show_memory(
 
 
 def _answer(given: Mapping[str, Any]) -> Answer:
-    from jaxpar.cost.estimate import estimate
-    from jaxpar.cost.footprint_show import Answer
+    from jaxpar.cost.estimators import ESTIMATORS, estimate
     from jaxpar.cost.hardware import find_cluster
+    from jaxpar.cost.planner.footprint_report import Answer
 
     check_sizes("memory", given)
     footprint = _footprint(given)
@@ -166,11 +166,11 @@ def _answer(given: Mapping[str, Any]) -> Answer:
     tool, node = given["estimator"], cluster.devices_per_node if cluster else PER_NODE
     more = {"largest_layer": _number("largest_layer", given), "bits": given.get("weight_bits")}
     terms, host = estimate(tool, footprint, devices_per_node=node, **more)
-    return Answer(footprint, terms, host, cluster, tool)
+    return Answer(footprint, terms, host, cluster, tool, ESTIMATORS[tool])
 
 
 def _footprint(given: Mapping[str, Any]) -> Footprint:
-    from jaxpar.cost.footprint import Inference, Training
+    from jaxpar.cost.planner.footprint import Inference, Training
 
     trained, tool = given["training"], given.get("estimator", "")
     mode = "--training" if trained else "--inference"
@@ -234,12 +234,12 @@ def _number(name: str, given: Mapping[str, Any]) -> Any:
 
 
 def _layout(given: Mapping[str, Any]) -> Layout:
-    from jaxpar.cost.checks import check_one_of
-    from jaxpar.cost.layout import OFFLOADS, REMATS, Layout
-    from jaxpar.cost.zero import STAGES
+    from jaxpar.checks import check_one_of
+    from jaxpar.cost.layout import REMATS
+    from jaxpar.layout import OFFLOAD_KINDS, ZERO_STAGES, Layout
 
     sizes = parse_axes("memory", given.get("mesh"))
-    allowed = {"zero": STAGES, "remat": REMATS, "offload": OFFLOADS}
+    allowed = {"zero": ZERO_STAGES, "remat": REMATS, "offload": tuple(OFFLOAD_KINDS)}
     for name in allowed:
         if name in given:
             check_one_of("memory", option(name), given[name], allowed[name])

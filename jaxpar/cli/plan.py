@@ -15,8 +15,8 @@ from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
-    from jaxpar.cost.plan import Plan
-    from jaxpar.cost.planner import Found
+    from jaxpar.cost.planner.fastest import Found
+    from jaxpar.cost.planner.plan import Plan
 
 # The first character keeps lines as they are.
 EXAMPLES = """\b
@@ -109,8 +109,7 @@ def plan_training(
     """
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster
-    from jaxpar.cost.planner import explore
-    from jaxpar.cost.search import Job
+    from jaxpar.cost.planner import Job, explore
 
     choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
     choices |= {"sequence_parallel": sequence_parallel, "offload": offload}
@@ -141,7 +140,7 @@ def _architecture(model: str) -> Architecture:
 
 
 def _write(path: Path, plans: list[Plan]) -> None:
-    from jaxpar.cost.plan_html import page
+    from jaxpar.cost.planner.page import page
     from jaxpar.grading.files import write_atomically
 
     try:
@@ -153,14 +152,13 @@ def _write(path: Path, plans: list[Plan]) -> None:
 
 
 def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:
-    from jaxpar.cost import plan_show
-    from jaxpar.cost.plan_words import to_dict
+    from jaxpar.cost.planner import report
 
     plans = [found.plans[0], other] if other else found.plans
     if as_json:
-        print_json({"plans": [to_dict(plan, explain) for plan in plans]})
+        print_json({"plans": [report.to_dict(plan, explain) for plan in plans]})
         return
-    parts = [plan_show.compare(plans)] if other else []
-    parts += [plan_show.explain(plans[0])] if explain else []
+    parts = [report.compare(plans)] if other else []
+    parts += [report.explain(plans[0])] if explain else []
     # A model's name may have brackets, which are markup to rich.
-    console().print(*parts or [plan_show.render(found)], sep="\n\n", markup=False)
+    console().print(*parts or [report.render(found)], sep="\n\n", markup=False)

@@ -1,4 +1,4 @@
-"""Sizes that people give to `memory` and `plan`: which are too large, and what is taken if none."""
+"""Sizes that people give to `memory` and `plan`: the largest allowed, and the defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whole(help: str) -> Any:
 
 
 def option(name: str) -> str:
-    """As it is written on the command line."""
+    """An option as it is written on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -43,8 +43,8 @@ def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
         ValueError: it cannot be read, names an axis that no layout has, or too many devices.
     """
     from jaxpar.axes import parse_mesh
-    from jaxpar.cost.checks import check_one_of
-    from jaxpar.cost.layout import AXES
+    from jaxpar.checks import check_one_of
+    from jaxpar.layout import AXES
 
     sizes = parse_mesh(mesh) if mesh else {}
     for axis in sizes:
@@ -57,5 +57,5 @@ def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
 
 
 def tokens(sequence: int | None, model: Architecture | float) -> int:
-    """Those of an example: as given, else as many as there are positions for, up to `SEQUENCE`."""
+    """Tokens in an example: as given, else as many as the model has positions for, up to 2048."""
     return sequence or min(getattr(model, "positions", 0) or SEQUENCE, SEQUENCE)

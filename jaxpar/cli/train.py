@@ -58,7 +58,8 @@ Schedule = Annotated[
     ),
 ]
 Offload = Annotated[
-    str | None, typer.Option(help="Where the optimizer state waits between steps: host or disk.")
+    str | None,
+    typer.Option(help="Where the optimizer state waits between steps: none, host or disk."),
 ]
 DataOption = Annotated[
     Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
@@ -117,21 +118,21 @@ def train_model(
     from jaxpar.train.launch import follow_launcher
 
     follow_launcher()
-    plan = {
+    recipe = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
-        "schedule": schedule,
+        "schedule": schedule, "batch": batch,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
-    options = {"data": data, "batch": batch, "seed": seed, "timeout_seconds": timeout}
-    _train(steps, as_json, sizes, plan, options)
+    options = {"data": data, "seed": seed, "timeout_seconds": timeout}
+    _train(steps, as_json, sizes, recipe, options)
 
 
 def _train(
     count: int,
     as_json: bool,
     sizes: dict[str, Any],
-    plan: dict[str, Any],
+    recipe: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Trains and prints, as far as Ctrl-C lets it, and ends this process."""
@@ -140,7 +141,7 @@ def _train(
 
         from jaxpar.model import Settings
         from jaxpar.train.cluster import find_place, leave
-        from jaxpar.train.plan import Plan
+        from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
 
@@ -152,8 +153,8 @@ def _train(
         place = find_place(os.environ)
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
-            run = start(Settings(**sizes), Plan(**plan), place, **options)
-        show_start(run, plan["mesh"], screen)
+            run = start(Settings(**sizes), make_recipe(**recipe), place, **options)
+        show_start(run, recipe["mesh"], screen)
         for step in show_steps(run.steps, count, screen):
             taken.append((step.loss, step.seconds))
     except KeyboardInterrupt:

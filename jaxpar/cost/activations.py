@@ -4,7 +4,7 @@ Source: Korthikanti et al. 2022, Reducing Activation Recomputation in Large Tran
 sections 4 and 5.
 """
 
-from jaxpar.cost.checks import check_one_of
+from jaxpar.checks import check_one_of
 from jaxpar.cost.layout import REMATS
 
 

@@ -1,4 +1,4 @@
-"""What a decoder is made of, in sizes, and how many parameters that is."""
+"""The sizes of a decoder, and how many parameters each of its parts has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -182,7 +182,7 @@ class Architecture:
         return self.layers - self.expert_layers
 
     def layer_parts(self, *, experts: bool) -> tuple[Part, ...]:
-        """What a layer is made of, with a mixture of experts or with an MLP.
+        """The parts of a layer, with a mixture of experts or with an MLP.
 
         Biases are with their matrices, but for those of matrices that are split by rows.
         """
@@ -192,7 +192,7 @@ class Architecture:
 
     @property
     def outer_parts(self) -> tuple[Part, ...]:
-        """What is outside of the layers; "final norm" and "head" are after them."""
+        """The parts outside of the layers; "final norm" and "head" come after them."""
         d, table = self.hidden, self.vocab * self.hidden
         return _present(
             Part("embedding", table, "tp"),

@@ -46,7 +46,7 @@ def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two devices.
+    """The link between two devices.
 
     Attributes:
         latency_seconds: the time of a message, however small (alpha).
@@ -82,7 +82,7 @@ def ring_all_gather(operand_bytes: Number, n: int) -> Cost:
 
 
 def two_way_ring_all_gather(operand_bytes: Number, n: int) -> Cost:
-    """As many bytes as one way round, in ceil((n-1)/2) steps: both directions at once."""
+    """Both directions at once: the bytes of one direction, in ceil((n-1)/2) steps."""
     steps = n // 2
     return Cost(steps, wire_bytes("all_gather", operand_bytes, n), steps * operand_bytes)
 

@@ -9,15 +9,14 @@ Megatron-LM, appendix; Korthikanti et al. 2022, Reducing Activation Recomputatio
 Transformer Models, appendix A; Chowdhery et al. 2022, PaLM, appendix B.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from jaxpar.checks import check_one_of, check_positive
 from jaxpar.cost.architecture import Architecture, Experts, Latent
-from jaxpar.cost.checks import check_one_of, check_positive
 from jaxpar.cost.layout import REMATS
-from jaxpar.cost.terms import Term, make_term, total
+from jaxpar.cost.terms import Term, make_terms, total
 
 Products = dict[str, str]
 
@@ -37,29 +36,33 @@ def layer_flops(
     if experts is None:
         experts = architecture.expert_layers > 0
     sizes = _sizes(architecture, batch, sequence)
-    return _terms(_attention(architecture) | _feed_forward(architecture, experts=experts), sizes)
+    return make_terms(
+        _attention(architecture) | _feed_forward(architecture, experts=experts), sizes
+    )
 
 
 def head_flops(architecture: Architecture, batch: Any, sequence: Any) -> Term:
     """The forward pass of the head: a score for each token of the vocabulary."""
-    return _terms(_HEAD, _sizes(architecture, batch, sequence))[0]
+    return make_terms(_HEAD, _sizes(architecture, batch, sequence))[0]
 
 
 def forward_flops(architecture: Architecture, batch: Any, sequence: Any) -> list[Term]:
     """The products of the forward pass of all layers, without the head's."""
     sizes = _sizes(architecture, batch, sequence)
-    terms = _terms(_times("layers", _attention(architecture)), sizes)
+    terms = make_terms(_times("layers", _attention(architecture)), sizes)
     if architecture.dense_layers:
         mlp = _feed_forward(architecture, experts=False)
-        terms += _terms(_times("dense_layers" if architecture.experts else "layers", mlp), sizes)
+        terms += make_terms(
+            _times("dense_layers" if architecture.experts else "layers", mlp), sizes
+        )
     if architecture.expert_layers:
         experts = _feed_forward(architecture, experts=True)
-        terms += _terms(_times("expert_layers", experts), sizes)
+        terms += make_terms(_times("expert_layers", experts), sizes)
     return terms
 
 
 def step_flops(architecture: Architecture, batch: Any, sequence: Any) -> list[Term]:
-    """The model's: forward and backward of a step, nothing twice, whatever the layout.
+    """The model's own operations in a step, forward and backward, with nothing computed twice.
 
     Math: 3 times the forward pass; for a GPT 72*B*L*s*h^2 * (1 + s/(6h) + V/(12hL))
     Source: Korthikanti et al. 2022, equation 7
@@ -74,7 +77,7 @@ def step_flops(architecture: Architecture, batch: Any, sequence: Any) -> list[Te
 def recomputed_flops(
     architecture: Architecture, batch: Any, sequence: Any, *, remat: str
 ) -> list[Term]:
-    """What a step computes a second time: selective the two products of attention, full all layers.
+    """What a step computes again: attention's two products (selective), or all layers (full).
 
     Korthikanti et al. count selective recomputation three times over: s/(3h) in equation 8. One of
     the authors says that 2s/(9h) is right: NVIDIA/Megatron-LM, issue 523.
@@ -92,7 +95,7 @@ def recomputed_flops(
 def hardware_flops(
     architecture: Architecture, batch: Any, sequence: Any, *, remat: str
 ) -> list[Term]:
-    """The model's, and what is computed again.
+    """The model's own operations, and those that are computed again.
 
     Math: full, for a GPT: 96*B*L*s*h^2 * (1 + s/(6h) + V/(16Lh))
     Source: Narayanan et al. 2021, equation 3
@@ -105,7 +108,7 @@ def hardware_flops(
 
 
 def mfu(flops: list[Term], step_seconds: Any, devices: Any, peak_flops: Any) -> Any:
-    """The share of `devices` peaks that a step reaches.
+    """The fraction of the peak of all devices that a step reaches.
 
     Of `step_flops` this is model FLOPs utilization (MFU), of `hardware_flops` hardware FLOPs
     utilization (HFU).
@@ -236,10 +239,6 @@ def _sizes(architecture: Architecture, batch: Any, sequence: Any) -> dict[str, A
 def _unbounded(size: Any) -> Any:
     """Whole numbers of numpy overflow at 2^63, which a step of a large model exceeds."""
     return np.multiply(size, 1.0) if isinstance(size, np.ndarray | np.generic) else size
-
-
-def _terms(products: Products, sizes: Mapping[str, Any]) -> list[Term]:
-    return [make_term(name, formula, sizes) for name, formula in products.items()]
 
 
 def _times(count: str, products: Products) -> Products:

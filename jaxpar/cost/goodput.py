@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 DEVICE_MTBF_HOURS = 54 * 24 * 16_384 / 419
-STORAGE_BYTES_PER_SECOND = 2e12 / 16_384  # a device's share
+STORAGE_BYTES_PER_SECOND = 2e12 / 16_384  # a device's part
 RESTART_SECONDS = 600.0  # assumed, as in Daly's figures 3 to 5
 
 
@@ -56,11 +56,11 @@ class Failures:
 
     @property
     def goodput(self) -> float:
-        """The share of time that is work which is not lost, at this interval."""
+        """The fraction of time that is work which is not lost, at this interval."""
         return self.goodput_at(self.interval_seconds)
 
     def goodput_at(self, interval_seconds: float) -> float:
-        """The share of time that is work which is not lost.
+        """The fraction of time that is work which is not lost.
 
         Failures come at random, at any time, also during a checkpoint or a restart.
 
@@ -75,7 +75,7 @@ class Failures:
 
 
 def failures(state_bytes: float, devices: int, device_mtbf_hours: float) -> Failures:
-    """Of a run whose `state_bytes`, over all devices, are what a checkpoint writes.
+    """The failures of a run whose checkpoint writes `state_bytes`, over all devices.
 
     Raises:
         ValueError: the mean time between failures is not a time above 0, or beyond all reason.

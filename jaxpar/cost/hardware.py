@@ -45,11 +45,11 @@ class Efficiency:
 
     Attributes:
         kind: of what kind of hardware, as in "ampere".
-        products: the share of the peak that matrix products reach.
-        memory: the share of the memory's bandwidth that all else reaches.
-        links: the share that collectives reach of the bandwidth inside a node.
+        products: the fraction of the peak that matrix products reach.
+        memory: the fraction of the memory's bandwidth that all else reaches.
+        links: the fraction of the bandwidth inside a node that collectives reach.
         network: the same between nodes.
-        overlap: the share of what runs beside computation that takes no time of its own.
+        overlap: the fraction of what runs beside computation that takes no time of its own.
     """
 
     kind: str
@@ -69,9 +69,9 @@ class Cluster:
         device: each device.
         devices_per_node: devices joined by the fast link.
         inside: a device's link to others of its node, one direction.
-        between: a device's share of its node's link to other nodes, one direction.
+        between: a device's part of its node's link to other nodes, one direction.
         host: a device's link to the memory of its host, one direction.
-        host_bytes: a device's share of the memory of its host.
+        host_bytes: a device's part of the memory of its host.
         efficiency: what programs reach.
         torus: devices on each ring of a node of TPUs, where `inside` is the link to one of two
             neighbours on one ring; empty where a switch joins any two devices.
@@ -180,7 +180,7 @@ def _cluster(table: _Table, name: str) -> Cluster:
         raise table.wrong("torus", f"sizes above 1 whose product is devices_per_node = {per_node}")
     links = {key: table.named(key, "links") for key in ("inside", "between", "host")}
     inside, between, host = (_link(link) for link in links.values())
-    shares = table.count("links_per_node", "how many links `between` a node has") / per_node
+    links_each = table.count("links_per_node", "how many links `between` a node has") / per_node
     sources = {key: link.values.get("source", "") for key, link in links.items()}
     table.get("aliases", list, "a list of names", default=[])
     cluster = Cluster(
@@ -188,7 +188,7 @@ def _cluster(table: _Table, name: str) -> Cluster:
         device=_accelerator(device),
         devices_per_node=per_node,
         inside=inside,
-        between=Link(between.latency_seconds, shares * between.bytes_per_second),
+        between=Link(between.latency_seconds, links_each * between.bytes_per_second),
         host=host,
         host_bytes=table.number("host_bytes", "bytes, as 64e9", 0),
         efficiency=_efficiency(device),
@@ -233,9 +233,9 @@ def _efficiency(device: _Table) -> Efficiency:
     table = device.named("efficiency", "efficiency")
     name = device.values["efficiency"]
     names = [its.name for its in fields(Efficiency) if its.name != "kind"]
-    shares = {key: table.number(key, "a share, as 0.7", 0.01, 1) for key in names}
+    reached = {key: table.number(key, "a fraction, as 0.7", 0.01, 1) for key in names}
     table.done()
-    return Efficiency(kind=name if isinstance(name, str) else "its own", **shares)
+    return Efficiency(kind=name if isinstance(name, str) else "its own", **reached)
 
 
 @cache

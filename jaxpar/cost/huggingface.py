@@ -80,7 +80,7 @@ class _Config:
         return default
 
     def maybe(self, key: str, default: int | None = None) -> int | None:
-        """As `whole`, but it may be null, which is None here."""
+        """A whole number like that of `whole`, or None where the file has null."""
         if key in self.values and self.values[key] is None:
             return None
         return self._of(int, key) if key in self.values else default
@@ -90,7 +90,7 @@ class _Config:
         return self._of(bool, key) if key in self.values else default
 
     def dropout(self, key: str, default: float) -> bool:
-        """Whether a share of activations is dropped in training."""
+        """Whether some activations are dropped in training."""
         rate = self.values.get(key, default)
         if type(rate) not in (int, float) or not 0 <= rate < 1:
             raise ValueError(f"{key} is {rate!r:.60}; it must be from 0 to below 1")

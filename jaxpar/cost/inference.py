@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.cost import shares
+from jaxpar.checks import check_positive
+from jaxpar.cost import shards
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.checks import check_positive
 from jaxpar.cost.communication import Number
-from jaxpar.cost.layout import Layout
-from jaxpar.cost.terms import Term, make_term
+from jaxpar.cost.terms import Term, make_terms
+from jaxpar.layout import Layout
 
 
 def kv_cache_bytes(
@@ -86,8 +86,8 @@ def inference_memory(
         architecture: the model.
         batch: examples whose keys and values are held.
         sequence: tokens of an example, prompt and answer.
-        tp: devices that share each layer's matrices.
-        pp: devices that share the layers.
+        tp: devices that split each layer's matrices.
+        pp: devices that split the layers.
         weight_bits: of a parameter.
         cache_bits: of an element of the cache.
         group: how many parameters have a scale of 16 bits; None: there are no scales.
@@ -102,7 +102,7 @@ def inference_memory(
         "activations": "2 * max(batch, sequence) * (2 * hidden + width)",
         "logits": "4 * batch * vocab / tp",
     }
-    return [make_term(name, formula, numbers) for name, formula in formulas.items() if formula]
+    return make_terms({name: text for name, text in formulas.items() if text}, numbers)
 
 
 def rule_of_thumb(parameters: Number, *, weight_bits: float = 16) -> list[Term]:
@@ -111,20 +111,21 @@ def rule_of_thumb(parameters: Number, *, weight_bits: float = 16) -> list[Term]:
     Source: Anthony et al. 2023, section "Total Inference Memory": the overhead is at most 20%
     """
     numbers = {"parameters": parameters, "weight_bits": weight_bits}
-    return [
-        make_term("parameters", "parameters * weight_bits / 8", numbers),
-        make_term("overhead", "0.2 * parameters * weight_bits / 8", numbers),
-    ]
+    formulas = {
+        "parameters": "parameters * weight_bits / 8",
+        "overhead": "0.2 * parameters * weight_bits / 8",
+    }
+    return make_terms(formulas, numbers)
 
 
 def _numbers(architecture: Architecture, tp: Any, pp: Any) -> dict[str, Any]:
-    """What the names of sizes stand for; parameters and layers are those of a device."""
+    """The numbers that names in formulas stand for; parameters and layers are one device's."""
     layout = Layout(pp=pp, tp=tp)
-    held = shares.on_device(architecture, layout)
+    held = shards.on_device(architecture, layout)
     numbers = {
         "tp": tp,
         "parameters": held.layers + held.experts + held.outer,
-        "layers": sum(shares.layers_on_stage(architecture, layout)),
+        "layers": sum(shards.layers_on_stage(architecture, layout)),
         "hidden": architecture.hidden,
         "vocab": architecture.vocab,
         "kv_heads": architecture.key_heads,

@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.terms import Term, make_term
+from jaxpar.layout import Layout
 
 # What products with weights give, and the sums of the stream.
 _PRODUCTS = ("layer input", "queries", "keys", "values", "stream", "gate", "up")
@@ -30,7 +30,7 @@ class _Array(NamedTuple):
         name: what it is.
         size: elements for each token.
         split: what a device of tp has: "tp" its part; "kv" its part, one head at least;
-            "positions" its positions if they are shared, else all; "whole" all.
+            "positions" its own positions with sequence parallelism, else all; "whole" all.
         element_bytes: None: those of the dtype that the model computes in.
     """
 
@@ -50,12 +50,13 @@ def layer_arrays(
 ) -> list[Term]:
     """Bytes that one device keeps of each array, of one layer and one microbatch.
 
-    What `layout.remat` says: "none" keeps all, and scores of s*s elements for each head with it
-    unless attention is fused. "selective" computes these again. "full" keeps the layer's input; of
-    shared positions each device its own, where table 2 of the paper (`activation_bytes`) has all.
+    With remat "none" all is kept, with the scores of s*s elements for each head unless attention is
+    fused; "selective" computes these again. "full" keeps the layer's input; with sequence
+    parallelism each device keeps its own positions of it, where table 2 of the paper
+    (`activation_bytes`) has all of them.
 
-    A mixture of experts is balanced: a device gets as many copies of tokens as its own make. With
-    tensor parallelism each device gets what goes to an expert whole.
+    A mixture of experts is balanced: a device gets as many copies of tokens as its own tokens make.
+    With tensor parallelism each device gets the whole of what goes to an expert.
 
     Source: Korthikanti et al. 2022, table 2; for experts the token dispatcher of Megatron-LM
 
@@ -67,7 +68,7 @@ def layer_arrays(
         element_bytes: of the dtype that the model computes in.
     """
     scores = layout.remat == "none" and not architecture.fused_attention
-    kept = _kept(architecture, layout.remat, scores=scores, experts=experts)
+    kept = _kept(architecture, layout, scores=scores, experts=experts)
     return _terms(kept, architecture, layout, sequence, element_bytes)
 
 
@@ -76,18 +77,17 @@ def decoder_arrays(
     layout: Layout,
     *,
     sequence: int,
-    remat: str,
     element_bytes: int = 4,
 ) -> list[Term]:
-    """The same of jaxpar's own decoder, where `remat` is as `jaxpar.parallel.remat` names it.
+    """The same of jaxpar's own decoder, for every kind of remat that it knows.
 
     With "none" JAX keeps more than Megatron-LM, and some arrays several times.
     """
-    policy = "full" if remat == "segments" else remat
-    arrays = list(_kept(architecture, policy, scores=remat == "none", experts=False))
-    if remat == "none":
+    everything = layout.remat == "none"
+    arrays = list(_kept(architecture, layout, scores=everything, experts=False))
+    if everything:
         arrays += _kept_by_jax(architecture, layout)
-    if remat == "products":
+    if layout.remat == "products":
         arrays = [array for array in arrays if array.name in _PRODUCTS]
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
@@ -115,11 +115,11 @@ def outer_arrays(
 
 
 def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
-    """What JAX keeps besides, if nothing is to be computed again."""
+    """The arrays that JAX keeps besides, if nothing is to be computed again."""
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
     for norm in ("attention", "mlp"):
         yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
-    if not split:  # Where devices share a layer, matrices with one input are put together.
+    if not split:  # Where devices split a layer, matrices with one input are put together.
         for name, matrices in (("attention", 3), ("mlp", 2 if architecture.gated else 1)):
             yield from [_Array(f"{name} input again", "hidden", "positions")] * (matrices - 1)
     yield _Array("softmax' exponentials", "heads * sequence")
@@ -132,10 +132,10 @@ def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]
 
 
 def _kept(
-    architecture: Architecture, remat: str, *, scores: bool, experts: bool
+    architecture: Architecture, layout: Layout, *, scores: bool, experts: bool
 ) -> Iterator[_Array]:
     yield _Array("layer input", "hidden", "positions")
-    if remat == "full":
+    if layout.recomputes_layers:
         return
     yield _Array("attention input", "hidden", "positions")
     yield from _projected(architecture)
@@ -179,7 +179,7 @@ def _projected(architecture: Architecture) -> Iterator[_Array]:
 
 
 def _mixed(architecture: Architecture) -> Iterator[_Array]:
-    """What a mixture of experts keeps beside its input."""
+    """The arrays that a mixture of experts keeps beside its input."""
     mixture = architecture.experts
     assert mixture, f"{architecture.name} has no experts"
     yield _Array("router's probabilities", "experts", "positions", 4)
@@ -193,13 +193,13 @@ def _mixed(architecture: Architecture) -> Iterator[_Array]:
 
 
 def _inside(of: str, size: str, *, gated: bool) -> Iterator[_Array]:
-    """Of an MLP: what goes into the nonlinearity, and into the last product."""
+    """The arrays of an MLP that go into the nonlinearity, and into the last product."""
     for name in (["gate"] if gated else []) + ["up", "hidden"]:
         yield _Array(of + name, size)
 
 
 def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mapping[str, Any]:
-    """What the names in sizes stand for."""
+    """The numbers that the names in sizes stand for."""
     latent, mixture = architecture.latent, architecture.experts
     numbers = {
         "tokens": layout.microbatch * sequence / layout.cp,

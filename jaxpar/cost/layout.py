@@ -1,108 +1,95 @@
-"""How a model is spread over devices: the size of each mesh axis, and what else is chosen."""
+"""Which layouts the formulas know, and into which a model can be split at all."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from jaxpar.checks import check_one_of
+from jaxpar.cost.architecture import Architecture
+from jaxpar.layout import AXES, Layout
 
-from jaxpar.axes import show_mesh
-from jaxpar.cost.checks import check_one_of
-from jaxpar.cost.zero import STAGES
-
-AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp")
+# Of the kinds of remat, those that the formulas know.
 REMATS = ("none", "selective", "full")
-OFFLOADS = ("none", "optimizer", "all")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a model is spread.
+def check_formulas(where: str, layout: Layout) -> None:
+    """Checks that the formulas of memory and time hold for a layout.
 
-    A size may be a numpy array: then this stands for many layouts, one for each element.
-
-    Attributes:
-        pp: stages of a pipeline.
-        dp: devices that share the batch, and hold the same parameters (but see `zero`).
-        fsdp: devices that share the batch and the states of training, by stage 3 of ZeRO.
-        ep: devices that share the batch and each layer's experts.
-        cp: devices that share the positions of an example.
-        tp: devices that share each layer's matrices.
-        chunks: parts of the model on each stage; with more than one the schedule is interleaved.
-        microbatch: examples that go through a device at once.
-        zero: the stage of ZeRO over dp, or over fsdp if that has more than one device.
-        remat: what is computed again: "none"; "selective", what has s*s elements for each head,
-            which fused attention never keeps, whatever this says; "full", all but each layer's
-            input.
-        sequence_parallel: the devices of tp share the positions, where they do not share a layer.
-        offload: what waits in the memory of the host: "none", "optimizer", or "all" (the
-            parameters too, which come layer by layer).
+    Raises:
+        ValueError: they do not know its kind of remat, or a disk.
     """
-
-    pp: Any = 1
-    dp: Any = 1
-    fsdp: Any = 1
-    ep: Any = 1
-    cp: Any = 1
-    tp: Any = 1
-    chunks: Any = 1
-    microbatch: Any = 1
-    zero: int = 0
-    remat: str = "none"
-    sequence_parallel: bool = False
-    offload: str = "none"
-
-    def __post_init__(self) -> None:
-        """Refuses what is not one of few."""
-        for name, allowed in (("zero", STAGES), ("remat", REMATS), ("offload", OFFLOADS)):
-            check_one_of("Layout", name, getattr(self, name), allowed)
-
-    @property
-    def devices(self) -> Any:
-        """How many there are."""
-        return self.pp * self.dp * self.fsdp * self.ep * self.cp * self.tp
-
-    @property
-    def batch_parts(self) -> Any:
-        """How many parts the batch is split into."""
-        return self.dp * self.fsdp * self.ep
-
-    @property
-    def state_shards(self) -> Any:
-        """Devices that ZeRO shares the states of training between, for what is not of experts.
-
-        Over fsdp if there is such an axis, else over dp; with those of ep and cp, which hold the
-        same parameters. An axis dp beside fsdp holds copies.
-        """
-        return self.expert_shards * self.ep
-
-    @property
-    def expert_shards(self) -> Any:
-        """Devices that ZeRO shares the states of training of an expert between."""
-        return (self.fsdp if _more(self.fsdp) else self.dp) * self.cp
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """The size of each axis, outermost first."""
-        return {axis: getattr(self, axis) for axis in AXES}
-
-    @property
-    def mesh(self) -> str:
-        """The axes with more than one device, as `parse_mesh` reads them: "pp=8,tp=8"."""
-        return show_mesh({axis: n for axis, n in self.sizes.items() if n > 1}) or "dp=1"
-
-
-def describe(layout: Layout) -> str:
-    """The layout as a person says it."""
-    words = [f"mesh {layout.mesh}", f"ZeRO {layout.zero}", f"remat {layout.remat}"]
-    words.append(f"microbatch {layout.microbatch}")
-    if layout.chunks > 1:
-        words.append(f"{layout.chunks} chunks")
-    if layout.sequence_parallel:
-        words.append("sequence parallel")
+    check_one_of(where, "remat", layout.remat, REMATS)
     if layout.offload != "none":
-        words.append(f"offload {layout.offload}")
-    return ", ".join(words)
+        check_one_of(where, "store", layout.store, ("host",))
 
 
-def _more(n: Any) -> bool:
-    """Whether an axis has several devices; many layouts at once either all have it or none."""
-    return bool((n > 1) if isinstance(n, int) else (n > 1).any())
+def check_layout(where: str, architecture: Architecture, layout: Layout, sequence: int) -> None:
+    """Checks every axis of a layout, and its chunks.
+
+    Raises:
+        ValueError: the model cannot be split so; the message begins with `where`.
+    """
+    for axis in AXES:
+        check_axis(where, architecture, sequence, axis, layout.sizes[axis])
+    check_chunks(where, architecture, layout.pp, layout.chunks)
+
+
+def check_axis(where: str, architecture: Architecture, sequence: int, axis: str, n: int) -> None:
+    """Checks the size of one axis.
+
+    Raises:
+        ValueError: the model cannot be split over n devices; the message names the nearest size.
+    """
+    why = unfit(architecture, sequence, axis, n)
+    if why:
+        near = (k for more in range(n) for k in (n - more, n + more))
+        fits = next(k for k in near if not unfit(architecture, sequence, axis, k))
+        raise ValueError(f"{where}: {axis}={n}: {why}; use {axis}={fits}")
+
+
+def check_chunks(where: str, architecture: Architecture, pp: int, chunks: int) -> None:
+    """Checks how many chunks of the model each stage has.
+
+    Raises:
+        ValueError: there is only one stage, or a stage has several chunks without a layer.
+    """
+    if chunks > 1 and pp == 1:
+        raise ValueError(
+            f"{where}: {chunks} chunks on one stage; several are for a pipeline; use chunks 1, or "
+            "pp of at least 2"
+        )
+    if pp * (chunks - 1) >= architecture.layers:
+        most = (architecture.layers - 1) // pp + 1
+        raise ValueError(
+            f"{where}: {pp} stages of {chunks} chunks; each stage has a layer in all chunks but "
+            f"one, and {architecture.name} has {architecture.layers}; use at most {most} chunks"
+        )
+
+
+def unfit(architecture: Architecture, sequence: int, axis: str, n: int) -> str:
+    """Why the model cannot be split over n devices of this axis; empty if it can."""
+    if axis == "pp" and n > architecture.layers:
+        return f"{architecture.name} has {architecture.layers} layers, and each stage needs one"
+    if axis == "cp" and sequence % n:
+        return f"it must divide the sequence, {sequence:,}"
+    if axis == "ep":
+        count = architecture.experts.count if architecture.experts else 1
+        return f"it must divide the experts, of which there are {count}" if count % n else ""
+    return _unfit_tensor(architecture, n) if axis == "tp" else ""
+
+
+def remats(architecture: Architecture) -> tuple[str, ...]:
+    """Those of `REMATS` that differ: with fused attention "selective" is the same as "none"."""
+    fused = architecture.fused_attention
+    return tuple(remat for remat in REMATS if not (fused and remat == "selective"))
+
+
+def _unfit_tensor(architecture: Architecture, n: int) -> str:
+    sizes = {"heads": architecture.heads}
+    if architecture.dense_layers:
+        sizes["d_ffn"] = architecture.d_ffn
+    if architecture.experts:
+        sizes["ffn of an expert"] = architecture.experts.ffn
+    for name, size in sizes.items():
+        if size % n:
+            return f"it must divide {name}, {size:,}"
+    heads = architecture.key_heads
+    if heads % n and n % heads:
+        return f"it must divide the {heads} heads of keys, or be a multiple of them"
+    return ""

@@ -1,7 +1,7 @@
-"""What training holds on a device: each term with its formula and numbers.
+"""What training holds on a device: each term with its formula and its numbers.
 
-Not counted: what is gone before the next product is computed, and what allocators, kernels and
-communication libraries take for themselves.
+What is gone before the next product is computed is not counted, and neither is what allocators,
+kernels and communication libraries take for themselves.
 
 Sources: Rajbhandari et al. 2020, ZeRO, section 3; Korthikanti et al. 2022, Reducing Activation
 Recomputation in Large Transformer Models, sections 4 and 5; Narayanan et al. 2021, Efficient
@@ -17,17 +17,11 @@ import numpy as np
 
 from jaxpar.cost.architecture import Architecture, Part
 from jaxpar.cost.kept import layer_arrays, outer_arrays
-from jaxpar.cost.layout import Layout
-from jaxpar.cost.shares import FIRST, part_on_device
+from jaxpar.cost.layout import check_formulas
+from jaxpar.cost.shards import FIRST, part_on_device
 from jaxpar.cost.terms import Term, make_term, total
 from jaxpar.cost.zero import ADAM_MIXED, States
-
-# What is in the memory of the host.
-ON_HOST = {
-    "none": (),
-    "optimizer": ("optimizer",),
-    "all": ("parameters", "gradients", "optimizer"),
-}
+from jaxpar.layout import OFFLOAD_KINDS, Layout
 
 
 def training_memory(
@@ -38,13 +32,13 @@ def training_memory(
     batch: Any = None,
     each: States = ADAM_MIXED,
 ) -> list[Term]:
-    """Bytes on a device of the fullest stage; what is 0 is left out.
+    """Bytes on a device of the fullest stage; terms that are 0 are left out.
 
     "parameters", "gradients" and "optimizer" are the states of training, as far as ZeRO leaves
-    them on a device and the host does not have them. "gathered" is what of them is whole for a
-    while. "activations" is what layers keep of all microbatches in flight, "recomputed" what the
-    one layer keeps that is computed again, "outside" what is kept before and after the layers,
-    "logits" those of one microbatch and their gradient, in float32.
+    them on a device and the host does not have them. "gathered" is the part of them that is whole
+    for a while. "activations" is what the layers keep of all microbatches in flight, "recomputed"
+    what is kept of the one layer that is computed again, "outside" what is kept before and after
+    the layers, and "logits" those of one microbatch with their gradient, in float32.
 
     Args:
         architecture: the model.
@@ -52,10 +46,14 @@ def training_memory(
         sequence: positions of an example.
         batch: examples in a step, over all devices; None: enough to fill the pipeline.
         each: bytes for each parameter; an element of an activation has as many as a parameter.
+
+    Raises:
+        ValueError: the formulas do not know this kind of remat or of offload.
     """
+    check_formulas("training_memory", layout)
 
     def held(stage: _Stage) -> list[Term]:
-        on_host = ON_HOST[layout.offload]
+        on_host = OFFLOAD_KINDS[layout.offload]
         states = [term for term in stage.states(each) if term.name not in on_host]
         in_flight = microbatches_in_flight(layout, stage.index, batch)
         kept = stage.activations(sequence, in_flight, int(each.params))
@@ -67,8 +65,8 @@ def training_memory(
 def host_memory(
     architecture: Architecture, layout: Layout, *, each: States = ADAM_MIXED
 ) -> list[Term]:
-    """Bytes that a device of the fullest stage has in the memory of its host."""
-    on_host = ON_HOST[layout.offload]
+    """Bytes that a device of the fullest stage keeps in the memory of its host."""
+    on_host = OFFLOAD_KINDS[layout.offload]
 
     def held(stage: _Stage) -> list[Term]:
         return [term for term in stage.states(each) if term.name in on_host]
@@ -77,10 +75,10 @@ def host_memory(
 
 
 def microbatches_in_flight(layout: Layout, stage: Any, batch: Any = None) -> Any:
-    """Microbatches of which a stage keeps something at its fullest, of all of its layers.
+    """How many microbatches a stage holds activations of at its fullest.
 
-    By 1F1B; with several chunks by the interleaved schedule, where a microbatch in one chunk counts
-    as 1/chunks. Stages count from 0.
+    The schedule is 1F1B; with several chunks it is the interleaved one, where a microbatch in one
+    chunk counts as 1/chunks. Stages count from 0.
 
     Math: min(m, p - stage); interleaved min(m*v, 2(p - stage - 1) + (v - 1)p + 1)/v
     Source: Narayanan et al. 2021, sections 2.2.1 and 2.2.2; Megatron-LM,
@@ -95,7 +93,7 @@ def microbatches_in_flight(layout: Layout, stage: Any, batch: Any = None) -> Any
 def _fullest(
     held: Callable[["_Stage"], list[Term]], architecture: Architecture, layout: Layout
 ) -> list[Term]:
-    """The terms of the stage where they come to most; of many layouts, each one's own."""
+    """The terms of the stage that holds most; of many layouts, each layout's own."""
     last = layout.pp - 1
     # Stages in between have fewer microbatches in flight than the first, and no tables; but where
     # the first layers have no experts, the first stages may be the lighter ones.
@@ -141,22 +139,22 @@ class _Stage:
         """The states of training."""
         zero = self.layout.zero
         return [
-            self._state("parameters", each.params, shared=zero >= 3),
-            self._state("gradients", each.gradients, shared=zero >= 2),
-            self._state("optimizer", each.optimizer, shared=zero >= 1),
+            self._state("parameters", each.params, sharded=zero >= 3),
+            self._state("gradients", each.gradients, sharded=zero >= 2),
+            self._state("optimizer", each.optimizer, sharded=zero >= 1),
         ]
 
     def gathered(self, each: States) -> Term:
-        """What is whole for a while, of parameters and gradients that others or the host have.
+        """Parameters and gradients that are sharded or on the host, and whole for a while.
 
-        Parameters of a layer and of the next, which comes meanwhile; gradients of a layer. What is
-        outside of the layers counts as a layer.
+        These are the parameters of a layer and of the next one, which is fetched meanwhile, and the
+        gradients of a layer. All that is outside of the layers counts as one layer.
         """
         on_host = self.layout.offload == "all"
-        shared = on_host | np.greater(self.layout.state_shards, 1)
-        experts_shared = on_host | np.greater(self.layout.expert_shards, 1)
+        elsewhere = on_host | np.greater(self.layout.state_shards, 1)
+        experts_elsewhere = on_host | np.greater(self.layout.expert_shards, 1)
         layer = _largest(
-            kind.parameters * shared + kind.experts * experts_shared for kind in self._kinds
+            kind.parameters * elsewhere + kind.experts * experts_elsewhere for kind in self._kinds
         )
         whole = "0"
         if on_host or self.layout.zero >= 2:
@@ -164,7 +162,7 @@ class _Stage:
         if on_host or self.layout.zero >= 3:
             whole = f"parameter_bytes * (layer + max(layer, outside)) + {whole}"
         numbers = {"parameter_bytes": each.params, "gradient_bytes": each.gradients}
-        numbers |= {"layer": layer, "outside": self._outside * shared}
+        numbers |= {"layer": layer, "outside": self._outside * elsewhere}
         return make_term("gathered", whole, numbers)
 
     def activations(self, sequence: int, in_flight: Any, element_bytes: int) -> Iterator[Term]:
@@ -199,7 +197,7 @@ class _Stage:
         numbers["vocab"] = model.vocab * self._is_last
         yield make_term("logits", "(4 + 4) * tokens * vocab / tp", numbers)
 
-    def _state(self, name: str, each_bytes: Any, *, shared: bool) -> Term:
+    def _state(self, name: str, each_bytes: Any, *, sharded: bool) -> Term:
         layout, numbers = self.layout, {"each_bytes": each_bytes, "outside": self._outside}
         held, mixed = [], []
         for kind in self._kinds:
@@ -209,7 +207,7 @@ class _Stage:
                 mixed = ["expert_layers * experts"]
                 numbers["experts"] = kind.experts
         held.append("outside")
-        if shared:
+        if sharded:
             numbers |= {"shards": layout.state_shards, "expert_shards": layout.expert_shards}
             held = [f"{_sum(held)} / shards"]
             mixed = [f"{experts} / expert_shards" for experts in mixed]
@@ -232,7 +230,7 @@ class _Stage:
         return kinds
 
     def _held(self, layers: int) -> Any:
-        """How many of the model's first so many layers this stage has."""
+        """How many of the model's first `layers` layers this stage has."""
         stages, chunks = self.layout.pp, self.layout.chunks
         in_chunk = np.ceil(self.architecture.layers / (stages * chunks))
         rounds, rest = np.divmod(layers, stages * in_chunk)

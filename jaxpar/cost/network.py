@@ -1,15 +1,15 @@
-"""How long a collective over mesh axes takes, over the links that these axes lie on.
+"""How long a collective over mesh axes takes, on the links that join the devices of these axes.
 
 Devices are numbered with the innermost axis fastest, and fill nodes in that order. A group of an
 axis is then inside a node, between nodes, or both: `inner` of it on each of `outer` nodes. What is
 both goes in two levels: in an all-reduce, a reduce-scatter inside each node, an all-reduce between
 nodes of each device's part, an all-gather inside. Messages are cut into pieces, so that both levels
 are busy at once: the slower one counts, and the latencies of both. All devices of a node use its
-network at once, so that each has its share.
+network at once, so that each has an equal part of it.
 
 Between nodes an all-reduce takes a ring or a tree, whichever is faster.
 
-On a torus of TPUs an axis lies on as many rings as it needs, and uses both directions of each. All
+On a torus of TPUs an axis takes as many rings as it needs, and uses both directions of each. All
 slices are taken to have whole rings; the smallest ones have not.
 
 Sources: Cho, Finkler, Kung and Hunter 2019 (BlueConnect); jax-ml/scaling-book, gpus.md
@@ -36,7 +36,7 @@ from jaxpar.cost.communication import (
     wire_bytes,
 )
 from jaxpar.cost.hardware import Cluster
-from jaxpar.cost.layout import AXES, Layout
+from jaxpar.layout import AXES, Layout
 
 _ALGORITHMS: Mapping[Kind, Callable[[Any, Any], Cost]] = {
     "all_reduce": ring_all_reduce,

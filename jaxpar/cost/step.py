@@ -16,15 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.cost import shares
+from jaxpar.cost import shards
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link
 from jaxpar.cost.flops import head_flops, layer_flops
 from jaxpar.cost.hardware import Accelerator, Cluster
-from jaxpar.cost.layout import Layout
+from jaxpar.cost.layout import check_formulas
 from jaxpar.cost.network import collective_seconds
 from jaxpar.cost.terms import Term, make_term, total
 from jaxpar.cost.traffic import Message, step_traffic
+from jaxpar.layout import Layout
 
 # What passes through memory in a backward pass, over what does in the forward pass: where that
 # reads a and writes b, it reads a and the gradient of b, and writes the gradient of a.
@@ -58,7 +59,11 @@ def step_terms(
     With several stages the pipeline is 1F1B, interleaved if stages have several chunks.
 
     Scores go through memory unless attention is fused; there they are computed twice in any case.
+
+    Raises:
+        ValueError: the formulas do not know this kind of remat or of offload.
     """
+    check_formulas("step_terms", layout)
     cluster = _reached(cluster)
     numbers = _numbers(architecture, layout, cluster, batch, sequence)
     work = list(_work(numbers, _again(architecture, layout)))
@@ -86,8 +91,8 @@ def _reached(cluster: Cluster) -> Cluster:
     """The cluster with links as fast as programs find them."""
     reached = cluster.efficiency
 
-    def slower(link: Link, share: float) -> Link:
-        return Link(link.latency_seconds, link.bytes_per_second * share)
+    def slower(link: Link, reached_part: float) -> Link:
+        return Link(link.latency_seconds, link.bytes_per_second * reached_part)
 
     return replace(
         cluster,
@@ -100,9 +105,9 @@ def _reached(cluster: Cluster) -> Cluster:
 def _numbers(
     a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int
 ) -> dict[str, Any]:
-    """What the names in formulas stand for; of one microbatch where they say no more."""
+    """The numbers that the names in formulas stand for: those of one microbatch, unless said."""
     products, attention, token_bytes, widths = 0, 0, 0, 0
-    experts, dense = shares.layers_on_stage(a, layout)
+    experts, dense = shards.layers_on_stage(a, layout)
     for layers, mixed in ((experts, True), (dense, False)):
         if np.any(layers > 0):
             terms = layer_flops(a, layout.microbatch, sequence, experts=mixed)
@@ -117,13 +122,13 @@ def _numbers(
     score_bytes = each * a.heads / layout.tp * sequence
     tokens = layout.microbatch * sequence / layout.cp
     slots = layout.pp * layout.chunks
-    held = shares.on_device(a, layout)
+    held = shards.on_device(a, layout)
     whole = held.layers + held.outer + held.experts
     shard = (held.layers + held.outer) / layout.state_shards + held.experts / layout.expert_shards
     return {
         **layout.sizes,
         "chunks": layout.chunks,
-        "microbatches": batch // (layout.batch_parts * layout.microbatch),
+        "microbatches": layout.microbatches(batch),
         "tokens": tokens,
         "layers": experts + dense,
         "shorter": np.where(a.layers % slots > 0, 1, 0),
@@ -145,7 +150,7 @@ def _numbers(
 
 
 def _again(a: Architecture, layout: Layout) -> str:
-    """What is computed again: "selective" is what fused attention does by itself."""
+    """The kind of remat as programs run it: fused attention is "selective" by itself."""
     fused = a.fused_attention and layout.remat == "none"
     return "selective" if fused else layout.remat
 
@@ -158,17 +163,17 @@ def _width(a: Architecture, *, mixed: bool) -> int:
 
 
 def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
-    """What one token's activations take through memory in a layer's forward pass, no products.
+    """Bytes of one token through memory in a layer's forward pass, without products.
 
     In 16 bits: a norm or a nonlinearity reads and writes, a residual sum reads twice and writes;
     a mask of dropout is one byte.
     """
-    shared = layout.tp if layout.sequence_parallel else 1
+    split = layout.tp if layout.sequence_parallel else 1
     sums = 1 if a.norms == 1 else 2
-    outside = (4 * a.norms + (6 + a.dropout) * sums) * a.hidden / shared
+    outside = (4 * a.norms + (6 + a.dropout) * sums) * a.hidden / split
     heads = 4 * (a.heads + 2 * a.key_heads) * a.d_head  # split into heads, and turned
     if mixed and a.experts:
-        outside += 8 * a.experts.per_token * a.hidden / shared  # sorted by expert, and back
+        outside += 8 * a.experts.per_token * a.hidden / split  # sorted by expert, and back
     return outside + (heads + (6 if a.gated else 4) * _width(a, mixed=mixed)) / layout.tp
 
 
@@ -188,7 +193,7 @@ def _work(numbers: Mapping[str, Any], remat: str) -> Iterator[Term]:
 
 
 def _head(numbers: Mapping[str, Any]) -> Term:
-    """What the last stage has to do beyond others: the head, but a layer less if some have less.
+    """The extra work of the last stage: the head, but one layer less if some stages have less.
 
     Logits are written and read in 16 bits and in float32, and so are their gradients.
     """
@@ -213,13 +218,16 @@ def _optimizer(numbers: Mapping[str, Any], offload: str) -> Iterator[Term]:
 
 
 def _seconds(messages: Iterable[Message], layout: Layout, cluster: Cluster) -> list[Term]:
-    """Of each message, if all else waits for it."""
+    """The time of each message, if all else waits for it."""
     terms = []
-    for its in messages:
-        each = collective_seconds(its.kind, its.operand_bytes, layout, its.axes, cluster)
+    for message in messages:
+        each = collective_seconds(
+            message.kind, message.operand_bytes, layout, message.axes, cluster
+        )
         # Of the two ends of a pipeline the last one counts, which has more to do.
-        here = np.where(layout.pp > 1, 0, 1) if its.stage == "first" else 1
-        terms.append(make_term(its.name, "times*each", {"times": its.times * here, "each": each}))
+        here = np.where(layout.pp > 1, 0, 1) if message.stage == "first" else 1
+        numbers = {"times": message.times * here, "each": each}
+        terms.append(make_term(message.name, "times*each", numbers))
     return terms
 
 
@@ -230,7 +238,7 @@ def _hidden(
     numbers: Mapping[str, Any],
     work: Iterable[Term],
 ) -> Iterator[Term]:
-    """What is left of each message, if what can runs beside computation.
+    """The time left of each message, if whatever can does run beside computation.
 
     What happens once in a step has the computation of one microbatch beside it.
     """
@@ -249,9 +257,9 @@ def _hidden(
         layer = 3 * attention if "cp" in message.axes else products
         beside = np.minimum(passes.get(message.hides, layer) * often, left)
         left = left - np.minimum(term.value, beside)
-        share = {"hidden": cluster.efficiency.overlap, "beside": beside}
+        more = {"hidden": cluster.efficiency.overlap, "beside": beside}
         formula = "times*each - hidden*min(times*each, beside)"
-        yield make_term(term.name, formula, {**term.numbers, **share})
+        yield make_term(term.name, formula, {**term.numbers, **more})
 
 
 def _in_stage(message: Message) -> bool:

@@ -23,8 +23,8 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Share:
-    """What is on one of `devices`, and what it sends.
+class DeviceCost:
+    """What one of `devices` devices holds and sends.
 
     Attributes:
         devices: how many there are.
@@ -46,31 +46,31 @@ class Share:
 
     @property
     def sent(self) -> Number:
-        """Forward and backward."""
+        """Bytes it sends in all, forward and backward."""
         return self.forward + self.backward
 
 
-def split_columns(whole: Product, n: int) -> Share:
-    """1D, Megatron's first matrix: w and y split by columns, x on every device.
+def split_columns(whole: Product, n: int) -> DeviceCost:
+    """1D, Megatron's first matrix: w and y are split by columns, x is on every device.
 
     Math: backward an all-reduce of x's gradient
     Source: Shoeybi et al. 2019, section 3
     """
     x, w, y = whole.x, _part(whole.w, n), _part(whole.y, n)
-    return Share(n, x, w, y, x + w, 0, wire_bytes("all_reduce", x, n))
+    return DeviceCost(n, x, w, y, x + w, 0, wire_bytes("all_reduce", x, n))
 
 
-def split_rows(whole: Product, n: int) -> Share:
-    """1D, Megatron's second matrix: x split by columns, w by rows, y on every device.
+def split_rows(whole: Product, n: int) -> DeviceCost:
+    """1D, Megatron's second matrix: x is split by columns, w by rows, y is on every device.
 
     Math: forward an all-reduce of y
     Source: Shoeybi et al. 2019, section 3
     """
     x, w, y = _part(whole.x, n), _part(whole.w, n), whole.y
-    return Share(n, x, w, y, x + w, wire_bytes("all_reduce", y, n), 0)
+    return DeviceCost(n, x, w, y, x + w, wire_bytes("all_reduce", y, n), 0)
 
 
-def split_2d(whole: Product, q: int) -> Share:
+def split_2d(whole: Product, q: int) -> DeviceCost:
     """2D by SUMMA: q*q devices with a block of each matrix.
 
     Math: forward gathers a row of blocks of x, a column of w: (q-1)(x + w)/q^2; backward the same
@@ -80,7 +80,7 @@ def split_2d(whole: Product, q: int) -> Share:
     return split_2_5d(whole, q, 1)
 
 
-def split_cannon(whole: Product, q: int) -> Share:
+def split_cannon(whole: Product, q: int) -> DeviceCost:
     """2D by Cannon: each block moves once to its first place, then q-1 times to a neighbour.
 
     All q blocks of x and of w that come by are kept.
@@ -91,10 +91,10 @@ def split_cannon(whole: Product, q: int) -> Share:
     n = q * q
     x, w, y = (_part(matrix, n) for matrix in (whole.x, whole.w, whole.y))
     come_by = q * (x + w)
-    return Share(n, x, w, y, come_by, come_by, come_by)
+    return DeviceCost(n, x, w, y, come_by, come_by, come_by)
 
 
-def split_2_5d(whole: Product, q: int, depth: int) -> Share:
+def split_2_5d(whole: Product, q: int, depth: int) -> DeviceCost:
     """2.5D: `depth` squares of q*q devices, each with its rows of x and y, and with all of w.
 
     Math: as 2D with x/depth; backward besides an all-reduce of a block of w, over depth
@@ -103,10 +103,10 @@ def split_2_5d(whole: Product, q: int, depth: int) -> Share:
     n = q * q
     x, w, y = _part(whole.x, depth * n), _part(whole.w, n), _part(whole.y, depth * n)
     once, over_depth = (q - 1) * (x + w), wire_bytes("all_reduce", w, depth)
-    return Share(depth * n, x, w, y, x + w, once, 2 * once + over_depth)
+    return DeviceCost(depth * n, x, w, y, x + w, once, 2 * once + over_depth)
 
 
-def split_3d(whole: Product, q: int) -> Share:
+def split_3d(whole: Product, q: int) -> DeviceCost:
     """3D: q*q*q devices; each gathers x and w, multiplies once, and keeps its part of a sum.
 
     All q blocks of x and of w that it gathers are kept.
@@ -117,9 +117,9 @@ def split_3d(whole: Product, q: int) -> Share:
     n = q**3
     x, w, y = (_part(matrix, n) for matrix in (whole.x, whole.w, whole.y))
     once = (q - 1) * (x + w + y)
-    return Share(n, x, w, y, q * (x + w), once, once)
+    return DeviceCost(n, x, w, y, q * (x + w), once, once)
 
 
 def _part(matrix_bytes: Number, n: int) -> Number:
-    """An int where n divides an int."""
+    """The nth part; an int where n divides an int."""
     return matrix_bytes / n if matrix_bytes % n else matrix_bytes // n

@@ -64,13 +64,18 @@ def make_term(name: str, formula: str, numbers: Mapping[str, Any]) -> Term:
     return Term(name, formula, {word: numbers[word] for word in used if word not in _FUNCTIONS})
 
 
+def make_terms(formulas: Mapping[str, str], numbers: Mapping[str, Any]) -> list[Term]:
+    """A term for each formula by name, with those of the numbers that it names."""
+    return [make_term(name, formula, numbers) for name, formula in formulas.items()]
+
+
 def total(terms: Iterable[Term]) -> Any:
     """The sum of the terms."""
     return sum(term.value for term in terms)
 
 
 def show_number(number: Any) -> str:
-    """As a person writes it: an integer with commas, a fraction to four digits."""
+    """A number as a person writes it: an integer with commas, a fraction to four digits."""
     if float(number).is_integer() and abs(number) < 1e15:
         return f"{int(number):,}"
     return f"{float(number):,.4g}"

@@ -1,7 +1,7 @@
 """What each device sends in a step of training: every collective of every strategy, as formulas.
 
-As Megatron-LM, DeepSpeed and FSDP do it. Not counted: scalars (the loss, the norm of gradients),
-and to whom tokens of experts belong.
+Collectives are those of Megatron-LM, DeepSpeed and FSDP. Scalars (the loss, the norm of gradients)
+are not counted, and neither is the list of which expert each token goes to.
 
 Sources: Rajbhandari et al. 2020, ZeRO, section 7; Shoeybi et al. 2019, Megatron-LM, section 3;
 Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters Using
@@ -11,6 +11,7 @@ Large Transformer Models, section 4.2.2; Liu et al. 2023, Ring Attention, sectio
 transformer/moe/token_dispatcher.py, in Transformer Engine the ring of its context parallelism.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,14 +20,57 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.communication import Kind
-from jaxpar.cost.layout import Layout
-from jaxpar.cost.messages import Hides, Message, Stage
-from jaxpar.cost.shares import layer_parameters, layers_on_stage, on_device, outer_parameters
-from jaxpar.cost.terms import make_term
+from jaxpar.cost.communication import Kind, wire_bytes
+from jaxpar.cost.shards import layer_parameters, layers_on_stage, on_device, outer_parameters
+from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.zero import ADAM_MIXED, States
+from jaxpar.layout import Layout
 
 Context = Literal["ring", "gather", "heads"]
+Hides = Literal["forward", "backward", "layer", None]
+Stage = Literal["all", "first", "last", "ends"]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A collective of a step, which a device takes part in again and again.
+
+    Attributes:
+        name: what is sent.
+        kind: how.
+        axes: the mesh axes whose devices take part together.
+        operand: the bytes that a device gives in each time.
+        count: how often it happens in a step.
+        hides: what it can run beside: "forward" or "backward", what other layers or microbatches
+            compute in that pass; "layer", what its own layer computes meanwhile; None, nothing.
+        stage: the stages of a pipeline that take part: "ends" are the first and the last.
+    """
+
+    name: str
+    kind: Kind
+    axes: tuple[str, ...]
+    operand: Term
+    count: Term
+    hides: Hides = None
+    stage: Stage = "all"
+
+    @property
+    def operand_bytes(self) -> Any:
+        """Bytes that a device gives in, each time."""
+        return self.operand.value
+
+    @property
+    def times(self) -> Any:
+        """How often in a step."""
+        return self.count.value
+
+    def group(self, layout: Layout) -> Any:
+        """How many devices take part together."""
+        return math.prod(layout.sizes[axis] for axis in self.axes)
+
+    def sent_bytes(self, layout: Layout) -> Any:
+        """Bytes that a device sends in a step, by a ring."""
+        return self.times * wire_bytes(self.kind, self.operand_bytes, self.group(layout))
 
 
 def step_traffic(
@@ -42,9 +86,9 @@ def step_traffic(
 ) -> list[Message]:
     """Every collective of a step, for a device of the fullest stage.
 
-    Those among one device are left out. Experts get as many tokens each. With full recomputation a
-    layer's forward pass is done twice, and what it sends is sent twice. Stage 3 of ZeRO gathers all
-    parameters in both passes; FSDP can keep what is outside of the layers.
+    Collectives of a single device are left out. All experts get the same number of tokens. Where
+    whole layers are computed again, all that their forward pass sends is sent twice. Stage 3 of
+    ZeRO gathers all parameters in both passes; FSDP can keep what is outside of the layers.
 
     Args:
         architecture: the model.
@@ -91,7 +135,7 @@ class _Step:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """What the names in formulas stand for; parameters and layers are those of one device."""
+        """The numbers that names in formulas stand for; parameters and layers are one device's."""
         a, layout = self.architecture, self.layout
         experts, dense = layers_on_stage(a, layout)
         layers, held = experts + dense, on_device(a, layout)
@@ -103,7 +147,7 @@ class _Step:
             **layout.sizes,
             **_widths(a, layout),
             "microbatch": layout.microbatch,
-            "microbatches": self.batch // (layout.batch_parts * layout.microbatch),
+            "microbatches": layout.microbatches(self.batch),
             "chunks": layout.chunks,
             "sequence": self.sequence,
             "element_bytes": self.element_bytes,
@@ -112,7 +156,7 @@ class _Step:
             "layers": layers,
             "expert_layers": experts,
             "blocks": layers + mlps,
-            "runs": 2 if layout.remat == "full" else 1,
+            "runs": 2 if layout.recomputes_layers else 1,
             "layer_parameters": held.layers,
             "expert_parameters": held.experts,
             "outer_parameters": held.outer,
@@ -248,7 +292,7 @@ class _Step:
                 )
 
     def pipeline(self, scatter_gather: bool) -> Iterator[Message]:
-        """What a stage between others gives the next one, forward, and the previous, backward."""
+        """What an inner stage sends: activations to the next stage, gradients to the one before."""
         parts = self.layout.sequence_parallel or scatter_gather
         x = f"{_X}/tp" if parts else _X
         yield self.send("stage outputs", "permute", "pp", x, _CROSSINGS, "forward")

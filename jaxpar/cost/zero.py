@@ -7,8 +7,7 @@ Models, sections 3.1, 5 and 7.
 from dataclasses import dataclass
 
 from jaxpar.cost.communication import Number, wire_bytes
-
-STAGES = (0, 1, 2, 3)
+from jaxpar.layout import ZERO_STAGES as STAGES
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,9 @@ def training_state_bytes(
     """Bytes of parameters, gradients and optimizer states that one device holds.
 
     `param_bytes`, `grad_bytes` and `state_bytes` are those of one parameter: in mixed precision
-    with Adam 2, 2 and 12. Of what the devices share each holds an equal part, not rounded. With
-    `zero` 0 they share nothing, with 1 the optimizer states, with 2 gradients as well, with 3
-    parameters, too.
+    with Adam 2, 2 and 12. Each device holds an equal shard of what is sharded, not rounded. Stage 0
+    of ZeRO shards nothing, stage 1 the optimizer states, stage 2 the gradients as well, and stage 3
+    the parameters too.
 
     Source: Rajbhandari et al. 2020, figure 1
 

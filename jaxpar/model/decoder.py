@@ -121,9 +121,9 @@ class Decoder(nnx.Module):
         return x + split.own_positions(_first(self.positions[...], tokens.shape[1]))[None]
 
     def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:
-        """The logits of the token after each position, from the output of the last layer.
+        """The logits of the token after each position, from the result of the last layer.
 
-        Where the layers are split over devices, each device has the logits of its own tokens.
+        Where devices split the layers, each has the logits of its own part of the vocabulary.
         """
         head = self.embedding[...].T if self.head is None else self.head[...]
         (logits,) = split.columns(self.final_norm(x), head, name="final")

@@ -1,4 +1,4 @@
-"""How the devices share the layers of a decoder: by heads and hidden size, and by positions."""
+"""How devices split the layers of a decoder: by heads and hidden size, and by positions."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from jax.tree_util import keystr, tree_map_with_path
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar import nn
+from jaxpar.layout import Layout
 from jaxpar.mesh import divide, vary
 from jaxpar.model.settings import Settings
 from jaxpar.parallel import tensor, vocabulary
@@ -20,18 +21,27 @@ from jaxpar.parallel.sequence import Keep, gathered_linear, scatter_sequence
 
 @dataclass(frozen=True)
 class Split:
-    """How the devices of an axis share every layer.
+    """How the devices of an axis split every layer.
 
     Attributes:
-        axis: the axis; None: each device computes all of it.
+        axis: the axis; None: each device computes whole layers.
         sequence: between the products each device has its own positions only.
-        keep: with `sequence`, whether the gradient has the positions that were gathered, or
-            gathers them again.
+        keep: with `sequence`, whether the positions that were gathered are kept for the gradient,
+            or gathered again.
     """
 
     axis: str | None = None
     sequence: bool = False
     keep: Keep = "shard"
+
+    @classmethod
+    def of(cls, layout: Layout) -> "Split":
+        """The split of layers over tp that a layout has."""
+        if layout.tp == 1:
+            return cls()
+        # What a layer computes again in any case need not be gathered once more.
+        keep = "gathered" if layout.recomputes_layers else "shard"
+        return cls("tp", layout.sequence_parallel, keep)
 
     def columns(
         self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
@@ -46,7 +56,7 @@ class Split:
         return nn.matmuls(tensor.enter(x, axis=self.axis), *weights)
 
     def total(self, partial: Float[Array, "b s d"]) -> Float[Array, "b t d"]:
-        """The sum of every device's part, on all of them, or of its own positions."""
+        """The sum of every device's part: on all of them, or each device's own positions of it."""
         if self.axis is None:
             return partial
         if self.sequence:
@@ -82,9 +92,10 @@ class Split:
         return tensor.own_kv_heads(w, kv_heads, axis=self.axis)
 
     def own_copies(self, params: PyTree[Array]) -> PyTree[Array]:
-        """Parameters of layers, so that the gradients of whole ones are summed once, not in each.
+        """The layers' parameters, cast so that gradients of whole ones are summed once.
 
-        Where devices have different positions, each finds a part of these gradients.
+        Where devices have different positions, each finds a part of these gradients, and without
+        the cast JAX would sum them in each layer.
         """
         if self.axis is None or not self.sequence:
             return params
@@ -97,7 +108,7 @@ WHOLE = Split()
 def split_specs(
     settings: Settings, tree: PyTree[Any], *, axis: str, n: int
 ) -> PyTree[PartitionSpec]:
-    """How a decoder's parameters lie when n devices share its layers, tables and head.
+    """The partition specs of a decoder whose layers, tables and head n devices split.
 
     `tree` has the names of the parameters: they, their gradients, or the state of an optimizer.
     """
@@ -105,14 +116,14 @@ def split_specs(
     if settings.key_heads < n:
         special |= {"key": PartitionSpec(), "value": PartitionSpec()}
 
-    def lie(path: tuple[Any, ...], _: Any, spec: PartitionSpec) -> PartitionSpec:
+    def spec_of(path: tuple[Any, ...], _: Any, spec: PartitionSpec) -> PartitionSpec:
         return special.get(keystr(path[-1:], simple=True), spec)
 
-    return tree_map_with_path(lie, tree, tensor.megatron_specs(tree, axis=axis))
+    return tree_map_with_path(spec_of, tree, tensor.megatron_specs(tree, axis=axis))
 
 
 def check_split(settings: Settings, split: Split, n: int) -> None:
-    """Whether n devices can share a decoder so.
+    """Checks that n devices can split a decoder so.
 
     Raises:
         ValueError: they do not divide its heads, the size inside its MLP, its vocabulary, or, by

@@ -13,19 +13,19 @@ from jaxtyping import Bool, PyTree
 from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.report import Collective
 from jaxpar.inspector.stablehlo import read_module
+from jaxpar.layout import Layout
 from jaxpar.model import Settings
 from jaxpar.parallel.offload import OffloadedState, parts
 from jaxpar.parallel.precision import LossScale, LossScaling
-from jaxpar.train.layouts import layout, shared
-from jaxpar.train.plan import Plan
 from jaxpar.train.scaling import scaled_gradients
-from jaxpar.train.step import WHOLE, Layout, Loss, Step, shardings
+from jaxpar.train.step import WHOLE, Loss, Step, Technique, shardings
+from jaxpar.train.techniques import sharded_specs, technique_of
 
 State = tuple[OffloadedState, LossScale | None]
 
 
 def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling | None) -> Step:
-    """A step of what `make_find` and `make_update` made; its state is a tuple.
+    """The step made from what `make_find` and `make_update` give; its state is a tuple.
 
     The state of the optimizer stays where it is if gradients overflow.
     """
@@ -42,7 +42,7 @@ def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling |
     return step
 
 
-def make_find(loss_fn: Loss, layout: Layout, gradients: PyTree[Any], mesh: Mesh) -> Any:
+def make_find(loss_fn: Loss, technique: Technique, gradients: PyTree[Any], mesh: Mesh) -> Any:
     """The jitted (params, scale or None, batch) -> (loss, gradients, whether all are finite).
 
     `gradients` are the partition specs of the gradients.
@@ -52,10 +52,10 @@ def make_find(loss_fn: Loss, layout: Layout, gradients: PyTree[Any], mesh: Mesh)
         params: Any, scale: LossScale | None, batch: Any
     ) -> tuple[Array, Any, Bool[Array, ""]]:
         if scale is None:
-            return *layout.gradients(loss_fn, params, batch), jnp.bool_(True)
-        return scaled_gradients(layout.gradients, loss_fn, params, scale.scale, batch)
+            return *technique.gradients(loss_fn, params, batch), jnp.bool_(True)
+        return scaled_gradients(technique.gradients, loss_fn, params, scale.scale, batch)
 
-    takes, gives = (layout.params, WHOLE, layout.batch), (WHOLE, gradients, WHOLE)
+    takes, gives = (technique.params, WHOLE, technique.batch), (WHOLE, gradients, WHOLE)
     return jax.jit(
         jax.shard_map(find, mesh=mesh, in_specs=takes, out_specs=gives),
         out_shardings=shardings(mesh, gives),
@@ -63,16 +63,17 @@ def make_find(loss_fn: Loss, layout: Layout, gradients: PyTree[Any], mesh: Mesh)
 
 
 def make_update(
-    plan: Plan, settings: Settings, optimizer: optax.GradientTransformation, mesh: Mesh
+    layout: Layout, settings: Settings, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> Any:
-    """The jitted (gradients, state, params) -> (params, state) of a part of the parameters."""
+    """The jitted (gradients, state, params) -> (params, state), for one part of the parameters."""
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        lie = layout(plan, settings, params, optimizer)
-        takes = (shared(plan, settings, params), lie.state, lie.params)
-        gives = (lie.params, lie.state)
+        technique = technique_of(layout, settings, params, optimizer)
+        specs = sharded_specs(layout, settings, params)
+        takes = (specs, technique.state, technique.params)
+        gives = (technique.params, technique.state)
         return jax.shard_map(
-            lambda gradients, state, params: lie.update(optimizer, gradients, params, state),
+            lambda gradients, state, params: technique.update(optimizer, gradients, params, state),
             mesh=mesh, in_specs=takes, out_specs=gives,
         )(gradients, state, params)  # fmt: skip
 
@@ -85,7 +86,7 @@ def update_collectives(
     gradients: PyTree[Any],
     params: PyTree[Any],
 ) -> tuple[Collective, ...]:
-    """What a device sends while all parts are updated; of the arguments the shapes count."""
+    """What a device sends while all parts are updated; only the shapes of the arguments count."""
     sent: list[Collective] = []
     for gradient, part in zip(parts(gradients), parts(params), strict=True):
         state = jax.eval_shape(optimizer.init, gradient)

@@ -1,4 +1,4 @@
-"""The loss of a decoder whose layers lie on different devices, which comes with its gradient."""
+"""The loss of a decoder whose layers are split over pp; it comes with its gradient."""
 
 from typing import Any
 
@@ -10,22 +10,21 @@ from jaxpar.parallel.pipeline import pipeline_gradients
 from jaxpar.parallel.remat import checkpointed
 from jaxpar.schedules import Table
 from jaxpar.schedules.ticks import lower
-from jaxpar.train.plan import DEFAULT, PIPELINE_AXIS, Plan
+from jaxpar.train.recipe import Recipe
 from jaxpar.train.step import Loss
 
-RECOMPUTED = ("full", "segments")
 
+def pipeline_loss(settings: Settings, recipe: Recipe, table: Table) -> Loss:
+    """The mean loss of this device's examples, computed by the recipe's schedule.
 
-def pipeline_loss(settings: Settings, plan: Plan, table: Table) -> Loss:
-    """The mean loss of this device's examples, by the plan's schedule.
-
-    The gradient is computed with the loss, as the schedule says; who asks for it gets it.
+    The schedule computes the gradient together with the loss, whether or not it is asked for.
     """
-    decoder = pieces(settings, plan.split)
-    remat = "full" if plan.remat in RECOMPUTED else plan.remat
+    layout, split = recipe.layout, recipe.split
+    decoder = pieces(settings, split)
+    remat = "full" if layout.recomputes_layers else layout.remat
 
     def last(ends: Any, y: Array, tokens: Array) -> Array:
-        return plan.split.cross_entropy(decoder.last(ends, y), tokens[:, 1:]).mean()
+        return split.cross_entropy(decoder.last(ends, y), tokens[:, 1:]).mean()
 
     def both(params: Any, tokens: Array) -> tuple[Array, Any]:
         ends = {name: part for name, part in params.items() if name != "layers"}
@@ -34,10 +33,10 @@ def pipeline_loss(settings: Settings, plan: Plan, table: Table) -> Loss:
             checkpointed(decoder.layer, remat),
             last,
             (ends, params["layers"]),
-            tokens.reshape(plan.microbatches, -1, *tokens.shape[1:]),
+            tokens.reshape(recipe.microbatches, -1, *tokens.shape[1:]),
             table,
-            keep_inputs=plan.remat in RECOMPUTED,
-            axis=PIPELINE_AXIS,
+            keep_inputs=layout.recomputes_layers,
+            axis="pp",
         )
         return loss, ends | {"layers": layers}
 
@@ -52,15 +51,15 @@ def pipeline_loss(settings: Settings, plan: Plan, table: Table) -> Loss:
     return loss
 
 
-def schedule_notes(plan: Plan) -> tuple[str, ...]:
-    """What the report of a step does not tell of its schedule."""
-    if not plan.table:
+def schedule_notes(recipe: Recipe) -> tuple[str, ...]:
+    """Notes on the schedule, which the report of a step lacks."""
+    if not recipe.table:
         return ()
-    lowered = lower(plan.table, keep_inputs=plan.remat in RECOMPUTED)
+    lowered = lower(recipe.table, keep_inputs=recipe.layout.recomputes_layers)
     ticks = len(lowered.ticks.kind)
     return (
-        f"schedule {plan.schedule or DEFAULT}: {ticks} ticks, with a permute each way; of what "
+        f"schedule {recipe.schedule}: {ticks} ticks, with a permute each way; of what "
         f"arrives at a device, at most {lowered.transfers} of {2 * ticks} arrays are needed there",
         f"flops count an action of every kind in each of the {ticks} ticks; a device does "
-        f"{max(sum(map(bool, row)) for row in plan.table.rows)} actions in all",
+        f"{max(sum(map(bool, row)) for row in recipe.table.rows)} actions in all",
     )

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxpar.inspector.program import COUNT_FLAG
 from jaxpar.inspector.report import Report
+from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
@@ -23,7 +24,7 @@ from jaxpar.parallel.offload import HostStore, Transfers
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
@@ -41,7 +42,7 @@ class Run:
         tokens: how many a step predicts, over all devices.
         steps: without end; each is taken when asked for.
         moved: what an offloaded state moves in a step; None if it stays.
-        folder: where an offloaded state lies, if it lies on disk.
+        folder: where an offloaded state is kept, if it is kept on disk.
     """
 
     report: Report
@@ -59,11 +60,10 @@ class Run:
 
 def start(
     settings: Settings,
-    plan: Plan,
+    recipe: Recipe,
     place: Place | None,
     *,
     data: Path | None,
-    batch: int,
     seed: int,
     timeout_seconds: int,
 ) -> Run:
@@ -72,38 +72,48 @@ def start(
     Raises:
         ValueError: the run cannot be as asked, the text cannot be read, or the others do not come.
     """  # fmt: skip
-    plan.check(settings, batch)
+    recipe.check(settings)
     text = read_file(data) if data else read_library()
     join(place, timeout_seconds)
-    _simulate(plan.devices, place)
-    mesh = _mesh(plan)
+    _simulate(recipe.layout.devices, place)
+    mesh = _mesh(recipe.layout)
     check_same(text)
     name = f"text: {data}" if data else "text"
-    return begin(settings, plan, mesh, text, batch=batch, seed=seed, name=name)
+    return begin(settings, recipe, mesh, text, seed=seed, name=name)
 
 
 def begin(
     settings: Settings,
-    plan: Plan,
+    recipe: Recipe,
     mesh: Mesh,
     text: Text,
     *,
-    batch: int,
     seed: int,
     name: str = "text",
 ) -> Run:
-    """Makes parameters, and compiles and inspects the step; an error of the text names it.
+    """Makes the parameters, and compiles and inspects the step.
+
+    Args:
+        settings: those of the decoder.
+        recipe: what to run.
+        mesh: the mesh of its layout.
+        text: what to train on.
+        seed: chooses the first parameters, and the order of the examples.
+        name: the text's name, with which an error about it begins.
 
     Raises:
-        ValueError: the devices cannot share the batch equally, or the text does not fill one.
+        ValueError: the model cannot be split so, or the text does not fill a batch.
     """
-    plan.check(settings, batch)
-    t, lie = settings.sequence, NamedSharding(mesh, P(plan.data_axes))
-    examples = batches(text, lie, batch=batch, sequence=t, seed=seed, name=name)
-    shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=lie)
-    folder = _folder() if plan.offload == "disk" else None
-    store = DiskStore(Path(folder.name)) if folder else HostStore() if plan.offload else None
-    made = set_up(settings, plan, mesh, shape, seed, store)
+    recipe.check(settings)
+    layout, batch, t = recipe.layout, recipe.batch, settings.sequence
+    sharding = NamedSharding(mesh, P(layout.batch_axes))
+    examples = batches(text, sharding, batch=batch, sequence=t, seed=seed, name=name)
+    shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
+    folder, store = None, None
+    if layout.offload != "none":
+        folder = _folder() if layout.store == "disk" else None
+        store = DiskStore(Path(folder.name)) if folder else HostStore()
+    made = set_up(settings, recipe, mesh, shape, seed, store)
     return Run(
         report=made.report,
         parameters=settings.parameters,
@@ -143,9 +153,9 @@ def _simulate(devices: int, place: Place | None) -> None:
             jax.config.update("jax_num_cpu_devices", max(1, devices // processes))
 
 
-def _mesh(plan: Plan) -> Mesh:
+def _mesh(layout: Layout) -> Mesh:
     found, processes = jax.device_count(), jax.process_count()
-    if plan.devices > found or (processes > 1 and plan.devices < found):
+    if layout.devices > found or (processes > 1 and layout.devices < found):
         others = (
             "start others: --processes times --devices of launch, before its verb"
             if FOLLOWS in os.environ
@@ -153,10 +163,10 @@ def _mesh(plan: Plan) -> Mesh:
             "JAX_NUM_CPU_DEVICES"
         )
         raise ValueError(
-            f"train: --mesh {plan.mesh} needs {plan.devices} devices; there are {found} "
+            f"train: --mesh {layout.mesh} needs {layout.devices} devices; there are {found} "
             f"({jax.default_backend()}, processes: {processes}); use {found} in all, or {others}"
         )
-    return make_mesh(plan.sizes)
+    return make_mesh(layout.mesh_sizes)
 
 
 def _folder() -> tempfile.TemporaryDirectory:

@@ -12,42 +12,42 @@ from jaxtyping import Bool
 
 from jaxpar.mesh import varying_axes
 from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
-from jaxpar.train.step import WHOLE, Gradients, Layout, Loss, on_mesh
+from jaxpar.train.step import WHOLE, Gradients, Loss, Technique, on_mesh
 
 
 def make_scaled_step(
     loss_fn: Loss,
     optimizer: optax.GradientTransformation,
-    layout: Layout,
+    technique: Technique,
     mesh: Mesh,
     scaling: LossScaling,
 ) -> jax.stages.Wrapped:
-    """As `make_step`; the state is the optimizer's and the scale's, a tuple."""
+    """As `make_step`; the state is a tuple of the optimizer's and the loss scale's."""
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Array]:
         inner, scale = state
         loss, gradients, finite = scaled_gradients(
-            layout.gradients, loss_fn, params, scale.scale, batch
+            technique.gradients, loss_fn, params, scale.scale, batch
         )
-        new = layout.update(optimizer, gradients, params, inner)
+        new = technique.update(optimizer, gradients, params, inner)
         params, inner = select(finite, new, (params, inner))
         return params, (inner, scaling.update(scale, finite)), loss
 
-    return on_mesh(step, replace(layout, state=(layout.state, WHOLE)), mesh)
+    return on_mesh(step, replace(technique, state=(technique.state, WHOLE)), mesh)
 
 
 def scaled_gradients(
     gradients: Gradients, loss_fn: Loss, params: Any, scale: Array, batch: Any
 ) -> tuple[Array, Any, Bool[Array, ""]]:
-    """The loss, its gradients in float32, and whether all of them, on every device, are finite."""
+    """The loss, its gradients in float32, and whether these are finite on every device."""
 
     def scaled(params: Any, batch: Any) -> Array:
         return loss_fn(params, batch) * scale
 
     loss, found = gradients(scaled, params, batch)
     found = jax.tree.map(lambda leaf: leaf / scale, cast(found, jnp.float32))
-    return loss / scale, found, _everywhere(all_finite(found))
+    return loss / scale, found, _true_everywhere(all_finite(found))
 
 
-def _everywhere(here: Bool[Array, ""]) -> Bool[Array, ""]:
+def _true_everywhere(here: Bool[Array, ""]) -> Bool[Array, ""]:
     return lax.psum((~here).astype(jnp.int32), tuple(varying_axes(here))) == 0

@@ -1,4 +1,4 @@
-"""What a person sees of a run: lines, and on a terminal a bar under them."""
+"""A run on the screen: lines for each step, and on a terminal a bar under them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -39,7 +39,7 @@ def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterat
 
 
 def show_end(run: Run, taken: Sequence[Taken], count: int, console: Console) -> None:
-    """What became of it."""
+    """How the run ended: its steps, the first and the last loss, and its speed."""
     if len(taken) < count:
         console.print(f"stopped after {len(taken)} of {count} steps")
     if taken:

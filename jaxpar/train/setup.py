@@ -1,4 +1,4 @@
-"""What a plan makes of a model: its first parameters and state, and the compiled step."""
+"""What a recipe needs to begin: the first parameters and state, and the compiled step."""
 
 from dataclasses import replace
 from functools import partial
@@ -13,18 +13,19 @@ from jaxpar.collectives.shards import pad_shards
 from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers, pad_params
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.layouts import layout, params_lie, shared
 from jaxpar.train.offloading import make_find, make_offloaded_step, make_update, update_collectives
 from jaxpar.train.pipeline import pipeline_loss, schedule_notes
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe
 from jaxpar.train.scaling import make_scaled_step
 from jaxpar.train.step import WHOLE, Loss, Step, make_step, shardings
+from jaxpar.train.techniques import param_specs, sharded_specs, technique_of
 
 # PyTorch's default: a little decay of every parameter.
 OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
@@ -49,42 +50,43 @@ class Setup(NamedTuple):
 
 
 def set_up(
-    settings: Settings, plan: Plan, mesh: Mesh, batch: Any, seed: int, store: Store | None
+    settings: Settings, recipe: Recipe, mesh: Mesh, batch: Any, seed: int, store: Store | None
 ) -> Setup:
-    """Makes parameters and state where the plan wants them, and compiles and inspects the step.
+    """Makes parameters and state as the recipe shards them, and compiles and inspects the step.
 
     `batch` is the shape of one, with its sharding; `store` is where an offloaded state goes.
     """
-    mixed = plan.precision != "fp32"
+    layout, policy = recipe.layout, POLICIES[recipe.precision]
+    mixed = recipe.precision != "fp32"
     optimizer = master_weights(OPTIMIZER) if mixed else OPTIMIZER
-    scaling = LossScaling() if plan.precision == "fp16" else None
-    loss = POLICIES[plan.precision].of(_loss(settings, plan))
-    masters = _first_params(settings, plan, mesh, seed)
-    state = partial(_first_state, settings, plan, optimizer, mesh)
+    scaling = LossScaling() if recipe.precision == "fp16" else None
+    loss = policy.of(_loss(settings, recipe))
+    masters = _first_params(settings, recipe, mesh, seed)
+    # The parameters as they are sent and multiplied.
+    rounded = jax.jit(partial(cast, dtype=policy.params))
+    params = _call_once(rounded, masters) if mixed else masters
+    technique = technique_of(layout, settings, params, optimizer)
+    init_state = partial(_first_state, settings, layout, optimizer, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
-        offloaded = OffloadedState(store, state, masters)
-        params = _rounded(masters, plan) if mixed else masters
-        lie = layout(plan, settings, params, optimizer)
-        found = shared(plan, settings, params)
-        find = make_find(loss, lie, found, mesh).lower(params, scale, batch)
-        update = make_update(plan, settings, optimizer, mesh)
-        return _offloaded(plan, find, update, optimizer, params, (offloaded, scale), scaling)
+        offloaded = OffloadedState(store, init_state, masters)
+        specs = sharded_specs(layout, settings, params)
+        find = make_find(loss, technique, specs, mesh).lower(params, scale, batch)
+        update = make_update(layout, settings, optimizer, mesh)
+        return _offloaded(recipe, find, update, optimizer, params, (offloaded, scale), scaling)
 
-    first = state(masters)
-    params = _rounded(masters, plan) if mixed else masters
-    lie = layout(plan, settings, params, optimizer)
+    state = init_state(masters)
     if scaling:
-        step, first = make_scaled_step(loss, optimizer, lie, mesh, scaling), (first, scale)
+        step, state = make_scaled_step(loss, optimizer, technique, mesh, scaling), (state, scale)
     else:
-        step = make_step(loss, optimizer, lie, mesh)
-    lowered = step.lower(params, first, batch)
+        step = make_step(loss, optimizer, technique, mesh)
+    lowered = step.lower(params, state, batch)
     compiled = compile_program(lowered, fast=True)
-    return Setup(compiled.executable, params, first, _report(plan, lowered, compiled))
+    return Setup(compiled.executable, params, state, _report(recipe, lowered, compiled))
 
 
 def _offloaded(
-    plan: Plan,
+    recipe: Recipe,
     find: jax.stages.Lowered,
     update: jax.stages.Wrapped,
     optimizer: optax.GradientTransformation,
@@ -93,47 +95,49 @@ def _offloaded(
     scaling: LossScaling | None,
 ) -> Setup:
     compiled = compile_program(find, fast=True)
-    report = _report(plan, find, compiled)
+    report = _report(recipe, find, compiled)
     sent = update_collectives(update, optimizer, find.out_info[1], params)
     step = make_offloaded_step(compiled.executable, update, scaling)
     report = replace(report, collectives=report.collectives + sent)
     return Setup(step, params, state, report, state[0].transfers)
 
 
-def _report(plan: Plan, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
+def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
     report = inspect_compiled(lowered, compiled)
-    return replace(report, notes=(*report.notes, *schedule_notes(plan)))
+    return replace(report, notes=(*report.notes, *schedule_notes(recipe)))
 
 
-def _loss(settings: Settings, plan: Plan) -> Loss:
-    """Of whole parameters, or of this device's part of them."""
-    if plan.table:
-        return pipeline_loss(settings, plan, plan.table)
-    apply = partial(scan_layers, remat=plan.remat)
-    if plan.stage < 3:
-        return loss_fn(settings, apply, plan.split)
+def _loss(settings: Settings, recipe: Recipe) -> Loss:
+    """The loss as a function of whole parameters, or of this device's part of them."""
+    layout = recipe.layout
+    if recipe.table:
+        return pipeline_loss(settings, recipe, recipe.table)
+    apply = partial(scan_layers, remat=layout.remat)
+    if layout.zero < 3:
+        return loss_fn(settings, apply, recipe.split)
     like = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    gathered = gather_layers(apply, like, axis=plan.shard_axis)
-    return fsdp_loss(loss_fn(settings, gathered), like, axis=plan.shard_axis)
+    gathered = gather_layers(apply, like, axis=layout.state_axis)
+    return fsdp_loss(loss_fn(settings, gathered), like, axis=layout.state_axis)
 
 
-def _first_params(settings: Settings, plan: Plan, mesh: Mesh, seed: int) -> Any:
-    """Random parameters in float32, padded where devices share them."""
+def _first_params(settings: Settings, recipe: Recipe, mesh: Mesh, seed: int) -> Any:
+    """Random parameters in float32, padded where they are sharded."""
+    layout = recipe.layout
 
     def make(seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
-        if plan.table:
-            order = layer_order(plan.table, settings.layers)
+        if recipe.table:
+            order = layer_order(recipe.table, settings.layers)
             params["layers"] = jax.tree.map(lambda leaf: leaf[order], params["layers"])
-        return pad_params(params, n=plan.sizes[plan.shard_axis]) if plan.stage == 3 else params
+        return pad_params(params, n=layout.sizes[layout.state_axis]) if layout.zero == 3 else params
 
-    lie = params_lie(plan, settings, jax.eval_shape(make, seed))
-    return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), seed)
+    specs = param_specs(layout, settings, jax.eval_shape(make, seed))
+    return _call_once(jax.jit(make, out_shardings=shardings(mesh, specs)), seed)
 
 
 def _first_state(
     settings: Settings,
-    plan: Plan,
+    layout: Layout,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
     params: Any,
@@ -141,19 +145,14 @@ def _first_state(
     """The optimizer's state for parameters in float32."""
 
     def make(params: Any) -> Any:
-        if plan.stage in (1, 2):
-            params = pad_shards(params, n=plan.sizes[plan.shard_axis])
+        if layout.zero in (1, 2):
+            params = pad_shards(params, n=layout.sizes[layout.state_axis])
         return optimizer.init(params)
 
-    lie = shared(plan, settings, jax.eval_shape(optimizer.init, params))
-    return _once(jax.jit(make, out_shardings=shardings(mesh, lie)), params)
+    specs = sharded_specs(layout, settings, jax.eval_shape(optimizer.init, params))
+    return _call_once(jax.jit(make, out_shardings=shardings(mesh, specs)), params)
 
 
-def _rounded(params: Any, plan: Plan) -> Any:
-    """The parameters as they are sent and multiplied."""
-    return _once(jax.jit(partial(cast, dtype=POLICIES[plan.precision].params)), params)
-
-
-def _once(function: jax.stages.Wrapped, *args: Any) -> Any:
-    """Calls it, compiled in a third of the time, for it is called once."""
+def _call_once(function: jax.stages.Wrapped, *args: Any) -> Any:
+    """Calls a function that is called once: it is compiled fast, in a third of the time."""
     return compile_program(function.lower(*args)).executable(*args)

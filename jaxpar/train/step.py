@@ -1,4 +1,4 @@
-"""One training step for every device: a loss, an optimizer, and a layout put together."""
+"""One training step for every device: a loss, an optimizer and a technique put together."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ def update_all(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the values of a step lie on the mesh, and what its devices do for them.
+class Technique:
+    """What each device does in a step, and how the step's values are sharded over the mesh.
 
     Attributes:
-        gradients: what one device computes: (loss_fn, params, batch) -> (loss, gradients), the
-            gradients laid out as `update` takes them.
+        gradients: what one device computes: (loss_fn, params, batch) -> (loss, gradients), with
+            the gradients sharded as `update` takes them.
         batch: the partition spec of the batch, or a tree of them.
-        params: that of the parameters.
-        state: that of the optimizer's state.
+        params: the partition specs of the parameters.
+        state: the partition specs of the optimizer's state.
         update: (optimizer, gradients, params, state) -> (params, state), on one device.
     """
 
@@ -50,12 +50,12 @@ class Layout:
     update: Update = update_all
 
 
-# A new technique is one line here or in `layouts`, and the function that it names.
-DATA_PARALLEL = Layout(partial(data_parallel_gradients, axis="dp"), batch=spec("b_dp t"))
+# A new technique is one line here or in `techniques`, and the function that it names.
+DATA_PARALLEL = Technique(partial(data_parallel_gradients, axis="dp"), batch=spec("b_dp t"))
 
 
 def make_step(
-    loss_fn: Loss, optimizer: optax.GradientTransformation, layout: Layout, mesh: Mesh
+    loss_fn: Loss, optimizer: optax.GradientTransformation, technique: Technique, mesh: Mesh
 ) -> jax.stages.Wrapped:
     """The jitted step(params, state, batch) -> (params, state, loss), which reuses its memory.
 
@@ -63,17 +63,17 @@ def make_step(
     """
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Array]:
-        loss, gradients = layout.gradients(loss_fn, params, batch)
-        params, state = layout.update(optimizer, gradients, params, state)
+        loss, gradients = technique.gradients(loss_fn, params, batch)
+        params, state = technique.update(optimizer, gradients, params, state)
         return params, state, loss
 
-    return on_mesh(step, layout, mesh)
+    return on_mesh(step, technique, mesh)
 
 
-def on_mesh(step: Step, layout: Layout, mesh: Mesh) -> jax.stages.Wrapped:
-    """A step of one device, jitted for all; it reuses the memory of parameters and state."""
-    takes = (layout.params, layout.state, layout.batch)
-    gives = (layout.params, layout.state, WHOLE)
+def on_mesh(step: Step, technique: Technique, mesh: Mesh) -> jax.stages.Wrapped:
+    """The step of one device, jitted for all; it reuses the memory of parameters and state."""
+    takes = (technique.params, technique.state, technique.batch)
+    gives = (technique.params, technique.state, WHOLE)
     return jax.jit(
         jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives),
         in_shardings=shardings(mesh, takes),
@@ -83,5 +83,5 @@ def on_mesh(step: Step, layout: Layout, mesh: Mesh) -> jax.stages.Wrapped:
 
 
 def shardings(mesh: Mesh, specs: PyTree[P]) -> PyTree[NamedSharding]:
-    """Partition specs on a mesh."""
+    """The shardings that partition specs give on a mesh."""
     return jax.tree.map(partial(NamedSharding, mesh), specs)

@@ -93,7 +93,7 @@ def batches(
 
     Args:
         text: the same on every process.
-        sharding: how a batch lies on the mesh.
+        sharding: that of a batch on the mesh.
         batch: examples in a batch, over all devices.
         sequence: t, predicted bytes in an example.
         seed: chooses the order.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jaxpar.cli import memory
-from jaxpar.cost.estimate import ESTIMATORS
+from jaxpar.cost.estimators import ESTIMATORS
 
 LLAMA = ("memory", "--model", "llama3-8b")
 COLD = ("--parameters", "1e9", "--zero", "3", "--devices", "8", "--estimator", "deepspeed")

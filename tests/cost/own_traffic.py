@@ -9,21 +9,17 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from jaxpar.cost.layout import Layout
-from jaxpar.cost.messages import Message
-from jaxpar.cost.shares import outer_parameters
-from jaxpar.cost.traffic import step_traffic
+from jaxpar.cost.shards import outer_parameters
+from jaxpar.cost.traffic import Message, step_traffic
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED
 from jaxpar.inspector.stablehlo import read_module
+from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, init
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules.ticks import lower
-from jaxpar.train.pipeline import RECOMPUTED
-from jaxpar.train.plan import Plan
-from tests.cost.decoders import architecture_of, layout_of
-
-BATCH = 16
+from jaxpar.train.recipe import Recipe
+from tests.cost.decoders import architecture_of
 
 
 class Entry(NamedTuple):
@@ -60,40 +56,40 @@ def parameters(settings: Settings, which: str) -> list[str]:
     return [name for name in names if belongs[which](name)]
 
 
-def expected(plan: Plan, settings: Settings) -> list[Message]:
+def expected(recipe: Recipe, settings: Settings) -> list[Message]:
     return step_traffic(
         architecture_of(settings),
-        layout_of(plan, BATCH),
-        batch=BATCH,
+        recipe.layout,
+        batch=recipe.batch,
         sequence=settings.sequence,
-        each=ADAM_FP32 if plan.precision == "fp32" else ADAM_MIXED,
-        element_bytes=element_bytes(plan),
+        each=ADAM_FP32 if recipe.precision == "fp32" else ADAM_MIXED,
+        element_bytes=element_bytes(recipe),
         scatter_gather=False,
     )
 
 
-def ours(plan: Plan, settings: Settings) -> Iterator[Entry]:
+def ours(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
     """What our program sends where it differs."""
     backwards, ticks = 1, 0
-    if plan.table:
+    if recipe.table:
         # A schedule may have whole and halved backward passes: a branch for each.
-        kinds = {action.kind for row in plan.table.rows for action in row if action}
+        kinds = {action.kind for row in recipe.table.rows for action in row if action}
         backwards = len(kinds & set("BI"))
-        ticks = len(lower(plan.table, keep_inputs=plan.remat in RECOMPUTED).ticks.kind)
-    for message in expected(plan, settings):
-        forward, backward = passes(message.name, plan)
+        ticks = len(lower(recipe.table, keep_inputs=recipe.layout.recomputes_layers).ticks.kind)
+    for message in expected(recipe, settings):
+        forward, backward = passes(message.name, recipe)
         one = entry(message, settings)
         once = one.times / message.count.numbers.get("runs", 1)
         if one.arrays is None or "again" in message.name:
             one = one._replace(times=once * (forward + backward * backwards))
-        one = summed_at_once(message, plan, settings, one)
-        yield in_ticks(message, plan, settings, one, ticks) if plan.table else one
-    if plan.table:
+        one = summed_at_once(message, recipe, settings, one)
+        yield in_ticks(message, recipe, settings, one, ticks) if recipe.table else one
+    if recipe.table:
         arrays = len(parameters(settings, "outer"))
-        yield Entry("all_reduce", ("pp",), outer_bytes(plan, settings), 1, arrays)
+        yield Entry("all_reduce", ("pp",), outer_bytes(recipe, settings), 1, arrays)
 
 
-def passes(name: str, plan: Plan) -> tuple[float, float]:
+def passes(name: str, recipe: Recipe) -> tuple[float, float]:
     """How often in the forward and in the backward pass, with our recomputation.
 
     The last sum of a layer is not computed again: its gradient needs it not. What was gathered for
@@ -101,15 +97,15 @@ def passes(name: str, plan: Plan) -> tuple[float, float]:
     go forward once more for the input of each layer. What is outside of the layers and was gathered
     for the forward pass is kept.
     """
-    again = plan.remat in RECOMPUTED
-    nested = plan.remat == "segments" or (again and plan.table is not None)
+    again = recipe.layout.recomputes_layers
+    nested = recipe.layout.remat == "segments" or (again and recipe.table is not None)
     match name:
         case "layer inputs":
             return 1, again + nested
         case "layer outputs":
             return 1, again / 2 + nested
         case "embedding":
-            return 1, nested and plan.table is not None
+            return 1, nested and recipe.table is not None
         case "layer inputs again" | "head input again":
             return 0, not again
         case "parameters again":
@@ -119,61 +115,61 @@ def passes(name: str, plan: Plan) -> tuple[float, float]:
     return 0, 1
 
 
-def summed_at_once(message: Message, plan: Plan, settings: Settings, one: Entry) -> Entry:
+def summed_at_once(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
     """Over tp JAX sums gradients where it differentiates: of each microbatch, not once at the end.
 
-    The last norm computes in float32, and so may the sum. Where devices share heads of keys and
-    values, each holds all of these matrices.
+    The last norm computes in float32, and so may the sum. Where several devices hold the same heads
+    of keys and values, each holds all of these matrices.
     """
     match message.name:
         case "gradients of whole parameters":
             vectors = 1 if settings.norm == "rms" else 2
-            extra = (norm_bytes(plan) - element_bytes(plan)) * vectors * settings.d_model
-            return one._replace(times=plan.microbatches, operand_bytes=one.operand_bytes + extra)
+            extra = (norm_bytes(recipe) - element_bytes(recipe)) * vectors * settings.d_model
+            return one._replace(times=recipe.microbatches, operand_bytes=one.operand_bytes + extra)
         case "gradients of shared heads":
-            apart = 1 if plan.sequence_parallel else settings.layers
+            apart = 1 if recipe.layout.sequence_parallel else settings.layers
             size = one.operand_bytes * settings.key_heads / apart
-            return one._replace(times=plan.microbatches * apart, operand_bytes=size)
-        case "gradients" if plan.sizes.get("tp", 1) > settings.key_heads:
+            return one._replace(times=recipe.microbatches * apart, operand_bytes=size)
+        case "gradients" if recipe.layout.tp > settings.key_heads:
             keys = 2 * settings.layers * settings.d_model * settings.d_head
-            extra = (settings.key_heads - 1) * keys * element_bytes(plan)
+            extra = (settings.key_heads - 1) * keys * element_bytes(recipe)
             return one._replace(operand_bytes=one.operand_bytes + extra)
     return one
 
 
-def in_ticks(message: Message, plan: Plan, settings: Settings, one: Entry, ticks: int) -> Entry:
+def in_ticks(message: Message, recipe: Recipe, settings: Settings, one: Entry, ticks: int) -> Entry:
     """One program for all stages, in a loop over ticks, where each branch counts in each tick.
 
     In every tick an array goes each way, needed or not. Each device has the parameters outside of
     the layers, whose gradients are summed over pp, a tied table's among them.
     """
-    assert plan.table
+    assert recipe.table
     if message.kind == "permute":
         return one._replace(times=0 if one.arrays else ticks)
     if message.name == "outer gradients":
-        return one._replace(operand_bytes=outer_bytes(plan, settings))
+        return one._replace(operand_bytes=outer_bytes(recipe, settings))
     if message.name == "gradients of whole parameters":
         # Two norms in each layer of a chunk, and the last one.
-        norms = 2 * settings.layers // plan.table.stages + 1
-        size = norms * settings.d_model * norm_bytes(plan)
+        norms = 2 * settings.layers // recipe.table.stages + 1
+        size = norms * settings.d_model * norm_bytes(recipe)
         return one._replace(times=ticks, operand_bytes=size, arrays=norms)
     if one.arrays is None:
-        chunks = plan.table.chunks if message.stage == "all" else 1
-        return one._replace(times=one.times * ticks / (plan.microbatches * chunks))
+        chunks = recipe.table.chunks if message.stage == "all" else 1
+        return one._replace(times=one.times * ticks / (recipe.microbatches * chunks))
     return one
 
 
-def element_bytes(plan: Plan) -> int:
-    return 4 if plan.precision == "fp32" else 2
+def element_bytes(recipe: Recipe) -> int:
+    return 4 if recipe.precision == "fp32" else 2
 
 
 @cache
-def norm_bytes(plan: Plan) -> int:
+def norm_bytes(recipe: Recipe) -> int:
     """Of an element of the sum that JAX makes where a parameter meets activations in float32.
 
     In jax 0.10 gradients are summed before they are rounded to 16 bits, in 0.12 after that.
     """
-    like = jax.ShapeDtypeStruct((1,), POLICIES[plan.precision].params)
+    like = jax.ShapeDtypeStruct((1,), POLICIES[recipe.precision].params)
     gradient = jax.grad(lambda w, x: (w * x).sum())
     specs = {"in_specs": (P(), P("tp")), "out_specs": P()}
     step = jax.jit(jax.shard_map(gradient, mesh=make_mesh("tp=2"), **specs))
@@ -182,7 +178,7 @@ def norm_bytes(plan: Plan) -> int:
     return one.operand_bytes
 
 
-def outer_bytes(plan: Plan, settings: Settings) -> float:
+def outer_bytes(recipe: Recipe, settings: Settings) -> float:
     """Bytes outside of the layers, on each device."""
-    held = outer_parameters(architecture_of(settings), Layout(tp=plan.sizes.get("tp", 1)))
-    return float(held) * element_bytes(plan)
+    held = outer_parameters(architecture_of(settings), Layout(tp=recipe.layout.tp))
+    return float(held) * element_bytes(recipe)

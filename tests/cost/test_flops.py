@@ -94,15 +94,15 @@ def test_days_of_training_of_ptd_p() -> None:
     """Equation 4 is 8TP/(nX): GPT-3 in 34 days on 1024 GPUs, 1T in 84 on 3072."""
     runs = ((174.6e9, 300e9, 1024, 140, 34), (1008e9, 450e9, 3072, 163, 84))
     for parameters, tokens, devices, teraflops, days in runs:
-        share = teraflops * 1e12 / A100
-        tokens_per_second = share * devices * A100 / (8 * parameters)
+        fraction = teraflops * 1e12 / A100
+        tokens_per_second = fraction * devices * A100 / (8 * parameters)
         assert round(tokens / tokens_per_second / 86400) == days
         rate = model_flops_utilization(tokens_per_second, 8 * parameters, devices, A100)
-        assert rate == pytest.approx(share, rel=1e-12)
+        assert rate == pytest.approx(fraction, rel=1e-12)
 
 
 def covers(flops: int, seconds: float, devices: int, printed: float) -> bool:
-    """Whether a time that rounds to `seconds` gives a share that rounds to `printed` percent."""
+    """Whether a time that rounds to `seconds` gives a fraction that rounds to `printed` percent."""
     low, high = (100 * flops / (seconds + off) / devices / A100 for off in (0.005, -0.005))
     return low <= printed + 0.05 and high >= printed - 0.05
 
@@ -128,8 +128,8 @@ def test_palm_reaches_what_appendix_b_says() -> None:
     palm = find_model("palm-540b")
     per_token = flops_per_token(palm, 2048)
     assert per_token == 6 * palm.parameters + 12 * 118 * 48 * 256 * 2048
-    share = model_flops_utilization(238.3e3, per_token, 6144, TPU_V4)
-    assert round(100 * share, 2) == 46.23
+    fraction = model_flops_utilization(238.3e3, per_token, 6144, TPU_V4)
+    assert round(100 * fraction, 2) == 46.23
     # Product by product it is less: the rule takes norms, and the table of rows, for matrices.
     assert 0.995 < total(step_flops(palm, 1, 2048)) / 2048 / per_token < 1
 

@@ -1,4 +1,4 @@
-"""What inference holds: published caches, weights by bits, and how devices share them."""
+"""What inference holds: published caches, weights by bits, and how devices split them."""
 
 from typing import Any
 
@@ -51,8 +51,8 @@ def test_the_cache_grows_with_examples_and_tokens() -> None:
 
 def test_devices_share_heads_of_keys_until_each_has_one() -> None:
     llama = find_model("llama3-70b")
-    shares = [held(llama, tp=tp)["kv_cache"] * tp / 327_680 for tp in (1, 2, 8, 16, 64)]
-    assert shares == [1, 1, 1, 2, 8]
+    fractions = [held(llama, tp=tp)["kv_cache"] * tp / 327_680 for tp in (1, 2, 8, 16, 64)]
+    assert fractions == [1, 1, 1, 2, 8]
     assert [held(find_model("deepseek-v3"), tp=tp)["kv_cache"] for tp in (1, 8)] == [70_272] * 2
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from jaxpar.cost.activations import activation_bytes
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.kept import decoder_arrays, layer_arrays, outer_arrays
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
+from jaxpar.layout import Layout
 
 GPT = Architecture("GPT", 1, 64, 8, 51200, norm="layer", dropout=True)
 
@@ -99,7 +99,7 @@ def test_what_devices_share() -> None:
     input_of_experts = 2 * 4096
     way = replace(way, tp=8)
     assert per_token(mixtral, way, experts=True) == (one - input_of_experts) / 8 + input_of_experts
-    # Context parallelism shares positions, also of queries, but each meets every key.
+    # Context parallelism splits positions, also of queries, but each query meets every key.
     for cp in (1, 4):
         arrays = layer_arrays(GPT, Layout(cp=cp), sequence=64, experts=False)
         assert {a.name: a.value for a in arrays}["softmax"] == 2 * 8 * 64 * 64 / cp
@@ -132,5 +132,5 @@ def test_our_decoder_keeps_what_the_paper_says_but_for_dropout() -> None:
     b, s, h = 2, 16, 64
     model = replace(GPT, dropout=False)
     for remat, expected in (("selective", 2 * (34 - 2) * s * b * h), ("full", 4 * s * b * h)):
-        kept = decoder_arrays(model, Layout(microbatch=b), sequence=s, remat=remat)
+        kept = decoder_arrays(model, Layout(microbatch=b, remat=remat), sequence=s)
         assert total(kept) == expected

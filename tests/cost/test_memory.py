@@ -10,11 +10,11 @@ import pytest
 
 from jaxpar.cost.architecture import Architecture, Experts, Latent, Part
 from jaxpar.cost.kept import layer_arrays
-from jaxpar.cost.layout import AXES, Layout
 from jaxpar.cost.memory import host_memory, microbatches_in_flight, training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import Term, total
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States, training_states
+from jaxpar.layout import AXES, Layout
 from jaxpar.schedules import make_table
 from jaxpar.schedules.simulator import simulate
 
@@ -180,12 +180,12 @@ def parts_on(model: Architecture, layout: Layout, stage: int) -> list[Part]:
 
 def states_on(model: Architecture, layout: Layout, each: States, stage: int) -> list[float]:
     """Parameters, gradients and the optimizer's state on a device of a stage."""
-    shares = {"tp": layout.tp, "ep": layout.ep * layout.tp, "none": 1}
-    shares["kv"] = min(layout.tp, model.key_heads)
+    parts = {"tp": layout.tp, "ep": layout.ep * layout.tp, "none": 1}
+    parts["kv"] = min(layout.tp, model.key_heads)
     found = []
     for part in parts_on(model, layout, stage):
         n = layout.expert_shards if part.split == "ep" else layout.state_shards
-        here = training_states(part.count / shares[part.split], each, n, layout.zero)
+        here = training_states(part.count / parts[part.split], each, n, layout.zero)
         found.append((here.params, here.gradients, here.optimizer))
     return [sum(column) for column in zip(*found, strict=True)]
 

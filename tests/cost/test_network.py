@@ -1,4 +1,4 @@
-"""Where a mesh axis lies, and how long collectives over it take."""
+"""Which links a mesh axis crosses, and how long collectives over it take."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import pytest
 
 from jaxpar.cost.communication import Link, hierarchical_all_reduce_seconds, ring_all_reduce
 from jaxpar.cost.hardware import find_cluster
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.network import collective_seconds, levels
+from jaxpar.layout import Layout
 
 H100 = find_cluster("h100")
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast")
@@ -37,7 +37,7 @@ def at_once(cluster):
         (Layout(dp=4, ep=2, cp=2, tp=2), ("dp", "ep", "cp"), (4, 4)),
         (Layout(dp=2, tp=3), "dp", (2, 1)),  # 6 devices are on one node
         (Layout(dp=4, tp=3), "dp", (2, 2)),  # 12 on two nodes, 6 on each
-        (Layout(dp=8, tp=6), "tp", (2, 3)),  # 48 fill six nodes: groups of six lie across
+        (Layout(dp=8, tp=6), "tp", (2, 3)),  # 48 fill six nodes: groups of six cross them
         (Layout(dp=8, tp=3), "dp", (1, 8)),
         (Layout(), "dp", (1, 1)),
     ],

@@ -10,10 +10,10 @@ from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link
 from jaxpar.cost.flops import head_flops, layer_flops, step_flops
 from jaxpar.cost.hardware import Accelerator, Cluster, Efficiency, find_cluster
-from jaxpar.cost.layout import Layout
 from jaxpar.cost.models import find_model
 from jaxpar.cost.step import peak_flops, step_terms
 from jaxpar.cost.terms import total
+from jaxpar.layout import Layout
 
 LLAMA = find_model("llama3-8b")
 GPT = find_model("gpt3-175b")
@@ -114,12 +114,12 @@ def test_the_last_stage_has_the_head_and_a_layer_less_if_there_is_one() -> None:
 
 def test_tensor_parallel_collectives_with_and_without_sequence_parallelism() -> None:
     plain = seconds(Layout(tp=8))
-    shared = seconds(Layout(tp=8, sequence_parallel=True))
+    parallel = seconds(Layout(tp=8, sequence_parallel=True))
     x = 64 * 4096 * 4096 * 2
     assert plain["layer outputs"] == pytest.approx(32 * 2 * x * 2 * 7 / 8 / 100e9)
-    both = shared["layer inputs"] + shared["layer outputs"]
+    both = parallel["layer inputs"] + parallel["layer outputs"]
     assert both == pytest.approx(plain["layer outputs"])
-    assert shared["memory traffic"] < plain["memory traffic"]
+    assert parallel["memory traffic"] < plain["memory traffic"]
 
 
 def test_few_rows_take_as_long_as_reading_their_matrices() -> None:

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from jaxpar.cost import tensor as cost
-from jaxpar.cost.tensor import Product, Share
+from jaxpar.cost.tensor import DeviceCost, Product
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.parallel import tensor, tensor_nd
 from tests.parallel.test_tensor_nd import (
@@ -52,23 +52,23 @@ CASES = [
 ]
 
 
-each_split = pytest.mark.parametrize(("split", "share"), CASES, ids=str)
+each_split = pytest.mark.parametrize(("split", "on_device"), CASES, ids=str)
 SHAPES = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((M, K), (K, N), (M, N))]
 
 
 @each_split
-def test_bytes_are_what_the_inspector_counts(split: Split, share: Share) -> None:
+def test_bytes_are_what_the_inspector_counts(split: Split, on_device: DeviceCost) -> None:
     def sent(program: Callable, *args: jax.ShapeDtypeStruct) -> float:
         module = program.lower(*args).compiler_ir("stablehlo")
         return sum(c.total_wire_bytes or 0 for c in read_module(module))
 
     forward = sent(split.program(differentiate=False), *SHAPES[:2])
     both = sent(split.program(differentiate=True), *SHAPES)
-    assert (forward, both) == (share.forward, share.sent)
+    assert (forward, both) == (on_device.forward, on_device.sent)
 
 
 @each_split
-def test_what_is_kept_is_what_the_gradient_takes(split: Split, share: Share) -> None:
+def test_what_is_kept_is_what_the_gradient_takes(split: Split, on_device: DeviceCost) -> None:
     kept = 0
 
     def product(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -78,7 +78,7 @@ def test_what_is_kept_is_what_the_gradient_takes(split: Split, share: Share) -> 
         return y
 
     Split(product, split.sizes, {}, split.layouts).program(differentiate=False).lower(*SHAPES[:2])
-    assert kept == share.kept
+    assert kept == on_device.kept
 
 
 def test_a_device_holds_its_blocks() -> None:
@@ -91,8 +91,14 @@ def test_a_device_holds_its_blocks() -> None:
         cost.split_2_5d(WHOLE, 2, 3): (12, x / 12, w / 4, y / 12, x / 12 + w / 4),
         cost.split_3d(WHOLE, 2): (8, x / 8, w / 8, y / 8, (x + w) / 4),
     }
-    for share, expected in held.items():
-        assert (share.devices, share.x, share.w, share.y, share.kept) == expected
+    for on_device, expected in held.items():
+        assert (
+            on_device.devices,
+            on_device.x,
+            on_device.w,
+            on_device.y,
+            on_device.kept,
+        ) == expected
 
 
 @pytest.mark.parametrize("q", [2, 3, 8])
@@ -111,5 +117,5 @@ def test_beside_the_published_figures(q: int) -> None:
 
 
 def test_bytes_are_whole_numbers_where_they_can_be() -> None:
-    share = cost.split_3d(WHOLE, 2)
-    assert all(isinstance(number, int) for number in vars(share).values())
+    on_device = cost.split_3d(WHOLE, 2)
+    assert all(isinstance(number, int) for number in vars(on_device).values())

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.layout import Layout
-from jaxpar.cost.messages import Message
 from jaxpar.cost.models import find_model
-from jaxpar.cost.traffic import step_traffic
+from jaxpar.cost.traffic import Message, step_traffic
 from jaxpar.cost.zero import ADAM_MIXED, States, step_wire_bytes
+from jaxpar.layout import Layout
 
 GPT3 = find_model("gpt3-175b")
 LLAMA = find_model("llama3-8b")

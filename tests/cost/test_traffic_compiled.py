@@ -24,8 +24,8 @@ from jaxpar.model import Settings
 from jaxpar.schedules import NAMES
 from jaxpar.schedules.ticks import lower
 from jaxpar.train import setup
-from jaxpar.train.plan import Plan
-from tests.cost.own_traffic import BATCH, Entry, entry, expected, ours
+from jaxpar.train.recipe import Recipe, make_recipe
+from tests.cost.own_traffic import Entry, entry, expected, ours
 
 LLAMA = Settings(vocabulary=64, layers=4, d_model=32, heads=8, d_ff=96, sequence=16)
 GPT = Settings(
@@ -36,43 +36,47 @@ Sent = tuple[str, tuple[str, ...], float]
 """Kind, axes, and bytes that a device gives in."""
 
 
-def written(plan: Plan, settings: Settings) -> tuple[Collective, ...]:
+def written(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
     """The collectives of a step that is lowered, and not compiled."""
 
-    def report(_plan: Plan, lowered: jax.stages.Lowered, _compiled: object) -> Report:
+    def report(_recipe: Recipe, lowered: jax.stages.Lowered, _compiled: object) -> Report:
         return Report(read_module(lowered.compiler_ir("stablehlo")))
 
     nothing = SimpleNamespace(executable=None)
     with patch.multiple(setup, _report=report, compile_program=lambda *_, **__: nothing):
-        return reported(plan, settings)
+        return reported(recipe, settings)
 
 
-def reported(plan: Plan, settings: Settings) -> tuple[Collective, ...]:
+def reported(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
     """The collectives of a step whose parameters have no values."""
-    mesh = make_mesh(plan.sizes)
-    lie = NamedSharding(mesh, P(plan.data_axes))
-    batch = jax.ShapeDtypeStruct((BATCH, settings.sequence + 1), jnp.int32, sharding=lie)
-    with patch.object(setup, "_once", jax.eval_shape):
-        return setup.set_up(settings, plan, mesh, batch, 0, None).report.collectives
+    mesh = make_mesh(recipe.layout.mesh_sizes)
+    sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
+    batch = jax.ShapeDtypeStruct(
+        (recipe.batch, settings.sequence + 1), jnp.int32, sharding=sharding
+    )
+    with patch.object(setup, "_call_once", jax.eval_shape):
+        return setup.set_up(settings, recipe, mesh, batch, 0, None).report.collectives
 
 
-def found(plan: Plan, settings: Settings) -> Counter[Sent]:
+def found(recipe: Recipe, settings: Settings) -> Counter[Sent]:
     """How often a step sends what, without losses, and whether all is finite."""
     times: Counter[Sent] = Counter()
-    for one in written(plan, settings):
+    for one in written(recipe, settings):
         if one.operand_bytes > 4 or one.dtype not in ("float32", "int32"):
             times[one.kind, one.axes, one.operand_bytes] += one.times
     return times
 
 
-def show(plan: Plan) -> str:
-    told = (plan.schedule, plan.remat, plan.precision, plan.sequence_parallel and "sequence")
-    return " ".join(filter(None, (plan.mesh, plan.stage and f"zero={plan.stage}", *told)))
+def show(recipe: Recipe) -> str:
+    layout = recipe.layout
+    schedule = recipe.table and recipe.schedule
+    told = (schedule, layout.remat, recipe.precision, layout.sequence_parallel and "sequence")
+    return " ".join(filter(None, (layout.mesh, layout.zero and f"zero={layout.zero}", *told)))
 
 
-def compare(plan: Plan, settings: Settings, entries: Iterable[Entry]) -> None:
+def compare(recipe: Recipe, settings: Settings, entries: Iterable[Entry]) -> None:
     """Activations one by one; of parameters and gradients bytes and number for each axis."""
-    rest, states = found(plan, settings), Counter()
+    rest, states = found(recipe, settings), Counter()
     for one in entries:
         if one.arrays is None:
             rest[one.kind, one.axes, one.operand_bytes] -= one.times
@@ -88,84 +92,86 @@ def compare(plan: Plan, settings: Settings, entries: Iterable[Entry]) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "recipe",
     [
-        Plan("dp=8", microbatches=2),
-        Plan("dp=8", precision="bf16"),
-        Plan("dp=8", zero=1, microbatches=2),
-        Plan("dp=8", zero=2, microbatches=2, precision="bf16"),
-        Plan("dp=8", zero=2, precision="fp16"),
-        Plan("dp=2,fsdp=4", zero=1, precision="bf16"),
-        Plan("dp=2,fsdp=4", zero=2, microbatches=2),
-        Plan("tp=8", remat="none", microbatches=4, precision="bf16"),
-        Plan("tp=4", remat="selective", sequence_parallel=True),
-        Plan("dp=2,tp=4", microbatches=2),
-        Plan("dp=4,tp=2", remat="selective", precision="bf16"),
-        Plan("dp=4,tp=2", sequence_parallel=True),
+        make_recipe("dp=8", microbatches=2),
+        make_recipe("dp=8", precision="bf16"),
+        make_recipe("dp=8", zero=1, microbatches=2),
+        make_recipe("dp=8", zero=2, microbatches=2, precision="bf16"),
+        make_recipe("dp=8", zero=2, precision="fp16"),
+        make_recipe("dp=2,fsdp=4", zero=1, precision="bf16"),
+        make_recipe("dp=2,fsdp=4", zero=2, microbatches=2),
+        make_recipe("tp=8", remat="none", microbatches=4, precision="bf16"),
+        make_recipe("tp=4", remat="selective", sequence_parallel=True),
+        make_recipe("dp=2,tp=4", microbatches=2),
+        make_recipe("dp=4,tp=2", remat="selective", precision="bf16"),
+        make_recipe("dp=4,tp=2", sequence_parallel=True),
     ],
     ids=show,
 )
-def test_most_strategies_send_what_the_standard_way_sends(plan: Plan) -> None:
-    settings = GPT if plan.sizes.get("tp", 1) <= GPT.key_heads else LLAMA
-    compare(plan, settings, (entry(one, settings) for one in expected(plan, settings)))
+def test_most_strategies_send_what_the_standard_way_sends(recipe: Recipe) -> None:
+    settings = GPT if recipe.layout.tp <= GPT.key_heads else LLAMA
+    compare(recipe, settings, (entry(one, settings) for one in expected(recipe, settings)))
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "recipe",
     [
-        Plan("dp=8", zero=3, microbatches=2),
-        Plan("fsdp=8", remat="full", precision="bf16"),
-        Plan("dp=2,fsdp=4", microbatches=2),
-        Plan("fsdp=4", remat="segments"),
-        Plan("tp=4", remat="full"),
-        Plan("tp=4", remat="segments", precision="bf16"),
-        Plan("tp=4", remat="full", sequence_parallel=True, precision="bf16"),
-        Plan("dp=2,tp=4", remat="segments", sequence_parallel=True),
-        Plan("dp=2,tp=4", sequence_parallel=True, microbatches=2, precision="bf16"),
-        Plan("tp=8", microbatches=2),
-        Plan("pp=4", microbatches=8, precision="bf16"),
-        Plan("pp=2,dp=2,tp=2", microbatches=4, remat="full", precision="bf16"),
+        make_recipe("dp=8", zero=3, microbatches=2),
+        make_recipe("fsdp=8", remat="full", precision="bf16"),
+        make_recipe("dp=2,fsdp=4", microbatches=2),
+        make_recipe("fsdp=4", remat="segments"),
+        make_recipe("tp=4", remat="full"),
+        make_recipe("tp=4", remat="segments", precision="bf16"),
+        make_recipe("tp=4", remat="full", sequence_parallel=True, precision="bf16"),
+        make_recipe("dp=2,tp=4", remat="segments", sequence_parallel=True),
+        make_recipe("dp=2,tp=4", sequence_parallel=True, microbatches=2, precision="bf16"),
+        make_recipe("tp=8", microbatches=2),
+        make_recipe("pp=4", microbatches=8, precision="bf16"),
+        make_recipe("pp=2,dp=2,tp=2", microbatches=4, remat="full", precision="bf16"),
     ],
     ids=show,
 )
-def test_some_strategies_differ_as_is_said_here(plan: Plan) -> None:
+def test_some_strategies_differ_as_is_said_here(recipe: Recipe) -> None:
     for settings in (LLAMA, GPT):
-        compare(plan, settings, ours(plan, settings))
+        compare(recipe, settings, ours(recipe, settings))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("remat", ["products", "full"])
 def test_pipelines_send_in_every_tick(name: str, remat: str) -> None:
-    plan = Plan("pp=2,dp=2,tp=2", schedule=name, microbatches=4, remat=remat)
-    compare(plan, LLAMA, ours(plan, LLAMA))
+    recipe = make_recipe("pp=2,dp=2,tp=2", schedule=name, microbatches=4, remat=remat)
+    compare(recipe, LLAMA, ours(recipe, LLAMA))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_of_these_arrays_a_stage_between_others_needs_what_the_standard_way_sends(
     name: str,
 ) -> None:
-    plan = Plan("pp=4", schedule=name, microbatches=8)
+    recipe = make_recipe("pp=4", schedule=name, microbatches=8)
     settings = replace(LLAMA, layers=8)
-    permutes = [one for one in expected(plan, settings) if one.kind == "permute"]
-    assert plan.table
-    needed = lower(plan.table, keep_inputs=False).transfers
+    permutes = [one for one in expected(recipe, settings) if one.kind == "permute"]
+    assert recipe.table
+    needed = lower(recipe.table, keep_inputs=False).transfers
     assert [2 * one.times for one in permutes] == [needed, needed]
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "recipe",
     [
-        Plan("pp=2,tp=2", microbatches=2, sequence_parallel=True),
-        Plan("pp=2,tp=2", microbatches=4, sequence_parallel=True, remat="full", precision="bf16"),
-        Plan("pp=2,tp=2", microbatches=4, sequence_parallel=True, schedule="zb-h1"),
+        make_recipe("pp=2,tp=2", microbatches=2, sequence_parallel=True),
+        make_recipe(
+            "pp=2,tp=2", microbatches=4, sequence_parallel=True, remat="full", precision="bf16"
+        ),
+        make_recipe("pp=2,tp=2", microbatches=4, sequence_parallel=True, schedule="zb-h1"),
     ],
     ids=show,
 )
-def test_stages_may_share_positions(plan: Plan) -> None:
-    compare(plan, LLAMA, ours(plan, LLAMA))
+def test_stages_may_split_positions(recipe: Recipe) -> None:
+    compare(recipe, LLAMA, ours(recipe, LLAMA))
 
 
 def test_a_compiled_step_reports_the_same() -> None:
     small = Settings(layers=1, d_model=16, heads=2, sequence=8, vocabulary=32)
-    plan = Plan("dp=2,tp=2", remat="full")
-    assert reported(plan, small) == written(plan, small)
+    recipe = make_recipe("dp=2,tp=2", remat="full")
+    assert reported(recipe, small) == written(recipe, small)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import make_recipe
 from tests.train.runs import trained
 
 
 @pytest.fixture(scope="session")
 def expected() -> list[float]:
     """Losses of plain data parallelism in float32."""
-    return trained(Plan("dp=8"))[1]
+    return trained(make_recipe("dp=8"))[1]

@@ -1,4 +1,4 @@
-"""Small runs of a plan."""
+"""Small runs of a recipe."""
 
 import itertools
 from unittest.mock import patch
@@ -7,7 +7,7 @@ from jaxpar.inspector.compiled import compile_program
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.train import setup
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.text import read_library
 
@@ -16,11 +16,11 @@ PARAMETERS = SETTINGS.parameters
 BATCH, STEPS = 16, 20
 
 
-def trained(plan: Plan, settings: Settings = SETTINGS) -> tuple[Run, list[float]]:
-    """A run of the plan, and the losses of its first steps."""
-    mesh = make_mesh(plan.sizes)
+def trained(recipe: Recipe, settings: Settings = SETTINGS) -> tuple[Run, list[float]]:
+    """A run of the recipe, and the losses of its first steps."""
+    mesh = make_mesh(recipe.layout.mesh_sizes)
     with patch.object(setup, "compile_program", lambda lowered, **_: compile_program(lowered)):
-        run = begin(settings, plan, mesh, read_library(), batch=BATCH, seed=3)
+        run = begin(settings, recipe, mesh, read_library(), seed=3)
     losses = [step.loss for step in itertools.islice(run.steps, STEPS)]
     run.close()
     return run, losses

@@ -8,7 +8,7 @@ from jaxpar.model import Settings
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.schedules import NAMES, make_table
 from jaxpar.schedules.ticks import lower
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import Recipe, make_recipe
 from tests.train.runs import BATCH, trained
 
 SETTINGS = Settings(layers=4, d_model=16, heads=2, sequence=16)
@@ -17,13 +17,13 @@ ENDS = 2 * 256 * 16 + 16  # tables and the last norm
 
 @pytest.fixture(scope="module")
 def expected() -> list[float]:
-    return trained(Plan("dp=1"), SETTINGS)[1]
+    return trained(make_recipe("dp=1"), SETTINGS)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> None:
-    plan = Plan("pp=2,dp=2", schedule=name, microbatches=4)
-    run, losses = trained(plan, SETTINGS)
+    recipe = make_recipe("pp=2,dp=2", schedule=name, microbatches=4)
+    run, losses = trained(recipe, SETTINGS)
     assert losses == pytest.approx(expected, rel=1e-5)
 
     layers = SETTINGS.parameters - ENDS
@@ -31,7 +31,7 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
     batch_bytes = 4 * BATCH // 2 * 17
     assert run.report.memory.arguments_bytes == 3 * 4 * params + batch_bytes + 4
 
-    lowered = lower(plan.table, keep_inputs=False)
+    lowered = lower(recipe.table, keep_inputs=False)
     ticks = len(lowered.ticks.kind)
     assert lowered.transfers <= (1 if name in ("zb-v", "dualpipe-v") else 2) * 2 * 4
     assert f"{lowered.transfers} of {2 * ticks} arrays" in run.report.notes[-2]
@@ -47,40 +47,40 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "recipe",
     [
-        Plan("pp=2,tp=2", schedule="zb-v", microbatches=4, remat="full"),
-        Plan("pp=2,dp=2,tp=2", microbatches=2, sequence_parallel=True),
+        make_recipe("pp=2,tp=2", schedule="zb-v", microbatches=4, remat="full"),
+        make_recipe("pp=2,dp=2,tp=2", microbatches=2, sequence_parallel=True),
     ],
-    ids=lambda plan: plan.mesh,
+    ids=lambda recipe: recipe.layout.mesh,
 )
-def test_a_stage_may_be_shared(plan: Plan, expected: list[float]) -> None:
-    assert trained(plan, SETTINGS)[1] == pytest.approx(expected, rel=1e-5)
+def test_a_stage_may_be_split(recipe: Recipe, expected: list[float]) -> None:
+    assert trained(recipe, SETTINGS)[1] == pytest.approx(expected, rel=1e-5)
 
 
 def test_bf16_and_a_state_in_host_memory(expected: list[float]) -> None:
-    plan = Plan("pp=4", microbatches=8, precision="bf16", offload="host")
-    assert trained(plan, SETTINGS)[1] == pytest.approx(expected, rel=0.02)
+    recipe = make_recipe("pp=4", microbatches=8, precision="bf16", offload="host")
+    assert trained(recipe, SETTINGS)[1] == pytest.approx(expected, rel=0.02)
 
 
 def test_tied_tables_get_both_gradients() -> None:
     tied = Settings(layers=2, d_model=16, heads=2, sequence=16, tied=True, positions="learned")
-    _, expected = trained(Plan("dp=1"), tied)
-    _, losses = trained(Plan("pp=2", schedule="gpipe", microbatches=2), tied)
+    _, expected = trained(make_recipe("dp=1"), tied)
+    _, losses = trained(make_recipe("pp=2", schedule="gpipe", microbatches=2), tied)
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_schedule_may_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(make_table("1f1b", 2, 4).to_csv())
-    assert Plan("pp=2", schedule=str(path), microbatches=4).table == make_table("1f1b", 2, 4)
+    assert make_recipe("pp=2", schedule=str(path), microbatches=4).table == make_table("1f1b", 2, 4)
     with pytest.raises(ValueError, match="is for 2 devices and 4 microbatches; the mesh has pp=4"):
-        _ = Plan("pp=4", schedule=str(path), microbatches=4).table
+        make_recipe("pp=4", schedule=str(path), microbatches=4)
     path.write_text("0F0,0B0")
     with pytest.raises(ValueError, match="is for 1 devices"):
-        _ = Plan("pp=2", schedule=str(path)).table
+        make_recipe("pp=2", schedule=str(path))
     with pytest.raises(ValueError, match=r"none\.csv: No such file or directory; give a CSV file"):
-        _ = Plan("pp=2", schedule=str(tmp_path / "none.csv")).table
+        make_recipe("pp=2", schedule=str(tmp_path / "none.csv"))
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_a_schedule_may_come_from_a_file(tmp_path: Path) -> None:
 )
 def test_what_makes_no_sense_is_refused_with_the_reason(fields: dict, line: str) -> None:
     with pytest.raises(ValueError, match=line):
-        Plan(**fields)
+        make_recipe(**fields)
 
 
 def test_layers_fill_the_stages() -> None:
     assert list(layer_order(make_table("interleaved", 2, 2), 8)) == [0, 1, 4, 5, 2, 3, 6, 7]
     assert list(layer_order(make_table("zb-v", 2, 4), 4)) == [0, 3, 1, 2]
     with pytest.raises(ValueError, match="pipeline: 4 layers in 8 stages"):
-        Plan("pp=4", schedule="interleaved", microbatches=4).check(SETTINGS, 8)
+        make_recipe("pp=4", schedule="interleaved", microbatches=4).check(SETTINGS)

@@ -16,7 +16,7 @@ import pytest
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.train.launch import FOLLOWS
-from jaxpar.train.plan import Plan
+from jaxpar.train.recipe import make_recipe
 from jaxpar.train.run import Run, begin, results, start
 from jaxpar.train.text import read_library
 
@@ -30,8 +30,8 @@ def runs() -> dict[int, tuple[Run, list[tuple[float, float]]]]:
     """Steps of a run on one device, and on eight."""
     text, found = read_library(), {}
     for devices in (1, 8):
-        plan = Plan(f"dp={devices}")
-        run = begin(SETTINGS, plan, make_mesh(plan.sizes), text, batch=8, seed=3)
+        recipe = make_recipe(f"dp={devices}", batch=8)
+        run = begin(SETTINGS, recipe, make_mesh(recipe.layout.mesh_sizes), text, seed=3)
         taken = [(step.loss, step.seconds) for step in itertools.islice(run.steps, STEPS)]
         found[devices] = run, taken
     return found
@@ -109,13 +109,15 @@ def test_what_cannot_be_split_is_refused_before_anything_compiles(
 ) -> None:
     monkeypatch.setattr(jax, "jit", None)
     with pytest.raises(ValueError, match=line):
-        start(SETTINGS, Plan(mesh), None, data=None, batch=batch, seed=0, timeout_seconds=1)
+        recipe = make_recipe(mesh, batch=batch)
+        start(SETTINGS, recipe, None, data=None, seed=0, timeout_seconds=1)
 
 
 def test_under_launch_the_advice_is_for_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLLOWS, "1")
+    recipe = make_recipe("dp=32", batch=32)
     with pytest.raises(ValueError, match=r"there are 16 .* or start others: --proc"):
-        start(SETTINGS, Plan("dp=32"), None, data=None, batch=32, seed=0, timeout_seconds=1)
+        start(SETTINGS, recipe, None, data=None, seed=0, timeout_seconds=1)
 
 
 def test_a_text_too_short_is_refused_before_anything_compiles(tmp_path, monkeypatch) -> None:
@@ -123,5 +125,6 @@ def test_a_text_too_short_is_refused_before_anything_compiles(tmp_path, monkeypa
     np.zeros(100, np.uint8).tofile(path)
     monkeypatch.setattr(jax, "jit", None)
     line = f"text: {path}: 100 bytes make 6 examples of 16 bytes; a batch has 8"
+    recipe = make_recipe("dp=1", batch=8)
     with pytest.raises(ValueError, match=re.escape(line)):
-        start(SETTINGS, Plan("dp=1"), None, data=path, batch=8, seed=0, timeout_seconds=1)
+        start(SETTINGS, recipe, None, data=path, seed=0, timeout_seconds=1)

@@ -1,4 +1,4 @@
-"""A step put together from a loss, an optimizer and a layout."""
+"""A step put together from a loss, an optimizer and a technique."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from jaxpar.mesh import make_mesh, spec
-from jaxpar.train.step import DATA_PARALLEL, Layout, make_step, shardings
+from jaxpar.train.step import DATA_PARALLEL, Technique, make_step, shardings
 
 OPTIMIZER = optax.adamw(0.1)
 X = np.random.default_rng(5).normal(size=(12, 3)).astype(np.float32)
@@ -30,10 +30,10 @@ def split_gradients(loss_fn, params, batch):
     return lax.pmean(loss, "dp"), mean
 
 
-def placed(layout, mesh):
-    lie = shardings(mesh, (layout.params, layout.state))
-    params = jax.device_put({"w": jnp.asarray(W)}, lie[0])
-    return params, jax.jit(OPTIMIZER.init, out_shardings=lie[1])(params)
+def placed(technique, mesh):
+    params_sharding, state_sharding = shardings(mesh, (technique.params, technique.state))
+    params = jax.device_put({"w": jnp.asarray(W)}, params_sharding)
+    return params, jax.jit(OPTIMIZER.init, out_shardings=state_sharding)(params)
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +52,17 @@ def expected():
 SPLIT_STATE = jax.tree.map(
     lambda leaf: spec("d_dp" if leaf.ndim else ""), jax.eval_shape(OPTIMIZER.init, {"w": W})
 )
-SPLIT = Layout(split_gradients, spec("b_dp d"), {"w": spec("d_dp")}, SPLIT_STATE)
+SPLIT = Technique(split_gradients, spec("b_dp d"), {"w": spec("d_dp")}, SPLIT_STATE)
 
 
 @pytest.mark.parametrize(
-    ("layout", "mesh"), [(DATA_PARALLEL, "dp=1"), (DATA_PARALLEL, "dp=4"), (SPLIT, "dp=3")]
+    ("technique", "mesh"), [(DATA_PARALLEL, "dp=1"), (DATA_PARALLEL, "dp=4"), (SPLIT, "dp=3")]
 )
-def test_steps_are_those_of_one_device_and_reuse_memory(layout, mesh, expected) -> None:
+def test_steps_are_those_of_one_device_and_reuse_memory(technique, mesh, expected) -> None:
     mesh = make_mesh(mesh)
-    step = make_step(loss_fn, OPTIMIZER, layout, mesh)
-    first = params, state = placed(layout, mesh)
-    batch = jax.device_put(jnp.asarray(X), shardings(mesh, layout.batch))
+    step = make_step(loss_fn, OPTIMIZER, technique, mesh)
+    first = params, state = placed(technique, mesh)
+    batch = jax.device_put(jnp.asarray(X), shardings(mesh, technique.batch))
     losses = []
     for _ in range(2):
         params, state, loss = step(params, state, batch)

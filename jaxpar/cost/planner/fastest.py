@@ -1,0 +1,238 @@
+"""Which layout trains a model fastest on a cluster: all are tried, and those that fit are sorted.
+
+Memory and time of many layouts are computed at once, as arrays, by the formulas that `--explain`
+prints of one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.goodput import DEVICE_MTBF_HOURS, failures
+from jaxpar.cost.hardware import Cluster
+from jaxpar.cost.planner.advice import advice, too_little_memory
+from jaxpar.cost.planner.candidates import Job, layouts, names_mesh, offloads
+from jaxpar.cost.planner.plan import RESERVE, Plan, fits_host, memory_terms, pick, time_terms
+from jaxpar.cost.terms import total
+from jaxpar.cost.zero import ADAM_MIXED
+from jaxpar.layout import AXES, Layout
+
+FIELDS = tuple(field.name for field in fields(Layout))
+# `_strategies` gives their numbers.
+STRATEGIES = (
+    "data parallel",
+    "ZeRO-1 or 2",
+    "ZeRO-3, FSDP",
+    "tensor",
+    "pipeline",
+    "3D",
+    "context",
+    "experts",
+)
+
+
+def best_plan(plans: list[dict[str, Any]], device_bytes: float) -> dict[str, Any] | None:
+    """The plan with least `step_seconds` of those whose `memory_bytes` fit; the first on ties.
+
+    A plan fits if its memory_bytes <= device_bytes. If none does there is no best one: None.
+    """
+    fit = (plan for plan in plans if plan["memory_bytes"] <= device_bytes)
+    return min(fit, key=lambda plan: plan["step_seconds"], default=None)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to train that people know by name, and the best that it can do here.
+
+    Attributes:
+        name: one of `STRATEGIES`, by the axes of its mesh: "3D" has pp and tp, "tensor" tp without
+            pp, "pipeline" pp without tp, "context" cp without these, "experts" ep without these;
+            the others have no axes but dp and fsdp.
+        plan: the fastest plan of this kind; if none fits, the one with least memory.
+        fits: whether it does.
+    """
+
+    name: str
+    plan: Plan
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        plans: of each mesh the best, the fastest mesh first; of a single mesh all.
+        strategies: what each known strategy comes to.
+        tried: how many layouts there are.
+    """
+
+    plans: list[Plan]
+    strategies: list[Strategy]
+    tried: int
+
+
+def search(
+    architecture: Architecture,
+    cluster: Cluster,
+    *,
+    devices: int,
+    batch: int,
+    sequence: int,
+    fixed: Mapping[str, Any] | None = None,
+    overlap: bool = False,
+    top: int = 10,
+) -> list[Plan]:
+    """The fastest plans that fit: of each mesh the best, fastest first; of a single mesh all.
+
+    Of plans that take the same time the one with least memory is first. A plan fits that leaves a
+    tenth of the device's memory free; if none does, or the mesh is fixed, one that needs no more
+    than there is. The optimizer, then all states, go to the host only if nothing fits without, and
+    the mesh is open. Where the mesh and `remat` are fixed and nothing fits, plans are those of the
+    layouts that need least, give or take a tenth, and say that they do not fit.
+
+    Args:
+        architecture: the model.
+        cluster: what devices there are.
+        devices: how many of them.
+        batch: examples in a step, over all devices.
+        sequence: positions in an example.
+        fixed: fields of `Layout` that are not searched, with their values.
+        overlap: whether what can run beside computation takes no time.
+        top: how many plans.
+
+    Raises:
+        ValueError: nothing fits; the message names the nearest that does.
+    """
+    job = Job(architecture, cluster, devices, batch, sequence)
+    return explore(job, fixed or {}, overlap=overlap, top=top).plans
+
+
+def explore(
+    job: Job,
+    fixed: Mapping[str, Any],
+    *,
+    overlap: bool = False,
+    top: int = 10,
+    mtbf_hours: float = DEVICE_MTBF_HOURS,
+) -> Found:
+    """Like `search`, and what each known strategy comes to.
+
+    Raises:
+        ValueError: nothing fits; the message names the nearest that does.
+    """
+    if 0 < job.architecture.positions < job.sequence:
+        raise ValueError(
+            f"plan: sequence {job.sequence:,}; {job.architecture.name} has positions for "
+            f"{job.architecture.positions:,} tokens; use {job.architecture.positions:,} or fewer"
+        )
+    # A checkpoint has the parameters, and what the optimizer keeps.
+    states_bytes = (ADAM_MIXED.params + ADAM_MIXED.optimizer) * job.architecture.parameters
+    failing = failures(states_bytes, job.devices, mtbf_hours)
+    tables = (_evaluate(job, fixed, offload, overlap) for offload in offloads(job, fixed))
+    table, wanted = next((table for table in tables if table.seconds.size), None), ""
+    if table is None:
+        if not (names_mesh(job, fixed) and "remat" in fixed):
+            raise ValueError(too_little_memory(job, fixed))
+        (offload,), wanted = offloads(job, fixed), advice(job, fixed)
+        table = _evaluate(job, fixed, offload, overlap, anyway=True)
+
+    def plan(layout: Layout) -> Plan:
+        return Plan(job, layout, failing, overlap, wanted)
+
+    plans = [plan(table.layout(row)) for row in table.best(top)]
+    strategies = []
+    for number, name in enumerate(STRATEGIES):
+        (rows,) = (table.columns["strategy"] == number).nonzero()
+        if rows.size:
+            best = plan(table.layout(table.fastest(rows)[0]))
+            strategies.append(Strategy(name, best, best.fits))
+        elif number in table.leanest:
+            strategies.append(Strategy(name, plan(table.leanest[number][1]), False))
+    return Found(plans, strategies, table.tried)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The layouts that fit, or those that need least memory, with a row for each.
+
+    Attributes:
+        columns: the fields of `Layout`, and the number of the strategy.
+        seconds: the seconds of a step.
+        memory: the bytes on the fullest device.
+        leanest: by the number of a strategy, the layout that needs least memory, fitting or not.
+        tried: how many layouts there are.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    seconds: np.ndarray
+    memory: np.ndarray
+    leanest: Mapping[int, tuple[float, Layout]]
+    tried: int
+
+    def layout(self, row: int) -> Layout:
+        """The layout in a row."""
+        return Layout(**{name: self.columns[name][row].item() for name in FIELDS})
+
+    def fastest(self, rows: np.ndarray) -> np.ndarray:
+        """The rows sorted by time, then by memory."""
+        return rows[np.lexsort((self.memory[rows], self.seconds[rows]))]
+
+    def best(self, count: int) -> list[int]:
+        """The fastest row of each mesh; of a single mesh all rows."""
+        order = self.fastest(np.arange(self.seconds.size))
+        meshes = np.zeros_like(order)  # a number for each, as rows are slow to compare
+        for axis in AXES:
+            sizes, place = np.unique(self.columns[axis][order], return_inverse=True)
+            meshes = meshes * sizes.size + place
+        _, first = np.unique(meshes, return_index=True)
+        chosen = order if first.size == 1 else order[np.sort(first)]
+        return chosen[:count].tolist()
+
+
+def _evaluate(
+    job: Job,
+    fixed: Mapping[str, Any],
+    offload: str,
+    overlap: bool,
+    *,
+    anyway: bool = False,
+) -> _Table:
+    """Memory of all layouts, and time of those that fit; or `anyway`, of those that need least."""
+    blocks, leanest, tried = [], {}, 0
+    device_bytes = job.cluster.device.memory_bytes
+    for layout in layouts(job, fixed, offload):
+        needed = np.broadcast_to(total(memory_terms(job, layout)), layout.pp.shape)
+        tried += needed.size
+        kinds = _strategies(layout)
+        for kind in np.bincount(kinds).nonzero()[0].tolist():
+            (rows,) = (kinds == kind).nonzero()
+            row = rows[needed[rows].argmin()]
+            if needed[row] < leanest.get(kind, (np.inf,))[0]:
+                leanest[kind] = float(needed[row]), pick(layout, int(row))
+        (rows,) = (((needed <= device_bytes) & fits_host(job, layout)) | anyway).nonzero()
+        if rows.size:
+            fitting = pick(layout, rows)
+            columns = {name: np.broadcast_to(getattr(fitting, name), rows.shape) for name in FIELDS}
+            seconds = np.broadcast_to(total(time_terms(job, fitting, overlap)), rows.shape)
+            more = {"strategy": kinds[rows], "seconds": seconds, "memory": needed[rows]}
+            blocks.append(columns | more)
+    names = (*FIELDS, "strategy", "seconds", "memory")
+    columns = {name: np.concatenate([block[name] for block in blocks] or [[]]) for name in names}
+    memory = columns["memory"]
+    limit = (1 + RESERVE) * memory.min() if anyway else (1 - RESERVE) * device_bytes
+    below = memory <= limit
+    if anyway or (below.any() and not names_mesh(job, fixed)):
+        columns = {name: column[below] for name, column in columns.items()}
+    return _Table(columns, columns.pop("seconds"), columns.pop("memory"), leanest, tried)
+
+
+def _strategies(layout: Layout) -> np.ndarray:
+    """The number of each layout's strategy."""
+    states = 0 if layout.zero == 0 else 1 if layout.zero < 3 else 2
+    number = np.where(layout.ep > 1, 7, np.where(layout.cp > 1, 6, states))
+    number = np.where(layout.tp > 1, 3, number)
+    return np.where(layout.pp > 1, np.where(layout.tp > 1, 5, 4), number)

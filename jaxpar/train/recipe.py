@@ -1,0 +1,201 @@
+"""What the trainer is asked to run: a layout, a batch, a precision and a schedule, all checked."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxpar.checks import check_one_of
+from jaxpar.layout import REMAT_KINDS, ZERO_STAGES, Layout
+from jaxpar.mesh import divide, parse_mesh
+from jaxpar.model import Settings, Split, check_split
+from jaxpar.parallel.pipeline import layer_order
+from jaxpar.parallel.precision import POLICIES
+from jaxpar.schedules import Table, make_table
+from jaxpar.schedules.files import read_table
+
+TRAINED_AXES = ("pp", "dp", "fsdp", "tp")
+DEFAULT_SCHEDULE = "1f1b"
+# The words for `--offload`: each says what waits between steps, and where.
+OFFLOADS = {
+    "none": ("none", "host"),
+    "optimizer": ("optimizer", "host"),
+    "host": ("optimizer", "host"),
+    "disk": ("optimizer", "disk"),
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A run that the trainer can do, as `make_recipe` makes it.
+
+    Attributes:
+        layout: how the run is spread.
+        batch: examples in a step, over all devices.
+        precision: what is sent and multiplied: "fp32", "bf16" or "fp16"; the optimizer's states
+            are fp32.
+        schedule: over pp, the name of a schedule, or a CSV file with a table.
+        table: that schedule for this number of microbatches; None: there is no pipeline.
+    """
+
+    layout: Layout
+    batch: int
+    precision: str = "fp32"
+    schedule: str = DEFAULT_SCHEDULE
+    table: Table | None = None
+
+    @property
+    def microbatches(self) -> int:
+        """How many microbatches a device takes one after the other; over pp, the schedule's."""
+        return self.layout.microbatches(self.batch)
+
+    @property
+    def split(self) -> Split:
+        """How the devices of tp split each layer."""
+        return Split.of(self.layout)
+
+    def check(self, settings: Settings) -> None:
+        """Checks that a decoder can be split so.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        check_split(settings, self.split, self.layout.tp)
+        if self.table:
+            layer_order(self.table, settings.layers)
+
+
+def make_recipe(
+    mesh: str = "dp=8",
+    *,
+    batch: int = 16,
+    zero: int | None = None,
+    precision: str = "fp32",
+    remat: str = "products",
+    microbatches: int = 1,
+    offload: str | None = None,
+    sequence_parallel: bool = False,
+    schedule: str | None = None,
+) -> Recipe:
+    """A recipe from the options of `jaxpar train`.
+
+    Args:
+        mesh: the axes and their sizes: dp, fsdp, or both; or any of pp, dp and tp.
+        batch: examples in a step, over all devices.
+        zero: the stage of ZeRO; None: 3 over an axis fsdp, 0 without one.
+        precision: "fp32", "bf16" or "fp16".
+        remat: one of `REMAT_KINDS`.
+        microbatches: how many equal parts of its examples a device takes one after the other.
+        offload: one of `OFFLOADS`; None: nothing waits outside of the devices.
+        sequence_parallel: the devices of tp split the positions where they do not split a layer.
+        schedule: over pp, the name of a schedule, or a CSV file with a table; None: 1f1b.
+
+    Raises:
+        ValueError: the trainer cannot run this; the message says why, and what it can run.
+    """
+    sizes = parse_mesh(mesh)
+    if others := [axis for axis in sizes if axis not in TRAINED_AXES]:
+        raise ValueError(
+            f"train: --mesh {mesh} has axes {', '.join(others)}; so far training splits the batch "
+            "over dp and fsdp, each layer over tp, and the layers over pp; use these"
+        )
+    stage = (3 if "fsdp" in sizes else 0) if zero is None else zero
+    offload = offload or "none"
+    for name, value, allowed in (
+        ("zero", stage, ZERO_STAGES),
+        ("precision", precision, tuple(POLICIES)),
+        ("remat", remat, tuple(REMAT_KINDS)),
+        ("offload", offload, tuple(OFFLOADS)),
+    ):
+        check_one_of("train", f"--{name}", value, allowed)
+    if microbatches < 1:
+        raise ValueError(f"train: --microbatches is {microbatches}; use 1 or more")
+    _check_layers(mesh, sizes, precision, sequence_parallel, schedule)
+    _check_states(mesh, sizes, stage, remat)
+    kept, store = OFFLOADS[offload]
+    layout = Layout(
+        **sizes,
+        zero=stage,
+        remat=remat,
+        sequence_parallel=sequence_parallel,
+        offload=kept,
+        store=store,
+    )
+    local = divide("train", "b", batch, layout.batch_axes, layout.batch_parts)
+    if local % microbatches:
+        raise ValueError(
+            f"train: --microbatches {microbatches} and {local} examples on a device; microbatches "
+            f"have equal sizes; use a number that divides {local}, or another --batch"
+        )
+    name = schedule or DEFAULT_SCHEDULE
+    table = _make_table(name, layout.pp, microbatches) if layout.pp > 1 else None
+    chunks = table.chunks if table else 1
+    layout = replace(layout, microbatch=local // microbatches, chunks=chunks)
+    return Recipe(layout, batch, precision, name, table)
+
+
+def _check_layers(
+    mesh: str, sizes: dict[str, int], precision: str, sequence_parallel: bool, schedule: str | None
+) -> None:
+    """Checks what is said of layers against the axes that split them."""
+    if schedule and "pp" not in sizes:
+        raise ValueError(
+            f"train: --schedule {schedule} with --mesh {mesh}: a schedule is for devices that hold "
+            "different layers; use --mesh pp=N or pp=N,dp=M"
+        )
+    if precision == "fp16" and "pp" in sizes:
+        raise ValueError(
+            f"train: --precision fp16 with --mesh {mesh}: a pipeline takes its gradients by "
+            "itself, of a loss that is not scaled; use bf16 or fp32"
+        )
+    if sequence_parallel and "tp" not in sizes:
+        raise ValueError(
+            f"train: --sequence-parallel with --mesh {mesh}: positions are split over the devices "
+            "that split a layer; use --mesh tp=N or dp=N,tp=M"
+        )
+
+
+def _check_states(mesh: str, sizes: dict[str, int], stage: int, remat: str) -> None:
+    """Checks what is said of the states of training against the axes that shard them."""
+    if stage and {"pp", "tp"} & sizes.keys():
+        raise ValueError(
+            f"train: stage {stage} of ZeRO with --mesh {mesh}: so far devices either shard states "
+            "over dp and fsdp, or split layers over pp and tp, not both; use dp with pp and tp, or "
+            "--mesh without them"
+        )
+    if stage == 0 and "fsdp" in sizes:
+        raise ValueError(
+            f"train: --zero 0 with --mesh {mesh}: the devices of axis fsdp shard the states of "
+            "training, and stage 0 shards nothing; use --zero 1, 2 or 3, or axis dp"
+        )
+    axis = "fsdp" if "fsdp" in sizes else "dp"
+    if stage and sizes.get(axis, 1) == 1:
+        raise ValueError(
+            f"train: stage {stage} of ZeRO with --mesh {mesh}: axis {axis} has one device, and no "
+            "other to shard with; use more devices, or --zero 0 on dp"
+        )
+    if stage == 3 and remat == "none":
+        raise ValueError(
+            "train: --remat none with --zero 3: every layer's parameters, once gathered, would be "
+            "kept for the gradient; use --remat products, full, selective or segments, or --zero 2"
+        )
+
+
+def _make_table(schedule: str, stages: int, microbatches: int) -> Table:
+    """A schedule by its name, or from a CSV file.
+
+    Raises:
+        ValueError: there is no such schedule; or the file cannot be read, holds no schedule, or
+            one for other devices or microbatches.
+    """
+    if not schedule.endswith(".csv"):
+        return make_table(schedule, stages, microbatches)
+    try:
+        table = read_table(Path(schedule))
+    except ValueError as error:
+        raise ValueError(f"train: --schedule {error}") from None
+    if (table.devices, table.microbatches) != (stages, microbatches):
+        raise ValueError(
+            f"train: --schedule {schedule} is for {table.devices} devices and "
+            f"{table.microbatches} microbatches; the mesh has pp={stages}, with --microbatches "
+            f"{microbatches}; make them equal"
+        )
+    return table

@@ -1,0 +1,77 @@
+"""How a run is spread: what a layout derives from its sizes, and which choices it refuses."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from jaxpar.cost.layout import REMATS, check_formulas
+from jaxpar.layout import OFFLOAD_KINDS, REMAT_KINDS, Layout, describe
+from jaxpar.parallel import remat
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        (
+            {"remat": "half"},
+            "Layout: remat is 'half'; use one of none, selective, full, products, segments",
+        ),
+        ({"zero": 4}, "Layout: zero is 4; use one of 0, 1, 2, 3"),
+        ({"offload": "disk"}, "Layout: offload is 'disk'; use one of none, optimizer, all"),
+        ({"store": "tape"}, "Layout: store is 'tape'; use one of host, disk"),
+    ],
+)
+def test_a_choice_that_no_layout_has_is_refused(field: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        Layout(**field)
+
+
+@pytest.mark.parametrize(
+    ("layout", "mesh", "batch_axes", "state_axis", "shards"),
+    [
+        (Layout(), "dp=1", ("dp",), "dp", 1),
+        (Layout(tp=8), "tp=8", (), "dp", 1),
+        (Layout(pp=2, dp=4, zero=1), "pp=2,dp=4", ("dp",), "dp", 4),
+        (Layout(dp=2, fsdp=4, zero=3), "dp=2,fsdp=4", ("dp", "fsdp"), "fsdp", 4),
+        (Layout(fsdp=2, ep=2, cp=2), "fsdp=2,ep=2,cp=2", ("fsdp", "ep"), "fsdp", 8),
+    ],
+)
+def test_the_axes_split_the_batch_and_the_states(
+    layout: Layout, mesh: str, batch_axes: tuple[str, ...], state_axis: str, shards: int
+) -> None:
+    assert (layout.mesh, layout.batch_axes) == (mesh, batch_axes)
+    assert (layout.state_axis, layout.state_shards) == (state_axis, shards)
+
+
+def test_a_batch_is_taken_in_microbatches() -> None:
+    assert Layout(dp=2, fsdp=2, microbatch=3).microbatches(48) == 4
+
+
+def test_every_kind_of_remat_has_one_policy() -> None:
+    assert set(remat.KINDS) == set(REMAT_KINDS)
+    assert set(REMATS) < set(REMAT_KINDS)
+    assert [kind for kind in REMAT_KINDS if Layout(remat=kind).recomputes_layers] == [
+        "full",
+        "segments",
+    ]
+
+
+def test_more_kinds_of_offload_move_more() -> None:
+    moved = [set(states) for states in OFFLOAD_KINDS.values()]
+    assert all(less < more for less, more in pairwise(moved))
+    words = describe(Layout(offload="optimizer", store="disk"))
+    assert words.endswith("offload optimizer to disk")
+
+
+@pytest.mark.parametrize(
+    ("layout", "line"),
+    [
+        (Layout(remat="products"), "plan: remat is 'products'; use one of none, selective, full"),
+        (Layout(offload="optimizer", store="disk"), "plan: store is 'disk'; use one of host"),
+    ],
+    ids=["remat", "disk"],
+)
+def test_the_formulas_refuse_what_they_do_not_know(layout: Layout, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        check_formulas("plan", layout)

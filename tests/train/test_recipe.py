@@ -1,0 +1,95 @@
+"""What a recipe makes of options, and which it refuses."""
+
+import pytest
+
+from jaxpar.model import Settings
+from jaxpar.train.recipe import Recipe, make_recipe
+
+
+@pytest.mark.parametrize(
+    ("recipe", "zero", "state_axis", "batch_axes"),
+    [
+        (make_recipe("dp=8"), 0, "dp", ("dp",)),
+        (make_recipe("dp=8", zero=2), 2, "dp", ("dp",)),
+        (make_recipe("fsdp=8"), 3, "fsdp", ("fsdp",)),
+        (make_recipe("dp=2,fsdp=4"), 3, "fsdp", ("dp", "fsdp")),
+        (make_recipe("fsdp=4,dp=2", zero=1), 1, "fsdp", ("dp", "fsdp")),
+    ],
+)
+def test_the_mesh_and_the_stage_make_the_layout(
+    recipe: Recipe, zero: int, state_axis: str, batch_axes: tuple[str, ...]
+) -> None:
+    layout = recipe.layout
+    assert (layout.zero, layout.state_axis, layout.batch_axes) == (zero, state_axis, batch_axes)
+    assert layout.devices == 8
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "store"),
+    [
+        (None, "none", "host"),
+        ("none", "none", "host"),
+        ("optimizer", "optimizer", "host"),
+        ("host", "optimizer", "host"),
+        ("disk", "optimizer", "disk"),
+    ],
+)
+def test_offload_says_what_waits_and_where(given: str | None, kept: str, store: str) -> None:
+    layout = make_recipe(offload=given).layout
+    assert (layout.offload, layout.store) == (kept, store)
+
+
+def test_chunks_are_those_of_the_schedule() -> None:
+    recipe = make_recipe("pp=2", schedule="interleaved", microbatches=4)
+    assert recipe.layout.chunks == recipe.table.chunks == 2
+    assert (recipe.microbatches, recipe.layout.microbatch) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"mesh": "ep=2,dp=4"}, "has axes ep; so far training splits the batch over dp and fsdp"),
+        ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),
+        ({"precision": "fp8"}, "--precision is 'fp8'; use one of fp32, bf16, fp16"),
+        ({"remat": "some"}, "--remat is 'some'; use one of none, selective, full, prod"),
+        ({"offload": "tape"}, "--offload is 'tape'; use one of none, optimizer, host, disk"),
+        ({"microbatches": 0}, "--microbatches is 0; use 1 or more"),
+        ({"mesh": "fsdp=8", "zero": 0}, "shard the states of training, and stage 0 shards nothing"),
+        ({"mesh": "dp=1", "zero": 1}, "axis dp has one device, and no other to shard with"),
+        ({"mesh": "dp=8,fsdp=1"}, "axis fsdp has one device"),
+        (
+            {"mesh": "fsdp=2,tp=4"},
+            "stage 3 of ZeRO .* or split layers over pp and tp",
+        ),
+        ({"sequence_parallel": True}, "--sequence-parallel with --mesh dp=8: positions are split"),
+        ({"mesh": "fsdp=8", "remat": "none"}, "every layer's parameters, once gathered, would be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_the_reason(fields: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make_recipe(**fields)
+
+
+def test_a_batch_is_split_equally() -> None:
+    assert make_recipe("dp=2,fsdp=4", microbatches=3, batch=48).layout.microbatch == 2
+    make_recipe("dp=2,tp=4", microbatches=4, batch=8).check(Settings())
+    with pytest.raises(ValueError, match=r"b \(size 12\) must be divisible by mesh axis dp\*fsdp"):
+        make_recipe("dp=2,fsdp=4", batch=12)
+    with pytest.raises(ValueError, match="--microbatches 4 and 6 examples on a device"):
+        make_recipe("dp=8", microbatches=4, batch=48)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (Settings(heads=4), r"a \(size 4\) must be divisible by mesh axis tp \(size 8\)"),
+        (Settings(heads=24, d_model=48, kv_heads=3), r"3 kv heads on mesh axis tp \(size 8\)"),
+        (Settings(d_ff=100), r"f \(size 100\) must be divisible"),
+        (Settings(vocabulary=257), r"v \(size 257\) must be divisible .* pad v to 264"),
+        (Settings(sequence=100), r"t \(size 100\) must be divisible"),
+    ],
+    ids=["heads", "kv heads", "hidden size", "vocabulary", "positions"],
+)
+def test_layers_are_split_equally(settings: Settings, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make_recipe("tp=8", sequence_parallel=True).check(settings)
