@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxpar.contracts.case import Case
-from jaxpar.grading.program import Interface
+from jaxpar.grading.program_export import Interface
 from jaxpar.inspector.mlir import array_size, array_type, ir, operations
 from jaxpar.inspector.stablehlo import module_meshes
 from jaxpar.inspector.walk import check_size

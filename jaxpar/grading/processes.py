@@ -78,6 +78,37 @@ class Store(Protocol):
         ...
 
 
+class ChildPool(Protocol):
+    """Where the judge takes a worker or a reader from: processes, or what stands for them."""
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds on one judgement."""
+        ...
+
+    @property
+    def store(self) -> Store | None:
+        """Where evidence is kept, if it is."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the running judgement was cancelled."""
+        ...
+
+    def begin(self) -> None:
+        """A new judgement starts."""
+        ...
+
+    def take(self, module: str) -> Any:
+        """A fresh child: something that sends and receives as `Child` does."""
+        ...
+
+    def end(self, child: Any) -> None:
+        """Ends a child that was taken."""
+        ...
+
+
 class Cancelled(Exception):
     """The judgement was cancelled from another thread."""
 

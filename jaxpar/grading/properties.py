@@ -9,8 +9,8 @@ from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLim
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import NEAR, Finding
+from jaxpar.grading.messages import BadCallOutcome, Facts
 from jaxpar.grading.oracle import Blocks, Truth
-from jaxpar.grading.session import Facts
 from jaxpar.grading.verdict import in_bytes
 from jaxpar.inspector.report import Memory
 
@@ -43,14 +43,14 @@ def judge_values(
     for output, model, blocks, target in zip(
         answer.outputs, reference.outputs, got, true.expected, strict=True
     ):
-        place, dtype = output["place"], model["dtype"]
-        if place != model["place"]:
-            here, right = f"result{place}", f"result{model['place']}"
+        place, dtype = output.place, model.dtype
+        if place != model.place:
+            here, right = f"result{place}", f"result{model.place}"
             message = f"an array is returned as {here}; it must be {right}"
             return Finding(False, message, right, here, "an array is in another place"), False
-        if output["dtype"] != dtype:
-            message = f"the result has dtype {output['dtype']}; it must be {dtype}"
-            return Finding(False, message, dtype, output["dtype"], "wrong dtype"), False
+        if output.dtype != dtype:
+            message = f"the result has dtype {output.dtype}; it must be {dtype}"
+            return Finding(False, message, dtype, output.dtype, "wrong dtype"), False
         if _is_whole(contract, dtype, blocks, target.whole):
             whole = True
             continue
@@ -83,7 +83,7 @@ def judge_gradient(
     near = False
     pairs = zip(answer.outputs, outputs, true.expected, strict=True)
     for output, blocks, target in pairs:
-        if not compare.same(output["dtype"], blocks, target.blocks, contract.tolerance):
+        if not compare.same(output.dtype, blocks, target.blocks, contract.tolerance):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
     names = (
         name
@@ -128,9 +128,9 @@ def judge_communication(
         excess = communication.backward_excess(rule, sizes, forward.collectives, both, backward)
         if excess:
             got = f"forward and backward: {communication.describe(both)}"
-    hidden = [text for facts in answer.values() for text in facts.hidden]
-    if excess is None and hidden:
-        excess = communication.Excess(f"the compiler sends this for you: {hidden[0]}", rule.words)
+    added = [text for facts in answer.values() for text in facts.unexplained]
+    if excess is None and added:
+        excess = communication.Excess(f"the compiler sends this for you: {added[0]}", rule.words)
     if excess:
         return Finding(False, excess.message, excess.expected or rule.words, got)
     return Finding(True, rule.words, rule.words, got)
@@ -190,10 +190,10 @@ def judge_flops(
     return finding
 
 
-def judge_error(because: str, reply: Mapping) -> Finding:
+def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:
     """Whether a bad call raised ValueError while it was traced."""
-    raised = reply.get("raised") or "nothing"
-    if reply.get("raised") and reply.get("is_value_error"):
+    raised = (outcome and outcome.raised) or "nothing"
+    if outcome and outcome.raised and outcome.is_value_error:
         return Finding(True, f"{because} raises ValueError", "ValueError", raised)
     message = f"{because} must raise ValueError; {raised} is raised"
     return Finding(False, message, "ValueError", raised)

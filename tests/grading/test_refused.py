@@ -6,7 +6,7 @@ import pytest
 
 from jaxpar.grading.attacks.base import PROGRAM, UNFENCED, Attack
 from jaxpar.grading.attacks.programs import HIDDEN, REFUSED
-from tests.in_process import InProcessPool, judged_source
+from jaxpar.grading.in_process import InProcessPool, judged_source
 
 POOL = InProcessPool(PROGRAM)
 ATTACKS = [attack for attack in (*HIDDEN, *REFUSED) if UNFENCED not in attack.source]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jaxpar.contracts.case import Case, fill
 from jaxpar.mesh import make_mesh
 
-Specs = list[list[str | list[str] | None]]
+Specs = Sequence[Sequence[str | Sequence[str] | None]]
 """For each leaf of params an entry for each dim: the axes that split it."""
 
 
@@ -31,7 +31,7 @@ def of_ours(function: Callable[..., Any], case: Case) -> Specs:
 
 def to_partition_specs(specs: Specs) -> list[P]:
     """The specs as JAX has them."""
-    return [P(*(tuple(e) if isinstance(e, list) else e for e in spec)) for spec in specs]
+    return [P(*(tuple(e) if isinstance(e, list | tuple) else e for e in spec)) for spec in specs]
 
 
 def complaint(case: Case, specs: Any) -> str | None:

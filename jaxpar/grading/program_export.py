@@ -13,27 +13,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import Case, fill
+from jaxpar.grading.messages import Output
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
 Arguments = tuple[jax.ShapeDtypeStruct, ...]
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output on one device, the mesh axes over which its type varies, its place in the result.
-
-    The place is spelled as in `[1]['bias']`, a tuple like a list.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    varying: tuple[str, ...]
-    place: str = ""
-
-    @property
-    def differentiable(self) -> bool:
-        """Whether it is of a float type."""
-        return bool(jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating))
 
 
 @dataclass(frozen=True)
@@ -69,7 +52,7 @@ def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
     """Adds a cotangent for each float output, and the gradient of each named argument."""
     inputs = _inputs(case)
-    cotangents = tuple(_cotangent(case, o) for o in outputs if o.differentiable)
+    cotangents = tuple(_cotangent(case, o) for o in outputs if _is_float(o))
     gradients = tuple(
         _stacked(case, inputs[i].sharding.shard_shape(inputs[i].shape), inputs[i].dtype)
         for i in differentiated(case, names)
@@ -113,7 +96,7 @@ def export_gradient(
         arrays = list(leaves[:count])
         cotangents = [
             c.reshape(o.shape)
-            for c, o in zip(leaves[count:], (o for o in outputs if o.differentiable), strict=True)
+            for c, o in zip(leaves[count:], (o for o in outputs if _is_float(o)), strict=True)
         ]
 
         def objective(*parts: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -128,6 +111,10 @@ def export_gradient(
         return [_stack(case, array) for array in (*results, *pullback(cotangents))]
 
     return Program(_export(body, case, interface.inputs), tuple(outputs))
+
+
+def _is_float(output: Output) -> bool:
+    return bool(jnp.issubdtype(jnp.dtype(output.dtype), jnp.floating))
 
 
 def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> dict[str, jax.Array]:

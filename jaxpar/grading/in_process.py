@@ -1,0 +1,188 @@
+"""A pool that judges in one process: hundreds of answers of our own, and no start of a process.
+
+It is for functions that are trusted: the suite, reports, and whoever writes an exercise. The
+verdicts are those of the processes, since worker, reader and judge are the same code; but nothing
+isolates the answer and no clock ends it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxpar.contracts.base import Contract, load
+from jaxpar.grading.judge import judge
+from jaxpar.grading.messages import (
+    Done,
+    ExportOurs,
+    HiddenCases,
+    PartitionProgram,
+    ReaderJob,
+    ReaderReply,
+    ReaderRequest,
+    Ready,
+    Started,
+    WorkerJob,
+    decode,
+    encode,
+)
+from jaxpar.grading.oracle import Truth, truth
+from jaxpar.grading.processes import WORKER, Limits
+from jaxpar.grading.program_export import Interface, template
+from jaxpar.grading.program_reader import ProgramReader, compile_exported
+from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Verdict
+from jaxpar.grading.worker_replies import replies
+from jaxpar.inspector.compiled import Compiled
+from jaxpar.inspector.mlir import parse
+
+SEED = 20
+JUDGEMENTS_BETWEEN_CLEARINGS = 8
+
+Answer = Callable[..., Any]
+ELSEWHERE = Submission(Path("answer.py"), b"# elsewhere")
+"""Stands for the file of an answer that is a function already."""
+
+
+class InProcessChild:
+    """What a child process is to the judge: messages in, messages out."""
+
+    def __init__(self, answer: Callable[[Any, list[bytes]], Iterator[Any]]) -> None:
+        """Answers each frame as `answer` does, which yields messages and raw bytes."""
+        self._answer = answer
+        self._frames: deque[Any] = deque([encode(Ready())])
+
+    def send(self, frame: dict, blobs: list[bytes] | None = None) -> None:
+        """Takes a frame as it would arrive, and keeps the replies."""
+        arrived = json.loads(json.dumps(frame, allow_nan=False))
+        for reply in self._answer(arrived, blobs or []):
+            self._frames.append(reply if isinstance(reply, bytes) else encode(reply))
+
+    def receive(self, deadline: float) -> Any:
+        """The next reply, whatever the time."""
+        return self._frames.popleft()
+
+    def printed(self) -> str:
+        """Nothing is kept of what the answer prints."""
+        return ""
+
+    printed_to_its_end = printed
+
+
+class Compiler:
+    """Compiles the same program once, whoever wrote it: a mistake is an answer and a diagnosis."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[tuple[str, Interface], Compiled] = {}
+
+    def __call__(self, blob: bytes, interface: Interface) -> Compiled:
+        """The compiled program; two that differ in source lines alone are one."""
+        key = str(parse(blob)), interface
+        if key not in self._compiled:
+            self._compiled[key] = compile_exported(blob, interface, _header)
+        return self._compiled[key]
+
+    def forget(self) -> None:
+        """Drops the compiled programs: a process may map only so many pieces of memory."""
+        self._compiled.clear()
+
+
+_header = cache(template)
+
+
+class InProcessPool:
+    """A pool whose workers export one function, and whose readers remember the contract's own.
+
+    The programs of the reference and of the mistakes are the same in every judgement.
+    """
+
+    def __init__(self, where: str, contract: Contract | None = None) -> None:
+        """Reads by the contract of an exercise, hidden cases and all, or by another one."""
+        self.where = where
+        self.limits, self.store, self.cancelled = Limits(), None, False
+        self.function: Answer | None = None
+        self.judgements = 0
+        self._compiler = Compiler()
+        self._reader = ProgramReader(contract or load(where, hidden=True), self._compiler)
+        self._known: dict[ExportOurs | PartitionProgram, ReaderReply] = {}
+        self._truths: dict[tuple[int, int], Truth] = {}
+
+    def forget(self) -> None:
+        """Drops compiled programs; what was found about them stays."""
+        self._compiler.forget()
+        jax.clear_caches()
+
+    def truth(self, contract: Contract, index: int, seed: int) -> Truth:
+        """Inputs and right results of a case, computed once for each seed."""
+        if (index, seed) not in self._truths:
+            self._truths[index, seed] = truth(self._reader.contract, index, seed)
+        return self._truths[index, seed]
+
+    def begin(self) -> None:
+        """Nothing was cancelled."""
+
+    def take(self, module: str) -> InProcessChild:
+        """A worker or a reader."""
+        return InProcessChild(self._worker() if module == WORKER else self._read)
+
+    def end(self, child: InProcessChild) -> None:
+        """Nothing ends."""
+
+    def _worker(self) -> Callable[[Any, list[bytes]], Iterator[Any]]:
+        jobs: list[WorkerJob] = []  # the first; hidden cases come in a second frame
+
+        def work(frame: Any, blobs: list[bytes]) -> Iterator[Any]:
+            assert self.function
+            if jobs:
+                jobs.append(jobs[0].with_hidden(decode(HiddenCases, frame)))
+            else:
+                jobs.append(decode(WorkerJob, frame))
+            for message, blob in replies(self.function, jobs[-1]):
+                yield message
+                if blob is not None:
+                    yield blob
+            yield Done()
+
+        return work
+
+    def _read(self, frame: Any, blobs: list[bytes]) -> Iterator[Any]:
+        request: ReaderJob | ReaderRequest = decode(ReaderJob | ReaderRequest, frame)
+        if isinstance(request, ReaderJob):
+            yield Started()
+        elif isinstance(request, ExportOurs | PartitionProgram):
+            if request not in self._known:
+                self._known[request], _ = self._reader.answer(request, [])
+            yield self._known[request]
+        else:
+            reply, results = self._reader.answer(request, blobs)
+            yield reply
+            yield from results
+
+
+_latest: list[InProcessPool] = []  # the pool that judged last, if any
+
+
+def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
+    """The verdict on a function as the answer to an exercise; inputs are the same each time."""
+    if _latest and _latest[-1] is not pool:
+        _latest.pop().forget()
+    _latest[:] = [pool]
+    pool.function = function
+    verdict = judge(pool.where, ELSEWHERE, pool=pool, seed=SEED, hidden=hidden, truths=pool.truth)
+    pool.judgements += 1
+    if pool.judgements % JUDGEMENTS_BETWEEN_CLEARINGS == 0:
+        jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
+    return verdict
+
+
+def judged_source(source: str, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
+    """The verdict on the function of that name in a source."""
+    module: dict[str, Any] = {}
+    exec(compile(source, ELSEWHERE.path.name, "exec"), module)
+    return judged(module[load(pool.where).id], pool, hidden=hidden)
