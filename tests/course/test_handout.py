@@ -14,7 +14,7 @@ from jaxpar.course import variants
 from jaxpar.course.archive import wheel, zipped
 from jaxpar.course.autograder import make_autograder
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.collect import collect
 from jaxpar.course.folder import PACKAGE, Course, exercise_of
 from jaxpar.course.handout import make_handout

@@ -9,7 +9,7 @@ ERASE = ("\x7f", "\b")
 
 
 @dataclass
-class Words:
+class TypedWords:
     """What was typed and is not yet a word.
 
     Attributes:

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 from jaxpar.course.catalog import BadUseError, Lesson
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.command import command
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.progress import at_hand, progress
 
 
@@ -34,18 +34,18 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
         finally:
             signal.signal(signal.SIGINT, before)
     if lesson.returncode == 0:
-        Memory(course.state).remember_lesson(row.number)
+        LearnerRecord(course.state).remember_lesson(row.number)
     return lesson.returncode, printed
 
 
 def what_next(course: Course, row: Lesson) -> list[str]:
     """What to type after a lesson; goes to the lesson's first open exercise, if it is elsewhere."""
-    memory, rows = Memory(course.state), progress(course, Verdicts(course.verdicts))
-    here = at_hand(rows, memory).exercise
+    record, rows = LearnerRecord(course.state), progress(course, Verdicts(course.verdicts))
+    here = at_hand(rows, record).exercise
     asked = next((one for one in rows if one.open and one.exercise in row.asks), None)
     if asked and here not in row.asks:
         here = asked.exercise
-        memory.remember_place(here.id)
+        record.remember_place(here.id)
     return [f"Next, type: {command()}", f"It opens {here.id}: {here.title}."]
 
 

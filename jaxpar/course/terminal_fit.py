@@ -15,7 +15,7 @@ WHOLE_VIEWS = ("list", "solution")  # where nothing may be left out
 Lines = list[list[Segment]]
 
 
-def fitted(session: Session, console: Console) -> tuple[RenderableType, bool]:
+def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType, bool]:
     """The screen with as much as there is room for, and whether another page follows."""
     room = console.height - 1  # the last line is for the cursor
     above, body, below = _parts(session, Brevity.NOTHING, console)
