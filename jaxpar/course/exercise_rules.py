@@ -44,14 +44,14 @@ def rule_lines(contract: Contract) -> Iterator[str]:
 
 
 def describe_case(case: Case) -> str:
-    """The mesh, and what one device is called with: `tp=4: x float32[2, 6], axis="tp"`."""
+    """The mesh, and the arguments on one device: `tp=4: x float32[2, 6], axis="tp"`."""
     arguments = [f"{name} {_describe(value, case)}" for name, value in case.args.items()]
     arguments += [f"{name}={_quoted(value)}" for name, value in case.kwargs.items()]
     return f"mesh {case.mesh}: {', '.join(arguments)}"
 
 
 def _examples(contract: Contract) -> Iterator[str]:
-    """The first calls, and the first that must raise; of tables one only, as it is long."""
+    """The first calls, and the first that must raise; a single table, since tables are long."""
     assert contract.values
     results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
     yield from results[: 1 if contract.kind == "schedule" else 3]

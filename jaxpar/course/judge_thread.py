@@ -1,4 +1,4 @@
-"""The one thread that judges, so that keys are answered meanwhile."""
+"""A thread of its own for judging, so that keys are answered meanwhile."""
 
 from __future__ import annotations
 

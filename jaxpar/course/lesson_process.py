@@ -1,4 +1,4 @@
-"""Running a lesson in a process of its own, and remembering that it was run."""
+"""Runs a lesson in a process of its own, and remembers that it was run."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def what_next(course: Course, row: Lesson) -> list[str]:
 
 
 def _hold_interrupts(hold: bool) -> None:
-    """Holds Ctrl-C back, or lets it through: an interrupted import of JAX fails in its own way."""
+    """Holds Ctrl-C back, or lets it through: JAX does not survive an import that is interrupted."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK, {signal.SIGINT})

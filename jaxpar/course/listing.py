@@ -69,7 +69,7 @@ def where_to_go(rows: Sequence[Standing]) -> list[str]:
 
 
 def to_solve(row: Standing | None) -> list[str]:
-    """What to read, to write and to type for an exercise."""
+    """What to read, what to write and what to type for an exercise."""
     if row is None:
         return ["Every exercise is solved."]
     exercise = row.exercise

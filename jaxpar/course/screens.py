@@ -1,4 +1,4 @@
-"""What a session looks like: three parts, each as text that a terminal can colour."""
+"""The screen of a session: its parts, each as text that a terminal can colour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST_LINES = 2
 
 
 class Brevity(IntEnum):
-    """What is left out where there is no room: each leaves out what stands before it, too."""
+    """What is left out where there is no room; each level also leaves out those before it."""
 
     NOTHING, BLANK_LINES, PASSED, OUTPUT, HARDER, LATER, OLD_HINTS, HEADING = range(8)
 

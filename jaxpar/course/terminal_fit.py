@@ -1,4 +1,4 @@
-"""A screen in a terminal of whatever size: shortened, and else in pages."""
+"""Fits a screen into a terminal of any size: first by leaving parts out, then by pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType,
 
 
 def _parts(session: Session, brevity: Brevity, console: Console) -> tuple[Lines, Lines, Lines]:
-    """What stands above, the body, and what stands below, in lines."""
+    """The lines above the body, those of the body, and those below it."""
     shown = screen(session, plain=False, brevity=brevity)
     above = _lines([*shown.head, ""], console)
     below = _lines([*shown.said, "", *shown.foot], console)

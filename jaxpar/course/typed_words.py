@@ -1,4 +1,4 @@
-"""Keys and lines become words."""
+"""Makes words of keys and typed lines."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def watch(
 
 
 def _next(events: queue.SimpleQueue[Event]) -> Event:
-    """Waits in short turns: a signal that another thread took is seen between two of them."""
+    """The next event, awaited in short turns: between two of them Python handles signals."""
     while True:
         with contextlib.suppress(queue.Empty):
             return events.get(timeout=SIGNAL_SECONDS)

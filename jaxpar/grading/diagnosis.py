@@ -1,7 +1,8 @@
-"""Which known mistake a wrong answer equals: the same result, or the same traffic or memory.
+"""Which known mistake a wrong answer equals, by its results, its traffic or its memory.
 
-Of several with the same result, the one that also sends the same. An answer that raises in some
-cases is compared in the others, if it is wrong there: a right result says nothing about a mistake.
+Of several mistakes with the same results, the one that sends the same is named. An answer that
+raises in some cases is compared in the others if it is wrong there, since a right result says
+nothing about a mistake.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOTHING_ARRIVED = (
 
 
 def diagnose(judge: ProgramJudge) -> str:
-    """The sentence of the first mistake that equals the answer; else what its errors mean."""
+    """The sentence of the first mistake that equals the answer, or else what its errors mean."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
     candidates = [m for m in judge.contract.mistakes if m.fails == wrong]
     equal: list[Mistake] = []
@@ -47,7 +48,7 @@ def diagnose(judge: ProgramJudge) -> str:
 
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
-    """Whether answer and mistake agree in every case by the property that the mistake fails."""
+    """Whether an answer agrees with a mistake, in every case, in the property that this fails."""
     if mistake.fails == "errors":
         return True
     which = _program(judge.contract, mistake)
@@ -94,7 +95,7 @@ def _first_error(judge: ProgramJudge) -> str:
 
 
 def _ends_with_zeros(judge: ProgramJudge) -> bool:
-    """Whether some device has zeros only, wrongly, and some permute sends nothing to a device."""
+    """Whether a device wrongly ends with zeros only, and a permute sends nothing to some device."""
     for (which, index), blocks in judge.results.items():
         facts = judge.answer[which, index]
         some_idle = any(
@@ -137,7 +138,7 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: ProgramKey) -> bool:
 
 
 def _raises_the_same(judge: ProgramJudge, program: ProgramKey, error: str) -> bool:
-    """Whether the answer was not exported for what is the mistake's error, `type: text`, too."""
+    """Whether the answer failed to export with the same error, `type: text`, as the mistake."""
     failure = judge.evidence.failures.get(program)
     return failure is not None and failure.message.endswith(explain("inside", error)[1])
 
@@ -168,7 +169,7 @@ def _products(facts: Facts) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _traffic(collectives: Iterable[Collective]) -> Counter[tuple]:
-    """How often what is sent over which axes, and for permutes how far round the ring."""
+    """How often each collective runs; permutes are told apart by their distance around the ring."""
     sent: Counter[tuple] = Counter()
     for c in collectives:
         n = c.group_size

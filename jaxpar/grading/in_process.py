@@ -7,7 +7,10 @@ isolates the answer and no clock ends it.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -76,21 +79,36 @@ class InProcessChild:
 
 
 class Compiler:
-    """Compiles the same program once, whoever wrote it: a mistake is an answer and a diagnosis."""
+    """Compiles the same program once, whoever wrote it: a mistake is an answer and a diagnosis.
+
+    Programs of the reference and of mistakes are kept, those of an answer until the next one comes.
+
+    Attributes:
+        keeps: whether what is compiled now is to be kept.
+    """
 
     def __init__(self) -> None:
-        self._compiled: dict[tuple[str, Interface], Compiled] = {}
+        """Nothing is compiled yet."""
+        self.keeps = False
+        self._kept: dict[tuple[str, Interface], Compiled] = {}
+        self._of_answer: dict[tuple[str, Interface], Compiled] = {}
 
     def __call__(self, blob: bytes, interface: Interface) -> Compiled:
         """The compiled program; two that differ in source lines alone are one."""
         key = str(parse(blob)), interface
-        if key not in self._compiled:
-            self._compiled[key] = compile_exported(blob, interface, _header)
-        return self._compiled[key]
+        compiled = self._kept.get(key) or self._of_answer.get(key)
+        compiled = compiled or compile_exported(blob, interface, _header)
+        (self._kept if self.keeps else self._of_answer)[key] = compiled
+        return compiled
+
+    def forget_answer(self) -> None:
+        """Drops the programs of the last answer."""
+        self._of_answer.clear()
 
     def forget(self) -> None:
-        """Drops the compiled programs: a process may map only so many pieces of memory."""
-        self._compiled.clear()
+        """Drops all programs: a process may map only so many pieces of memory."""
+        self._kept.clear()
+        self._of_answer.clear()
 
 
 _header = cache(template)
@@ -117,6 +135,7 @@ class InProcessPool:
         """Drops compiled programs; what was found about them stays."""
         self._compiler.forget()
         jax.clear_caches()
+        _return_free_memory()
 
     def truth(self, contract: Contract, index: int, seed: int) -> Truth:
         """Inputs and right results of a case, computed once for each seed."""
@@ -125,7 +144,8 @@ class InProcessPool:
         return self._truths[index, seed]
 
     def begin(self) -> None:
-        """Nothing was cancelled."""
+        """The programs of the answer before are not needed any more."""
+        self._compiler.forget_answer()
 
     def take(self, module: str) -> InProcessChild:
         """A worker or a reader."""
@@ -155,7 +175,9 @@ class InProcessPool:
         request: ReaderJob | ReaderRequest = decode(ReaderJob | ReaderRequest, frame)
         if isinstance(request, ReaderJob):
             yield Started()
-        elif isinstance(request, ExportOurs | PartitionProgram):
+            return
+        self._compiler.keeps = getattr(request, "author", "answer") != "answer"
+        if isinstance(request, ExportOurs | PartitionProgram):
             if request not in self._known:
                 self._known[request], _ = self._reader.answer(request, [])
             yield self._known[request]
@@ -163,6 +185,13 @@ class InProcessPool:
             reply, results = self._reader.answer(request, blobs)
             yield reply
             yield from results
+
+
+def _return_free_memory() -> None:
+    """Gives back what was freed: glibc keeps it, scattered over the arenas of XLA's threads."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 _latest: list[InProcessPool] = []  # the pool that judged last, if any

@@ -1,4 +1,4 @@
-"""From a submission to a verdict. Never imports the learner's file, never touches its bytes."""
+"""From a submission to a verdict, without importing the learner's file or parsing its programs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _finish(attempt: Attempt) -> Judgement:
 
 
 def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Attempt) -> Judgement:
-    """Runs once more, alone; then a known-good program decides whose fault it is."""
+    """Tries once more, alone; if that fails, a known-good program tells whose fault it is."""
     contract = attempt.contract
     try:
         return _finish(attempt)

@@ -1,4 +1,4 @@
-"""The programs that are exported from an answer: its forward call, and its gradient."""
+"""Exporting the programs of an answer: its forward call, and its gradient."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Interface:
-    """Types and layouts of the arguments and results of a program, as the contract has them."""
+    """The types and shardings of a program's arguments and results, as the contract has them."""
 
     inputs: Arguments
     results: Arguments
@@ -45,12 +45,12 @@ def differentiated(case: Case, names: Sequence[str]) -> list[int]:
 
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
-    """Arguments by the layouts of the case; each output stacked over every mesh axis."""
+    """The interface of a forward program; each of its outputs is stacked over every mesh axis."""
     return Interface(_inputs(case), tuple(_stacked(case, o.shape, o.dtype) for o in outputs))
 
 
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
-    """Adds a cotangent for each float output, and the gradient of each named argument."""
+    """The same with a cotangent for each float output, and the gradient of each named argument."""
     inputs = _inputs(case)
     cotangents = tuple(_cotangent(case, o) for o in outputs if _is_float(o))
     gradients = tuple(
@@ -180,7 +180,7 @@ def _export(body: Callable, case: Case, inputs: Arguments) -> bytes:
 
 
 def template(interface: Interface) -> export.Exported:
-    """An exported program of this interface; only its header is of use."""
+    """An exported program of this interface, of which only the header is used."""
     results = interface.results
 
     def zeros(*_: jax.Array) -> list[jax.Array]:

@@ -22,7 +22,7 @@ from jaxpar.grading.verdict import Sent
 
 @dataclass
 class ProgramJudge:
-    """One pass over the evidence with one reader.
+    """Judges the evidence about one answer, with one reader.
 
     Attributes:
         contract: the exercise.

@@ -1,4 +1,4 @@
-"""What is right and wrong about one case, property by property, from facts alone."""
+"""Judging the properties of one case from the facts that the reader found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judge_values(
     reference: Facts,
     got: Sequence[Blocks],
 ) -> tuple[Finding, bool]:
-    """Compares outputs; the flag tells that every device returned a whole result.
+    """Compares the outputs, and tells whether every device returned a whole result.
 
     Args:
         contract: the exercise.
@@ -64,7 +64,7 @@ def judge_values(
 
 
 def judge_sharding(whole: bool) -> Finding:
-    """Whether each device returns its own part."""
+    """Judges whether each device returns its own part."""
     if whole:
         message = "every device returns the whole result, where it must return its own part"
         return Finding(False, message, "its own part", "the whole")
@@ -191,7 +191,7 @@ def judge_flops(
 
 
 def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:
-    """Whether a bad call raised ValueError while it was traced."""
+    """Judges whether a bad call raised ValueError while it was traced."""
     raised = (outcome and outcome.raised) or "nothing"
     if outcome and outcome.raised and outcome.is_value_error:
         return Finding(True, f"{because} raises ValueError", "ValueError", raised)
@@ -205,7 +205,7 @@ def meshes(contract: Contract) -> str:
 
 
 def _right(contract: Contract, case: Case, near: bool) -> Finding:
-    """A right result, and whether some rounding more would have made it wrong."""
+    """The finding of a right result, which tells if a little more rounding would make it wrong."""
     where = f"{NEAR}: on {case.mesh}, rounding takes more than half of what is allowed; " * near
     return Finding(True, f"{where}right on {meshes(contract)}", near=near)
 

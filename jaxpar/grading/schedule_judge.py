@@ -31,14 +31,14 @@ PICTURE_WIDTH = 76
 
 
 @dataclass(frozen=True)
-class Costed:
+class SimulatedTable:
     """A table that can run, simulated with the costs of a contract."""
 
     table: Table
     simulations: tuple[Simulation, ...]
 
     @classmethod
-    def of(cls, table: Table, limits: PipelineLimits) -> Costed:
+    def of(cls, table: Table, limits: PipelineLimits) -> SimulatedTable:
         """The table with these costs."""
         return cls(table, tuple(simulate(table, costs) for costs in limits.costs))
 
@@ -75,7 +75,7 @@ def judge_schedules(
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
                 (model,) = _costed(contract, [right])
-                costed.append(Costed.of(table, contract.pipeline))
+                costed.append(SimulatedTable.of(table, contract.pipeline))
                 _limit(findings, contract.pipeline, in_words(contract, call), costed[-1], model)
     properties = findings.properties()
     wrong = next((p.name for p in properties if p.status == "fail"), None)
@@ -90,7 +90,7 @@ def judge_schedules(
 
 
 def _read(right: Any, got: Any, again: Any) -> Table | None:
-    """The table that an answer returned; None where it rightly returned none.
+    """The table that an answer returned; None where the answer rightly raised ValueError.
 
     Raises:
         ValueError: it must return one, or another.
@@ -107,7 +107,11 @@ def _read(right: Any, got: Any, again: Any) -> Table | None:
 
 
 def _limit(
-    findings: Findings, limits: PipelineLimits, call: str, answer: Costed, model: Costed
+    findings: Findings,
+    limits: PipelineLimits,
+    call: str,
+    answer: SimulatedTable,
+    model: SimulatedTable,
 ) -> None:
     """Files what is found about one table's costs."""
     findings.add("bubble", Finding(True, limits.bubble))
@@ -150,7 +154,7 @@ def _named_by_order(
 
 
 def _named_by_cost(
-    contract: Contract, wrong: str, calls: list[Arguments], costed: list[Costed]
+    contract: Contract, wrong: str, calls: list[Arguments], costed: list[SimulatedTable]
 ) -> str:
     """The sentence of the mistake with tables that cost the same."""
     for mistake in contract.mistakes:
@@ -161,12 +165,12 @@ def _named_by_cost(
     return ""
 
 
-def _costed(contract: Contract, tables: list[Any]) -> list[Costed]:
+def _costed(contract: Contract, tables: list[Any]) -> list[SimulatedTable]:
     assert contract.pipeline is not None
-    return [Costed.of(Table.parse(t), contract.pipeline) for t in tables if t != RAISES]
+    return [SimulatedTable.of(Table.parse(t), contract.pipeline) for t in tables if t != RAISES]
 
 
-def _bills(costed: list[Costed]) -> list[tuple]:
+def _bills(costed: list[SimulatedTable]) -> list[tuple]:
     return [(one.makespans, one.in_flight) for one in costed]
 
 
@@ -209,7 +213,7 @@ def costs_in_words(costs: Costs, table: Table) -> str:
 
 
 def _rows(value: Any, devices: int) -> list[list]:
-    """The result, if it is rows of not too many cells; what the cells are is not asked here."""
+    """The result if it is a list of rows with not too many cells; the cells are not looked at."""
     if not isinstance(value, list):
         shown = value if isinstance(value, str) else repr(value)
         raise ValueError(f"the result is {shown[:80]}; return a list of rows, one for each device")

@@ -20,15 +20,15 @@ SPLIT = "large leaves are shared, small ones whole"
 
 @dataclass
 class SpecsJudge:
-    """One pass over the evidence with one reader.
+    """Judges the evidence about one answer, with one reader.
 
     Attributes:
         contract: the exercise.
         reader: the process that compiles.
         evidence: what the worker sent.
         findings: what was found about each property.
-        answer: no programs: the one that is compiled is ours.
-        sent: nothing: a prediction is asked of programs only.
+        answer: always empty, since the program that is compiled is our own.
+        sent: always None, since predictions are asked for programs only.
     """
 
     contract: Contract
@@ -39,7 +39,7 @@ class SpecsJudge:
     sent: Sent | None = None
 
     def judge(self) -> None:
-        """Fills the findings: of values in all cases, then of the rest until one is wrong."""
+        """Fills the findings: about values in all cases, then about the rest until one is wrong."""
         cases = list(enumerate(self.contract.cases))
         for index, case in cases:
             reply = self.evidence.values.get(index)
@@ -78,7 +78,7 @@ class SpecsJudge:
             return
         model = partition_specs.of_ours(self.contract.reference, case)
         least = self.reader.partition(index, model)
-        finding = _judge_sharding(partition_specs.unshared(case, found, model), case)
+        finding = _judge_sharding(partition_specs.wrongly_split(case, found, model), case)
         self.findings.add("sharding", finding, index)
         if self.contract.communication:
             finding = _judge_communication(self.contract.communication, case, held)
@@ -90,8 +90,8 @@ class SpecsJudge:
         return reply.result if isinstance(reply, ReturnedValue) else "nothing"
 
 
-def _judge_sharding(unshared: str | None, case: Case) -> Finding:
-    return Finding(False, f"on {case.mesh}, {unshared}") if unshared else Finding(True, SPLIT)
+def _judge_sharding(wrong: str | None, case: Case) -> Finding:
+    return Finding(False, f"on {case.mesh}, {wrong}") if wrong else Finding(True, SPLIT)
 
 
 def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Finding:
@@ -104,7 +104,7 @@ def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Find
 
 
 def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Facts) -> Finding:
-    """Arguments at most the reference's, to the byte; intermediate results by the limit."""
+    """Allows the arguments the reference's bytes, and intermediate results those of the limit."""
     held, least = answer.memory, reference.memory
     assert contract.memory and held and least
     if held.arguments_bytes > least.arguments_bytes:

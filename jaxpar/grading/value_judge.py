@@ -1,4 +1,4 @@
-"""Judges plain numbers, each against the oracle's."""
+"""Judges plain numbers by comparing each with the oracle's."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def _diagnosis(
 
 
 def _close(got: Any, right: Any) -> bool:
-    """Equal, with at most half of the rounding that is allowed."""
+    """Whether two results are equal with at most half of the rounding that is allowed."""
     return _same(got, right, ROUNDING / 2)
 
 
 def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:
-    """Equal, integers as integers; floats within rounding, and an integer may stand for one."""
+    """Whether two results are equal: integers exactly, floats within rounding; 2 may be 2.0."""
     if isinstance(right, list):
         if not isinstance(got, list) or len(got) != len(right):
             return False

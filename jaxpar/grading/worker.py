@@ -113,7 +113,7 @@ def _load(job: WorkerJob) -> Callable:
 
 
 def _close_files() -> None:
-    """In a sandbox, closes the library's files, too: before there are threads, for all of them."""
+    """In a sandbox, closes the library's files too, while there is one thread, for all to come."""
     if sys.argv[1:]:
         from jaxpar.grading.sandbox import landlock
 
@@ -123,7 +123,7 @@ def _close_files() -> None:
 
 
 def _print_now(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
-    """Stands in for jax.debug.print: shows the traced value, and leaves the program alone."""
+    """Stands in for jax.debug.print: shows the traced value and adds nothing to the program."""
     del ordered
     print(fmt.format(*args, **kwargs))
 

@@ -12,7 +12,13 @@ from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import Array, Case
 from jaxpar.grading.judge import judge
-from jaxpar.grading.partition_specs import complaint, of_ours, same, to_partition_specs, unshared
+from jaxpar.grading.partition_specs import (
+    complaint,
+    of_ours,
+    same,
+    to_partition_specs,
+    wrongly_split,
+)
 from jaxpar.grading.processes import Limits, Pool
 from jaxpar.grading.submission import Submission
 
@@ -56,7 +62,7 @@ def test_what_is_no_spec_is_named(found: Any, says: str) -> None:
 @pytest.mark.parametrize("found", [[[], ["fsdp"]], [[None], [["fsdp"], None]], [[[]], [["fsdp"]]]])
 def test_specs_that_mean_the_same(found: Any) -> None:
     assert complaint(CASE, found) is None
-    assert unshared(CASE, found, [[], ["fsdp"]]) is None
+    assert wrongly_split(CASE, found, [[], ["fsdp"]]) is None
     assert same(found, [[], ["fsdp"]])
     assert [P(*spec) for spec in to_partition_specs([[], ["fsdp"]])] == [
         P(),

@@ -14,7 +14,7 @@ from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.schedule_judge import CAN_RUN, Costed, busy_cells, read_table
+from jaxpar.grading.schedule_judge import CAN_RUN, SimulatedTable, busy_cells, read_table
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines
@@ -94,7 +94,7 @@ def test_the_limits_are_the_published_ones(id: str) -> None:
             if id == "interleaved_schedule" and (args[1] % args[0] or args[2] < 2):
                 continue
             table = make_table(PUBLISHED_NAMES[id], *args)
-            for simulation in Costed.of(table, contract.pipeline).simulations:
+            for simulation in SimulatedTable.of(table, contract.pipeline).simulations:
                 figures = paper.figures(table, simulation.costs)
                 if figures:
                     assert simulation.makespan - simulation.ideal == figures.idle
