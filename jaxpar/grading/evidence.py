@@ -17,24 +17,9 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
+from jaxpar.grading import messages
 from jaxpar.grading.channel import printable
-from jaxpar.grading.messages import (
-    BadCallOutcome,
-    Call,
-    Done,
-    ExportedProgram,
-    ExportFailure,
-    HiddenCases,
-    Output,
-    ProgramKey,
-    RaisedByCall,
-    Ready,
-    ReturnedValue,
-    WorkerJob,
-    WorkerReply,
-    decode,
-    encode,
-)
+from jaxpar.grading.messages import Call, Output, ProgramKey
 from jaxpar.grading.processes import OUT_OF_CPU, WORKER, Child, ChildEnded, ChildPool, Limits
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Cause, Status
@@ -55,9 +40,9 @@ class Evidence:
     """What the worker sent: programs, failures, the outcome of bad calls, and values."""
 
     programs: dict[ProgramKey, tuple[tuple[Output, ...], bytes]] = field(default_factory=dict)
-    failures: dict[ReplyKey, ExportFailure] = field(default_factory=dict)
-    errors: dict[int, BadCallOutcome] = field(default_factory=dict)
-    values: dict[int, ReturnedValue | RaisedByCall] = field(default_factory=dict)
+    failures: dict[ReplyKey, messages.ExportFailure] = field(default_factory=dict)
+    errors: dict[int, messages.BadCallOutcome] = field(default_factory=dict)
+    values: dict[int, messages.ReturnedValue | messages.RaisedByCall] = field(default_factory=dict)
     printed: str = ""
     ended: ChildEnded | None = None
 
@@ -66,26 +51,29 @@ class Evidence:
         """Whether the answer could be called."""
         return bool(self.programs or self.values)
 
-    def file(self, reply: WorkerReply, blob: bytes = b"") -> None:
+    def file(self, reply: messages.WorkerReply, blob: bytes = b"") -> None:
         """Puts a reply where it belongs; `blob` is the bytes of a program."""
         match reply:
-            case ExportedProgram(program, outputs):
+            case messages.ExportedProgram(program, outputs):
                 self.programs[program] = outputs, blob
-            case ExportFailure(which):
+            case messages.ExportFailure(which):
                 self.failures[which] = reply
-            case BadCallOutcome(number):
+            case messages.BadCallOutcome(number):
                 self.errors[number] = reply
-            case ReturnedValue(number) | RaisedByCall(number):
+            case messages.ReturnedValue(number) | messages.RaisedByCall(number):
                 self.values[number] = reply
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for JSON; how the worker ended is not among it."""
         programs = [
-            [encode(ExportedProgram(program, outputs)), base64.b64encode(blob).decode()]
+            [
+                messages.encode(messages.ExportedProgram(program, outputs)),
+                base64.b64encode(blob).decode(),
+            ]
             for program, (outputs, blob) in self.programs.items()
         ]
         others = (*self.failures.values(), *self.errors.values(), *self.values.values())
-        return {"programs": programs, "others": encode(others), "printed": self.printed}
+        return {"programs": programs, "others": messages.encode(others), "printed": self.printed}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evidence:
@@ -96,9 +84,11 @@ class Evidence:
         """
         evidence = cls(printed=data["printed"])
         for program, blob in data["programs"]:
-            evidence.file(decode(ExportedProgram, program), base64.b64decode(blob))
+            evidence.file(
+                messages.decode(messages.ExportedProgram, program), base64.b64decode(blob)
+            )
         for reply in data["others"]:
-            evidence.file(decode(WorkerReply, reply))
+            evidence.file(messages.decode(messages.WorkerReply, reply))
         return evidence
 
 
@@ -126,8 +116,8 @@ def collect_evidence(
         order: the order in which these calls are made.
     """
     job = _worker_job(contract, submission, pool.limits, tuple(calls), tuple(order))
-    hidden = HiddenCases(contract.cases[len(contract.visible) :], len(contract.visible))
-    key = {"job": encode(job), "hidden": encode(hidden)}
+    hidden = messages.HiddenCases(contract.cases[len(contract.visible) :], len(contract.visible))
+    key = {"job": messages.encode(job), "hidden": messages.encode(hidden)}
     kept = pool.store.get(key) if pool.store else None
     if kept is not None:
         return kept
@@ -143,12 +133,12 @@ def _worker_job(
     limits: Limits,
     calls: tuple[Call, ...],
     order: tuple[int, ...],
-) -> WorkerJob:
+) -> messages.WorkerJob:
     """The job of a worker without hidden cases; nothing in it tells what is right."""
     reference = contract.reference
     functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
     imports = {name.rpartition(".")[0] for name in contract.imports}
-    return WorkerJob(
+    return messages.WorkerJob(
         **limits.job(),
         exercise=contract.id,
         kind=contract.kind,
@@ -167,18 +157,18 @@ def _worker_job(
     )
 
 
-def _run_worker(pool: ChildPool, job: WorkerJob, hidden: HiddenCases) -> Evidence:
+def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.HiddenCases) -> Evidence:
     evidence = Evidence()
     deadline = time.monotonic() + pool.limits.wall_seconds
     worker, told_hidden = pool.take(WORKER), False
     try:
-        decode(Ready, worker.receive(deadline))
-        worker.send(encode(job))
+        messages.decode(messages.Ready, worker.receive(deadline))
+        worker.send(messages.encode(job))
         _receive_replies(evidence, worker, _asked(job), deadline)
         if hidden.cases and evidence.answered:
             evidence.printed = worker.printed_to_its_end()  # more may be of a hidden case
             told_hidden = True
-            worker.send(encode(hidden))
+            worker.send(messages.encode(hidden))
             _receive_replies(evidence, worker, _asked(job.with_hidden(hidden)), deadline)
     except ChildEnded as ended:
         evidence.ended = ended
@@ -200,7 +190,7 @@ def _forget_words(evidence: Evidence, first_hidden: int) -> None:
             name = public_name(failure.raised)
             evidence.failures[which] = replace(failure, kind="hidden", message="", raised=name)
     for number, reply in evidence.values.items():
-        if number >= first_hidden and isinstance(reply, RaisedByCall):
+        if number >= first_hidden and isinstance(reply, messages.RaisedByCall):
             name = public_name(reply.raised)
             evidence.values[number] = replace(reply, kind="hidden", explained="", raised=name)
 
@@ -215,20 +205,22 @@ def _receive_replies(
         ProtocolError: a frame is not a reply.
     """
     while True:  # the job bounds the number of replies: each may come once
-        reply: WorkerReply = decode(WorkerReply, worker.receive(deadline))
-        if isinstance(reply, Done):
+        reply: messages.WorkerReply = messages.decode(
+            messages.WorkerReply, worker.receive(deadline)
+        )
+        if isinstance(reply, messages.Done):
             return
         key = _key(reply)
         if key not in asked:
             raise ChildEnded("protocol", "a reply that was not asked for, or the second one")
         asked.remove(key)
-        blob = worker.receive(deadline) if isinstance(reply, ExportedProgram) else b""
+        blob = worker.receive(deadline) if isinstance(reply, messages.ExportedProgram) else b""
         if not isinstance(blob, bytes):
             raise ChildEnded("protocol", "a program without its bytes")
         evidence.file(_checked(reply), blob)
 
 
-def _asked(job: WorkerJob) -> set[ReplyKey]:
+def _asked(job: messages.WorkerJob) -> set[ReplyKey]:
     """The replies that a job may have; none of a hidden case can stand for one that is shown."""
     cases = range(job.first, job.first + len(job.cases))
     kinds = ("forward", "gradient") if job.kind == "program" else ("value",)
@@ -238,34 +230,34 @@ def _asked(job: WorkerJob) -> set[ReplyKey]:
     return asked | ({("load", 0)} if job.first == 0 else set())
 
 
-def _key(reply: WorkerReply) -> ReplyKey | None:
+def _key(reply: messages.WorkerReply) -> ReplyKey | None:
     match reply:
-        case ExportedProgram(which) | ExportFailure(which):
+        case messages.ExportedProgram(which) | messages.ExportFailure(which):
             return which
-        case BadCallOutcome(number):
+        case messages.BadCallOutcome(number):
             return "error", number
-        case ReturnedValue(number) | RaisedByCall(number):
+        case messages.ReturnedValue(number) | messages.RaisedByCall(number):
             return "value", number
     return None
 
 
-def _checked(reply: WorkerReply) -> WorkerReply:
+def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
     """The reply with texts that cannot steer a terminal.
 
     Raises:
         ValueError: the outputs are too many, or of a type that no program has.
     """
     match reply:
-        case ExportedProgram(_, outputs):
+        case messages.ExportedProgram(_, outputs):
             if not 0 < len(outputs) <= MAX_OUTPUTS:
                 raise ValueError(f"{len(outputs)} outputs")
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
-        case ExportFailure():
+        case messages.ExportFailure():
             kind, message = printable(reply.kind), printable(reply.message)
             return replace(reply, kind=kind, message=message, raised=_printable(reply.raised))
-        case BadCallOutcome():
+        case messages.BadCallOutcome():
             return replace(reply, raised=_printable(reply.raised))
-        case RaisedByCall():
+        case messages.RaisedByCall():
             kind, explained = printable(reply.kind), printable(reply.explained)
             return replace(reply, kind=kind, explained=explained, raised=printable(reply.raised))
     return reply
@@ -305,7 +297,7 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
         kinds: dict[str, Status] = {"not-implemented": "fail", "memory": "memory"}
         return kinds.get(failures[0].kind, "error"), failures[0].message
     for reply in evidence.values.values():
-        if isinstance(reply, RaisedByCall) and reply.kind == "not-implemented":
+        if isinstance(reply, messages.RaisedByCall) and reply.kind == "not-implemented":
             return "fail", reply.explained
     if evidence.ended is not None:
         cause, detail = evidence.ended.cause, str(evidence.ended)

@@ -20,21 +20,8 @@ from typing import Any
 import jax
 
 from jaxpar.contracts.base import Contract, load
+from jaxpar.grading import messages
 from jaxpar.grading.judge import judge
-from jaxpar.grading.messages import (
-    Done,
-    ExportOurs,
-    HiddenCases,
-    PartitionProgram,
-    ReaderJob,
-    ReaderReply,
-    ReaderRequest,
-    Ready,
-    Started,
-    WorkerJob,
-    decode,
-    encode,
-)
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import WORKER, Limits
 from jaxpar.grading.program_export import Interface, template
@@ -59,13 +46,13 @@ class InProcessChild:
     def __init__(self, answer: Callable[[Any, list[bytes]], Iterator[Any]]) -> None:
         """Answers each frame as `answer` does, which yields messages and raw bytes."""
         self._answer = answer
-        self._frames: deque[Any] = deque([encode(Ready())])
+        self._frames: deque[Any] = deque([messages.encode(messages.Ready())])
 
     def send(self, frame: dict, blobs: list[bytes] | None = None) -> None:
         """Takes a frame as it would arrive, and keeps the replies."""
         arrived = json.loads(json.dumps(frame, allow_nan=False))
         for reply in self._answer(arrived, blobs or []):
-            self._frames.append(reply if isinstance(reply, bytes) else encode(reply))
+            self._frames.append(reply if isinstance(reply, bytes) else messages.encode(reply))
 
     def receive(self, deadline: float) -> Any:
         """The next reply, whatever the time."""
@@ -128,7 +115,9 @@ class InProcessPool:
         self.judgements = 0
         self._compiler = Compiler()
         self._reader = ProgramReader(contract or load(where, hidden=True), self._compiler)
-        self._known: dict[ExportOurs | PartitionProgram, ReaderReply] = {}
+        self._known: dict[
+            messages.ExportOurs | messages.PartitionProgram, messages.ReaderReply
+        ] = {}
         self._truths: dict[tuple[int, int], Truth] = {}
 
     def forget(self) -> None:
@@ -155,29 +144,31 @@ class InProcessPool:
         """Nothing ends."""
 
     def _worker(self) -> Callable[[Any, list[bytes]], Iterator[Any]]:
-        jobs: list[WorkerJob] = []  # the first; hidden cases come in a second frame
+        jobs: list[messages.WorkerJob] = []  # the first; hidden cases come in a second frame
 
         def work(frame: Any, blobs: list[bytes]) -> Iterator[Any]:
             assert self.function
             if jobs:
-                jobs.append(jobs[0].with_hidden(decode(HiddenCases, frame)))
+                jobs.append(jobs[0].with_hidden(messages.decode(messages.HiddenCases, frame)))
             else:
-                jobs.append(decode(WorkerJob, frame))
+                jobs.append(messages.decode(messages.WorkerJob, frame))
             for message, blob in replies(self.function, jobs[-1]):
                 yield message
                 if blob is not None:
                     yield blob
-            yield Done()
+            yield messages.Done()
 
         return work
 
     def _read(self, frame: Any, blobs: list[bytes]) -> Iterator[Any]:
-        request: ReaderJob | ReaderRequest = decode(ReaderJob | ReaderRequest, frame)
-        if isinstance(request, ReaderJob):
-            yield Started()
+        request: messages.ReaderJob | messages.ReaderRequest = messages.decode(
+            messages.ReaderJob | messages.ReaderRequest, frame
+        )
+        if isinstance(request, messages.ReaderJob):
+            yield messages.Started()
             return
         self._compiler.keeps = getattr(request, "author", "answer") != "answer"
-        if isinstance(request, ExportOurs | PartitionProgram):
+        if isinstance(request, messages.ExportOurs | messages.PartitionProgram):
             if request not in self._known:
                 self._known[request], _ = self._reader.answer(request, [])
             yield self._known[request]

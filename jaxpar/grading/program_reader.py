@@ -13,25 +13,10 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
-from jaxpar.grading import partition_specs
+from jaxpar.grading import messages, partition_specs
 from jaxpar.grading.allowlist import Refused, check_program
 from jaxpar.grading.communication import describe
-from jaxpar.grading.messages import (
-    Author,
-    ExportOurs,
-    Facts,
-    MistakeName,
-    OurAuthor,
-    Output,
-    PartitionProgram,
-    ProgramKey,
-    ProgramRefused,
-    ReaderReply,
-    ReaderRequest,
-    ReadProgram,
-    RunProgram,
-    RunResults,
-)
+from jaxpar.grading.messages import Author, Facts, MistakeName, OurAuthor, Output, ProgramKey
 from jaxpar.grading.program_export import (
     Interface,
     export_forward,
@@ -97,7 +82,9 @@ class ProgramReader:
     compile: Compile = field(default_factory=lambda: cache(compile_exported))
     programs: dict[tuple[Author, ProgramKey], CheckedProgram] = field(default_factory=dict)
 
-    def answer(self, request: ReaderRequest, blobs: list[bytes]) -> tuple[ReaderReply, list[bytes]]:
+    def answer(
+        self, request: messages.ReaderRequest, blobs: list[bytes]
+    ) -> tuple[messages.ReaderReply, list[bytes]]:
         """Answers one request.
 
         Args:
@@ -112,18 +99,18 @@ class ProgramReader:
         """
         try:
             match request:
-                case ReadProgram(program, outputs):
+                case messages.ReadProgram(program, outputs):
                     facts = self._count("answer", program, outputs, blobs[0])
                     return self._measure("answer", program, facts), []
-                case ExportOurs(program, author):
+                case messages.ExportOurs(program, author):
                     return self._export(author, program), []
-                case PartitionProgram(index, specs):
+                case messages.PartitionProgram(index, specs):
                     return self._partition(index, specs), []
-                case RunProgram(program, author):
+                case messages.RunProgram(program, author):
                     results = self._run(author, program, blobs)
-                    return RunResults(len(results)), results
+                    return messages.RunResults(len(results)), results
         except (Refused, jax.errors.JaxRuntimeError) as error:
-            return ProgramRefused(str(error).splitlines()[0]), []
+            return messages.ProgramRefused(str(error).splitlines()[0]), []
 
     def _count(
         self, author: Author, program: ProgramKey, outputs: tuple[Output, ...], blob: bytes

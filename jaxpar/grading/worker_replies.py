@@ -6,27 +6,18 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from jaxpar.grading import partition_specs, program_export
-from jaxpar.grading.messages import (
-    BadCallOutcome,
-    ExportedProgram,
-    ExportFailure,
-    RaisedByCall,
-    ReturnedValue,
-    WorkerJob,
-    WorkerReply,
-)
+from jaxpar.grading import messages, partition_specs, program_export
 from jaxpar.grading.translate import Explanation, translate
 
 MAX_RESULT_CHARACTERS = 1 << 15  # more of them in all would break the protocol
 MAX_MESSAGE_CHARACTERS = 4000
 PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 
-Reply = tuple[WorkerReply, bytes | None]
+Reply = tuple[messages.WorkerReply, bytes | None]
 """A message, and the bytes that follow it, if any do."""
 
 
-def replies(function: Callable, job: WorkerJob) -> Iterator[Reply]:
+def replies(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     """Calls the function as the job says, and yields a reply to each call."""
     if job.kind in ("value", "schedule"):
         yield from _values(function, job)
@@ -36,51 +27,55 @@ def replies(function: Callable, job: WorkerJob) -> Iterator[Reply]:
         yield from _programs(function, job)
 
 
-def load_failure(error: BaseException, filename: str) -> ExportFailure:
+def load_failure(error: BaseException, filename: str) -> messages.ExportFailure:
     """What is replied where the file cannot be loaded."""
     return _failure(("load", 0), error, filename)
 
 
-def _programs(function: Callable, job: WorkerJob) -> Iterator[Reply]:
+def _programs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for i, case in enumerate(job.cases, job.first):
         which = "forward"
         try:
             program = program_export.export_forward(function, case)
-            yield ExportedProgram((which, i), program.outputs), program.module
+            yield messages.ExportedProgram((which, i), program.outputs), program.module
             if job.gradient:
                 which = "gradient"
                 program = program_export.export_gradient(
                     function, case, job.gradient, program.outputs
                 )
-                yield ExportedProgram((which, i), program.outputs), program.module
+                yield messages.ExportedProgram((which, i), program.outputs), program.module
         except BaseException as error:
             yield _failure((which, i), error, job.filename), None
     for i, case in enumerate(job.errors):
         try:
             program_export.trace(function, case)
-            yield BadCallOutcome(i, None, False), None
+            yield messages.BadCallOutcome(i, None, False), None
         except BaseException as error:
-            yield BadCallOutcome(i, *_exception(error)), None
+            yield messages.BadCallOutcome(i, *_exception(error)), None
 
 
-def _values(function: Callable, job: WorkerJob) -> Iterator[Reply]:
+def _values(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for position in job.order:
         call = job.calls[position]
         yield _value(position, lambda c=call: function(*c.args, **c.kwargs), job.filename), None
 
 
-def _specs(function: Callable, job: WorkerJob) -> Iterator[Reply]:
+def _specs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for i, case in enumerate(job.cases, job.first):
         yield _value(i, lambda c=case: partition_specs.returned(function, c), job.filename), None
 
 
-def _value(position: int, call: Callable[[], Any], filename: str) -> ReturnedValue | RaisedByCall:
+def _value(
+    position: int, call: Callable[[], Any], filename: str
+) -> messages.ReturnedValue | messages.RaisedByCall:
     """The result of one call as plain data, or what it raises."""
     try:
         result = call()
     except BaseException as error:
         explained = translate(error, filename)
-        return RaisedByCall(position, explained.kind, _with_line(explained), *_exception(error))
+        return messages.RaisedByCall(
+            position, explained.kind, _with_line(explained), *_exception(error)
+        )
     text = ""
     try:
         text = json.dumps(result, allow_nan=False, default=_numbers)
@@ -91,7 +86,7 @@ def _value(position: int, call: Callable[[], Any], filename: str) -> ReturnedVal
         plain = _not_plain(result)
     elif len(text) > MAX_RESULT_CHARACTERS:
         plain = f"{len(text):,} characters long, which is too much"
-    return ReturnedValue(position, plain)
+    return messages.ReturnedValue(position, plain)
 
 
 def _numbers(value: Any) -> Any:
@@ -115,9 +110,9 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
 
 
-def _failure(which: tuple[Any, int], error: BaseException, filename: str) -> ExportFailure:
+def _failure(which: tuple[Any, int], error: BaseException, filename: str) -> messages.ExportFailure:
     explained = translate(error, filename)
-    return ExportFailure(which, explained.kind, _with_line(explained), *_exception(error))
+    return messages.ExportFailure(which, explained.kind, _with_line(explained), *_exception(error))
 
 
 def _exception(error: BaseException) -> tuple[str, bool]:
