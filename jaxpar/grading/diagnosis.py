@@ -14,9 +14,10 @@ from typing import Literal
 
 from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading import compare
-from jaxpar.grading.messages import Facts, MistakeName, ProgramKey
+from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.reader_client import Refusal
+from jaxpar.grading.reader_messages import Facts, MistakeName
 from jaxpar.grading.translate import explain
 from jaxpar.inspector.report import Collective
 

@@ -51,7 +51,7 @@ class Evidence:
         """Whether the answer could be called."""
         return bool(self.programs or self.values)
 
-    def file(self, reply: messages.WorkerReply, blob: bytes = b"") -> None:
+    def add(self, reply: messages.WorkerReply, blob: bytes = b"") -> None:
         """Puts a reply where it belongs; `blob` is the bytes of a program."""
         match reply:
             case messages.ExportedProgram(program, outputs):
@@ -84,11 +84,9 @@ class Evidence:
         """
         evidence = cls(printed=data["printed"])
         for program, blob in data["programs"]:
-            evidence.file(
-                messages.decode(messages.ExportedProgram, program), base64.b64decode(blob)
-            )
+            evidence.add(messages.decode(messages.ExportedProgram, program), base64.b64decode(blob))
         for reply in data["others"]:
-            evidence.file(messages.decode(messages.WorkerReply, reply))
+            evidence.add(messages.decode(messages.WorkerReply, reply))
         return evidence
 
 
@@ -217,7 +215,7 @@ def _receive_replies(
         blob = worker.receive(deadline) if isinstance(reply, messages.ExportedProgram) else b""
         if not isinstance(blob, bytes):
             raise ChildEnded("protocol", "a program without its bytes")
-        evidence.file(_checked(reply), blob)
+        evidence.add(_checked(reply), blob)
 
 
 def _asked(job: messages.WorkerJob) -> set[ReplyKey]:

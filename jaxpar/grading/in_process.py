@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from jaxpar.contracts.base import Contract, load
-from jaxpar.grading import messages
+from jaxpar.grading import messages, reader_messages
 from jaxpar.grading.judge import judge
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import WORKER, Limits
@@ -34,6 +34,9 @@ from jaxpar.inspector.mlir import parse
 
 SEED = 20
 JUDGEMENTS_BETWEEN_CLEARINGS = 8
+
+OWN_PROGRAMS = reader_messages.ExportOurs | reader_messages.PartitionProgram
+"""Requests about programs of ours, which have the same reply each time."""
 
 Answer = Callable[..., Any]
 ELSEWHERE = Submission(Path("answer.py"), b"# elsewhere")
@@ -79,10 +82,13 @@ class Compiler:
         self.keeps = False
         self._kept: dict[tuple[str, Interface], Compiled] = {}
         self._of_answer: dict[tuple[str, Interface], Compiled] = {}
+        self._texts: dict[bytes, str] = {}
 
     def __call__(self, blob: bytes, interface: Interface) -> Compiled:
         """The compiled program; two that differ in source lines alone are one."""
-        key = str(parse(blob)), interface
+        if blob not in self._texts:
+            self._texts[blob] = str(parse(blob))
+        key = self._texts[blob], interface
         compiled = self._kept.get(key) or self._of_answer.get(key)
         compiled = compiled or compile_exported(blob, interface, _header)
         (self._kept if self.keeps else self._of_answer)[key] = compiled
@@ -91,11 +97,12 @@ class Compiler:
     def forget_answer(self) -> None:
         """Drops the programs of the last answer."""
         self._of_answer.clear()
+        self._texts.clear()
 
     def forget(self) -> None:
         """Drops all programs: a process may map only so many pieces of memory."""
         self._kept.clear()
-        self._of_answer.clear()
+        self.forget_answer()
 
 
 _header = cache(template)
@@ -115,9 +122,7 @@ class InProcessPool:
         self.judgements = 0
         self._compiler = Compiler()
         self._reader = ProgramReader(contract or load(where, hidden=True), self._compiler)
-        self._known: dict[
-            messages.ExportOurs | messages.PartitionProgram, messages.ReaderReply
-        ] = {}
+        self._known: dict[reader_messages.ReaderRequest, reader_messages.ReaderReply] = {}
         self._truths: dict[tuple[int, int], Truth] = {}
 
     def forget(self) -> None:
@@ -161,14 +166,14 @@ class InProcessPool:
         return work
 
     def _read(self, frame: Any, blobs: list[bytes]) -> Iterator[Any]:
-        request: messages.ReaderJob | messages.ReaderRequest = messages.decode(
-            messages.ReaderJob | messages.ReaderRequest, frame
+        request: reader_messages.ReaderJob | reader_messages.ReaderRequest = messages.decode(
+            reader_messages.ReaderJob | reader_messages.ReaderRequest, frame
         )
-        if isinstance(request, messages.ReaderJob):
-            yield messages.Started()
+        if isinstance(request, reader_messages.ReaderJob):
+            yield reader_messages.Started()
             return
         self._compiler.keeps = getattr(request, "author", "answer") != "answer"
-        if isinstance(request, messages.ExportOurs | messages.PartitionProgram):
+        if isinstance(request, OWN_PROGRAMS):
             if request not in self._known:
                 self._known[request], _ = self._reader.answer(request, [])
             yield self._known[request]

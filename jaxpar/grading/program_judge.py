@@ -14,9 +14,10 @@ from jaxpar.contracts.case import Case
 from jaxpar.grading import communication, properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
-from jaxpar.grading.messages import Author, Facts, Output, ProgramKey
+from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.reader_client import ReaderClient, Refusal, cotangent_inputs
+from jaxpar.grading.reader_messages import Author, Facts
 from jaxpar.grading.verdict import Sent
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
-from jaxpar.grading import messages, partition_specs
+from jaxpar.grading import partition_specs, reader_messages
 from jaxpar.grading.allowlist import Refused, check_program
 from jaxpar.grading.communication import describe
-from jaxpar.grading.messages import Author, Facts, MistakeName, OurAuthor, Output, ProgramKey
+from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.program_export import (
     Interface,
     export_forward,
@@ -25,6 +25,7 @@ from jaxpar.grading.program_export import (
     gradient_interface,
     template,
 )
+from jaxpar.grading.reader_messages import Author, Facts, MistakeName, OurAuthor
 from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import read_hlo
 from jaxpar.inspector.mlir import parse
@@ -83,8 +84,8 @@ class ProgramReader:
     programs: dict[tuple[Author, ProgramKey], CheckedProgram] = field(default_factory=dict)
 
     def answer(
-        self, request: messages.ReaderRequest, blobs: list[bytes]
-    ) -> tuple[messages.ReaderReply, list[bytes]]:
+        self, request: reader_messages.ReaderRequest, blobs: list[bytes]
+    ) -> tuple[reader_messages.ReaderReply, list[bytes]]:
         """Answers one request.
 
         Args:
@@ -99,18 +100,18 @@ class ProgramReader:
         """
         try:
             match request:
-                case messages.ReadProgram(program, outputs):
+                case reader_messages.ReadProgram(program, outputs):
                     facts = self._count("answer", program, outputs, blobs[0])
                     return self._measure("answer", program, facts), []
-                case messages.ExportOurs(program, author):
+                case reader_messages.ExportOurs(program, author):
                     return self._export(author, program), []
-                case messages.PartitionProgram(index, specs):
+                case reader_messages.PartitionProgram(index, specs):
                     return self._partition(index, specs), []
-                case messages.RunProgram(program, author):
+                case reader_messages.RunProgram(program, author):
                     results = self._run(author, program, blobs)
-                    return messages.RunResults(len(results)), results
+                    return reader_messages.RunResults(len(results)), results
         except (Refused, jax.errors.JaxRuntimeError) as error:
-            return messages.ProgramRefused(str(error).splitlines()[0]), []
+            return reader_messages.ProgramRefused(str(error).splitlines()[0]), []
 
     def _count(
         self, author: Author, program: ProgramKey, outputs: tuple[Output, ...], blob: bytes

@@ -9,8 +9,9 @@ from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLim
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import NEAR, Finding
-from jaxpar.grading.messages import BadCallOutcome, Facts
+from jaxpar.grading.messages import BadCallOutcome
 from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import in_bytes
 from jaxpar.inspector.report import Memory
 

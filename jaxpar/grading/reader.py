@@ -21,8 +21,9 @@ def main() -> None:
     replies = begin_child()
     with importing():
         from jaxpar.contracts.base import load
-        from jaxpar.grading.messages import ReaderJob, Ready, Started, decode, encode
+        from jaxpar.grading.messages import Ready, decode, encode
         from jaxpar.grading.program_reader import ProgramReader
+        from jaxpar.grading.reader_messages import ReaderJob, Started
         from jaxpar.mesh import simulate_devices
 
     send_json(replies, encode(Ready()))
@@ -39,7 +40,8 @@ def main() -> None:
 
 
 def _serve(reader: ProgramReader, replies: IO[bytes]) -> None:
-    from jaxpar.grading.messages import ReaderRequest, blobs_after, decode, encode
+    from jaxpar.grading.messages import decode, encode
+    from jaxpar.grading.reader_messages import ReaderRequest, blobs_after
 
     while (frame := receive(sys.stdin.buffer)) is not None:
         request = decode(ReaderRequest, frame)

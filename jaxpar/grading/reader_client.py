@@ -12,12 +12,13 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
-from jaxpar.grading import messages
+from jaxpar.grading import messages, reader_messages
 from jaxpar.grading.channel import ProtocolError
 from jaxpar.grading.evidence import devices_needed
-from jaxpar.grading.messages import Author, Facts, OurAuthor, Output, ProgramKey
+from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.partition_specs import Specs
 from jaxpar.grading.processes import READER, ChildEnded, ChildPool
+from jaxpar.grading.reader_messages import Author, Facts, OurAuthor
 from jaxpar.inspector.report import Collective
 
 MAX_RESULT_BYTES = 1e8
@@ -44,7 +45,7 @@ class ReaderClient:
         self._pool, self._contract, self._filename = pool, contract, filename
         self._reader = pool.take(READER)
         self._deadline = time.monotonic() + pool.limits.wall_seconds
-        job = messages.ReaderJob(
+        job = reader_messages.ReaderJob(
             **pool.limits.job(),
             where=where,
             hidden=contract.shown is not None,
@@ -67,7 +68,7 @@ class ReaderClient:
         Raises:
             Refusal: it is not a program that is run.
         """
-        facts = self._facts(messages.ReadProgram(program, tuple(outputs)), [blob])
+        facts = self._facts(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
         located = tuple(map(self._located, facts.collectives))
         return replace(facts, collectives=located, outputs=tuple(outputs))
 
@@ -77,7 +78,7 @@ class ReaderClient:
         Raises:
             Refusal: it cannot be exported.
         """
-        return self._facts(messages.ExportOurs(program, author))
+        return self._facts(reader_messages.ExportOurs(program, author))
 
     def partition(self, index: int, specs: Specs) -> Facts:
         """Facts of the program of a case, where the compiler splits it by these specs.
@@ -89,7 +90,7 @@ class ReaderClient:
             tuple(e if e is None or isinstance(e, str) else tuple(e) for e in spec)
             for spec in specs
         )
-        return self._facts(messages.PartitionProgram(index, tuple(plain)))
+        return self._facts(reader_messages.PartitionProgram(index, tuple(plain)))
 
     def run(
         self,
@@ -112,8 +113,8 @@ class ReaderClient:
         if size > MAX_RESULT_BYTES:
             raise Refusal(f"the results take {size / 1e9:.1f} GB on all devices; at most 0.1 GB")
         blobs = [np.ascontiguousarray(array).tobytes() for array in inputs]
-        reply = self._ask(messages.RunProgram(program, author, len(blobs)), blobs)
-        if reply != messages.RunResults(len(results)):
+        reply = self._ask(reader_messages.RunProgram(program, author, len(blobs)), blobs)
+        if reply != reader_messages.RunResults(len(results)):
             raise ChildEnded("protocol", "not as many results as the program has")
         raw = [self._reader.receive(self._deadline) for _ in results]
         try:
@@ -129,24 +130,24 @@ class ReaderClient:
         own = name == self._filename and line.isdigit()
         return replace(collective, source=f"line {line}" if own else None)
 
-    def _facts(self, request: messages.ReaderRequest, blobs: Sequence[bytes] = ()) -> Facts:
+    def _facts(self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes] = ()) -> Facts:
         reply = self._ask(request, blobs)
         if not isinstance(reply, Facts):
             raise ChildEnded("protocol", "other than facts where facts must be")
         return reply
 
     def _ask(
-        self, request: messages.ReaderRequest, blobs: Sequence[bytes]
-    ) -> messages.Ready | messages.ReaderReply:
+        self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes]
+    ) -> messages.Ready | reader_messages.ReaderReply:
         while not self._started:
-            self._started = isinstance(self._receive(), messages.Started)
+            self._started = isinstance(self._receive(), reader_messages.Started)
         self._reader.send(messages.encode(request), list(blobs))
         reply = self._receive()
-        if isinstance(reply, messages.ProgramRefused):
+        if isinstance(reply, reader_messages.ProgramRefused):
             raise Refusal(reply.refused)
         return reply
 
-    def _receive(self) -> messages.Ready | messages.ReaderReply:
+    def _receive(self) -> messages.Ready | reader_messages.ReaderReply:
         """The next message; crafted bytes may have taken the reader over.
 
         Raises:
@@ -154,7 +155,7 @@ class ReaderClient:
         """
         try:
             return messages.decode(
-                messages.Ready | messages.ReaderReply, self._reader.receive(self._deadline)
+                messages.Ready | reader_messages.ReaderReply, self._reader.receive(self._deadline)
             )
         except ProtocolError as error:
             raise ChildEnded("protocol", str(error)) from None

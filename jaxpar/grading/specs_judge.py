@@ -10,8 +10,9 @@ from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, partition_specs, properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
-from jaxpar.grading.messages import Facts, ProgramKey, RaisedByCall, ReturnedValue
+from jaxpar.grading.messages import ProgramKey, RaisedByCall, ReturnedValue
 from jaxpar.grading.reader_client import ReaderClient, Refusal
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import Sent, in_bytes
 
 FITS = "a partition spec for each leaf"

@@ -12,8 +12,9 @@ from jaxpar.contracts.sentences import SENTENCES
 from jaxpar.contracts.vocabulary_loss_mistakes import CROSS_ENTROPY
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
 from jaxpar.grading.in_process import InProcessPool, judged
-from jaxpar.grading.messages import Author, ExportOurs, MistakeName, ProgramKey
+from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.program_reader import ProgramReader
+from jaxpar.grading.reader_messages import Author, ExportOurs, MistakeName
 from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
 
 

@@ -18,8 +18,8 @@ from jaxpar.grading.classroom.record import to_record
 from jaxpar.grading.evidence import Evidence, collect_evidence, devices_needed, public_name
 from jaxpar.grading.findings import SHOWN_ONLY, Finding, Findings, hide
 from jaxpar.grading.judge import _why, judge
-from jaxpar.grading.messages import Facts
 from jaxpar.grading.processes import ChildEnded, Limits, Pool
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import _close, _same
 from jaxpar.grading.verdict import Verdict

@@ -6,8 +6,8 @@ import pytest
 
 from jaxpar.contracts.base import MemoryLimit
 from jaxpar.contracts.case import Case
-from jaxpar.grading.messages import Facts
 from jaxpar.grading.properties import judge_memory
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.inspector.report import Collective, Memory
 
 CASE = Case("tp=4", {})
