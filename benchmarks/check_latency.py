@@ -15,7 +15,7 @@ from benchmarks import Row
 from benchmarks.sides.answers import right
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import EXERCISES, Exercise
-from jaxpar.course.checking import check, open_judge
+from jaxpar.course.check import check, open_judge
 
 SAMPLE = EXERCISES[::3]
 IDLE_SECONDS = 6  # the spare processes import JAX while the learner edits

@@ -30,8 +30,8 @@ from jaxpar.grading import reader
 from jaxpar.grading.lifetime import importing
 
 with importing():
-    from jaxpar.grading import reading
-compile_program = reading.compile_program
+    from jaxpar.grading import program_reader
+compile_program = program_reader.compile_program
 
 
 def timed(lowered):
@@ -43,7 +43,7 @@ def timed(lowered):
             print(time.process_time() - start, file=file)
 
 
-reading.compile_program = timed
+program_reader.compile_program = timed
 reader.main()
 """
 

@@ -5,7 +5,6 @@ A run that is killed and started again finds what was done, and does the rest.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import zlib
@@ -116,7 +115,7 @@ class EvidenceStore:
         if self._fresh:
             return None
         try:
-            return _decode(zlib.decompress(self._path(job).read_bytes()))
+            return Evidence.from_json(json.loads(zlib.decompress(self._path(job).read_bytes())))
         except (OSError, ValueError, KeyError, TypeError, zlib.error):
             return None
 
@@ -127,7 +126,8 @@ class EvidenceStore:
             OSError: the folder cannot be written.
         """
         if evidence.ended is None:
-            write_atomically(self._path(job), zlib.compress(_encode(evidence), 1))
+            data = json.dumps(evidence.to_json()).encode()
+            write_atomically(self._path(job), zlib.compress(data, 1))
 
     def _path(self, job: dict[str, Any]) -> Path:
         return self._folder / f"{_hash([self._runs_on, job])}.z"
@@ -174,29 +174,3 @@ def _imports(path: Path) -> list[str]:
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _encode(evidence: Evidence) -> bytes:
-    programs = [
-        [list(which), outputs, base64.b64encode(blob).decode()]
-        for which, (outputs, blob) in evidence.programs.items()
-    ]
-    data = {
-        "programs": programs,
-        "failures": [[list(which), failure] for which, failure in evidence.failures.items()],
-        "errors": list(evidence.errors.items()),
-        "values": list(evidence.values.items()),
-        "printed": evidence.printed,
-    }
-    return json.dumps(data).encode()
-
-
-def _decode(data: bytes) -> Evidence:
-    parts = json.loads(data)
-    return Evidence(
-        {(w[0], w[1]): (outputs, base64.b64decode(blob)) for w, outputs, blob in parts["programs"]},
-        {(w[0], w[1]): failure for w, failure in parts["failures"]},
-        dict(parts["errors"]),
-        dict(parts["values"]),
-        parts["printed"],
-    )

@@ -11,11 +11,11 @@ import typer
 from jaxpar import __version__
 from jaxpar.cli.base import LEFT, WRONG, AsJson, app, console, print_json, print_lines, show, warn
 from jaxpar.course.catalog import BadUseError, Exercise, exercise, lesson
-from jaxpar.course.checking import Verdicts, check, open_judge
+from jaxpar.course.check import Verdicts, check, open_judge
 from jaxpar.course.command import command
 from jaxpar.course.folder import Course, course_around, find_course
-from jaxpar.course.memory import Memory
-from jaxpar.course.progress import Row, at_hand, next_row, progress, status
+from jaxpar.course.learner_record import LearnerRecord
+from jaxpar.course.progress import Standing, at_hand, next_row, progress, status
 
 NAMED = "The exercise, as `jaxpar list` names it"
 Id = Annotated[str, typer.Argument(metavar="ID", help=f"{NAMED}.")]
@@ -79,7 +79,7 @@ def run_lesson(
 
     Its pictures go to the folder `pictures`.
     """
-    from jaxpar.course.reading import read_lesson, what_next
+    from jaxpar.course.lesson_process import read_lesson, what_next
 
     row = lesson(number or _exercise(None).lesson)
     course = _course()
@@ -145,10 +145,10 @@ def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import hints_left, next_hint
 
-    row, memory = _exercise(id), Memory(_course().state)
+    row, record = _exercise(id), LearnerRecord(_course().state)
     contract = load(row.where)
-    hints, left = contract.hints, hints_left(memory, contract)
-    number, trouble = next_hint(memory, contract)
+    hints, left = contract.hints, hints_left(record, contract)
+    number, trouble = next_hint(record, contract)
     warn(trouble)
     numbered = [f"Hint {n} of {len(hints)}: {hint}" for n, hint in enumerate(hints, start=1)]
     lines = [f"{row.id}: {row.title}", *numbered[number - 1 if left else 0 : number]]
@@ -169,13 +169,13 @@ def show_solution(
 ) -> None:
     """Shows the library's own answer, once yours passes."""
     from jaxpar.contracts.base import load
-    from jaxpar.course.solution import give, solution
+    from jaxpar.course.solution import allow_solution, solution
     from jaxpar.course.wrapping import Code
 
     row, course = _exercise(id), _course()
-    contract, memory = load(row.where), Memory(course.state)
+    contract, record = load(row.where), LearnerRecord(course.state)
     if status(course, Verdicts(course.verdicts), row) != "pass":
-        warn(give(memory, contract, give_up))
+        warn(allow_solution(record, contract, give_up))
     source, file = solution(contract)
     if as_json:
         print_json({"exercise": row.id, "file": file, "source": source})
@@ -206,8 +206,8 @@ def _exercise(id: str | None) -> Exercise:
         course = course_around(Path.cwd())
         return course.exercise(id) if course else exercise(id)
     course = _course()
-    return at_hand(_rows(course), Memory(course.state)).exercise
+    return at_hand(_rows(course), LearnerRecord(course.state)).exercise
 
 
-def _rows(course: Course) -> list[Row]:
+def _rows(course: Course) -> list[Standing]:
     return progress(course, Verdicts(course.verdicts))

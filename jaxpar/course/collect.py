@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpar.course.catalog import BadUseError, Exercise
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.progress import is_stub, status
 from jaxpar.grading.files import write_atomically

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def command() -> str:
-    """`jaxpar` where the shell finds this installation by that name, else the path to type."""
+    """`jaxpar` if the shell finds this installation by that name, or else the path to type."""
     script = Path(sys.argv[0])
     if script.name not in ("jaxpar", "jaxpar.exe"):
         return "jaxpar"

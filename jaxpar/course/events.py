@@ -24,7 +24,7 @@ class Typed:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgementEnded:
     """A judgement ended; `problem` says what could not be done, if anything."""
 
     job: int
@@ -44,7 +44,7 @@ class Trouble:
     line: str
 
 
-Event = Saved | Typed | Judged | Resized | Trouble
+Event = Saved | Typed | JudgementEnded | Resized | Trouble
 
 
 @dataclass(frozen=True)

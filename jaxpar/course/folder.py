@@ -27,12 +27,12 @@ class Course:
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
-        """Those whose exercises are here: a class may have been given some only."""
+        """The lessons whose exercises are here: a class may have been given only some."""
         return tuple(row for row in LESSONS if (self.root / "exercises" / row.name).is_dir())
 
     @property
     def exercises(self) -> tuple[Exercise, ...]:
-        """Of the lessons that are here, in the variants that this course has."""
+        """The exercises of these lessons, in the variants that this course has."""
         variants = read_variants(self.root)
         rows = (row for lesson in self.lessons for row in lesson.asks)
         return tuple(replace(row, variant=variants.get(row.id, 0)) for row in rows)
@@ -58,7 +58,7 @@ class Course:
 
 
 def exercise_of(path: Path) -> Exercise | None:
-    """The exercise whose file this is, in whichever course folder."""
+    """The exercise that this file belongs to, in any course folder."""
     name = "/".join(path.parts[-3:])
     id = next((row.id for row in EXERCISES if row.file == name), None)
     return Course(path.parents[2]).exercise(id) if id else None
@@ -125,12 +125,12 @@ def original(row: Exercise) -> bytes:
 
 
 def stub_files(rows: Sequence[Exercise] = EXERCISES) -> dict[str, bytes]:
-    """What learners start from, by its name in the course folder."""
+    """The stubs that learners start from, by their names in the course folder."""
     return {row.file: original(row) for row in rows}
 
 
 def fixed_files(lessons: Sequence[Lesson] = LESSONS) -> dict[str, bytes]:
-    """What is the same in every new course folder, by its name there.
+    """The files that are the same in every new course folder, by their names there.
 
     Raises:
         BadUseError: this installation does not have it.

@@ -35,7 +35,7 @@ def show(*functions: Callable[..., Any]) -> None:
 
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; numbers stand to the right, with commas, and all of a column alike."""
+    """Prints a table; numbers stand to the right, with commas, and alike within a column."""
     shown = Table(box=box.SIMPLE_HEAD)
     columns = list(zip(*rows, strict=True))
     for header, column in zip(headers, columns, strict=True):
@@ -111,7 +111,7 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:
 
 
 def _cells_of_column(column: Sequence[object]) -> list[str]:
-    """Numbers with as many decimals as the one that has most."""
+    """The column as text; all its numbers have as many decimals as the one with the most."""
     floats = (value for value in column if isinstance(value, float) and not value.is_integer())
     decimals = max((len(str(value).partition(".")[2]) for value in floats), default=0)
     return [

@@ -9,26 +9,26 @@ from rich.text import Text
 
 from jaxpar.course.catalog import lesson
 from jaxpar.course.command import command
-from jaxpar.course.progress import Row, next_row
+from jaxpar.course.progress import Standing, next_row
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
 HEADINGS = ("exercise", "pts", "min", "status", "needs")
 BAR = 26
 
 
-def bar(rows: Sequence[Row]) -> str:
+def bar(rows: Sequence[Standing]) -> str:
     """How much is solved: `[######----] 3 of 13 solved`."""
     solved = sum(not row.open for row in rows)
     filled = BAR * solved // len(rows)
     return f"[{'#' * filled}{'-' * (BAR - filled)}] {solved} of {len(rows)} solved"
 
 
-def status_words(row: Row) -> str:
+def status_words(row: Standing) -> str:
     """The status, and whether the solution was seen first."""
     return f"{row.status} (seen)" if row.seen else row.status
 
 
-def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
+def exercise_table(rows: Sequence[Standing], current: str = "") -> Table:
     """Every exercise under its lesson."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="underline")
     for heading in HEADINGS:
@@ -49,7 +49,7 @@ def exercise_table(rows: Sequence[Row], current: str = "") -> Table:
     return table
 
 
-def plain_table(rows: Sequence[Row]) -> Iterator[str]:
+def plain_table(rows: Sequence[Standing]) -> Iterator[str]:
     """A line of headings, then one line for each exercise."""
     yield _plain_line("", *HEADINGS)
     for row in rows:
@@ -63,13 +63,13 @@ def _plain_line(lesson: str, id: str, points: str, minutes: str, status: str, ne
     return f"{lesson:<2} {id:<29} {points:>3} {minutes:>3}  {status:<11}  {needs}".rstrip()
 
 
-def where_to_go(rows: Sequence[Row]) -> list[str]:
+def where_to_go(rows: Sequence[Standing]) -> list[str]:
     """The whole list as lines, and what to do next."""
     return [*plain_table(rows), bar(rows), "", *to_solve(next_row(rows))]
 
 
-def to_solve(row: Row | None) -> list[str]:
-    """What to read, to write and to type for an exercise."""
+def to_solve(row: Standing | None) -> list[str]:
+    """What to read, what to write and what to type for an exercise."""
     if row is None:
         return ["Every exercise is solved."]
     exercise = row.exercise

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from jaxpar.course.catalog import Exercise
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 
 Status = Literal["todo", "changed", "pass", "fail"]
 
 
 @dataclass(frozen=True)
-class Row:
+class Standing:
     """One exercise and how it stands.
 
     Attributes:
@@ -52,11 +52,12 @@ class Row:
         }
 
 
-def progress(course: Course, verdicts: Verdicts) -> list[Row]:
+def progress(course: Course, verdicts: Verdicts) -> list[Standing]:
     """Every exercise of the folder in order; never waits."""
-    memory = Memory(course.state)
+    record = LearnerRecord(course.state)
     return [
-        Row(row, status(course, verdicts, row), memory.seen(row.id)) for row in course.exercises
+        Standing(row, status(course, verdicts, row), record.seen(row.id))
+        for row in course.exercises
     ]
 
 
@@ -75,15 +76,15 @@ def status(course: Course, verdicts: Verdicts, row: Exercise) -> Status:
     return "pass" if verdict.passed else "fail"
 
 
-def next_row(rows: Sequence[Row], start: str = "01") -> Row | None:
+def next_row(rows: Sequence[Standing], start: str = "01") -> Standing | None:
     """The first exercise that is open, from the lesson with number `start` on."""
     return next((row for row in rows if row.open and row.exercise.lesson >= start), None)
 
 
-def at_hand(rows: Sequence[Row], memory: Memory) -> Row:
+def at_hand(rows: Sequence[Standing], record: LearnerRecord) -> Standing:
     """Where the learner was; if that is solved the next one that is not, going round."""
     ids = [row.exercise.id for row in rows]
-    place = memory.place()
+    place = record.place()
     start = ids.index(place) if place in ids else 0
     return next_row([*rows[start:], *rows[:start]]) or rows[start]
 

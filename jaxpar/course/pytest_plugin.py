@@ -12,7 +12,7 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import BadUseError, Exercise
-from jaxpar.course.checking import Judge, Verdicts, check, open_judge
+from jaxpar.course.check import Judge, Verdicts, check, open_judge
 from jaxpar.course.folder import exercise_of, find_course
 from jaxpar.course.progress import is_stub
 from jaxpar.grading.submission import SubmissionError, read_submission
@@ -103,7 +103,7 @@ class ExerciseFile(pytest.File):
         return self._verdict
 
 
-class Words:
+class FailureText:
     """A failure in our words: in full, and in pytest's summary its first line."""
 
     def __init__(self, text: str) -> None:
@@ -156,7 +156,7 @@ class PropertyItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo, style: Any = None) -> Any:
         """The message alone; a traceback only where the judge itself failed."""
         if isinstance(excinfo.value, PropertyFailedError):
-            return Words(str(excinfo.value))
+            return FailureText(str(excinfo.value))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:

@@ -1,4 +1,4 @@
-"""What a session looks like: three parts, each as text that a terminal can colour."""
+"""The screen of a session: its parts, each as text that a terminal can colour."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.text import Text
 
 from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
-from jaxpar.course.judged import describe
+from jaxpar.course.exercise_rules import describe_case
 from jaxpar.course.listing import bar, exercise_table, plain_table
 from jaxpar.course.session import LINE_VIEWS, Session
 from jaxpar.course.solution import solution
-from jaxpar.course.words import WORDS
+from jaxpar.course.typed_words import WORDS
 from jaxpar.course.wrapping import Code
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines, render
@@ -24,7 +24,7 @@ LAST_LINES = 2
 
 
 class Brevity(IntEnum):
-    """What is left out where there is no room: each leaves out what stands before it, too."""
+    """What is left out where there is no room; each level also leaves out those before it."""
 
     NOTHING, BLANK_LINES, PASSED, OUTPUT, HARDER, LATER, OLD_HINTS, HEADING = range(8)
 
@@ -114,7 +114,7 @@ def _exercise(session: Session, plain: bool, brevity: Brevity) -> Iterator[Rende
 def _verdict(
     session: Session, verdict: Verdict, plain: bool, brevity: Brevity
 ) -> Iterator[RenderableType]:
-    predicted = session.memory.prediction(session.current.id)
+    predicted = session.record.prediction(session.current.id)
     if brevity >= Brevity.PASSED:
         left = tuple(row for row in verdict.properties if row.status != "pass")
         verdict = replace(verdict, properties=left)
@@ -150,7 +150,7 @@ def _afterwards(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
 
 def _question(session: Session) -> Iterator[RenderableType]:
     yield _text("It runs. Predict before you see what it sends.", "bold")
-    yield _text(f"On one device: {describe(session.contract.cases[0])}.", "")
+    yield _text(f"On one device: {describe_case(session.contract.cases[0])}.", "")
     yield _text("How many bytes does each device send in one call? (backward not counted)", "")
     yield _text("Type a number or a calculation, such as 3/4 * 128 or 2 KiB.", "dim")
 

@@ -14,15 +14,15 @@ from typing import Literal
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.backups import reset
 from jaxpar.course.catalog import BadUseError, Exercise, Lesson, exercise, lesson
-from jaxpar.course.checking import Verdicts
-from jaxpar.course.events import Event, Job, Judged, Saved, Trouble, Typed
+from jaxpar.course.check import Verdicts
+from jaxpar.course.events import Event, Job, JudgementEnded, Saved, Trouble, Typed
 from jaxpar.course.folder import Course
 from jaxpar.course.keyboard import END_OF_INPUT
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.prediction import parse_bytes
-from jaxpar.course.progress import Row, at_hand, is_stub, next_row, progress
+from jaxpar.course.progress import Standing, at_hand, is_stub, next_row, progress
 from jaxpar.course.solution import hints_left, next_hint
-from jaxpar.course.words import WORDS, Words
+from jaxpar.course.typed_words import WORDS, TypedWords
 from jaxpar.grading.submission import Submission, SubmissionError, read_submission
 from jaxpar.grading.verdict import Verdict
 
@@ -54,7 +54,7 @@ class Session:
 
     course: Course
     verdicts: Verdicts
-    memory: Memory
+    record: LearnerRecord
     contract_of: Callable[[str], Contract] = load
     view: View = "exercise"
     submission: Submission | None = None
@@ -63,11 +63,11 @@ class Session:
     job: Job | None = None
     notice: str = ""
     hints: int = 0
-    words: Words = field(default_factory=Words)
+    words: TypedWords = field(default_factory=TypedWords)
     page: int = 0
     more: bool = False
     done: bool = False
-    rows: list[Row] = field(init=False)
+    rows: list[Standing] = field(init=False)
     current: Exercise = field(init=False)
     _lessons_shown: set[str] = field(default_factory=set)
     _jobs: int = 0
@@ -75,7 +75,7 @@ class Session:
     def __post_init__(self) -> None:
         """Goes to the exercise at hand."""
         self.rows = progress(self.course, self.verdicts)
-        row = at_hand(self.rows, self.memory)
+        row = at_hand(self.rows, self.record)
         self._go(row.exercise)
         if not row.open:
             self.notice = NO_OTHER
@@ -100,7 +100,7 @@ class Session:
         match event:
             case Saved(exercises):
                 self._saved(exercises)
-            case Judged(number, verdict, problem) if self.job and number == self.job.number:
+            case JudgementEnded(number, verdict, problem) if self.job and number == self.job.number:
                 self.job, self.page = None, 0
                 self.verdict, self.notice = verdict, problem or self.notice
                 self.hints = 0 if verdict and verdict.passed else self.hints
@@ -123,10 +123,10 @@ class Session:
     def _go(self, row: Exercise, lesson_first: bool = True) -> None:
         """Makes another exercise the current one."""
         self.current, self.submission, self.hints, self.words.line = row, None, 0, ""
-        self.memory.remember_place(row.id)
+        self.record.remember_place(row.id)
         self._read()
         fresh = all(r.status == "todo" for r in self.rows if r.exercise.lesson == row.lesson)
-        known = row.lesson in self._lessons_shown or self.memory.lesson_run(row.lesson)
+        known = row.lesson in self._lessons_shown or self.record.lesson_run(row.lesson)
         if lesson_first and fresh and not known:
             self._lessons_shown.add(row.lesson)
             self.view = "lesson"
@@ -134,7 +134,7 @@ class Session:
     def _turn(self) -> None:
         """Shows the exercise; what it sends is shown after a prediction was asked for."""
         sent = self.verdict and self.verdict.sent
-        self.view = "predict" if sent and not self.memory.asked(self.current.id) else "exercise"
+        self.view = "predict" if sent and not self.record.asked(self.current.id) else "exercise"
 
     def _refresh(self) -> None:
         self.rows = progress(self.course, self.verdicts)
@@ -196,7 +196,7 @@ class Session:
         except ValueError as error:
             self.notice = str(error)
             return
-        self.notice = self.memory.remember_prediction(self.current.id, prediction)
+        self.notice = self.record.remember_prediction(self.current.id, prediction)
         self._turn()
 
     def _go_to(self, word: str) -> None:
@@ -217,14 +217,14 @@ class Session:
         elif view == "reset?":
             self._put_stub_back()
         else:
-            self.notice = self.memory.remember_seen(self.current.id)
+            self.notice = self.record.remember_seen(self.current.id)
             self._refresh()
             self.view = "solution"
 
     def _hint(self) -> None:
         self._turn()
-        last = not hints_left(self.memory, self.contract)
-        self.hints, trouble = next_hint(self.memory, self.contract)
+        last = not hints_left(self.record, self.contract)
+        self.hints, trouble = next_hint(self.record, self.contract)
         self.notice = trouble or (NO_MORE_HINTS if last else "")
 
     def _list(self) -> None:
@@ -256,8 +256,8 @@ class Session:
         self.notice = f"the stub is back{kept}"
 
     def _solution(self) -> None:
-        left = hints_left(self.memory, self.contract)
-        if (self.verdict and self.verdict.passed) or self.memory.seen(self.current.id):
+        left = hints_left(self.record, self.contract)
+        if (self.verdict and self.verdict.passed) or self.record.seen(self.current.id):
             self.view = "solution"
         elif left:
             self.notice = f"the solution comes after passing, or after the last hint: {left} to go"

@@ -9,35 +9,35 @@ from collections.abc import Callable
 from jaxpar.contracts.base import Contract
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 
 
-def next_hint(memory: Memory, contract: Contract) -> tuple[int, str]:
+def next_hint(record: LearnerRecord, contract: Contract) -> tuple[int, str]:
     """The number of the hint to show now, the last one over and over; and what went wrong."""
-    number = min(memory.hints_shown(contract.id) + 1, len(contract.hints))
-    return number, memory.remember_hints(contract.id, number)
+    number = min(record.hints_shown(contract.id) + 1, len(contract.hints))
+    return number, record.remember_hints(contract.id, number)
 
 
-def hints_left(memory: Memory, contract: Contract) -> int:
+def hints_left(record: LearnerRecord, contract: Contract) -> int:
     """How many hints were not shown yet; at none, one may give up."""
-    return len(contract.hints) - memory.hints_shown(contract.id)
+    return len(contract.hints) - record.hints_shown(contract.id)
 
 
-def give(memory: Memory, contract: Contract, give_up: bool) -> str:
+def allow_solution(record: LearnerRecord, contract: Contract, give_up: bool) -> str:
     """Lets the solution be seen before the exercise passes; returns what went wrong.
 
     Raises:
         BadUseError: the learner does not give up, or has not had every hint.
     """
-    if memory.seen(contract.id):
+    if record.seen(contract.id):
         return ""
-    left = hints_left(memory, contract)
+    left = hints_left(record, contract)
     if left or not give_up:
         way = f"with --give-up after the last hint ({left} to go)" if left else "add --give-up"
         raise BadUseError(
             f"solution: it is shown once `{command()} check {contract.id}` passes; or {way}"
         )
-    return memory.remember_seen(contract.id)
+    return record.remember_seen(contract.id)
 
 
 def solution(contract: Contract) -> tuple[str, str]:

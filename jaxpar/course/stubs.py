@@ -12,7 +12,7 @@ from pathlib import Path
 from jaxpar.contracts.base import Contract, load
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.command import command
-from jaxpar.course.judged import judged
+from jaxpar.course.exercise_rules import rule_lines
 from jaxpar.course.progress import is_stub
 from jaxpar.grading.files import write_atomically
 from jaxpar.grading.submission import Submission
@@ -50,7 +50,7 @@ def stub(row: Exercise) -> str:
     """The text of one stub."""
     contract = load(row.where)
     function = _definition(contract.reference)
-    rules = list(judged(contract))
+    rules = list(rule_lines(contract))
     refuses = contract.errors or any(line.endswith("raises ValueError") for line in rules)
     hidden = HIDDEN_SECTIONS if refuses else (*HIDDEN_SECTIONS, "Raises:")
     comment = "\n".join(f"# {line}".rstrip() for line in rules)

@@ -16,16 +16,16 @@ from typing import Any, NoReturn
 from rich.console import Console, RenderableType
 from watchfiles import watch as watch_files
 
-from jaxpar.course.checking import Judge, Verdicts, open_judge
+from jaxpar.course.check import Judge, Verdicts, open_judge
 from jaxpar.course.command import command
 from jaxpar.course.events import Event, Resized, Saved, Trouble, Typed
-from jaxpar.course.fitting import fitted
 from jaxpar.course.folder import Course, exercise_of
-from jaxpar.course.judging import Judging
+from jaxpar.course.judge_thread import JudgeThread
 from jaxpar.course.keyboard import read_keys, single_keys
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
+from jaxpar.course.terminal_fit import fit_to_terminal
 
 SETTLE_MILLISECONDS = 50
 SIGNAL_SECONDS = 0.5
@@ -40,9 +40,9 @@ def watch(
     """Runs a sitting until the learner quits; leaves no child behind."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     verdicts = Verdicts(course.verdicts)
-    session = Session(course, verdicts, Memory(course.state))
+    session = Session(course, verdicts, LearnerRecord(course.state))
     show = PlainScreen(console) if plain else RedrawnScreen(console)
-    judging = Judging(open_judge, verdicts, events.put)
+    judging = JudgeThread(open_judge, verdicts, events.put)
     signals = _signals(lambda: events.put(Resized()))
     with single_keys(wanted=not plain), signals, _saves(course.root, events.put):
         judging.start()
@@ -62,7 +62,7 @@ def watch(
 
 
 def _next(events: queue.SimpleQueue[Event]) -> Event:
-    """Waits in short turns: a signal that another thread took is seen between two of them."""
+    """The next event, awaited in short turns: between two of them Python handles signals."""
     while True:
         with contextlib.suppress(queue.Empty):
             return events.get(timeout=SIGNAL_SECONDS)
@@ -78,7 +78,7 @@ class RedrawnScreen:
 
     def __call__(self, session: Session, asked: bool) -> bool:
         """Draws; returns whether there is another page."""
-        shown, more = fitted(session, self._console)
+        shown, more = fit_to_terminal(session, self._console)
         self._console.clear()
         self._console.print(shown, end="")
         return more

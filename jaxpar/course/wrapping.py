@@ -12,7 +12,7 @@ HANG = 8
 
 
 def wrapped(line: Text, console: Console, width: int) -> list[Text]:
-    """The line as lines that fit; all but the first stand deeper, so that code stays readable."""
+    """The line broken into lines that fit; all but the first are indented, as in code."""
     if line.cell_len <= width:
         return [line]
     plain = line.plain

@@ -1,4 +1,4 @@
-"""What the bytes of a program may contain, checked before anything compiles them."""
+"""What a program may contain, checked in its bytes before anything compiles them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxpar.contracts.case import Case
-from jaxpar.grading.program import Interface
+from jaxpar.grading.program_export import Interface
 from jaxpar.inspector.mlir import array_size, array_type, ir, operations
 from jaxpar.inspector.stablehlo import module_meshes
 from jaxpar.inspector.walk import check_size
@@ -28,7 +28,7 @@ REFUSED = re.compile(
 
 
 class Refused(ValueError):
-    """The program is not one that is run; the message says why."""
+    """The program will not be run; the message says why."""
 
 
 def check_program(module: ir.Module, case: Case, interface: Interface) -> None:
@@ -68,7 +68,7 @@ def _check_operation(op: ir.Operation) -> None:
 
 
 def _check_main(module: ir.Module, interface: Interface, names: dict[str, str]) -> None:
-    """Main is: constants, one manual computation over every axis, return."""
+    """Checks that `main` is constants, one manual computation over every axis, and a return."""
     main = next(
         op.operation
         for op in module.body
@@ -124,12 +124,12 @@ def _declared(attributes: ir.Attribute) -> str:
 
 
 def _spelled(attribute: ir.Attribute) -> str:
-    """An attribute with one name for every mesh: all have been found equal."""
+    """The text of an attribute, with one name for every mesh, since all were found to be equal."""
     return re.sub(r"<@[\w.$-]+, ", "<@mesh, ", str(attribute))
 
 
 def _layout(struct: jax.ShapeDtypeStruct, names: dict[str, str]) -> str:
-    """A sharding as the module must spell it, with the module's own axis names."""
+    """The sharding as the module must spell it, with its own names of the axes."""
     entries = [*struct.sharding.spec, *[None] * len(struct.shape)][: len(struct.shape)]
     dims = []
     for entry in entries:

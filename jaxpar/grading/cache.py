@@ -1,4 +1,4 @@
-"""Verdicts kept by what they depend on: the file, the contract and everything under it."""
+"""A cache of verdicts, by all that they depend on: the file, the contract, and all code below."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSIENT = ("timeout", "memory", "killed", "infrastructure")
 
 @cache
 def environment(*, without: tuple[str, ...] = ()) -> str:
-    """Hash of this library's sources, but for some folders, and of what it runs on."""
+    """The hash of this library's sources, without some folders, and of the versions it runs on."""
     digest = hashlib.sha256(f"{platform.python_version()} {platform.machine()}".encode())
     for package in PACKAGES:
         digest.update(f"{package}={version(package)};".encode())
@@ -36,7 +36,7 @@ def environment(*, without: tuple[str, ...] = ()) -> str:
 
 
 class VerdictCache:
-    """A folder of verdicts; a file that says something else than its name is not believed."""
+    """A folder of verdicts; a file whose content contradicts its name is not believed."""
 
     def __init__(self, folder: Path) -> None:
         """Uses this folder, which need not exist."""
@@ -52,7 +52,7 @@ class VerdictCache:
             return None
 
     def put(self, where: str, submission: Submission, verdict: Verdict) -> None:
-        """Keeps a verdict, unless another run could end otherwise.
+        """Keeps a verdict, unless it is one that another run might not repeat.
 
         Raises:
             OSError: the folder cannot be written.

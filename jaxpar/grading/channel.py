@@ -1,4 +1,4 @@
-"""Frames over a pipe: strict JSON and raw bytes, each with its length before it."""
+"""Frames over a pipe: strict JSON or raw bytes, each after its kind and its length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def receive(
     max_blob_bytes: int = MAX_BLOB_BYTES,
     spend: Callable[[int], object] = lambda _: None,
 ) -> Any:
-    """The next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
+    """Returns the next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
 
     Args:
         pipe: where it comes from.
@@ -63,7 +63,7 @@ def receive(
 
 
 def printable(text: str) -> str:
-    """Text from a child without what would steer a terminal.
+    """The text of a child, with a question mark for each character that would steer a terminal.
 
     Raises:
         TypeError: it is no text.

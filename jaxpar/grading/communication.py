@@ -1,4 +1,4 @@
-"""Whether what a program sends keeps to a contract, and the first thing that does not."""
+"""Whether a program sends no more than its contract allows, and if it does, where."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def describe(collectives: Iterable[Collective]) -> str:
 
 
 def charged(collectives: Sequence[Collective], passes: int = 1) -> list[Collective]:
-    """All but a few scalars, which are free: some in each pass, forward and backward."""
+    """The collectives that count: all but a few scalars, which are free in each pass."""
     small = [c for c in collectives if c.operand_bytes <= FREE_BYTES and c.times is not None]
     times = sum(c.times or 0 for c in small)
     sent = sum(c.total_wire_bytes or 0 for c in small)
@@ -59,17 +59,17 @@ def charged(collectives: Sequence[Collective], passes: int = 1) -> list[Collecti
 def _charged(
     rule: Communication, collectives: Sequence[Collective], passes: int = 1
 ) -> list[Collective]:
-    """Where nothing may be sent, not even scalars are free."""
+    """The same under a rule: where nothing may be sent, not even scalars are free."""
     return charged(collectives, passes) if any(rule.forward) else list(collectives)
 
 
 def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
-    """Wire bytes of the busiest device over each axis; what spans two axes counts on both."""
+    """The wire bytes of the busiest device over each axis; a collective over two counts on both."""
     return _busiest(_loads(collectives))
 
 
 def _loads(collectives: Iterable[Collective]) -> Loads:
-    """What each device sends and receives: a permute burdens the devices of its pairs only."""
+    """What each device sends and receives; a permute counts for the devices in its pairs only."""
     loads: Loads = defaultdict(float)
     for c in collectives:
         total = float("inf") if c.times is None else c.times * c.wire_bytes

@@ -1,4 +1,4 @@
-"""Whether results are right: the one table of tolerances, and the first difference in words."""
+"""Comparing results: the one table of tolerances, and the first difference in words."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def same(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> 
 
 
 def near(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> bool:
-    """Whether an element of a right result is more than half as far off as it may be."""
+    """Whether an element of a right result has more than half of the error that is allowed."""
     return dtype in RELATIVE_TOLERANCE and not same(dtype, got, expected, multiple / 2)
 
 
 def alike(dtype: str, got: np.ndarray, other: np.ndarray, multiple: float) -> bool:
-    """Whether two results, right or wrong, are the same within the tolerance; NaN is infinity."""
+    """Whether two results, right or wrong, are equal within the tolerance; NaN is infinity."""
     finite = np.isfinite(other.astype(np.float64))
     if got.shape != other.shape or np.any(np.isfinite(got.astype(np.float64)) != finite):
         return False

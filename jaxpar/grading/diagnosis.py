@@ -1,7 +1,8 @@
-"""Which known mistake a wrong answer equals: the same result, or the same traffic or memory.
+"""Which known mistake a wrong answer equals, by its results, its traffic or its memory.
 
-Of several with the same result, the one that also sends the same. An answer that raises in some
-cases is compared in the others, if it is wrong there: a right result says nothing about a mistake.
+Of several mistakes with the same results, the one that sends the same is named. An answer that
+raises in some cases is compared in the others if it is wrong there, since a right result says
+nothing about a mistake.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import Literal
 
 from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading import compare
-from jaxpar.grading.evidence import Program
+from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.program_judge import ProgramJudge
-from jaxpar.grading.session import Facts, Refusal
+from jaxpar.grading.reader_client import Refusal
+from jaxpar.grading.reader_messages import Facts, MistakeName
 from jaxpar.grading.translate import explain
 from jaxpar.inspector.report import Collective
 
@@ -26,7 +29,7 @@ NOTHING_ARRIVED = (
 
 
 def diagnose(judge: ProgramJudge) -> str:
-    """The sentence of the first mistake that equals the answer; else what its errors mean."""
+    """The sentence of the first mistake that equals the answer, or else what its errors mean."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
     candidates = [m for m in judge.contract.mistakes if m.fails == wrong]
     equal: list[Mistake] = []
@@ -46,18 +49,18 @@ def diagnose(judge: ProgramJudge) -> str:
 
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
-    """Whether answer and mistake agree in every case by the property that the mistake fails."""
+    """Whether an answer agrees with a mistake, in every case, in the property that this fails."""
     if mistake.fails == "errors":
         return True
     which = _program(judge.contract, mistake)
-    programs: list[Program] = [(which, i) for i in range(len(judge.contract.visible))]
+    programs: list[ProgramKey] = [(which, i) for i in range(len(judge.contract.visible))]
     exported = [program for program in programs if program in judge.answer]
     if 0 < len(exported) < len(programs) and not any(_is_wrong(judge, p) for p in exported):
         return False
     return all(_agrees(judge, mistake, program) for program in exported or programs)
 
 
-def _program(contract: Contract, mistake: Mistake) -> str:
+def _program(contract: Contract, mistake: Mistake) -> Literal["forward", "gradient"]:
     """The kind of program in which the mistake shows."""
     rule = {"memory": contract.memory, "flops": contract.flops}.get(mistake.fails)
     if rule:
@@ -65,7 +68,7 @@ def _program(contract: Contract, mistake: Mistake) -> str:
     return "gradient" if mistake.fails == "gradient" else "forward"
 
 
-def _is_wrong(judge: ProgramJudge, program: Program) -> bool:
+def _is_wrong(judge: ProgramJudge, program: ProgramKey) -> bool:
     which, index = program
     true, got = judge.truths[index], judge.results.get(program, [])
     right = true.gradients if which == "gradient" else [e.blocks for e in true.expected]
@@ -78,7 +81,7 @@ def _is_wrong(judge: ProgramJudge, program: Program) -> bool:
 def _sends_the_same(judge: ProgramJudge, mistake: Mistake) -> bool:
     return all(
         _traffic(facts.collectives)
-        == _traffic(judge.reader.export(mistake.name, program).collectives)
+        == _traffic(judge.reader.export(MistakeName(mistake.name), program).collectives)
         for program, facts in judge.answer.items()
         if not judge.contract.is_hidden(program[1])
     )
@@ -88,12 +91,12 @@ def _first_error(judge: ProgramJudge) -> str:
     for index, case in enumerate(judge.contract.visible):
         for which in ("forward", "gradient"):
             if failure := judge.evidence.failures.get((which, index)):
-                return f"on {case.mesh}: {failure['message']}"
+                return f"on {case.mesh}: {failure.message}"
     return ""
 
 
 def _ends_with_zeros(judge: ProgramJudge) -> bool:
-    """Whether some device has zeros only, wrongly, and some permute sends nothing to a device."""
+    """Whether a device wrongly ends with zeros only, and a permute sends nothing to some device."""
     for (which, index), blocks in judge.results.items():
         facts = judge.answer[which, index]
         some_idle = any(
@@ -109,9 +112,9 @@ def _ends_with_zeros(judge: ProgramJudge) -> bool:
     return False
 
 
-def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
+def _agrees(judge: ProgramJudge, mistake: Mistake, program: ProgramKey) -> bool:
     try:
-        facts = judge.reader.export(mistake.name, program)
+        facts = judge.reader.export(MistakeName(mistake.name), program)
     except Refusal as refusal:
         return _raises_the_same(judge, program, str(refusal).removeprefix(f"{mistake.name}: "))
     if program not in judge.answer:
@@ -128,22 +131,22 @@ def _agrees(judge: ProgramJudge, mistake: Mistake, program: Program) -> bool:
     if mistake.fails in ("memory", "flops") and mine.memory and theirs.memory:
         near = abs(mine.memory.temp_bytes - theirs.memory.temp_bytes)
         return near <= MEMORY_TOLERANCE * theirs.memory.temp_bytes
-    backward: Program = ("gradient", program[1])
+    backward: ProgramKey = ("gradient", program[1])
     if backward in judge.answer:
-        both = judge.reader.export(mistake.name, backward)
+        both = judge.reader.export(MistakeName(mistake.name), backward)
         return _traffic(judge.answer[backward].collectives) == _traffic(both.collectives)
     return True
 
 
-def _raises_the_same(judge: ProgramJudge, program: Program, error: str) -> bool:
-    """Whether the answer was not exported for what is the mistake's error, `type: text`, too."""
+def _raises_the_same(judge: ProgramJudge, program: ProgramKey, error: str) -> bool:
+    """Whether the answer failed to export with the same error, `type: text`, as the mistake."""
     failure = judge.evidence.failures.get(program)
-    return failure is not None and failure["message"].endswith(explain("inside", error)[1])
+    return failure is not None and failure.message.endswith(explain("inside", error)[1])
 
 
-def _same_outputs(judge: ProgramJudge, mistake: Mistake, program: Program, facts: Facts) -> bool:
+def _same_outputs(judge: ProgramJudge, mistake: Mistake, program: ProgramKey, facts: Facts) -> bool:
     inputs = judge.truths[program[1]].inputs
-    theirs = judge.reader.run(mistake.name, program, inputs, facts.outputs)
+    theirs = judge.reader.run(MistakeName(mistake.name), program, inputs, facts.outputs)
     mine = judge.results.get(program, [])
     return len(mine) == len(theirs) and all(
         compare.alike(str(b.dtype), a, b, judge.contract.tolerance) and a.dtype == b.dtype
@@ -151,8 +154,10 @@ def _same_outputs(judge: ProgramJudge, mistake: Mistake, program: Program, facts
     )
 
 
-def _same_gradients(judge: ProgramJudge, mistake: Mistake, program: Program, facts: Facts) -> bool:
-    _, theirs = judge.run_gradient(mistake.name, program, facts.outputs)
+def _same_gradients(
+    judge: ProgramJudge, mistake: Mistake, program: ProgramKey, facts: Facts
+) -> bool:
+    _, theirs = judge.run_gradient(MistakeName(mistake.name), program, facts.outputs)
     mine = judge.results.get(program, [])
     return len(mine) == len(theirs) and all(
         compare.same(str(b.dtype), a, b, judge.contract.tolerance)
@@ -165,7 +170,7 @@ def _products(facts: Facts) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _traffic(collectives: Iterable[Collective]) -> Counter[tuple]:
-    """How often what is sent over which axes, and for permutes how far round the ring."""
+    """How often each collective runs; permutes are told apart by their distance around the ring."""
     sent: Counter[tuple] = Counter()
     for c in collectives:
         n = c.group_size

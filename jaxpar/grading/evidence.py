@@ -1,41 +1,48 @@
-"""What the worker sends, and the job that it is given: nothing in it tells what is right."""
+"""What a worker sent about an answer: asked for, checked as a stranger's, and kept.
+
+The worker runs the learner's Python, so that nothing in its frames is believed: each reply is
+decoded by its declared types, must have been asked for, and is taken once.
+"""
 
 from __future__ import annotations
 
+import base64
 import builtins
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
-from jaxpar.grading.cases import encode
+from jaxpar.grading import messages
 from jaxpar.grading.channel import printable
-from jaxpar.grading.processes import OUT_OF_CPU, WORKER, Child, ChildEnded, Limits, Pool
+from jaxpar.grading.messages import Call, Output, ProgramKey
+from jaxpar.grading.processes import OUT_OF_CPU, WORKER, Child, ChildEnded, ChildPool, Limits
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Cause, Status
-
-Program = tuple[str, int]
-"""`forward` or `gradient`, and the number of the case."""
 
 DTYPES = ("bool", "bfloat16", *(f"float{b}" for b in (16, 32, 64)),
           *(f"{kind}{b}" for kind in ("int", "uint") for b in (8, 16, 32, 64)))  # fmt: skip
 LEAST_DEVICES = 12
 MAX_OUTPUTS = 256
+MAX_DIM_SIZE = 1 << 28
 MAX_PLACE_CHARACTERS = 80
+
+ReplyKey = tuple[str, int]
+"""Which reply to a job: a program's key, or `load`, `error` or `value`, and a number."""
 
 
 @dataclass
 class Evidence:
-    """What the worker sent: programs, failures, bad calls, values."""
+    """What the worker sent: programs, failures, the outcome of bad calls, and values."""
 
-    programs: dict[Program, tuple[list[dict], bytes]] = field(default_factory=dict)
-    failures: dict[Program, dict] = field(default_factory=dict)
-    errors: dict[int, dict] = field(default_factory=dict)
-    values: dict[int, dict] = field(default_factory=dict)
+    programs: dict[ProgramKey, tuple[tuple[Output, ...], bytes]] = field(default_factory=dict)
+    failures: dict[ReplyKey, messages.ExportFailure] = field(default_factory=dict)
+    errors: dict[int, messages.BadCallOutcome] = field(default_factory=dict)
+    values: dict[int, messages.ReturnedValue | messages.RaisedByCall] = field(default_factory=dict)
     printed: str = ""
     ended: ChildEnded | None = None
 
@@ -43,6 +50,44 @@ class Evidence:
     def answered(self) -> bool:
         """Whether the answer could be called."""
         return bool(self.programs or self.values)
+
+    def add(self, reply: messages.WorkerReply, blob: bytes = b"") -> None:
+        """Puts a reply where it belongs; `blob` is the bytes of a program."""
+        match reply:
+            case messages.ExportedProgram(program, outputs):
+                self.programs[program] = outputs, blob
+            case messages.ExportFailure(which):
+                self.failures[which] = reply
+            case messages.BadCallOutcome(number):
+                self.errors[number] = reply
+            case messages.ReturnedValue(number) | messages.RaisedByCall(number):
+                self.values[number] = reply
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for JSON; how the worker ended is not among it."""
+        programs = [
+            [
+                messages.encode(messages.ExportedProgram(program, outputs)),
+                base64.b64encode(blob).decode(),
+            ]
+            for program, (outputs, blob) in self.programs.items()
+        ]
+        others = (*self.failures.values(), *self.errors.values(), *self.values.values())
+        return {"programs": programs, "others": messages.encode(others), "printed": self.printed}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Evidence:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError, KeyError, TypeError: the data is something else.
+        """
+        evidence = cls(printed=data["printed"])
+        for program, blob in data["programs"]:
+            evidence.add(messages.decode(messages.ExportedProgram, program), base64.b64decode(blob))
+        for reply in data["others"]:
+            evidence.add(messages.decode(messages.WorkerReply, reply))
+        return evidence
 
 
 def devices_needed(contract: Contract) -> int:
@@ -52,119 +97,186 @@ def devices_needed(contract: Contract) -> int:
     return max(LEAST_DEVICES, *needed) if needed else 0
 
 
-def worker_job(contract: Contract, submission: Submission, limits: Limits) -> dict[str, Any]:
-    """The job of a worker for a program; nothing in it tells what is right."""
-    reference = contract.reference
-    functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
-    imports = {name.rpartition(".")[0] for name in contract.imports}
-    return {
-        **limits.job(),
-        "exercise": contract.id,
-        "kind": contract.kind,
-        "source": submission.text,
-        "filename": submission.path.name,
-        "cases": [encode(case) for case in contract.visible],
-        "first": 0,
-        "hidden": [encode(case) for case in contract.cases[len(contract.visible) :]],
-        "errors": [encode(bad.case) for bad in contract.errors],
-        "gradient": list(contract.gradient),
-        "imports": list(contract.imports),
-        "modules": sorted(functions | imports),
-        "reference": f"{reference.__module__}:{reference.__name__}",
-        "devices": devices_needed(contract),
-    }
+def collect_evidence(
+    pool: ChildPool,
+    contract: Contract,
+    submission: Submission,
+    calls: Sequence[Call] = (),
+    order: Sequence[int] = (),
+) -> Evidence:
+    """Runs one worker to its end, and keeps what it sent until then; or takes what is kept already.
 
-
-def collect(pool: Pool, job: dict[str, Any]) -> Evidence:
-    """Runs one worker to its end, and keeps what it sent until then; or what is kept already."""
-    kept = pool.store.get(job) if pool.store else None
+    Args:
+        pool: where the worker comes from; its store may hold the evidence.
+        contract: the exercise; its hidden cases are sent after the others have been answered.
+        submission: the learner's file.
+        calls: the calls with plain data, for a value or a schedule.
+        order: the order in which these calls are made.
+    """
+    job = _worker_job(contract, submission, pool.limits, tuple(calls), tuple(order))
+    hidden = messages.HiddenCases(contract.cases[len(contract.visible) :], len(contract.visible))
+    key = {"job": messages.encode(job), "hidden": messages.encode(hidden)}
+    kept = pool.store.get(key) if pool.store else None
     if kept is not None:
         return kept
-    evidence = _run(pool, job)
+    evidence = _run_worker(pool, job, hidden)
     if pool.store:
-        pool.store.put(job, evidence)
+        pool.store.put(key, evidence)
     return evidence
 
 
-def _run(pool: Pool, job: dict[str, Any]) -> Evidence:
+def _worker_job(
+    contract: Contract,
+    submission: Submission,
+    limits: Limits,
+    calls: tuple[Call, ...],
+    order: tuple[int, ...],
+) -> messages.WorkerJob:
+    """The job of a worker without hidden cases; nothing in it tells what is right."""
+    reference = contract.reference
+    functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
+    imports = {name.rpartition(".")[0] for name in contract.imports}
+    return messages.WorkerJob(
+        **limits.job(),
+        exercise=contract.id,
+        kind=contract.kind,
+        source=submission.text,
+        filename=submission.path.name,
+        cases=contract.visible,
+        first=0,
+        errors=tuple(bad.case for bad in contract.errors),
+        gradient=tuple(contract.gradient),
+        imports=tuple(contract.imports),
+        modules=tuple(sorted(functions | imports)),
+        reference=f"{reference.__module__}:{reference.__name__}",
+        devices=devices_needed(contract),
+        calls=calls,
+        order=order,
+    )
+
+
+def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.HiddenCases) -> Evidence:
     evidence = Evidence()
     deadline = time.monotonic() + pool.limits.wall_seconds
-    worker, more = pool.take(WORKER), {}
+    worker, told_hidden = pool.take(WORKER), False
     try:
-        worker.receive(deadline)
-        told = {name: part for name, part in job.items() if name != "hidden"}
-        worker.send(told)
-        _receive_all(evidence, worker, told, deadline)
-        if job["hidden"] and evidence.answered:
+        messages.decode(messages.Ready, worker.receive(deadline))
+        worker.send(messages.encode(job))
+        _receive_replies(evidence, worker, _asked(job), deadline)
+        if hidden.cases and evidence.answered:
             evidence.printed = worker.printed_to_its_end()  # more may be of a hidden case
-            more = {"cases": job["hidden"], "first": len(job["cases"]), "errors": []}
-            worker.send(more)
-            _receive_all(evidence, worker, told | more, deadline)
+            told_hidden = True
+            worker.send(messages.encode(hidden))
+            _receive_replies(evidence, worker, _asked(job.with_hidden(hidden)), deadline)
     except ChildEnded as ended:
         evidence.ended = ended
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except ValueError as error:
         evidence.ended = ChildEnded("protocol", repr(error))
     finally:
         pool.end(worker)
-    if more:
-        _forget(evidence, len(job["cases"]))
+    if told_hidden:
+        _forget_words(evidence, hidden.first)
     else:
         evidence.printed = worker.printed()
     return evidence
 
 
-def _forget(evidence: Evidence, shown: int) -> None:
+def _forget_words(evidence: Evidence, first_hidden: int) -> None:
     """Drops the words about hidden cases: they may tell what these are."""
-    failures = [(index, reply) for (_, index), reply in evidence.failures.items()]
-    for index, reply in (*failures, *evidence.values.items()):
-        if index >= shown and "raised" in reply:
-            reply |= {"kind": "hidden", "message": "", "explained": ""}
-            reply["raised"] = public_name(reply)
+    for which, failure in evidence.failures.items():
+        if which[1] >= first_hidden:
+            name = public_name(failure.raised)
+            evidence.failures[which] = replace(failure, kind="hidden", message="", raised=name)
+    for number, reply in evidence.values.items():
+        if number >= first_hidden and isinstance(reply, messages.RaisedByCall):
+            name = public_name(reply.raised)
+            evidence.values[number] = replace(reply, kind="hidden", explained="", raised=name)
 
 
-def _receive_all(evidence: Evidence, worker: Child, job: dict, deadline: float) -> None:
-    asked = _asked(job)
-    while not _store(evidence, worker, asked, deadline):
-        pass  # the job bounds the number of replies: each may come once
+def _receive_replies(
+    evidence: Evidence, worker: Child, asked: set[ReplyKey], deadline: float
+) -> None:
+    """Files the replies to a job until the worker is done.
+
+    Raises:
+        ChildEnded: the worker ended, or sent what was not asked for.
+        ProtocolError: a frame is not a reply.
+    """
+    while True:  # the job bounds the number of replies: each may come once
+        reply: messages.WorkerReply = messages.decode(
+            messages.WorkerReply, worker.receive(deadline)
+        )
+        if isinstance(reply, messages.Done):
+            return
+        key = _key(reply)
+        if key not in asked:
+            raise ChildEnded("protocol", "a reply that was not asked for, or the second one")
+        asked.remove(key)
+        blob = worker.receive(deadline) if isinstance(reply, messages.ExportedProgram) else b""
+        if not isinstance(blob, bytes):
+            raise ChildEnded("protocol", "a program without its bytes")
+        evidence.add(_checked(reply), blob)
 
 
-def _asked(job: dict) -> set[Program]:
+def _asked(job: messages.WorkerJob) -> set[ReplyKey]:
     """The replies that a job may have; none of a hidden case can stand for one that is shown."""
-    cases = range(job["first"], job["first"] + len(job["cases"]))
-    kinds = ("forward", "gradient") if job["kind"] == "program" else ("value",)
-    asked = {(which, i) for which in kinds for i in cases}
-    asked |= {("error", i) for i in range(len(job["errors"]))}
-    asked |= {("value", i) for i in job.get("order", [])}
-    return asked | ({("load", 0)} if job["first"] == 0 else set())
+    cases = range(job.first, job.first + len(job.cases))
+    kinds = ("forward", "gradient") if job.kind == "program" else ("value",)
+    asked = {(kind, number) for kind in kinds for number in cases}
+    asked |= {("error", number) for number in range(len(job.errors))}
+    asked |= {("value", number) for number in job.order}
+    return asked | ({("load", 0)} if job.first == 0 else set())
 
 
-def _store(evidence: Evidence, worker: Child, asked: set[Program], deadline: float) -> bool:
-    """Files one reply, which is asked for no more; True after the last."""
-    frame = worker.receive(deadline)
-    if not isinstance(frame, dict):
-        raise ChildEnded("protocol", "bytes, or a list, where a reply must be")
-    name = next((n for n in ("program", "failure", "error", "value") if n in frame), None)
-    if name is None:
-        if frame.get("done") is True:
-            return True
-        raise ChildEnded("protocol", "a reply of an unknown kind")
-    which, index = frame[name] if name in ("program", "failure") else (name, frame[name])
-    if (which, index) not in asked or (which == "value") != (name == "value"):
-        raise ChildEnded("protocol", "a reply that was not asked for, or the second one")
-    asked.remove((which, index))
-    if name == "program":
-        blob = worker.receive(deadline)
-        if not isinstance(blob, bytes) or which not in ("forward", "gradient"):
-            raise ChildEnded("protocol", "a program without its bytes, or of no known kind")
-        evidence.programs[which, index] = (_outputs(frame["outputs"]), blob)
-    elif name == "failure":
-        kept = {key: printable(frame[key]) for key in ("kind", "message")}
-        evidence.failures[which, index] = kept | {"raised": printable(str(frame.get("raised")))}
-    elif name == "error":
-        evidence.errors[index] = _raised(frame)
-    else:
-        evidence.values[index] = _value(frame)
-    return False
+def _key(reply: messages.WorkerReply) -> ReplyKey | None:
+    match reply:
+        case messages.ExportedProgram(which) | messages.ExportFailure(which):
+            return which
+        case messages.BadCallOutcome(number):
+            return "error", number
+        case messages.ReturnedValue(number) | messages.RaisedByCall(number):
+            return "value", number
+    return None
+
+
+def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
+    """The reply with texts that cannot steer a terminal.
+
+    Raises:
+        ValueError: the outputs are too many, or of a type that no program has.
+    """
+    match reply:
+        case messages.ExportedProgram(_, outputs):
+            if not 0 < len(outputs) <= MAX_OUTPUTS:
+                raise ValueError(f"{len(outputs)} outputs")
+            return replace(reply, outputs=tuple(map(_checked_output, outputs)))
+        case messages.ExportFailure():
+            kind, message = printable(reply.kind), printable(reply.message)
+            return replace(reply, kind=kind, message=message, raised=_printable(reply.raised))
+        case messages.BadCallOutcome():
+            return replace(reply, raised=_printable(reply.raised))
+        case messages.RaisedByCall():
+            kind, explained = printable(reply.kind), printable(reply.explained)
+            return replace(reply, kind=kind, explained=explained, raised=printable(reply.raised))
+    return reply
+
+
+def _checked_output(output: Output) -> Output:
+    """Checks what the worker says of an output; the bytes must agree with it later."""
+    if output.dtype not in DTYPES or not all(0 <= size < MAX_DIM_SIZE for size in output.shape):
+        raise ValueError("an output of an unknown type")
+    return replace(output, place=printable(output.place)[:MAX_PLACE_CHARACTERS])
+
+
+def _printable(text: str | None) -> str | None:
+    return None if text is None else printable(text)
+
+
+def public_name(raised: str | None) -> str:
+    """The name of what was raised, if it is Python's own: other names may tell anything."""
+    name = raised or ""
+    known = getattr(builtins, name, None)
+    return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
 
 
 LOOP = "; is there a loop without an end?"
@@ -181,53 +293,16 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
     failures = list(evidence.failures.values())
     if failures and not evidence.programs:
         kinds: dict[str, Status] = {"not-implemented": "fail", "memory": "memory"}
-        return kinds.get(failures[0]["kind"], "error"), failures[0]["message"]
-    unwritten = [v for v in evidence.values.values() if v.get("kind") == "not-implemented"]
-    if unwritten:
-        return "fail", unwritten[0]["explained"]
+        return kinds.get(failures[0].kind, "error"), failures[0].message
+    for reply in evidence.values.values():
+        if isinstance(reply, messages.RaisedByCall) and reply.kind == "not-implemented":
+            return "fail", reply.explained
     if evidence.ended is not None:
         cause, detail = evidence.ended.cause, str(evidence.ended)
         if detail == OUT_OF_CPU:
             return cause, f"no answer within {limits.cpu_seconds} seconds of {OUT_OF_CPU}{LOOP}"
         return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
     return None
-
-
-def _value(frame: dict) -> dict:
-    if "result" in frame:
-        return {"result": frame["result"]}
-    return _raised(frame) | {key: printable(frame[key]) for key in ("kind", "explained")}
-
-
-def _raised(frame: dict) -> dict:
-    name = None if frame["raised"] is None else printable(frame["raised"])
-    return {"raised": name, "is_value_error": frame["is_value_error"] is True}
-
-
-def public_name(reply: dict) -> str:
-    """What a reply says that was raised, if it is Python's own: other names may tell anything."""
-    name = reply.get("raised") or ""
-    known = getattr(builtins, name, None)
-    return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
-
-
-def _outputs(described: Any) -> list[dict]:
-    """Checks what the worker says of its outputs; the bytes must agree with it later.
-
-    Raises:
-        ValueError: it is not a list of shapes, dtypes, axes and places.
-    """
-    for output in described:
-        shape, varying = output["shape"], output["varying"]
-        known = output["dtype"] in DTYPES and all(isinstance(axis, str) for axis in varying)
-        if not known or not all(isinstance(size, int) and 0 <= size < 1 << 28 for size in shape):
-            raise ValueError("an output of unknown type")
-    if not isinstance(described, list) or not 0 < len(described) <= MAX_OUTPUTS:
-        raise ValueError("the outputs are not a short list")
-    return [
-        output | {"place": printable(output["place"])[:MAX_PLACE_CHARACTERS]}
-        for output in described
-    ]
 
 
 def _functions(value: Any) -> Iterator[Function]:

@@ -31,13 +31,13 @@ SHOWN_ONLY = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One property as seen.
+    """What was found about one property.
 
     Attributes:
-        right: or wrong, or (None) not reached.
+        right: whether it is right; None where it was not reached.
         message: what a person reads.
-        expected: what must be, if that is short.
-        got: what was, if that is short.
+        expected: what is required, if that is short.
+        got: what was found, if that is short.
         how: the kind of error, of which nothing else is told where its case is hidden.
         near: right, with an error of more than half of what is allowed.
         hidden: the case is hidden.
@@ -53,7 +53,7 @@ class Finding:
 
 
 def hide(name: str, finding: Finding) -> Finding:
-    """What may be told of a finding about a hidden case: the property, and how it is wrong."""
+    """What may be told of a finding about a hidden case: the property, and the kind of error."""
     how = finding.how or HIDDEN[name] if finding.right is False else NEAR * finding.near
     message = f"{how} on a hidden case" if how else ""
     return Finding(finding.right, message, near=finding.near, hidden=True)
@@ -111,12 +111,12 @@ class Findings:
 
 
 def _weight(finding: Finding) -> int:
-    """Which of two findings is to be told."""
+    """The weight of a finding; of two, the heavier one is told."""
     return 2 if finding.right is False else int(finding.near)
 
 
 def unjudged(contract: Contract, status: Status, message: str, printed: str = "") -> Judgement:
-    """The judgement on an answer of which nothing but this can be said."""
+    """The judgement on an answer about which nothing but this message can be said."""
     findings = Findings(contract)
     findings.add(contract.first, Finding(False, message))
     return Judgement(status, findings.properties(), message, printed=printed)

@@ -28,7 +28,7 @@ DENIED_EVENTS = (
 
 
 def refused_text(text: str, extra: Sequence[str]) -> str:
-    """Why a file is not run, by its text alone: syntax or imports; empty if there is nothing.
+    """Why a file is not run, from its text alone: its syntax or its imports; empty if it may run.
 
     Parsing may take a stranger's time and memory: this is for a process that has limits.
     """
@@ -46,7 +46,7 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
 
 
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
-    """Line and name of the first import that an answer may not have, if any."""
+    """The line and the name of the first import that is not allowed, if there is one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about escapes in the learner's strings
         tree = ast.parse(text)
@@ -57,7 +57,7 @@ def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
 
 
 def allowed_in_words(extra: Sequence[str]) -> str:
-    """The list for a message."""
+    """What may be imported, as a list for a message."""
     return ", ".join((*LIBRARIES, *extra)) + " and, of Python's own, " + ", ".join(STANDARD[1:])
 
 
@@ -77,7 +77,7 @@ def _allowed(name: str, extra: Sequence[str]) -> bool:
 
 
 class _Closed:
-    """Finds no module of jaxpar that is not loaded yet."""
+    """An import finder that refuses every module of jaxpar that is not loaded yet."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name.split(".")[0] == "jaxpar":
@@ -110,7 +110,7 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
 
 
 def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:
-    """Builtins whose `__import__` follows the same list, for the learner's own frames."""
+    """The builtins for the learner's frames, with an `__import__` that follows the same list."""
 
     def guarded(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0

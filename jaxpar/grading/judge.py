@@ -1,26 +1,31 @@
-"""From a submission to a verdict. Never imports the learner's file, never touches its bytes."""
+"""From a submission to a verdict, without importing the learner's file or parsing its programs."""
 
 from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from jaxpar.contracts.base import Contract, load
-from jaxpar.grading import specs
+from jaxpar.grading import partition_specs
 from jaxpar.grading.diagnosis import diagnose
-from jaxpar.grading.evidence import collect, stopped, worker_job
+from jaxpar.grading.evidence import collect_evidence, stopped
 from jaxpar.grading.findings import SHOWN_ONLY, Findings, unjudged
-from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, Pool
+from jaxpar.grading.oracle import Truth, truth
+from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, ChildPool
 from jaxpar.grading.program_judge import ProgramJudge
+from jaxpar.grading.reader_client import ReaderClient
 from jaxpar.grading.schedule_judge import judge_schedules
-from jaxpar.grading.session import ReaderSession
 from jaxpar.grading.specs_judge import SpecsJudge
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import judge_values
 from jaxpar.grading.verdict import Cause, Judgement, Status, Verdict
 
 Attempt = ProgramJudge | SpecsJudge
+TruthSource = Callable[[Contract, int, int], Truth]
+"""Draws the inputs of a case of a contract with a seed, and computes what they must give."""
+
 SEED_BITS = 32
 KNOWN_GOOD_SECONDS = 60
 ENDED = {
@@ -39,9 +44,10 @@ def judge(
     where: str,
     submission: Submission,
     *,
-    pool: Pool,
+    pool: ChildPool,
     seed: int | None = None,
     hidden: bool = False,
+    truths: TruthSource = truth,
 ) -> Verdict:
     """Judges one answer against the contract `module:id`.
 
@@ -51,6 +57,8 @@ def judge(
         pool: where child processes come from.
         seed: repeats an earlier run; drawn at random if not given, and never shown to a child.
         hidden: whether hidden cases are judged, too.
+        truths: where inputs and right results come from; whoever judges many answers with one
+            seed may keep them.
 
     Raises:
         Cancelled: another thread called `pool.cancel()`.
@@ -64,7 +72,9 @@ def judge(
     elif contract.kind == "schedule":
         judgement = judge_schedules(contract, submission, pool, chosen)
     else:
-        judgement = _judge_program(where, contract, submission, pool, chosen)
+        judgement = _judge_program(
+            where, contract, submission, pool, lambda index: truths(contract, index, chosen)
+        )
     if pool.cancelled:
         raise Cancelled
     return Verdict(
@@ -78,23 +88,36 @@ def judge(
 
 
 def _judge_program(
-    where: str, contract: Contract, submission: Submission, pool: Pool, seed: int
+    where: str,
+    contract: Contract,
+    submission: Submission,
+    pool: ChildPool,
+    truth_of: Callable[[int], Truth],
 ) -> Judgement:
     """The reader loads the contract while the worker exports; then the evidence is read."""
-    reader = ReaderSession(pool, where, contract, submission.path.name)
+    filename = submission.path.name
+    reader = ReaderClient(pool, where, contract, filename)
     try:
-        evidence = collect(pool, worker_job(contract, submission, pool.limits))
+        evidence = collect_evidence(pool, contract, submission)
         end = stopped(evidence, pool.limits)
         if end is not None:
             return unjudged(contract, *end, evidence.printed)
-        reader.give(pool.limits.wall_seconds / 3)
-        kind = SpecsJudge if contract.kind == "specs" else ProgramJudge
-        attempt = kind(contract, seed, reader, evidence, Findings(contract))
+        reader.set_time_left(pool.limits.wall_seconds / 3)
+
+        def attempt_with(reader: ReaderClient) -> Attempt:
+            findings = Findings(contract)
+            if contract.kind == "specs":
+                return SpecsJudge(contract, reader, evidence, findings)
+            return ProgramJudge(contract, reader, evidence, findings, truth_of)
+
         try:
-            judgement = _finish(attempt)
+            judgement = _finish(attempt_with(reader))
         except ChildEnded:
             reader.close()
-            judgement = _second_try(where, submission.path.name, pool, attempt)
+            if pool.cancelled:
+                raise Cancelled from None
+            second = ReaderClient(pool, where, contract, filename)
+            judgement = _second_try(where, pool, second, attempt_with(second))
         return replace(judgement, printed=evidence.printed)
     finally:
         reader.close()
@@ -112,13 +135,9 @@ def _finish(attempt: Attempt) -> Judgement:
     return Judgement("fail", properties, diagnosis, attempt.sent)
 
 
-def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgement:
-    """Runs once more, alone; then a known-good program decides whose fault it is."""
-    if pool.cancelled:
-        raise Cancelled
-    contract = first.contract
-    reader = ReaderSession(pool, where, contract, filename)
-    attempt = type(first)(contract, first.seed, reader, first.evidence, Findings(contract))
+def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Attempt) -> Judgement:
+    """Tries once more, alone; if that fails, a known-good program tells whose fault it is."""
+    contract = attempt.contract
     try:
         return _finish(attempt)
     except ChildEnded as ended:
@@ -134,7 +153,7 @@ def _second_try(where: str, filename: str, pool: Pool, first: Attempt) -> Judgem
     return unjudged(contract, status, message)
 
 
-def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:
+def _why(cause: Cause, detail: str, pool: ChildPool, attempt: Attempt) -> str:
     shown = (f for (_, i), f in attempt.answer.items() if not attempt.contract.is_hidden(i))
     collectives = [c for facts in shown for c in facts.collectives]
     stray = next((c for c in collectives if c.conditional or c.times is None), None)
@@ -147,12 +166,12 @@ def _why(cause: Cause, detail: str, pool: Pool, attempt: Attempt) -> str:
     return ENDED[cause].format(seconds=pool.limits.wall_seconds, detail=last)
 
 
-def _known_good_runs(where: str, contract: Contract, pool: Pool) -> bool:
-    reader = ReaderSession(pool, where, contract)
-    reader.give(KNOWN_GOOD_SECONDS)
+def _known_good_runs(where: str, contract: Contract, pool: ChildPool) -> bool:
+    reader = ReaderClient(pool, where, contract)
+    reader.set_time_left(KNOWN_GOOD_SECONDS)
     try:
         if contract.partitioned:
-            reader.partition(0, specs.of_ours(contract.reference, contract.cases[0]))
+            reader.partition(0, partition_specs.of_ours(contract.reference, contract.cases[0]))
         else:
             reader.export("reference", ("forward", 0))
     except ChildEnded:

@@ -1,4 +1,4 @@
-"""Inputs, and the results that they must give: drawn and computed where no answer can look."""
+"""The inputs of a case and the results that they must give, drawn where no answer can look."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Blocks = np.ndarray
 
 @dataclass(frozen=True)
 class Truth:
-    """Everything that one case must give.
+    """The inputs of one case, and everything that they must give.
 
     Attributes:
         inputs: global arrays, in the order of the case.
@@ -74,7 +74,7 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
 def _compiled(
     contract: Contract, index: int, chosen: tuple[int, ...]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """The types of what a case must give, and what it must give: traced and compiled once."""
+    """Functions that give the types of the results of a case, and the results; compiled once."""
     case = contract.cases[index]
     shapes: list[Any] = []
 
@@ -88,7 +88,7 @@ def _compiled(
 
 
 def blocks(array: np.ndarray, case: Case, layout: str) -> Blocks:
-    """A global array cut into what each device holds."""
+    """The shards of a global array: what each device holds of it."""
     sizes = case.sizes
     parts = []
     for position in np.ndindex(*sizes.values()):

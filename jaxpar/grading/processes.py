@@ -58,7 +58,7 @@ class Limits:
     cpu_seconds: int = 130
 
     def job(self) -> dict[str, int]:
-        """What a child is told."""
+        """The limits as a child is told them."""
         return {"memory_bytes": self.memory_bytes, "cpu_seconds": self.cpu_seconds}
 
 
@@ -75,6 +75,37 @@ class Store(Protocol):
 
     def put(self, job: dict[str, Any], evidence: Evidence) -> None:
         """Keeps it; raises OSError."""
+        ...
+
+
+class ChildPool(Protocol):
+    """Where the judge takes a worker or a reader from: processes, or what stands for them."""
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds on one judgement."""
+        ...
+
+    @property
+    def store(self) -> Store | None:
+        """Where evidence is kept, if it is."""
+        ...
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the running judgement was cancelled."""
+        ...
+
+    def begin(self) -> None:
+        """A new judgement starts."""
+        ...
+
+    def take(self, module: str) -> Any:
+        """A fresh child: something that sends and receives as `Child` does."""
+        ...
+
+    def end(self, child: Any) -> None:
+        """Ends a child that was taken."""
         ...
 
 
@@ -167,11 +198,11 @@ class Child:
         return ChildEnded("killed", self.printed())
 
     def printed(self) -> str:
-        """What the child wrote besides frames, up to where it says that this is all."""
+        """What the child wrote besides frames, up to its mark that this was all."""
         return printable(self._output().partition(END_OF_OUTPUT)[0].decode(errors="replace"))
 
     def printed_to_its_end(self) -> str:
-        """The same of a child that goes on; waits until all that it wrote has arrived."""
+        """The same for a child that goes on; waits until all that it wrote so far has arrived."""
         deadline = time.monotonic() + LATE_OUTPUT_SECONDS
         while time.monotonic() < deadline:
             output = self._output()
@@ -215,7 +246,7 @@ class Child:
             self._frames.put(None)
 
     def _spend(self, length: int) -> None:
-        """Plain data of a stranger's takes twenty times its length, and time: a bound on all."""
+        """Bounds a stranger's JSON in all: parsed, it takes time and twenty times its length."""
         self._json_bytes_left -= length
         if self._json_bytes_left < 0:
             raise ProtocolError(f"more than {MAX_JSON_BYTES} bytes of JSON in all")

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
 from jaxpar.grading import communication, properties
-from jaxpar.grading.evidence import Evidence, Program, public_name
+from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
-from jaxpar.grading.oracle import Blocks, Truth, truth
-from jaxpar.grading.session import (
-    Facts,
-    ReaderSession,
-    Refusal,
-    cotangent_inputs,
-)
+from jaxpar.grading.messages import Output, ProgramKey
+from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.reader_client import ReaderClient, Refusal, cotangent_inputs
+from jaxpar.grading.reader_messages import Author, Facts
 from jaxpar.grading.verdict import Sent
 
 
 @dataclass
 class ProgramJudge:
-    """One pass over the evidence with one reader.
+    """Judges the evidence about one answer, with one reader.
 
     Attributes:
         contract: the exercise.
-        seed: of the inputs, which are drawn here: the evidence is complete.
         reader: the process that reads and runs the programs.
         evidence: what the worker sent.
         findings: what was found about each property.
+        truth_of: draws the inputs of a case, and computes what they must give. It is called after
+            the evidence is complete, so that no answer can look.
         answer: facts of the answer's programs.
         reference: facts of the reference's programs.
         results: outputs of each forward program, gradients of each gradient program.
@@ -41,13 +40,13 @@ class ProgramJudge:
     """
 
     contract: Contract
-    seed: int
-    reader: ReaderSession
+    reader: ReaderClient
     evidence: Evidence
     findings: Findings
-    answer: dict[Program, Facts] = field(default_factory=dict)
-    reference: dict[Program, Facts] = field(default_factory=dict)
-    results: dict[Program, list[Blocks]] = field(default_factory=dict)
+    truth_of: Callable[[int], Truth]
+    answer: dict[ProgramKey, Facts] = field(default_factory=dict)
+    reference: dict[ProgramKey, Facts] = field(default_factory=dict)
+    results: dict[ProgramKey, list[Blocks]] = field(default_factory=dict)
     truths: dict[int, Truth] = field(default_factory=dict)
     sent: Sent | None = None
 
@@ -56,18 +55,18 @@ class ProgramJudge:
         known = _references(self.contract)
         for index in range(len(self.contract.cases)):
             for which in self._kinds():
-                program = (which, index)
+                program: ProgramKey = (which, index)
                 if program not in known:  # read before any byte of an answer's comes
                     known[program] = self.reader.export("reference", program)
                 self.reference[program] = known[program]
         for index in range(len(self.contract.cases)):
             self._judge_case(index)
         for i, bad in enumerate(self.contract.errors):
-            reply = self.evidence.errors.get(i, {})
-            self.findings.add("errors", properties.judge_error(bad.because, reply))
+            outcome = self.evidence.errors.get(i)
+            self.findings.add("errors", properties.judge_error(bad.because, outcome))
 
     def run_gradient(
-        self, name: str, program: Program, outputs: Sequence[dict]
+        self, author: Author, program: ProgramKey, outputs: Sequence[Output]
     ) -> tuple[list[Blocks], list[Blocks]]:
         """Outputs and gradients of a gradient program, on the drawn inputs and cotangents."""
         case, true = self.contract.cases[program[1]], self.truths[program[1]]
@@ -78,22 +77,23 @@ class ProgramJudge:
             if leaf_name in self.contract.gradient and not np.issubdtype(array.dtype, np.integer)
         ]
         gradients = [
-            {"dtype": dtype, "shape": target.shape[len(case.sizes) :]}
+            Output(target.shape[len(case.sizes) :], dtype, varying=())
             for dtype, target in zip(dtypes, true.gradients, strict=True)
         ]
         inputs = true.inputs + cotangent_inputs(case, outputs, true.cotangents)
-        results = self.reader.run(name, program, inputs, [*outputs, *gradients])
+        results = self.reader.run(author, program, inputs, [*outputs, *gradients])
         return results[: len(outputs)], results[len(outputs) :]
 
-    def _kinds(self) -> tuple[str, ...]:
+    def _kinds(self) -> tuple[Literal["forward", "gradient"], ...]:
         return ("forward", "gradient") if self.contract.gradient else ("forward",)
 
     def _judge_case(self, index: int) -> None:
         """Every property of one case, from the bytes whose outputs are compared."""
-        contract, case, forward = self.contract, self.contract.cases[index], ("forward", index)
+        contract, case = self.contract, self.contract.cases[index]
+        forward: ProgramKey = ("forward", index)
         if not self._read(forward, "values"):
             return
-        self.truths[index] = true = truth(contract, index, self.seed)
+        self.truths[index] = true = self.truth_of(index)
         facts = self.answer[forward]
         try:
             got = self.reader.run("answer", forward, true.inputs, facts.outputs)
@@ -132,7 +132,7 @@ class ProgramJudge:
             self.findings.add("memory", finding, index)
 
     def _judge_gradient(self, index: int) -> None:
-        program = ("gradient", index)
+        program: ProgramKey = ("gradient", index)
         if not self._read(program, "gradient"):
             return
         facts = self.answer[program]
@@ -145,14 +145,16 @@ class ProgramJudge:
         finding = properties.judge_gradient(self.contract, case, true, facts, outputs, gradients)
         self.findings.add("gradient", finding, index)
 
-    def _read(self, program: Program, name: str) -> bool:
-        """Reads a program; what cannot be read is a finding about `name`."""
-        case = self.contract.cases[program[1]]
+    def _read(self, program: ProgramKey, name: str) -> bool:
+        """Reads a program, once; what cannot be read is a finding about the property `name`."""
+        if program in self.answer:
+            return True
         if program not in self.evidence.programs:
-            failure = self.evidence.failures.get(program, {"message": "no program was exported"})
-            how = f"raises {public_name(failure)}"
-            finding = Finding(False, f"on {case.mesh}: {failure['message']}", how=how)
-            self.findings.add(name, finding, program[1])
+            failure = self.evidence.failures.get(program)
+            message = failure.message if failure else "no program was exported"
+            how = f"raises {public_name(failure and failure.raised)}"
+            mesh = self.contract.cases[program[1]].mesh
+            self.findings.add(name, Finding(False, f"on {mesh}: {message}", how=how), program[1])
             return False
         try:
             self.answer[program] = self.reader.read(program, *self.evidence.programs[program])
@@ -168,7 +170,7 @@ class ProgramJudge:
 
 
 @lru_cache(maxsize=512)
-def _references(contract: Contract) -> dict[Program, Facts]:
+def _references(contract: Contract) -> dict[ProgramKey, Facts]:
     """Facts of a reference's programs: the same for every answer, and read once."""
     del contract
     return {}

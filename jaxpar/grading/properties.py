@@ -1,4 +1,4 @@
-"""What is right and wrong about one case, property by property, from facts alone."""
+"""Judging the properties of one case from the facts that the reader found."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLim
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import NEAR, Finding
+from jaxpar.grading.messages import BadCallOutcome
 from jaxpar.grading.oracle import Blocks, Truth
-from jaxpar.grading.session import Facts
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import in_bytes
 from jaxpar.inspector.report import Memory
 
@@ -25,7 +26,7 @@ def judge_values(
     reference: Facts,
     got: Sequence[Blocks],
 ) -> tuple[Finding, bool]:
-    """Compares outputs; the flag tells that every device returned a whole result.
+    """Compares the outputs, and tells whether every device returned a whole result.
 
     Args:
         contract: the exercise.
@@ -43,14 +44,14 @@ def judge_values(
     for output, model, blocks, target in zip(
         answer.outputs, reference.outputs, got, true.expected, strict=True
     ):
-        place, dtype = output["place"], model["dtype"]
-        if place != model["place"]:
-            here, right = f"result{place}", f"result{model['place']}"
+        place, dtype = output.place, model.dtype
+        if place != model.place:
+            here, right = f"result{place}", f"result{model.place}"
             message = f"an array is returned as {here}; it must be {right}"
             return Finding(False, message, right, here, "an array is in another place"), False
-        if output["dtype"] != dtype:
-            message = f"the result has dtype {output['dtype']}; it must be {dtype}"
-            return Finding(False, message, dtype, output["dtype"], "wrong dtype"), False
+        if output.dtype != dtype:
+            message = f"the result has dtype {output.dtype}; it must be {dtype}"
+            return Finding(False, message, dtype, output.dtype, "wrong dtype"), False
         if _is_whole(contract, dtype, blocks, target.whole):
             whole = True
             continue
@@ -64,7 +65,7 @@ def judge_values(
 
 
 def judge_sharding(whole: bool) -> Finding:
-    """Whether each device returns its own part."""
+    """Judges whether each device returns its own part."""
     if whole:
         message = "every device returns the whole result, where it must return its own part"
         return Finding(False, message, "its own part", "the whole")
@@ -83,7 +84,7 @@ def judge_gradient(
     near = False
     pairs = zip(answer.outputs, outputs, true.expected, strict=True)
     for output, blocks, target in pairs:
-        if not compare.same(output["dtype"], blocks, target.blocks, contract.tolerance):
+        if not compare.same(output.dtype, blocks, target.blocks, contract.tolerance):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
     names = (
         name
@@ -128,9 +129,9 @@ def judge_communication(
         excess = communication.backward_excess(rule, sizes, forward.collectives, both, backward)
         if excess:
             got = f"forward and backward: {communication.describe(both)}"
-    hidden = [text for facts in answer.values() for text in facts.hidden]
-    if excess is None and hidden:
-        excess = communication.Excess(f"the compiler sends this for you: {hidden[0]}", rule.words)
+    added = [text for facts in answer.values() for text in facts.unexplained]
+    if excess is None and added:
+        excess = communication.Excess(f"the compiler sends this for you: {added[0]}", rule.words)
     if excess:
         return Finding(False, excess.message, excess.expected or rule.words, got)
     return Finding(True, rule.words, rule.words, got)
@@ -190,10 +191,10 @@ def judge_flops(
     return finding
 
 
-def judge_error(because: str, reply: Mapping) -> Finding:
-    """Whether a bad call raised ValueError while it was traced."""
-    raised = reply.get("raised") or "nothing"
-    if reply.get("raised") and reply.get("is_value_error"):
+def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:
+    """Judges whether a bad call raised ValueError while it was traced."""
+    raised = (outcome and outcome.raised) or "nothing"
+    if outcome and outcome.raised and outcome.is_value_error:
         return Finding(True, f"{because} raises ValueError", "ValueError", raised)
     message = f"{because} must raise ValueError; {raised} is raised"
     return Finding(False, message, "ValueError", raised)
@@ -205,7 +206,7 @@ def meshes(contract: Contract) -> str:
 
 
 def _right(contract: Contract, case: Case, near: bool) -> Finding:
-    """A right result, and whether some rounding more would have made it wrong."""
+    """The finding of a right result, which tells if a little more rounding would make it wrong."""
     where = f"{NEAR}: on {case.mesh}, rounding takes more than half of what is allowed; " * near
     return Finding(True, f"{where}right on {meshes(contract)}", near=near)
 

@@ -1,7 +1,7 @@
 """The process that reads exported programs.
 
-Started as `python -m jaxpar.grading.reader`. It runs no learner Python. Crafted bytes can end
-it, and no more.
+Started as `python -m jaxpar.grading.reader`. It runs no learner's Python. Crafted bytes can end it,
+and do no more than that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.lifetime import begin_child, importing, limit_process
 
 if TYPE_CHECKING:
-    from jaxpar.grading.reading import Reader
+    from jaxpar.grading.program_reader import ProgramReader
 
 
 def main() -> None:
@@ -21,28 +21,35 @@ def main() -> None:
     replies = begin_child()
     with importing():
         from jaxpar.contracts.base import load
-        from jaxpar.grading.reading import Reader
+        from jaxpar.grading.messages import Ready, decode, encode
+        from jaxpar.grading.program_reader import ProgramReader
+        from jaxpar.grading.reader_messages import ReaderJob, Started
         from jaxpar.mesh import simulate_devices
 
-    send_json(replies, {"ready": True})
-    job = receive(sys.stdin.buffer)
-    if job is None:
+    send_json(replies, encode(Ready()))
+    frame = receive(sys.stdin.buffer)
+    if frame is None:
         return
-    limit_process(job["memory_bytes"], job["cpu_seconds"])
-    simulate_devices(job["devices"])
+    job: ReaderJob = decode(ReaderJob, frame)
+    limit_process(job.memory_bytes, job.cpu_seconds)
+    simulate_devices(job.devices)
     with importing():
-        reader = Reader(load(job["where"], hidden=job["hidden"]))
-    send_json(replies, {"started": True})
+        reader = ProgramReader(load(job.where, hidden=job.hidden))
+    send_json(replies, encode(Started()))
     _serve(reader, replies)
 
 
-def _serve(reader: Reader, replies: IO[bytes]) -> None:
-    while (request := receive(sys.stdin.buffer)) is not None:
-        blobs = [receive(sys.stdin.buffer) for _ in range(request["blobs"])]
-        header, results = reader.answer(request, blobs)
-        send_json(replies, header)
-        for blob in results:
-            send_blob(replies, blob)
+def _serve(reader: ProgramReader, replies: IO[bytes]) -> None:
+    from jaxpar.grading.messages import decode, encode
+    from jaxpar.grading.reader_messages import ReaderRequest, blobs_after
+
+    while (frame := receive(sys.stdin.buffer)) is not None:
+        request = decode(ReaderRequest, frame)
+        blobs = [receive(sys.stdin.buffer) for _ in range(blobs_after(request))]
+        reply, results = reader.answer(request, blobs)
+        send_json(replies, encode(reply))
+        for result in results:
+            send_blob(replies, result)
 
 
 if __name__ == "__main__":

@@ -2,35 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Contract, PipelineLimits
-from jaxpar.grading import schedules
-from jaxpar.grading.calls import RAISES, Call, ask, in_words, outcome, raised
+from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.grading.findings import Finding, Findings, unjudged
-from jaxpar.grading.processes import Pool
-from jaxpar.grading.schedules import Costed
+from jaxpar.grading.processes import ChildPool
+from jaxpar.grading.repeated_calls import (
+    RAISES,
+    Arguments,
+    call_twice,
+    in_words,
+    outcome,
+    raised,
+)
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
-from jaxpar.schedules import Table
+from jaxpar.schedules import Costs, Simulation, Table, check, simulate
+from jaxpar.schedules.simulator import Number
 
 CAN_RUN = "every table can run"
 FORGETFUL = "depends on earlier calls: the same call gave two tables; keep no state between calls"
+MOST_CELLS = 10_000
+PICTURE_WIDTH = 76
 
 
-def judge_schedules(contract: Contract, submission: Submission, pool: Pool, seed: int) -> Judgement:
+@dataclass(frozen=True)
+class SimulatedTable:
+    """A table that can run, simulated with the costs of a contract."""
+
+    table: Table
+    simulations: tuple[Simulation, ...]
+
+    @classmethod
+    def of(cls, table: Table, limits: PipelineLimits) -> SimulatedTable:
+        """The table with these costs."""
+        return cls(table, tuple(simulate(table, costs) for costs in limits.costs))
+
+    @property
+    def makespans(self) -> list[Number]:
+        """The makespan with each of the costs."""
+        return [simulation.makespan for simulation in self.simulations]
+
+    @property
+    def in_flight(self) -> list[int]:
+        """The most activations that each device keeps at once."""
+        return self.simulations[0].peak_in_flight
+
+
+def judge_schedules(
+    contract: Contract, submission: Submission, pool: ChildPool, seed: int
+) -> Judgement:
     """Asks for tables of drawn sizes, and simulates each; its limits are the reference's costs."""
     assert contract.values is not None and contract.pipeline is not None
     calls = contract.values(np.random.default_rng(seed))
     expected = [outcome(contract.reference, call) for call in calls]
-    replies = ask(contract, submission, pool, calls)
-    if replies.ended is not None:
-        return unjudged(contract, *replies.ended, replies.printed)
+    outcomes = call_twice(contract, submission, pool, calls)
+    if outcomes.ended is not None:
+        return unjudged(contract, *outcomes.ended, outcomes.printed)
     findings = Findings(contract)
     costed = []
-    for call, right, got, again in zip(calls, expected, replies.got, replies.again, strict=True):
+    for call, right, got, again in zip(calls, expected, outcomes.got, outcomes.again, strict=True):
         try:
             table = _read(right, got, again)
         except ValueError as error:
@@ -40,22 +75,22 @@ def judge_schedules(contract: Contract, submission: Submission, pool: Pool, seed
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
                 (model,) = _costed(contract, [right])
-                costed.append(Costed.of(table, contract.pipeline))
+                costed.append(SimulatedTable.of(table, contract.pipeline))
                 _limit(findings, contract.pipeline, in_words(contract, call), costed[-1], model)
     properties = findings.properties()
     wrong = next((p.name for p in properties if p.status == "fail"), None)
     if wrong is None:
-        return Judgement("pass", properties, printed=replies.printed)
+        return Judgement("pass", properties, printed=outcomes.printed)
     if wrong == "order":
-        diagnosis = _named_by_order(contract, calls, replies.got, expected)
+        diagnosis = _named_by_order(contract, calls, outcomes.got, expected)
     else:
         diagnosis = _named_by_cost(contract, wrong, calls, costed)
-    diagnosis = diagnosis or replies.meaning(expected)
-    return Judgement("fail", properties, diagnosis, printed=replies.printed)
+    diagnosis = diagnosis or outcomes.meaning(expected)
+    return Judgement("fail", properties, diagnosis, printed=outcomes.printed)
 
 
 def _read(right: Any, got: Any, again: Any) -> Table | None:
-    """The table that an answer returned; None where it rightly returned none.
+    """The table that an answer returned; None where the answer rightly raised ValueError.
 
     Raises:
         ValueError: it must return one, or another.
@@ -68,18 +103,22 @@ def _read(right: Any, got: Any, again: Any) -> Table | None:
         return None
     if raised(got):
         raise ValueError(f"{got}; it must return a table")
-    return schedules.read(got, Table.parse(right))
+    return read_table(got, Table.parse(right))
 
 
 def _limit(
-    findings: Findings, limits: PipelineLimits, call: str, answer: Costed, model: Costed
+    findings: Findings,
+    limits: PipelineLimits,
+    call: str,
+    answer: SimulatedTable,
+    model: SimulatedTable,
 ) -> None:
     """Files what is found about one table's costs."""
     findings.add("bubble", Finding(True, limits.bubble))
     for simulation, least in zip(answer.simulations, model.makespans, strict=True):
         if simulation.makespan > least:
-            costs = schedules.in_words(simulation.costs, simulation.table)
-            picture = schedules.draw(call, simulation)
+            costs = costs_in_words(simulation.costs, simulation.table)
+            picture = draw(call, simulation)
             message = f"{call} takes longer than it must with {costs}\n\n{picture}\n"
             took = f"makespan {simulation.makespan}"
             findings.add("bubble", Finding(False, message, f"makespan {least}", took))
@@ -87,14 +126,14 @@ def _limit(
     pairs = zip(answer.in_flight, model.in_flight, strict=True)
     over = [device for device, (kept, most) in enumerate(pairs) if kept > most]
     if over:
-        picture = schedules.draw(call, answer.simulations[-1])
+        picture = draw(call, answer.simulations[-1])
         message = f"{call}: device {over[0]} keeps more than it may\n\n{picture}\n"
         most, kept = (" ".join(map(str, one.in_flight)) for one in (model, answer))
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
 def _named_by_order(
-    contract: Contract, calls: list[Call], got: list[Any], expected: list[Any]
+    contract: Contract, calls: list[Arguments], got: list[Any], expected: list[Any]
 ) -> str:
     """The sentence of the mistake with the same tables.
 
@@ -102,19 +141,21 @@ def _named_by_order(
     may be a mistake of its own.
     """
     answered = [i for i, right in enumerate(expected) if right != RAISES]
-    actions = [schedules.actions(table) for table in got]
-    if all(actions[i] == schedules.actions(expected[i]) for i in answered):
+    busy = [busy_cells(table) for table in got]
+    if all(busy[i] == busy_cells(expected[i]) for i in answered):
         answered = []
     mistakes = [m for m in contract.mistakes if m.fails == "order"]
     for some in filter(None, (list(range(len(calls))), answered)):
         for mistake in mistakes:
-            if all(actions[i] == schedules.actions(outcome(mistake.function, calls[i]))
+            if all(busy[i] == busy_cells(outcome(mistake.function, calls[i]))
                    for i in some):  # fmt: skip
                 return mistake.sentence
     return ""
 
 
-def _named_by_cost(contract: Contract, wrong: str, calls: list[Call], costed: list[Costed]) -> str:
+def _named_by_cost(
+    contract: Contract, wrong: str, calls: list[Arguments], costed: list[SimulatedTable]
+) -> str:
     """The sentence of the mistake with tables that cost the same."""
     for mistake in contract.mistakes:
         if mistake.fails == wrong:
@@ -124,10 +165,68 @@ def _named_by_cost(contract: Contract, wrong: str, calls: list[Call], costed: li
     return ""
 
 
-def _costed(contract: Contract, tables: list[Any]) -> list[Costed]:
+def _costed(contract: Contract, tables: list[Any]) -> list[SimulatedTable]:
     assert contract.pipeline is not None
-    return [Costed.of(Table.parse(t), contract.pipeline) for t in tables if t != RAISES]
+    return [SimulatedTable.of(Table.parse(t), contract.pipeline) for t in tables if t != RAISES]
 
 
-def _bills(costed: list[Costed]) -> list[tuple]:
+def _bills(costed: list[SimulatedTable]) -> list[tuple]:
     return [(one.makespans, one.in_flight) for one in costed]
+
+
+def read_table(value: Any, model: Table) -> Table:
+    """The table in an answer's result, for as many devices, stages and microbatches as `model`.
+
+    Raises:
+        ValueError: it is none, it can never run, or it is one for other sizes.
+    """
+    table = Table.parse(_rows(value, model.devices))
+    check(table)
+    for name in ("stages", "microbatches"):
+        has, must = getattr(table, name), getattr(model, name)
+        if has != must:
+            raise ValueError(f"{name}: it has {has}, and must have {must}, counted from 0")
+    for stage in range(model.stages):
+        at, home = table.device_of(stage), model.device_of(stage)
+        if at != home:
+            raise ValueError(f"stage {stage} is in row {at + 1}; device {home} is row {home + 1}")
+    return table
+
+
+def busy_cells(value: Any) -> Any:
+    """Rows without their idle cells, to be compared; any other data as it is."""
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return value
+    return [[cell for cell in row if cell] for row in value]
+
+
+def draw(name: str, simulation: Simulation) -> str:
+    """When each device does what, as lines of text without colour."""
+    track = Track(name, simulation)
+    return Timeline((track,)).to_text(PICTURE_WIDTH).partition(f"\n{track.heading}")[0]
+
+
+def costs_in_words(costs: Costs, table: Table) -> str:
+    """The costs of the kinds of cell in a table."""
+    kinds = sorted({action.kind for action in table.places}, key="FBIW".index)
+    return " ".join(f"{kind}={getattr(costs, kind)}" for kind in kinds)
+
+
+def _rows(value: Any, devices: int) -> list[list]:
+    """The result if it is a list of rows with not too many cells; the cells are not looked at."""
+    if not isinstance(value, list):
+        shown = value if isinstance(value, str) else repr(value)
+        raise ValueError(f"the result is {shown[:80]}; return a list of rows, one for each device")
+    for device, row in enumerate(value):
+        if not isinstance(row, list):
+            raise ValueError(
+                f"row {device + 1} is {repr(row)[:40]}; a row is a list of cells such as '0F0'"
+            )
+    if len(value) != devices:
+        raise ValueError(f"it has {len(value)} rows, and must have {devices}, one for each device")
+    cells = sum(map(len, value))
+    if cells > MOST_CELLS:
+        raise ValueError(
+            f"it has {cells:,} cells, and at most {MOST_CELLS:,} are read; leave idle cells out"
+        )
+    return value

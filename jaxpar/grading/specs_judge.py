@@ -7,47 +7,50 @@ from typing import Any
 
 from jaxpar.contracts.base import Communication, Contract
 from jaxpar.contracts.case import Case, Sizes
-from jaxpar.grading import communication, properties, specs
-from jaxpar.grading.evidence import Evidence, Program, public_name
+from jaxpar.grading import communication, partition_specs, properties
+from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
-from jaxpar.grading.session import Facts, ReaderSession, Refusal
+from jaxpar.grading.messages import ProgramKey, RaisedByCall, ReturnedValue
+from jaxpar.grading.reader_client import ReaderClient, Refusal
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import Sent, in_bytes
 
 FITS = "a partition spec for each leaf"
-SHARED = "large leaves are shared, small ones whole"
+SPLIT = "large leaves are shared, small ones whole"
 
 
 @dataclass
 class SpecsJudge:
-    """One pass over the evidence with one reader.
+    """Judges the evidence about one answer, with one reader.
 
     Attributes:
         contract: the exercise.
-        seed: not used: nothing is drawn.
         reader: the process that compiles.
         evidence: what the worker sent.
         findings: what was found about each property.
-        answer: no programs: the one that is compiled is ours.
-        sent: nothing: a prediction is asked of programs only.
+        answer: always empty, since the program that is compiled is our own.
+        sent: always None, since predictions are asked for programs only.
     """
 
     contract: Contract
-    seed: int
-    reader: ReaderSession
+    reader: ReaderClient
     evidence: Evidence
     findings: Findings
-    answer: dict[Program, Facts] = field(default_factory=dict)
+    answer: dict[ProgramKey, Facts] = field(default_factory=dict)
     sent: Sent | None = None
 
     def judge(self) -> None:
-        """Fills the findings: of values in all cases, then of the rest until one is wrong."""
+        """Fills the findings: about values in all cases, then about the rest until one is wrong."""
         cases = list(enumerate(self.contract.cases))
         for index, case in cases:
-            reply = self.evidence.values.get(index, {})
-            raised = f"the answer raises {reply['raised']}" if "raised" in reply else None
-            wrong = raised or specs.complaint(case, self._specs(index))
+            reply = self.evidence.values.get(index)
+            if isinstance(reply, RaisedByCall):
+                wrong = f"the answer raises {reply.raised}"
+                how = f"raises {public_name(reply.raised)}"
+            else:
+                wrong = partition_specs.complaint(case, self._specs(index))
+                how = "a spec does not fit"
             message = f"on {case.mesh}, {wrong}" if wrong else FITS
-            how = f"raises {public_name(reply)}" if raised else "a spec does not fit"
             self.findings.add("values", Finding(not wrong, message, how=how), index)
         for index, case in cases:
             if not any(map(self.findings.wrong, self.contract.points())):
@@ -57,12 +60,14 @@ class SpecsJudge:
         """The sentence of the mistake with the same specs, or what the first error means."""
         for mistake in self.contract.mistakes:
             if all(
-                specs.same(self._specs(index), specs.of_ours(mistake.function, case))
+                partition_specs.same(
+                    self._specs(index), partition_specs.of_ours(mistake.function, case)
+                )
                 for index, case in enumerate(self.contract.visible)
             ):
                 return mistake.sentence
-        replies = (self.evidence.values.get(i, {}) for i in range(len(self.contract.visible)))
-        return next((reply["explained"] for reply in replies if "explained" in reply), "")
+        replies = (self.evidence.values.get(i) for i in range(len(self.contract.visible)))
+        return next((reply.explained for reply in replies if isinstance(reply, RaisedByCall)), "")
 
     def _judge_case(self, index: int, case: Case) -> None:
         found = self._specs(index)
@@ -72,9 +77,9 @@ class SpecsJudge:
             finding = Finding(False, f"on {case.mesh}: {refusal}", how="cannot be run")
             self.findings.add("values", finding, index)
             return
-        model = specs.of_ours(self.contract.reference, case)
+        model = partition_specs.of_ours(self.contract.reference, case)
         least = self.reader.partition(index, model)
-        finding = _judge_sharding(specs.unshared(case, found, model), case)
+        finding = _judge_sharding(partition_specs.wrongly_split(case, found, model), case)
         self.findings.add("sharding", finding, index)
         if self.contract.communication:
             finding = _judge_communication(self.contract.communication, case, held)
@@ -82,11 +87,12 @@ class SpecsJudge:
         self.findings.add("memory", _judge_memory(self.contract, case, held, least), index)
 
     def _specs(self, index: int) -> Any:
-        return self.evidence.values.get(index, {}).get("result", "nothing")
+        reply = self.evidence.values.get(index)
+        return reply.result if isinstance(reply, ReturnedValue) else "nothing"
 
 
-def _judge_sharding(unshared: str | None, case: Case) -> Finding:
-    return Finding(False, f"on {case.mesh}, {unshared}") if unshared else Finding(True, SHARED)
+def _judge_sharding(wrong: str | None, case: Case) -> Finding:
+    return Finding(False, f"on {case.mesh}, {wrong}") if wrong else Finding(True, SPLIT)
 
 
 def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Finding:
@@ -99,7 +105,7 @@ def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Find
 
 
 def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Facts) -> Finding:
-    """Arguments at most the reference's, to the byte; intermediate results by the limit."""
+    """Allows the arguments the reference's bytes, and intermediate results those of the limit."""
     held, least = answer.memory, reference.memory
     assert contract.memory and held and least
     if held.arguments_bytes > least.arguments_bytes:

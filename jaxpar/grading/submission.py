@@ -47,7 +47,7 @@ def read_submission(path: Path) -> Submission:
 
 
 def read_within(folder: int, name: str) -> Submission:
-    """Reads a file of a stranger's folder, which may change meanwhile.
+    """Reads a file in a stranger's folder, which may change meanwhile.
 
     Args:
         folder: descriptor of the folder.

@@ -1,4 +1,4 @@
-"""Judges plain numbers, each against the oracle's."""
+"""Judges plain numbers by comparing each with the oracle's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Contract
-from jaxpar.grading.calls import Call, Replies, ask, in_words, outcome, raised
 from jaxpar.grading.findings import NEAR, Finding, Findings, unjudged
-from jaxpar.grading.processes import Pool
+from jaxpar.grading.processes import ChildPool
+from jaxpar.grading.repeated_calls import Arguments, Outcomes, call_twice, in_words, outcome, raised
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
@@ -21,33 +21,37 @@ MOST_SHOWN = 400
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
 
-def judge_values(contract: Contract, submission: Submission, pool: Pool, seed: int) -> Judgement:
+def judge_values(
+    contract: Contract, submission: Submission, pool: ChildPool, seed: int
+) -> Judgement:
     """Calls the answer on drawn arguments and compares with the oracle."""
     assert contract.values is not None
     calls = contract.values(np.random.default_rng(seed))
     oracles = (contract.oracle, *contract.also_right)
     rights = [[outcome(oracle, call) for call in calls] for oracle in oracles]
-    replies = ask(contract, submission, pool, calls)
-    if replies.ended is not None:
-        return unjudged(contract, *replies.ended, replies.printed)
+    outcomes = call_twice(contract, submission, pool, calls)
+    if outcomes.ended is not None:
+        return unjudged(contract, *outcomes.ended, outcomes.printed)
     findings = Findings(contract)
-    expected = max(rights, key=lambda right: sum(map(_same, replies.got, right)))
-    for one, two in zip(replies.got, replies.again, strict=True):
+    expected = max(rights, key=lambda right: sum(map(_same, outcomes.got, right)))
+    for one, two in zip(outcomes.got, outcomes.again, strict=True):
         if one != two:
             findings.add("values", Finding(False, FORGETFUL.format(_show(one), _show(two))))
-    for finding in _wrong(contract, calls, expected, replies.got):
+    for finding in _wrong(contract, calls, expected, outcomes.got):
         findings.add("values", finding)
     if not findings.wrong("values"):
-        close = contract.complaint is not None or all(map(_close, replies.got, expected))
+        close = contract.complaint is not None or all(map(_close, outcomes.got, expected))
         message = f"{len(calls)} calls are right"
         message = message if close else f"{NEAR} of rounding; {message}"
         findings.add("values", Finding(True, message, near=not close))
-        return Judgement("pass", findings.properties(), printed=replies.printed)
-    diagnosis = _diagnosis(contract, calls, replies, expected)
-    return Judgement("fail", findings.properties(), diagnosis, printed=replies.printed)
+        return Judgement("pass", findings.properties(), printed=outcomes.printed)
+    diagnosis = _diagnosis(contract, calls, outcomes, expected)
+    return Judgement("fail", findings.properties(), diagnosis, printed=outcomes.printed)
 
 
-def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> Iterator[Finding]:
+def _wrong(
+    contract: Contract, calls: list[Arguments], expected: list, got: list
+) -> Iterator[Finding]:
     if contract.complaint is not None:
         complaint = contract.complaint(calls, got)
         if complaint is not None:
@@ -58,20 +62,22 @@ def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> 
             yield _finding(contract, call, right, one)
 
 
-def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
+def _finding(contract: Contract, call: Arguments, right: Any, got: Any) -> Finding:
     does = got if raised(got) else f"gives {_show(got)}"
     must = "raise ValueError" if raised(right) else f"give {_show(right)}"
     text = f"{in_words(contract, call)} {does}; it must {must}"
     return Finding(False, text, _show(right), _show(got))
 
 
-def _diagnosis(contract: Contract, calls: list[Call], replies: Replies, expected: list) -> str:
+def _diagnosis(
+    contract: Contract, calls: list[Arguments], outcomes: Outcomes, expected: list
+) -> str:
     """The mistake with the same results, or what the first unwanted exception means.
 
     If none has them all, one with the same results where there is something to return: what must
     be refused may be a mistake of its own.
     """
-    triples = list(zip(calls, replies.got, expected, strict=True))
+    triples = list(zip(calls, outcomes.got, expected, strict=True))
     answered = [triple for triple in triples if not raised(triple[2])]
     if all(_same(got, right) for _, got, right in answered):
         answered = []
@@ -79,16 +85,16 @@ def _diagnosis(contract: Contract, calls: list[Call], replies: Replies, expected
         for mistake in contract.mistakes:
             if all(_same(got, outcome(mistake.function, call)) for call, got, _ in some):
                 return mistake.sentence
-    return replies.meaning(expected)
+    return outcomes.meaning(expected)
 
 
 def _close(got: Any, right: Any) -> bool:
-    """Equal, with at most half of the rounding that is allowed."""
+    """Whether two results are equal with at most half of the rounding that is allowed."""
     return _same(got, right, ROUNDING / 2)
 
 
 def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:
-    """Equal, integers as integers; floats within rounding, and an integer may stand for one."""
+    """Whether two results are equal: integers exactly, floats within rounding; 2 may be 2.0."""
     if isinstance(right, list):
         if not isinstance(got, list) or len(got) != len(right):
             return False

@@ -6,7 +6,7 @@ import pytest
 
 from jaxpar.classroom.attacks.attack import PROGRAM, UNFENCED, Attack
 from jaxpar.classroom.attacks.dishonest_programs import HIDDEN_COMMUNICATION, REFUSED
-from tests.in_process import InProcessPool, judged_source
+from jaxpar.grading.in_process import InProcessPool, judged_source
 
 POOL = InProcessPool(PROGRAM)
 ATTACKS = [attack for attack in (*HIDDEN_COMMUNICATION, *REFUSED) if UNFENCED not in attack.source]

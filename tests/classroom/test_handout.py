@@ -13,7 +13,7 @@ from jaxpar.classroom.handout.pinned_versions import constraints
 from jaxpar.classroom.handout.student_repository import make_student_repository
 from jaxpar.classroom.handout.wheel import PACKAGE, wheel, zipped
 from jaxpar.course.catalog import LESSONS
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course, fixed_files, stub_files
 from jaxpar.course.progress import progress
 from tests.course.fakes import stub_of

@@ -9,6 +9,7 @@ import pytest
 from jaxpar.classroom import journal
 from jaxpar.classroom.journal import EvidenceStore, Journal, JudgementKey
 from jaxpar.grading.evidence import Evidence
+from jaxpar.grading.messages import BadCallOutcome, ExportFailure, Output, ReturnedValue
 from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.submission import Submission
 
@@ -16,10 +17,10 @@ KEY = JudgementKey("aa", "scatter", "bb", "cc", "dd", 2)
 VERDICT = {"exercise": "scatter", "status": "pass", "score": 10}
 JOB = {"source": "x = 1", "cases": []}
 EVIDENCE = Evidence(
-    {("forward", 0): ([{"shape": [2], "dtype": "float32", "varying": [], "place": ""}], b"\0\xff")},
-    {("gradient", 1): {"kind": "error", "message": "no"}},
-    {0: {"raised": "ValueError", "is_value_error": True}},
-    {3: {"result": [1, 2]}},
+    {("forward", 0): ((Output((2,), "float32", ()),), b"\0\xff")},
+    {("gradient", 1): ExportFailure(("gradient", 1), "error", "no")},
+    {0: BadCallOutcome(0, "ValueError", True)},
+    {3: ReturnedValue(3, [1, 2])},
     "printed",
 )
 

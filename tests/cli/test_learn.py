@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jaxpar.course.catalog import EXERCISES, LESSONS, Lesson, exercise
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.grading.submission import read_submission
 from tests.course.fakes import RIGHT, WRONG, answer, stub_of, verdict, write
 
@@ -140,14 +140,14 @@ def test_lesson_runs_the_script_and_ends_as_it_ends(course: Course, run: Any) ->
     assert data["asks"] == [asked.id for asked in row.asks]
     path.write_text("# %%\nraise SystemExit(3)\n")
     assert run("lesson", "02").code == 1
-    assert Memory(course.state).lesson_run("02")
-    assert not Memory(course.state).lesson_run("01")
+    assert LearnerRecord(course.state).lesson_run("02")
+    assert not LearnerRecord(course.state).lesson_run("01")
 
 
 def test_a_lesson_that_was_left_is_no_failure_and_one_that_was_read_says_what_is_next(
     course: Course, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Memory(course.state).remember_place("gather")
+    LearnerRecord(course.state).remember_place("gather")
     asked = []
 
     def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
@@ -155,14 +155,14 @@ def test_a_lesson_that_was_left_is_no_failure_and_one_that_was_read_says_what_is
         return codes.pop(), ""
 
     codes = [0, 130]
-    monkeypatch.setattr("jaxpar.course.reading.read_lesson", read_lesson)
+    monkeypatch.setattr("jaxpar.course.lesson_process.read_lesson", read_lesson)
     ended = run("lesson")
     assert (ended.code, ended.out, asked) == (0, "", ["02"])
     assert "It opens gather: " in run("lesson").out
 
 
 def test_without_a_name_it_is_the_exercise_at_hand(course: Course, run: Any) -> None:
-    Memory(course.state).remember_place("gather")
+    LearnerRecord(course.state).remember_place("gather")
     assert run("hint", "--json").json["exercise"] == "gather"
     assert run("solution").err.startswith("solution: it is shown once `jaxpar check gather` passes")
     course.file(exercise("gather")).unlink()

@@ -18,10 +18,10 @@ from jaxpar.contracts.base import Mistake, exercise_id, load, variants
 from jaxpar.contracts.variants import AS_WRITTEN
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.stubs import stub
+from jaxpar.grading.in_process import InProcessPool, judged, judged_source
+from jaxpar.grading.many_seeds import failures
 from jaxpar.grading.verdict import Verdict
 from tests.contracts.answers import answers_to
-from tests.in_process import InProcessPool, judged, judged_source
-from tests.many_seeds import failures
 from tests.proofs import contract_of
 
 POOLS = cache(InProcessPool)

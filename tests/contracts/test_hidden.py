@@ -18,7 +18,7 @@ from jaxpar.contracts.base import load
 from jaxpar.contracts.case import Case
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.grading.findings import SHOWN_ONLY
-from tests.in_process import InProcessPool, judged
+from jaxpar.grading.in_process import InProcessPool, judged
 
 WITH_CASES = [row for row in EXERCISES if row.kind in ("program", "specs")]
 POOLS = cache(InProcessPool)

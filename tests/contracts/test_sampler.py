@@ -8,8 +8,8 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.contracts.data_parallel.shard_indices import CONTRACT
+from jaxpar.grading.in_process import InProcessPool, judged
 from tests.contracts.data_parallel.shard_indices import everything_everywhere, in_blocks
-from tests.in_process import InProcessPool, judged
 
 WHERE = "jaxpar.contracts.data_parallel.shard_indices"
 CALLS = [((4,), {"world_size": 2, "rank": r, "epoch": 3, "seed": 9}) for r in range(2)]

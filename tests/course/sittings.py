@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxpar.course.catalog import Exercise, exercise
-from jaxpar.course.checking import Verdicts
-from jaxpar.course.events import Judged, Saved, Typed
+from jaxpar.course.check import Verdicts
+from jaxpar.course.events import JudgementEnded, Saved, Typed
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.session import Session
 from tests.course.fakes import verdict, write
 
@@ -16,7 +16,7 @@ VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
 
 
 def start(course: Course) -> Session:
-    return Session(course, Verdicts(course.verdicts), Memory(course.state))
+    return Session(course, Verdicts(course.verdicts), LearnerRecord(course.state))
 
 
 def save(session: Session, row: Exercise, source: str | bytes) -> None:
@@ -36,7 +36,7 @@ def finish(session: Session, passes: bool, runs: bool = True) -> None:
     result = verdict(job.exercise, passes)
     result = result if runs else replace(result, status="error", sent=None)
     session.verdicts.put(job.exercise.where, job.submission, result)
-    session.handle(Judged(job.number, result))
+    session.handle(JudgementEnded(job.number, result))
 
 
 def turn_to(session: Session, row: Exercise) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from jaxpar.course.catalog import EXERCISES
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.progress import at_hand, is_stub, next_row, progress, status
 from jaxpar.grading.submission import Submission, read_submission
 from tests.course.fakes import answer, verdict, write
@@ -70,7 +70,7 @@ def test_a_missing_file_is_to_do(course: Course, verdicts: Verdicts) -> None:
 
 
 def test_a_solution_seen_is_marked(course: Course, verdicts: Verdicts) -> None:
-    Memory(course.state).remember_seen(ROW.id)
+    LearnerRecord(course.state).remember_seen(ROW.id)
     assert [row.exercise for row in progress(course, verdicts) if row.seen] == [ROW]
 
 
@@ -86,15 +86,15 @@ def test_next_is_the_first_open_one_from_a_lesson_on(course: Course, verdicts: V
 def test_at_hand_is_where_the_learner_was_or_what_is_open_after_it(
     course: Course, verdicts: Verdicts
 ) -> None:
-    memory = Memory(course.state)
-    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[0]
-    memory.remember_place(ROW.id)
-    assert at_hand(progress(course, verdicts), memory).exercise == ROW
+    record = LearnerRecord(course.state)
+    assert at_hand(progress(course, verdicts), record).exercise == EXERCISES[0]
+    record.remember_place(ROW.id)
+    assert at_hand(progress(course, verdicts), record).exercise == ROW
     write(course, ROW, answer(ROW, "right"))
     judge(course, verdicts, passes=True)
-    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[3]
-    memory.remember_place("an exercise that is gone")
-    assert at_hand(progress(course, verdicts), memory).exercise == EXERCISES[0]
+    assert at_hand(progress(course, verdicts), record).exercise == EXERCISES[3]
+    record.remember_place("an exercise that is gone")
+    assert at_hand(progress(course, verdicts), record).exercise == EXERCISES[0]
 
 
 @pytest.mark.parametrize(

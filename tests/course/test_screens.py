@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from jaxpar.course.catalog import EXERCISES, exercise
-from jaxpar.course.checking import Verdicts
-from jaxpar.course.events import Judged, Saved, Typed
+from jaxpar.course.check import Verdicts
+from jaxpar.course.events import JudgementEnded, Saved, Typed
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, verdict, write
@@ -22,7 +22,7 @@ plain_or_not = pytest.mark.parametrize("plain", [True, False], ids=["plain", "ta
 
 @pytest.fixture
 def session(course: Course) -> Session:
-    return Session(course, Verdicts(course.verdicts), Memory(course.state))
+    return Session(course, Verdicts(course.verdicts), LearnerRecord(course.state))
 
 
 def text(session: Session, plain: bool, **console: bool) -> str:
@@ -37,7 +37,7 @@ def judge(session: Session, passes: bool, predicted: int = 100, **changes: Any) 
     session.handle(Saved((session.current,)))
     assert session.job
     found = replace(verdict(session.current, passes), **changes)
-    session.handle(Judged(session.job.number, found))
+    session.handle(JudgementEnded(session.job.number, found))
     if session.view == "predict":
         session.handle(Typed(f"{predicted}\n"))
 
@@ -101,7 +101,7 @@ def test_a_prediction_is_asked_for_with_the_call_in_view(session: Session, plain
     write(session.course, PROGRAM, answer(PROGRAM, "right"))
     session.handle(Saved((PROGRAM,)))
     assert session.job
-    session.handle(Judged(session.job.number, verdict(PROGRAM, passes=True)))
+    session.handle(JudgementEnded(session.job.number, verdict(PROGRAM, passes=True)))
     session.handle(Typed("4"))
     shown = text(session, plain)
     assert "How many bytes does each device send" in shown

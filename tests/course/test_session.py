@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from jaxpar.course.catalog import EXERCISES, exercise
-from jaxpar.course.events import Judged, Saved, Trouble
+from jaxpar.course.events import JudgementEnded, Saved, Trouble
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, verdict
 from tests.course.sittings import PROGRAM, VALUE, finish, save, start, type_keys
@@ -41,7 +41,7 @@ def test_an_edit_during_judging_wants_the_new_bytes(session: Session) -> None:
     assert old
     assert session.job
     assert session.job.number > old.number
-    session.handle(Judged(old.number, verdict(VALUE, False)))
+    session.handle(JudgementEnded(old.number, verdict(VALUE, False)))
     assert session.verdict is None  # the verdict on bytes that are gone
     finish(session, passes=True)
     assert session.verdict
@@ -104,7 +104,7 @@ def test_a_prediction_comes_before_what_a_program_sends(session: Session) -> Non
     finish(session, passes=True)
     assert session.view == "predict"
     type_keys(session, "9", "7", "\x7f", "6", "\n")
-    assert session.memory.prediction(PROGRAM.id) == 96
+    assert session.record.prediction(PROGRAM.id) == 96
     assert session.view == "exercise"
     save(session, PROGRAM, answer(PROGRAM, "right again"))
     finish(session, passes=True)
@@ -116,7 +116,7 @@ def test_a_program_that_does_not_run_is_judged_without_a_prediction(session: Ses
     finish(session, passes=False, runs=False)
     assert session.view == "exercise"
     assert session.verdict
-    assert not session.memory.asked(PROGRAM.id)
+    assert not session.record.asked(PROGRAM.id)
 
 
 def test_enter_skips_the_prediction(session: Session) -> None:
@@ -124,8 +124,8 @@ def test_enter_skips_the_prediction(session: Session) -> None:
     finish(session, passes=True)
     type_keys(session, "\n")
     assert session.view == "exercise"
-    assert session.memory.prediction(PROGRAM.id) is None
-    assert session.memory.asked(PROGRAM.id)
+    assert session.record.prediction(PROGRAM.id) is None
+    assert session.record.asked(PROGRAM.id)
 
 
 def test_a_prediction_that_is_no_number_is_asked_for_again(session: Session) -> None:
@@ -168,7 +168,7 @@ def test_a_sitting_begins_where_the_last_one_ended(course: Course, session: Sess
 
 
 def test_a_lesson_that_was_run_is_not_shown_again(course: Course) -> None:
-    Memory(course.state).remember_lesson("01")
+    LearnerRecord(course.state).remember_lesson("01")
     assert start(course).view == "exercise"
 
 
@@ -184,7 +184,7 @@ def test_saving_another_exercise_turns_to_it(session: Session) -> None:
 def test_a_judge_that_failed_is_one_line_and_the_loop_goes_on(session: Session) -> None:
     save(session, VALUE, answer(VALUE, "crash"))
     assert session.job
-    session.handle(Judged(session.job.number, None, "the judge failed"))
+    session.handle(JudgementEnded(session.job.number, None, "the judge failed"))
     assert (session.notice, session.verdict, session.job) == ("the judge failed", None, None)
     session.handle(Trouble("saves are no longer noticed"))
     assert "noticed" in session.notice
@@ -199,7 +199,7 @@ def test_a_full_disk_loses_nothing_of_this_sitting(
     def full(path: Path, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("jaxpar.course.memory.write_atomically", full)
+    monkeypatch.setattr("jaxpar.course.learner_record.write_atomically", full)
     monkeypatch.setattr("jaxpar.grading.cache.write_atomically", full)
     type_keys(session, "h")
     assert "No space left" in session.notice
@@ -208,7 +208,7 @@ def test_a_full_disk_loses_nothing_of_this_sitting(
     assert session.job
     with pytest.raises(OSError, match="No space left"):
         finish(session, passes=True)
-    session.handle(Judged(session.job.number, verdict(VALUE, True)))
+    session.handle(JudgementEnded(session.job.number, verdict(VALUE, True)))
     assert session.rows[0].status == "pass"
 
 

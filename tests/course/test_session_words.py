@@ -20,7 +20,7 @@ def test_hints_come_one_by_one_by_key_and_by_word(session: Session, typed: list[
         type_keys(session, *typed)
         assert session.hints == expected
     assert "no more hints" in session.notice
-    assert session.memory.hints_shown(VALUE.id) == count
+    assert session.record.hints_shown(VALUE.id) == count
     assert session.current == VALUE  # the n of hint is no `next`
 
 
@@ -112,7 +112,7 @@ def test_the_solution_comes_after_passing(session: Session) -> None:
     finish(session, passes=True)
     type_keys(session, "s")
     assert session.view == "solution"
-    assert not session.memory.seen(VALUE.id)
+    assert not session.record.seen(VALUE.id)
 
 
 def test_the_solution_before_passing_needs_every_hint_and_is_marked(session: Session) -> None:

@@ -14,10 +14,11 @@ from jax.interpreters.mlir import ir, make_ir_context
 from jaxpar.classroom.attacks.crafted_programs import CHANGES, Change
 from jaxpar.contracts.base import load
 from jaxpar.grading.allowlist import Refused, check_program
-from jaxpar.grading.evidence import collect, worker_job
+from jaxpar.grading.evidence import collect_evidence
+from jaxpar.grading.messages import Output
 from jaxpar.grading.processes import WORKER, ChildEnded, Pool
-from jaxpar.grading.program import Interface, export_forward, forward_interface
-from jaxpar.grading.session import ReaderSession, Refusal
+from jaxpar.grading.program_export import Interface, export_forward, forward_interface
+from jaxpar.grading.reader_client import ReaderClient, Refusal
 from jaxpar.grading.submission import Submission
 from jaxpar.inspector.mlir import parse
 
@@ -67,12 +68,12 @@ def test_a_crafted_program_is_refused(honest: Honest, change: Change) -> None:
 def test_bytes_that_are_no_program(honest: Honest) -> None:
     """In a real reader: junk, a cut program and flipped bytes end in a refusal or its death."""
     good = serialize_portable_artifact(module(honest[0]), VERSION)
-    outputs = [{"shape": [6, 5, 2], "dtype": "float32", "varying": []}]
+    outputs = [Output((6, 5, 2), "float32", ())]
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 0xFF
     with Pool() as pool:
         for blob in (b"", b"junk", good[: len(good) // 2], bytes(flipped)):
-            reader = ReaderSession(pool, WHERE, CONTRACT)
+            reader = ReaderClient(pool, WHERE, CONTRACT)
             with pytest.raises((Refusal, ChildEnded)):
                 reader.read(("forward", 1), outputs, blob)
             reader.close()
@@ -123,7 +124,6 @@ def test_a_worker_that_lies_is_a_verdict(frames: list, monkeypatch: pytest.Monke
     with Pool() as pool:
         monkeypatch.setattr(pool, "take", lambda module: Liar(frames) if module == WORKER else None)
         monkeypatch.setattr(pool, "end", lambda child: None)
-        job = worker_job(CONTRACT, Submission(Path("a.py"), b"x = 1"), pool.limits)
-        evidence = collect(pool, job)
+        evidence = collect_evidence(pool, CONTRACT, Submission(Path("a.py"), b"x = 1"))
     assert evidence.ended is not None
     assert evidence.ended.cause == "protocol"

@@ -9,9 +9,11 @@ from jax import lax
 from jaxpar.collectives import tree_broadcast
 from jaxpar.contracts.base import load
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
-from jaxpar.grading.reading import Reader
+from jaxpar.grading.in_process import InProcessPool, judged
+from jaxpar.grading.messages import ProgramKey
+from jaxpar.grading.program_reader import ProgramReader
+from jaxpar.grading.reader_messages import Author, ExportOurs, MistakeName
 from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
-from tests.in_process import InProcessPool, judged
 
 TREE = "jaxpar.contracts.ring_and_tree.tree_broadcast"
 
@@ -57,17 +59,25 @@ def test_a_mistake_is_named_although_another_case_raises(judge: Callable) -> Non
 def test_a_program_that_ends_with_an_error_is_a_finding(
     which: str, judge: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Reader._run
+    run = ProgramReader._run
 
-    def without_memory(reader: Reader, key: str, blobs: list[bytes]) -> tuple:
-        if key == f"answer/{which}/1":
+    def without_memory(
+        reader: ProgramReader, author: Author, program: ProgramKey, blobs: list[bytes]
+    ) -> list[bytes]:
+        if (author, program) == ("answer", (which, 1)):
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
-        return run(reader, key, blobs)
+        return run(reader, author, program, blobs)
 
-    monkeypatch.setattr(Reader, "_run", without_memory)
+    monkeypatch.setattr(ProgramReader, "_run", without_memory)
     failure = judge(tree_broadcast).first_failure()
     assert failure.name == {"forward": "values"}.get(which, which)
     assert failure.message == "on dp=2,tp=6: RESOURCE_EXHAUSTED: Out of memory"
+
+
+def test_a_mistake_of_an_unknown_name_is_not_taken_for_the_reference() -> None:
+    reader = ProgramReader(load("jaxpar.contracts.ring_and_tree.tree_broadcast"))
+    with pytest.raises(ValueError, match="a mistake 'nobody' of tree_broadcast; it has root"):
+        reader.answer(ExportOurs(("forward", 0), MistakeName("nobody")), [])
 
 
 def test_zeros_of_a_permute_are_named_whatever_else_is_wrong(judge: Callable) -> None:

@@ -15,11 +15,11 @@ from jaxpar.contracts.base import load
 from jaxpar.contracts.case import Case
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading import compare
-from jaxpar.grading.evidence import Evidence, collect, devices_needed, public_name, worker_job
+from jaxpar.grading.evidence import Evidence, collect_evidence, devices_needed, public_name
 from jaxpar.grading.findings import SHOWN_ONLY, Finding, Findings, hide
 from jaxpar.grading.judge import _why, judge
 from jaxpar.grading.processes import ChildEnded, Limits, Pool
-from jaxpar.grading.session import Facts
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.value_judge import _close, _same
 from jaxpar.grading.verdict import Verdict
@@ -142,7 +142,8 @@ class Worker:
 PROGRAM = [{"program": ["forward", 0], "outputs": [
     {"shape": [1], "dtype": "float32", "varying": [], "place": ""}]}, b"bytes"]  # fmt: skip
 DONE = {"done": True}
-FAILED = {"kind": "unknown", "message": "mesh fsdp=4", "raised": "ValueError"}
+FAILED = {"kind": "unknown", "message": "mesh fsdp=4", "raised": "ValueError",
+          "is_value_error": True}  # fmt: skip
 
 
 def collected(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Evidence:
@@ -150,8 +151,7 @@ def collected(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Evidence:
     with Pool() as pool:
         monkeypatch.setattr(pool, "take", lambda module: worker)
         monkeypatch.setattr(pool, "end", lambda child: None)
-        job = worker_job(CONTRACT, Submission(Path("scatter.py"), b""), pool.limits)
-        return collect(pool, job)
+        return collect_evidence(pool, CONTRACT, Submission(Path("scatter.py"), b""))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_program_is_not_answered_by_a_value(other: dict, monkeypatch: pytest.M
 
 
 def test_no_word_about_a_hidden_case_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"kind": SECRET, "message": SECRET, "raised": SECRET}
+    told = {"kind": SECRET, "message": SECRET, "raised": SECRET, "is_value_error": False}
     evidence = collected(
         Worker([*PROGRAM, DONE, {"failure": ["forward", 2], **told}, DONE]), monkeypatch
     )
@@ -217,8 +217,8 @@ def test_the_number_of_devices_tells_of_no_hidden_case(where: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "fsdp=4", "print", "__doc__", "jax", "OSError\x1b"])
 def test_names_that_are_not_pythons_own_are_not_told(name: str) -> None:
-    assert public_name({"raised": name}) == "an error"
-    assert public_name({"raised": "ZeroDivisionError"}) == "ZeroDivisionError"
+    assert public_name(name) == "an error"
+    assert public_name("ZeroDivisionError") == "ZeroDivisionError"
 
 
 def test_a_wrong_finding_stays_and_one_near_the_limit_is_told_before_a_right_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 from jaxpar.contracts.base import MemoryLimit
 from jaxpar.contracts.case import Case
 from jaxpar.grading.properties import judge_memory
-from jaxpar.grading.session import Facts
+from jaxpar.grading.reader_messages import Facts
 from jaxpar.inspector.report import Collective, Memory
 
 CASE = Case("tp=4", {})

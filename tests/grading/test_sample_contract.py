@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
+from jaxpar.grading.in_process import InProcessPool, judged_source
 from jaxpar.grading.verdict import Verdict
-from tests.in_process import InProcessPool, judged_source
 
 POOL = InProcessPool("tests.grading.sample_contract")
 HEAD = """\

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.grading.program import export_forward, export_gradient
+from jaxpar.grading.program_export import export_forward, export_gradient
 from jaxpar.grading.translate import RULES, Explanation, translate
 from jaxpar.mesh import make_mesh
 from tests.grading.wrong_programs import PROGRAMS

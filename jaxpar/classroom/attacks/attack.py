@@ -93,7 +93,8 @@ frame = sys._getframe()
 while "replies" not in frame.f_locals:
     frame = frame.f_back
 worker, replies = frame.f_globals, frame.f_locals["replies"]
-job, programs = frame.f_locals["job"], frame.f_locals["programs"]
+messages, answering = frame.f_locals["messages"], frame.f_locals["worker_replies"]
+job, programs = messages.encode(frame.f_locals["job"]), answering.program_export
 
 def send(value, blob=None):
     worker["send_json"](replies, value)
@@ -111,13 +112,16 @@ def end():
 def mean(x, *, axis):
     return lax.psum(x, axis) / lax.axis_size(axis)
 
+def described(which, i, program):
+    return messages.encode(messages.ExportedProgram((which, i), program.outputs))
+
 def exported(function=mean):
     for i, data in enumerate(job["cases"], job["first"]):
-        case = worker["decode_case"](data)
+        case = messages.decode(messages.Case, data)
         forward = programs.export_forward(function, case)
-        yield worker["_described"](["forward", i], forward), forward.module
+        yield described("forward", i, forward), forward.module
         if job["gradient"]:
             both = programs.export_gradient(function, case, job["gradient"], forward.outputs)
-            yield worker["_described"](["gradient", i], both), both.module
+            yield described("gradient", i, both), both.module
 """
 )

@@ -152,7 +152,7 @@ jax.shard_map = by_the_compiler
 for said, blob in honest:
     which, index = said["program"]
     if which == "forward":
-        case = worker["decode_case"](job["cases"][index])
+        case = messages.decode(messages.Case, job["cases"][index])
         blob = programs._export(None, case, programs._inputs(case))
     send(said, blob)""", "fail", honest=VALUES_AND_REST),
     _swapped("a gradient program that sends nothing", """

@@ -34,7 +34,8 @@ def told(quietly=False):
     return "{MARK}" + str(job["cases"])
 
 def failure(case, message, kind="unknown", which="forward"):
-    send({{"failure": [which, case], "kind": kind, "message": message, "raised": message}})
+    send({{"failure": [which, case], "kind": kind, "message": message, "raised": message,
+          "is_value_error": False}})
 
 def value(case, text, kind="unknown"):
     send({{"value": case, "kind": kind, "explained": text, "raised": text,
@@ -96,9 +97,16 @@ done()""", "fail"),
 honest()
 secret = told()
 for said, blob in exported():
-    said["outputs"][0] |= {"place": secret, secret: secret, "varying": [secret]}
+    said["outputs"][0] |= {"place": secret, "varying": [secret]}
     send(said, blob)
 done()""", "fail", "killed"),
+    _takes("the hidden cases as a field of a result", """
+honest()
+secret = told()
+for said, blob in exported():
+    said["outputs"][0][secret] = secret
+    send(said, blob)
+done()""", "protocol"),
     _takes("the hidden cases as a broken frame", """
 forged()
 secret = told().encode()
@@ -200,13 +208,13 @@ for _ in range(64): print(secret * (1 << 12))
 honest()
 done()""", "pass", honest=PROGRAM_POINTS),
     _takes("functions that change between the frames", """
-answer = worker["_programs"]
-def changed(function, job, programs):
-    if job["first"]:
-        yield ({"value": 2, "result": job["cases"]},)
-        yield ({"error": 0, "raised": None, "is_value_error": True},)
-    yield from answer(function, job, programs)
-worker["_programs"] = changed
+answer = answering._programs
+def changed(function, job):
+    if job.first:
+        yield messages.ReturnedValue(2, str(job.cases)), None
+        yield messages.BadCallOutcome(0, None, True), None
+    yield from answer(function, job)
+answering._programs = changed
 mean_over_devices = mean
 end = lambda: None""", "fail", "protocol"),
 )  # fmt: skip

@@ -96,7 +96,8 @@ for position in job["order"]:
     send({"value": position, "result": [1]})
 send({"done": True})""", "protocol"),
     _values("failures for everything", """
-send({"failure": ["load", 0], "kind": "memory", "message": "<script>" + "x" * 10**6})
+send({"failure": ["load", 0], "kind": "memory", "message": "<script>" + "x" * 10**6,
+      "raised": None, "is_value_error": False})
 send({"done": True})""", "memory"),
     _programs("programs in another order", """
 for described, blob in reversed(list(exported())): send(described, blob)

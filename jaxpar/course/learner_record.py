@@ -12,7 +12,7 @@ from jaxpar.grading.files import write_atomically
 
 
 @dataclass(frozen=True)
-class Memory:
+class LearnerRecord:
     """Facts under the state folder of a course; what cannot be read counts as not remembered.
 
     What cannot be written is remembered until the process ends; `remember_...` return what went

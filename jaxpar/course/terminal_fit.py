@@ -1,4 +1,4 @@
-"""A screen in a terminal of whatever size: shortened, and else in pages."""
+"""Fits a screen into a terminal of any size: first by leaving parts out, then by pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHOLE_VIEWS = ("list", "solution")  # where nothing may be left out
 Lines = list[list[Segment]]
 
 
-def fitted(session: Session, console: Console) -> tuple[RenderableType, bool]:
+def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType, bool]:
     """The screen with as much as there is room for, and whether another page follows."""
     room = console.height - 1  # the last line is for the cursor
     above, body, below = _parts(session, Brevity.NOTHING, console)
@@ -36,7 +36,7 @@ def fitted(session: Session, console: Console) -> tuple[RenderableType, bool]:
 
 
 def _parts(session: Session, brevity: Brevity, console: Console) -> tuple[Lines, Lines, Lines]:
-    """What stands above, the body, and what stands below, in lines."""
+    """The lines above the body, those of the body, and those below it."""
     shown = screen(session, plain=False, brevity=brevity)
     above = _lines([*shown.head, ""], console)
     below = _lines([*shown.said, "", *shown.foot], console)

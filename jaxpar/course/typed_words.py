@@ -1,4 +1,4 @@
-"""Keys and lines become words."""
+"""Makes words of keys and typed lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ERASE = ("\x7f", "\b")
 
 
 @dataclass
-class Words:
+class TypedWords:
     """What was typed and is not yet a word.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""The programs that are exported from an answer: its forward call, and its gradient."""
+"""Exporting the programs of an answer: its forward call, and its gradient."""
 
 from __future__ import annotations
 
@@ -13,27 +13,10 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import Case, fill
+from jaxpar.grading.messages import Output
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
 Arguments = tuple[jax.ShapeDtypeStruct, ...]
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output on one device, the mesh axes over which its type varies, its place in the result.
-
-    The place is spelled as in `[1]['bias']`, a tuple like a list.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    varying: tuple[str, ...]
-    place: str = ""
-
-    @property
-    def differentiable(self) -> bool:
-        """Whether it is of a float type."""
-        return bool(jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating))
 
 
 @dataclass(frozen=True)
@@ -46,7 +29,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Interface:
-    """Types and layouts of the arguments and results of a program, as the contract has them."""
+    """The types and shardings of a program's arguments and results, as the contract has them."""
 
     inputs: Arguments
     results: Arguments
@@ -62,14 +45,14 @@ def differentiated(case: Case, names: Sequence[str]) -> list[int]:
 
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
-    """Arguments by the layouts of the case; each output stacked over every mesh axis."""
+    """The interface of a forward program; each of its outputs is stacked over every mesh axis."""
     return Interface(_inputs(case), tuple(_stacked(case, o.shape, o.dtype) for o in outputs))
 
 
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
-    """Adds a cotangent for each float output, and the gradient of each named argument."""
+    """The same with a cotangent for each float output, and the gradient of each named argument."""
     inputs = _inputs(case)
-    cotangents = tuple(_cotangent(case, o) for o in outputs if o.differentiable)
+    cotangents = tuple(_cotangent(case, o) for o in outputs if _is_float(o))
     gradients = tuple(
         _stacked(case, inputs[i].sharding.shard_shape(inputs[i].shape), inputs[i].dtype)
         for i in differentiated(case, names)
@@ -113,7 +96,7 @@ def export_gradient(
         arrays = list(leaves[:count])
         cotangents = [
             c.reshape(o.shape)
-            for c, o in zip(leaves[count:], (o for o in outputs if o.differentiable), strict=True)
+            for c, o in zip(leaves[count:], (o for o in outputs if _is_float(o)), strict=True)
         ]
 
         def objective(*parts: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -128,6 +111,10 @@ def export_gradient(
         return [_stack(case, array) for array in (*results, *pullback(cotangents))]
 
     return Program(_export(body, case, interface.inputs), tuple(outputs))
+
+
+def _is_float(output: Output) -> bool:
+    return bool(jnp.issubdtype(jnp.dtype(output.dtype), jnp.floating))
 
 
 def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> dict[str, jax.Array]:
@@ -193,7 +180,7 @@ def _export(body: Callable, case: Case, inputs: Arguments) -> bytes:
 
 
 def template(interface: Interface) -> export.Exported:
-    """An exported program of this interface; only its header is of use."""
+    """An exported program of this interface, of which only the header is used."""
     results = interface.results
 
     def zeros(*_: jax.Array) -> list[jax.Array]:

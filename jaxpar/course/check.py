@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Judge(Protocol):
-    """What judges; every method but `cancel` belongs to the thread that opened it."""
+    """A judge of exercises; every method but `cancel` belongs to the thread that opened it."""
 
     def warm(self) -> None:
         """Makes the next judgement quick."""
@@ -89,7 +89,7 @@ class Verdicts:
 def check(
     row: Exercise, path: Path, judge: Judge, verdicts: Verdicts | None, seed: int | None = None
 ) -> Verdict:
-    """The verdict on a file: a remembered one where there is one and no seed is given."""
+    """The verdict on a file: the remembered one, if there is one and no seed is given."""
     try:
         submission = read_submission(path)
     except SubmissionError as error:

@@ -7,20 +7,23 @@ from contextlib import contextmanager
 import pytest
 
 from jaxpar.course.catalog import EXERCISES
-from jaxpar.course.checking import Judge, Verdicts
-from jaxpar.course.events import Event, Job, Judged, Trouble
+from jaxpar.course.check import Judge, Verdicts
+from jaxpar.course.events import Event, Job, JudgementEnded, Trouble
 from jaxpar.course.folder import Course
-from jaxpar.course.judging import Judging
+from jaxpar.course.judge_thread import JudgeThread
 from jaxpar.grading.submission import Submission
 from tests.course.fakes import FakeJudge, answer
 
 ROW = EXERCISES[0]
+Events = queue.SimpleQueue[Event]
 
 
 @contextmanager
-def running(course: Course, fake: FakeJudge) -> Iterator[tuple[Judging, queue.SimpleQueue[Event]]]:
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    thread = Judging(fake.open, Verdicts(course.verdicts), events.put)
+def running(
+    course: Course, fake: FakeJudge
+) -> Iterator[tuple[JudgeThread, queue.SimpleQueue[Event]]]:
+    events: Events = queue.SimpleQueue()
+    thread = JudgeThread(fake.open, Verdicts(course.verdicts), events.put)
     thread.start()
     yield thread, events
     thread.stop()
@@ -32,9 +35,9 @@ def job(number: int, course: Course, word: str) -> Job:
     return Job(number, ROW, Submission(course.file(ROW), source))
 
 
-def judged(events: queue.SimpleQueue[Event]) -> Judged:
+def judged(events: Events) -> JudgementEnded:
     event = events.get(timeout=10)
-    assert isinstance(event, Judged)
+    assert isinstance(event, JudgementEnded)
     return event
 
 
@@ -94,8 +97,8 @@ def test_a_judge_that_cannot_be_had_is_one_line(course: Course) -> None:
         raise OSError("no processes left")
         yield
 
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    thread = Judging(closed, Verdicts(course.verdicts), events.put)
+    events: Events = queue.SimpleQueue()
+    thread = JudgeThread(closed, Verdicts(course.verdicts), events.put)
     thread.start()
     event = events.get(timeout=10)
     thread.stop()

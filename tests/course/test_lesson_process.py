@@ -10,18 +10,18 @@ import pytest
 
 from jaxpar.course.catalog import EXERCISES, lesson
 from jaxpar.course.folder import Course
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.lesson import LEFT
-from jaxpar.course.memory import Memory
-from jaxpar.course.reading import read_lesson, what_next
+from jaxpar.course.lesson_process import read_lesson, what_next
 
 
 def test_after_a_lesson_its_first_open_exercise_is_at_hand(course: Course) -> None:
-    memory = Memory(course.state)
+    record = LearnerRecord(course.state)
     assert what_next(course, lesson("01"))[0] == "Next, type: jaxpar"
     assert EXERCISES[0].id in what_next(course, lesson("01"))[1]
     assert "ring_reduce_scatter" in what_next(course, lesson("03"))[1]
-    assert memory.place() == "ring_reduce_scatter"
-    memory.remember_place("tree_broadcast")
+    assert record.place() == "ring_reduce_scatter"
+    record.remember_place("tree_broadcast")
     assert "tree_broadcast" in what_next(course, lesson("03"))[1]  # its reader stays there
 
 
@@ -41,5 +41,5 @@ def test_ctrl_c_before_the_first_page_ends_in_good_order(
     code, printed = read_lesson(course, row, captured=True)
     assert code == LEFT
     assert re.fullmatch(r"To come back: \S*jaxpar lesson 01\n", printed)
-    assert not Memory(course.state).lesson_run("01")
+    assert not LearnerRecord(course.state).lesson_run("01")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -11,16 +11,15 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import exercise
-from jaxpar.grading import schedules
+from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.schedule_judge import CAN_RUN
+from jaxpar.grading.schedule_judge import CAN_RUN, SimulatedTable, busy_cells, read_table
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines
 from jaxpar.schedules import make_table
 from jaxpar.schedules.published import PUBLISHED
-from tests.in_process import InProcessPool, judged
 
 GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
 ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
@@ -63,7 +62,7 @@ PUBLISHED_NAMES = {
 )
 def test_what_is_no_schedule_is_named(result: Any, says: str) -> None:
     with pytest.raises(ValueError) as raised:
-        schedules.read(result, MODEL)
+        read_table(result, MODEL)
     assert re.search(says, str(raised.value)), raised.value
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 250
@@ -78,12 +77,12 @@ def test_what_is_no_schedule_is_named(result: Any, says: str) -> None:
     ],
 )
 def test_idle_cells_and_split_backwards_are_right(result: Any) -> None:
-    assert schedules.read(result, MODEL).stages == 2
+    assert read_table(result, MODEL).stages == 2
 
 
 def test_idle_cells_make_no_other_answer() -> None:
-    assert schedules.actions([["", "0F0", None]]) == schedules.actions([["0F0"]])
-    assert schedules.actions([["0F0"], None]) == [["0F0"], None]
+    assert busy_cells([["", "0F0", None]]) == busy_cells([["0F0"]])
+    assert busy_cells([["0F0"], None]) == [["0F0"], None]
 
 
 @pytest.mark.parametrize("id", PUBLISHED_NAMES)
@@ -96,7 +95,7 @@ def test_the_limits_are_the_published_ones(id: str) -> None:
             if id == "interleaved_schedule" and (args[1] % args[0] or args[2] < 2):
                 continue
             table = make_table(PUBLISHED_NAMES[id], *args)
-            for simulation in schedules.Costed.of(table, contract.pipeline).simulations:
+            for simulation in SimulatedTable.of(table, contract.pipeline).simulations:
                 figures = paper.figures(table, simulation.costs)
                 if figures:
                     assert simulation.makespan - simulation.ideal == figures.idle

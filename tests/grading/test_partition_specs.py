@@ -11,8 +11,14 @@ from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.grading import specs
 from jaxpar.grading.judge import judge
+from jaxpar.grading.partition_specs import (
+    complaint,
+    of_ours,
+    same,
+    to_partition_specs,
+    wrongly_split,
+)
 from jaxpar.grading.processes import Limits, Pool
 from jaxpar.grading.submission import Submission
 
@@ -48,22 +54,25 @@ WHERE = "jaxpar.contracts.fsdp.fsdp_shardings"
     ],
 )
 def test_what_is_no_spec_is_named(found: Any, says: str) -> None:
-    message = specs.complaint(CASE, found)
+    message = complaint(CASE, found)
     assert message and len(message) < 200
     assert re.search(says, message), message
 
 
 @pytest.mark.parametrize("found", [[[], ["fsdp"]], [[None], [["fsdp"], None]], [[[]], [["fsdp"]]]])
 def test_specs_that_mean_the_same(found: Any) -> None:
-    assert specs.complaint(CASE, found) is None
-    assert specs.unshared(CASE, found, [[], ["fsdp"]]) is None
-    assert specs.same(found, [[], ["fsdp"]])
-    assert [P(*spec) for spec in specs.to_partition_specs([[], ["fsdp"]])] == [P(), P("fsdp")]
+    assert complaint(CASE, found) is None
+    assert wrongly_split(CASE, found, [[], ["fsdp"]]) is None
+    assert same(found, [[], ["fsdp"]])
+    assert [P(*spec) for spec in to_partition_specs([[], ["fsdp"]])] == [
+        P(),
+        P("fsdp"),
+    ]
 
 
 @pytest.mark.parametrize("found", ["nothing", None, 7, {}, [7], [[], "x"], [[{}], []]])
 def test_other_data_equals_no_mistake(found: Any) -> None:
-    assert not specs.same(found, [[], ["fsdp"]])
+    assert not same(found, [[], ["fsdp"]])
 
 
 def test_an_answer_takes_the_mesh_or_leaves_it() -> None:
@@ -73,7 +82,7 @@ def test_an_answer_takes_the_mesh_or_leaves_it() -> None:
     def with_mesh(params: Any, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Any:
         return {"w": P(mesh.axis_names[1]), "b": P()}
 
-    assert specs.of_ours(without, CASE) == specs.of_ours(with_mesh, CASE) == [[], ["fsdp"]]
+    assert of_ours(without, CASE) == of_ours(with_mesh, CASE) == [[], ["fsdp"]]
 
 
 def test_what_the_compiler_sends_is_held_against_the_rule() -> None:

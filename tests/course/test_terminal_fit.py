@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 
 from jaxpar.course.catalog import EXERCISES, exercise
-from jaxpar.course.events import Judged, Saved, Typed
-from jaxpar.course.fitting import fitted
+from jaxpar.course.events import JudgementEnded, Saved, Typed
 from jaxpar.course.session import Session
+from jaxpar.course.terminal_fit import fit_to_terminal
 from tests.course.fakes import answer, verdict, write
 
 PROGRAM = exercise("mean_over_devices")
@@ -19,7 +19,7 @@ MESSAGE = "on tp=8, device tp=0, element [0] is 2.83193; it must be 0.353992 (al
 def shown(session: Session, width: int, height: int) -> list[str]:
     """The lines of the screen; the session learns whether there is another page."""
     console = Console(file=io.StringIO(), width=width, height=height, highlight=False)
-    renderable, session.more = fitted(session, console)
+    renderable, session.more = fit_to_terminal(session, console)
     lines = console.render_lines(renderable)
     assert len(lines) < height
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
@@ -36,7 +36,7 @@ def judged(session: Session, passes: bool) -> None:
     printed = "\n".join(f"shape {place}" for place in range(30))
     diagnosis = "" if passes else "The sum over the devices is not divided by their number."
     found = replace(found, properties=rows, diagnosis=diagnosis, printed=printed)
-    session.handle(Judged(session.job.number, found))
+    session.handle(JudgementEnded(session.job.number, found))
     session.handle(Typed("100\n"))
 
 

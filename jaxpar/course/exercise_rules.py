@@ -17,7 +17,7 @@ from jaxpar.mesh import parse_layout
 WIDTH = 96
 
 
-def judged(contract: Contract) -> Iterator[str]:
+def rule_lines(contract: Contract) -> Iterator[str]:
     """The lines of the comment in a stub."""
     points = contract.points()
     total, first = sum(points.values()), contract.first
@@ -29,7 +29,7 @@ def judged(contract: Contract) -> Iterator[str]:
         on_each = ", on each device" if contract.kind == "program" else ""
         yield f"Tried with{on_each}:"
         for case in contract.cases:
-            yield from _wrapped(describe(case))
+            yield from _wrapped(describe_case(case))
     if contract.values:
         yield ""
         several = contract.complaint or contract.pipeline
@@ -43,15 +43,15 @@ def judged(contract: Contract) -> Iterator[str]:
     yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
 
 
-def describe(case: Case) -> str:
-    """The mesh, and what one device is called with: `tp=4: x float32[2, 6], axis="tp"`."""
+def describe_case(case: Case) -> str:
+    """The mesh, and the arguments on one device: `tp=4: x float32[2, 6], axis="tp"`."""
     arguments = [f"{name} {_describe(value, case)}" for name, value in case.args.items()]
     arguments += [f"{name}={_quoted(value)}" for name, value in case.kwargs.items()]
     return f"mesh {case.mesh}: {', '.join(arguments)}"
 
 
 def _examples(contract: Contract) -> Iterator[str]:
-    """The first calls, and the first that must raise; of tables one only, as it is long."""
+    """The first calls, and the first that must raise; a single table, since tables are long."""
     assert contract.values
     results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
     yield from results[: 1 if contract.kind == "schedule" else 3]

@@ -1,4 +1,4 @@
-"""Calls of an answer with plain arguments: twice, in two fresh processes, in different orders."""
+"""Calls of an answer with plain data: twice, in two fresh processes, in different orders."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpar.contracts.base import Contract
-from jaxpar.grading.cases import encode
-from jaxpar.grading.evidence import Evidence, collect, stopped, worker_job
-from jaxpar.grading.processes import Pool
+from jaxpar.grading.evidence import Evidence, collect_evidence, stopped
+from jaxpar.grading.messages import Call, RaisedByCall, ReturnedValue
+from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Status
 
-Call = tuple[tuple, dict]
+Arguments = tuple[tuple, dict]
+"""The arguments of one call, by position and by name, as a contract draws them."""
 
 RAISES = "raises ValueError"
 
 
 @dataclass(frozen=True)
-class Replies:
+class Outcomes:
     """What an answer returned for each call, or raised, as plain data.
 
     Attributes:
         got: in the order of the calls.
         again: the same from the process that was asked in the reverse order.
+        explained: what an exception means, by the number of the call.
         printed: what the answer printed the first time.
-        ended: status and reason, where there are no replies.
+        ended: status and reason, where the answer could not be called to the end.
     """
 
     got: list[Any]
@@ -41,24 +43,26 @@ class Replies:
         return next(filter(None, unwanted), "")
 
 
-def ask(contract: Contract, submission: Submission, pool: Pool, calls: list[Call]) -> Replies:
-    """Calls the answer, each time from another end."""
-    job = worker_job(contract, submission, pool.limits)
-    job["calls"] = [[encode(tuple(args)), encode(dict(kwargs))] for args, kwargs in calls]
-    order = list(range(len(calls)))
+def call_twice(
+    contract: Contract, submission: Submission, pool: ChildPool, calls: list[Arguments]
+) -> Outcomes:
+    """Makes all calls of the answer in one process, and in another from the last to the first."""
+    sent = [Call(tuple(args), dict(kwargs)) for args, kwargs in calls]
+    order = range(len(calls))
     runs: list[Evidence] = []
     for chosen in (order, order[::-1]):
-        runs.append(collect(pool, job | {"order": chosen}))
+        runs.append(collect_evidence(pool, contract, submission, sent, chosen))
         end = stopped(runs[-1], pool.limits)
         if end is not None:
-            return Replies([], [], {}, runs[-1].printed, end)
-    got, again = ([_replied(run.values.get(i)) for i in order] for run in runs)
-    values = runs[0].values.items()
-    explained = {i: value["explained"] for i, value in values if "explained" in value}
-    return Replies(got, again, explained, runs[0].printed)
+            return Outcomes([], [], {}, runs[-1].printed, end)
+    got, again = ([_outcome_of(run.values.get(i)) for i in order] for run in runs)
+    explained = {
+        i: reply.explained for i, reply in runs[0].values.items() if isinstance(reply, RaisedByCall)
+    }
+    return Outcomes(got, again, explained, runs[0].printed)
 
 
-def outcome(function: Callable[..., Any], call: Call) -> Any:
+def outcome(function: Callable[..., Any], call: Arguments) -> Any:
     """What a function of ours returns for a call, or raises, as plain data."""
     args, kwargs = call
     try:
@@ -70,11 +74,11 @@ def outcome(function: Callable[..., Any], call: Call) -> Any:
 
 
 def raised(outcome: Any) -> bool:
-    """Whether it is no result; no result of an answer is a text."""
+    """Whether an outcome is an exception and not a result; no result of an answer is a text."""
     return isinstance(outcome, str) and outcome.startswith("raises ")
 
 
-def in_words(contract: Contract, call: Call) -> str:
+def in_words(contract: Contract, call: Arguments) -> str:
     """The call as a learner would write it."""
     return f"{contract.id}({', '.join(_arguments(*call))})"
 
@@ -84,19 +88,19 @@ def _arguments(args: tuple, kwargs: dict) -> Iterator[str]:
     yield from (f"{name}={value!r}" for name, value in kwargs.items())
 
 
-def _replied(value: dict | None) -> Any:
-    if value is None:
+def _outcome_of(reply: ReturnedValue | RaisedByCall | None) -> Any:
+    if reply is None:
         return "nothing"
-    if "raised" in value:
-        return RAISES if value.get("is_value_error") else f"raises {value['raised']}"
+    if isinstance(reply, RaisedByCall):
+        return RAISES if reply.is_value_error else f"raises {reply.raised}"
     try:
-        return _plain(value["result"])
+        return _plain(reply.result)
     except RecursionError:
         return "lists in lists, too deep to be read"
 
 
 def _plain(value: Any) -> Any:
-    """Tuples as lists, so that both are right."""
+    """The value with tuples as lists, so that both are right."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

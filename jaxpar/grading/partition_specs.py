@@ -1,10 +1,10 @@
-"""Partition specs as plain data: what an answer returns for a case, and what is wrong with it."""
+"""Partition specs as plain data: what an answer returns for a case, and what is wrong there."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jaxpar.contracts.case import Case, fill
 from jaxpar.mesh import make_mesh
 
-Specs = list[list[str | list[str] | None]]
+Specs = Sequence[Sequence[str | Sequence[str] | None]]
 """For each leaf of params an entry for each dim: the axes that split it."""
 
 
@@ -31,11 +31,11 @@ def of_ours(function: Callable[..., Any], case: Case) -> Specs:
 
 def to_partition_specs(specs: Specs) -> list[P]:
     """The specs as JAX has them."""
-    return [P(*(tuple(e) if isinstance(e, list) else e for e in spec)) for spec in specs]
+    return [P(*(tuple(e) if isinstance(e, list | tuple) else e for e in spec)) for spec in specs]
 
 
 def complaint(case: Case, specs: Any) -> str | None:
-    """The first thing in an answer's specs that is none, or that fits no leaf or mesh."""
+    """The first of an answer's specs that is not a spec, or does not fit its leaf or the mesh."""
     leaves = _leaves(case)
     if not isinstance(specs, list) or len(specs) != len(leaves):
         shown = specs if isinstance(specs, str) else "another pytree than params"
@@ -47,20 +47,20 @@ def complaint(case: Case, specs: Any) -> str | None:
     return None
 
 
-def unshared(case: Case, specs: Specs, model: Specs) -> str | None:
-    """The first leaf that is not shared over the axis alone, or whole, as it is by the model."""
+def wrongly_split(case: Case, specs: Specs, model: Specs) -> str | None:
+    """The first leaf that is not split over the axis alone, or kept whole, as the model has it."""
     axis = case.kwargs["axis"]
     for (place, shape), spec, right in zip(_leaves(case).items(), specs, model, strict=True):
-        used, shared = ([name for e in one for name in _axes(e)] for one in (spec, right))
-        if used != shared:
+        used, required = ([name for e in one for name in _axes(e)] for one in (spec, right))
+        if used != required:
             how = f"split over {' and '.join(used)}" if used else "whole on every device"
-            must = f"be shared over {axis}" if shared else "stay whole"
+            must = f"be shared over {axis}" if required else "stay whole"
             return f"params{place} {list(shape)} is {how}; it must {must}"
     return None
 
 
 def same(specs: Any, other: Specs) -> bool:
-    """Whether an answer's specs mean the same as others; None at the end of one means nothing."""
+    """Whether an answer's specs mean the same as others; a None at the end has no meaning."""
     if not isinstance(specs, list) or not all(isinstance(spec, list) for spec in specs):
         return False
     return _splits(specs) == _splits(other)
@@ -82,13 +82,13 @@ def _params(case: Case) -> Any:
 
 
 def _leaves(case: Case) -> dict[str, tuple[int, ...]]:
-    """Shapes by place in params."""
+    """The shape of each leaf, by its place in params."""
     found = jax.tree.leaves_with_path(_params(case))
     return {jax.tree_util.keystr(path): leaf.shape for path, leaf in found}
 
 
 def _plain(spec: Any) -> Any:
-    """A spec as plain data; anything else by the name of its type."""
+    """A spec as plain data; of anything else, the name of its type."""
     if not isinstance(spec, P):
         return type(spec).__name__
     entries = [list(entry) if isinstance(entry, tuple) else entry for entry in spec]
@@ -96,7 +96,7 @@ def _plain(spec: Any) -> Any:
 
 
 def _unfit(sizes: dict[str, int], shape: tuple[int, ...], spec: Any) -> Iterator[str]:
-    """What is wrong with one spec; all of it comes from the answer."""
+    """What is wrong with one spec, which comes from the answer and may be anything."""
     if not isinstance(spec, list):
         yield f"is of type {str(spec)[:40]}; it must be a jax.sharding.PartitionSpec"
         return
@@ -119,12 +119,12 @@ def _unfit(sizes: dict[str, int], shape: tuple[int, ...], spec: Any) -> Iterator
 
 
 def _splits(specs: Specs) -> list[list[tuple[int, list]]]:
-    """For each leaf the dims that are split, each with its axes."""
+    """The dims of each leaf that are split, each with its axes."""
     return [[(dim, _axes(e)) for dim, e in enumerate(spec) if _axes(e)] for spec in specs]
 
 
 def _axes(entry: Any) -> list:
-    """The axes of one entry; what is neither None nor a list counts as the name of one."""
+    """The axes of one entry; an entry that is neither None nor a list counts as one axis."""
     if entry is None:
         return []
     return entry if isinstance(entry, list) else [entry]

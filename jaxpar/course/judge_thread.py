@@ -1,4 +1,4 @@
-"""The one thread that judges, so that keys are answered meanwhile."""
+"""A thread of its own for judging, so that keys are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from jaxpar.course.checking import Judge, Verdicts
-from jaxpar.course.events import Event, Job, Judged, Trouble
+from jaxpar.course.check import Judge, Verdicts
+from jaxpar.course.events import Event, Job, JudgementEnded, Trouble
 from jaxpar.grading.processes import Cancelled
 from jaxpar.grading.verdict import Verdict
 
 
-class Judging(threading.Thread):
+class JudgeThread(threading.Thread):
     """Judges the job that is wanted, and drops the one that no longer is."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Judging(threading.Thread):
             return
         except Exception as error:
             line = f"the judge failed ({type(error).__name__}: {error}); save the file to try again"
-            self._post(Judged(job.number, None, line))
+            self._post(JudgementEnded(job.number, None, line))
             return
-        self._post(Judged(job.number, verdict, self._remember(job, verdict)))
+        self._post(JudgementEnded(job.number, verdict, self._remember(job, verdict)))
 
     def _remember(self, job: Job, verdict: Verdict) -> str:
         try:

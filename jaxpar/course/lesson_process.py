@@ -1,4 +1,4 @@
-"""Running a lesson in a process of its own, and remembering that it was run."""
+"""Runs a lesson in a process of its own, and remembers that it was run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 from jaxpar.course.catalog import BadUseError, Lesson
-from jaxpar.course.checking import Verdicts
+from jaxpar.course.check import Verdicts
 from jaxpar.course.command import command
 from jaxpar.course.folder import Course
-from jaxpar.course.memory import Memory
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.progress import at_hand, progress
 
 
@@ -34,22 +34,22 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
         finally:
             signal.signal(signal.SIGINT, before)
     if lesson.returncode == 0:
-        Memory(course.state).remember_lesson(row.number)
+        LearnerRecord(course.state).remember_lesson(row.number)
     return lesson.returncode, printed
 
 
 def what_next(course: Course, row: Lesson) -> list[str]:
     """What to type after a lesson; goes to the lesson's first open exercise, if it is elsewhere."""
-    memory, rows = Memory(course.state), progress(course, Verdicts(course.verdicts))
-    here = at_hand(rows, memory).exercise
+    record, rows = LearnerRecord(course.state), progress(course, Verdicts(course.verdicts))
+    here = at_hand(rows, record).exercise
     asked = next((one for one in rows if one.open and one.exercise in row.asks), None)
     if asked and here not in row.asks:
         here = asked.exercise
-        memory.remember_place(here.id)
+        record.remember_place(here.id)
     return [f"Next, type: {command()}", f"It opens {here.id}: {here.title}."]
 
 
 def _hold_interrupts(hold: bool) -> None:
-    """Holds Ctrl-C back, or lets it through: an interrupted import of JAX fails in its own way."""
+    """Holds Ctrl-C back, or lets it through: JAX does not survive an import that is interrupted."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK, {signal.SIGINT})

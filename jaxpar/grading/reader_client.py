@@ -1,0 +1,171 @@
+"""The judge's side of one reader process."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Case
+from jaxpar.grading import messages, reader_messages
+from jaxpar.grading.channel import ProtocolError
+from jaxpar.grading.evidence import devices_needed
+from jaxpar.grading.messages import Output, ProgramKey
+from jaxpar.grading.partition_specs import Specs
+from jaxpar.grading.processes import READER, ChildEnded, ChildPool
+from jaxpar.grading.reader_messages import Author, Facts, OurAuthor
+from jaxpar.inspector.report import Collective
+
+MAX_RESULT_BYTES = 1e8
+
+
+class Refusal(ValueError):
+    """The reader will not read or run a program; the message says why."""
+
+
+class ReaderClient:
+    """One reader process, and what was read in it."""
+
+    def __init__(
+        self, pool: ChildPool, where: str, contract: Contract, filename: str | None = None
+    ) -> None:
+        """Starts the reader on a contract; it loads while the worker exports.
+
+        Args:
+            pool: where the process comes from.
+            where: the contract, as `module:id`.
+            contract: the same, loaded.
+            filename: of the answer; a source location in another file is not believed.
+        """
+        self._pool, self._contract, self._filename = pool, contract, filename
+        self._reader = pool.take(READER)
+        self._deadline = time.monotonic() + pool.limits.wall_seconds
+        job = reader_messages.ReaderJob(
+            **pool.limits.job(),
+            where=where,
+            hidden=contract.shown is not None,
+            devices=devices_needed(contract),
+        )
+        self._reader.send(messages.encode(job))
+        self._started = False
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._pool.end(self._reader)
+
+    def set_time_left(self, seconds: float) -> None:
+        """Gives this much time to all that follows."""
+        self._deadline = time.monotonic() + seconds
+
+    def read(self, program: ProgramKey, outputs: Sequence[Output], blob: bytes) -> Facts:
+        """Reads one program of the answer.
+
+        Raises:
+            Refusal: it is not a program that is run.
+        """
+        facts = self._facts(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
+        located = tuple(map(self._located, facts.collectives))
+        return replace(facts, collectives=located, outputs=tuple(outputs))
+
+    def export(self, author: OurAuthor, program: ProgramKey) -> Facts:
+        """Exports and reads a program of the reference, or of a mistake.
+
+        Raises:
+            Refusal: it cannot be exported.
+        """
+        return self._facts(reader_messages.ExportOurs(program, author))
+
+    def partition(self, index: int, specs: Specs) -> Facts:
+        """Facts of the program of a case, where the compiler splits it by these specs.
+
+        Raises:
+            Refusal: the compiler does not take them.
+        """
+        plain = (
+            tuple(e if e is None or isinstance(e, str) else tuple(e) for e in spec)
+            for spec in specs
+        )
+        return self._facts(reader_messages.PartitionProgram(index, tuple(plain)))
+
+    def run(
+        self,
+        author: Author,
+        program: ProgramKey,
+        inputs: Sequence[np.ndarray],
+        results: Sequence[Output],
+    ) -> list[np.ndarray]:
+        """Runs a program that was read; results are checked against their declared types.
+
+        Raises:
+            Refusal: it cannot be run, or its results are too large to be held here.
+        """
+        mesh = tuple(self._contract.cases[program[1]].sizes.values())
+        shapes = [mesh + result.shape for result in results]
+        dtypes = [jnp.dtype(result.dtype) for result in results]
+        size = sum(
+            math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes, strict=True)
+        )
+        if size > MAX_RESULT_BYTES:
+            raise Refusal(f"the results take {size / 1e9:.1f} GB on all devices; at most 0.1 GB")
+        blobs = [np.ascontiguousarray(array).tobytes() for array in inputs]
+        reply = self._ask(reader_messages.RunProgram(program, author, len(blobs)), blobs)
+        if reply != reader_messages.RunResults(len(results)):
+            raise ChildEnded("protocol", "not as many results as the program has")
+        raw = [self._reader.receive(self._deadline) for _ in results]
+        try:
+            return [
+                np.frombuffer(blob, dtype).reshape(shape)
+                for shape, dtype, blob in zip(shapes, dtypes, raw, strict=True)
+            ]
+        except (TypeError, ValueError) as error:
+            raise ChildEnded("protocol", str(error)) from None
+
+    def _located(self, collective: Collective) -> Collective:
+        name, _, line = (collective.source or "").rpartition(":")
+        own = name == self._filename and line.isdigit()
+        return replace(collective, source=f"line {line}" if own else None)
+
+    def _facts(self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes] = ()) -> Facts:
+        reply = self._ask(request, blobs)
+        if not isinstance(reply, Facts):
+            raise ChildEnded("protocol", "other than facts where facts must be")
+        return reply
+
+    def _ask(
+        self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes]
+    ) -> messages.Ready | reader_messages.ReaderReply:
+        while not self._started:
+            self._started = isinstance(self._receive(), reader_messages.Started)
+        self._reader.send(messages.encode(request), list(blobs))
+        reply = self._receive()
+        if isinstance(reply, reader_messages.ProgramRefused):
+            raise Refusal(reply.refused)
+        return reply
+
+    def _receive(self) -> messages.Ready | reader_messages.ReaderReply:
+        """The next message; crafted bytes may have taken the reader over.
+
+        Raises:
+            ChildEnded: there is none, or it is of no known kind.
+        """
+        try:
+            return messages.decode(
+                messages.Ready | reader_messages.ReaderReply, self._reader.receive(self._deadline)
+            )
+        except ProtocolError as error:
+            raise ChildEnded("protocol", str(error)) from None
+
+
+def cotangent_inputs(case: Case, outputs: Sequence[Output], drawn: Sequence) -> list[np.ndarray]:
+    """c_i for each float output, summed over the axes on which its type does not vary."""
+    arrays = []
+    for output, cotangent in zip(outputs, drawn, strict=True):
+        if cotangent is not None:
+            invariant = tuple(i for i, axis in enumerate(case.sizes) if axis not in output.varying)
+            arrays.append(cotangent.sum(axis=invariant).astype(jnp.dtype(output.dtype)))
+    return arrays

@@ -1,0 +1,125 @@
+"""What a worker replies about a function: its exported programs, its values, or what they raise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jaxpar.grading import messages, partition_specs, program_export
+from jaxpar.grading.translate import Explanation, translate
+
+MAX_RESULT_CHARACTERS = 1 << 15  # more of them in all would break the protocol
+MAX_MESSAGE_CHARACTERS = 4000
+PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
+
+Reply = tuple[messages.WorkerReply, bytes | None]
+"""A message, and the bytes that follow it, if any do."""
+
+
+def replies(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
+    """Calls the function as the job says, and yields a reply to each call."""
+    if job.kind in ("value", "schedule"):
+        yield from _values(function, job)
+    elif job.kind == "specs":
+        yield from _specs(function, job)
+    else:
+        yield from _programs(function, job)
+
+
+def load_failure(error: BaseException, filename: str) -> messages.ExportFailure:
+    """What is replied where the file cannot be loaded."""
+    return _failure(("load", 0), error, filename)
+
+
+def _programs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
+    for i, case in enumerate(job.cases, job.first):
+        which = "forward"
+        try:
+            program = program_export.export_forward(function, case)
+            yield messages.ExportedProgram((which, i), program.outputs), program.module
+            if job.gradient:
+                which = "gradient"
+                program = program_export.export_gradient(
+                    function, case, job.gradient, program.outputs
+                )
+                yield messages.ExportedProgram((which, i), program.outputs), program.module
+        except BaseException as error:
+            yield _failure((which, i), error, job.filename), None
+    for i, case in enumerate(job.errors):
+        try:
+            program_export.trace(function, case)
+            yield messages.BadCallOutcome(i, None, False), None
+        except BaseException as error:
+            yield messages.BadCallOutcome(i, *_exception(error)), None
+
+
+def _values(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
+    for position in job.order:
+        call = job.calls[position]
+        yield _value(position, lambda c=call: function(*c.args, **c.kwargs), job.filename), None
+
+
+def _specs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
+    for i, case in enumerate(job.cases, job.first):
+        yield _value(i, lambda c=case: partition_specs.returned(function, c), job.filename), None
+
+
+def _value(
+    position: int, call: Callable[[], Any], filename: str
+) -> messages.ReturnedValue | messages.RaisedByCall:
+    """The result of one call as plain data, or what it raises."""
+    try:
+        result = call()
+    except BaseException as error:
+        explained = translate(error, filename)
+        return messages.RaisedByCall(
+            position, explained.kind, _with_line(explained), *_exception(error)
+        )
+    text = ""
+    try:
+        text = json.dumps(result, allow_nan=False, default=_numbers)
+        plain = json.loads(text)
+    except Exception:  # what the answer returns may have code of its own
+        plain = ""
+    if isinstance(plain, str):  # nor is a text plain data
+        plain = _not_plain(result)
+    elif len(text) > MAX_RESULT_CHARACTERS:
+        plain = f"{len(text):,} characters long, which is too much"
+    return messages.ReturnedValue(position, plain)
+
+
+def _numbers(value: Any) -> Any:
+    """The plain numbers in an array of numpy or JAX."""
+    if hasattr(value, "shape") and hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError
+
+
+def _not_plain(value: Any) -> str:
+    """In words, what a value is that is not plain data."""
+    if issubclass(type(value), float):  # infinite, or not a number
+        return float.__repr__(value)
+    parts = value if type(value) in (list, tuple) else ()
+    others = [_type_name(part) for part in parts if type(part) not in PLAIN]
+    inside = f" with a {others[0]} in it" if others else ""
+    return f"a {_type_name(value)}{inside}, not plain data"
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}".removeprefix("builtins.")
+
+
+def _failure(which: tuple[Any, int], error: BaseException, filename: str) -> messages.ExportFailure:
+    explained = translate(error, filename)
+    return messages.ExportFailure(which, explained.kind, _with_line(explained), *_exception(error))
+
+
+def _exception(error: BaseException) -> tuple[str, bool]:
+    """The name of an exception, and whether it is a ValueError."""
+    return type(error).__name__, isinstance(error, ValueError)
+
+
+def _with_line(explained: Explanation) -> str:
+    where = f"line {explained.line}: " if explained.line else ""
+    return where + explained.message[:MAX_MESSAGE_CHARACTERS]
