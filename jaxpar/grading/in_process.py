@@ -203,6 +203,7 @@ def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Ve
     pool.judgements += 1
     if pool.judgements % JUDGEMENTS_BETWEEN_CLEARINGS == 0:
         jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
+        _return_free_memory()
     return verdict
 
 
