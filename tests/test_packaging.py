@@ -32,6 +32,9 @@ def test_it_carries_library_and_lessons_and_no_answers(wheel: Path) -> None:
     assert lessons
     expected |= {f"jaxpar/_course/{name}" for name in (*lessons, "exercises/conftest.py")}
     assert {name for name in packed if name.endswith(".py")} == expected
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("templates/*")}
+    assert templates
+    assert templates <= packed
 
 
 def test_its_version_is_the_library_s(wheel: Path) -> None:

@@ -36,7 +36,7 @@ HOSTILE = (
 )
 
 
-def made(exercise: str, status: Status = "pass", text: str = "", printed: str = "") -> dict:
+def record_of(exercise: str, status: Status = "pass", text: str = "", printed: str = "") -> dict:
     """A record; a `fail` fails by its communication, any other end by its values."""
     wrong = {"pass": None, "fail": "communication"}.get(status, "values")
     rows = []
@@ -58,7 +58,7 @@ def made(exercise: str, status: Status = "pass", text: str = "", printed: str = 
     }
 
 
-def write(
+def write_result(
     results: Results, student: str, judged: list[dict[str, Any]], ignored: tuple[str, ...] = ()
 ) -> None:
     """Writes a student's result, with what is not there as not handed in."""

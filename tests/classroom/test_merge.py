@@ -9,7 +9,7 @@ import pytest
 from jaxpar.classroom.merge import MergeReport, merge
 
 
-def made(exercise: str, status: str = "pass", score: int = 10, **more: Any) -> dict[str, Any]:
+def record_of(exercise: str, status: str = "pass", score: int = 10, **more: Any) -> dict[str, Any]:
     properties = [{"name": "values", "status": status, "score": score, "message": ""}]
     known = {"exercise": exercise, "status": status, "score": score, "max_score": 10}
     return known | {"properties": properties, "environment": "here"} | more
@@ -38,8 +38,8 @@ def statuses(folder: Path, student: str) -> dict[str, str]:
 
 
 def test_students_of_several_folders_are_one_class(tmp_path: Path) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"))
-    two = results(tmp_path / "2", "bert", made("scatter", "fail", 3))
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
+    two = results(tmp_path / "2", "bert", record_of("scatter", "fail", 3))
     out = tmp_path / "out"
     assert merge([one, two], out) == MergeReport()
     assert read(out, "anna") == read(one, "anna")
@@ -48,8 +48,10 @@ def test_students_of_several_folders_are_one_class(tmp_path: Path) -> None:
 
 
 def test_exercises_of_a_student_come_together(tmp_path: Path) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"))
-    two = results(tmp_path / "2", "anna", made("gather", "fail", 3), made("scatter"), level=2)
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
+    two = results(
+        tmp_path / "2", "anna", record_of("gather", "fail", 3), record_of("scatter"), level=2
+    )
     assert not merge([one, two], tmp_path / "out").conflicts
     result = read(tmp_path / "out", "anna")
     assert (result["score"], result["max_score"], result["level"]) == (13, 20, 2)
@@ -57,8 +59,8 @@ def test_exercises_of_a_student_come_together(tmp_path: Path) -> None:
 
 
 def test_of_two_verdicts_the_later_counts_and_is_named(tmp_path: Path) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"))
-    two = results(tmp_path / "2", "anna", made("scatter", "fail", 3))
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
+    two = results(tmp_path / "2", "anna", record_of("scatter", "fail", 3))
     merged = merge([one, two], tmp_path / "out")
     assert merged.conflicts == ["anna: scatter: pass 10/10, then fail 3/10; fail 3/10 counts"]
     assert read(tmp_path / "out", "anna")["score"] == 3
@@ -69,8 +71,8 @@ def test_of_two_verdicts_the_later_counts_and_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["infrastructure", "not-submitted"])
 def test_no_verdict_takes_the_place_of_one(tmp_path: Path, status: str) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"))
-    two = results(tmp_path / "2", "anna", made("scatter", status, 0))
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
+    two = results(tmp_path / "2", "anna", record_of("scatter", status, 0))
     for order in ([one, two], [two, one]):
         out = tmp_path / order[0].name / "out"
         assert len(merge(order, out).conflicts) == 1
@@ -79,7 +81,7 @@ def test_no_verdict_takes_the_place_of_one(tmp_path: Path, status: str) -> None:
 
 def test_what_was_judged_and_its_evidence_come_along(tmp_path: Path) -> None:
     for name in ("1", "2"):
-        folder = results(tmp_path / name, "anna", made("scatter"))
+        folder = results(tmp_path / name, "anna", record_of("scatter"))
         for kind in ("records", "evidence", "sources"):
             (folder / "journal" / kind).mkdir(parents=True)
             (folder / "journal" / kind / name).write_text(name)
@@ -94,8 +96,8 @@ def test_what_was_judged_and_its_evidence_come_along(tmp_path: Path) -> None:
 
 
 def test_other_environments_are_named(tmp_path: Path) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"), made("gather"))
-    two = results(tmp_path / "2", "bert", made("scatter", environment="there"))
+    one = results(tmp_path / "1", "anna", record_of("scatter"), record_of("gather"))
+    two = results(tmp_path / "2", "bert", record_of("scatter", environment="there"))
     merged = merge([one, two], tmp_path / "out")
     assert merged.environments == {"scatter": 2}
     assert "scatter: judged in 2 environments" in merged.lines()[0]
@@ -105,7 +107,7 @@ def test_other_environments_are_named(tmp_path: Path) -> None:
     "text", ["", "{", "[]", '{"student": "x", "level": 1, "exercises": [{"score": "9"}]}']
 )
 def test_what_is_no_result_is_named_before_anything_is_written(tmp_path: Path, text: str) -> None:
-    one = results(tmp_path / "1", "anna", made("scatter"))
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
     broken = results(tmp_path / "2", "bert") / "students" / "bert.json"
     broken.write_text(text)
     with pytest.raises(ValueError, match=r"bert\.json is not a student's result"):
@@ -117,8 +119,8 @@ def test_what_is_no_result_is_named_before_anything_is_written(tmp_path: Path, t
 
 def test_a_name_cannot_write_to_the_terminal(tmp_path: Path) -> None:
     evil = "a\x1b[2Jb"
-    one = results(tmp_path / "1", "anna", made("scatter"))
-    two = results(tmp_path / "2", "anna", made("scatter", "fail", 3))
+    one = results(tmp_path / "1", "anna", record_of("scatter"))
+    two = results(tmp_path / "2", "anna", record_of("scatter", "fail", 3))
     data = read(two, "anna") | {"student": evil}
     (two / "students" / "anna.json").write_text(json.dumps(data))
     (line,) = merge([one, two], tmp_path / "out").lines()

@@ -31,24 +31,24 @@ def _verdict(message: str, diagnosis: str = "", printed: str = "") -> Verdict:
     ],
 )
 def test_no_raw_fraction_path_or_address(said: str, kept: str) -> None:
-    made = records.to_record(_verdict(said, said, said))
-    assert made["properties"][0]["message"] == kept
-    assert made["diagnosis"] == kept
-    assert made["printed"] == kept
+    record = records.to_record(_verdict(said, said, said))
+    assert record["properties"][0]["message"] == kept
+    assert record["diagnosis"] == kept
+    assert record["printed"] == kept
 
 
 def test_no_time_and_no_seed() -> None:
-    made = records.to_record(_verdict("wrong"))
-    assert made["seconds"] == made["seed"] == 0
-    assert "1.25" not in json.dumps(made)
+    record = records.to_record(_verdict("wrong"))
+    assert record["seconds"] == record["seed"] == 0
+    assert "1.25" not in json.dumps(record)
 
 
 @given(st.text(st.characters(codec=None), max_size=200))
 def test_any_text_can_be_shown_and_written(text: str) -> None:
-    made = records.to_record(_verdict(text, text))
-    assert records.to_record(_verdict(text, text)) == made
-    json.dumps(made).encode()
-    shown = made["diagnosis"]
+    record = records.to_record(_verdict(text, text))
+    assert records.to_record(_verdict(text, text)) == record
+    json.dumps(record).encode()
+    shown = record["diagnosis"]
     shown.encode()
     assert all(c.isprintable() or c in "\n\t" for c in shown)
 

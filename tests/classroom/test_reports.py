@@ -21,7 +21,15 @@ from jaxpar.classroom.results import Results
 from jaxpar.classroom.roster import read_roster
 from jaxpar.contracts.base import load
 from jaxpar.course import catalog
-from tests.classroom.made_up_class import EXERCISES, HOSTILE, NAMED, gradebook, made, rows_of, write
+from tests.classroom.made_up_class import (
+    EXERCISES,
+    HOSTILE,
+    NAMED,
+    gradebook,
+    record_of,
+    rows_of,
+    write_result,
+)
 
 ANY_TEXT = st.text(st.characters() | st.sampled_from("=+-@;:#[<>&\"'\t\r\n\x1b\u202e\ud800"))
 FORMULAS = tuple("=+-@|\uff0b\uff0d\uff1d\uff20")
@@ -37,8 +45,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a class of attackers, with all that is written of it."""
     folder = tmp_path_factory.mktemp("results") / "lab1"
     for text in HOSTILE:
-        records = [made("mean_over_devices", "error", text, text), made("scatter", "fail", text)]
-        write(Results(folder), folder_name(text), records, (folder_name(text),))
+        records = [
+            record_of("mean_over_devices", "error", text, text),
+            record_of("scatter", "fail", text),
+        ]
+        write_result(Results(folder), folder_name(text), records, (folder_name(text),))
     write_all(gradebook(folder))
     return folder
 
@@ -216,7 +227,7 @@ def test_a_column_of_numbers_is_sorted_by_value(order: str) -> None:
 
 
 def test_classroom50_has_integers_and_the_identity_of_the_runner() -> None:
-    result = {"score": 7, "max_score": 10, "exercises": [made("scatter", "fail", "no")]}
+    result = {"score": 7, "max_score": 10, "exercises": [record_of("scatter", "fail", "no")]}
     assert "classroom" not in classroom50.result(result, {})
     runner = {name: name.lower() for name in classroom50.IDENTITY.values()}
     graded = classroom50.result(result, runner)
@@ -229,8 +240,12 @@ def test_classroom50_has_integers_and_the_identity_of_the_runner() -> None:
 
 
 def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) -> None:
-    write(Results(tmp_path), "anna", [made("scatter"), made("mean_over_devices")])
-    write(Results(tmp_path), "bert", [made("scatter"), made("mean_over_devices", "infrastructure")])
+    write_result(Results(tmp_path), "anna", [record_of("scatter"), record_of("mean_over_devices")])
+    write_result(
+        Results(tmp_path),
+        "bert",
+        [record_of("scatter"), record_of("mean_over_devices", "infrastructure")],
+    )
     found = write_all(gradebook(tmp_path))
     assert found.scores == [20]
     assert any("infrastructure" in line and "bert" in line for line in found.lines())
@@ -246,7 +261,7 @@ def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) ->
 
 def test_mistakes_are_counted_by_name(tmp_path: Path) -> None:
     for student, text in (("a", NAMED.sentence), ("b", NAMED.sentence), ("c", "else")):
-        write(Results(tmp_path), student, [made("scatter", "fail", text)])
+        write_result(Results(tmp_path), student, [record_of("scatter", "fail", text)])
     (first, some), (other, _) = summarize(gradebook(tmp_path)).frequent_mistakes()
     assert (first.name, some.count, some.names) == (NAMED.name, 2, ["a", "b"])
     assert other.name == "communication"
@@ -255,27 +270,29 @@ def test_mistakes_are_counted_by_name(tmp_path: Path) -> None:
 def test_every_sentence_has_its_name_back() -> None:
     for row in catalog.EXERCISES:
         for known in load(row.where).mistakes:
-            mistake = mistake_in(made(row.id, "fail", known.sentence))
+            mistake = mistake_in(record_of(row.id, "fail", known.sentence))
             assert mistake and known.name == mistake.name
 
 
 def test_the_same_error_on_other_lines_is_one_mistake() -> None:
-    one = mistake_in(made("scatter", "error", "on tp=8: line 5: NameError: no x"))
-    other = mistake_in(made("scatter", "error", "on dp=2,tp=4: line 70: NameError: no x\nmore"))
+    one = mistake_in(record_of("scatter", "error", "on tp=8: line 5: NameError: no x"))
+    other = mistake_in(
+        record_of("scatter", "error", "on dp=2,tp=4: line 70: NameError: no x\nmore")
+    )
     assert one == other and one and one.sentence == "NameError: no x"
 
 
 def test_checks_add_up_and_tell_the_mistake_once() -> None:
-    record = made("scatter", "timeout", "too long")
+    record = record_of("scatter", "timeout", "too long")
     assert sum(result.max_score for result in property_results(record)) == 10
     record["diagnosis"] = "a sentence"
     assert sum("a sentence" in result.text for result in property_results(record)) == 1
 
 
 def test_near_the_limit_is_for_a_person(tmp_path: Path) -> None:
-    record = made("scatter")
+    record = record_of("scatter")
     record["properties"][0]["message"] = "near the limit: right on tp=8"
-    write(Results(tmp_path), "anna", [record])
+    write_result(Results(tmp_path), "anna", [record])
     found = write_all(gradebook(tmp_path))
     assert found.attention["near the limit"].names == ["anna"]
     assert "near the limit: scatter" in rows_of(tmp_path / "class.csv")[1]
@@ -285,7 +302,7 @@ def test_students_beside_the_roster(tmp_path: Path) -> None:
     path = tmp_path / "roster.csv"
     path.write_text("student,name,id,section\nanna,Anna A,17,=B\n")
     for student in ("anna", "eve"):
-        write(Results(tmp_path), student, [made("scatter")])
+        write_result(Results(tmp_path), student, [record_of("scatter")])
     found = write_all(gradebook(tmp_path, read_roster(path)))
     assert found.attention["not in the roster"].names == ["eve"]
     lines = rows_of(tmp_path / "canvas.csv")
@@ -294,7 +311,7 @@ def test_students_beside_the_roster(tmp_path: Path) -> None:
 
 def test_who_has_no_result_any_more_has_no_page(tmp_path: Path) -> None:
     for student in ("anna", "eve"):
-        write(Results(tmp_path), student, [made("scatter")])
+        write_result(Results(tmp_path), student, [record_of("scatter")])
     write_all(gradebook(tmp_path))
     assert len(list(tmp_path.rglob("*eve*"))) == 4
     mine = tmp_path / "gradescope" / "eve" / "mine.txt"

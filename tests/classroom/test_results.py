@@ -9,7 +9,7 @@ import pytest
 
 from jaxpar.classroom.handins import Handin
 from jaxpar.classroom.results import EarlierResults, Results, locked
-from tests.classroom.made_up_class import gradebook, made, write
+from tests.classroom.made_up_class import gradebook, record_of, write_result
 
 HOLD = """
 import sys
@@ -68,13 +68,13 @@ def _hold(folder: Path) -> None:
 def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
     results = Results(tmp_path)
     earlier = EarlierResults(results)
-    write(results, "anna", [made("scatter", "fail", "no")])
-    write(results, "bert", [made("scatter", "fail", "no")])
+    write_result(results, "anna", [record_of("scatter", "fail", "no")])
+    write_result(results, "bert", [record_of("scatter", "fail", "no")])
     earlier.keep()
-    write(results, "anna", [made("scatter")])
+    write_result(results, "anna", [record_of("scatter")])
     earlier.keep()  # the run was killed, and begins again
-    write(results, "bert", [made("scatter") | {"submission_hash": "another"}])
-    write(results, "carl", [made("scatter")])
+    write_result(results, "bert", [record_of("scatter") | {"submission_hash": "another"}])
+    write_result(results, "carl", [record_of("scatter")])
     seen = {entry.file_name: (entry.difference, entry.moved) for entry in gradebook(tmp_path)}
     assert seen == {"anna": (3, ("scatter",)), "bert": (3, ()), "carl": (None, ())}
     earlier.forget()
@@ -83,15 +83,15 @@ def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:
 
 def test_the_difference_is_of_what_was_graded_both_times(tmp_path: Path) -> None:
     results = Results(tmp_path)
-    results.write(Handin("anna"), [made("scatter", "fail", "no")], level=1)
+    results.write(Handin("anna"), [record_of("scatter", "fail", "no")], level=1)
     EarlierResults(results).keep()
-    results.write(Handin("anna"), [made("scatter"), made("mean_over_devices")], level=1)
+    results.write(Handin("anna"), [record_of("scatter"), record_of("mean_over_devices")], level=1)
     assert [entry.difference for entry in gradebook(tmp_path)] == [3]
 
 
 def test_two_students_never_share_a_file(tmp_path: Path) -> None:
     names = ["\u00e9" * 40 + end for end in "ab"]
     for name in names:
-        write(Results(tmp_path), name, [])
+        write_result(Results(tmp_path), name, [])
     assert len(list(tmp_path.glob("students/*.json"))) == 2
     assert Results(tmp_path).others(names[:1]) == [names[1]]

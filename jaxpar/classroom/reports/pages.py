@@ -56,7 +56,7 @@ def render(template: str, **values: Any) -> Iterator[bytes]:
 @cache
 def environment() -> Environment:
     """Returns the environment of all templates, in which every value is made safe and escaped."""
-    made = Environment(
+    jinja = Environment(
         loader=PackageLoader("jaxpar.classroom.reports"),
         autoescape=True,
         finalize=_made_safe,
@@ -64,8 +64,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"line": safe_line, "lines": _lines, "source": _source}
-    made.globals |= {
+    jinja.filters |= {"line": safe_line, "lines": _lines, "source": _source}
+    jinja.globals |= {
         "style": Markup(file("style.css")),
         "script": Markup(file("sort_tables.js")),
         "policy": Markup(
@@ -76,7 +76,7 @@ def environment() -> Environment:
         "not_isolated": NOT_ISOLATED,
         "property_results": property_results,
     }
-    return made
+    return jinja
 
 
 def _made_safe(value: Any) -> Any:

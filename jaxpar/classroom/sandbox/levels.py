@@ -41,12 +41,7 @@ LIMITS = {
 }
 TMP_BYTES = 16 << 20
 # Where memory runs out, the kernel ends this process, and what it starts, before the grader.
-KILLED_BEFORE_THE_GRADER = (
-    "/bin/sh",
-    "-c",
-    'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"',
-    "sh",
-)
+FIRST_KILLED = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
 PROBE = "jaxpar.classroom.sandbox.probe"
 PROBE_SECONDS = 30
 
@@ -90,7 +85,7 @@ class Sandbox:
             command = [*_bubblewrap(variables), *command]
             variables = {}  # Nothing of bubblewrap's own environment reaches what it starts.
         return SandboxedProcess(
-            [*KILLED_BEFORE_THE_GRADER, *command],
+            [*FIRST_KILLED, *command],
             folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
