@@ -59,7 +59,7 @@ READING = {
         while frame:
             seen += [str(name) for name in frame.f_locals]
             job = frame.f_locals.get("job")
-            seen += map(str, job) if isinstance(job, dict) else []
+            seen += getattr(type(job), "__dataclass_fields__", ())
             frame = frame.f_back
         return any(word in name for name in seen for word in ("seed", "oracle", "secret", "expect"))
     """,

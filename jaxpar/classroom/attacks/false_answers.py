@@ -154,9 +154,10 @@ class Forged:
     mlir_module_serialized = b"pass"
 export.export = lambda *a, **k: lambda *inputs: Forged()""", "protocol"),
     _patched("the worker's functions say that all is done", """
-main = sys.modules["__main__"]
-for name in ("_programs", "_answer", "_failure", "_described"):
-    vars(main)[name] = lambda *a, **k: iter([({"done": True, "score": 10},)])""",
+done = lambda *a, **k: iter([({"done": True, "score": 10}, None)])
+for found in gc.get_objects():
+    if type(found) is type(done) and found.__name__ in ("_programs", "_failure", "_end"):
+        found.__code__ = done.__code__""",
              "fail", "protocol"),
     _patched("collectives that do nothing", """
 load("jax.lax", fromlist=["psum"]).psum = lambda x, axis: x""", "fail", answer=""),
