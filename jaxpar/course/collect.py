@@ -12,9 +12,9 @@ from typing import Any
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
-from jaxpar.course.progress import is_stub, status
+from jaxpar.course.progress import status
 from jaxpar.grading.files import write_atomically
-from jaxpar.grading.submission import SubmissionError, read_submission
+from jaxpar.grading.submission import SubmissionError, is_stub, read_submission
 
 HANDIN = "handin.zip"
 STANDING = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from jaxpar.course.catalog import Exercise
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.learner_record import LearnerRecord
-from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.submission import SubmissionError, is_stub, read_submission
 
 Status = Literal["todo", "changed", "pass", "fail"]
 
@@ -87,27 +86,3 @@ def at_hand(rows: Sequence[Standing], record: LearnerRecord) -> Standing:
     place = record.place()
     start = ids.index(place) if place in ids else 0
     return next_row([*rows[start:], *rows[:start]]) or rows[start]
-
-
-def parsed(text: str) -> ast.Module | None:
-    """The syntax tree, if it is Python."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
-def is_stub(submission: Submission, id: str) -> bool:
-    """Whether the function does nothing yet but raise NotImplementedError."""
-    tree = parsed(submission.text)
-    body = tree.body if tree else []
-    functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name == id]
-    if not functions:
-        return False
-    body = functions[-1].body
-    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        body = body[1:]
-    match body:
-        case [ast.Raise(exc=ast.Call(func=ast.Name(id="NotImplementedError")))]:
-            return True
-    return False

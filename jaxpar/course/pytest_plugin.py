@@ -14,8 +14,7 @@ from jaxpar.contracts.base import load
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.check import Judge, Verdicts, check, open_judge
 from jaxpar.course.folder import exercise_of, find_course
-from jaxpar.course.progress import is_stub
-from jaxpar.grading.submission import SubmissionError, read_submission
+from jaxpar.grading.submission import SubmissionError, is_stub, read_submission
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import failure_lines
 

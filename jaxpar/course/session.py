@@ -20,10 +20,10 @@ from jaxpar.course.folder import Course
 from jaxpar.course.keyboard import END_OF_INPUT
 from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.prediction import parse_bytes
-from jaxpar.course.progress import Standing, at_hand, is_stub, next_row, progress
+from jaxpar.course.progress import Standing, at_hand, next_row, progress
 from jaxpar.course.solution import hints_left, next_hint
 from jaxpar.course.typed_words import WORDS, TypedWords
-from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.submission import Submission, SubmissionError, is_stub, read_submission
 from jaxpar.grading.verdict import Verdict
 
 NO_MORE_HINTS = "there are no more hints; s shows the solution"

@@ -13,9 +13,8 @@ from jaxpar.contracts.base import Contract, load
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.command import command
 from jaxpar.course.exercise_rules import rule_lines
-from jaxpar.course.progress import is_stub
 from jaxpar.grading.files import write_atomically
-from jaxpar.grading.submission import Submission
+from jaxpar.grading.submission import Submission, is_stub
 
 WIDTH = 100
 HIDDEN_SECTIONS = ("Comm:", "Memory:")

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 from jaxpar.grading.channel import (
     END_OF_OUTPUT,
@@ -27,9 +27,6 @@ from jaxpar.grading.channel import (
     send_json,
 )
 from jaxpar.grading.verdict import Cause
-
-if TYPE_CHECKING:
-    from jaxpar.grading.evidence import Evidence
 
 WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
@@ -69,11 +66,11 @@ Start = Callable[[str], "subprocess.Popen[bytes]"]
 class Store(Protocol):
     """Where evidence is kept, by the job that it answers."""
 
-    def get(self, job: dict[str, Any]) -> Evidence | None:
-        """What was kept for this job."""
+    def get(self, job: dict[str, Any]) -> Any:
+        """What was kept for this job, or None."""
         ...
 
-    def put(self, job: dict[str, Any], evidence: Evidence) -> None:
+    def put(self, job: dict[str, Any], evidence: Any) -> None:
         """Keeps it; raises OSError."""
         ...
 

@@ -8,8 +8,8 @@ from jaxpar.course.catalog import EXERCISES
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.learner_record import LearnerRecord
-from jaxpar.course.progress import at_hand, is_stub, next_row, progress, status
-from jaxpar.grading.submission import Submission, read_submission
+from jaxpar.course.progress import at_hand, next_row, progress, status
+from jaxpar.grading.submission import Submission, is_stub, read_submission
 from tests.course.fakes import answer, verdict, write
 
 ROW = EXERCISES[2]

@@ -9,10 +9,9 @@ import pytest
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import EXERCISES, Exercise, exercise
 from jaxpar.course.folder import Course
-from jaxpar.course.progress import is_stub
 from jaxpar.course.stubs import build, stale, stub
 from jaxpar.grading.imports import refused_import
-from jaxpar.grading.submission import Submission
+from jaxpar.grading.submission import Submission, is_stub
 from tests.course.fakes import answer, stub_of, write
 
 pytestmark = pytest.mark.always
