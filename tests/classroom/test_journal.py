@@ -126,15 +126,16 @@ def test_evidence_that_cannot_be_read_is_made_again(tmp_path: Path, forged: byte
 
 def test_a_contract_s_hash_is_of_its_files(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(journal, "CONTRACTS", tmp_path)
-    (tmp_path / "rings.py").write_text("from jaxpar.contracts.base import Contract\n")
+    (tmp_path / "rings").mkdir()
+    (tmp_path / "rings" / "a.py").write_text("from jaxpar.contracts.base import Contract\n")
+    (tmp_path / "rings" / "b.py").write_text("y = 1\n")
     (tmp_path / "base.py").write_text("x = 1\n")
-    (tmp_path / "other.py").write_text("y = 1\n")
-    first = _hash("rings:a")
-    assert _hash("rings:b") != first
-    (tmp_path / "other.py").write_text("y = 2\n")
-    assert _hash("rings:a") == first
+    first = _hash("rings.a")
+    assert len({_hash("rings.b"), _hash("rings.a@1"), first}) == 3
+    (tmp_path / "rings" / "b.py").write_text("y = 2\n")
+    assert _hash("rings.a") == first
     (tmp_path / "base.py").write_text("x = 2\n")
-    assert _hash("rings:a") != first
+    assert _hash("rings.a") != first
 
 
 def _hash(where: str) -> str:

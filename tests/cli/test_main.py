@@ -47,6 +47,7 @@ COMMANDS = {
     "train": ["--mesh", *SPREAD, "--steps", "--data", "--seed", *SIZES, "--timeout", "--json"],
     "launch": ["arguments", "--processes", "--devices"],
     "dev build": ["--check"],
+    "dev new": ["topic", "id"],
     "grade": ["submissions", "--out", "more", *GRADED],
     "classroom handout": ["out", "more", "--lessons", *HANDED],
     "classroom collect": ["folder", "--out", "--json"],
