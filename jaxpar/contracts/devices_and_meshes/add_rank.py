@@ -1,4 +1,4 @@
-"""Exercise add_rank: add this device's index."""
+"""Each device adds its index on a mesh axis to its shard of x."""
 
 from __future__ import annotations
 

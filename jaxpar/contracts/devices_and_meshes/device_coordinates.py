@@ -1,4 +1,4 @@
-"""Exercise device_coordinates: the position of a device in a mesh."""
+"""The position of a device in a mesh, from its number and the sizes of the axes."""
 
 from __future__ import annotations
 

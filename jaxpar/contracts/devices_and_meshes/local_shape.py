@@ -1,41 +1,44 @@
-"""Exercise local_shape: the shape of each device's part."""
+"""The shape of each device's shard of an array, from the array's shape and its layout."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from jaxpar import mesh
-from jaxpar.contracts.base import Contract, wrong
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.mesh import parse_layout
 
-_Shapes = tuple[tuple[int, ...], str, dict[str, int]]
+Shape = tuple[int, ...]
+Sizes = dict[str, int]  # devices on each mesh axis
 
 
-def _divided_shape(
-    shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]
-) -> tuple[int, ...]:
-    if len(layout.split()) != len(shape):
+def _divided_shape(shape: Shape, layout: str, sizes: Sizes) -> Shape:
+    words = layout.split()
+    if len(words) != len(shape):
         raise ValueError(f"{shape} in {layout}")
     local = list(shape)
-    for i, word in enumerate(layout.split()):
+    for i, word in enumerate(words):
         for axis in word.split("_")[1:]:
             if axis not in sizes:
                 raise ValueError(f"{axis} in {sizes}")
-            local[i], rest = divmod(local[i], sizes[axis])
-            if rest:
-                raise ValueError(f"{shape[i]} in {word} over {sizes}")
+            local[i] = _divided(local[i], sizes[axis])
     return tuple(local)
 
 
-def _shapes_and_layouts(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
+def _divided(size: int, n: int) -> int:
+    if size % n:
+        raise ValueError(f"{size} is not a multiple of {n}")
+    return size // n
+
+
+def _shapes_and_layouts(rng: np.random.Generator) -> list[Call]:
     """Sizes that divide; sizes that do not, alone and only together; layouts that do not fit."""
     dp, tp, cp = (int(size) for size in rng.permutation([2, 3, 4]))
     b, t, f = (int(size) for size in rng.integers(2, 7, 3))
     sizes = {"dp": dp, "tp": tp, "cp": cp}
-    calls: list[_Shapes] = [
+    calls = [
         ((8, 6), "b_dp d", {"dp": 4}),
         ((8, 6), "b_dp d", {"dp": 4, "tp": 2}),
         ((b * dp, t, f), "b_dp t d", sizes),
@@ -74,57 +77,45 @@ CONTRACT = Contract(
 )
 
 
+def _split_dims(shape: Shape, layout: str, sizes: Sizes) -> list[tuple[int, list[int]]]:
+    """The size of each dim, and the sizes of the mesh axes that split it."""
+    pairs = zip(shape, parse_layout(layout), strict=False)
+    return [(size, [sizes[axis] for axis in axes]) for size, (_, axes) in pairs]
+
+
 @wrong("values")
-def rounds_down(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def rounds_down(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """A size that does not divide is rounded down, which loses elements; raise ValueError."""
-    return tuple(
-        size // math.prod(sizes[axis] for axis in axes)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
-    )
+    return tuple(size // math.prod(axes) for size, axes in _split_dims(shape, layout, sizes))
 
 
 @wrong("values")
-def rounds_up(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def rounds_up(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """A size that does not divide is rounded up, as if it were padded; raise ValueError."""
-    return tuple(
-        -(-size // math.prod(sizes[axis] for axis in axes))
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
-    )
-
-
-def _divided(size: int, n: int) -> int:
-    if size % n:
-        raise ValueError(f"{size} is not a multiple of {n}")
-    return size // n
+    return tuple(-(-size // math.prod(axes)) for size, axes in _split_dims(shape, layout, sizes))
 
 
 @wrong("values")
-def first_axis_only(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def first_axis_only(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """A dim split over several axes is divided by the first of them only; divide by all."""
-    return tuple(
-        _divided(size, sizes[axes[0]] if axes else 1)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
-    )
+    dims = _split_dims(shape, layout, sizes)
+    return tuple(_divided(size, axes[0] if axes else 1) for size, axes in dims)
 
 
 @wrong("values")
-def adds_the_axes(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def adds_the_axes(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """The sizes of several axes on one dim are added; the dim is split by their product."""
-    return tuple(
-        _divided(size, sum(sizes[axis] for axis in axes) or 1)
-        for size, (_, axes) in zip(shape, parse_layout(layout), strict=False)
-    )
+    dims = _split_dims(shape, layout, sizes)
+    return tuple(_divided(size, sum(axes) or 1) for size, axes in dims)
 
 
 @wrong("values")
-def first_dim_by_whole_mesh(
-    shape: tuple[int, ...], layout: str, sizes: dict[str, int]
-) -> tuple[int, ...]:
+def first_dim_by_whole_mesh(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """Dim 0 is divided by the whole mesh; only the axes that the layout names on a dim split it."""
     return (_divided(shape[0], math.prod(sizes.values())), *shape[1:])
 
 
 @wrong("values")
-def global_shape(shape: tuple[int, ...], layout: str, sizes: dict[str, int]) -> tuple[int, ...]:
+def global_shape(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """This is the shape of the whole array; each device holds a part of it."""
     return tuple(shape)

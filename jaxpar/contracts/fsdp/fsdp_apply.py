@@ -1,4 +1,4 @@
-"""Exercise fsdp_apply: one layer whole at a time."""
+"""Fully sharded layers, of which one at a time is gathered."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
+from jaxpar.contracts.steps import (
+    Step,
+    gathered,
+    gathered_by_sum,
+    gathered_for_all_reduce,
+    gathered_for_own_gradient,
+    own_shard,
+    with_gradient_divided,
+)
 from jaxpar.parallel import fsdp
 
+LayerFn = Callable[[Any, Array], Array]
 
-def _applied(case: Case, layer_fn: Callable, params: Any, x: jax.Array) -> list[Expected]:
+
+def _applied(case: Case, layer_fn: LayerFn, params: Any, x: Array) -> list[Expected]:
     """Each device's part of the batch after all layers; the other axes hold copies."""
     for i in range(len(jax.tree.leaves(params)[0])):
         x = layer_fn(jax.tree.map(lambda leaf, i=i: leaf[i], params), x)
@@ -22,6 +33,19 @@ def _applied(case: Case, layer_fn: Callable, params: Any, x: jax.Array) -> list[
     local = [n if name == axis else 1 for name, n in sizes.items()]
     blocks = x.reshape(*local, -1, *x.shape[1:])
     return [Expected(jnp.broadcast_to(blocks, (*sizes.values(), *blocks.shape[len(sizes) :])))]
+
+
+def _mlp_case(mesh: str, layers: int, d: int, f: int, b: int) -> Case:
+    param_shards = {
+        "up": ArraySpec((layers, d, f), "l d_fsdp f"),
+        "down": ArraySpec((layers, f, d), "l f_fsdp d"),
+    }
+    args = {
+        "layer_fn": Function("jaxpar.contracts.layers:residual_mlp"),
+        "param_shards": param_shards,
+        "x": ArraySpec((b, d), "b_fsdp d"),
+    }
+    return Case(mesh, args, {"axis": "fsdp"})
 
 
 def _other_shards(sizes: Sizes) -> int:
@@ -34,18 +58,7 @@ CONTRACT = Contract(
     reference=fsdp.fsdp_apply,
     oracle=_applied,
     cases=(
-        Case(
-            "fsdp=4",
-            {
-                "layer_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "param_shards": {
-                    "up": ArraySpec((8, 32, 64), "l d_fsdp f"),
-                    "down": ArraySpec((8, 64, 32), "l f_fsdp d"),
-                },
-                "x": ArraySpec((4 * 4, 32), "b_fsdp d"),
-            },
-            {"axis": "fsdp"},
-        ),
+        _mlp_case("fsdp=4", layers=8, d=32, f=64, b=4 * 4),
         Case(
             "dp=3,tp=2",
             {
@@ -56,20 +69,7 @@ CONTRACT = Contract(
             {"axis": "dp"},
         ),
     ),
-    hidden=(
-        Case(
-            "pp=2,fsdp=2",
-            {
-                "layer_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "param_shards": {
-                    "up": ArraySpec((9, 24, 40), "l d_fsdp f"),
-                    "down": ArraySpec((9, 40, 24), "l f_fsdp d"),
-                },
-                "x": ArraySpec((2 * 3, 24), "b_fsdp d"),
-            },
-            {"axis": "fsdp"},
-        ),
-    ),
+    hidden=(_mlp_case("pp=2,fsdp=2", layers=9, d=24, f=40, b=2 * 3),),
     gradient=("param_shards", "x"),
     communication=Communication(
         "each layer gathered once forward and once backward, and its gradient reduce-scattered",
@@ -96,13 +96,21 @@ CONTRACT = Contract(
 )
 
 
-LayerFn = Callable[[Any, Array], Array]
-
-
 def _scan(layer_fn: LayerFn, params: Any, x: Array) -> Array:
     """Layer after layer; each layer's input is kept, and no more."""
     body = jax.checkpoint(lambda x, layer: (layer_fn(layer, x), None), prevent_cse=False)
     return lax.scan(body, x, params)[0]
+
+
+def _scan_gathering(
+    layer_fn: LayerFn, param_shards: Any, x: Array, axis: str, gather: Step = gathered
+) -> Array:
+    """Layer after layer, each gathered when it is used, leaf by leaf in some way."""
+
+    def gathered_layer(shards: Any, x: Array) -> Array:
+        return layer_fn(jax.tree.map(lambda shard: gather(shard, axis), shards), x)
+
+    return _scan(gathered_layer, param_shards, x)
 
 
 @wrong("values")
@@ -110,20 +118,16 @@ def rows_interleaved(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: st
     """The rows of the devices are interleaved; lax.all_gather with tiled=True puts them one after
     the other."""
 
-    def gather(shards: Array) -> Array:
+    def gather(shards: Array, axis: str) -> Array:
         return lax.all_gather(shards, axis, axis=1).reshape(-1, *shards.shape[1:])
 
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
-
-
-def _gathered(shards: Any, axis: str) -> Any:
-    return lax.all_gather(shards, axis, tiled=True)
+    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("values")
 def first_layer_always(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Every turn of the loop uses the first layer; gather the one that lax.scan hands you."""
-    first = _gathered(jax.tree.map(lambda leaf: leaf[0], param_shards), axis)
+    first = gathered(jax.tree.map(lambda leaf: leaf[0], param_shards), axis)
     return _scan(lambda _, x: layer_fn(first, x), param_shards, x)
 
 
@@ -131,21 +135,7 @@ def first_layer_always(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: 
 def gradients_of_own_batch(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Each device returns the gradient of its own part of the batch; sum its rows over the devices,
     as the derivative of lax.all_gather does."""
-
-    def gather(shards: Array) -> Array:
-        n, size = lax.axis_size(axis), len(shards)
-        others = lax.stop_gradient(lax.all_gather(shards, axis, tiled=True))
-        here = (n * size, *shards.shape[1:])
-        start = lax.axis_index(axis) * size
-        mine = lax.dynamic_update_slice_in_dim(
-            lax.pcast(jnp.zeros(here, shards.dtype), axis, to="varying"),
-            shards - lax.stop_gradient(shards),
-            start,
-            0,
-        )
-        return others + mine
-
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_own_gradient)
 
 
 @wrong("gradient")
@@ -153,63 +143,37 @@ def gradients_averaged(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: 
     """The gradient is divided by the number of devices; layers know no mean, so return the sum, and
     let the loss divide."""
 
-    def gather(shards: Array) -> Array:
-        fixed = lax.stop_gradient(shards)
-        return _gathered(fixed + (shards - fixed) / lax.axis_size(axis), axis)
+    def gather(shards: Array, axis: str) -> Array:
+        return gathered(with_gradient_divided(shards, axis), axis)
 
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("communication")
 def gradients_all_reduced(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Whole gradients are summed on all devices, and each keeps its rows: twice the bytes of a
     reduce-scatter, which is the derivative of lax.all_gather."""
-
-    @jax.custom_vjp
-    def gather(shards: Any) -> Any:
-        return _gathered(shards, axis)
-
-    def backward(_: None, gradients: Any) -> tuple[Any]:
-        def rows(gradient: Array) -> Array:
-            size = len(gradient) // lax.axis_size(axis)
-            total = lax.pcast(lax.psum(gradient, axis), axis, to="varying")
-            return lax.dynamic_slice_in_dim(total, lax.axis_index(axis) * size, size)
-
-        return (jax.tree.map(rows, gradients),)
-
-    gather.defvjp(lambda shards: (gather(shards), None), backward)
-    return _scan(lambda shards, x: layer_fn(gather(shards), x), param_shards, x)
+    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_all_reduce)
 
 
 @wrong("communication")
 def gathers_activations(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """The batch is gathered, too, and every device computes all of it; a device needs the whole
     layer, but its own part of the batch only."""
-    size = len(x)
-    x = lax.all_gather(x, axis, tiled=True)
-    x = _scan(lambda s, x: layer_fn(_gathered(s, axis), x), param_shards, x)
-    return lax.dynamic_slice_in_dim(x, lax.axis_index(axis) * size, size)
+    return own_shard(_scan_gathering(layer_fn, param_shards, gathered(x, axis), axis), axis)
 
 
 @wrong("communication")
 def gathers_by_sum(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Shards are put into zeros and summed: twice the bytes of lax.all_gather."""
-
-    def gather(shards: Array) -> Array:
-        n, size = lax.axis_size(axis), len(shards)
-        whole = jnp.zeros((n * size, *shards.shape[1:]), shards.dtype)
-        whole = lax.pcast(whole, axis, to="varying")
-        start = lax.axis_index(axis) * size
-        return lax.psum(lax.dynamic_update_slice_in_dim(whole, shards, start, 0), axis)
-
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
 
 
 @wrong("memory")
 def gathers_all_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """All layers are gathered before the loop and are whole at once; gather one layer inside the
     loop."""
-    return _scan(layer_fn, lax.all_gather(param_shards, axis, axis=1, tiled=True), x)
+    return _scan(layer_fn, gathered(param_shards, axis, 1), x)
 
 
 @wrong("memory")
@@ -218,7 +182,7 @@ def keeps_gathered(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str)
     jax.checkpoint, inside the scan."""
 
     def body(x: Array, shards: Any) -> tuple[Array, None]:
-        return layer_fn(_gathered(shards, axis), x), None
+        return layer_fn(gathered(shards, axis), x), None
 
     return lax.scan(body, x, param_shards)[0]
 
@@ -229,7 +193,7 @@ def unrolls_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str)
     use lax.scan."""
 
     def layer(shards: Any, x: Array) -> Array:
-        return layer_fn(_gathered(shards, axis), x)
+        return layer_fn(gathered(shards, axis), x)
 
     for i in range(len(jax.tree.leaves(param_shards)[0])):
         x = jax.checkpoint(layer)(jax.tree.map(lambda leaf, i=i: leaf[i], param_shards), x)

@@ -1,4 +1,4 @@
-"""Exercise fsdp_shardings: what the compiler must know."""
+"""Partition specs by which the compiler makes a model fully sharded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import fsdp
 
-_BATCH, _SEQUENCE = 4, 8  # examples on a device, tokens in one
+Params = dict[str, Any]
+
+BATCH, SEQUENCE = 4, 8  # examples on a device, tokens in one
 
 
 def _training_step(case: Case, specs: list[P]) -> jax.stages.Lowered:
@@ -35,17 +37,19 @@ def _training_step(case: Case, specs: list[P]) -> jax.stages.Lowered:
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
     params = fill(case.args["params"], iter(shapes))
     state = jax.eval_shape(optimizer.init, params)
-    lie = fill(case.args["params"], iter([NamedSharding(mesh, spec) for spec in specs]))
-    whole = NamedSharding(mesh, P())
-    state_lies = optax.tree_map_params(
-        optimizer, lambda _, own: own, state, lie, transform_non_params=lambda _: whole
+    of_params = fill(case.args["params"], iter([NamedSharding(mesh, spec) for spec in specs]))
+    replicated = NamedSharding(mesh, P())
+    of_state = optax.tree_map_params(
+        optimizer, lambda _, own: own, state, of_params, transform_non_params=lambda _: replicated
     )
-    jitted = jax.jit(step, in_shardings=(lie, state_lies, batch), out_shardings=(lie, state_lies))
-    tokens = jax.ShapeDtypeStruct((mesh.size * _BATCH, _SEQUENCE + 1), jnp.int32)
+    jitted = jax.jit(
+        step, in_shardings=(of_params, of_state, batch), out_shardings=(of_params, of_state)
+    )
+    tokens = jax.ShapeDtypeStruct((mesh.size * BATCH, SEQUENCE + 1), jnp.int32)
     return jitted.lower(params, state, tokens)
 
 
-def _loss(params: dict[str, Any], tokens: jax.Array, batch: NamedSharding) -> jax.Array:
+def _loss(params: Params, tokens: jax.Array, batch: NamedSharding) -> jax.Array:
     """Predicts the last token of each row from the mean of those before it."""
 
     def split(x: jax.Array) -> jax.Array:
@@ -62,7 +66,7 @@ def _loss(params: dict[str, Any], tokens: jax.Array, batch: NamedSharding) -> ja
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, -1]).mean()
 
 
-def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> dict[str, Any]:
+def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> Params:
     model = {
         "embedding": ArraySpec((vocabulary, d), "v d"),
         "layers": {
@@ -119,46 +123,59 @@ CONTRACT = Contract(
 )
 
 
-Params = dict[str, Any]
-
-
-def _each(params: Params, lie: Callable[[Any, int], P]) -> Params:
-    """The spec of each leaf, by the leaf and the number of its dims that no device may share."""
+def _specs(params: Params, spec: Callable[[Any, int], P]) -> Params:
+    """The spec of each leaf, by the leaf and its number of dims in front that must stay whole."""
     return {
-        name: jax.tree.map(lambda leaf, first=int(name == "layers"): lie(leaf, first), part)
+        name: jax.tree.map(lambda leaf, first=int(name == "layers"): spec(leaf, first), part)
         for name, part in params.items()
     }
 
 
-def _dim_always(choose: Callable[[tuple[int, ...]], int]) -> Callable[..., Params]:
-    """Shares the dim that `choose` takes from a shape, whether or not n divides it."""
+def _split(leaf: Any, first: int, n: int, axis: str | tuple[str, ...]) -> P:
+    """A spec with the axis on the first dim, from `first` on, that n divides."""
+    for dim in range(first, leaf.ndim):
+        if leaf.shape[dim] % n == 0:
+            return P(*[None] * dim, axis)
+    return P()
 
-    def function(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-        def lie(leaf: Any, first: int) -> P:
-            dim = first + choose(leaf.shape[first:])
-            return P() if leaf.size < minimum_size else P(*[None] * dim, axis)
 
-        return _each(params, lie)
+def _split_where(
+    params: Params, n: int, axis: str | tuple[str, ...], large: Callable[[Any], bool]
+) -> Params:
+    """Splits the leaves that are large, by this definition of large."""
+    return _specs(params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P())
 
-    return function
+
+def _split_always(
+    params: Params, axis: str, minimum_size: int, choose: Callable[[tuple[int, ...]], int]
+) -> Params:
+    """Splits the dim that `choose` takes from a shape, whether or not n divides it."""
+
+    def spec(leaf: Any, first: int) -> P:
+        dim = first + choose(leaf.shape[first:])
+        return P() if leaf.size < minimum_size else P(*[None] * dim, axis)
+
+    return _specs(params, spec)
 
 
 @wrong("values")
-def first_dim_always(*args: Any, **how: Any) -> Any:
+def first_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """The first dim is split even where n does not divide it; look for one that it divides."""
-    return (_dim_always(lambda shape: 0))(*args, **how)
+    return _split_always(params, axis, minimum_size, lambda shape: 0)
 
 
 @wrong("values")
-def last_dim_always(*args: Any, **how: Any) -> Any:
+def last_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """The last dim is split even where n does not divide it; look for one that it divides."""
-    return (_dim_always(lambda shape: len(shape) - 1))(*args, **how)
+    return _split_always(params, axis, minimum_size, lambda shape: len(shape) - 1)
 
 
 @wrong("values")
-def largest_dim_always(*args: Any, **how: Any) -> Any:
+def largest_dim_always(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
     """The largest dim is split even where n does not divide it; look for one that it divides."""
-    return (_dim_always(lambda shape: shape.index(max(shape))))(*args, **how)
+    return _split_always(params, axis, minimum_size, lambda shape: shape.index(max(shape)))
 
 
 @wrong("sharding")
@@ -166,32 +183,7 @@ def everything_replicated(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
     """Every device holds everything: this is data parallelism."""
-    return _each(params, lambda leaf, first: P())
-
-
-def _on(leaf: Any, n: int, axis: Any, dims: range | None = None) -> P:
-    """A spec with the axis on the first of these dims that n divides."""
-    for dim in range(len(leaf.shape)) if dims is None else dims:
-        if leaf.shape[dim] % n == 0:
-            return P(*[None] * dim, axis)
-    return P()
-
-
-def _own(leaf: Any, first: int) -> range:
-    return range(first, len(leaf.shape))
-
-
-def _above(compare: Callable[[Any, int, int], bool]) -> Callable[..., Params]:
-    """Shares the leaves for which `compare(leaf, first, minimum_size)` holds."""
-
-    def function(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-        def lie(leaf: Any, first: int) -> P:
-            large = compare(leaf, first, minimum_size)
-            return _on(leaf, mesh.shape[axis], axis, _own(leaf, first)) if large else P()
-
-        return _each(params, lie)
-
-    return function
+    return jax.tree.map(lambda _: P(), params)
 
 
 @wrong("sharding")
@@ -200,9 +192,7 @@ def only_largest_leaf(
 ) -> Params:
     """Only the largest leaf is shared; share all that are not small."""
     largest = max(leaf.size for leaf in jax.tree.leaves(params))
-    return _above(lambda leaf, *_: leaf.size == largest)(
-        params, mesh=mesh, axis=axis, minimum_size=minimum_size
-    )
+    return _split_where(params, mesh.shape[axis], axis, lambda leaf: leaf.size == largest)
 
 
 @wrong("sharding")
@@ -210,54 +200,50 @@ def small_leaves_shared(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
     """Small leaves are shared, too: each costs collectives, and saves almost nothing."""
-    n = mesh.shape[axis]
-    return _each(params, lambda leaf, first: _on(leaf, n, axis, _own(leaf, first)))
+    return _split_where(params, mesh.shape[axis], axis, lambda leaf: True)
 
 
 @wrong("sharding")
-def minimum_of_bytes(*args: Any, **how: Any) -> Any:
+def minimum_of_bytes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """`minimum_size` is compared with bytes; it is a number of elements."""
-    return (_above(lambda leaf, _, least: 4 * leaf.size >= least))(*args, **how)
-
-
-def _one_layer_is_large(leaf: Any, first: int, minimum_size: int) -> bool:
-    return math.prod(leaf.shape[first:]) >= minimum_size
+    return _split_where(params, mesh.shape[axis], axis, lambda leaf: 4 * leaf.size >= minimum_size)
 
 
 @wrong("sharding")
-def minimum_of_one_layer(*args: Any, **how: Any) -> Any:
+def minimum_of_one_layer(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
     """`minimum_size` is compared with one layer's part of a stacked leaf; compare it with the whole
     leaf."""
-    return (_above(_one_layer_is_large))(*args, **how)
+
+    def spec(leaf: Any, first: int) -> P:
+        large = math.prod(leaf.shape[first:]) >= minimum_size
+        return _split(leaf, first, mesh.shape[axis], axis) if large else P()
+
+    return _specs(params, spec)
 
 
 @wrong("sharding")
-def minimum_stays_whole(*args: Any, **how: Any) -> Any:
+def minimum_stays_whole(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
     """A leaf of exactly `minimum_size` elements stays whole; only smaller ones may."""
-    return (_above(lambda leaf, _, least: leaf.size > least))(*args, **how)
+    return _split_where(params, mesh.shape[axis], axis, lambda leaf: leaf.size > minimum_size)
 
 
 @wrong("sharding")
 def n_of_all_devices(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """A dim is split only if the number of all devices divides it; n is the size of `axis`,
     mesh.shape[axis]."""
-
-    def lie(leaf: Any, first: int) -> P:
-        return P() if leaf.size < minimum_size else _on(leaf, mesh.size, axis, _own(leaf, first))
-
-    return _each(params, lie)
+    return _split_where(params, mesh.size, axis, lambda leaf: leaf.size >= minimum_size)
 
 
 @wrong("sharding")
 def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """Leaves are shared over all axes of the mesh; the devices of the other axes hold copies, so
     that parameters are gathered over `axis` only."""
-
-    def lie(leaf: Any, first: int) -> P:
-        axes = tuple(mesh.shape)
-        return P() if leaf.size < minimum_size else _on(leaf, mesh.size, axes, _own(leaf, first))
-
-    return _each(params, lie)
+    axes = tuple(mesh.shape)
+    return _split_where(params, mesh.size, axes, lambda leaf: leaf.size >= minimum_size)
 
 
 @wrong("memory")
@@ -265,7 +251,7 @@ def layers_shared(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size
     """Dim l of stacked layers is shared, so the compiler gathers all layers to take one; share
     another dim."""
 
-    def lie(leaf: Any, first: int) -> P:
-        return P() if leaf.size < minimum_size else _on(leaf, mesh.shape[axis], axis)
+    def spec(leaf: Any, _: int) -> P:
+        return P() if leaf.size < minimum_size else _split(leaf, 0, mesh.shape[axis], axis)
 
-    return _each(params, lie)
+    return _specs(params, spec)

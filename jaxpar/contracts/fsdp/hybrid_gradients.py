@@ -1,4 +1,4 @@
-"""Exercise hybrid_gradients: rows in a node, copies between nodes."""
+"""Gradients that are sharded within a node and equal between nodes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, share
+from jaxpar.contracts.blocks import share
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.steps import own_shard, scattered
 from jaxpar.parallel import fsdp
 
 
@@ -18,22 +19,21 @@ def _hybrid(case: Case, grad: Any) -> list[Expected]:
     return [_mean_rows(case, leaf) for leaf in jax.tree.leaves(grad)]
 
 
-def _mean_rows(case: Case, x: jax.Array) -> Expected:
+def _mean_rows(case: Case, x: Array) -> Expected:
     """The mean over both axes on every device, and of it the rows of each."""
-    shard, replica = (
-        list(case.sizes).index(case.kwargs[f"{k}_axis"]) for k in ("shard", "replica")
-    )
-    sizes = tuple(case.sizes.values())
-    blocks = axis_first(case, x, over="shard_axis")
-    blocks = jnp.moveaxis(blocks, 0, shard)
+    axes, sizes = list(case.sizes), tuple(case.sizes.values())
+    shard = axes.index(case.kwargs["shard_axis"])
+    replica = axes.index(case.kwargs["replica_axis"])
+    blocks = x.reshape(*sizes, -1, *x.shape[1:])
     mean = blocks.mean(axis=(shard, replica), keepdims=True)
-    whole = jnp.broadcast_to(mean, blocks.shape)
     rows = jnp.stack(jnp.split(mean, sizes[shard], axis=len(sizes)), axis=shard)
     rows = rows.squeeze(shard + 1)
-    return Expected(jnp.broadcast_to(rows, (*sizes, *rows.shape[len(sizes) :])), whole)
+    rows = jnp.broadcast_to(rows, (*sizes, *rows.shape[len(sizes) :]))
+    return Expected(rows, jnp.broadcast_to(mean, blocks.shape))
 
 
 def _replicas_of_rows(sizes: Sizes) -> float:
+    """Wire bytes of an all-reduce of this device's rows over `replica_axis`."""
     return share(2, "grad", "replica_axis")(sizes) / sizes.n("shard_axis")
 
 
@@ -94,54 +94,43 @@ CONTRACT = Contract(
 )
 
 
-def _scattered(grad: Any, axis: str) -> Any:
-    return jax.tree.map(lambda g: lax.psum_scatter(g, axis, tiled=True), grad)
+def _divided(tree: Any, axis: str) -> Any:
+    return jax.tree.map(lambda leaf: leaf / lax.axis_size(axis), tree)
+
+
+def _own_rows(tree: Any, axis: str) -> Any:
+    return jax.tree.map(lambda leaf: own_shard(leaf, axis), tree)
 
 
 @wrong("values")
 def sum_over_shards(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The gradients are summed over `shard_axis`, not averaged: psum_scatter does not divide."""
-    return lax.pmean(_scattered(grad, shard_axis), replica_axis)
-
-
-def _divided(tree: Any, *axes: str) -> Any:
-    n = 1
-    for axis in axes:
-        n *= lax.axis_size(axis)
-    return jax.tree.map(lambda leaf: leaf / n, tree)
+    return lax.pmean(scattered(grad, shard_axis), replica_axis)
 
 
 @wrong("values")
 def sum_over_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The gradients are summed over `replica_axis`, not averaged."""
-    return _divided(lax.psum(_scattered(grad, shard_axis), replica_axis), shard_axis)
+    return _divided(lax.psum(scattered(grad, shard_axis), replica_axis), shard_axis)
 
 
 @wrong("values")
 def sum_over_both(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The gradients are summed over both axes; divide by the devices of both."""
-    return lax.psum(_scattered(grad, shard_axis), replica_axis)
+    return lax.psum(scattered(grad, shard_axis), replica_axis)
 
 
 @wrong("values")
 def replicas_not_reduced(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The replicas have different gradients: average over `replica_axis`, too."""
-    return _divided(_scattered(grad, shard_axis), shard_axis)
+    return _divided(scattered(grad, shard_axis), shard_axis)
 
 
 @wrong("values")
 def axes_swapped(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The rows are split over `replica_axis`; its devices hold copies, and those of `shard_axis`
     hold the rows."""
-    return _divided(lax.pmean(_scattered(grad, replica_axis), shard_axis), replica_axis)
-
-
-def _own_rows(tree: Any, axis: str) -> Any:
-    def rows(leaf: Array) -> Array:
-        size = len(leaf) // lax.axis_size(axis)
-        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * size, size)
-
-    return jax.tree.map(rows, tree)
+    return _divided(lax.pmean(scattered(grad, replica_axis), shard_axis), replica_axis)
 
 
 @wrong("values")
@@ -161,7 +150,7 @@ def hybrid_whole_mean(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
 def replicas_first(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The whole gradient goes over `replica_axis`, the slow links; reduce-scatter over `shard_axis`
     first, and 1/n of it is left to send."""
-    return _divided(_scattered(lax.pmean(grad, replica_axis), shard_axis), shard_axis)
+    return _divided(scattered(lax.pmean(grad, replica_axis), shard_axis), shard_axis)
 
 
 @wrong("communication")
@@ -182,5 +171,5 @@ def all_reduce_then_rows(grad: Any, *, shard_axis: str, replica_axis: str) -> An
 def gathers_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The rows of all replicas are gathered and averaged: r/2 times the bytes of an all-reduce over
     r replicas."""
-    rows = _divided(_scattered(grad, shard_axis), shard_axis)
+    rows = _divided(scattered(grad, shard_axis), shard_axis)
     return jax.tree.map(lambda leaf: lax.all_gather(leaf, replica_axis).mean(axis=0), rows)

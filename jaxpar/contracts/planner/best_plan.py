@@ -1,4 +1,4 @@
-"""Exercise best_plan: the fastest that fits."""
+"""The fastest plan that fits into the memory of a device."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from jaxpar.contracts.base import Call, Contract, Mistake, sentence_of, wrong
 from jaxpar.contracts.planner.common import random_size
 from jaxpar.cost.planner import best_plan
 
+Plan = dict[str, Any]
+
+_seconds = itemgetter("step_seconds")
+_held = itemgetter("memory_bytes")
+
 
 def _choices(rng: np.random.Generator) -> list[Call]:
     """Few plans, none that fits, none at all, ties, what just fits, then any."""
 
     def call(device_bytes: float, *plans: tuple[float, float]) -> Call:
-        """With (seconds, bytes) of each plan."""
+        """A call with plans of these (seconds, bytes), named in any order."""
         names = rng.permutation(len(plans)) + 1
         rows = [
             {"mesh": f"pp={name}", "step_seconds": seconds, "memory_bytes": held}
@@ -36,11 +41,12 @@ def _choices(rng: np.random.Generator) -> list[Call]:
     ]
     for _ in range(8):
         device_bytes, fastest = random_size(rng, 1e9, 2e11), float(rng.uniform(0.1, 100))
-        shares = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))  # of the fastest three, and others
-        slower = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
+        # Three are as fast as each other; the other four are slower.
+        parts = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))
+        times = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
         plans = [
-            (fastest * more, int(device_bytes * share))
-            for more, share in zip(slower, shares, strict=True)
+            (fastest * time, int(device_bytes * part))
+            for time, part in zip(times, parts, strict=True)
         ]
         tight, near = (fastest * 0.9, device_bytes), (fastest * 0.9999, int(0.96 * device_bytes))
         over = [(fastest * 0.5, int(device_bytes * 1.02)), (fastest * 0.3, 3 * device_bytes)]
@@ -51,12 +57,6 @@ def _choices(rng: np.random.Generator) -> list[Call]:
     return calls
 
 
-Plan = dict[str, Any]
-
-
-_seconds, _held = itemgetter("step_seconds"), itemgetter("memory_bytes")
-
-
 @wrong("values")
 def plan_memory_ignored(plans: list[Plan], device_bytes: float) -> Plan | None:
     """This is the fastest of all, fitting or not; leave out what needs more than device_bytes."""
@@ -64,7 +64,7 @@ def plan_memory_ignored(plans: list[Plan], device_bytes: float) -> Plan | None:
 
 
 def _fitting(plans: list[Plan], device_bytes: float) -> list[Plan]:
-    return [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
+    return [plan for plan in plans if _held(plan) <= device_bytes]
 
 
 @wrong("values")
@@ -119,7 +119,7 @@ def plan_tenth_left_free(plans: list[Plan], device_bytes: float) -> Plan | None:
 def plan_its_seconds(plans: list[Plan], device_bytes: float) -> float | None:
     """This is the time of the plan; return the plan, the dict itself."""
     plan = best_plan(plans, device_bytes)
-    return None if plan is None else plan["step_seconds"]
+    return None if plan is None else _seconds(plan)
 
 
 @wrong("values")
@@ -150,12 +150,13 @@ def plan_smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None
     return best_plan(plans, device_bytes) or min(plans, key=_held, default=None)
 
 
+# Not marked: it is wrong only if it raises, as `_raising` makes it.
 def plan_none_raises(plans: list[Plan], device_bytes: float) -> Plan | None:
     """Where nothing fits an error is raised; return None."""
     return best_plan(plans, device_bytes)
 
 
-_CHOICES = (
+_CHOICES_THAT_MAY_RAISE = (
     plan_memory_ignored,
     plan_with_least_memory,
     plan_with_most_memory,
@@ -202,6 +203,6 @@ CONTRACT = Contract(
     mistakes=tuple(
         Mistake(choice.__name__, _raising(choice, error), "values", sentence_of(choice))
         for error in (ValueError, IndexError)
-        for choice in (*_CHOICES, plan_none_raises)
+        for choice in (*_CHOICES_THAT_MAY_RAISE, plan_none_raises)
     ),
 )

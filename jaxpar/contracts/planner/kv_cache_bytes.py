@@ -1,16 +1,14 @@
-"""Exercise kv_cache_bytes: what tokens leave behind."""
+"""The bytes of all keys and values that tokens leave behind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.planner.common import random_size, scaled
+from jaxpar.contracts.planner.common import random_size
 from jaxpar.cost.inference import kv_cache_bytes
 
 # Layers, heads of keys, head size: Llama 3 8B, 70B and 405B, OPT-13B, GPT-3.
@@ -60,83 +58,77 @@ CONTRACT = Contract(
 
 
 @wrong("values")
-def cache_of_keys_alone(*args: Any, **how: Any) -> Any:
+def cache_of_keys_alone(*sizes: int, element_bytes: float) -> float:
     """The result is half of the right one; keys and values are both kept."""
-    return (scaled(kv_cache_bytes, 1 / 2))(*args, **how)
-
-
-SIZES = ("batch", "sequence", "layers", "kv_heads", "head_size")
-
-
-def _without(name: str) -> Callable:
-    """The cache, where one of the sizes is left out."""
-
-    def wrong(*sizes: int, element_bytes: float) -> float:
-        return kv_cache_bytes(*sizes, element_bytes=element_bytes) / sizes[SIZES.index(name)]
-
-    return wrong
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 2
 
 
 @wrong("values")
-def cache_of_one_example(*args: Any, **how: Any) -> Any:
+def cache_of_one_example(*sizes: int, element_bytes: float) -> float:
     """This is the cache of one example; multiply by `batch`."""
-    return (_without("batch"))(*args, **how)
+    batch, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / batch
 
 
 @wrong("values")
-def cache_of_one_token(*args: Any, **how: Any) -> Any:
+def cache_of_one_token(*sizes: int, element_bytes: float) -> float:
     """This is what one token adds; multiply by `sequence`."""
-    return (_without("sequence"))(*args, **how)
+    _, sequence, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / sequence
 
 
 @wrong("values")
-def cache_of_one_layer(*args: Any, **how: Any) -> Any:
+def cache_of_one_layer(*sizes: int, element_bytes: float) -> float:
     """This is the cache of one layer; each has its own, so multiply by `layers`."""
-    return (_without("layers"))(*args, **how)
+    _, _, layers, _, _ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / layers
 
 
 @wrong("values")
-def cache_of_one_head(*args: Any, **how: Any) -> Any:
+def cache_of_one_head(*sizes: int, element_bytes: float) -> float:
     """`kv_heads` is left out; each head of keys has head_size elements."""
-    return (_without("kv_heads"))(*args, **how)
+    _, _, _, kv_heads, _ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / kv_heads
 
 
 @wrong("values")
-def cache_of_one_element(*args: Any, **how: Any) -> Any:
+def cache_of_one_element(*sizes: int, element_bytes: float) -> float:
     """`head_size` is left out; a key has so many elements in each head."""
-    return (_without("head_size"))(*args, **how)
+    *_, head_size = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / head_size
 
 
 @wrong("values")
-def cache_of_scores(batch: int, sequence: int, *sizes: int, element_bytes: float) -> float:
+def cache_of_scores(*sizes: int, element_bytes: float) -> float:
     """The cache grows with the square of `sequence`; scores are not kept, so count keys and values
     alone."""
-    return kv_cache_bytes(batch, sequence, *sizes, element_bytes=element_bytes) * sequence
+    _, sequence, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) * sequence
 
 
 @wrong("values")
-def cache_in_bits(*args: Any, **how: Any) -> Any:
+def cache_in_bits(*sizes: int, element_bytes: float) -> float:
     """The cache is eight times too large: it is in bits; return bytes."""
-    return (scaled(kv_cache_bytes, 8))(*args, **how)
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) * 8
 
 
 @wrong("values")
-def cache_given_in_bits(*args: Any, **how: Any) -> Any:
+def cache_given_in_bits(*sizes: int, element_bytes: float) -> float:
     """The result is an eighth of the right one; element_bytes is bytes already, so divide by
     nothing."""
-    return (scaled(kv_cache_bytes, 1 / 8))(*args, **how)
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 8
 
 
 @wrong("values")
-def cache_in_gb(*args: Any, **how: Any) -> Any:
+def cache_in_gb(*sizes: int, element_bytes: float) -> float:
     """The cache is in GB; return bytes."""
-    return (scaled(kv_cache_bytes, 1e-9))(*args, **how)
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 1e9
 
 
 @wrong("values")
-def cache_in_gib(*args: Any, **how: Any) -> Any:
+def cache_in_gib(*sizes: int, element_bytes: float) -> float:
     """The cache is in GiB; return bytes."""
-    return (scaled(kv_cache_bytes, 2**-30))(*args, **how)
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 2**30
 
 
 @wrong("values")
@@ -148,8 +140,8 @@ def cache_always_16_bits(*sizes: int, element_bytes: float) -> float:
 @wrong("values")
 def cache_of_whole_bytes(*sizes: int, element_bytes: float) -> float:
     """element_bytes is rounded; two elements of 4 bits share a byte, so take it as it is."""
-    cache = kv_cache_bytes(*sizes, element_bytes=element_bytes)
-    return cache / element_bytes * math.ceil(element_bytes)
+    elements = kv_cache_bytes(*sizes, element_bytes=element_bytes) / element_bytes
+    return elements * math.ceil(element_bytes)
 
 
 @wrong("values")

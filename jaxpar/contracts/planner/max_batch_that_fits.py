@@ -1,10 +1,8 @@
-"""Exercise max_batch_that_fits: how many find room beside the weights."""
+"""How many examples find room on a device beside the weights and other states."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -27,12 +25,8 @@ def _batches(rng: np.random.Generator) -> list[Call]:
     calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
     calls += _SERVERS
     for _ in range(4):
-        states, each, count = (
-            random_size(rng, 1e3, 8e10),
-            random_size(rng, 1e3, 1e9),
-            int(rng.integers(3, 300)),
-        )
-        full = states + count * each
+        states, each = random_size(rng, 1e3, 8e10), random_size(rng, 1e3, 1e9)
+        full = states + int(rng.integers(3, 300)) * each
         rest = int(rng.integers(2, each))
         calls += [(full, states, each), (full - 1, states, each), (full + rest, states, each)]
         calls.append((states - 1 - int(rng.integers(1, states)), states, each))
@@ -60,110 +54,111 @@ CONTRACT = Contract(
 )
 
 
-def _batch(round_off: Callable[[float], float], *, state_parts: float = 1) -> Callable:
-    """The batch, rounded off in some way, with so many times the states."""
-
-    def wrong(device: int, states: int, each: int) -> float:
-        max_batch_that_fits(device, states, each)  # raises where it must
-        return max(0, round_off((device - state_parts * states) / each))
-
-    return wrong
+def _room(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
+    """How many examples find room, the last of them in part."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, (device_bytes - state_bytes) / bytes_per_example)
 
 
 @wrong("values")
-def batch_rounded_up(*args: Any, **how: Any) -> Any:
+def batch_rounded_up(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The batch is rounded up, and its last example does not fit; round down."""
-    return (_batch(math.ceil))(*args, **how)
+    return math.ceil(_room(device_bytes, state_bytes, bytes_per_example))
 
 
 @wrong("values")
-def batch_rounded(*args: Any, **how: Any) -> Any:
+def batch_rounded(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The batch is rounded to the nearest number; half an example does not fit, so round down."""
-    return (_batch(round))(*args, **how)
+    return round(_room(device_bytes, state_bytes, bytes_per_example))
 
 
 @wrong("values")
-def batch_no_whole_number(*args: Any, **how: Any) -> Any:
+def batch_no_whole_number(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
     """A batch is a whole number; return an int, rounded down."""
-    return (_batch(float))(*args, **how)
+    return _room(device_bytes, state_bytes, bytes_per_example)
 
 
 @wrong("values")
-def batch_without_states(*args: Any, **how: Any) -> Any:
+def batch_without_states(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The states are forgotten; take them off device_bytes first."""
-    return (_batch(math.floor, state_parts=0))(*args, **how)
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return math.floor(device_bytes / bytes_per_example)
 
 
 @wrong("values")
-def batch_states_twice(*args: Any, **how: Any) -> Any:
+def batch_states_twice(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The states are counted twice; they are there once, weights and all."""
-    return (_batch(math.floor, state_parts=2))(*args, **how)
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, math.floor((device_bytes - 2 * state_bytes) / bytes_per_example))
 
 
 @wrong("values")
-def batch_states_for_each(device: int, states: int, each: int) -> int:
+def batch_states_for_each(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """Each example brings its own states; they are there once, for all."""
-    max_batch_that_fits(device, states, each)
-    return int(device // (states + each))
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return int(device_bytes // (state_bytes + bytes_per_example))
 
 
 @wrong("values")
-def batch_below_zero(device: int, states: int, each: int) -> int:
+def batch_below_zero(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """Where the states do not fit the batch is negative; return 0."""
-    max_batch_that_fits(device, states, each)
-    return int((device - states) // each)
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return int((device_bytes - state_bytes) // bytes_per_example)
 
 
 @wrong("values")
-def batch_at_least_one(device: int, states: int, each: int) -> int:
+def batch_at_least_one(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """Where no example fits there is still one; return 0."""
-    return max(1, max_batch_that_fits(device, states, each))
+    return max(1, max_batch_that_fits(device_bytes, state_bytes, bytes_per_example))
 
 
 @wrong("values")
-def batch_one_byte_free(device: int, states: int, each: int) -> int:
+def batch_one_byte_free(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """What fills the memory to its last byte fits; ask for <=, not <."""
-    max_batch_that_fits(device, states, each)
-    return max(0, int((device - states - 1) // each))
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, int((device_bytes - state_bytes - 1) // bytes_per_example))
 
 
 @wrong("values")
-def batch_power_of_two(device: int, states: int, each: int) -> int:
+def batch_power_of_two(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The batch is rounded down to a power of two; any number is allowed."""
-    batch = max_batch_that_fits(device, states, each)
+    batch = max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)
     return 2 ** (batch.bit_length() - 1) if batch else 0
 
 
 @wrong("values")
-def batch_in_gib(device: int, states: int, each: int) -> int:
+def batch_in_gib(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """The device is in GiB, and what it holds in GB; use bytes for both."""
-    max_batch_that_fits(device, states, each)
-    return max(0, math.floor((device / 2**30 - states / 1e9) / (each / 1e9)))
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    free_gb = device_bytes / 2**30 - state_bytes / 1e9
+    return max(0, math.floor(free_gb / (bytes_per_example / 1e9)))
 
 
 @wrong("values")
-def batch_tenth_kept(device: int, states: int, each: int) -> int:
+def batch_tenth_kept(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """A tenth of the memory stays empty; use all of device_bytes."""
-    max_batch_that_fits(device, states, each)
-    return max(0, math.floor((0.9 * device - states) / each))
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, math.floor((0.9 * device_bytes - state_bytes) / bytes_per_example))
 
 
 @wrong("values")
-def batch_too_large_refused(device: int, states: int, each: int) -> int:
+def batch_too_large_refused(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """States that do not fit are no error; the answer is 0."""
-    if states > device:
+    if state_bytes > device_bytes:
         raise ValueError("the states do not fit")
-    return max_batch_that_fits(device, states, each)
+    return max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)
 
 
 @wrong("values")
-def batch_of_anything(device: int, states: int, each: int) -> int:
+def batch_of_anything(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
     """bytes_per_example of 0 or below, and other negative numbers, must raise ValueError."""
-    return max(0, int((device - states) // each)) if each else 0
+    if bytes_per_example == 0:
+        return 0
+    return max(0, int((device_bytes - state_bytes) // bytes_per_example))
 
 
 @wrong("values")
-def batch_float_of_floats(device: int, states: int, each: int) -> float:
+def batch_float_of_floats(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
     """Of floats // makes a float; return an int of it."""
-    max_batch_that_fits(device, states, each)
-    return max(0, (device - states) // each)
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, (device_bytes - state_bytes) // bytes_per_example)

@@ -1,15 +1,12 @@
-"""Exercise young_daly_interval: how often to save, if devices fail."""
+"""How often to save a checkpoint, if devices fail now and then."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.planner.common import scaled
 from jaxpar.cost.goodput import young_daly_interval
 
 # A checkpoint, and what is between failures: Llama 3's 419 in 54 days; a machine at home; Daly's
@@ -44,99 +41,94 @@ CONTRACT = Contract(
 )
 
 
-def _interval(formula: Callable[[float, float], float]) -> Callable:
-    """A formula of the checkpoint's time and the time between failures."""
-
-    def wrong(checkpoint: float, mtbf: float) -> float:
-        young_daly_interval(checkpoint, mtbf)  # raises where it must
-        return formula(checkpoint, mtbf)
-
-    return wrong
-
-
 @wrong("values")
-def interval_without_2(*args: Any, **how: Any) -> Any:
+def interval_without_2(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """This is sqrt(C M); a failure loses half an interval on average, which puts a 2 under the
     root."""
-    return (_interval(lambda c, m: math.sqrt(c * m)))(*args, **how)
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return math.sqrt(checkpoint_seconds * mtbf_seconds)
 
 
 @wrong("values")
-def interval_2_outside(*args: Any, **how: Any) -> Any:
+def interval_2_outside(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """This is 2 sqrt(C M); the 2 belongs under the root."""
-    return (_interval(lambda c, m: 2 * math.sqrt(c * m)))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) * math.sqrt(2)
 
 
 @wrong("values")
-def interval_without_root(*args: Any, **how: Any) -> Any:
+def interval_without_root(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The root is missing."""
-    return (_interval(lambda c, m: 2 * c * m))(*args, **how)
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return 2 * checkpoint_seconds * mtbf_seconds
 
 
 @wrong("values")
-def interval_of_a_quotient(*args: Any, **how: Any) -> Any:
+def interval_of_a_quotient(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The time of a checkpoint divides; longer checkpoints should be rarer, so multiply by it."""
-    return (_interval(lambda c, m: math.sqrt(2 * m / c) if c else 0.0))(*args, **how)
+    interval = young_daly_interval(checkpoint_seconds, mtbf_seconds)
+    return interval / checkpoint_seconds if checkpoint_seconds else 0.0
 
 
 @wrong("values")
-def interval_of_a_sum(*args: Any, **how: Any) -> Any:
+def interval_of_a_sum(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The two times are added; multiply them."""
-    return (_interval(lambda c, m: math.sqrt(2 * (c + m))))(*args, **how)
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return math.sqrt(2 * (checkpoint_seconds + mtbf_seconds))
 
 
 @wrong("values")
-def interval_of_failures(*args: Any, **how: Any) -> Any:
+def interval_of_failures(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """This is the time between failures; with a checkpoint that rare, half of all work is lost."""
-    return (_interval(lambda _, m: m))(*args, **how)
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return mtbf_seconds
 
 
 @wrong("values")
-def interval_and_checkpoint(*args: Any, **how: Any) -> Any:
+def interval_and_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The checkpoint itself is added; return the time of work between two of them."""
-    return (_interval(lambda c, m: math.sqrt(2 * c * m) + c))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) + checkpoint_seconds
 
 
 @wrong("values")
-def interval_less_checkpoint(*args: Any, **how: Any) -> Any:
+def interval_less_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The checkpoint is taken off, as for the time from start to start in one of Daly's forms;
     return the first order, the root alone."""
-    return (_interval(lambda c, m: math.sqrt(2 * c * m) - c))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) - checkpoint_seconds
 
 
 @wrong("values")
-def interval_in_minutes(*args: Any, **how: Any) -> Any:
+def interval_in_minutes(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The result is in minutes; return seconds."""
-    return (scaled(young_daly_interval, 1 / 60))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) / 60
 
 
 @wrong("values")
-def interval_in_hours(*args: Any, **how: Any) -> Any:
+def interval_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The result is in hours; return seconds."""
-    return (scaled(young_daly_interval, 1 / 3600))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) / 3600
 
 
 @wrong("values")
-def interval_mtbf_in_hours(*args: Any, **how: Any) -> Any:
+def interval_mtbf_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The result is 60 times too large, as if mtbf_seconds were hours; it is in seconds already."""
-    return (scaled(young_daly_interval, 60))(*args, **how)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) * 60
 
 
 @wrong("values")
-def interval_in_whole_seconds(checkpoint: float, mtbf: float) -> int:
+def interval_in_whole_seconds(checkpoint_seconds: float, mtbf_seconds: float) -> int:
     """The result is rounded to seconds; return it as it is."""
-    return round(young_daly_interval(checkpoint, mtbf))
+    return round(young_daly_interval(checkpoint_seconds, mtbf_seconds))
 
 
 @wrong("values")
-def interval_of_anything(checkpoint: float, mtbf: float) -> float:
+def interval_of_anything(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """A negative time must raise ValueError."""
-    return math.sqrt(abs(2 * checkpoint * mtbf))
+    return math.sqrt(abs(2 * checkpoint_seconds * mtbf_seconds))
 
 
 @wrong("values")
-def interval_zero_refused(checkpoint: float, mtbf: float) -> float:
+def interval_zero_refused(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """Zero is a time, too: the interval is 0 then; refuse negative times only."""
-    if min(checkpoint, mtbf) <= 0:
+    if min(checkpoint_seconds, mtbf_seconds) <= 0:
         raise ValueError("not positive")
-    return young_daly_interval(checkpoint, mtbf)
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds)

@@ -1,8 +1,8 @@
-"""Exercise megatron_specs: the same, made by the compiler."""
+"""Partition specs by which the compiler makes a layer tensor parallel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,75 +18,82 @@ from jaxpar.contracts.case import ArraySpec, Case, Sizes, fill
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import tensor
 
-_BATCH, _SEQUENCE, _HEAD = 4, 6, 4  # examples on a device, tokens in one, size of a head
+Params = dict[str, Any]
+
+BATCH, SEQUENCE, HEAD_SIZE = 4, 6, 4  # examples on a device, tokens in one, size of a head
 
 
 def _forward(case: Case, specs: list[P]) -> jax.stages.Lowered:
     """Layers written for one device, for the compiler to split by these specs."""
     mesh = make_mesh(case.mesh)
-    others = tuple(name for name in mesh.axis_names if name != case.kwargs["axis"])
-    batch = NamedSharding(mesh, P(others))
+    other_axes = tuple(name for name in mesh.axis_names if name != case.kwargs["axis"])
+    batch = NamedSharding(mesh, P(other_axes))
 
-    def apply_layers(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    def apply_layers(params: Params, x: jax.Array) -> jax.Array:
         if params["mlp"]["up"].ndim == 2:
             return _layer(params, x)
         return lax.scan(lambda x, layer: (_layer(layer, x), None), x, params)[0]
 
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
     params = fill(case.args["params"], iter(shapes))
-    lie = fill(case.args["params"], iter([NamedSharding(mesh, spec) for spec in specs]))
-    jitted = jax.jit(apply_layers, in_shardings=(lie, batch), out_shardings=batch)
+    shardings = fill(case.args["params"], iter([NamedSharding(mesh, spec) for spec in specs]))
+    jitted = jax.jit(apply_layers, in_shardings=(shardings, batch), out_shardings=batch)
     replicas = mesh.size // mesh.shape[case.kwargs["axis"]]
-    x = (replicas * _BATCH, _SEQUENCE, _model_size(case))
-    return jitted.lower(params, jax.ShapeDtypeStruct(x, jnp.float32))
+    x = jax.ShapeDtypeStruct((replicas * BATCH, SEQUENCE, _scale(case).shape[-1]), jnp.float32)
+    return jitted.lower(params, x)
 
 
-def _layer(params: dict[str, Any], x: jax.Array) -> jax.Array:
+def _layer(params: Params, x: jax.Array) -> jax.Array:
+    norm, attention, mlp = params["norm"], params["attention"], params["mlp"]
     if "position" in params:
         x = x + params["position"]["table"][None]
-    y, attention, mlp = nn.rms_norm(x, params["norm"]["scale"]), params["attention"], params["mlp"]
-    if "bias" in params["norm"]:
-        y += params["norm"]["bias"][None, None]
+    y = nn.rms_norm(x, norm["scale"])
+    if "bias" in norm:
+        y += norm["bias"][None, None]
     heads = (nn.matmul(y, attention[name]) for name in ("query", "key", "value"))
-    q, k, v = (y.reshape(*x.shape[:2], -1, _HEAD).swapaxes(1, 2) for y in heads)
-    gathered = nn.attention(q, k, v).swapaxes(1, 2).reshape(*x.shape[:2], -1)
-    x = x + nn.matmul(gathered, attention["output"])
+    q, k, v = (z.reshape(*x.shape[:2], -1, HEAD_SIZE).swapaxes(1, 2) for z in heads)
+    attended = nn.attention(q, k, v).swapaxes(1, 2).reshape(*x.shape[:2], -1)
+    x = x + nn.matmul(attended, attention["output"])
     up = nn.matmul(x, mlp["up"])
     hidden = nn.swiglu(nn.matmul(x, mlp["gate"]), up) if "gate" in mlp else nn.gelu(up)
     return x + nn.matmul(hidden, mlp["down"])
 
 
-def _model_size(case: Case) -> int:
-    return case.args["params"]["norm"]["scale"].shape[-1]
+def _scale(case: Case) -> ArraySpec:
+    """The scale of the norm, [d] or [l, d]."""
+    return case.args["params"]["norm"]["scale"]
 
 
 def _two_a_layer(sizes: Sizes) -> float:
     """Wire bytes of two all-reduces of a device's activations for each layer."""
-    n, (*stacked, d) = sizes.n(), sizes.case.args["params"]["norm"]["scale"].shape
+    n, (*stacked, d) = sizes.n(), _scale(sizes.case).shape
     layers = stacked[0] if stacked else 1
-    return layers * 2 * 2 * (n - 1) / n * 4 * _BATCH * _SEQUENCE * d
+    return layers * 2 * 2 * (n - 1) / n * 4 * BATCH * SEQUENCE * d
 
 
-def _params(d: int, heads: int, kv_heads: int, f: int, *layers: int, gated: bool) -> dict[str, Any]:
+def _params(d: int, heads: int, kv_heads: int, f: int, *layers: int, gated: bool) -> Params:
     def matrix(rows: int, columns: int) -> ArraySpec:
         return ArraySpec((*layers, rows, columns), "l d f" if layers else "d f")
 
-    q, k = heads * _HEAD, kv_heads * _HEAD
-    position = {} if layers else {"position": {"table": ArraySpec((_SEQUENCE, d), "t d")}}
-    return position | {
+    q, k = heads * HEAD_SIZE, kv_heads * HEAD_SIZE
+    params = {
         "attention": {
             "query": matrix(d, q),
             "key": matrix(d, k),
             "value": matrix(d, k),
             "output": matrix(q, d),
         },
-        "mlp": ({"gate": matrix(d, f)} if gated else {})
-        | {"up": matrix(d, f), "down": matrix(f, d)},
+        "mlp": {"up": matrix(d, f), "down": matrix(f, d)},
         "norm": {"scale": ArraySpec((*layers, d), "l d" if layers else "d")},
     }
+    if gated:
+        params["mlp"]["gate"] = matrix(d, f)
+    if not layers:
+        params["position"] = {"table": ArraySpec((SEQUENCE, d), "t d")}
+    return params
 
 
-def _with_bias(params: dict[str, Any]) -> dict[str, Any]:
+def _with_bias(params: Params) -> Params:
     """With a leaf of a name that no other case has."""
     norm = params["norm"]
     return params | {"norm": norm | {"bias": norm["scale"]}}
@@ -131,139 +138,108 @@ CONTRACT = Contract(
 )
 
 
-def _split(choose: Callable[[str, str], int | None], axes: Callable = lambda axis: axis) -> Any:
-    """Splits, of each leaf, the dim that `choose` finds by part and name, counted from the last."""
+COLUMNS, ROWS = -1, -2  # the dim that is split, counted from the last
+KEY_AND_VALUE: tuple[str, ...] = ("key", "value")
+FIRST: tuple[str, ...] = ("query", *KEY_AND_VALUE, "gate", "up")  # what x is multiplied by
+LAST: tuple[str, ...] = ("output", "down")  # what gives the result
+RIGHT = dict.fromkeys(FIRST, COLUMNS) | dict.fromkeys(LAST, ROWS)
 
-    def function(params: dict[str, Any], *, axis: str) -> dict[str, Any]:
-        def lie(path: tuple[Any, ...], leaf: Any) -> P:
-            dim = choose(path[0].key, path[-1].key)
-            return P() if dim is None else P(*[None] * (len(leaf.shape) + dim), axes(axis))
 
-        return tree_map_with_path(lie, params)
+def _specs(params: Params, axis: str, changed: Mapping[str, int | None]) -> Params:
+    """The right specs, but for another dim, or none, in the parts or leaves of these names."""
 
-    return function
+    def spec(path: tuple[Any, ...], leaf: Any) -> P:
+        part, name = path[0].key, path[-1].key
+        dim = changed.get(part, changed.get(name, RIGHT.get(name)))
+        return P() if dim is None else P(*[None] * (leaf.ndim + dim), axis)
+
+    return tree_map_with_path(spec, params)
 
 
 @wrong("sharding")
-def all_whole(*args: Any, **how: Any) -> Any:
+def all_whole(params: Params, *, axis: str) -> Params:
     """Every matrix is whole on every device: nothing is tensor parallel."""
-    return (_split(lambda *_: None))(*args, **how)
-
-
-COLUMNS, ROWS = -1, -2
-
-
-_KV = ("key", "value")
-
-
-_LAST = ("output", "down")
-
-
-_FIRST = ("query", *_KV, "gate", "up")
-
-
-def _right(part: str, name: str) -> int | None:
-    if name in _FIRST:
-        return COLUMNS
-    return ROWS if name in _LAST else None
-
-
-def _unless(part_or_names: tuple[str, ...], dim: int | None = None) -> Callable:
-    """Right, but for these parts or names."""
-
-    def choose(part: str, name: str) -> int | None:
-        return dim if part in part_or_names or name in part_or_names else _right(part, name)
-
-    return _split(choose)
+    return jax.tree.map(lambda _: P(), params)
 
 
 @wrong("sharding")
-def only_mlp_split(*args: Any, **how: Any) -> Any:
+def only_mlp_split(params: Params, *, axis: str) -> Params:
     """Only the MLP is split; split attention by heads, too."""
-    return (_unless(("attention",)))(*args, **how)
+    return _specs(params, axis, {"attention": None})
 
 
 @wrong("sharding")
-def only_attention_split(*args: Any, **how: Any) -> Any:
+def only_attention_split(params: Params, *, axis: str) -> Params:
     """Only attention is split; split the MLP, too."""
-    return (_unless(("mlp",)))(*args, **how)
+    return _specs(params, axis, {"mlp": None})
 
 
 @wrong("sharding")
-def kv_whole(*args: Any, **how: Any) -> Any:
+def kv_whole(params: Params, *, axis: str) -> Params:
     """key and value are whole on every device; they have as many columns of heads to split as
     query."""
-    return (_unless(_KV))(*args, **how)
+    return _specs(params, axis, dict.fromkeys(KEY_AND_VALUE))
 
 
 @wrong("sharding")
-def scales_split(*args: Any, **how: Any) -> Any:
+def scales_split(params: Params, *, axis: str) -> Params:
     """Scales of norms are split, too; they work on whole x, which every device has."""
-    return (_unless(("scale",), COLUMNS))(*args, **how)
-
-
-def _swapped(part: str, name: str) -> int | None:
-    return {COLUMNS: ROWS, ROWS: COLUMNS}.get(_right(part, name) or 0)
+    return _specs(params, axis, {"scale": COLUMNS})
 
 
 @wrong("communication")
-def rows_and_columns_swapped(*args: Any, **how: Any) -> Any:
+def rows_and_columns_swapped(params: Params, *, axis: str) -> Params:
     """What comes first is split by rows, and output and down by columns: the compiler sums what
     lies between, and gathers the result. Columns first, rows last."""
-    return (_split(_swapped))(*args, **how)
+    return _specs(params, axis, dict.fromkeys(FIRST, ROWS) | dict.fromkeys(LAST, COLUMNS))
 
 
 @wrong("communication")
-def columns_everywhere(*args: Any, **how: Any) -> Any:
+def columns_everywhere(params: Params, *, axis: str) -> Params:
     """output and down are split by columns, too: the compiler gathers what they multiply, and their
     result; split them by rows."""
-    return (_unless(_LAST, COLUMNS))(*args, **how)
+    return _specs(params, axis, dict.fromkeys(LAST, COLUMNS))
 
 
 @wrong("communication")
-def rows_everywhere(*args: Any, **how: Any) -> Any:
+def rows_everywhere(params: Params, *, axis: str) -> Params:
     """query, key, value, gate and up are split by rows: the compiler sums each of their products;
     split them by columns."""
-    return (_unless(_FIRST, ROWS))(*args, **how)
+    return _specs(params, axis, dict.fromkeys(FIRST, ROWS))
 
 
 @wrong("communication")
-def kv_by_rows(*args: Any, **how: Any) -> Any:
+def kv_by_rows(params: Params, *, axis: str) -> Params:
     """key and value are split by rows, and their products are summed: split them by columns, as
     query is."""
-    return (_unless(_KV, ROWS))(*args, **how)
+    return _specs(params, axis, dict.fromkeys(KEY_AND_VALUE, ROWS))
 
 
 @wrong("communication")
-def dim_l_split(params: dict[str, Any], *, axis: str) -> dict[str, Any]:
+def dim_l_split(params: Params, *, axis: str) -> Params:
     """Dim l of stacked layers is split, so the compiler gathers a layer to use it; split its
     columns or rows."""
-    right = _split(_right)(params, axis=axis)
-
-    def lie(path: tuple[Any, ...], leaf: Any) -> P:
-        spec = right[path[0].key][path[-1].key]
-        return P(axis) if len(leaf.shape) == 3 else spec
-
-    return tree_map_with_path(lie, params)
+    right = _specs(params, axis, {})
+    return jax.tree.map(lambda leaf, spec: P(axis) if leaf.ndim == 3 else spec, params, right)
 
 
 @wrong("communication")
-def dims_of_one_layer(params: dict[str, Any], *, axis: str) -> dict[str, Any]:
+def dims_of_one_layer(params: Params, *, axis: str) -> Params:
     """A spec begins at the first dim, which is l where layers are stacked; count dims from the
     last."""
     specs = {COLUMNS: P(None, axis), ROWS: P(axis), None: P()}
-    return tree_map_with_path(lambda path, _: specs[_right("", path[-1].key)], params)
+    return tree_map_with_path(lambda path, _: specs[RIGHT.get(path[-1].key)], params)
 
 
 @wrong("communication")
-def largest_dim_split(params: dict[str, Any], *, axis: str) -> dict[str, Any]:
+def largest_dim_split(params: Params, *, axis: str) -> Params:
     """The larger dim of each matrix is split, whatever it is for; whether by rows or by columns,
     its place in the layer says."""
 
-    def lie(path: tuple[Any, ...], leaf: Any) -> P:
-        if _right("", path[-1].key) is None:
+    def spec(path: tuple[Any, ...], leaf: Any) -> P:
+        if path[-1].key not in RIGHT:
             return P()
         *stacked, rows, columns = leaf.shape
         return P(*[None] * (len(stacked) + (columns > rows)), axis)
 
-    return tree_map_with_path(lie, params)
+    return tree_map_with_path(spec, params)

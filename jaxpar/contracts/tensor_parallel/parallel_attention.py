@@ -1,4 +1,4 @@
-"""Exercise parallel_attention: each device has its heads."""
+"""Causal attention whose heads are split over the devices."""
 
 from __future__ import annotations
 
@@ -13,37 +13,51 @@ from jax import Array, lax
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.tensor_parallel.common import (
-    ONE_ALL_REDUCE,
+from jaxpar.contracts.steps import (
+    Step,
     as_it_is,
     enter,
-    sum_again,
-    twice,
-    whole_columns,
-    whole_rows,
+    gathered,
+    with_gradient_divided,
+    with_gradient_of_device_zero,
+)
+from jaxpar.contracts.tensor_parallel.common import (
+    ONE_ALL_REDUCE,
+    all_reduced_twice,
+    enter_and_sum_again,
 )
 from jaxpar.parallel import tensor
 
 
-def _attended(case: Case, x: jax.Array, *weights: jax.Array) -> list[Expected]:
-    heads, kv_heads = (case.kwargs[name] for name in ("num_heads", "num_kv_heads"))
-    w_q, w_k, w_v, w_o = weights
+def _attended(
+    case: Case, x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array
+) -> list[Expected]:
+    heads, kv_heads = case.kwargs["num_heads"], case.kwargs["num_kv_heads"]
     (b, t, _), h = x.shape, w_q.shape[1] // heads
     q, k, v = ((x @ w).reshape(b, t, -1, h) for w in (w_q, w_k, w_v))
     k, v = (jnp.repeat(y, heads // kv_heads, axis=2) for y in (k, v))
     scores = jnp.einsum("btah,bsah->bats", q, k) / math.sqrt(h)
     past = jnp.arange(t)[:, None] >= jnp.arange(t)[None]
-    weights_of_past = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
-    gathered = jnp.einsum("bats,bsah->btah", weights_of_past, v)
-    return whole_on_all(case, gathered.reshape(b, t, heads * h) @ w_o)
+    weights = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
+    y = jnp.einsum("bats,bsah->btah", weights, v).reshape(b, t, heads * h)
+    return whole_on_all(case, y @ w_o)
 
 
-def _attention_case(mesh: str, axis: str, heads: int, kv_heads: int, *sizes: int) -> Case:
-    """A case of attention; `sizes` are b, t, d and h."""
-    b, t, d, h = sizes or (2, 4, 6, 2)
+def _case(
+    mesh: str,
+    axis: str,
+    heads: int,
+    kv_heads: int,
+    *,
+    b: int = 2,
+    t: int = 4,
+    d: int = 6,
+    h: int = 2,
+) -> Case:
+    """The axis is the last of the mesh; w_k and w_v are whole where kv heads are fewer than n."""
     n = int(mesh.rpartition("=")[2])
     kv = ArraySpec((d, kv_heads * h), f"d k_{axis}" if kv_heads >= n else "d k")
-    args: dict[str, Any] = {
+    args = {
         "x": ArraySpec((b, t, d), "b t d"),
         "w_q": ArraySpec((d, heads * h), f"d q_{axis}"),
         "w_k": kv,
@@ -59,12 +73,12 @@ CONTRACT = Contract(
     reference=tensor.parallel_attention,
     oracle=_attended,
     cases=(
-        _attention_case("tp=2", "tp", 8, 4, 2, 4, 12, 3),
-        _attention_case("dp=2,tpx=6", "tpx", 12, 2, 3, 5, 10, 4),
-        _attention_case("tp=3", "tp", 3, 3, 2, 5, 9, 4),
-        _attention_case("dp=2,tpx=3", "tpx", 6, 1, 2, 7, 8, 3),
+        _case("tp=2", "tp", 8, 4, b=2, t=4, d=12, h=3),
+        _case("dp=2,tpx=6", "tpx", 12, 2, b=3, t=5, d=10, h=4),
+        _case("tp=3", "tp", 3, 3, b=2, t=5, d=9, h=4),
+        _case("dp=2,tpx=3", "tpx", 6, 1, b=2, t=7, d=8, h=3),
     ),
-    hidden=(_attention_case("dp=2,tp=4", "tp", 8, 2, 2, 6, 8, 4),),
+    hidden=(_case("dp=2,tp=4", "tp", 8, 2, b=2, t=6, d=8, h=4),),
     gradient=("x", "w_q", "w_k", "w_v", "w_o"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward; where w_k and w_v are whole, one of "
@@ -72,15 +86,11 @@ CONTRACT = Contract(
         forward=ONE_ALL_REDUCE,
     ),
     errors=(
-        BadCall(_attention_case("tp=4", "tp", 6, 6), "n does not divide num_heads"),
-        BadCall(
-            _attention_case("tp=4", "tp", 12, 6), "num_kv_heads is above n and n does not divide it"
-        ),
-        BadCall(
-            _attention_case("tp=6", "tp", 12, 4), "num_kv_heads is below n and does not divide it"
-        ),
+        BadCall(_case("tp=4", "tp", 6, 6), "n does not divide num_heads"),
+        BadCall(_case("tp=4", "tp", 12, 6), "num_kv_heads is above n and n does not divide it"),
+        BadCall(_case("tp=6", "tp", 12, 4), "num_kv_heads is below n and does not divide it"),
     ),
-    # Scores of dozens: what is rounded off them, softmax makes relative errors of its weights.
+    # Scores go up to dozens; softmax turns what is rounded off them into relative errors.
     tolerance=4,
     hints=(
         "Each head is computed alone, so device i computes its own: (x @ w_q) is [b, t, q], and "
@@ -97,21 +107,15 @@ CONTRACT = Contract(
 )
 
 
-def _own_heads(w: Array, kv_heads: int, h: int, axis: str, choose: Callable | None) -> Array:
-    """The columns of this device's kv heads, of all if they are few."""
-    n = lax.axis_size(axis)
-    if kv_heads >= n or choose is None:
-        return w
-    return lax.dynamic_slice_in_dim(w, choose(lax.axis_index(axis), kv_heads, n) * h, h, axis=1)
-
-
-def _neighbours(i: Array, kv_heads: int, n: int) -> Array:
-    return i * kv_heads // n
-
-
-def _heads(y: Array, h: int) -> Array:
+def _split_heads(y: Array, h: int) -> Array:
     """[b, t, heads*h] to [b, heads, t, h]."""
     return y.reshape(*y.shape[:2], -1, h).swapaxes(1, 2)
+
+
+def _joined_heads(y: Array) -> Array:
+    """[b, heads, t, h] to [b, t, heads*h]."""
+    b, heads, t, h = y.shape
+    return y.swapaxes(1, 2).reshape(b, t, heads * h)
 
 
 def _softmax_of_past(scores: Array) -> Array:
@@ -119,197 +123,196 @@ def _softmax_of_past(scores: Array) -> Array:
     return jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
 
 
+def _kv_head_of_neighbours(i: Array, kv_heads: int, n: int) -> Array:
+    return i * kv_heads // n
+
+
+def _root_of_head_size(h: int, d: int) -> float:
+    return math.sqrt(h)
+
+
 def _attention(
+    x: Array,
+    w_q: Array,
+    w_k: Array,
+    w_v: Array,
+    w_o: Array,
     *,
-    enter: Callable[[Array, str], Array] = enter,
-    enter_kv: Callable[[Array, str], Array] = as_it_is,
-    choose: Callable[[Array, int, int], Any] = _neighbours,
-    heads: Callable[[Array, int], Array] = _heads,
+    num_heads: int,
+    num_kv_heads: int,
+    axis: str,
+    enter: Step = enter,
+    enter_kv: Step = as_it_is,
+    kv_head: Callable[[Array, int, int], Any] = _kv_head_of_neighbours,
+    split_heads: Callable[[Array, int], Array] = _split_heads,
     repeat: Callable[[Array, int, int], Array] = jnp.repeat,
-    scale: Callable[[int, int], float] = lambda h, d: math.sqrt(h),
+    divisor: Callable[[int, int], float] = _root_of_head_size,
     softmax: Callable[[Array], Array] = _softmax_of_past,
-    total: Callable[[Array, str], Any] = lax.psum,
+    total: Step = lax.psum,
     check: bool = True,
-) -> Callable[..., Array]:
-    """Attention with one step done in another way."""
-
-    def function(
-        x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array,
-        *, num_heads: int, num_kv_heads: int, axis: str,
-    ) -> Array:  # fmt: skip
-        n = lax.axis_size(axis)
-        if check and (num_heads % n or (num_kv_heads % n and n % num_kv_heads)):
-            raise ValueError("heads and devices do not fit")
-        h, x = w_q.shape[1] * n // num_heads, enter(x, axis)
-        w_k, w_v = (
-            _own_heads(w if num_kv_heads >= n else enter_kv(w, axis), num_kv_heads, h, axis, choose)
-            for w in (w_k, w_v)
-        )
-        q, k, v = (heads(x @ w, h) for w in (w_q, w_k, w_v))
-        k, v = (repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
-        gathered = softmax(q @ k.mT / scale(h, x.shape[-1])) @ v
-        return total(gathered.swapaxes(1, 2).reshape(*x.shape[:2], -1) @ w_o, axis)
-
-    return function
+) -> Array:
+    """Attention, with one step done in another way."""
+    n = lax.axis_size(axis)
+    if check and (num_heads % n or (num_kv_heads % n and n % num_kv_heads)):
+        raise ValueError("heads and devices do not fit")
+    x, h = enter(x, axis), w_q.shape[1] * n // num_heads
+    if num_kv_heads < n:  # w_k and w_v are whole: this device uses the columns of one head
+        start = kv_head(lax.axis_index(axis), num_kv_heads, n) * h
+        w_k, w_v = (enter_kv(w, axis) for w in (w_k, w_v))
+        w_k, w_v = (lax.dynamic_slice_in_dim(w, start, h, axis=1) for w in (w_k, w_v))
+    q, k, v = (split_heads(x @ w, h) for w in (w_q, w_k, w_v))
+    k, v = (repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
+    attended = softmax(q @ k.mT / divisor(h, x.shape[-1])) @ v
+    return total(_joined_heads(attended) @ w_o, axis)
 
 
 @wrong("values")
-def partial_results(*args: Any, **how: Any) -> Any:
+def partial_results(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Each device returns its part of a sum; lax.psum adds them, after the last product."""
-    return (_attention(total=as_it_is))(*args, **how)
+    return _attention(x, *weights, **sizes, total=as_it_is)
 
 
 @wrong("values")
-def summed_twice(*args: Any, **how: Any) -> Any:
+def summed_twice(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The result is summed twice, and n times too large: after one lax.psum it is equal on all
     devices."""
-    return (_attention(total=twice))(*args, **how)
+    return _attention(x, *weights, **sizes, total=all_reduced_twice)
 
 
 @wrong("values")
-def kv_head_in_turn(*args: Any, **how: Any) -> Any:
+def kv_head_in_turn(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Device i uses kv head i % num_kv_heads; neighbours share a kv head: use i * num_kv_heads //
     n."""
-    return (_attention(choose=lambda i, kv, n: i % kv))(*args, **how)
+    return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i % kv_heads)
 
 
 @wrong("values")
-def kv_head_zero(*args: Any, **how: Any) -> Any:
+def kv_head_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Every device uses kv head 0; device i needs head i * num_kv_heads // n."""
-    return (_attention(choose=lambda i, kv, n: 0))(*args, **how)
+    return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: 0)
 
 
 @wrong("values")
-def kv_head_divided(*args: Any, **how: Any) -> Any:
+def kv_head_divided(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Device i uses kv head i // num_kv_heads; not num_kv_heads but n // num_kv_heads neighbours
     share one: use i * num_kv_heads // n."""
-    return (_attention(choose=lambda i, kv, n: i // kv))(*args, **how)
+    return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i // kv_heads)
 
 
 @wrong("values")
-def kv_head_of_index(*args: Any, **how: Any) -> Any:
+def kv_head_of_index(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Device i uses kv head i, and lax.dynamic_slice moves what is too large to the last one;
     device i needs head i * num_kv_heads // n."""
-    return (_attention(choose=lambda i, kv, n: i))(*args, **how)
-
-
-def _interleaved(y: Array, h: int) -> Array:
-    return y.reshape(*y.shape[:2], h, -1).transpose(0, 3, 1, 2)
+    return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i)
 
 
 @wrong("values")
-def heads_interleaved(*args: Any, **how: Any) -> Any:
+def heads_interleaved(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The columns are split as [h, heads]; they are head after head, so reshape them to [heads,
     h]."""
-    return (_attention(heads=_interleaved))(*args, **how)
 
+    def split_heads(y: Array, h: int) -> Array:
+        return y.reshape(*y.shape[:2], h, -1).transpose(0, 3, 1, 2)
 
-def _tile(y: Array, times: int, axis: int) -> Array:
-    return jnp.concatenate([y] * times, axis=axis)
+    return _attention(x, *weights, **sizes, split_heads=split_heads)
 
 
 @wrong("values")
-def kv_heads_tiled(*args: Any, **how: Any) -> Any:
+def kv_heads_tiled(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The kv heads are repeated as a whole, 0 1 0 1; each serves query heads that stand one after
     another, 0 0 1 1: jnp.repeat, not jnp.tile."""
-    return (_attention(repeat=_tile))(*args, **how)
+
+    def tile(y: Array, times: int, axis: int) -> Array:
+        return jnp.concatenate([y] * times, axis=axis)
+
+    return _attention(x, *weights, **sizes, repeat=tile)
 
 
 @wrong("values")
-def mask_lost(*args: Any, **how: Any) -> Any:
+def mask_lost(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Positions see those after them; set their scores to -inf before softmax."""
-    return (_attention(softmax=jax.nn.softmax))(*args, **how)
-
-
-def _masked_by_zero(scores: Array) -> Array:
-    return jax.nn.softmax(jnp.tril(scores))
+    return _attention(x, *weights, **sizes, softmax=jax.nn.softmax)
 
 
 @wrong("values")
-def masked_by_zero(*args: Any, **how: Any) -> Any:
+def masked_by_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores of later positions are set to 0, and softmax gives them weight all the same; set
     them to -inf."""
-    return (_attention(softmax=_masked_by_zero))(*args, **how)
 
+    def softmax(scores: Array) -> Array:
+        return jax.nn.softmax(jnp.tril(scores))
 
-def _masked_after_softmax(scores: Array) -> Array:
-    return jnp.tril(jax.nn.softmax(scores))
+    return _attention(x, *weights, **sizes, softmax=softmax)
 
 
 @wrong("values")
-def masked_after_softmax(*args: Any, **how: Any) -> Any:
+def masked_after_softmax(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Weights are set to 0 after softmax, so that the others do not add up to 1; set scores to -inf
     before it."""
-    return (_attention(softmax=_masked_after_softmax))(*args, **how)
 
+    def softmax(scores: Array) -> Array:
+        return jnp.tril(jax.nn.softmax(scores))
 
-def _softmax_over_queries(scores: Array) -> Array:
-    past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
-    return jax.nn.softmax(jnp.where(past, scores, -jnp.inf), axis=-2)
+    return _attention(x, *weights, **sizes, softmax=softmax)
 
 
 @wrong("values")
-def softmax_over_queries(*args: Any, **how: Any) -> Any:
+def softmax_over_queries(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Softmax is taken over the queries; the weights of one query, over the keys, must add up to
     1."""
-    return (_attention(softmax=_softmax_over_queries))(*args, **how)
+
+    def softmax(scores: Array) -> Array:
+        past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
+        return jax.nn.softmax(jnp.where(past, scores, -jnp.inf), axis=-2)
+
+    return _attention(x, *weights, **sizes, softmax=softmax)
 
 
 @wrong("values")
-def scale_lost(*args: Any, **how: Any) -> Any:
+def scale_lost(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores are not divided by sqrt(h)."""
-    return (_attention(scale=lambda h, d: 1.0))(*args, **how)
+    return _attention(x, *weights, **sizes, divisor=lambda h, d: 1.0)
 
 
 @wrong("values")
-def scale_by_d_model(*args: Any, **how: Any) -> Any:
+def scale_by_d_model(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores are divided by sqrt(d); divide by sqrt(h), h the size of a head."""
-    return (_attention(scale=lambda h, d: math.sqrt(d)))(*args, **how)
+    return _attention(x, *weights, **sizes, divisor=lambda h, d: math.sqrt(d))
 
 
 @wrong("values")
-def scale_without_root(*args: Any, **how: Any) -> Any:
+def scale_without_root(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores are divided by h; divide by its square root."""
-    return (_attention(scale=lambda h, d: h))(*args, **how)
+    return _attention(x, *weights, **sizes, divisor=lambda h, d: h)
 
 
 @wrong("gradient")
-def gradient_summed_twice(*args: Any, **how: Any) -> Any:
+def gradient_summed_twice(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The gradient of x is summed twice, and n times too large: JAX sums it where x becomes
     varying, so a function with lax.psum in its backward pass adds a second sum. lax.pcast(x, axis,
     to='varying') is Megatron's f."""
-    return (_attention(enter=sum_again))(*args, **how)
-
-
-def _of_device_zero(w: Array, axis: str) -> Array:
-    """Whole weights whose gradient counts what device 0 makes of them."""
-    return jnp.where(lax.axis_index(axis) == 0, w, lax.stop_gradient(w))
+    return _attention(x, *weights, **sizes, enter=enter_and_sum_again)
 
 
 @wrong("gradient")
-def kv_gradient_of_one_device(*args: Any, **how: Any) -> Any:
+def kv_gradient_of_one_device(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The gradients of whole w_k and w_v are those of one device; all devices that use a matrix
     must add theirs."""
-    return (_attention(enter_kv=_of_device_zero))(*args, **how)
-
-
-def _averaged(w: Array, axis: str) -> Array:
-    fixed = lax.stop_gradient(w)
-    return fixed + (w - fixed) / lax.axis_size(axis)
+    return _attention(x, *weights, **sizes, enter_kv=with_gradient_of_device_zero)
 
 
 @wrong("gradient")
-def kv_gradient_averaged(*args: Any, **how: Any) -> Any:
+def kv_gradient_averaged(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The gradients of whole w_k and w_v are averaged over the devices; each device has a part of a
     sum."""
-    return (_attention(enter_kv=_averaged))(*args, **how)
+    return _attention(x, *weights, **sizes, enter_kv=with_gradient_divided)
 
 
 @wrong("communication")
-def f_left_implicit(*args: Any, **how: Any) -> Any:
+def f_left_implicit(x: Array, *weights: Array, **sizes: Any) -> Array:
     """JAX makes x varying at each of its uses, and each sends an all-reduce of its own in the
     backward pass; lax.pcast(x, axis, to='varying') once, before the first use."""
-    return (_attention(enter=as_it_is))(*args, **how)
+    return _attention(x, *weights, **sizes, enter=as_it_is)
 
 
 @wrong("communication")
@@ -322,11 +325,10 @@ def tensor_weights_gathered(
     n = lax.axis_size(axis)
     h = w_q.shape[1] * n // num_heads
     if num_kv_heads >= n:
-        w_k, w_v = (whole_columns(w, axis) for w in (w_k, w_v))
-    q, k, v = (_heads(x @ w, h) for w in (whole_columns(w_q, axis), w_k, w_v))
+        w_k, w_v = gathered((w_k, w_v), axis, 1)
+    q, k, v = (_split_heads(x @ w, h) for w in (gathered(w_q, axis, 1), w_k, w_v))
     k, v = (jnp.repeat(y, num_heads // num_kv_heads, 1) for y in (k, v))
-    gathered = _softmax_of_past(q @ k.mT / math.sqrt(h)) @ v
-    return gathered.swapaxes(1, 2).reshape(*x.shape[:2], -1) @ whole_rows(w_o, axis)
+    return _joined_heads(_softmax_of_past(q @ k.mT / math.sqrt(h)) @ v) @ gathered(w_o, axis)
 
 
 @wrong("communication")
@@ -338,20 +340,20 @@ def few_keys_summed(
     summed, b*t*k elements each; cut your head's columns out of w_k and w_v first: then the
     gradients of the weights are summed, d*k elements."""
     n = lax.axis_size(axis)
-    h, own = w_q.shape[1] * n // num_heads, enter(x, axis)
-    few = num_kv_heads < n
-    q, k, v = own @ w_q, (x if few else own) @ w_k, (x if few else own) @ w_v
+    h, few = w_q.shape[1] * n // num_heads, num_kv_heads < n
+    own_x = enter(x, axis)
+    q, k, v = own_x @ w_q, *((x if few else own_x) @ w for w in (w_k, w_v))
     if few:
-        start = _neighbours(lax.axis_index(axis), num_kv_heads, n) * h
+        start = _kv_head_of_neighbours(lax.axis_index(axis), num_kv_heads, n) * h
         k, v = (lax.dynamic_slice_in_dim(y, start, h, axis=2) for y in (k, v))
-    q, k, v = (_heads(y, h) for y in (q, k, v))
+    q, k, v = (_split_heads(y, h) for y in (q, k, v))
     k, v = (jnp.repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
-    gathered = _softmax_of_past(q @ k.mT / math.sqrt(h)) @ v
-    return lax.psum(gathered.swapaxes(1, 2).reshape(*x.shape[:2], -1) @ w_o, axis)
+    attended = _softmax_of_past(q @ k.mT / math.sqrt(h)) @ v
+    return lax.psum(_joined_heads(attended) @ w_o, axis)
 
 
 @wrong("errors")
-def heads_not_checked(*args: Any, **how: Any) -> Any:
+def heads_not_checked(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Sizes that do not fit are not refused; raise ValueError if n does not divide num_heads, or if
     of num_kv_heads and n neither divides the other."""
-    return (_attention(check=False))(*args, **how)
+    return _attention(x, *weights, **sizes, check=False)

@@ -10,12 +10,13 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter, gathered, hop, scattered
 from tests.contracts.answers import right
 
 
-def _scan(body, shards, x, **how):
-    how = {"prevent_cse": False} | how
-    return lax.scan(jax.checkpoint(lambda x, s: (body(s, x), None), **how), x, shards)[0]
+def _scan(layer, shards, x):
+    body = jax.checkpoint(lambda x, shards: (layer(shards, x), None), prevent_cse=False)
+    return lax.scan(body, x, shards)[0]
 
 
 @right
@@ -30,25 +31,22 @@ def applied_untiled(layer_fn, param_shards, x, *, axis):
 def applied_by_number(layer_fn, param_shards, x, *, axis):
     @jax.checkpoint
     def layer(i, x):
-        mine = jax.tree.map(lambda leaf: leaf[i], param_shards)
-        return layer_fn(lax.all_gather(mine, axis, tiled=True), x)
+        shards = jax.tree.map(lambda leaf: leaf[i], param_shards)
+        return layer_fn(gathered(shards, axis), x)
 
     return lax.fori_loop(0, len(jax.tree.leaves(param_shards)[0]), layer, x)
 
 
 @right
 def applied_with_own_derivative(layer_fn, param_shards, x, *, axis):
-    def gather(shards):
-        return lax.all_gather(shards, axis, tiled=True)
-
     @jax.custom_vjp
     def layer(shards, x):
-        return layer_fn(gather(shards), x)
+        return layer_fn(gathered(shards, axis), x)
 
     def backward(kept, c):
         shards, x = kept
-        gradients, c = jax.vjp(layer_fn, gather(shards), x)[1](c)
-        return jax.tree.map(lambda g: lax.psum_scatter(g, axis, tiled=True), gradients), c
+        gradients, c = jax.vjp(layer_fn, gathered(shards, axis), x)[1](c)
+        return scattered(gradients, axis), c
 
     layer.defvjp(lambda shards, x: (layer(shards, x), (shards, x)), backward)
     return lax.scan(lambda x, s: (layer(s, x), None), x, param_shards)[0]
@@ -66,11 +64,11 @@ def applied_in_one_array(layer_fn, param_shards, x, *, axis):
 
 def _ring(shard, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    whole = lax.pcast(jnp.zeros((n, *shard.shape), shard.dtype), axis, to="varying")
+    whole = enter(jnp.zeros((n, *shard.shape), shard.dtype), axis)
     for step in range(n):
         whole = lax.dynamic_update_index_in_dim(whole, shard, (i - step) % n, 0)
         if step < n - 1:
-            shard = lax.ppermute(shard, axis, [(j, (j + 1) % n) for j in range(n)])
+            shard = hop(shard, axis)
     return whole.reshape(-1, *shard.shape[1:])
 
 
@@ -83,8 +81,7 @@ def applied_by_ring(layer_fn, param_shards, x, *, axis):
 @wrong("memory")
 def applied_after_checkpoint(layer_fn, param_shards, x, *, axis):
     def layer(x, shards):
-        whole = lax.all_gather(shards, axis, tiled=True)
-        return jax.checkpoint(layer_fn, prevent_cse=False)(whole, x), None
+        return jax.checkpoint(layer_fn, prevent_cse=False)(gathered(shards, axis), x), None
 
     return lax.scan(layer, x, param_shards)[0]
 
@@ -92,25 +89,21 @@ def applied_after_checkpoint(layer_fn, param_shards, x, *, axis):
 @wrong("memory")
 def applied_with_one_leaf_before(layer_fn, param_shards, x, *, axis):
     shards, structure = jax.tree.flatten(param_shards)
-    first = lax.all_gather(shards[0], axis, axis=1, tiled=True)
+    first = gathered(shards[0], axis, 1)
 
     def layer(parts, x):
-        rest = lax.all_gather(parts[1:], axis, tiled=True)
-        return layer_fn(structure.unflatten([parts[0], *rest]), x)
+        return layer_fn(structure.unflatten([parts[0], *gathered(parts[1:], axis)]), x)
 
     return _scan(layer, [first, *shards[1:]], x)
 
 
 @wrong("communication")
 def applied_with_prefetch_that_is_kept(layer_fn, param_shards, x, *, axis):
-    def gather(shards):
-        return lax.all_gather(shards, axis, tiled=True)
-
     def body(carry, shards):
         x, whole = carry
-        return (layer_fn(whole, x), gather(shards)), None
+        return (layer_fn(whole, x), gathered(shards, axis)), None
 
-    first = gather(jax.tree.map(lambda leaf: leaf[0], param_shards))
+    first = gathered(jax.tree.map(lambda leaf: leaf[0], param_shards), axis)
     later = jax.tree.map(lambda leaf: jnp.roll(leaf, -1, axis=0), param_shards)
     return lax.scan(jax.checkpoint(body, prevent_cse=False), (x, first), later)[0][0]
 
@@ -118,8 +111,7 @@ def applied_with_prefetch_that_is_kept(layer_fn, param_shards, x, *, axis):
 @wrong("values")
 def applied_in_bfloat16(layer_fn, param_shards, x, *, axis):
     def gather(shard):
-        small = lax.all_gather(shard.astype(jnp.bfloat16), axis, tiled=True)
-        return small.astype(shard.dtype)
+        return gathered(shard.astype(jnp.bfloat16), axis).astype(shard.dtype)
 
     return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
 
@@ -127,13 +119,13 @@ def applied_in_bfloat16(layer_fn, param_shards, x, *, axis):
 @wrong("gradient")
 def applied_to_fixed_weights(layer_fn, param_shards, x, *, axis):
     fixed = lax.stop_gradient(param_shards)
-    return _scan(lambda s, x: layer_fn(lax.all_gather(s, axis, tiled=True), x), fixed, x)
+    return _scan(lambda shards, x: layer_fn(gathered(shards, axis), x), fixed, x)
 
 
 @wrong("communication")
 def applied_twice_as_often_gathered(layer_fn, param_shards, x, *, axis):
     def layer(shards, x):
-        twice = lax.all_gather((shards, shards), axis, tiled=True)
+        twice = gathered((shards, shards), axis)
         return layer_fn(jax.tree.map(lambda a, b: (a + b) / 2, *twice), x)
 
     return _scan(layer, param_shards, x)

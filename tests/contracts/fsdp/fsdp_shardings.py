@@ -14,8 +14,8 @@ def _spec(leaf, dim, axis):
     return P(*[axis if d == dim else None for d in range(leaf.ndim)])
 
 
-def _lie(params, choose):
-    """By leaf and number of dims that no device may share."""
+def _specs(params, choose):
+    """By leaf and its number of dims in front that must stay whole."""
     return {
         name: jax.tree.map(lambda leaf, first=int(name == "layers"): choose(leaf, first), part)
         for name, part in params.items()
@@ -34,7 +34,7 @@ def shared_by_largest_dim(params, *, mesh, axis, minimum_size):
             return P()
         return _spec(leaf, max(dims, key=lambda dim: leaf.shape[dim]), axis)
 
-    return _lie(params, choose)
+    return _specs(params, choose)
 
 
 @right
@@ -43,7 +43,7 @@ def shared_by_last_dim(params, *, mesh, axis, minimum_size):
         dims = _dims(leaf, first, dict(mesh.shape)[axis])
         return _spec(leaf, dims[-1], axis) if leaf.size >= minimum_size else P(None)
 
-    return _lie(params, choose)
+    return _specs(params, choose)
 
 
 @right
@@ -65,7 +65,7 @@ def shared_by_tuples(params, *, mesh, axis, minimum_size):
             return P(*[()] * leaf.ndim)
         return NamedSharding(mesh, _spec(leaf, dims[0], (axis,))).spec
 
-    return _lie(params, choose)
+    return _specs(params, choose)
 
 
 @wrong("values")
@@ -147,7 +147,7 @@ def matrices_shared(params, *, mesh, axis, minimum_size):
         dims = _dims(leaf, first, mesh.shape[axis])
         return _spec(leaf, dims[0], axis) if leaf.ndim - first > 1 else P()
 
-    return _lie(params, choose)
+    return _specs(params, choose)
 
 
 @wrong("sharding")

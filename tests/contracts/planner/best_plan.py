@@ -10,6 +10,10 @@ from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 
 
+def _fitting(plans, device_bytes):
+    return [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
+
+
 @right
 def by_a_loop(plans, device_bytes):
     best = None
@@ -23,9 +27,9 @@ def by_a_loop(plans, device_bytes):
 
 @right
 def by_sorting(plans, device_bytes):
-    fit = [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
-    fit.sort(key=lambda plan: plan["step_seconds"])
-    return fit[0] if fit else None
+    fitting = _fitting(plans, device_bytes)
+    fitting.sort(key=lambda plan: plan["step_seconds"])
+    return fitting[0] if fitting else None
 
 
 @right
@@ -46,34 +50,34 @@ def by_argmin(plans, device_bytes):
 
 @right
 def by_reducing(plans, device_bytes):
-    fit = filter(lambda plan: plan["memory_bytes"] <= device_bytes, plans)
-    return reduce(
-        lambda a, b: b if not a or b["step_seconds"] < a["step_seconds"] else a, fit, None
-    )
+    def faster(best, plan):
+        return plan if not best or plan["step_seconds"] < best["step_seconds"] else best
+
+    return reduce(faster, _fitting(plans, device_bytes), None)
 
 
 @wrong("values")
 def by_a_dict_of_seconds(plans, device_bytes):
-    fit = {plan["step_seconds"]: plan for plan in plans if plan["memory_bytes"] <= device_bytes}
-    return fit[min(fit)] if fit else None
+    fitting = {plan["step_seconds"]: plan for plan in _fitting(plans, device_bytes)}
+    return fitting[min(fitting)] if fitting else None
 
 
 @wrong("values")
 def by_tuples(plans, device_bytes):
-    fit = [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
-    return min(fit, key=lambda plan: (plan["step_seconds"], plan["mesh"]), default=None)
+    fitting = _fitting(plans, device_bytes)
+    return min(fitting, key=lambda plan: (plan["step_seconds"], plan["mesh"]), default=None)
 
 
 @wrong("values")
 def in_whole_gb(plans, device_bytes):
-    fit = [plan for plan in plans if plan["memory_bytes"] // 1e9 <= device_bytes // 1e9]
-    return min(fit, key=lambda plan: plan["step_seconds"], default=None)
+    fitting = [plan for plan in plans if plan["memory_bytes"] // 1e9 <= device_bytes // 1e9]
+    return min(fitting, key=lambda plan: plan["step_seconds"], default=None)
 
 
 @wrong("values")
 def to_a_hundredth(plans, device_bytes):
-    fit = [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
-    return min(fit, key=lambda plan: round(plan["step_seconds"], 2), default=None)
+    fitting = _fitting(plans, device_bytes)
+    return min(fitting, key=lambda plan: round(plan["step_seconds"], 2), default=None)
 
 
 @wrong("values")

@@ -60,7 +60,6 @@ def in_32_bits(*sizes, element_bytes):
 
 
 @wrong("values")
-def width_of_llama(batch, sequence, layers, kv_heads, head_size, *, element_bytes):
-    right = token_by_token(batch, sequence, layers, kv_heads, head_size,
-                           element_bytes=element_bytes)  # fmt: skip
-    return right / head_size * 128
+def width_of_llama(*sizes, element_bytes):
+    *_, head_size = sizes
+    return as_a_product(*sizes, element_bytes=element_bytes) / head_size * 128

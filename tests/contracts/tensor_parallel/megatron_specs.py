@@ -10,32 +10,30 @@ from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 
 COLUMNS = ("query", "key", "value", "gate", "up")
-
-
 ROWS = ("output", "down")
 
 
 @right
 def specs_with_all_dims(params, *, axis):
-    def lie(path, leaf):
-        dims = [None] * leaf.ndim
-        if path[-1].key in COLUMNS + ROWS:
-            dims[-1 if path[-1].key in COLUMNS else -2] = axis
+    def spec(path, leaf):
+        dims, name = [None] * leaf.ndim, path[-1].key
+        if name in COLUMNS + ROWS:
+            dims[-1 if name in COLUMNS else -2] = axis
         return P(*dims)
 
-    return jax.tree.map_with_path(lie, params)
+    return jax.tree.map_with_path(spec, params)
 
 
 @right
 def specs_in_tuples(params, *, axis):
-    def lie(path, leaf):
+    def spec(path, leaf):
         name, empty = jax.tree_util.keystr(path), ((),) * (len(leaf.shape) - 2)
         if any(row in name for row in ROWS):
             return P(*empty, (axis,), ())
         columns = any(f"'{column}'" in name for column in COLUMNS)
         return P(*empty, None, (axis,)) if columns else P()
 
-    return jax.tree.map_with_path(lie, params)
+    return jax.tree.map_with_path(spec, params)
 
 
 @right
@@ -45,21 +43,21 @@ def specs_by_two_loops(params, *, axis):
         specs[part] = {}
         for name, leaf in leaves.items():
             stacked = [None] * (leaf.ndim - 2)
-            ways = {column: [*stacked, None, axis] for column in COLUMNS}
-            ways |= {"output": [*stacked, axis], "down": [*stacked, axis, None]}
-            specs[part][name] = P(*ways.get(name, []))
+            entries = {column: [*stacked, None, axis] for column in COLUMNS}
+            entries |= {"output": [*stacked, axis], "down": [*stacked, axis, None]}
+            specs[part][name] = P(*entries.get(name, []))
     return specs
 
 
-def _is_spec(part):
-    return isinstance(part, P)
+def _map_specs(change, specs):
+    return jax.tree.map(change, specs, is_leaf=lambda leaf: isinstance(leaf, P))
 
 
 @right
 def specs_of_shardings(params, *, axis):
     mesh = jax.sharding.AbstractMesh((1,), (axis,))
     right = specs_with_all_dims(params, axis=axis)
-    return jax.tree.map(lambda s: NamedSharding(mesh, s).spec, right, is_leaf=_is_spec)
+    return _map_specs(lambda spec: NamedSharding(mesh, spec).spec, right)
 
 
 @wrong("values")
@@ -67,14 +65,9 @@ def specs_over_the_usual_axis(params, *, axis):
     return specs_with_all_dims(params, axis="tp")
 
 
-def _as_specs(params, choose):
-    right = specs_with_all_dims(params, axis="tp")
-    return jax.tree.map(choose, right, is_leaf=_is_spec)
-
-
 @wrong("values")
 def specs_as_lists(params, *, axis):
-    return _as_specs(params, list)
+    return _map_specs(list, specs_with_all_dims(params, axis="tp"))
 
 
 @wrong("values")
@@ -99,21 +92,25 @@ def specs_on_both_dims(params, *, axis):
     return jax.tree.map(lambda leaf: P(*[axis] * len(leaf.shape)), params)
 
 
+def _with_one_changed(params, axis, part, name, spec):
+    right = specs_with_all_dims(params, axis=axis)
+    return right | {part: right[part] | {name: spec}}
+
+
 @wrong("sharding")
 def one_matrix_whole(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    return right | {"attention": right["attention"] | {"output": P()}}
+    return _with_one_changed(params, axis, "attention", "output", P())
 
 
 @wrong("sharding")
 def all_other_matrices_by_columns(params, *, axis):
-    def lie(path, leaf):
+    def spec(path, leaf):
         stacked, name = [None] * (leaf.ndim - 2), path[-1].key
         if name == "scale":
             return P()
         return P(*stacked, axis) if name in ROWS else P(*stacked, None, axis)
 
-    return jax.tree.map_with_path(lie, params)
+    return jax.tree.map_with_path(spec, params)
 
 
 @wrong("sharding")
@@ -132,32 +129,28 @@ def specs_over_both_axes(params, *, axis):
 def specs_by_shape(params, *, axis):
     """By columns where there are more of them."""
 
-    def lie(path, leaf):
+    def spec(path, leaf):
         if path[-1].key in ("scale", "table"):
             return P()
         *stacked, rows, columns = leaf.shape
         return P(*[None] * (len(stacked) + (columns >= rows)), axis)
 
-    return jax.tree.map_with_path(lie, params)
+    return jax.tree.map_with_path(spec, params)
 
 
 @wrong("communication")
 def only_down_by_columns(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    leaf = params["mlp"]["down"]
-    return right | {"mlp": right["mlp"] | {"down": P(*[None] * (leaf.ndim - 1), axis)}}
+    columns = P(*[None] * (params["mlp"]["down"].ndim - 1), axis)
+    return _with_one_changed(params, axis, "mlp", "down", columns)
 
 
 @wrong("communication")
 def only_query_by_rows(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    leaf = params["attention"]["query"]
-    return right | {"attention": right["attention"] | {"query": P(*[None] * (leaf.ndim - 2), axis)}}
+    rows = P(*[None] * (params["attention"]["query"].ndim - 2), axis)
+    return _with_one_changed(params, axis, "attention", "query", rows)
 
 
 @wrong("communication")
 def one_matrix_by_layers(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    leaf = params["mlp"]["up"]
-    spec = P(axis) if leaf.ndim == 3 else right["mlp"]["up"]
-    return right | {"mlp": right["mlp"] | {"up": spec}}
+    stacked = params["mlp"]["up"].ndim == 3
+    return _with_one_changed(params, axis, "mlp", "up", P(axis) if stacked else P(None, axis))

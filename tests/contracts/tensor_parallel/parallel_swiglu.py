@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter, gathered, own_shard, scattered
 from tests.contracts.answers import right
 
 
@@ -16,13 +17,9 @@ def mlp_in_one_product(x, w_gate, w_up, w_down, *, axis):
     return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
 
 
-def _enter(x, axis):
-    return lax.pcast(x, axis, to="varying")
-
-
 @right
 def mlp_by_einsum(x, w_gate, w_up, w_down, *, axis):
-    x = _enter(x, axis)
+    x = enter(x, axis)
     both = jnp.einsum("btd,gdf->gbtf", x, jnp.stack([w_gate, w_up]))
     return lax.psum(jnp.einsum("btf,fd->btd", jax.nn.silu(both[0]) * both[1], w_down), axis)
 
@@ -42,8 +39,8 @@ def mlp_with_own_derivative(x, w_gate, w_up, w_down, *, axis):
 
     def backward(kept, g):
         x, *weights = kept
-        _, pull = jax.vjp(_local, _enter(x, axis), *weights)
-        of_x, *of_weights = pull(_enter(g, axis))
+        _, pull = jax.vjp(_local, enter(x, axis), *weights)
+        of_x, *of_weights = pull(enter(g, axis))
         return (lax.psum(of_x, axis), *of_weights)
 
     mlp.defvjp(forward, backward)
@@ -59,7 +56,7 @@ def mlp_entered_by_adding_zero(x, w_gate, w_up, w_down, *, axis):
 @right
 def mlp_example_by_example(x, w_gate, w_up, w_down, *, axis):
     def one(x):
-        return lax.psum(_local(_enter(x, axis), w_gate, w_up, w_down), axis)
+        return lax.psum(_local(enter(x, axis), w_gate, w_up, w_down), axis)
 
     return lax.map(one, x)
 
@@ -68,14 +65,14 @@ def mlp_example_by_example(x, w_gate, w_up, w_down, *, axis):
 def mlp_computed_again(x, w_gate, w_up, w_down, *, axis):
     @jax.checkpoint
     def mlp(x, *weights):
-        return lax.psum(_local(_enter(x, axis), *weights), axis)
+        return lax.psum(_local(enter(x, axis), *weights), axis)
 
     return mlp(x, w_gate, w_up, w_down)
 
 
 @right
 def mlp_element_by_element(x, w_gate, w_up, w_down, *, axis):
-    x = _enter(x, axis)
+    x = enter(x, axis)
 
     def add(total, weights):
         gate, up, down = weights
@@ -88,24 +85,24 @@ def mlp_element_by_element(x, w_gate, w_up, w_down, *, axis):
 
 @wrong("values")
 def mlp_summed_in_bfloat16(x, w_gate, w_up, w_down, *, axis):
-    partial = _local(_enter(x, axis), w_gate, w_up, w_down)
+    partial = _local(enter(x, axis), w_gate, w_up, w_down)
     return lax.psum(partial.astype(jnp.bfloat16), axis).astype(x.dtype)
 
 
 @wrong("values")
 def mlp_over_the_usual_axis(x, w_gate, w_up, w_down, *, axis):
-    return lax.psum(_local(_enter(x, "tp"), w_gate, w_up, w_down), "tp")
+    return lax.psum(_local(enter(x, "tp"), w_gate, w_up, w_down), "tp")
 
 
 @wrong("values")
 def mlp_over_the_whole_mesh(x, w_gate, w_up, w_down, *, axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
-    return lax.psum(_local(_enter(x, axes), w_gate, w_up, w_down), axes)
+    return lax.psum(_local(enter(x, axes), w_gate, w_up, w_down), axes)
 
 
 @wrong("gradient")
 def mlp_with_fixed_gate(x, w_gate, w_up, w_down, *, axis):
-    x = _enter(x, axis)
+    x = enter(x, axis)
     gate = lax.stop_gradient(jax.nn.silu(x @ w_gate))
     return lax.psum((gate * (x @ w_up)) @ w_down, axis)
 
@@ -113,7 +110,7 @@ def mlp_with_fixed_gate(x, w_gate, w_up, w_down, *, axis):
 @wrong("communication")
 def mlp_over_the_whole_mesh_divided(x, w_gate, w_up, w_down, *, axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
-    y = lax.psum(_local(_enter(x, axes), w_gate, w_up, w_down), axes)
+    y = lax.psum(_local(enter(x, axes), w_gate, w_up, w_down), axes)
     return y * lax.axis_size(axis) / lax.axis_size(axes)
 
 
@@ -125,31 +122,27 @@ def mlp_of_gathered_x(x, w_gate, w_up, w_down, *, axis):
 
 @wrong("communication")
 def mlp_typed_as_varying(x, w_gate, w_up, w_down, *, axis):
-    return _enter(lax.psum(_local(_enter(x, axis), w_gate, w_up, w_down), axis), axis)
-
-
-def _scattered(y, axis):
-    n = lax.axis_size(axis)
-    return lax.psum_scatter(jnp.pad(y.ravel(), (0, -y.size % n)), axis, tiled=True)
+    return enter(lax.psum(_local(enter(x, axis), w_gate, w_up, w_down), axis), axis)
 
 
 @wrong("communication")
 def mlp_scattered_and_gathered(x, w_gate, w_up, w_down, *, axis):
     """Backward it gathers what every device has."""
-    y = _local(_enter(x, axis), w_gate, w_up, w_down)
-    whole = lax.all_gather(_scattered(y, axis), axis, tiled=True, to="invarying")
+    y = _local(enter(x, axis), w_gate, w_up, w_down)
+    padded = jnp.pad(y.ravel(), (0, -y.size % lax.axis_size(axis)))
+    whole = lax.all_gather(scattered(padded, axis), axis, tiled=True, to="invarying")
     return whole[: y.size].reshape(y.shape)
 
 
 @wrong("communication")
 def mlp_entered_twice(x, w_gate, w_up, w_down, *, axis):
-    gate, up = _enter(x, axis) @ w_gate, _enter(x, axis) @ w_up
+    gate, up = enter(x, axis) @ w_gate, enter(x, axis) @ w_up
     return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
 
 
 @wrong("communication")
 def mlp_summed_in_halves_of_f(x, w_gate, w_up, w_down, *, axis):
-    x, half = _enter(x, axis), w_down.shape[0] // 2
+    x, half = enter(x, axis), w_down.shape[0] // 2
     first = _local(x, w_gate[:, :half], w_up[:, :half], w_down[:half])
     second = _local(x, w_gate[:, half:], w_up[:, half:], w_down[half:])
     return lax.psum(first, axis) + lax.psum(second, axis)
@@ -158,8 +151,5 @@ def mlp_summed_in_halves_of_f(x, w_gate, w_up, w_down, *, axis):
 @wrong("communication")
 def mlp_of_whole_columns(x, w_gate, w_up, w_down, *, axis):
     """Right by gathering two matrices of three."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    gate, up = (lax.all_gather(w, axis, axis=1, tiled=True) for w in (w_gate, w_up))
-    hidden = jax.nn.silu(x @ gate) * (x @ up)
-    mine = lax.dynamic_slice_in_dim(hidden, i * (hidden.shape[-1] // n), len(w_down), 2)
-    return lax.psum(mine @ w_down, axis)
+    gate, up = (x @ gathered(w, axis, 1) for w in (w_gate, w_up))
+    return lax.psum(own_shard(jax.nn.silu(gate) * up, axis, 2) @ w_down, axis)
