@@ -10,14 +10,15 @@ import numpy as np
 from jaxpar.contracts.base import Call
 from jaxpar.schedules import Costs
 
-EQUAL_COSTS, BACKWARD_TWICE = Costs(F=2, B=2, I=1, W=1), Costs(F=1, B=2, I=1, W=1)
-
-
+EQUAL_COSTS = Costs(F=2, B=2, I=1, W=1)
+BACKWARD_TWICE = Costs(F=1, B=2, I=1, W=1)
 BOTH_COSTS = "with B = F and with B = 2F"
+
+Rows = list[list[str]]  # the cells of each device
 
 
 def pipeline_sizes(rng: np.random.Generator) -> list[Call]:
-    """Few, fewer microbatches than stages, one stage; then more, enough to fill the pipeline."""
+    """A few sizes, among them fewer microbatches than stages; then enough to fill the pipeline."""
     sizes = [(2, 1), (4, 2), (1, 3)]
     for p in (3, *(int(n) for n in rng.integers(4, 7, 2))):
         sizes.append((p, 2 * p - 1 + int(rng.integers(3))))
@@ -26,11 +27,8 @@ def pipeline_sizes(rng: np.random.Generator) -> list[Call]:
     return [(pair, {}) for pair in sizes]
 
 
-Rows = list[list[str]]
-
-
 def cells_of_stage(stage: int, work: Iterable[str]) -> list[str]:
-    """Cells of one stage; of each kind the first is that of microbatch 0, and so on."""
+    """The cells of one stage, from their kinds; the microbatches of each kind come in order."""
     counts: Counter[str] = Counter()
     cells = []
     for kind in work:

@@ -1,8 +1,6 @@
-"""Exercise activation_bytes: what a GPT keeps for its gradient."""
+"""The bytes of activations that one device keeps for the gradient of a GPT."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -49,91 +47,87 @@ CONTRACT = Contract(
 
 
 @wrong("values")
-def one_layer(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def one_layer(b, s, h, heads, layers, **split):
     """This is what one layer keeps; multiply by the number of layers."""
-    return activation_bytes(b, s, h, heads, 1, **how)
+    return activation_bytes(b, s, h, heads, 1, **split)
 
 
 @wrong("values")
-def all_split(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def all_split(*sizes, tp, sequence_parallel, remat):
     """What is outside attention and MLP (10 bytes an element) is divided by tp without sequence
     parallelism, too; then every device holds it whole."""
-    how["sequence_parallel"] = True
-    return activation_bytes(b, s, h, heads, layers, **how)
+    return activation_bytes(*sizes, tp=tp, sequence_parallel=True, remat=remat)
 
 
 @wrong("values")
-def none_split_by_sequence(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def none_split_by_sequence(*sizes, tp, sequence_parallel, remat):
     """Sequence parallelism makes no difference; with it a device holds 1/tp of what is outside
     attention and MLP, too."""
-    how["sequence_parallel"] = False
-    return activation_bytes(b, s, h, heads, layers, **how)
+    return activation_bytes(*sizes, tp=tp, sequence_parallel=False, remat=remat)
 
 
 @wrong("values")
-def attention_whole(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def attention_whole(*sizes, tp, sequence_parallel, remat):
     """The 5*heads*s*s*b bytes of softmax and dropout are not divided by tp; each device has heads /
     tp of the heads."""
-    kept = activation_bytes(b, s, h, heads, layers, **how)
-    if how["remat"] != "none":
+    split = {"tp": tp, "sequence_parallel": sequence_parallel}
+    kept = activation_bytes(*sizes, remat=remat, **split)
+    if remat != "none":
         return kept
-    how["remat"] = "selective"
-    without = activation_bytes(b, s, h, heads, layers, **how)
-    return without + how["tp"] * (kept - without)
+    without = activation_bytes(*sizes, remat="selective", **split)
+    return without + tp * (kept - without)
 
 
 @wrong("values")
-def selective_keeps_attention(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def selective_keeps_attention(*sizes, remat, **split):
     """The 5*heads*s*s*b bytes of softmax and dropout are kept under selective, too; they are what
     it computes again."""
-    if how["remat"] == "selective":
-        how["remat"] = "none"
-    return activation_bytes(b, s, h, heads, layers, **how)
+    remat = "none" if remat == "selective" else remat
+    return activation_bytes(*sizes, remat=remat, **split)
 
 
 @wrong("values")
-def full_split(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def full_split(*sizes, tp, sequence_parallel, remat):
     """Under full the layer's input is divided by tp with sequence parallelism; here each device
     keeps it whole, as the paper's table has it."""
-    kept = activation_bytes(b, s, h, heads, layers, **how)
-    split = how["remat"] == "full" and how["sequence_parallel"]
-    return kept / how["tp"] if split else kept
+    kept = activation_bytes(*sizes, tp=tp, sequence_parallel=sequence_parallel, remat=remat)
+    return kept / tp if remat == "full" and sequence_parallel else kept
 
 
 @wrong("values")
-def full_keeps_nothing(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def full_keeps_nothing(*sizes, remat, **split):
     """Full keeps nothing; without the input of each layer there is nothing to compute it from
     again."""
-    return 0.0 if how["remat"] == "full" else activation_bytes(b, s, h, heads, layers, **how)
+    return 0.0 if remat == "full" else activation_bytes(*sizes, remat=remat, **split)
 
 
 @wrong("values")
-def masks_left_out(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def masks_left_out(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
     """The dropout masks are left out: a byte for each element of two outside and of one in
     attention."""
-    kept, x = activation_bytes(b, s, h, heads, layers, **how), layers * s * b * h
-    if how["remat"] == "full":
+    sizes = (b, s, h, heads, layers)
+    kept = activation_bytes(*sizes, tp=tp, sequence_parallel=sequence_parallel, remat=remat)
+    if remat == "full":
         return kept
-    outside = 2 * x / (how["tp"] if how["sequence_parallel"] else 1)
-    mask = layers * heads * s * s * b / how["tp"] if how["remat"] == "none" else 0
+    outside = 2 * layers * s * b * h / (tp if sequence_parallel else 1)
+    mask = layers * heads * s * s * b / tp if remat == "none" else 0
     return kept - outside - mask
 
 
 @wrong("values")
-def activations_as_elements(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def activations_as_elements(*sizes, **split):
     """The result is half of the right one; an element takes 2 bytes."""
-    return activation_bytes(b, s, h, heads, layers, **how) / 2
+    return activation_bytes(*sizes, **split) / 2
 
 
 @wrong("values")
-def activations_in_32_bits(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def activations_in_32_bits(*sizes, **split):
     """The result is twice the right one; an element takes 2 bytes, not 4."""
-    return activation_bytes(b, s, h, heads, layers, **how) * 2
+    return activation_bytes(*sizes, **split) * 2
 
 
 @wrong("values")
-def unknown_remat_is_none(b: int, s: int, h: int, heads: int, layers: int, **how: Any) -> float:
+def unknown_remat_is_none(*sizes, remat, **split):
     """A `remat` other than none, selective and full must raise ValueError."""
-    if how["remat"] not in ("selective", "full"):
-        how["remat"] = "none"
-    return activation_bytes(b, s, h, heads, layers, **how)
+    remat = remat if remat in ("selective", "full") else "none"
+    return activation_bytes(*sizes, remat=remat, **split)

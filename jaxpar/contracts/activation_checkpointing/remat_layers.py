@@ -1,4 +1,4 @@
-"""Exercise remat_layers: keep the inputs of segments only."""
+"""Layers in segments, of which only the inputs are kept for the gradient."""
 
 from __future__ import annotations
 
@@ -14,20 +14,15 @@ from jaxpar.contracts.base import BadCall, Contract, Expected, FlopsLimit, Memor
 from jaxpar.contracts.case import ArraySpec, Case, Function
 from jaxpar.parallel.remat import remat_layers
 
-_MLP = Function("jaxpar.contracts.layers:gentle_mlp")
 
-
-_WAVE = Function("jaxpar.contracts.layers:gentle_wave")
-
-
-def _layer_after_layer(case: Case, layer_fn: Callable, params: Any, x: jax.Array) -> list[Expected]:
+def _layer_after_layer(case: Case, layer_fn: Callable, params: Any, x: Array) -> list[Expected]:
     (n,) = case.sizes.values()
     own = jax.tree.map(lambda leaf: jnp.stack(jnp.split(leaf, n, axis=1)), params)
 
-    def on_one(params: Any, x: jax.Array) -> jax.Array:
+    def on_one_device(params: Any, x: Array) -> Array:
         return lax.scan(lambda x, layer: (layer_fn(layer, x), None), x, params)[0]
 
-    return [Expected(jax.vmap(on_one)(own, x.reshape(n, -1, x.shape[1])))]
+    return [Expected(jax.vmap(on_one_device)(own, x.reshape(n, -1, x.shape[1])))]
 
 
 # Each device has its own layers: equal ones would have their gradients summed in the loop.
@@ -36,17 +31,20 @@ def _mlp(layers: int, b: int, d: int, segments: int) -> Case:
         "up": ArraySpec((layers, 2 * d, 16 * d), "l d_dp f"),
         "down": ArraySpec((layers, 2 * 16 * d, d), "l f_dp d"),
     }
-    args = {"layer_fn": _MLP, "params": params, "x": ArraySpec((2 * b, d), "b_dp d")}
+    layer_fn = Function("jaxpar.contracts.layers:gentle_mlp")
+    args = {"layer_fn": layer_fn, "params": params, "x": ArraySpec((2 * b, d), "b_dp d")}
     return Case("dp=2", args, {"segments": segments})
 
 
 def _wave(layers: int, b: int, d: int, segments: int, mesh: str = "fsdp=3") -> Case:
-    axis, n = mesh.split("=")[0], int(mesh.split("=")[1])
+    axis, size = mesh.split("=")
+    n = int(size)
     params = (
         ArraySpec((layers, n * d, d), f"l d_{axis} f"),
         ArraySpec((layers, n * d), f"l f_{axis}"),
     )
-    args = {"layer_fn": _WAVE, "params": params, "x": ArraySpec((n * b, d), f"b_{axis} d")}
+    layer_fn = Function("jaxpar.contracts.layers:gentle_wave")
+    args = {"layer_fn": layer_fn, "params": params, "x": ArraySpec((n * b, d), f"b_{axis} d")}
     return Case(mesh, args, {"segments": segments})
 
 
@@ -132,8 +130,10 @@ def checkpoints_the_whole(layer_fn: LayerFn, params: Any, x: Array, *, segments:
     return jax.checkpoint(partial(_scan, layer_fn))(params, x)
 
 
-def _saved(layer_fn: LayerFn, params: Any, x: Array, *, segments: int, policy: Any = None) -> Array:
-    """Right, but for the policy."""
+def _segmented(
+    layer_fn: LayerFn, params: Any, x: Array, *, segments: int, policy: Any = None
+) -> Array:
+    """A checkpoint around each segment, which is right without a policy."""
     split = jax.tree.map(lambda leaf: leaf.reshape(segments, -1, *leaf.shape[1:]), params)
     segment_fn = jax.checkpoint(partial(_scan, layer_fn), policy=policy)
     return _scan(segment_fn, split, x)
@@ -143,7 +143,7 @@ def _saved(layer_fn: LayerFn, params: Any, x: Array, *, segments: int, policy: A
 def segments_of_that_size(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
     """`segments` is the number of segments, not of the layers in one: each has l / segments
     layers."""
-    return _saved(layer_fn, params, x, segments=_layers(params) // segments)
+    return _segmented(layer_fn, params, x, segments=_layers(params) // segments)
 
 
 @wrong("memory")
@@ -151,14 +151,14 @@ def saves_the_products(layer_fn: LayerFn, params: Any, x: Array, *, segments: in
     """The policy of your jax.checkpoint keeps what products give in every layer; without a policy
     it keeps the arguments alone."""
     policy = jax.checkpoint_policies.dots_saveable
-    return _saved(layer_fn, params, x, segments=segments, policy=policy)
+    return _segmented(layer_fn, params, x, segments=segments, policy=policy)
 
 
 @wrong("flops")
 def checkpoints_twice(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
     """The forward pass is computed three times, and as much is kept as if it were two times: one
     checkpoint is around another. One, around a segment, is enough."""
-    return jax.checkpoint(partial(_saved, layer_fn, segments=segments))(params, x)
+    return jax.checkpoint(partial(_segmented, layer_fn, segments=segments))(params, x)
 
 
 @wrong("errors")
@@ -166,4 +166,6 @@ def rest_left_out(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) ->
     """Where `segments` does not divide the layers, raise ValueError yourself; else another error
     comes, or the last layers are left out without a word."""
     whole = _layers(params) // segments * segments
-    return _saved(layer_fn, jax.tree.map(lambda leaf: leaf[:whole], params), x, segments=segments)
+    return _segmented(
+        layer_fn, jax.tree.map(lambda leaf: leaf[:whole], params), x, segments=segments
+    )

@@ -1,4 +1,4 @@
-"""Exercise hierarchical_all_reduce_seconds: on two kinds of links."""
+"""The seconds of an all-reduce on two kinds of links: inside nodes, and between them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, log_uniform, random_link
+from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_uniform, random_link
 from jaxpar.cost.communication import all_reduce_seconds, hierarchical_all_reduce_seconds
 
 
 def _hierarchies(rng: np.random.Generator) -> list[Call]:
     """Nodes of a data centre, two machines at home, any nodes; then what is refused."""
 
-    def call(num_bytes: float, inner: int, outer: int, *links: tuple[float, float]) -> Call:
-        inside, between = links
+    def call(num_bytes: float, inner: int, outer: int, inside: Link, between: Link) -> Call:
         sizes = {"inner": inner, "outer": outer}
         return (num_bytes,), sizes | {"inner_link": inside, "outer_link": between}
 
@@ -57,16 +56,13 @@ CONTRACT = Contract(
 )
 
 
-Link = tuple[float, float]
-
-
 def _time(num_bytes: float, n: int, link: Link) -> float:
     return all_reduce_seconds(num_bytes, n, latency_seconds=link[0], bytes_per_second=link[1])
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The arguments of a call that is not refused."""
+    """The arguments of a call that is not refused, and what its parts take."""
 
     num_bytes: float
     inner: int
@@ -76,10 +72,12 @@ class _Nodes:
 
     @property
     def inside(self) -> float:
+        """The seconds of the two parts inside a node, together."""
         return _time(self.num_bytes, self.inner, self.inner_link)
 
     @property
     def between(self) -> float:
+        """The seconds of the part between nodes."""
         return _time(self.num_bytes / self.inner, self.outer, self.outer_link)
 
 
@@ -112,8 +110,8 @@ def levels_sizes_swapped(num_bytes: float, *, inner: int, outer: int, **how) -> 
 
 @wrong("values")
 def levels_inside_once(num_bytes: float, **how) -> float:
-    """One of the two parts inside a node is missing; there is a reduce-scatter before, and an all-
-    gather after."""
+    """One of the two parts inside a node is missing; there is a reduce-scatter before, and an
+    all-gather after."""
     nodes = _nodes(num_bytes, how)
     return nodes.inside / 2 + nodes.between
 
@@ -173,8 +171,8 @@ def levels_link_of_a_node(num_bytes: float, **how) -> float:
     return nodes.inside + _time(part, nodes.outer, (latency, bandwidth * nodes.inner))
 
 
-def _scaled(num_bytes: float, how: dict, bandwidth: float = 1, latency: float = 1) -> float:
-    """As if both links had other numbers."""
+def _scaled(num_bytes: float, how: dict, *, bandwidth: float = 1, latency: float = 1) -> float:
+    """The seconds on links with so many times the bandwidth and the latency."""
     nodes = _nodes(num_bytes, how)
 
     def scaled(link: Link) -> Link:
@@ -203,16 +201,13 @@ def levels_without_latency(num_bytes: float, **how) -> float:
     return _scaled(num_bytes, how, latency=0)
 
 
-def _anything_goes(num_bytes: float, n: int, **how) -> float:
-    return 2 * (n - 1) * (how["latency_seconds"] + num_bytes / n / how["bytes_per_second"])
-
-
 @wrong("values")
 def levels_nothing_refused(num_bytes: float, *, inner, outer, inner_link, outer_link) -> float:
     """Sizes below 1, bandwidths not above 0, and negative bytes or latencies must raise
     ValueError."""
 
     def ring(size: float, n: int, link: Link) -> float:
-        return _anything_goes(size, n, latency_seconds=link[0], bytes_per_second=link[1])
+        latency, bandwidth = link
+        return 2 * (n - 1) * (latency + size / n / bandwidth)
 
     return ring(num_bytes, inner, inner_link) + ring(num_bytes / inner, outer, outer_link)

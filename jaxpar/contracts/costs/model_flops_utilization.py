@@ -1,4 +1,4 @@
-"""Exercise model_flops_utilization: the share of the peak that is of use."""
+"""Model FLOPs utilization: the fraction of the peak that is of use to the model."""
 
 from __future__ import annotations
 
@@ -21,17 +21,14 @@ def _runs(rng: np.random.Generator) -> list[Call]:
     """A round number, published runs, any run, then what is refused."""
     runs = [(1000, 6 * 10**9, 8, 10**13), *_RUNS, (9000, 10**9, 1, 10**13)]
     for most in (1, 7, 2e4, 2e4, 2e4, 2e4):
-        flops, devices, peak = (
-            log_uniform(rng, 1e8, 1e13),
-            int(log_uniform(rng, 1, most)),
-            log_uniform(rng, 1e13, 3e15),
-        )
-        share = float(rng.uniform(0.05, 0.7))
-        runs.append((share * devices * peak / flops, flops, devices, peak))
-    signs = [tuple(0 if i == place else 1 for i in range(4)) for place in range(4)]
-    signs += [tuple(-1 if i == place else 1 for i in range(4)) for place in range(4)]
-    signs += [(1, 1, -1, -1), (-1, 1, -1, 1)]  # a share above 0
-    refused = [tuple(map(operator.mul, runs[0], of)) for of in signs]
+        flops = log_uniform(rng, 1e8, 1e13)
+        devices = int(log_uniform(rng, 1, most))
+        peak = log_uniform(rng, 1e13, 3e15)
+        utilization = float(rng.uniform(0.05, 0.7))
+        runs.append((utilization * devices * peak / flops, flops, devices, peak))
+    signs = [tuple(s if i == place else 1 for i in range(4)) for s in (0, -1) for place in range(4)]
+    signs += [(1, 1, -1, -1), (-1, 1, -1, 1)]  # a utilization above 0
+    refused = [tuple(map(operator.mul, runs[0], factors)) for factors in signs]
     return [(run, {}) for run in [*runs, *refused]]
 
 

@@ -1,4 +1,4 @@
-"""Exercise training_state_bytes: what a model takes before it sees a token."""
+"""The bytes of the training states on one device, for each stage of ZeRO."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _states(rng: np.random.Generator) -> list[Call]:
     """A few parameters, the paper's table, any numbers, then what is refused."""
 
     def call(parameters: int, devices: int, zero: int, each: tuple = (2, 2, 12)) -> Call:
-        param_bytes, grad_bytes, state_bytes = each
-        how = {"devices": devices, "zero": zero, "param_bytes": param_bytes}
-        return (parameters,), how | {"grad_bytes": grad_bytes, "state_bytes": state_bytes}
+        names = ("param_bytes", "grad_bytes", "state_bytes")
+        how = {"devices": devices, "zero": zero}
+        return (parameters,), how | dict(zip(names, each, strict=True))
 
     calls = [call(1000, 4, stage) for stage in (1, 2, 3)]
     calls += [call(*row) for row in _TABLE_1]
@@ -76,11 +76,12 @@ def states_given_in_bits(parameters: float, **how) -> float:
     return training_state_bytes(parameters, **how) / 8
 
 
-SHARDED_FROM = {"param_bytes": 3, "grad_bytes": 2, "state_bytes": 1}
+# The stage from which on each of the three is sharded.
+_SHARDED_FROM = {"param_bytes": 3, "grad_bytes": 2, "state_bytes": 1}
 
 
-def _shared_from(first: dict[str, int], parameters: float, how: dict) -> float:
-    """The sum, where each of the three is shared from another stage on."""
+def _sharded_from(first: dict[str, int], parameters: float, how: dict) -> float:
+    """The bytes of all three, if each is sharded from the stage that `first` names on."""
     training_state_bytes(parameters, **how)  # raises where it must
     parts = (
         parameters * how[name] / (how["devices"] if how["zero"] >= stage else 1)
@@ -92,27 +93,27 @@ def _shared_from(first: dict[str, int], parameters: float, how: dict) -> float:
 @wrong("values")
 def states_never_shared(parameters: float, **how) -> float:
     """`zero` changes nothing; divide by devices what its stage shares."""
-    return _shared_from(dict.fromkeys(SHARDED_FROM, 4), parameters, how)
+    return _sharded_from(dict.fromkeys(_SHARDED_FROM, 4), parameters, how)
 
 
 @wrong("values")
 def states_always_shared(parameters: float, **how) -> float:
     """Everything is divided by devices in every stage; that is stage 3, so look at `zero`."""
-    return _shared_from(dict.fromkeys(SHARDED_FROM, 0), parameters, how)
+    return _sharded_from(dict.fromkeys(_SHARDED_FROM, 0), parameters, how)
 
 
 @wrong("values")
 def stage_one_late(parameters: float, **how) -> float:
     """Each stage shares what the one before it should; stage 1 shares the optimizer states, 2 the
     gradients too, and 3 the parameters too."""
-    return _shared_from({name: s + 1 for name, s in SHARDED_FROM.items()}, parameters, how)
+    return _sharded_from({name: s + 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
 
 
 @wrong("values")
 def stage_one_early(parameters: float, **how) -> float:
     """Each stage shares what the next one should; stage 0 shares nothing, and stage 1 the optimizer
     states alone."""
-    return _shared_from({name: s - 1 for name, s in SHARDED_FROM.items()}, parameters, how)
+    return _sharded_from({name: s - 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
 
 
 @wrong("values")
@@ -120,22 +121,22 @@ def parameters_shared_first(parameters: float, **how) -> float:
     """Stage 1 divides the parameters; the optimizer states come first, then gradients, then
     parameters."""
     first = {"param_bytes": 1, "grad_bytes": 2, "state_bytes": 3}
-    return _shared_from(first, parameters, how)
+    return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
 def gradients_shared_first(parameters: float, **how) -> float:
     """Stage 1 divides the gradients; the optimizer states come first."""
     first = {"param_bytes": 3, "grad_bytes": 1, "state_bytes": 2}
-    return _shared_from(first, parameters, how)
+    return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
 def one_state_shared(parameters: float, **how) -> float:
     """Each stage divides one of the three only; it divides what the stage before it does as
     well."""
-    first = {name: 0 if how["zero"] == s else 4 for name, s in SHARDED_FROM.items()}
-    return _shared_from(first, parameters, how)
+    first = {name: 0 if how["zero"] == s else 4 for name, s in _SHARDED_FROM.items()}
+    return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
@@ -172,7 +173,7 @@ def whole_parameters(parameters: float, **how) -> float:
     part = parameters // how["devices"]
     training_state_bytes(parameters, **how)
     return sum(
-        how[name] * (part if how["zero"] >= s else parameters) for name, s in SHARDED_FROM.items()
+        how[name] * (part if how["zero"] >= s else parameters) for name, s in _SHARDED_FROM.items()
     )
 
 

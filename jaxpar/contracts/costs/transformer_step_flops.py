@@ -1,4 +1,4 @@
-"""Exercise transformer_step_flops: all products of a step, counted."""
+"""The FLOPs of all products in one training step of a transformer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CONTRACT = Contract(
 
 
 class _Step(NamedTuple):
-    """What the forward pass takes, and what the backward pass computes again."""
+    """The FLOPs of the forward pass, and those that the backward pass computes again."""
 
     matrices: float
     attention: float

@@ -1,25 +1,26 @@
-"""Exercise bubble_fraction: the idle share of a pipeline."""
+"""The idle fraction of a pipeline's makespan."""
 
 from __future__ import annotations
 
-from jaxpar.contracts.base import Contract, wrong
+import numpy as np
+
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.schedules import bubble_fraction
+
+
+def _sizes(rng: np.random.Generator) -> list[Call]:
+    """Stages, microbatches and chunks: a few small sizes, then random ones."""
+    sizes = [(4, 8, 1), (4, 8, 2), (1, 5, 1), (8, 2, 1)]
+    sizes += [tuple(int(n) for n in rng.integers((2, 1, 1), (65, 129, 9))) for _ in range(6)]
+    return [(size, {}) for size in sizes]
+
 
 CONTRACT = Contract(
     kind="value",
     task="return the idle share of the makespan, where all chunks take equally long",
     reference=bubble_fraction,
     oracle=bubble_fraction,
-    values=lambda rng: [
-        (size, {})
-        for size in [
-            (4, 8, 1),
-            (4, 8, 2),
-            (1, 5, 1),
-            (8, 2, 1),
-            *(tuple(int(n) for n in rng.integers((2, 1, 1), (65, 129, 9))) for _ in range(6)),
-        ]
-    ],
+    values=_sizes,
     hints=(
         "The share is idle time by makespan. The makespan is idle time and work, so count both of "
         "one device, in chunks.",

@@ -1,4 +1,4 @@
-"""Exercise gpipe_schedule: a table of who does what, in which order."""
+"""GPipe's schedule: all microbatches forward, then all backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercise pipeline_forward: microbatches through all stages, one each tick."""
+"""Microbatches through all stages of a pipeline, one in each tick."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from jax import Array, lax
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import mesh_order
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
+from jaxpar.contracts.steps import Step
 from jaxpar.parallel import gpipe
 
 
 def _through_all_stages(
-    case: Case, stage_fn: Callable, params: Any, microbatches: jax.Array
+    case: Case, stage_fn: Callable, params: Any, microbatches: Array
 ) -> list[Expected]:
     """Device 0's microbatches through all stages: on the last device, zeros on the others."""
     n, others = Sizes(case).n(), list(case.sizes.values())[1:]
@@ -31,6 +32,7 @@ def _through_all_stages(
 
 
 def _microbatches(sizes: Sizes) -> int:
+    """How many microbatches device 0 has: m."""
     return sizes.case.args["microbatches"].shape[0] // sizes.n()
 
 
@@ -39,6 +41,7 @@ def _tick_count(sizes: Sizes) -> int:
 
 
 def _one_each_tick(sizes: Sizes) -> int:
+    """Wire bytes of one microbatch in each tick."""
     return _tick_count(sizes) * sizes.bytes("microbatches") // _microbatches(sizes)
 
 
@@ -117,9 +120,6 @@ CONTRACT = Contract(
 StageFn = Callable[[Any, Array], Array]
 
 
-Send = Callable[[Array, str], Array]
-
-
 def _to_next(x: Array, axis: str) -> Array:
     return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
 
@@ -128,8 +128,8 @@ def _on_last(y: Array, axis: str) -> Array:
     return jnp.where(lax.axis_index(axis) == lax.axis_size(axis) - 1, y, 0)
 
 
-def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Send = _to_next) -> Array:
-    """What this device makes, tick by tick, if device 0 takes `fed`."""
+def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = _to_next) -> Array:
+    """The results of this device, tick by tick, if device 0 takes `fed`."""
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
         y = stage_fn(params, jnp.where(lax.axis_index(axis) == 0, own, received))
@@ -139,7 +139,7 @@ def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Send = _
 
 
 def _fed(microbatches: Array, ticks: int) -> Array:
-    """The last microbatch again and again in ticks that have none."""
+    """What device 0 takes in each tick; the last microbatch again where there is none."""
     return microbatches[jnp.minimum(jnp.arange(ticks), len(microbatches) - 1)]
 
 
@@ -156,7 +156,7 @@ def outputs_too_early(stage_fn: StageFn, params: Any, microbatches: Array, *, ax
 
 
 def _results(made: Array, microbatches: Array, axis: str) -> Array:
-    """Of the last device, from the tick in which microbatch 0 is there; zeros where ticks lack."""
+    """The results of the last device from its first one on, with zeros for ticks that lack."""
     made = made[lax.axis_size(axis) - 1 :]
     missing = jnp.zeros_like(microbatches, shape=(len(microbatches) - len(made), *made.shape[1:]))
     return _on_last(jnp.concatenate([made, missing]), axis)
@@ -178,7 +178,7 @@ def m_ticks_only(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
 
 
 def _piped(
-    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Send = _to_next
+    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Step = _to_next
 ) -> Array:
     made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis, send)
     return _results(made, microbatches, axis)

@@ -1,14 +1,13 @@
-"""Exercise interleaved_schedule: several chunks on each device."""
+"""Interleaved 1F1B: several chunks of the model on each device."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, PipelineLimits, wrong
-from jaxpar.contracts.pipeline_tables import BACKWARD_TWICE, BOTH_COSTS, EQUAL_COSTS
+from jaxpar.contracts.pipeline_tables import BACKWARD_TWICE, BOTH_COSTS, EQUAL_COSTS, Rows
 from jaxpar.schedules.generators import interleaved_schedule
 
 
@@ -16,10 +15,10 @@ def _looped_sizes(rng: np.random.Generator) -> list[Call]:
     """One device, one round of microbatches, several; random ones, many; then what is refused."""
     p = int(rng.integers(3, 5))
     sizes = [(1, 1, 2), (2, 2, 2), (3, 6, 3), (2, 2 * int(rng.integers(2, 5)), 2)]
-    sizes += [(p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4)))]
-    sizes += [(5, 5 * int(rng.integers(3, 5)), 4)]
-    sizes += [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1)]
-    return [(size, {}) for size in sizes]
+    sizes.append((p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4))))
+    sizes.append((5, 5 * int(rng.integers(3, 5)), 4))
+    refused = [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1)]
+    return [(size, {}) for size in [*sizes, *refused]]
 
 
 CONTRACT = Contract(
@@ -50,41 +49,45 @@ CONTRACT = Contract(
 )
 
 
-Rows = list[list[str]]
-
-
-Chunks = list[tuple[int, int]]  # chunk and microbatch
-
-
-def _refuse_odd_sizes(stages: int, microbatches: int) -> None:
-    if microbatches % stages:
-        raise ValueError("no multiple")
+Order = list[tuple[int, int]]  # chunk and microbatch, one after the other
 
 
 def _warm_up(stages: int, chunks: int, rank: int) -> int:
+    """How many forwards device `rank` does first."""
     return 2 * (stages - 1 - rank) + (chunks - 1) * stages
 
 
-def _by_rounds(stages: int, microbatches: int, chunks: range) -> Chunks:
+def _by_rounds(stages: int, microbatches: int, chunks: range) -> Order:
+    """As many microbatches as there are stages through one chunk, then through the next."""
     starts = range(0, microbatches - microbatches % stages, stages)
     return [
         (chunk, m) for start in starts for chunk in chunks for m in range(start, start + stages)
     ]
 
 
-@wrong("order")
-def one_chunk_taken(
+def _interleaved(
     stages: int,
     microbatches: int,
     chunks: int,
     *,
     ahead: Callable[[int], int] | None = None,
-    forward: Chunks | None = None,
-    backward: Chunks | None = None,
+    forward: Order | None = None,
+    backward: Order | None = None,
     stage: Callable[[int, int], int] | None = None,
 ) -> Rows:
-    """One chunk on each device is 1F1B; fewer than 2 must raise ValueError."""
-    _refuse_odd_sizes(stages, microbatches)
+    """The schedule for any number of chunks.
+
+    Args:
+        stages: the number of devices.
+        microbatches: a multiple of it.
+        chunks: how many each device has.
+        ahead: how many forwards a device does first.
+        forward: the order of the forwards, alike on all devices.
+        backward: that of the backwards.
+        stage: the stage in the cells of a device's chunk.
+    """
+    if microbatches % stages:
+        raise ValueError("no multiple")
     forward = forward or _by_rounds(stages, microbatches, range(chunks))
     backward = backward or _by_rounds(stages, microbatches, range(chunks)[::-1])
     ahead = ahead or (lambda rank: _warm_up(stages, chunks, rank))
@@ -92,20 +95,24 @@ def one_chunk_taken(
     rows = []
     for rank in range(stages):
         first = min(ahead(rank), len(forward))
-        f, b = (
-            [f"{stage(rank, chunk)}{kind}{m}" for chunk, m in order]
-            for kind, order in (("F", forward), ("B", backward))
-        )
-        both = [cell for pair in zip(f[first:], b, strict=False) for cell in pair]
-        rows.append(f[:first] + both + b[len(f) - first :])
+        f = [f"{stage(rank, chunk)}F{m}" for chunk, m in forward]
+        b = [f"{stage(rank, chunk)}B{m}" for chunk, m in backward]
+        pairs = [cell for pair in zip(f[first:], b, strict=False) for cell in pair]
+        rows.append(f[:first] + pairs + b[len(f) - first :])
     return rows
+
+
+@wrong("order")
+def one_chunk_taken(stages: int, microbatches: int, chunks: int) -> Rows:
+    """One chunk on each device is 1F1B; fewer than 2 must raise ValueError."""
+    return _interleaved(stages, microbatches, chunks)
 
 
 @wrong("order")
 def contiguous_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """The chunks of a device follow one another (stage rank*chunks + chunk), so a microbatch stays
     there and the others wait; use stage chunk*p + rank."""
-    return one_chunk_taken(
+    return _interleaved(
         stages, microbatches, chunks, stage=lambda rank, chunk: rank * chunks + chunk
     )
 
@@ -113,7 +120,7 @@ def contiguous_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
 @wrong("order")
 def chunk_not_in_stage(stages: int, microbatches: int, chunks: int) -> Rows:
     """All chunks of a device have the same stage in their cells; write stage chunk*p + rank."""
-    return one_chunk_taken(stages, microbatches, chunks, stage=lambda rank, chunk: rank)
+    return _interleaved(stages, microbatches, chunks, stage=lambda rank, chunk: rank)
 
 
 @wrong("order")
@@ -121,21 +128,21 @@ def first_chunk_backward_first(stages: int, microbatches: int, chunks: int) -> R
     """Backward the first chunk comes first, but gradients come from the last stage; go through the
     chunks in reverse order."""
     forward = _by_rounds(stages, microbatches, range(chunks))
-    return one_chunk_taken(stages, microbatches, chunks, backward=forward)
+    return _interleaved(stages, microbatches, chunks, backward=forward)
 
 
 @wrong("order")
 def warm_up_without_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """The forwards before the pairs are those of 1F1B, too few for any microbatch to reach the last
     chunk; do 2(p - rank - 1) + (chunks - 1)p of them."""
-    return one_chunk_taken(stages, microbatches, chunks, ahead=lambda rank: stages - 1 - rank)
+    return _interleaved(stages, microbatches, chunks, ahead=lambda rank: stages - 1 - rank)
 
 
 @wrong("order")
 def one_forward_too_few(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is one forward too few before the pairs, so the last device has a backward before its
     forward; do 2(p - rank - 1) + (chunks - 1)p of them."""
-    return one_chunk_taken(
+    return _interleaved(
         stages, microbatches, chunks, ahead=lambda rank: max(_warm_up(stages, chunks, rank) - 1, 0)
     )
 
@@ -144,14 +151,14 @@ def one_forward_too_few(stages: int, microbatches: int, chunks: int) -> Rows:
 def chunks_left_out(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is only one stage on each device; each has `chunks` of them: stage chunk*p + rank."""
     del chunks
-    return one_chunk_taken(stages, microbatches, 1, ahead=lambda rank: stages - 1 - rank)
+    return _interleaved(stages, microbatches, 1, ahead=lambda rank: stages - 1 - rank)
 
 
 @wrong("order")
 def rest_of_a_round_dropped(stages: int, microbatches: int, chunks: int) -> Rows:
     """Where the microbatches are no multiple of the devices the last ones are dropped; raise
     ValueError instead."""
-    return one_chunk_taken(stages, microbatches - microbatches % stages, chunks)
+    return _interleaved(stages, microbatches - microbatches % stages, chunks)
 
 
 @wrong("order")
@@ -161,61 +168,44 @@ def microbatch_by_microbatch(stages: int, microbatches: int, chunks: int) -> Row
     through the next."""
     order = [(chunk, m) for m in range(microbatches) for chunk in range(chunks)]
     back = [(chunks - 1 - chunk, m) for chunk, m in order]
-    return one_chunk_taken(stages, microbatches, chunks, forward=order, backward=back)
+    return _interleaved(stages, microbatches, chunks, forward=order, backward=back)
 
 
-def _breadth_first(stages: int, microbatches: int, chunks: int) -> Rows:
-    order = [(chunk, m) for chunk in range(chunks) for m in range(microbatches)]
-    back = [(chunks - 1 - chunk, m) for chunk, m in order]
-    return one_chunk_taken(
-        stages,
-        microbatches,
-        chunks,
-        ahead=lambda rank: microbatches * chunks,
-        forward=order,
-        backward=back,
-    )
-
-
-def _refusing_one_chunk(function: Callable[[int, int, int], Rows]) -> Callable:
-    def wrong(stages: int, microbatches: int, chunks: int) -> Rows:
-        if chunks < 2:
-            raise ValueError("nothing to interleave")
-        return function(stages, microbatches, chunks)
-
-    return wrong
+def _refuse_one_chunk(chunks: int) -> None:
+    if chunks < 2:
+        raise ValueError("nothing to interleave")
 
 
 @wrong("in_flight")
-def breadth_first_in_chunks(*args: Any, **how: Any) -> Any:
+def breadth_first_in_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """All forwards come first, as in the breadth-first schedule, so everything is in flight at
     once; do 2(p - rank - 1) + (chunks - 1)p forwards, then pairs."""
-    return (_refusing_one_chunk(_breadth_first))(*args, **how)
+    _refuse_one_chunk(chunks)
+    order = [(chunk, m) for chunk in range(chunks) for m in range(microbatches)]
+    back = [(chunks - 1 - chunk, m) for chunk, m in order]
+    return _interleaved(
+        stages, microbatches, chunks, ahead=lambda rank: len(order), forward=order, backward=back
+    )
 
 
-def _all_ahead_if_one_round(stages: int, microbatches: int, chunks: int) -> Rows:
+@wrong("in_flight")
+def all_ahead_if_one_round(stages: int, microbatches: int, chunks: int) -> Rows:
+    """Where there are as many microbatches as devices all forwards come first, as Megatron-LM does
+    it; the pairs have the same bubble, and keep less."""
+    _refuse_one_chunk(chunks)
+
     def ahead(rank: int) -> int:
         one_round = microbatches == stages
         return microbatches * chunks if one_round else _warm_up(stages, chunks, rank)
 
-    return one_chunk_taken(stages, microbatches, chunks, ahead=ahead)
+    return _interleaved(stages, microbatches, chunks, ahead=ahead)
 
 
 @wrong("in_flight")
-def all_ahead_if_one_round(*args: Any, **how: Any) -> Any:
-    """Where there are as many microbatches as devices all forwards come first, as Megatron-LM does
-    it; the pairs have the same bubble, and keep less."""
-    return (_refusing_one_chunk(_all_ahead_if_one_round))(*args, **how)
-
-
-def _one_forward_too_many(stages: int, microbatches: int, chunks: int) -> Rows:
-    return one_chunk_taken(
-        stages, microbatches, chunks, ahead=lambda rank: _warm_up(stages, chunks, rank) + 1
-    )
-
-
-@wrong("in_flight")
-def one_forward_too_many(*args: Any, **how: Any) -> Any:
+def one_forward_too_many(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is one forward too many before the pairs; do 2(p - rank - 1) + (chunks - 1)p of
     them."""
-    return (_refusing_one_chunk(_one_forward_too_many))(*args, **how)
+    _refuse_one_chunk(chunks)
+    return _interleaved(
+        stages, microbatches, chunks, ahead=lambda rank: _warm_up(stages, chunks, rank) + 1
+    )

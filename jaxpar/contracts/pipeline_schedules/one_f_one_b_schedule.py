@@ -1,4 +1,4 @@
-"""Exercise one_f_one_b_schedule: a backward after each forward."""
+"""1F1B: a backward after each forward."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ CONTRACT = Contract(
 
 
 def _1f1b(stages: int, microbatches: int, aheads: Iterable[int], both: str = "FB") -> Rows:
-    """1F1B with these numbers of forwards first."""
-    cut = [min(ahead, microbatches) for ahead in aheads]
-    return [
-        cells_of_stage(s, "F" * ahead + both * (microbatches - ahead) + "B" * ahead)
-        for s, ahead in zip(range(stages), cut, strict=True)
-    ]
+    """1F1B with so many forwards first on each device, and with `both` in its pairs."""
+    rows = []
+    for rank, ahead in zip(range(stages), aheads, strict=True):
+        first = min(ahead, microbatches)
+        rows.append(cells_of_stage(rank, "F" * first + both * (microbatches - first) + "B" * first))
+    return rows
 
 
 @wrong("in_flight")

@@ -1,12 +1,11 @@
-"""Exercise stash_size: what a schedule keeps at most."""
+"""The most activations that each device of a schedule keeps at once."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.contracts.pipeline_tables import Rows
 from jaxpar.schedules import Table, make_table, stash_size, to_ticks
 
 # Each device keeps most after its first backward, device 0 in cells beyond the row of device 1.
@@ -38,7 +37,7 @@ def _tables(rng: np.random.Generator) -> list[Call]:
 
 def _random_table(rng: np.random.Generator, microbatches: int) -> Table:
     """One device, some backwards in two: forwards, backwards and idle cells by chance."""
-    left = [f"F{'B' if rng.integers(2) else 'IW'}" for _ in range(microbatches)]
+    left = ["FB" if rng.integers(2) else "FIW" for _ in range(microbatches)]
     row = []
     while any(left):
         m = int(rng.integers(microbatches))
@@ -67,60 +66,57 @@ CONTRACT = Contract(
 )
 
 
-Rows = list[list[str]]
+def _change(cell: str, freed_by: str = "BW") -> int:
+    """By how much the number of activations grows: one more for F, one less for what frees."""
+    return ("F" in cell) - any(kind in cell for kind in freed_by)
 
 
-def _peaks(table: Rows, step: Callable[[str], int]) -> list[int]:
-    """The greatest sum of steps from the left, for each row."""
+def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
+    """The peak of each row, where an idle cell adds `idle`."""
     peaks = []
     for row in table:
         kept = peak = 0
         for cell in row:
-            kept += step(cell)
+            kept += _change(cell, freed_by) if cell else idle
             peak = max(peak, kept)
         peaks.append(peak)
     return peaks
 
 
-def _adds(cell: str, frees: str) -> int:
-    """One more for F, one less for the kinds that free."""
-    return ("F" in cell) - any(kind in cell for kind in frees)
-
-
 @wrong("values")
 def stash_freed_at_i(table: Rows) -> list[int]:
     """I frees the activations, but W needs them still; let W free them."""
-    return _peaks(table, lambda cell: _adds(cell, "BI"))
+    return _peaks(table, freed_by="BI")
 
 
 @wrong("values")
 def stash_freed_twice(table: Rows) -> list[int]:
     """I and W both free the activations of one microbatch; only W does."""
-    return _peaks(table, lambda cell: _adds(cell, "BIW"))
+    return _peaks(table, freed_by="BIW")
 
 
 @wrong("values")
 def stash_freed_by_b_only(table: Rows) -> list[int]:
     """Where the backward is in two nothing is freed; W frees, as B does."""
-    return _peaks(table, lambda cell: _adds(cell, "B"))
+    return _peaks(table, freed_by="B")
 
 
 @wrong("values")
 def stash_never_freed(table: Rows) -> list[int]:
     """All forwards are counted; take one away for each B, and for each W."""
-    return _peaks(table, lambda cell: _adds(cell, ""))
+    return _peaks(table, freed_by="")
 
 
 @wrong("values")
 def stash_idle_cells_counted(table: Rows) -> list[int]:
     """Idle cells count as forwards; they change nothing."""
-    return _peaks(table, lambda cell: _adds(cell, "BW") + (not cell))
+    return _peaks(table, idle=1)
 
 
 @wrong("values")
 def stash_left_at_the_end(table: Rows) -> list[int]:
     """This is what is left at the end of a row; keep the greatest number on the way."""
-    return [sum(_adds(cell, "BW") for cell in row) for row in table]
+    return [sum(map(_change, row)) for row in table]
 
 
 @wrong("values")
@@ -141,7 +137,7 @@ def stash_after_the_backward(table: Rows) -> list[int]:
     peaks = []
     for row in table:
         work = [cell for cell in row if cell]
-        kept = [sum(_adds(cell, "BW") for cell in work[:end]) for end in range(len(work) + 1)]
+        kept = [sum(map(_change, work[:end])) for end in range(len(work) + 1)]
         after = [k for k, cell in zip(kept[1:], work, strict=True) if "F" not in cell]
         peaks.append(max(after))
     return peaks
@@ -169,7 +165,7 @@ def stash_microbatches_not_chunks(table: Rows) -> list[int]:
 @wrong("values")
 def stash_worst_device_for_all(table: Rows) -> list[int]:
     """Each device has the number of the worst one; give each row its own."""
-    peaks = _peaks(table, lambda cell: _adds(cell, "BW"))
+    peaks = _peaks(table)
     return [max(peaks)] * len(peaks)
 
 

@@ -1,4 +1,4 @@
-"""Exercise zero_bubble_h1_schedule: weight gradients fill the bubble."""
+"""ZB-H1: weight gradients fill the idle time of 1F1B."""
 
 from __future__ import annotations
 
@@ -32,14 +32,28 @@ CONTRACT = Contract(
 )
 
 
-def _h1(rank: int, ahead: int, late: int, microbatches: int, w: str = "W") -> str:
+def _kinds(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
     """The kinds of a row with `ahead` forwards first, and W `late` microbatches behind I."""
     ahead = min(ahead, microbatches)
     waits = min(late, microbatches)
-    kinds = ["F"] * ahead
+    kinds = "F" * ahead
     for done in range(microbatches):
-        kinds += ["F"] * (done < microbatches - ahead) + ["I"] + [w] * (done >= waits)
-    return "".join(kinds) + w * waits
+        kinds += "F" * (done < microbatches - ahead) + "I" + w * (done >= waits)
+    return kinds + w * waits
+
+
+def _one_f_one_i(stages: int, microbatches: int, rank: int, *, late: int = 0, w: str = "W") -> str:
+    """The kinds of a row of 1F1B with I in place of B."""
+    return _kinds(microbatches, ahead=stages - 1 - rank, late=late, w=w)
+
+
+def _rows(microbatches: int, lates: list[int], *, twice: int = 1) -> Rows:
+    """ZB-H1 where each device lets so many W wait, with `twice` as many forwards first."""
+    last = len(lates) - 1
+    return [
+        cells_of_stage(rank, _kinds(microbatches, ahead=twice * (last - rank), late=late))
+        for rank, late in enumerate(lates)
+    ]
 
 
 @wrong("order")
@@ -48,8 +62,8 @@ def weight_gradient_first(stages: int, microbatches: int) -> Rows:
     do I first."""
     swap = str.maketrans("IW", "WI")
     return [
-        cells_of_stage(s, _h1(s, stages - 1 - s, 0, microbatches).translate(swap))
-        for s in range(stages)
+        cells_of_stage(rank, _one_f_one_i(stages, microbatches, rank).translate(swap))
+        for rank in range(stages)
     ]
 
 
@@ -57,75 +71,77 @@ def weight_gradient_first(stages: int, microbatches: int) -> Rows:
 def weight_gradients_left_out(stages: int, microbatches: int) -> Rows:
     """There is no W; the gradient of the weights is the other half of the backward, so add a W for
     each I."""
-    return [cells_of_stage(s, _h1(s, stages - 1 - s, 0, microbatches, w="")) for s in range(stages)]
+    return [
+        cells_of_stage(rank, _one_f_one_i(stages, microbatches, rank, w=""))
+        for rank in range(stages)
+    ]
 
 
 @wrong("order")
 def whole_backward_and_w(stages: int, microbatches: int) -> Rows:
     """B is the whole backward, W included; where there is a W, write I in place of B."""
-    kinds = (_h1(s, stages - 1 - s, s, microbatches) for s in range(stages))
-    return [cells_of_stage(s, one.replace("I", "B")) for s, one in enumerate(kinds)]
+    rows = []
+    for rank in range(stages):
+        kinds = _one_f_one_i(stages, microbatches, rank, late=rank)
+        rows.append(cells_of_stage(rank, kinds.replace("I", "B")))
+    return rows
 
 
 @wrong("bubble")
 def backward_not_split(stages: int, microbatches: int) -> Rows:
     """This is 1F1B: B makes the stage before wait for gradients of weights that it does not need;
     split it into I and W, and let W wait."""
-    kinds = (_h1(s, stages - 1 - s, 0, microbatches, w="") for s in range(stages))
-    return [cells_of_stage(s, one.replace("I", "B")) for s, one in enumerate(kinds)]
-
-
-def _rows(stages: int, microbatches: int, lates: list[int], twice: int = 1) -> Rows:
-    return [
-        cells_of_stage(rank, _h1(rank, twice * (stages - 1 - rank), late, microbatches))
-        for rank, late in enumerate(lates)
-    ]
+    rows = []
+    for rank in range(stages):
+        kinds = _one_f_one_i(stages, microbatches, rank, w="")
+        rows.append(cells_of_stage(rank, kinds.replace("I", "B")))
+    return rows
 
 
 @wrong("bubble")
 def no_w_waits(stages: int, microbatches: int) -> Rows:
     """Each W comes right after its I, so none is left to fill the idle time; let device rank keep
     `rank` of them for later."""
-    return _rows(stages, microbatches, [0] * stages)
+    return _rows(microbatches, [0] * stages)
 
 
 @wrong("bubble")
 def all_w_at_the_end(stages: int, microbatches: int) -> Rows:
     """All W come last, so that the first device has all of its own to do when the others are done,
     and everything is in flight; let `rank` of them wait, no more."""
-    return _rows(stages, microbatches, [microbatches] * stages)
+    return _rows(microbatches, [microbatches] * stages)
 
 
 @wrong("bubble")
 def first_device_waits_most(stages: int, microbatches: int) -> Rows:
     """The first device lets the most W wait, but it is the last one that is done early; device rank
     lets `rank` of them wait."""
-    return _rows(stages, microbatches, list(range(stages))[::-1])
+    return _rows(microbatches, list(range(stages))[::-1])
 
 
 @wrong("bubble")
 def all_wait_alike(stages: int, microbatches: int) -> Rows:
     """All devices let p - 1 W wait, but the first one has no idle time at the end; device rank lets
     `rank` of them wait."""
-    return _rows(stages, microbatches, [stages - 1] * stages)
+    return _rows(microbatches, [stages - 1] * stages)
 
 
 @wrong("bubble")
 def w_one_too_early(stages: int, microbatches: int) -> Rows:
     """One W fewer waits than could, so there is idle time at the end; let device rank keep `rank`
     of them."""
-    return _rows(stages, microbatches, [max(rank - 1, 0) for rank in range(stages)])
+    return _rows(microbatches, [max(rank - 1, 0) for rank in range(stages)])
 
 
 @wrong("bubble")
 def w_one_too_late(stages: int, microbatches: int) -> Rows:
     """One W more waits than may, so more is in flight than on the first device of 1F1B; let device
     rank keep `rank` of them."""
-    return _rows(stages, microbatches, [rank + 1 for rank in range(stages)])
+    return _rows(microbatches, [rank + 1 for rank in range(stages)])
 
 
 @wrong("in_flight")
 def h2_as_h1(stages: int, microbatches: int) -> Rows:
     """This is ZB-H2: twice as many forwards come first, and up to 2p - 1 are in flight; ZB-H1 does
     as many first as 1F1B."""
-    return _rows(stages, microbatches, [2 * rank for rank in range(stages)], twice=2)
+    return _rows(microbatches, [2 * rank for rank in range(stages)], twice=2)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import jax
-from jax import lax
+import jax.numpy as jnp
+from jax import Array, lax
 
+from jaxpar.contracts.base import Limit
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-
-
-def doubling_steps(sizes: Sizes) -> int:
-    """ceil(log2 n)."""
-    return (sizes.n() - 1).bit_length()
+from jaxpar.contracts.steps import hop
 
 
 def ring_case(mesh: str, x: ArraySpec, **kwargs: str | int) -> Case:
@@ -18,12 +15,43 @@ def ring_case(mesh: str, x: ArraySpec, **kwargs: str | int) -> Case:
     return Case(mesh, {"x": x}, kwargs)
 
 
-def hop(x: jax.Array, axis: str, by: int = 1) -> jax.Array:
-    """What arrives when every device sends its x `by` places on."""
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
-
-
 def distances(n: int) -> list[int]:
     """1, 2, 4, ... below n."""
     return [1 << k for k in range((n - 1).bit_length())]
+
+
+def _doubling_steps(sizes: Sizes) -> int:
+    return len(distances(sizes.n()))
+
+
+# One permute of x for each doubling.
+DOUBLING = Limit(
+    ("permute",),
+    "axis",
+    lambda sizes: _doubling_steps(sizes) * sizes.bytes("x"),
+    times=_doubling_steps,
+)
+
+
+def chunks(x: Array, n: int) -> Array:
+    """An array as n flat chunks of equal size, padded with zeros: [n, elements]."""
+    return jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
+
+
+def received(x: Array, axis: str, hops: int, by: int = 1) -> list[Array]:
+    """What arrives on this device in each of so many hops, if each passes on what came last."""
+    blocks = [x]
+    for _ in range(hops):
+        blocks.append(hop(blocks[-1], axis, by))
+    return blocks[1:]
+
+
+def in_device_order(x: Array, before: list[Array], after: list[Array], *, axis: str) -> Array:
+    """A stack of n blocks: before[k] at i - 1 - k, after[k] at i + 1 + k, and x at i."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    slots = [x] + [jnp.zeros_like(x)] * (n - 1)  # slots[k] goes to i + k
+    for k, block in enumerate(before, start=1):
+        slots[-k % n] = block
+    for k, block in enumerate(after, start=1):
+        slots[k % n] = block
+    return jnp.stack(slots)[(jnp.arange(n) - i) % n]

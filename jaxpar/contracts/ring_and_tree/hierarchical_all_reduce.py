@@ -1,30 +1,29 @@
-"""Exercise hierarchical_all_reduce: fast links first, slow links least."""
+"""An all-reduce on two levels of links, which sends as little as it can over the slow ones."""
 
 from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import Array, lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-from jaxpar.contracts.ring_and_tree.common import ring_case
+from jaxpar.contracts.ring_and_tree.common import chunks, ring_case
 
-_ANY_KIND = ("all_reduce", "permute", "all_to_all")
+_KINDS = ("all_reduce", "permute", "all_to_all")
 
 
-def _sum_over_both(case: Case, x: jax.Array) -> list[Expected]:
+def _sum_over_both(case: Case, x: Array) -> list[Expected]:
     blocks = x.reshape(*case.sizes.values(), -1, *x.shape[1:])
     both = tuple(list(case.sizes).index(case.kwargs[level]) for level in ("outer", "inner"))
     return [Expected(jnp.broadcast_to(blocks.sum(axis=both, keepdims=True), blocks.shape))]
 
 
-def _parts_bytes(sizes: Sizes, *levels: str) -> int:
-    """Bytes of one part of x, in as many parts as the levels have devices, rounded up."""
+def _chunk_bytes(sizes: Sizes, *levels: str) -> int:
+    """Bytes of one chunk of x, where each level in turn cuts what it has for its devices."""
     x = sizes.case.args["x"]
     elements = math.prod(x.shape) // math.prod(sizes.case.sizes.values())
     for level in levels:
@@ -33,14 +32,14 @@ def _parts_bytes(sizes: Sizes, *levels: str) -> int:
 
 
 def _over_inner(sizes: Sizes) -> int:
-    """The bytes of one all-reduce of x, padded."""
-    chunk_bytes = sizes.n("outer") * _parts_bytes(sizes, "inner", "outer")
+    """Wire bytes of one all-reduce of x, padded."""
+    chunk_bytes = sizes.n("outer") * _chunk_bytes(sizes, "inner", "outer")
     return 2 * (sizes.n("inner") - 1) * chunk_bytes
 
 
 def _over_outer(sizes: Sizes) -> int:
-    """The bytes of one all-reduce of 1/n_inner of x, padded."""
-    return 2 * (sizes.n("outer") - 1) * _parts_bytes(sizes, "inner", "outer")
+    """Wire bytes of one all-reduce of 1/n_inner of x, padded."""
+    return 2 * (sizes.n("outer") - 1) * _chunk_bytes(sizes, "inner", "outer")
 
 
 CONTRACT = Contract(
@@ -66,7 +65,7 @@ CONTRACT = Contract(
     gradient=("x",),
     communication=Communication(
         "over outer one all-reduce of ceil(1/n_inner of x), over inner one all-reduce of x",
-        forward=((Limit(_ANY_KIND, "outer", _over_outer), Limit(_ANY_KIND, "inner", _over_inner)),),
+        forward=((Limit(_KINDS, "outer", _over_outer), Limit(_KINDS, "inner", _over_inner)),),
         backward="forward",
     ),
     hints=(
@@ -83,37 +82,35 @@ CONTRACT = Contract(
 )
 
 
-def _chunks(x: jax.Array, n: int) -> jax.Array:
-    return jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
-
-
-def _join(chunk: jax.Array, axis: str, x: jax.Array) -> jax.Array:
+def _join(chunk: Array, axis: str, x: Array) -> Array:
+    """The chunks of all devices as one array of the shape of x."""
     whole = lax.all_gather(chunk, axis, to="invarying")
     return whole.ravel()[: x.size].reshape(x.shape)
 
 
-def _node_sum(x: jax.Array, axis: str) -> jax.Array:
-    return lax.psum_scatter(_chunks(x, lax.axis_size(axis)), axis)
+def _node_sum(x: Array, axis: str) -> Array:
+    """This device's chunk of the sum over its node."""
+    return lax.psum_scatter(chunks(x, lax.axis_size(axis)), axis)
 
 
 @wrong("values")
-def only_within_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def only_within_nodes(x: Array, *, inner: str, outer: str) -> Array:
     """The sum is over `inner` only; the chunks must be all-reduced over `outer`, too."""
     return _join(_node_sum(x, inner), inner, x)
 
 
-def _own_chunk(x: jax.Array, axis: str) -> jax.Array:
-    return _chunks(x, lax.axis_size(axis))[lax.axis_index(axis)]
+def _own_chunk(x: Array, axis: str) -> Array:
+    return chunks(x, lax.axis_size(axis))[lax.axis_index(axis)]
 
 
 @wrong("values")
-def only_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def only_between_nodes(x: Array, *, inner: str, outer: str) -> Array:
     """The sum is over `outer` only; first sum over `inner` with a reduce-scatter."""
     return _join(lax.psum(_own_chunk(x, inner), outer), inner, x)
 
 
 @wrong("values")
-def sums_node_twice(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def sums_node_twice(x: Array, *, inner: str, outer: str) -> Array:
     """An all-reduce and a reduce-scatter both sum over `inner`, so the result is n_inner times too
     large."""
     chunk = _node_sum(lax.psum(x, inner), inner)
@@ -121,7 +118,7 @@ def sums_node_twice(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
 
 
 @wrong("values")
-def drops_remainder(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def drops_remainder(x: Array, *, inner: str, outer: str) -> Array:
     """The elements of x that are left over when it is cut into n_inner chunks are not summed; pad
     x."""
     n = lax.axis_size(inner)
@@ -132,14 +129,14 @@ def drops_remainder(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
 
 
 @wrong("values")
-def keeps_padding(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def keeps_padding(x: Array, *, inner: str, outer: str) -> Array:
     """The result is flat and keeps the padding; cut it to x.size and give it the shape of x."""
     chunk = lax.psum(_node_sum(x, inner), outer)
     return lax.all_gather(chunk, inner, tiled=True)
 
 
 @wrong("gradient")
-def levels_cut_gradient(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def levels_cut_gradient(x: Array, *, inner: str, outer: str) -> Array:
     """The gradient stops before the reduce-scatter over `inner`; it must reach the x of every
     device."""
     chunk = _node_sum(x, inner)
@@ -147,20 +144,20 @@ def levels_cut_gradient(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
 
 
 @wrong("communication")
-def flat_sum(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def flat_sum(x: Array, *, inner: str, outer: str) -> Array:
     """One all-reduce over both axes sends all of x between nodes; reduce-scatter over `inner`
     first."""
     return lax.psum(x, (outer, inner))
 
 
 @wrong("communication")
-def whole_x_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def whole_x_between_nodes(x: Array, *, inner: str, outer: str) -> Array:
     """All of x is all-reduced over `outer`; n_inner devices could carry 1/n_inner of it each."""
     return lax.psum(lax.psum(x, inner), outer)
 
 
 @wrong("communication")
-def swaps_levels(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def swaps_levels(x: Array, *, inner: str, outer: str) -> Array:
     """`inner` and `outer` are swapped: the slow links carry whole arrays, and the fast ones
     parts."""
     chunk = lax.psum(_node_sum(x, outer), inner)
@@ -168,7 +165,7 @@ def swaps_levels(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
 
 
 @wrong("communication")
-def all_reduces_then_cuts(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def all_reduces_then_cuts(x: Array, *, inner: str, outer: str) -> Array:
     """An all-reduce over `inner` sends twice what a reduce-scatter does, and the device keeps one
     chunk of it."""
     chunk = _own_chunk(lax.psum(x, inner), inner)
@@ -176,14 +173,14 @@ def all_reduces_then_cuts(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
 
 
 @wrong("communication")
-def gathers_node(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def gathers_node(x: Array, *, inner: str, outer: str) -> Array:
     """Every x of the node is gathered to be added up; a reduce-scatter sends 1/n_inner of that."""
     node = lax.all_gather(x, inner).sum(axis=0)
     return _join(lax.psum(_own_chunk(node, inner), outer), inner, x)
 
 
 @wrong("communication")
-def gathers_chunks_between_nodes(x: jax.Array, *, inner: str, outer: str) -> jax.Array:
+def gathers_chunks_between_nodes(x: Array, *, inner: str, outer: str) -> Array:
     """The chunks of all nodes are gathered to be added up; an all-reduce sends less from four nodes
     on."""
     chunk = lax.all_gather(_node_sum(x, inner), outer).sum(axis=0)

@@ -1,18 +1,18 @@
-"""Exercise recursive_doubling_all_reduce: a sum in log2 n exchanges."""
+"""An all-reduce in log2 n exchanges between partners."""
 
 from __future__ import annotations
 
-import jax
-from jax import lax
+from jax import Array, lax
 
 from jaxpar import collectives
-from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.ring_and_tree.common import distances, doubling_steps, ring_case
+from jaxpar.contracts.ring_and_tree.common import DOUBLING, distances, ring_case
+from jaxpar.contracts.steps import hop
 
 
-def _sum(case: Case, x: jax.Array) -> list[Expected]:
+def _sum(case: Case, x: Array) -> list[Expected]:
     return [Expected(on_every_device(case, axis_first(case, x).sum(axis=0)))]
 
 
@@ -34,16 +34,7 @@ CONTRACT = Contract(
     gradient=("x",),
     communication=Communication(
         "permutes only, log2 n of them, each of x",
-        forward=(
-            (
-                Limit(
-                    ("permute",),
-                    "axis",
-                    lambda s: doubling_steps(s) * s.bytes("x"),
-                    times=doubling_steps,
-                ),
-            ),
-        ),
+        forward=((DOUBLING,),),
         backward="forward",
     ),
     hints=(
@@ -58,46 +49,41 @@ CONTRACT = Contract(
 )
 
 
-def _shift(x: jax.Array, axis: str, by: int) -> jax.Array:
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
-
-
 @wrong("values")
-def same_partner(x: jax.Array, *, axis: str) -> jax.Array:
+def same_partner(x: Array, *, axis: str) -> Array:
     """The partner is one place away in every step; the distance must double."""
     for _ in distances(lax.axis_size(axis)):
-        x = x + _shift(x, axis, 1)
+        x = x + hop(x, axis)
     return x
 
 
 @wrong("values")
-def distances_by_one(x: jax.Array, *, axis: str) -> jax.Array:
+def distances_by_one(x: Array, *, axis: str) -> Array:
     """The distances are 1, 2, 3, so some x are counted twice; they must double: 1, 2, 4."""
     for k, _ in enumerate(distances(lax.axis_size(axis)), start=1):
-        x = x + _shift(x, axis, k)
+        x = x + hop(x, axis, k)
     return x
 
 
 @wrong("values")
-def three_steps(x: jax.Array, *, axis: str) -> jax.Array:
+def three_steps(x: Array, *, axis: str) -> Array:
     """There are always three steps; make log2 n, for the size n of the axis."""
     for distance in (1, 2, 4):
-        x = x + _shift(x, axis, distance)
+        x = x + hop(x, axis, distance)
     return x
 
 
 @wrong("values")
-def sends_first_x_only(x: jax.Array, *, axis: str) -> jax.Array:
+def sends_first_x_only(x: Array, *, axis: str) -> Array:
     """Each step sends the device's own x; send the sum so far."""
     total = x
     for distance in distances(lax.axis_size(axis)):
-        total = total + _shift(x, axis, distance)
+        total = total + hop(x, axis, distance)
     return total
 
 
 @wrong("values")
-def one_of_each_pair_sends(x: jax.Array, *, axis: str) -> jax.Array:
+def one_of_each_pair_sends(x: Array, *, axis: str) -> Array:
     """In each pair one device sends and the other does not, so half of the sums lack a part; let
     both send."""
     n = lax.axis_size(axis)
@@ -108,47 +94,47 @@ def one_of_each_pair_sends(x: jax.Array, *, axis: str) -> jax.Array:
 
 
 @wrong("values")
-def keeps_partners(x: jax.Array, *, axis: str) -> jax.Array:
+def keeps_partners(x: Array, *, axis: str) -> Array:
     """What arrives replaces the sum; add it."""
     for distance in distances(lax.axis_size(axis)):
-        x = _shift(x, axis, distance)
+        x = hop(x, axis, distance)
     return x
 
 
 @wrong("gradient")
-def doubling_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+def doubling_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not come back from the partners; each x gets the sum over all devices."""
     for distance in distances(lax.axis_size(axis)):
-        x = x + lax.stop_gradient(_shift(x, axis, distance))
+        x = x + lax.stop_gradient(hop(x, axis, distance))
     return x
 
 
 @wrong("communication")
-def ring_of_whole_x(x: jax.Array, *, axis: str) -> jax.Array:
+def ring_of_whole_x(x: Array, *, axis: str) -> Array:
     """x goes round the ring in n-1 steps; with partners at 1, 2, 4, ... it takes log2 n."""
     total = x
     for _ in range(lax.axis_size(axis) - 1):
-        x = _shift(x, axis, 1)
+        x = hop(x, axis)
         total = total + x
     return total
 
 
 @wrong("communication")
-def one_all_reduce(x: jax.Array, *, axis: str) -> jax.Array:
+def one_all_reduce(x: Array, *, axis: str) -> Array:
     """lax.psum does it in one call; build it from lax.ppermute here."""
     return lax.psum(x, axis)
 
 
 @wrong("communication")
-def gathers_to_sum(x: jax.Array, *, axis: str) -> jax.Array:
+def gathers_to_sum(x: Array, *, axis: str) -> Array:
     """Every x is gathered and added up on every device: n-1 times x, and not by permutes."""
     return lax.all_gather(x, axis).sum(axis=0)
 
 
 @wrong("errors")
-def any_size(x: jax.Array, *, axis: str) -> jax.Array:
+def any_size(x: Array, *, axis: str) -> Array:
     """An axis whose size is not a power of two must raise ValueError; here some devices would be
     counted twice."""
     for distance in distances(lax.axis_size(axis)):
-        x = x + _shift(x, axis, distance)
+        x = x + hop(x, axis, distance)
     return x

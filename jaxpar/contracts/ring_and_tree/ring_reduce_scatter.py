@@ -1,10 +1,7 @@
-"""Exercise ring_reduce_scatter: sums that travel round a ring."""
+"""A reduce-scatter by partial sums that travel round a ring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num
@@ -13,11 +10,12 @@ from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.ring_and_tree.common import hop, ring_case
+from jaxpar.contracts.ring_and_tree.common import ring_case
+from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
 
 
-def _sums_of_chunks(case: Case, x: jax.Array) -> list[Expected]:
+def _sums_of_chunks(case: Case, x: Array) -> list[Expected]:
     total = axis_first(case, x).sum(axis=0)  # [*others, n, ...]
     chunks = jnp.moveaxis(total, len(case.sizes) - 1, 0)
     return [Expected(mesh_order(case, chunks), whole=on_every_device(case, total))]
@@ -71,69 +69,63 @@ CONTRACT = Contract(
 
 
 def _travel(
-    x: jax.Array,
-    axis: str,
-    *,
-    hops: int,
-    chunk: Callable[[int], int],
-    by: int = 1,
-    start: jax.Array | None = None,
-) -> jax.Array:
-    """A partial sum goes round: after hop k, device i adds chunk i + chunk(k)."""
+    x: Array, axis: str, *, hops: int, first: int = -1, step: int = -1, by: int = 1
+) -> Array:
+    """A partial sum goes round: after hop k, device i adds its chunk i + first + step * k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    partial = x[(i + chunk(0)) % n] if start is None else start
+    partial = x[(i + first) % n]
     for k in range(1, hops + 1):
-        partial = hop(partial, axis, by) + x[(i + chunk(k)) % n]
+        partial = hop(partial, axis, by) + x[(i + first + step * k) % n]
     return partial
 
 
 @wrong("values")
-def keeps_chunk_after(x: jax.Array, *, axis: str) -> jax.Array:
+def keeps_chunk_after(x: Array, *, axis: str) -> Array:
     """Device i ends with the sum of chunk i+1, because chunk i set out from device i; let it set
     out from device i+1."""
-    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -k)
+    return _travel(x, axis, hops=len(x) - 1, first=0)
 
 
 @wrong("values")
-def index_against_ring(x: jax.Array, *, axis: str) -> jax.Array:
+def index_against_ring(x: Array, *, axis: str) -> Array:
     """The sums travel one way round and the chunks are counted the other way, so different chunks
     are added."""
-    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -1 - k, by=-1)
+    return _travel(x, axis, hops=len(x) - 1, by=-1)
 
 
 @wrong("values")
-def adds_own_chunk(x: jax.Array, *, axis: str) -> jax.Array:
+def adds_own_chunk(x: Array, *, axis: str) -> Array:
     """Every hop adds x[i], the chunk that this device keeps at the end; add the chunk whose sum has
     just arrived."""
-    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: 0)
+    return _travel(x, axis, hops=len(x) - 1, first=0, step=0)
 
 
 @wrong("values")
-def ring_of_eight(x: jax.Array, *, axis: str) -> jax.Array:
+def ring_of_eight(x: Array, *, axis: str) -> Array:
     """The ring always makes 7 hops; make n-1, for the size n of the axis."""
-    return _travel(x, axis, hops=7, chunk=lambda k: -1 - k)
+    return _travel(x, axis, hops=7)
 
 
 @wrong("values")
-def hops_of_two(x: jax.Array, *, axis: str) -> jax.Array:
+def hops_of_two(x: Array, *, axis: str) -> Array:
     """Each hop goes two devices on, which for even n never reaches half of them."""
-    return _travel(x, axis, hops=len(x) - 1, chunk=lambda k: -2 - 2 * k, by=2)
+    return _travel(x, axis, hops=len(x) - 1, first=-2, step=-2, by=2)
 
 
 @wrong("values")
-def one_hop_too_many(x: jax.Array, *, axis: str) -> jax.Array:
+def one_hop_too_many(x: Array, *, axis: str) -> Array:
     """There are n hops: a sum that has met every device is sent once more, and added to twice."""
-    return _travel(x, axis, hops=len(x), chunk=lambda k: -1 - k)
+    return _travel(x, axis, hops=len(x))
 
 
 @wrong("values")
-def one_hop_too_few(x: jax.Array, *, axis: str) -> jax.Array:
+def one_hop_too_few(x: Array, *, axis: str) -> Array:
     """There are n-2 hops, so each sum misses one device; n devices are n-1 hops apart."""
-    return _travel(x, axis, hops=len(x) - 2, chunk=lambda k: 1 - k)
+    return _travel(x, axis, hops=len(x) - 2, first=1)
 
 
 @wrong("values")
-def forwards_without_adding(x: jax.Array, *, axis: str) -> jax.Array:
+def forwards_without_adding(x: Array, *, axis: str) -> Array:
     """The devices on the way pass the chunk on as it came; each must add its own x of that
     chunk."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
@@ -144,7 +136,7 @@ def forwards_without_adding(x: jax.Array, *, axis: str) -> jax.Array:
 
 
 @wrong("gradient")
-def ring_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+def ring_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient stops at the last hop; it must go back round the ring to every device that
     added."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
@@ -155,20 +147,23 @@ def ring_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
 
 
 @wrong("sharding")
-def every_chunk_everywhere(x: jax.Array, *, axis: str) -> jax.Array:
+def every_chunk_everywhere(x: Array, *, axis: str) -> Array:
     """Every device returns the sums of all chunks; device i returns that of chunk i only."""
     return lax.psum(x, axis)
 
 
 @wrong("communication")
-def sets_out_empty(x: jax.Array, *, axis: str) -> jax.Array:
+def sets_out_empty(x: Array, *, axis: str) -> Array:
     """The ring starts with zeros and needs n hops; start with a chunk of x, and n-1 are enough."""
-    start = jnp.zeros_like(x[0])
-    return _travel(x, axis, hops=len(x), chunk=lambda k: -k, start=start)
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = jnp.zeros_like(x[0])
+    for k in range(1, n + 1):
+        partial = hop(partial, axis) + x[(i - k) % n]
+    return partial
 
 
 @wrong("communication")
-def whole_buffer_round(x: jax.Array, *, axis: str) -> jax.Array:
+def whole_buffer_round(x: Array, *, axis: str) -> Array:
     """All of x goes round the ring where one chunk is wanted: n times the bytes needed."""
     i = lax.axis_index(axis)
     total = x[i]
@@ -179,7 +174,7 @@ def whole_buffer_round(x: jax.Array, *, axis: str) -> jax.Array:
 
 
 @wrong("communication")
-def far_hops(x: jax.Array, *, axis: str) -> jax.Array:
+def far_hops(x: Array, *, axis: str) -> Array:
     """Chunks are sent straight to their device, up to n-1 places away; on a ring they go from
     neighbour to neighbour."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
@@ -190,19 +185,19 @@ def far_hops(x: jax.Array, *, axis: str) -> jax.Array:
 
 
 @wrong("communication")
-def one_reduce_scatter(x: jax.Array, *, axis: str) -> jax.Array:
+def one_reduce_scatter(x: Array, *, axis: str) -> Array:
     """lax.psum_scatter does it in one call; build it from lax.ppermute here."""
     return lax.psum_scatter(x, axis)
 
 
 @wrong("communication")
-def all_reduces_then_takes(x: jax.Array, *, axis: str) -> jax.Array:
+def all_reduces_then_takes(x: Array, *, axis: str) -> Array:
     """An all-reduce brings the sums of all chunks to every device, which keeps one: twice the bytes
     needed."""
     return lax.psum(x, axis)[lax.axis_index(axis)]
 
 
 @wrong("communication")
-def gathers_then_sums(x: jax.Array, *, axis: str) -> jax.Array:
+def gathers_then_sums(x: Array, *, axis: str) -> Array:
     """Every device's whole x is gathered for the sum of one chunk: n times the bytes needed."""
     return lax.all_gather(x, axis)[:, lax.axis_index(axis)].sum(axis=0)

@@ -1,21 +1,20 @@
-"""Exercise tree_broadcast: from one to all in log2 n steps."""
+"""A broadcast in ceil(log2 n) steps: every device that holds the array sends it on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from jaxpar import collectives
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.ring_and_tree.common import distances, doubling_steps, ring_case
+from jaxpar.contracts.ring_and_tree.common import DOUBLING, distances, ring_case
 
 
-def _from_root(case: Case, x: jax.Array) -> list[Expected]:
+def _from_root(case: Case, x: Array) -> list[Expected]:
     return [Expected(on_every_device(case, axis_first(case, x)[case.kwargs["root"]]))]
 
 
@@ -34,16 +33,7 @@ CONTRACT = Contract(
     gradient=("x",),
     communication=Communication(
         "permutes only, ceil(log2 n) of them, each of x",
-        forward=(
-            (
-                Limit(
-                    ("permute",),
-                    "axis",
-                    lambda s: doubling_steps(s) * s.bytes("x"),
-                    times=doubling_steps,
-                ),
-            ),
-        ),
+        forward=((DOUBLING,),),
         backward="forward",
     ),
     hints=(
@@ -59,23 +49,25 @@ CONTRACT = Contract(
 )
 
 
-def _send(x: jax.Array, axis: str, root: int, senders: Sequence[int], by: int) -> jax.Array:
+def _send(x: Array, axis: str, root: int, senders: Sequence[int], by: int) -> Array:
     """What arrives when the devices at these places behind the root send `by` places on."""
     n = lax.axis_size(axis)
     pairs = [((root + p) % n, (root + p + by) % n) for p in senders]
     return lax.ppermute(x, axis, pairs)
 
 
-def _keep(x: jax.Array, received: jax.Array, place: jax.Array, held: int) -> jax.Array:
-    """What arrived, on the devices that it was sent to."""
+def _keep(x: Array, received: Array, place: Array, held: int) -> Array:
+    """What was received, on the devices that it was sent to; x on the others."""
     return jnp.where((held <= place) & (place < 2 * held), received, x)
 
 
-def _behind(axis: str, root: int) -> jax.Array:
+def _behind(axis: str, root: int) -> Array:
+    """How many places behind the root this device is."""
     return (lax.axis_index(axis) - root) % lax.axis_size(axis)
 
 
-def _tree(x: jax.Array, axis: str, root: int, place: jax.Array) -> jax.Array:
+def _tree(x: Array, axis: str, root: int, place: Array) -> Array:
+    """The broadcast from the root, if `place` is the place of this device behind it."""
     n = lax.axis_size(axis)
     for held in distances(n):
         senders = range(min(held, n - held))
@@ -84,20 +76,20 @@ def _tree(x: jax.Array, axis: str, root: int, place: jax.Array) -> jax.Array:
 
 
 @wrong("values")
-def root_is_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def root_is_zero(x: Array, *, axis: str, root: int) -> Array:
     """The x of device 0 is sent; send that of `root`."""
     return _tree(x, axis, 0, _behind(axis, 0))
 
 
 @wrong("values")
-def place_from_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def place_from_zero(x: Array, *, axis: str, root: int) -> Array:
     """Who keeps what it receives is decided by the index of the device; count places from the
     root."""
     return _tree(x, axis, root, lax.axis_index(axis))
 
 
 @wrong("values")
-def zeros_without_source(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def zeros_without_source(x: Array, *, axis: str, root: int) -> Array:
     """lax.ppermute gives zeros to a device that no pair sends to, and here they overwrite x; keep x
     there with jnp.where."""
     n = lax.axis_size(axis)
@@ -107,7 +99,7 @@ def zeros_without_source(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("values")
-def adds_what_arrives(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def adds_what_arrives(x: Array, *, axis: str, root: int) -> Array:
     """What arrives is added to x; it must replace it."""
     n = lax.axis_size(axis)
     for held in distances(n):
@@ -116,7 +108,7 @@ def adds_what_arrives(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("values")
-def assumes_power_of_two(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def assumes_power_of_two(x: Array, *, axis: str, root: int) -> Array:
     """The steps are log2 n rounded down, so for other n the last devices receive nothing; round
     up."""
     n, place = lax.axis_size(axis), _behind(axis, root)
@@ -126,7 +118,7 @@ def assumes_power_of_two(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("values")
-def only_root_sends(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def only_root_sends(x: Array, *, axis: str, root: int) -> Array:
     """Only the root sends, to one device in each step; let all that hold its x send it on."""
     place = _behind(axis, root)
     for held in distances(lax.axis_size(axis)):
@@ -135,7 +127,7 @@ def only_root_sends(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("gradient")
-def tree_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def tree_cuts_gradient(x: Array, *, axis: str, root: int) -> Array:
     """The gradient does not come back to the root; it gets the sum over all devices."""
     n, place = lax.axis_size(axis), _behind(axis, root)
     for held in distances(n):
@@ -145,7 +137,7 @@ def tree_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("communication")
-def root_sends_to_each(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def root_sends_to_each(x: Array, *, axis: str, root: int) -> Array:
     """The root sends to one device after the other in n-1 steps; let all that hold its x send it
     on."""
     place = _behind(axis, root)
@@ -155,7 +147,7 @@ def root_sends_to_each(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("communication")
-def chain_for_tree(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def chain_for_tree(x: Array, *, axis: str, root: int) -> Array:
     """x goes from device to device in n-1 steps; let all that hold it send it on."""
     place = _behind(axis, root)
     for p in range(1, lax.axis_size(axis)):
@@ -164,13 +156,13 @@ def chain_for_tree(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("communication")
-def masked_sum(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def masked_sum(x: Array, *, axis: str, root: int) -> Array:
     """An all-reduce adds the root's x to zeros; build a tree from lax.ppermute here."""
     is_root = lax.axis_index(axis) == root
     return lax.psum(jnp.where(is_root, x, jnp.zeros_like(x)), axis)
 
 
 @wrong("communication")
-def gathers_for_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gathers_for_root(x: Array, *, axis: str, root: int) -> Array:
     """Every device's x is gathered for the root's: n-1 times x, and not by permutes."""
     return lax.all_gather(x, axis)[root]

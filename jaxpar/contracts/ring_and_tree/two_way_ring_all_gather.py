@@ -1,25 +1,25 @@
-"""Exercise two_way_ring_all_gather: both ways round the ring at once."""
+"""An all-gather that goes round a ring both ways at once."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-from jaxpar.contracts.ring_and_tree.common import hop, ring_case
+from jaxpar.contracts.ring_and_tree.common import in_device_order, received, ring_case
+from jaxpar.contracts.steps import hop
 
 
-def _all_blocks(case: Case, x: jax.Array) -> list[Expected]:
+def _all_blocks(case: Case, x: Array) -> list[Expected]:
     blocks = jnp.moveaxis(axis_first(case, x), 0, len(case.sizes) - 1)  # [*others, n, ...]
     return [Expected(on_every_device(case, blocks))]
 
 
 def _half_round(sizes: Sizes) -> int:
-    """ceil((n - 1) / 2) times x."""
+    """Bytes of ceil((n - 1) / 2) times x."""
     return sizes.n() // 2 * sizes.bytes("x")
 
 
@@ -52,104 +52,88 @@ CONTRACT = Contract(
 )
 
 
-def _received(x: jax.Array, axis: str, hops: int, by: int = 1) -> list[jax.Array]:
-    """What arrives in each of so many hops."""
-    arrived = [x]
-    for _ in range(hops):
-        arrived.append(hop(arrived[-1], axis, by))
-    return arrived[1:]
-
-
 def _halves(axis: str) -> tuple[int, int]:
+    """The number of hops to the next device, and to the previous one."""
     n = lax.axis_size(axis)
     return n // 2, n - 1 - n // 2
 
 
 @wrong("values")
-def stacks_as_it_arrives(x: jax.Array, *, axis: str) -> jax.Array:
+def stacks_as_it_arrives(x: Array, *, axis: str) -> Array:
     """The blocks are stacked in order of arrival; y[j] must come from device j."""
     up, down = _halves(axis)
-    return jnp.stack([x, *_received(x, axis, up), *_received(x, axis, down, by=-1)])
-
-
-def _place(
-    x: jax.Array, before: list[jax.Array], after: list[jax.Array], *, axis: str
-) -> jax.Array:
-    """Puts before[k] at i - 1 - k, after[k] at i + 1 + k, and x at i."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    slots = [x] + [jnp.zeros_like(x)] * (n - 1)  # slots[k] goes to i + k
-    for k, block in enumerate(before, start=1):
-        slots[-k % n] = block
-    for k, block in enumerate(after, start=1):
-        slots[k % n] = block
-    return jnp.stack(slots)[(jnp.arange(n) - i) % n]
+    return jnp.stack([x, *received(x, axis, up), *received(x, axis, down, by=-1)])
 
 
 @wrong("values")
-def mirrored(x: jax.Array, *, axis: str) -> jax.Array:
+def mirrored(x: Array, *, axis: str) -> Array:
     """Blocks from device i-k are put at i+k, and the other way round; what comes from the previous
     device has a lower index."""
     up, down = _halves(axis)
-    return _place(x, _received(x, axis, down, by=-1), _received(x, axis, up), axis=axis)
+    return in_device_order(x, received(x, axis, down, by=-1), received(x, axis, up), axis=axis)
 
 
 @wrong("values")
-def misses_opposite(x: jax.Array, *, axis: str) -> jax.Array:
+def misses_opposite(x: Array, *, axis: str) -> Array:
     """For even n the block of the opposite device never arrives; one way needs one hop more than
     the other."""
     hops = (lax.axis_size(axis) - 1) // 2
-    return _place(x, _received(x, axis, hops), _received(x, axis, hops, by=-1), axis=axis)
+    return in_device_order(x, received(x, axis, hops), received(x, axis, hops, by=-1), axis=axis)
 
 
 @wrong("values")
-def both_ways_next(x: jax.Array, *, axis: str) -> jax.Array:
+def both_ways_next(x: Array, *, axis: str) -> Array:
     """Both rings send to the next device, so half of the blocks never arrive; let one send to the
     previous."""
     up, down = _halves(axis)
-    return _place(x, _received(x, axis, up), _received(x, axis, down), axis=axis)
+    return in_device_order(x, received(x, axis, up), received(x, axis, down), axis=axis)
 
 
 @wrong("values")
-def blocks_of_eight(x: jax.Array, *, axis: str) -> jax.Array:
+def blocks_of_eight(x: Array, *, axis: str) -> Array:
     """The result always has 8 blocks; it has n, the size of the axis."""
-    blocks = [x, *_received(x, axis, 4), *_received(x, axis, 3, by=-1)[::-1]]
+    blocks = [x, *received(x, axis, 4), *received(x, axis, 3, by=-1)[::-1]]
     return jnp.stack(blocks)[(lax.axis_index(axis) - jnp.arange(8)) % 8]
 
 
 @wrong("values")
-def skips_neighbours(x: jax.Array, *, axis: str) -> jax.Array:
+def skips_neighbours(x: Array, *, axis: str) -> Array:
     """Each hop goes two devices on, so not every block is met."""
     up, down = _halves(axis)
-    return _place(x, _received(x, axis, up, by=2), _received(x, axis, down, by=-2), axis=axis)
+    return in_device_order(
+        x, received(x, axis, up, by=2), received(x, axis, down, by=-2), axis=axis
+    )
 
 
 @wrong("gradient")
-def two_way_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+def two_way_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not come back from the other devices; each x gets the sum of what all of
     them do with it."""
     up, down = _halves(axis)
     sent = lax.stop_gradient(x)
-    return _place(x, _received(sent, axis, up), _received(sent, axis, down, by=-1), axis=axis)
+    return in_device_order(
+        x, received(sent, axis, up), received(sent, axis, down, by=-1), axis=axis
+    )
 
 
 @wrong("communication")
-def one_way(x: jax.Array, *, axis: str) -> jax.Array:
+def one_way(x: Array, *, axis: str) -> Array:
     """All blocks go round one way in n-1 hops, and the links of the other way are idle."""
-    return _place(x, _received(x, axis, lax.axis_size(axis) - 1), [], axis=axis)
+    return in_device_order(x, received(x, axis, lax.axis_size(axis) - 1), [], axis=axis)
 
 
 @wrong("communication")
-def straight_to_each(x: jax.Array, *, axis: str) -> jax.Array:
+def straight_to_each(x: Array, *, axis: str) -> Array:
     """Blocks are sent straight to devices up to n/2 places away; on a ring they go from neighbour
     to neighbour."""
     up, down = _halves(axis)
     before = [hop(x, axis, k) for k in range(1, up + 1)]
     after = [hop(x, axis, -k) for k in range(1, down + 1)]
-    return _place(x, before, after, axis=axis)
+    return in_device_order(x, before, after, axis=axis)
 
 
 @wrong("communication")
-def sends_all_it_holds(x: jax.Array, *, axis: str) -> jax.Array:
+def sends_all_it_holds(x: Array, *, axis: str) -> Array:
     """Each hop sends all blocks that are held; the neighbour lacks only the one that came last."""
     up, down = _halves(axis)
     ways = []
@@ -158,17 +142,17 @@ def sends_all_it_holds(x: jax.Array, *, axis: str) -> jax.Array:
         for _ in range(hops):
             held = jnp.concatenate([x[None], hop(held, axis, by)])
         ways.append(list(held[1:]))
-    return _place(x, *ways, axis=axis)
+    return in_device_order(x, *ways, axis=axis)
 
 
 @wrong("communication")
-def one_all_gather(x: jax.Array, *, axis: str) -> jax.Array:
+def one_all_gather(x: Array, *, axis: str) -> Array:
     """lax.all_gather does it in one call; build it from lax.ppermute here."""
     return lax.all_gather(x, axis)
 
 
 @wrong("communication")
-def sums_slots(x: jax.Array, *, axis: str) -> jax.Array:
+def sums_slots(x: Array, *, axis: str) -> Array:
     """An all-reduce sums n slots that are zero but one: twice the bytes needed, and not by
     permutes."""
-    return lax.psum(_place(x, [], [], axis=axis), axis)
+    return lax.psum(in_device_order(x, [], [], axis=axis), axis)

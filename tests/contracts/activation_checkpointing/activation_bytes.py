@@ -46,37 +46,32 @@ def by_a_key_error(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
 
 
 @wrong("values")
-def heads_and_width_swapped(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
-    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
-    return as_the_papers_rows(b, s, heads, h, layers, **how)
+def heads_and_width_swapped(b, s, h, heads, layers, **split):
+    return as_the_papers_rows(b, s, heads, h, layers, **split)
 
 
 @wrong("values")
-def in_gib(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
-    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
-    return as_the_papers_rows(b, s, h, heads, layers, **how) / 2**30
+def in_gib(*sizes, **split):
+    return as_the_papers_rows(*sizes, **split) / 2**30
 
 
 @wrong("values")
-def in_a_text(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
-    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
-    return str(as_the_papers_rows(b, s, h, heads, layers, **how))
+def in_a_text(*sizes, **split):
+    return str(as_the_papers_rows(*sizes, **split))
 
 
 @wrong("values")
-def in_the_words_of_an_error(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+def in_the_words_of_an_error(*sizes, remat, **split):
     if remat not in ("none", "selective", "full"):
         return "raises ValueError"
-    how = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
-    return as_the_papers_rows(b, s, h, heads, layers, **how)
+    return as_the_papers_rows(*sizes, remat=remat, **split)
 
 
 @wrong("values")
-def larger_than_any_float(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+def larger_than_any_float(*sizes, **split):
     return 10**400
 
 
 @wrong("values")
-def always_split_by_tp(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
-    how = {"tp": 1, "sequence_parallel": True, "remat": remat}
-    return as_the_papers_rows(b, s, h, heads, layers, **how) / tp
+def always_split_by_tp(*sizes, tp, sequence_parallel, remat):
+    return as_the_papers_rows(*sizes, tp=1, sequence_parallel=True, remat=remat) / tp

@@ -36,8 +36,8 @@ def layers_checkpointed_too(layer_fn, params, x, *, segments):
     return _segmented(jax.checkpoint(layer_fn), params, x, segments)
 
 
-@right
-def with_its_own_backward_pass(layer_fn, params, x, *, segments):
+def _with_own_backward(layer_fn, params, x, segments, kept_dtype):
+    """Keeps the input of each segment in this dtype."""
     segment = partial(_scan, layer_fn)
 
     @jax.custom_vjp
@@ -45,13 +45,13 @@ def with_its_own_backward_pass(layer_fn, params, x, *, segments):
         return _scan(segment, params, x)
 
     def forward(params, x):
-        y, inputs = lax.scan(lambda x, part: (segment(part, x), x), x, params)
+        y, inputs = lax.scan(lambda x, part: (segment(part, x), x.astype(kept_dtype)), x, params)
         return y, (params, inputs)
 
     def backward(kept, gradient):
         def step(gradient, part_and_input):
-            _, pull = jax.vjp(segment, *part_and_input)
-            of_params, of_x = pull(gradient)
+            part, x = part_and_input
+            of_params, of_x = jax.vjp(segment, part, x.astype(gradient.dtype))[1](gradient)
             return of_x, of_params
 
         of_x, of_params = lax.scan(step, gradient, kept, reverse=True)
@@ -59,6 +59,11 @@ def with_its_own_backward_pass(layer_fn, params, x, *, segments):
 
     run.defvjp(forward, backward)
     return run(_split(params, segments), x)
+
+
+@right
+def with_its_own_backward_pass(layer_fn, params, x, *, segments):
+    return _with_own_backward(layer_fn, params, x, segments, x.dtype)
 
 
 @wrong("memory")
@@ -91,30 +96,12 @@ def layers_by_their_index(layer_fn, params, x, *, segments):
 
 @wrong("gradient")
 def gradient_of_rough_boundaries(layer_fn, params, x, *, segments):
-    segment = partial(_scan, layer_fn)
-
-    @jax.custom_vjp
-    def run(params, x):
-        return _scan(segment, params, x)
-
-    def forward(params, x):
-        y, inputs = lax.scan(lambda x, part: (segment(part, x), x.astype(jnp.bfloat16)), x, params)
-        return y, (params, inputs)
-
-    def backward(kept, gradient):
-        def step(gradient, part_and_input):
-            part, x = part_and_input
-            of_params, of_x = jax.vjp(segment, part, x.astype(gradient.dtype))[1](gradient)
-            return of_x, of_params
-
-        of_x, of_params = lax.scan(step, gradient, kept, reverse=True)
-        return of_params, of_x
-
-    run.defvjp(forward, backward)
-    return run(_split(params, segments), x)
+    return _with_own_backward(layer_fn, params, x, segments, jnp.bfloat16)
 
 
 @wrong("flops")
 def three_levels(layer_fn, params, x, *, segments):
-    inner = lambda part, x: _segmented(jax.checkpoint(layer_fn), part, x, 2)  # noqa: E731
+    def inner(part, x):
+        return _segmented(jax.checkpoint(layer_fn), part, x, 2)
+
     return _scan(jax.checkpoint(inner), _split(params, segments), x)

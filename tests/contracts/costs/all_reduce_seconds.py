@@ -40,35 +40,29 @@ def parts_in_whole_bytes(num_bytes, n, *, latency_seconds, bytes_per_second):
 
 @wrong("values")
 def a_ring_for_many_bytes_else_a_tree(num_bytes, n, *, latency_seconds, bytes_per_second):
-    how = {"latency_seconds": latency_seconds, "bytes_per_second": bytes_per_second}
-    ring = by_wire_bytes(num_bytes, n, **how)
+    link = {"latency_seconds": latency_seconds, "bytes_per_second": bytes_per_second}
+    ring = by_wire_bytes(num_bytes, n, **link)
     steps = 2 * (n - 1).bit_length()
     return min(ring, steps * (latency_seconds + num_bytes / bytes_per_second))
 
 
 @wrong("values")
-def microseconds_cut_off(num_bytes, n, *, latency_seconds, bytes_per_second):
-    how = {"latency_seconds": latency_seconds, "bytes_per_second": bytes_per_second}
-    return round(by_wire_bytes(num_bytes, n, **how), 9)
+def microseconds_cut_off(num_bytes, n, **link):
+    return round(by_wire_bytes(num_bytes, n, **link), 9)
 
 
 @wrong("values")
-def no_time_on_no_link(num_bytes, n, *, latency_seconds, bytes_per_second):
-    if n <= 1 or num_bytes <= 0 or bytes_per_second <= 0:
+def no_time_on_no_link(num_bytes, n, **link):
+    if n <= 1 or num_bytes <= 0 or link["bytes_per_second"] <= 0:
         return 0.0
-    return by_wire_bytes(num_bytes, n, latency_seconds=latency_seconds,
-                         bytes_per_second=bytes_per_second)  # fmt: skip
+    return by_wire_bytes(num_bytes, n, **link)
 
 
 @wrong("values")
-def one_device_needs_no_check(num_bytes, n, *, latency_seconds, bytes_per_second):
-    if n == 1:
-        return 0.0
-    how = {"latency_seconds": latency_seconds, "bytes_per_second": bytes_per_second}
-    return by_wire_bytes(num_bytes, n, **how)
+def one_device_needs_no_check(num_bytes, n, **link):
+    return 0.0 if n == 1 else by_wire_bytes(num_bytes, n, **link)
 
 
 @wrong("values")
-def nothing_takes_no_time(num_bytes, n, *, latency_seconds, bytes_per_second):
-    how = {"latency_seconds": latency_seconds, "bytes_per_second": bytes_per_second}
-    return by_wire_bytes(num_bytes, n, **how) if num_bytes else 0.0
+def nothing_takes_no_time(num_bytes, n, **link):
+    return by_wire_bytes(num_bytes, n, **link) if num_bytes else 0.0

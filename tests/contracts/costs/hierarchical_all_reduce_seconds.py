@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-
 import numpy as np
 
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 from tests.contracts.costs.common import check
-
-Wire = namedtuple("Wire", "latency bandwidth")
 
 
 @right
@@ -18,8 +14,8 @@ def two_rings(num_bytes, *, inner, outer, inner_link, outer_link):
     check(num_bytes, (inner, outer), inner_link, outer_link)
 
     def ring(size, n, link):
-        wire = Wire(*link)
-        return 2 * (n - 1) * (wire.latency + size / n / wire.bandwidth)
+        latency, bandwidth = link
+        return 2 * (n - 1) * (latency + size / n / bandwidth)
 
     return ring(num_bytes, inner, inner_link) + ring(num_bytes / inner, outer, outer_link)
 
@@ -41,25 +37,22 @@ def as_vectors(num_bytes, *, inner, outer, inner_link, outer_link):
 
 
 @wrong("values")
-def outer_links_not_checked(num_bytes, *, inner, outer, inner_link, outer_link):
-    if outer_link[0] < 0:
-        outer_link = 0, outer_link[1]
-    links = {"inner_link": inner_link, "outer_link": outer_link}
-    return two_rings(num_bytes, inner=inner, outer=outer, **links)
+def outer_links_not_checked(num_bytes, *, outer_link, **how):
+    latency, bandwidth = outer_link
+    return two_rings(num_bytes, outer_link=(max(latency, 0), bandwidth), **how)
 
 
 @wrong("values")
-def negative_bandwidths_allowed(num_bytes, *, inner, outer, inner_link, outer_link):
-    links = [(latency, abs(bandwidth)) for latency, bandwidth in (inner_link, outer_link)]
-    links = dict(zip(("inner_link", "outer_link"), links, strict=True))
-    return two_rings(num_bytes, inner=inner, outer=outer, **links)
+def negative_bandwidths_allowed(num_bytes, *, inner_link, outer_link, **how):
+    inside, between = ((latency, abs(bandwidth)) for latency, bandwidth in (inner_link, outer_link))
+    return two_rings(num_bytes, inner_link=inside, outer_link=between, **how)
 
 
 @wrong("values")
-def nodes_below_0_allowed(num_bytes, *, inner, outer, inner_link, outer_link):
-    links = {"inner_link": inner_link, "outer_link": outer_link}
-    sizes = (inner, outer) if inner * outer < 1 else (abs(inner), abs(outer))
-    return two_rings(num_bytes, inner=sizes[0], outer=sizes[1], **links)
+def nodes_below_0_allowed(num_bytes, *, inner, outer, **links):
+    if inner * outer >= 1:
+        inner, outer = abs(inner), abs(outer)
+    return two_rings(num_bytes, inner=inner, outer=outer, **links)
 
 
 @wrong("values")
@@ -70,16 +63,14 @@ def nothing_to_send_is_refused(num_bytes, **how):
 
 
 @wrong("values")
-def no_latency_is_refused(num_bytes, *, inner, outer, inner_link, outer_link):
+def no_latency_is_refused(num_bytes, *, inner_link, outer_link, **sizes):
     if not inner_link[0] * outer_link[0]:
         raise ValueError("no latency")
-    links = {"inner_link": inner_link, "outer_link": outer_link}
-    return two_rings(num_bytes, inner=inner, outer=outer, **links)
+    return two_rings(num_bytes, inner_link=inner_link, outer_link=outer_link, **sizes)
 
 
 @wrong("values")
-def passes_at_once(num_bytes, *, inner, outer, inner_link, outer_link):
-    links = {"inner_link": inner_link, "outer_link": outer_link}
+def passes_at_once(num_bytes, *, inner, outer, **links):
     alone = two_rings(num_bytes, inner=inner, outer=1, **links) / 2
     return two_rings(num_bytes, inner=inner, outer=outer, **links) - (outer > 1) * alone
 

@@ -19,9 +19,8 @@ def by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flop
 @right
 def by_logarithms(tokens_per_second, flops_per_token, devices, peak_flops):
     log = math.log  # raises ValueError where it must
-    return math.exp(
-        log(tokens_per_second) + log(flops_per_token) - log(devices) - log(peak_flops)
-    )  # fmt: skip
+    done, possible = log(tokens_per_second) + log(flops_per_token), log(devices) + log(peak_flops)
+    return math.exp(done - possible)
 
 
 @right
@@ -38,10 +37,10 @@ def without_a_check(tokens_per_second, flops_per_token, devices, peak_flops):
 
 @wrong("values")
 def only_shares_below_0_refused(tokens_per_second, flops_per_token, devices, peak_flops):
-    share = without_a_check(tokens_per_second, flops_per_token, devices or 0.5, peak_flops or 0.5)
-    if share <= 0 or not devices * peak_flops:
-        raise ValueError(share)
-    return share
+    mfu = without_a_check(tokens_per_second, flops_per_token, devices or 0.5, peak_flops or 0.5)
+    if mfu <= 0 or not devices * peak_flops:
+        raise ValueError(mfu)
+    return mfu
 
 
 @wrong("values")
@@ -52,23 +51,23 @@ def negative_devices_allowed(tokens_per_second, flops_per_token, devices, peak_f
 
 @wrong("values")
 def to_four_digits(tokens_per_second, flops_per_token, devices, peak_flops):
-    share = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
-    return round(share, 4)
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return round(mfu, 4)
 
 
 @wrong("values")
 def a_hundred_thousandth_off(tokens_per_second, flops_per_token, devices, peak_flops):
-    share = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
-    return share * 1.00001
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return mfu * 1.00001
 
 
 @wrong("values")
 def few_devices_as_eight(tokens_per_second, flops_per_token, devices, peak_flops):
-    share = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
-    return share * devices / max(devices, 8)
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return mfu * devices / max(devices, 8)
 
 
 @wrong("values")
 def in_words(tokens_per_second, flops_per_token, devices, peak_flops):
-    share = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
-    return f"{share:.1%}"
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return f"{mfu:.1%}"

@@ -23,8 +23,12 @@ def by_the_papers_formulas(parameters, *, devices, zero, param_bytes, grad_bytes
     if devices <= 0:
         raise ValueError("devices")
     p, g, o = (each * parameters for each in (param_bytes, grad_bytes, state_bytes))
-    rows = {0: p + g + o, 1: p + g + o / devices, 2: p + (g + o) / devices,
-            3: (p + g + o) / devices}  # fmt: skip
+    rows = {
+        0: p + g + o,
+        1: p + g + o / devices,
+        2: p + (g + o) / devices,
+        3: (p + g + o) / devices,
+    }
     if zero not in rows:
         raise ValueError("zero")
     return rows[zero]
@@ -37,17 +41,17 @@ def by_a_match(parameters, *, devices, zero, param_bytes, grad_bytes, state_byte
         raise ValueError("devices")
     match zero:
         case 0:
-            shares = 1, 1, 1
+            split = 1, 1, 1
         case 1:
-            shares = 1, 1, n
+            split = 1, 1, n
         case 2:
-            shares = 1, n, n
+            split = 1, n, n
         case 3:
-            shares = n, n, n
+            split = n, n, n
         case _:
             raise ValueError("zero")
     each = np.array([param_bytes, grad_bytes, state_bytes])
-    return float(parameters * (each / shares).sum())
+    return float(parameters * (each / split).sum())
 
 
 @wrong("values")

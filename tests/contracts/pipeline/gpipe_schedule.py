@@ -6,32 +6,24 @@ import numpy as np
 
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import (
+    back_in_reverse,
+    one_f_one_b,
+    two_forward_two_backward,
+)
 
 
 @right
 def with_counters(stages, microbatches):
-    """As PyTorch writes 1F1B."""
-    rows = []
-    for rank in range(stages):
-        warm_up = min(microbatches, stages - rank)
-        row = [f"{rank}F{m}" for m in range(warm_up)]
-        f, b = warm_up, 0
-        while b < microbatches:
-            row.append(f"{rank}B{b}")
-            b += 1
-            if f < microbatches:
-                row.append(f"{rank}F{f}")
-                f += 1
-        rows.append(row)
-    return rows
+    return one_f_one_b(stages, microbatches)
 
 
 @right
 def column_by_column(stages, microbatches):
     columns = []
     for tick in range(microbatches + stages - 1):
-        columns.append([f"{s}F{tick - s}" if 0 <= tick - s < microbatches else None
-                        for s in range(stages)])  # fmt: skip
+        m = [tick - s for s in range(stages)]
+        columns.append([f"{s}F{m[s]}" if 0 <= m[s] < microbatches else None for s in range(stages)])
     for tick in range(microbatches + stages - 1):
         m = [tick - (stages - 1 - s) for s in range(stages)]
         columns.append([f"{s}B{m[s]}" if 0 <= m[s] < microbatches else "" for s in range(stages)])
@@ -40,9 +32,7 @@ def column_by_column(stages, microbatches):
 
 @right
 def last_microbatch_back_first(stages, microbatches):
-    f, b = range(microbatches), reversed(range(microbatches))
-    order = [("F", m) for m in f] + [("B", m) for m in b]
-    return tuple(tuple(f"{s}{kind}{m}" for kind, m in order) for s in range(stages))
+    return back_in_reverse(stages, microbatches)
 
 
 def _gpipe(stages, microbatches):
@@ -176,9 +166,4 @@ def backward_one_ahead(stages, microbatches):
 
 @wrong("bubble")
 def two_of_each(stages, microbatches):
-    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
-    pairs = range(0, microbatches, 2)
-    return [
-        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
-        for s in range(stages)
-    ]
+    return two_forward_two_backward(stages, microbatches)

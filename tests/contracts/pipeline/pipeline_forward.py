@@ -9,16 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
 
 
 def _sizes(microbatches, axis):
     return len(microbatches), lax.axis_size(axis), lax.axis_index(axis)
-
-
-def _ring(x, axis):
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(i, (i + 1) % n) for i in range(n)])
 
 
 def _at_tick(microbatches, t):
@@ -34,7 +30,7 @@ def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
         x, done = state
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), x))
         ready = (rank == n - 1) & (t >= n - 1)
-        return _ring(y, axis), jnp.where(ready, done.at[t - (n - 1)].set(y), done)
+        return hop(y, axis), jnp.where(ready, done.at[t - (n - 1)].set(y), done)
 
     start = jnp.zeros_like(microbatches[0]), jnp.zeros_like(microbatches)
     return lax.fori_loop(0, m + n - 1, tick, start)[1]
@@ -202,7 +198,7 @@ def sends_halves(stage_fn, params, microbatches, *, axis):
 @wrong("communication")
 def sends_twice(stage_fn, params, microbatches, *, axis):
     def send(x, axis):
-        return (_next(x, axis) + _ring(x, axis)) / 2
+        return (_next(x, axis) + hop(x, axis)) / 2
 
     return _scanned(stage_fn, params, microbatches, axis, send)
 
@@ -233,9 +229,7 @@ def stages_travel(stage_fn, params, microbatches, *, axis):
     x = jnp.where(rank == 0, microbatches, 0)
     for _ in range(n):
         x = jnp.where(rank == 0, jax.vmap(partial(stage_fn, params))(x), x)
-        params = jax.tree.map(
-            lambda leaf: lax.ppermute(leaf, axis, [(i, (i - 1) % n) for i in range(n)]), params
-        )
+        params = hop(params, axis, -1)
     return lax.ppermute(x, axis, [(0, n - 1)])
 
 

@@ -6,6 +6,7 @@ import re
 
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import in_two
 
 
 def _interleaved(stages, microbatches, chunks, ahead, stage=None):
@@ -72,16 +73,7 @@ def backward_then_forward(stages, microbatches, chunks):
 @right
 def backward_in_two(stages, microbatches, chunks):
     rows = as_megatron(stages, microbatches, chunks)
-    return [
-        [
-            part
-            for cell in row
-            for part in (
-                [cell.replace("B", "I"), cell.replace("B", "W")] if "B" in cell else [cell]
-            )
-        ]
-        for row in rows
-    ]
+    return [in_two(row) for row in rows]
 
 
 @right
@@ -95,8 +87,8 @@ def rounds_in_reverse(stages, microbatches, chunks):
 
 @right
 def idle_between(stages, microbatches, chunks):
-    return [[x for cell in row for x in ("", cell)] for row in as_megatron(
-        stages, microbatches, chunks)]  # fmt: skip
+    rows = as_megatron(stages, microbatches, chunks)
+    return [[x for cell in row for x in ("", cell)] for row in rows]
 
 
 @wrong("order")
@@ -114,8 +106,9 @@ def asserts_a_multiple(stages, microbatches, chunks):
 
 @wrong("order")
 def in_words(stages, microbatches, chunks):
-    return "raises ValueError" if microbatches % stages else as_megatron(
-        stages, microbatches, chunks)  # fmt: skip
+    if microbatches % stages:
+        return "raises ValueError"
+    return as_megatron(stages, microbatches, chunks)
 
 
 @wrong("order")

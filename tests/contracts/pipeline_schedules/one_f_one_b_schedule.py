@@ -6,24 +6,17 @@ from collections import deque
 
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
+from tests.contracts.pipeline_tables import (
+    back_in_reverse,
+    in_two,
+    one_f_one_b,
+    two_forward_two_backward,
+)
 
 
 @right
 def with_counters(stages, microbatches):
-    """As PyTorch writes 1F1B."""
-    rows = []
-    for rank in range(stages):
-        warm_up = min(microbatches, stages - rank)
-        row = [f"{rank}F{m}" for m in range(warm_up)]
-        f, b = warm_up, 0
-        while b < microbatches:
-            row.append(f"{rank}B{b}")
-            b += 1
-            if f < microbatches:
-                row.append(f"{rank}F{f}")
-                f += 1
-        rows.append(row)
-    return rows
+    return one_f_one_b(stages, microbatches)
 
 
 def _simulated(stages, microbatches, most):
@@ -69,11 +62,7 @@ def last_microbatch_first(stages, microbatches):
 @right
 def one_f_one_i_one_w(stages, microbatches):
     rows = with_counters(stages, microbatches)
-    return [
-        [part for cell in row for part in
-         ([cell] if "F" in cell else [cell.replace("B", "I"), cell.replace("B", "W")])]
-        for row in rows
-    ]  # fmt: skip
+    return [in_two(row) for row in rows]
 
 
 @wrong("order")
@@ -96,12 +85,7 @@ def asserts_its_sizes(stages, microbatches):
 
 @wrong("bubble")
 def two_of_each(stages, microbatches):
-    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
-    pairs = range(0, microbatches, 2)
-    return [
-        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
-        for s in range(stages)
-    ]
+    return two_forward_two_backward(stages, microbatches)
 
 
 @wrong("bubble")
@@ -126,9 +110,7 @@ def as_many_as_there_are_stages(stages, microbatches):
 
 @wrong("in_flight")
 def last_microbatch_back_first(stages, microbatches):
-    f, b = range(microbatches), reversed(range(microbatches))
-    order = [("F", m) for m in f] + [("B", m) for m in b]
-    return tuple(tuple(f"{s}{kind}{m}" for kind, m in order) for s in range(stages))
+    return back_in_reverse(stages, microbatches)
 
 
 @wrong("in_flight")

@@ -67,17 +67,21 @@ def sum_over_devices(table):
     return sum(with_sets(table))
 
 
-@wrong("values")
-def one_microbatch_digit(table):
-    """Reads one digit of the stage and of the microbatch."""
+def _by_second_character(table, changes):
     peaks = []
     for row in table:
         kept = peak = 0
         for cell in filter(None, row):
-            kept += {"F": 1, "B": -1, "I": -1}.get(cell[1], 0)
+            kept += changes.get(cell[1], 0)
             peak = max(peak, kept)
         peaks.append(peak)
     return peaks
+
+
+@wrong("values")
+def one_microbatch_digit(table):
+    """Reads one digit of the stage and of the microbatch."""
+    return _by_second_character(table, {"F": 1, "B": -1, "I": -1})
 
 
 @wrong("values")
@@ -98,14 +102,7 @@ def microbatches_of_one_digit(table):
 
 @wrong("values")
 def stages_of_one_digit(table):
-    peaks = []
-    for row in table:
-        kept = peak = 0
-        for cell in filter(None, row):
-            kept += {"F": 1, "B": -1, "W": -1}.get(cell[1], 0)
-            peak = max(peak, kept)
-        peaks.append(peak)
-    return peaks
+    return _by_second_character(table, {"F": 1, "B": -1, "W": -1})
 
 
 @wrong("values")

@@ -6,20 +6,18 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.ring_and_tree.common import chunks
 from tests.contracts.answers import right
+from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
 
 
-def _chunks(x, n):
-    return jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
-
-
-def _cut(chunks, x):
-    return chunks.ravel()[: x.size].reshape(x.shape)
+def _cut(padded, x):
+    return padded.ravel()[: x.size].reshape(x.shape)
 
 
 @right
 def levels_typed_varying(x, *, inner, outer):
-    chunk = lax.psum(lax.psum_scatter(_chunks(x, lax.axis_size(inner)), inner), outer)
+    chunk = lax.psum(lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner), outer)
     return _cut(lax.all_gather(chunk, inner), x)
 
 
@@ -36,45 +34,23 @@ def levels_with_free_rest(x, *, inner, outer):
 
 @right
 def levels_in_four_steps(x, *, inner, outer):
-    chunk = lax.psum_scatter(_chunks(x, lax.axis_size(inner)), inner)
-    part = lax.psum_scatter(_chunks(chunk, lax.axis_size(outer)), outer)
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner)
+    part = lax.psum_scatter(chunks(chunk, lax.axis_size(outer)), outer)
     chunk = _cut(lax.all_gather(part, outer, to="invarying"), chunk)
     return _cut(lax.all_gather(chunk, inner, to="invarying"), x)
 
 
-def _hop(x, axis):
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + 1) % n) for j in range(n)])
-
-
-def _ring_scatter(chunks, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    partial = chunks[(i - 1) % n]
-    for k in range(2, n + 1):
-        partial = _hop(partial, axis) + chunks[(i - k) % n]
-    return partial
-
-
-def _ring_gather(chunk, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y, moving = jnp.zeros((n, *chunk.shape), chunk.dtype).at[i].set(chunk), chunk
-    for k in range(1, n):
-        moving = _hop(moving, axis)
-        y = y.at[(i - k) % n].set(moving)
-    return y
-
-
 @right
 def levels_by_rings(x, *, inner, outer):
-    chunk = _ring_scatter(_chunks(x, lax.axis_size(inner)), inner)
-    part = _ring_scatter(_chunks(chunk, lax.axis_size(outer)), outer)
-    chunk = _cut(_ring_gather(part, outer), chunk)
-    return _cut(_ring_gather(chunk, inner), x)
+    chunk = ring_reduce_scatter(chunks(x, lax.axis_size(inner)), inner)
+    part = ring_reduce_scatter(chunks(chunk, lax.axis_size(outer)), outer)
+    chunk = _cut(ring_all_gather(part, outer), chunk)
+    return _cut(ring_all_gather(chunk, inner), x)
 
 
 @right
 def levels_by_all_to_all(x, *, inner, outer):
-    parts = lax.all_to_all(_chunks(x, lax.axis_size(inner)), inner, 0, 0)
+    parts = lax.all_to_all(chunks(x, lax.axis_size(inner)), inner, 0, 0)
     return _cut(lax.all_gather(lax.psum(parts.sum(axis=0), outer), inner), x)
 
 
@@ -84,7 +60,7 @@ def levels_on_columns(x, *, inner, outer):
     columns = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(-1, n)
     column = lax.psum_scatter(columns, inner, scatter_dimension=1)
     whole = lax.all_gather(lax.psum(column, outer), inner, axis=1, to="invarying")
-    return whole.ravel()[: x.size].reshape(x.shape)
+    return _cut(whole, x)
 
 
 @right
@@ -109,15 +85,15 @@ def levels_that_divide(x, *, inner, outer):
 @wrong("communication")
 def levels_pad_by_n(x, *, inner, outer):
     n = lax.axis_size(inner)
-    chunks = jnp.pad(x.ravel(), (0, n * n - x.size % n)).reshape(n, -1)
-    chunk = lax.psum(lax.psum_scatter(chunks, inner), outer)
+    padded = jnp.pad(x.ravel(), (0, n * n - x.size % n)).reshape(n, -1)
+    chunk = lax.psum(lax.psum_scatter(padded, inner), outer)
     return _cut(lax.all_gather(chunk, inner), x)
 
 
 @wrong("communication")
 def levels_from_outside(x, *, inner, outer):
-    chunk = lax.psum_scatter(_chunks(x, lax.axis_size(outer)), outer)
-    part = lax.psum_scatter(_chunks(chunk, lax.axis_size(inner)), inner)
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(outer)), outer)
+    part = lax.psum_scatter(chunks(chunk, lax.axis_size(inner)), inner)
     chunk = _cut(lax.all_gather(part, inner), chunk)
     return _cut(lax.all_gather(chunk, outer), x)
 
@@ -125,7 +101,7 @@ def levels_from_outside(x, *, inner, outer):
 @wrong("communication")
 def levels_twice_doubled(x, *, inner, outer):
     n = lax.axis_size(outer)
-    chunk, distance = lax.psum_scatter(_chunks(x, lax.axis_size(inner)), inner), 1
+    chunk, distance = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner), 1
     while distance < n:
         pairs = [(j, j ^ distance) for j in range(n)]
         chunk, distance = chunk + lax.ppermute(chunk, outer, pairs), 2 * distance
@@ -141,7 +117,7 @@ def levels_in_free_pieces(x, *, inner, outer):
 @wrong("communication")
 def levels_over_a_joint_axis(x, *, inner, outer):
     n = lax.axis_size((outer, inner))
-    chunk = lax.psum_scatter(_chunks(x, n), (outer, inner))
+    chunk = lax.psum_scatter(chunks(x, n), (outer, inner))
     return _cut(lax.all_gather(chunk, (outer, inner)), x)
 
 
@@ -153,5 +129,5 @@ def levels_that_check_by_sum(x, *, inner, outer):
 
 @wrong("values")
 def levels_in_bfloat16(x, *, inner, outer):
-    chunk = lax.psum_scatter(_chunks(x, lax.axis_size(inner)), inner).astype(jnp.bfloat16)
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner).astype(jnp.bfloat16)
     return _cut(lax.all_gather(lax.psum(chunk, outer).astype(x.dtype), inner), x)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.ring_and_tree.common import distances
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.ring_and_tree.common import steps_to_reach
 
 
 def _power_of_two(axis):
@@ -26,17 +27,15 @@ def _swap(x, axis, partner):
 
 @right
 def doubles_far_first(x, *, axis):
-    distance = _power_of_two(axis) // 2
-    while distance:
+    for distance in reversed(distances(_power_of_two(axis))):
         x = x + _swap(x, axis, lambda j, d=distance: j ^ d)
-        distance //= 2
     return x
 
 
 @right
 def doubles_by_shifts_back(x, *, axis):
-    for k in reversed(range(steps_to_reach(_power_of_two(axis)))):
-        x += _swap(x, axis, lambda j, k=k: j - 2**k)
+    for distance in reversed(distances(_power_of_two(axis))):
+        x += hop(x, axis, -distance)
     return x
 
 
@@ -53,15 +52,15 @@ def doubles_by_mirrors(x, *, axis):
 
 @wrong("errors")
 def doubles_without_check(x, *, axis):
-    for k in range(steps_to_reach(lax.axis_size(axis))):
-        x = x + _swap(x, axis, lambda j, k=k: j + 2**k)
+    for distance in distances(lax.axis_size(axis)):
+        x = x + hop(x, axis, distance)
     return x
 
 
 @wrong("errors")
 def doubles_with_partners_unchecked(x, *, axis):
-    for k in range(steps_to_reach(lax.axis_size(axis))):
-        x = x + _swap(x, axis, lambda j, k=k: j ^ 2**k)  # JAX refuses its pairs, but only later
+    for distance in distances(lax.axis_size(axis)):
+        x = x + _swap(x, axis, lambda j, d=distance: j ^ d)  # JAX refuses its pairs, but only later
     return x
 
 
@@ -82,13 +81,12 @@ def doubles_powers_and_sums_others(x, *, axis):
 def halves_then_doubles(x, *, axis):
     n, i = _power_of_two(axis), lax.axis_index(axis)
     flat = jnp.pad(x.ravel(), (0, -x.size % n))
-    distances = [n >> k for k in range(1, steps_to_reach(n) + 1)]
-    for d in distances:
+    for d in reversed(distances(n)):
         low, high = jnp.split(flat, 2)
         upper = (i & d) != 0
         sent, kept = jnp.where(upper, low, high), jnp.where(upper, high, low)
         flat = kept + lax.ppermute(sent, axis, [(j, j ^ d) for j in range(n)])
-    for d in reversed(distances):
+    for d in distances(n):
         other = lax.ppermute(flat, axis, [(j, j ^ d) for j in range(n)])
         upper = (i & d) != 0
         flat = jnp.where(upper, jnp.concatenate([other, flat]), jnp.concatenate([flat, other]))

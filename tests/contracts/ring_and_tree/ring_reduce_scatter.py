@@ -7,12 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-
-
-def _hop(x, axis, by=1):
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+from tests.contracts.ring_and_tree.common import ring_all_gather
 
 
 @right
@@ -20,7 +17,7 @@ def sums_the_other_way(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     partial = x[(i + 1) % n]
     for k in range(2, n + 1):
-        partial = _hop(partial, axis, -1) + x[(i + k) % n]
+        partial = hop(partial, axis, -1) + x[(i + k) % n]
     return partial
 
 
@@ -30,7 +27,7 @@ def sums_in_a_scan(x, *, axis):
     in_order = x[(i - 1 - jnp.arange(n)) % n]
 
     def step(partial, chunk):
-        return _hop(partial, axis) + chunk, None
+        return hop(partial, axis) + chunk, None
 
     return lax.scan(step, in_order[0], in_order[1:])[0]
 
@@ -40,7 +37,7 @@ def sums_in_a_loop(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
 
     def step(k, partial):
-        return _hop(partial, axis) + lax.dynamic_index_in_dim(x, (i - k) % n, keepdims=False)
+        return hop(partial, axis) + lax.dynamic_index_in_dim(x, (i - k) % n, keepdims=False)
 
     return lax.fori_loop(2, n + 1, step, x[(i - 1) % n])
 
@@ -49,7 +46,7 @@ def sums_in_a_loop(x, *, axis):
 def sums_in_place(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     for k in range(1, n):
-        arrived = _hop(x[(i - k) % n], axis)
+        arrived = hop(x[(i - k) % n], axis)
         x = x.at[(i - k - 1) % n].add(arrived)
     return x[i]
 
@@ -59,7 +56,7 @@ def sums_after_a_roll(x, *, axis):
     x = jnp.roll(x, -lax.axis_index(axis), axis=0)  # x[k] is chunk i + k
     partial = x[-1]
     for k in range(2, n + 1):
-        partial = _hop(partial, axis) + x[-k]
+        partial = hop(partial, axis) + x[-k]
     return partial
 
 
@@ -77,23 +74,14 @@ def sums_in_two_messages(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     partial = x[(i - 1) % n]
     for k in range(2, n + 1):
-        first, rest = _hop((partial[:5], partial[5:]), axis)
+        first, rest = hop((partial[:5], partial[5:]), axis)
         partial = jnp.concatenate([first, rest]) + x[(i - k) % n]
     return partial
 
 
-def _ring_all_gather(x, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y, moving = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x), x
-    for k in range(1, n):
-        moving = _hop(moving, axis)
-        y = y.at[(i - k) % n].set(moving)
-    return y
-
-
 @right
 def sums_by_transpose(x, *, axis):
-    return jax.linear_transpose(lambda part: _ring_all_gather(part, axis), x[0])(x)[0]
+    return jax.linear_transpose(lambda part: ring_all_gather(part, axis), x[0])(x)[0]
 
 
 @wrong("communication")
@@ -107,10 +95,10 @@ def sums_in_free_pieces(x, *, axis):
 def sums_with_a_free_hop(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     pieces = jnp.zeros_like(x[0]).ravel()
-    free = [_hop(pieces[k : k + 4], axis) for k in range(0, pieces.size, 4)]
+    free = [hop(pieces[k : k + 4], axis) for k in range(0, pieces.size, 4)]
     partial = jnp.concatenate(free).reshape(x.shape[1:]) + x[(i - 1) % n]
     for k in range(2, n + 1):
-        partial = _hop(partial, axis) + x[(i - k) % n]
+        partial = hop(partial, axis) + x[(i - k) % n]
     return partial
 
 
@@ -125,7 +113,7 @@ def sums_by_far_hops_for_odd_n(x, *, axis):
     by = 2 if n % 2 else 1
     partial = x[(i - by) % n]
     for k in range(2, n + 1):
-        partial = _hop(partial, axis, by) + x[(i - by * k) % n]
+        partial = hop(partial, axis, by) + x[(i - by * k) % n]
     return partial
 
 
@@ -163,7 +151,7 @@ def sums_in_a_loop_of_unknown_length(x, *, axis):
 
     def step(state):
         k, partial = state
-        return k + 1, _hop(partial, axis) + x[(i - k) % n]
+        return k + 1, hop(partial, axis) + x[(i - k) % n]
 
     return lax.while_loop(lambda state: state[0] <= n, step, (2, x[(i - 1) % n]))[1]
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.ring_and_tree.common import distances
 from tests.contracts.answers import right
-from tests.contracts.ring_and_tree.common import steps_to_reach
 
 
 def _send(x, axis, root, pairs):
@@ -28,12 +28,10 @@ def _by_pairs(x, axis, root, steps):
 
 
 def _far_first(n):
-    half = 1 << steps_to_reach(n)
-    steps = []
-    while half > 1:
-        half //= 2
-        steps.append([(a, a + half) for a in range(0, n, 2 * half) if a + half < n])
-    return steps
+    return [
+        [(a, a + half) for a in range(0, n, 2 * half) if a + half < n]
+        for half in reversed(distances(n))
+    ]
 
 
 @right
@@ -53,9 +51,9 @@ def tree_from_zeros(x, *, axis, root):
 def tree_all_devices_send(x, *, axis, root):
     n = lax.axis_size(axis)
     place = (lax.axis_index(axis) - root) % n
-    for k in range(steps_to_reach(n)):
-        arrived = _send(x, axis, root, [(a, (a + (1 << k)) % n) for a in range(n)])
-        x = jnp.where((place >= 1 << k) & (place < 2 << k), arrived, x)
+    for held in distances(n):
+        arrived = _send(x, axis, root, [(a, (a + held) % n) for a in range(n)])
+        x = jnp.where((place >= held) & (place < 2 * held), arrived, x)
     return x
 
 

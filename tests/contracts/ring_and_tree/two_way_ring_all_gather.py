@@ -6,44 +6,23 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.ring_and_tree.common import in_device_order, received
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-
-
-def _hop(x, axis, by=1):
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
-
-
-def _place(x, up, down, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    slots = [x] * n  # slots[k] goes to i + k
-    for k, block in enumerate(up, start=1):
-        slots[-k % n] = block
-    for k, block in enumerate(down, start=1):
-        slots[k % n] = block
-    return jnp.stack(slots)[(jnp.arange(n) - i) % n]
-
-
-def _arrivals(x, hops, axis, by):
-    arrived = []
-    for _ in range(hops):
-        x = _hop(x, axis, by)
-        arrived.append(x)
-    return arrived
 
 
 @right
 def gathers_more_from_below(x, *, axis):
     n = lax.axis_size(axis)
-    up, down = _arrivals(x, (n - 1) // 2, axis, 1), _arrivals(x, n // 2, axis, -1)
-    return _place(x, up, down, axis)
+    up, down = received(x, axis, (n - 1) // 2, 1), received(x, axis, n // 2, -1)
+    return in_device_order(x, up, down, axis=axis)
 
 
 @right
 def gathers_opposite_twice(x, *, axis):
     n = lax.axis_size(axis)
-    up, down = _arrivals(x, n // 2, axis, 1), _arrivals(x, n // 2, axis, -1)
-    return _place(x, up, down, axis)
+    up, down = received(x, axis, n // 2, 1), received(x, axis, n // 2, -1)
+    return in_device_order(x, up, down, axis=axis)
 
 
 @right
@@ -51,12 +30,12 @@ def gathers_in_one_loop(x, *, axis):
     n = lax.axis_size(axis)
     up, down, ups, downs = x, x, [], []
     for k in range(1, n // 2 + 1):
-        up = _hop(up, axis, 1)
+        up = hop(up, axis, 1)
         ups.append(up)
         if 2 * k < n:
-            down = _hop(down, axis, -1)
+            down = hop(down, axis, -1)
             downs.append(down)
-    return _place(x, ups, downs, axis)
+    return in_device_order(x, ups, downs, axis=axis)
 
 
 @right
@@ -65,7 +44,7 @@ def gathers_in_scans(x, *, axis):
 
     def ring(by, hops):
         def step(block, _):
-            block = _hop(block, axis, by)
+            block = hop(block, axis, by)
             return block, block
 
         return lax.scan(step, x, None, length=hops)[1]
@@ -81,7 +60,7 @@ def gathers_in_a_loop_with_updates(x, *, axis):
 
     def step(k, state):
         y, up, down = state
-        up, down = _hop(up, axis, 1), _hop(down, axis, -1)
+        up, down = hop(up, axis, 1), hop(down, axis, -1)
         y = lax.dynamic_update_index_in_dim(y, up, (i - k) % n, axis=0)
         return lax.dynamic_update_index_in_dim(y, down, (i + k) % n, axis=0), up, down
 
@@ -93,12 +72,12 @@ def gathers_in_a_loop_with_updates(x, *, axis):
 def gathers_last_hop_in_halves(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     hops = (n - 1) // 2
-    ups, downs = _arrivals(x, hops, axis, 1), _arrivals(x, hops, axis, -1)
-    y = _place(x, ups, downs, axis)
+    ups, downs = received(x, axis, hops, 1), received(x, axis, hops, -1)
+    y = in_device_order(x, ups, downs, axis=axis)
     if n % 2 == 0:
         half = x.size // 2
-        first = _hop(ups[-1].ravel()[:half], axis, 1)
-        second = _hop(downs[-1].ravel()[half:], axis, -1)
+        first = hop(ups[-1].ravel()[:half], axis, 1)
+        second = hop(downs[-1].ravel()[half:], axis, -1)
         y = y.at[(i + n // 2) % n].set(jnp.concatenate([first, second]).reshape(x.shape))
     return y
 
@@ -107,8 +86,8 @@ def gathers_last_hop_in_halves(x, *, axis):
 def gathers_half_each_way(x, *, axis):
     n = lax.axis_size(axis)
     first, second = jnp.split(x, 2)
-    up = _place(first, _arrivals(first, n - 1, axis, 1), [], axis)
-    down = _place(second, [], _arrivals(second, n - 1, axis, -1), axis)
+    up = in_device_order(first, received(first, axis, n - 1, 1), [], axis=axis)
+    down = in_device_order(second, [], received(second, axis, n - 1, -1), axis=axis)
     return jnp.concatenate([up, down], axis=1)
 
 
@@ -116,14 +95,14 @@ def gathers_half_each_way(x, *, axis):
 def gathers_lopsided(x, *, axis):
     n = lax.axis_size(axis)
     hops = n // 2 + 1
-    ups, downs = _arrivals(x, hops, axis, 1), _arrivals(x, n - 1 - hops, axis, -1)
-    return _place(x, ups, downs, axis)
+    ups, downs = received(x, axis, hops, 1), received(x, axis, n - 1 - hops, -1)
+    return in_device_order(x, ups, downs, axis=axis)
 
 
 @wrong("communication")
 def gathers_by_both_full_rings(x, *, axis):
     hops = lax.axis_size(axis) - 1
-    return _place(x, _arrivals(x, hops, axis, 1), _arrivals(x, hops, axis, -1), axis)
+    return in_device_order(x, received(x, axis, hops, 1), received(x, axis, hops, -1), axis=axis)
 
 
 @wrong("communication")
@@ -143,8 +122,8 @@ def gathers_all_with_neighbours(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
     for _ in range(n // 2):
-        y = jnp.where(y == 0, _hop(y, axis, 1), y)
-        y = jnp.where(y == 0, _hop(y, axis, -1), y)
+        y = jnp.where(y == 0, hop(y, axis, 1), y)
+        y = jnp.where(y == 0, hop(y, axis, -1), y)
     return y
 
 
