@@ -93,7 +93,7 @@ def _reached(file: str) -> frozenset[str]:
 
 @cache
 def _named(file: str) -> tuple[str, ...]:
-    """The files of ours whose modules a file imports, or names in a text: those it starts."""
+    """The files of ours whose modules a file imports, or names in a text because it starts them."""
     names: set[str] = set()
     for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Import):
@@ -101,9 +101,16 @@ def _named(file: str) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found = OURS.findall(node.value)
-            names |= {"jaxpar.cli" if name == "jaxpar" else name for name in found}
+            names |= _modules_in(node.value, file)
     return tuple(found for name in names for found in _files_of(name))
+
+
+def _modules_in(text: str, file: str) -> set[str]:
+    """The modules that a text names: one as a whole, or in a test any, as in a program it runs."""
+    if file.startswith("tests/"):
+        return {"jaxpar.cli" if name == "jaxpar" else name for name in OURS.findall(text)}
+    module = text.partition(":")[0]  # the path of a function
+    return {module} if "." in module and OURS.fullmatch(module) else set()
 
 
 @cache

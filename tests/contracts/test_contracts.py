@@ -7,6 +7,7 @@ each property are always judged; the rest is a part of its full proof.
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -21,12 +22,21 @@ from jaxpar.course.stubs import stub
 from jaxpar.grading.in_process import InProcessPool, judged, judged_source
 from jaxpar.grading.many_seeds import failures
 from jaxpar.grading.verdict import Verdict
-from tests.contracts.answers import answers_to
 from tests.proofs import contract_of
 
 POOLS = cache(InProcessPool)
 SEEDS = int(os.environ.get("SEEDS", "200"))
 VARIANTS = [f"{row.where}@{k}" for row in EXERCISES for k in range(1, variants(row.where))]
+
+
+def answers_to(row: Exercise) -> dict[str, Callable]:
+    """The answers to an exercise that are marked as right or as wrong, by name."""
+    module = importlib.import_module(row.where.replace("jaxpar", "tests", 1))
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if hasattr(value, "right") or hasattr(value, "fails")
+    }
 
 
 def parameters(where: str, named: Iterable[tuple[str, tuple]], always: int = 0) -> list[Any]:
