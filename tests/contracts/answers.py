@@ -1,4 +1,4 @@
-"""How an answer in the files beside this one says that it is right; `wrong` is that of contracts."""
+"""How an answer in the files beside this one says that it is right; wrong ones use `wrong`."""
 
 from __future__ import annotations
 
