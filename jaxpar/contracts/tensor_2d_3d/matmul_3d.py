@@ -1,41 +1,41 @@
-"""Exercise matmul_3d: one product on each device of a cube."""
+"""The product of two matrices on a cube of devices, each of which multiplies once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import jax
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.case import Case, Sizes
-from jaxpar.contracts.tensor_2d_3d.common import (
-    GATHERS,
-    Gather,
-    all_reduced_backward,
+from jaxpar.contracts.steps import (
     gathered,
     gathered_by_sum,
+    gathered_for_all_reduce,
+    gathered_for_own_gradient,
+    own_shard,
+    scattered,
+)
+from jaxpar.contracts.tensor_2d_3d.common import (
+    GATHERS,
     interleaved,
     layout_of,
     matrix_product,
     operands,
     others,
-    own_gradient,
-    own_part,
     split_blocks,
 )
 from jaxpar.parallel import tensor_nd
 
-_SUMS = ("reduce_scatter", "permute", "all_to_all")
+SUMS = ("reduce_scatter", "permute", "all_to_all")
 
 
-def _in_3d(case: Case, x: jax.Array, w: jax.Array) -> list[Expected]:
+def _in_3d(case: Case, x: Array, w: Array) -> list[Expected]:
     return split_blocks(case, matrix_product(case, x, w), ("x_axis", "z_axis"), "y_axis")
 
 
-def _of_y(sizes: Sizes) -> float:
-    """Bytes of a reduce-scatter of x_i @ w_j."""
+def _reduce_scatter_of_y(sizes: Sizes) -> float:
+    """Wire bytes of a reduce-scatter of x_i @ w_j."""
     rows = sizes.case.args["x"].shape[0] // sizes.n("x_axis")
     columns = sizes.case.args["w"].shape[1] // sizes.n("y_axis")
     n = sizes.n("z_axis")
@@ -43,11 +43,11 @@ def _of_y(sizes: Sizes) -> float:
 
 
 def _cube(mesh: str, m: int, k: int, n: int, **axes: str) -> Case:
-    """A case of x [m, k] and w [k, n], cut over `x_axis`, `y_axis` and `z_axis`."""
+    """A case of x [m, k] and w [k, n], split over `x_axis`, `y_axis` and `z_axis`."""
     dp = "dp" * mesh.startswith("dp")
     x, y, z = axes["x_axis"], axes["y_axis"], axes["z_axis"]
-    layouts = f"m{layout_of(dp, x, y)} k_{z}", f"k{layout_of(dp, z)} n_{y}_{x}"
-    return operands(mesh, (m, k, n), layouts, axes)
+    x_layout = f"m{layout_of(dp, x, y)} k_{z}"
+    return operands(mesh, (m, k, n), x_layout, f"k{layout_of(dp, z)} n_{y}_{x}", axes)
 
 
 CONTRACT = Contract(
@@ -70,7 +70,7 @@ CONTRACT = Contract(
             (
                 Limit(GATHERS, "y_axis", others("x", "y_axis")),
                 Limit(GATHERS, "x_axis", others("w", "x_axis")),
-                Limit(_SUMS, "z_axis", _of_y),
+                Limit(SUMS, "z_axis", _reduce_scatter_of_y),
             ),
         ),
     ),
@@ -89,115 +89,99 @@ CONTRACT = Contract(
 )
 
 
-Matmul = Callable[..., Array]
+def _multiplied(
+    x: Array, w: Array, *, x_over: str, w_over: str, gather: Callable[..., Array] = gathered
+) -> Array:
+    """This device's product, of rows and columns that are gathered over these axes."""
+    return gather(x, x_over, 0) @ gather(w, w_over, 1)
 
 
-def _product(
-    gather: Gather = gathered,
-    *,
-    x_over: tuple[str, ...] = ("y",),
-    w_over: str = "x",
-    sum_over: str = "z",
-    dim: int = 0,
-) -> Matmul:
-    """Gathers both, multiplies, and scatters the sum over an axis along this dim."""
-
-    def function(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
-        axes = {"x": x_axis, "y": y_axis, "z": z_axis}
-        for over in x_over:
-            x = gather(x, axes[over], 0)
-        y = x @ gather(w, axes[w_over], 1)
-        return lax.psum_scatter(y, axes[sum_over], scatter_dimension=dim, tiled=True)
-
-    return function
+def _product_of_whole_matrices(x: Array, w: Array, x_axis: str, y_axis: str, z_axis: str) -> Array:
+    x = gathered(gathered(x, y_axis), x_axis)
+    w = gathered(gathered(w, x_axis, 1), y_axis, 1)
+    return gathered(x, z_axis, 1) @ gathered(w, z_axis)
 
 
 @wrong("values")
-def x_over_x(*args: Any, **how: Any) -> Any:
+def x_over_x(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """x is gathered over `x_axis`; the other rows of block x_il are along `y_axis`."""
-    return (matrix_product(x_over=("x",)))(*args, **how)
+    return scattered(_multiplied(x, w, x_over=x_axis, w_over=x_axis), z_axis)
 
 
 @wrong("values")
-def w_over_y(*args: Any, **how: Any) -> Any:
+def w_over_y(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """w is gathered over `y_axis`; the other columns of block w_lj are along `x_axis`."""
-    return (matrix_product(w_over="y"))(*args, **how)
+    return scattered(_multiplied(x, w, x_over=y_axis, w_over=y_axis), z_axis)
 
 
 @wrong("values")
-def x_and_w_over_wrong_axes(*args: Any, **how: Any) -> Any:
+def x_and_w_over_wrong_axes(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """x is gathered over `x_axis`, and w over `y_axis`; change them."""
-    return (matrix_product(x_over=("x",), w_over="y"))(*args, **how)
+    return scattered(_multiplied(x, w, x_over=x_axis, w_over=y_axis), z_axis)
 
 
 @wrong("values")
-def rows_of_blocks_interleaved(*args: Any, **how: Any) -> Any:
+def rows_of_blocks_interleaved(
+    x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str
+) -> Array:
     """The parts are interleaved; lax.all_gather with tiled=True puts them one after the other."""
-    return (matrix_product(interleaved))(*args, **how)
-
-
-def _own_products(x: Array, w: Array, x_axis: str, y_axis: str) -> Array:
-    return gathered(x, y_axis, 0) @ gathered(w, x_axis, 1)
+    y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=interleaved)
+    return scattered(y_partial, z_axis)
 
 
 @wrong("values")
 def products_not_summed(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Each device keeps rows of its own product; sum over `z_axis`."""
-    return own_part(_own_products(x, w, x_axis, y_axis), z_axis, 0)
+    return own_shard(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis)
 
 
 @wrong("values")
-def summed_over_y(*args: Any, **how: Any) -> Any:
+def summed_over_y(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Products are summed over `y_axis`; those of one block y_ij are along `z_axis`."""
-    return (matrix_product(sum_over="y"))(*args, **how)
+    return scattered(_multiplied(x, w, x_over=y_axis, w_over=x_axis), y_axis)
 
 
 @wrong("values")
-def columns_scattered(*args: Any, **how: Any) -> Any:
+def columns_scattered(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Each device keeps columns of the sum; the result has its rows split over `z_axis`."""
-    return (matrix_product(dim=1))(*args, **how)
+    return scattered(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis, 1)
 
 
 @wrong("values")
 def all_rows_of_block(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Each device of `z_axis` returns all rows of its block; leave it its own by
     lax.psum_scatter."""
-    return lax.psum(_own_products(x, w, x_axis, y_axis), z_axis)
+    return lax.psum(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis)
 
 
 @wrong("values")
-def x_over_x_and_y(*args: Any, **how: Any) -> Any:
+def x_over_x_and_y(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """x is gathered over `x_axis`, too; a device computes the rows of its own place on `x_axis`
     only."""
-    return (matrix_product(x_over=("y", "x")))(*args, **how)
+    rows = gathered(gathered(x, y_axis), x_axis)
+    return scattered(rows @ gathered(w, x_axis, 1), z_axis)
 
 
 @wrong("gradient")
-def gradient_of_own_block(*args: Any, **how: Any) -> Any:
+def gradient_of_own_block(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """The gradient of a block is that of this device's own use of it; sum over all that used it, as
     the derivative of lax.all_gather does."""
-    return (matrix_product(own_gradient))(*args, **how)
-
-
-def _whole(x: Array, w: Array, x_axis: str, y_axis: str, z_axis: str) -> Array:
-    for axis in (y_axis, x_axis):
-        x = gathered(x, axis, 0)
-    for axis in (x_axis, y_axis):
-        w = gathered(w, axis, 1)
-    return gathered(x, z_axis, 1) @ gathered(w, z_axis, 0)
+    y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=gathered_for_own_gradient)
+    return scattered(y_partial, z_axis)
 
 
 @wrong("sharding")
 def product_whole(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Every device returns the whole product; it must return its own block."""
-    return _whole(x, w, x_axis, y_axis, z_axis)
+    return _product_of_whole_matrices(x, w, x_axis, y_axis, z_axis)
 
 
 @wrong("communication")
 def product_all_reduced(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """The whole block is summed on all devices of `z_axis`, and rows are cut from it: twice the
     bytes of lax.psum_scatter."""
-    return own_part(lax.psum(_own_products(x, w, x_axis, y_axis), z_axis), z_axis, 0)
+    y = lax.psum(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis)
+    return own_shard(y, z_axis)
 
 
 @wrong("communication")
@@ -205,32 +189,36 @@ def inner_dim_gathered(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: 
     """x and w are gathered over `z_axis`, too, and every device there computes the same block;
     multiply your own part of the inner dim, and sum."""
     x, w = gathered(x, z_axis, 1), gathered(w, z_axis, 0)
-    return own_part(_own_products(x, w, x_axis, y_axis), z_axis, 0)
+    return own_shard(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis)
 
 
 @wrong("communication")
 def matrices_gathered(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Whole matrices are gathered over all three axes; one block of each is enough."""
-    y = _whole(x, w, x_axis, y_axis, z_axis)
-    return own_part(own_part(own_part(y, x_axis, 0), z_axis, 0), y_axis, 1)
+    y = _product_of_whole_matrices(x, w, x_axis, y_axis, z_axis)
+    return own_shard(own_shard(own_shard(y, x_axis), z_axis), y_axis, 1)
 
 
 @wrong("communication")
 def rows_of_x_gathered(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Rows of x are gathered over `x_axis`, and not used."""
-    x = own_part(gathered(gathered(x, y_axis, 0), x_axis, 0), x_axis, 0)
-    return lax.psum_scatter(x @ gathered(w, x_axis, 1), z_axis, tiled=True)
+    rows = own_shard(gathered(gathered(x, y_axis), x_axis), x_axis)
+    return scattered(rows @ gathered(w, x_axis, 1), z_axis)
 
 
 @wrong("communication")
-def block_gradients_all_reduced(*args: Any, **how: Any) -> Any:
+def block_gradients_all_reduced(
+    x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str
+) -> Array:
     """The gradient of what was gathered is summed whole on all devices: twice the bytes of a
     reduce-scatter, which is the derivative of lax.all_gather without `to`."""
-    return (matrix_product(all_reduced_backward))(*args, **how)
+    y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=gathered_for_all_reduce)
+    return scattered(y_partial, z_axis)
 
 
 @wrong("communication")
-def blocks_gathered_by_sum(*args: Any, **how: Any) -> Any:
+def blocks_gathered_by_sum(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
     """Blocks are put into zeros and summed all at once: twice the bytes of lax.all_gather, and as
     much memory."""
-    return (matrix_product(gathered_by_sum))(*args, **how)
+    y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=gathered_by_sum)
+    return scattered(y_partial, z_axis)

@@ -1,38 +1,36 @@
-"""Exercise summa_matmul: blocks of a product, on a square of devices."""
+"""The product of two matrices in blocks, on a square of devices."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, MemoryLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.steps import (
+    enter,
+    gathered,
+    gathered_by_sum,
+    gathered_for_all_reduce,
+    gathered_for_own_gradient,
+    hop,
+    own_shard,
+)
 from jaxpar.contracts.tensor_2d_3d.common import (
     BACKWARD,
     FORWARD,
-    all_reduced_backward,
-    brought,
-    by_gathers,
-    gathered,
-    gathered_by_sum,
+    interleaved,
     matrix_product,
-    one_interleaved,
-    own_gradient,
-    own_part,
-    side,
     split_blocks,
     square,
-    unrolled,
-    whole_matrices,
 )
 from jaxpar.mesh import varying_axes
 from jaxpar.parallel import tensor_nd
 
 
-def _in_2d(case: Case, x: jax.Array, w: jax.Array) -> list[Expected]:
+def _in_2d(case: Case, x: Array, w: Array) -> list[Expected]:
     return split_blocks(case, matrix_product(case, x, w), ("rows",), "cols")
 
 
@@ -86,45 +84,82 @@ CONTRACT = Contract(
 )
 
 
+def _side(rows: str, cols: str) -> int:
+    """The size of both axes."""
+    q = lax.axis_size(rows)
+    if q != lax.axis_size(cols):
+        raise ValueError("the devices must be a square")
+    return q
+
+
+def by_gathers(
+    x: Array, w: Array, *, rows: str, cols: str, gather: Callable[..., Array] = gathered
+) -> Array:
+    """The right product, but for the way in which blocks are gathered."""
+    _side(rows, cols)
+    return gather(x, cols, 1) @ gather(w, rows, 0)
+
+
+def _brought(x: Array, root: Array | int, axis: str) -> Array:
+    """The root's x, by a sum of zeros with it."""
+    return lax.psum(jnp.where(lax.axis_index(axis) == root, x, 0), axis)
+
+
+def _in_unrolled_rounds(x: Array, w: Array, rows: str, cols: str, rounds: int) -> Array:
+    y = jnp.zeros((len(x), w.shape[1]), x.dtype)
+    for k in range(rounds):
+        y += _brought(x, k, cols) @ _brought(w, k, rows)
+    return y
+
+
+def _product_of_whole_matrices(x: Array, w: Array, rows: str, cols: str) -> Array:
+    _side(rows, cols)
+    return gathered(gathered(x, cols, 1), rows) @ gathered(gathered(w, cols, 1), rows)
+
+
 @wrong("values")
-def x_along_rows(*args: Any, **how: Any) -> Any:
+def x_along_rows(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The blocks of x come from along `rows`; those that y_ij needs are in the same row of devices,
     along `cols`."""
-    return (by_gathers(x_over="rows"))(*args, **how)
+    _side(rows, cols)
+    return gathered(x, rows, 1) @ gathered(w, rows)
 
 
 @wrong("values")
-def w_along_cols(*args: Any, **how: Any) -> Any:
+def w_along_cols(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The blocks of w come from along `cols`; those that y_ij needs are in the same column of
     devices, along `rows`."""
-    return (by_gathers(w_over="cols"))(*args, **how)
+    _side(rows, cols)
+    return gathered(x, cols, 1) @ gathered(w, cols)
 
 
 @wrong("values")
-def blocks_along_wrong_axes(*args: Any, **how: Any) -> Any:
+def blocks_along_wrong_axes(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Blocks of x come from along `rows`, of w from along `cols`; x goes along `cols`, and w along
     `rows`."""
-    return (by_gathers(x_over="rows", w_over="cols"))(*args, **how)
+    _side(rows, cols)
+    return gathered(x, rows, 1) @ gathered(w, cols)
 
 
 @wrong("values")
-def inner_blocks_interleaved(*args: Any, **how: Any) -> Any:
+def inner_blocks_interleaved(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The rows of w's blocks are interleaved, and those of x's columns are not; gather both with
     tiled=True."""
-    return (by_gathers(lambda *given: one_interleaved(*given)))(*args, **how)
+    _side(rows, cols)
+    return gathered(x, cols, 1) @ interleaved(w, rows, 0)
 
 
 @wrong("values")
-def round_missing(*args: Any, **how: Any) -> Any:
+def round_missing(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """One round is missing: there are q, one for each block of the inner dim."""
-    return (unrolled(missing=1))(*args, **how)
+    return _in_unrolled_rounds(x, w, rows, cols, _side(rows, cols) - 1)
 
 
 @wrong("values")
 def products_summed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The products of different devices are summed over `rows`; y_ij is a sum of products that
     device (i, j) computes itself, of blocks that come to it."""
-    side(rows, cols)
+    _side(rows, cols)
     return lax.psum(x @ w, rows)
 
 
@@ -132,7 +167,7 @@ def products_summed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 def own_blocks_only(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Each device multiplies its own blocks only, whose inner numbers differ; bring the other
     blocks of its row and column."""
-    side(rows, cols)
+    _side(rows, cols)
     return x @ w
 
 
@@ -140,56 +175,54 @@ def own_blocks_only(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 def cannon_not_skewed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Blocks move on, but do not fit at the start: first move row i of x by i places, and column j
     of w by j."""
-    q = side(rows, cols)
-    to_previous = [((i + 1) % q, i) for i in range(q)]
+    q = _side(rows, cols)
     y = x @ w
     for _ in range(q - 1):
-        x, w = lax.ppermute(x, cols, to_previous), lax.ppermute(w, rows, to_previous)
+        x, w = hop(x, cols, -1), hop(w, rows, -1)
         y += x @ w
     return y
 
 
 @wrong("gradient")
-def gradient_of_own_block(*args: Any, **how: Any) -> Any:
+def gradient_of_own_block(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The gradient of a block is that of this device's own use of it; sum over all that used it, as
     the derivative of lax.all_gather does."""
-    return (by_gathers(own_gradient))(*args, **how)
+    return by_gathers(x, w, rows=rows, cols=cols, gather=gathered_for_own_gradient)
 
 
 @wrong("sharding")
 def product_whole(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Every device returns the whole product; it must return its own block."""
-    side(rows, cols)
-    return whole_matrices(x, w, rows, cols)
+    return _product_of_whole_matrices(x, w, rows, cols)
 
 
 @wrong("communication")
-def block_gradients_all_reduced(*args: Any, **how: Any) -> Any:
+def block_gradients_all_reduced(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The gradient of what was gathered is summed whole on all devices: twice the bytes of a
     reduce-scatter, which is the derivative of lax.all_gather without `to`."""
-    return (by_gathers(all_reduced_backward))(*args, **how)
+    return by_gathers(x, w, rows=rows, cols=cols, gather=gathered_for_all_reduce)
 
 
 @wrong("communication")
-def blocks_gathered_by_sum(*args: Any, **how: Any) -> Any:
+def blocks_gathered_by_sum(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Blocks are put into zeros and summed all at once: twice the bytes of lax.all_gather, and as
     much memory."""
-    return (by_gathers(gathered_by_sum))(*args, **how)
+    return by_gathers(x, w, rows=rows, cols=cols, gather=gathered_by_sum)
 
 
 @wrong("communication")
 def blocks_gathered_over_both(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Whole matrices are gathered on every device; a block of y needs one row of blocks of x, and
     one column of blocks of w."""
-    side(rows, cols)
-    return own_part(own_part(whole_matrices(x, w, rows, cols), rows, 0), cols, 1)
+    y = _product_of_whole_matrices(x, w, rows, cols)
+    return own_shard(own_shard(y, rows), cols, 1)
 
 
 @wrong("communication")
 def blocks_gathered_in_rounds(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Every round gathers all blocks and uses one: q times the bytes; gather once, or bring one
     block in each round."""
-    q = side(rows, cols)
+    q = _side(rows, cols)
 
     def one_round(y: Array, k: Array) -> tuple[Array, None]:
         return y + lax.all_gather(x, cols)[k] @ lax.all_gather(w, rows)[k], None
@@ -200,21 +233,20 @@ def blocks_gathered_in_rounds(x: Array, w: Array, *, rows: str, cols: str) -> Ar
 
 
 @wrong("memory")
-def rounds_unrolled(*args: Any, **how: Any) -> Any:
+def rounds_unrolled(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """A Python loop puts all rounds into one program, and the compiler brings all blocks before it
     multiplies; use lax.scan."""
-    return (unrolled(missing=0))(*args, **how)
+    return _in_unrolled_rounds(x, w, rows, cols, _side(rows, cols))
 
 
 @wrong("memory")
 def rounds_kept(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The blocks of all rounds are kept and multiplied at the end; multiply in each round, and
     carry the sum."""
-    q = side(rows, cols)
+    q = _side(rows, cols)
 
     def one_round(_: None, k: Array) -> tuple[None, tuple[Array, Array]]:
-        here = lax.pcast(brought(x, k, cols), cols, to="varying")
-        return None, (here, lax.pcast(brought(w, k, rows), rows, to="varying"))
+        return None, (enter(_brought(x, k, cols), cols), enter(_brought(w, k, rows), rows))
 
     blocks = lax.scan(one_round, None, jnp.arange(q))[1]
     return jnp.einsum("qmk,qkn->mn", *blocks)
@@ -224,4 +256,4 @@ def rounds_kept(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 def square_not_checked(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """A mesh with different sizes of `rows` and `cols` is not refused; compare lax.axis_size of
     both, and raise ValueError."""
-    return gathered(x, cols, 1) @ gathered(w, rows, 0)
+    return gathered(x, cols, 1) @ gathered(w, rows)

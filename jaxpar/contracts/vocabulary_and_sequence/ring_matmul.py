@@ -1,20 +1,18 @@
-"""Exercise ring_matmul: a product whose rows travel."""
+"""A product of all rows with this device's columns: the rows travel round a ring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import mesh_order
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.steps import gathered, gathered_by_sum, hop
 from jaxpar.parallel import ring_matmul
 
 
-def _product(case: Case, x: jax.Array, w: jax.Array) -> list[Expected]:
+def _product(case: Case, x: Array, w: Array) -> list[Expected]:
     """All rows of the devices along `axis`, which is the last, times the columns of each."""
     *others, n = case.sizes.values()
     x = x.reshape(*others, -1, x.shape[1])
@@ -81,29 +79,27 @@ CONTRACT = Contract(
 )
 
 
-def _hop(x: Array, axis: str, by: int = 1) -> Array:
-    """What arrives when every device sends its x `by` places on."""
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
+def _products(x: Array, w: Array, axis: str, rounds: int) -> list[Array]:
+    """The rows that are here in each round times the columns; they are sent on between rounds."""
+    products = [x @ w]
+    for _ in range(rounds - 1):
+        x = hop(x, axis)
+        products.append(x @ w)
+    return products
 
 
-def _in_rounds(
-    x: Array, w: Array, axis: str, place: Callable[[int], Array | int], rounds: int
-) -> Array:
-    """The ring with `rounds` products, that of round k as block place(k) of the result."""
-    n, blocks = lax.axis_size(axis), {}
-    for k in range(rounds):
-        x = _hop(x, axis) if k else x
-        blocks[k] = x @ w
-    return _placed(blocks, place, n)
-
-
-def _placed(blocks: dict[int, Array], place: Callable[[int], Array | int], n: int) -> Array:
-    rows, columns = blocks[0].shape
+def _in_place(blocks: list[Array], axis: str, places: list[Array] | None = None) -> Array:
+    """The result, with block k of device i as its block places[k], or i - k; zeros elsewhere."""
+    n, i, (rows, columns) = lax.axis_size(axis), lax.axis_index(axis), blocks[0].shape
     y = jnp.zeros_like(blocks[0], shape=(n * rows, columns))
-    for k, block in blocks.items():
-        y = lax.dynamic_update_slice_in_dim(y, block, place(k) % n * rows, 0)
+    for k, block in enumerate(blocks):
+        place = i - k if places is None else places[k]
+        y = lax.dynamic_update_slice_in_dim(y, block, place % n * rows, 0)
     return y
+
+
+def _right(x: Array, w: Array, axis: str) -> Array:
+    return _in_place(_products(x, w, axis, lax.axis_size(axis)), axis)
 
 
 @wrong("values")
@@ -111,77 +107,67 @@ def ring_matmul_mirrored(x: Array, w: Array, *, axis: str) -> Array:
     """The blocks go round the wrong way: rows that are sent to the next device come from the
     previous one, so round k has those of device i - k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return _in_rounds(x, w, axis, lambda k: i + k, n)
+    return _in_place(_products(x, w, axis, n), axis, [i + k for k in range(n)])
 
 
 @wrong("values")
 def ring_matmul_as_they_arrive(x: Array, w: Array, *, axis: str) -> Array:
     """The blocks are in the order in which they arrive, which differs on each device; those of
     device j go to block j."""
-    return _in_rounds(x, w, axis, lambda k: jnp.int32(k), lax.axis_size(axis))
+    n = lax.axis_size(axis)
+    return _in_place(_products(x, w, axis, n), axis, [jnp.int32(k) for k in range(n)])
 
 
 @wrong("values")
 def ring_matmul_one_round_short(x: Array, w: Array, *, axis: str) -> Array:
     """One block is missing: n products are needed, and n-1 hops."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return _in_rounds(x, w, axis, lambda k: i - k, n - 1)
+    return _in_place(_products(x, w, axis, lax.axis_size(axis) - 1), axis)
 
 
 @wrong("values")
 def ring_matmul_off_by_one(x: Array, w: Array, *, axis: str) -> Array:
     """The rows are sent on before the first product, so all blocks are one place off; multiply
     first, then send."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return _in_rounds(_hop(x, axis), w, axis, lambda k: i - k, n)
+    return _right(hop(x, axis), w, axis)
 
 
 @wrong("values")
 def ring_matmul_sends_own_always(x: Array, w: Array, *, axis: str) -> Array:
     """Each round sends the device's own rows; send on what arrived in the round before."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    arrived = _hop(x, axis) @ w
-    return _placed({0: x @ w} | dict.fromkeys(range(1, n), arrived), lambda k: i - k, n)
+    arrived = hop(x, axis) @ w
+    return _in_place([x @ w] + [arrived] * (lax.axis_size(axis) - 1), axis)
 
 
 @wrong("values")
 def ring_matmul_not_closed(x: Array, w: Array, *, axis: str) -> Array:
     """The last device sends to no one, so zeros go round from device 0; close the ring by pairs (j,
     (j + 1) % n)."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {0: x @ w}
-    for k in range(1, n):
+    n, blocks = lax.axis_size(axis), [x @ w]
+    for _ in range(n - 1):
         x = lax.ppermute(x, axis, [(j, j + 1) for j in range(n - 1)])
-        blocks[k] = x @ w
-    return _placed(blocks, lambda k: i - k, n)
+        blocks.append(x @ w)
+    return _in_place(blocks, axis)
 
 
 @wrong("values")
 def ring_matmul_product_travels(x: Array, w: Array, *, axis: str) -> Array:
     """The product travels, but the next device needs these rows times its own columns; send the
     rows."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {0: x @ w}
-    for k in range(1, n):
-        blocks[k] = _hop(blocks[k - 1], axis)
-    return _placed(blocks, lambda k: i - k, n)
+    blocks = [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        blocks.append(hop(blocks[-1], axis))
+    return _in_place(blocks, axis)
 
 
 @wrong("values")
 def ring_matmul_weights_travel(x: Array, w: Array, *, axis: str) -> Array:
     """The columns travel, and every device has its own rows times all columns; send the rows, so
     that it has all rows times its columns."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {}
-    for k in range(n):
-        w = _hop(w, axis) if k else w
-        blocks[k] = x @ w
-    return _placed(blocks, lambda k: i - k, n)
-
-
-def _right(x: Array, w: Array, axis: str) -> Array:
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return _in_rounds(x, w, axis, lambda k: i - k, n)
+    blocks = [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        w = hop(w, axis)
+        blocks.append(x @ w)
+    return _in_place(blocks, axis)
 
 
 @wrong("values")
@@ -200,65 +186,59 @@ def ring_matmul_own_rows_only(x: Array, w: Array, *, axis: str) -> Array:
 def ring_matmul_cuts_gradient(x: Array, w: Array, *, axis: str) -> Array:
     """No gradient returns with the rows that travelled; leave lax.stop_gradient out: the derivative
     of lax.ppermute sends it home."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {0: x @ w}
-    for k in range(1, n):
-        x = lax.stop_gradient(_hop(x, axis))
-        blocks[k] = x @ w
-    return _placed(blocks, lambda k: i - k, n)
+    blocks = [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        x = lax.stop_gradient(hop(x, axis))
+        blocks.append(x @ w)
+    return _in_place(blocks, axis)
 
 
 @wrong("communication")
 def ring_matmul_of_eight(x: Array, w: Array, *, axis: str) -> Array:
     """The ring has 8 rounds always, and on fewer devices the rows come by more than once; n is
     lax.axis_size(axis)."""
-    i = lax.axis_index(axis)
-    return _in_rounds(x, w, axis, lambda k: i - k, 8)
+    return _in_place(_products(x, w, axis, 8), axis)
 
 
 @wrong("communication")
 def ring_matmul_one_hop_too_many(x: Array, w: Array, *, axis: str) -> Array:
     """The rows are sent n times and come home; n-1 hops reach all devices."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {}
-    for k in range(n):
-        blocks[k] = x @ w
-        x = _hop(x, axis)
+    blocks = []
+    for _ in range(lax.axis_size(axis)):
+        blocks.append(x @ w)
+        x = hop(x, axis)
     # What arrives last is its own rows again; they are used, so that the hop is not removed.
     blocks[0] = x @ w
-    return _placed(blocks, lambda k: i - k, n)
+    return _in_place(blocks, axis)
 
 
 @wrong("communication")
 def ring_matmul_gathers_first(x: Array, w: Array, *, axis: str) -> Array:
     """All rows are gathered before the product; multiply what is here while it travels on, by
     lax.ppermute to the next device."""
-    return lax.all_gather(x, axis, tiled=True) @ w
+    return gathered(x, axis) @ w
 
 
 @wrong("communication")
 def ring_matmul_gathers_by_sum(x: Array, w: Array, *, axis: str) -> Array:
     """All rows are put together by a sum with zeros: twice the bytes, and all of them are held at
     once."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return lax.psum(_placed({0: x}, lambda _: i, n), axis) @ w
+    return gathered_by_sum(x, axis) @ w
 
 
 @wrong("communication")
 def ring_matmul_far_hops(x: Array, w: Array, *, axis: str) -> Array:
     """Rows are sent further than to the next device, so one link carries several; pass on what
     arrived."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = {k: (_hop(x, axis, k) if k else x) @ w for k in range(n)}
-    return _placed(blocks, lambda k: i - k, n)
+    blocks = [(hop(x, axis, k) if k else x) @ w for k in range(lax.axis_size(axis))]
+    return _in_place(blocks, axis)
 
 
 @wrong("memory")
 def ring_matmul_gathers_by_ring(x: Array, w: Array, *, axis: str) -> Array:
     """The rows go round and are collected before the product; multiply each block when it comes,
     and forget it."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    blocks = [x]
+    n, i, rows = lax.axis_size(axis), lax.axis_index(axis), [x]
     for _ in range(n - 1):
-        blocks.append(_hop(blocks[-1], axis))
-    return jnp.stack(blocks)[(i - jnp.arange(n)) % n].reshape(-1, x.shape[1]) @ w
+        rows.append(hop(rows[-1], axis))
+    return jnp.stack(rows)[(i - jnp.arange(n)) % n].reshape(-1, x.shape[1]) @ w

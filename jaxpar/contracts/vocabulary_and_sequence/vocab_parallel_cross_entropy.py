@@ -1,8 +1,9 @@
-"""Exercise vocab_parallel_cross_entropy: a loss of logits that no device has whole."""
+"""The loss of each token from logits whose vocabulary is split: no device has them whole."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,28 @@ from jax import Array, lax
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import share
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.vocabulary_and_sequence.common import of_batch
-from jaxpar.mesh import varying_axes
+from jaxpar.contracts.steps import enter, gathered
+from jaxpar.contracts.vocabulary_and_sequence.common import (
+    of_batch,
+    own_label_logit,
+    own_tokens,
+    take,
+)
 from jaxpar.parallel import vocabulary
 
 
-def _losses(case: Case, logits: jax.Array, labels: jax.Array) -> list[Expected]:
-    label = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    return of_batch(case, jax.nn.logsumexp(logits, axis=-1) - label)
+def _losses(case: Case, logits: Array, labels: Array) -> list[Expected]:
+    return of_batch(case, jax.nn.logsumexp(logits, axis=-1) - take(logits, labels))
+
+
+def _case(
+    mesh: str, shape: tuple[int, int, int], layout: str, axis: str,
+    dtype: str = "float32", draw: Literal["shifted", "peaked"] = "shifted",
+) -> Case:  # fmt: skip
+    """A case of logits with this shape and layout; labels are laid out as b and t are."""
+    logits_shard = ArraySpec(shape, layout, dtype, draw)
+    labels = ArraySpec(shape[:2], layout.rpartition(" ")[0], "int32")
+    return Case(mesh, {"logits_shard": logits_shard, "labels": labels}, {"axis": axis})
 
 
 CONTRACT = Contract(
@@ -27,35 +42,10 @@ CONTRACT = Contract(
     reference=vocabulary.vocab_parallel_cross_entropy,
     oracle=_losses,
     cases=(
-        Case(
-            "tp=8",
-            {
-                "logits_shard": ArraySpec((4, 16, 8 * 13), "b t v_tp", draw="shifted"),
-                "labels": ArraySpec((4, 16), "b t", "int32"),
-            },
-            {"axis": "tp"},
-        ),
-        Case(
-            "dp=2,tpx=3",
-            {
-                "logits_shard": ArraySpec(
-                    (2 * 3, 20, 3 * 34), "b_dp t v_tpx", "bfloat16", "peaked"
-                ),
-                "labels": ArraySpec((2 * 3, 20), "b_dp t", "int32"),
-            },
-            {"axis": "tpx"},
-        ),
+        _case("tp=8", (4, 16, 8 * 13), "b t v_tp", "tp"),
+        _case("dp=2,tpx=3", (2 * 3, 20, 3 * 34), "b_dp t v_tpx", "tpx", "bfloat16", "peaked"),
     ),
-    hidden=(
-        Case(
-            "dp=2,cp=4",
-            {
-                "logits_shard": ArraySpec((2 * 5, 12, 4 * 27), "b_dp t v_cp", draw="shifted"),
-                "labels": ArraySpec((2 * 5, 12), "b_dp t", "int32"),
-            },
-            {"axis": "cp"},
-        ),
-    ),
+    hidden=(_case("dp=2,cp=4", (2 * 5, 12, 4 * 27), "b_dp t v_cp", "cp"),),
     gradient=("logits_shard",),
     communication=Communication(
         "three all-reduces of one number for each token, backward nothing",
@@ -83,67 +73,58 @@ CONTRACT = Contract(
 )
 
 
-def _wide(logits: Array) -> Array:
-    return logits.astype(jnp.float32)
+def _in_float32(logits_shard: Array) -> Array:
+    return logits_shard.astype(jnp.float32)
 
 
-def _own(logits: Array, labels: Array, axis: str) -> tuple[Array, Array]:
-    v = logits.shape[-1]
-    here = labels - lax.axis_index(axis) * v
-    mine = (here >= 0) & (here < v)
-    return jnp.where(mine, here, 0), mine
+def _largest(logits: Array, axis: str) -> Array:
+    return lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
 
 
-def _take(logits: Array, rows: Array) -> Array:
-    return jnp.take_along_axis(logits, rows[..., None], axis=-1)[..., 0]
+def _log_sum(logits: Array, axis: str, less: Array | None = None) -> Array:
+    """The logarithm of the sum of exp over the vocabulary; exp is of the logits less `less`."""
+    less = _largest(logits, axis) if less is None else less
+    total = lax.psum(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)
+    return jnp.log(total) + less
+
+
+def _loss(logits: Array, labels: Array, axis: str, less: Array | None = None) -> Array:
+    """The right loss, if `less` is near the largest logit of each token."""
+    return _log_sum(logits, axis, less) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_local_softmax(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Each softmax is over the tokens of one device; sum exp of the logits over the devices before
     the logarithm."""
-    logits = _wide(logits_shard)
-    here, mine = _own(logits, labels, axis)
-    loss = jax.nn.logsumexp(logits, axis=-1) - _take(logits, here)
+    logits = _in_float32(logits_shard)
+    place, mine = own_tokens(labels, logits.shape[-1], axis)
+    loss = jax.nn.logsumexp(logits, axis=-1) - take(logits, jnp.where(mine, place, 0))
     return lax.psum(jnp.where(mine, loss, 0), axis)
-
-
-def _exp_sum(logits: Array, largest: Array) -> Array:
-    return jnp.exp(logits - largest[..., None]).sum(axis=-1)
-
-
-def _found(logits: Array, labels: Array, axis: str) -> Array:
-    """The label's logit where this device has it, 0 elsewhere."""
-    here, mine = _own(logits, labels, axis)
-    return jnp.where(mine, _take(logits, here), 0)
 
 
 @wrong("values")
 def loss_local_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Each device subtracts its own maximum, and the sums of exp do not fit together; take lax.pmax
     of it first."""
-    logits = _wide(logits_shard)
-    largest = lax.stop_gradient(logits.max(axis=-1))
-    total = lax.psum(_exp_sum(logits, largest), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+    logits = _in_float32(logits_shard)
+    return _loss(logits, labels, axis, less=lax.stop_gradient(logits.max(axis=-1)))
 
 
 @wrong("values")
 def loss_no_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """exp of large logits is infinite, and of very small ones zero; subtract the maximum over all
     devices first, and add it to the logarithm."""
-    logits = _wide(logits_shard)
+    logits = _in_float32(logits_shard)
     total = lax.psum(jnp.exp(logits).sum(axis=-1), axis)
-    return jnp.log(total) - lax.psum(_found(logits, labels, axis), axis)
+    return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_sum_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The devices' maxima are summed; take lax.pmax of them."""
-    logits = _wide(logits_shard)
-    largest = lax.psum(lax.stop_gradient(logits.max(axis=-1)), axis)
-    total = lax.psum(_exp_sum(logits, largest), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+    logits = _in_float32(logits_shard)
+    return _loss(logits, labels, axis, less=lax.psum(lax.stop_gradient(logits.max(axis=-1)), axis))
 
 
 @wrong("values")
@@ -151,45 +132,34 @@ def loss_mean_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Arr
     """Where one logit is far above all others, the loss is infinite: subtract the maximum of all
     devices, by lax.pmax, not their mean or another logit; and subtract the label's logit, not the
     logarithm of its chance."""
-    logits = _wide(logits_shard)
-    typical = lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis)
-    total = lax.psum(_exp_sum(logits, typical), axis)
-    return jnp.log(total) + typical - lax.psum(_found(logits, labels, axis), axis)
+    logits = _in_float32(logits_shard)
+    return _loss(logits, labels, axis, less=lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis))
 
 
 @wrong("values")
 def loss_maximum_of_batch(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """One maximum serves all tokens of the batch, and exp of another token's logits is all zero;
     each token needs its own."""
-    logits = _wide(logits_shard)
+    logits = _in_float32(logits_shard)
     largest = lax.pmax(lax.stop_gradient(logits.max()), axis)
-    total = lax.psum(jnp.exp(logits - largest).sum(axis=-1), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
-
-
-def _largest(logits: Array, axis: str) -> Array:
-    return lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+    return _loss(logits, labels, axis, less=jnp.broadcast_to(largest, labels.shape))
 
 
 @wrong("values")
 def loss_maximum_forgotten(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The maximum is subtracted before exp, but not added to the logarithm of the sum."""
-    logits = _wide(logits_shard)
-    total = lax.psum(_exp_sum(logits, _largest(logits, axis)), axis)
-    return jnp.log(total) - lax.psum(_found(logits, labels, axis), axis)
-
-
-def _log_sum(logits: Array, axis: str) -> Array:
-    largest = _largest(logits, axis)
-    return jnp.log(lax.psum(_exp_sum(logits, largest), axis)) + largest
+    logits = _in_float32(logits_shard)
+    total = lax.psum(jnp.exp(logits - _largest(logits, axis)[..., None]).sum(axis=-1), axis)
+    return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_no_offset(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Every device looks labels up as if its first token were 0; subtract lax.axis_index(axis) * v
     from them."""
-    logits, v = _wide(logits_shard), logits_shard.shape[-1]
-    found = jnp.where(labels < v, _take(logits, jnp.where(labels < v, labels, 0)), 0)
+    logits = _in_float32(logits_shard)
+    mine = labels < logits.shape[-1]
+    found = jnp.where(mine, take(logits, jnp.where(mine, labels, 0)), 0)
     return _log_sum(logits, axis) - lax.psum(found, axis)
 
 
@@ -197,8 +167,9 @@ def loss_no_offset(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 def loss_others_hit_first(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """For labels of other devices, the logit of this device's first token goes into the sum; put 0
     there with jnp.where."""
-    logits = _wide(logits_shard)
-    found = _take(logits, _own(logits, labels, axis)[0])
+    logits = _in_float32(logits_shard)
+    place, mine = own_tokens(labels, logits.shape[-1], axis)
+    found = take(logits, jnp.where(mine, place, 0))
     return _log_sum(logits, axis) - lax.psum(found, axis)
 
 
@@ -206,100 +177,100 @@ def loss_others_hit_first(logits_shard: Array, labels: Array, *, axis: str) -> A
 def loss_clipped_not_masked(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Labels of other devices are clipped, and add the logit of this device's first or last token;
     put 0 there with jnp.where."""
-    logits, v = _wide(logits_shard), logits_shard.shape[-1]
-    here = jnp.clip(labels - lax.axis_index(axis) * v, 0, v - 1)
-    return _log_sum(logits, axis) - lax.psum(_take(logits, here), axis)
+    logits, v = _in_float32(logits_shard), logits_shard.shape[-1]
+    place = jnp.clip(labels - lax.axis_index(axis) * v, 0, v - 1)
+    return _log_sum(logits, axis) - lax.psum(take(logits, place), axis)
 
 
 @wrong("values")
 def loss_tokens_dealt_out(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Tokens are taken as dealt out, label % n to each device; they are blocks: device i has tokens
     i * v to (i + 1) * v - 1."""
-    logits, n = _wide(logits_shard), lax.axis_size(axis)
-    found = jnp.where(labels % n == lax.axis_index(axis), _take(logits, labels // n), 0)
+    logits, n = _in_float32(logits_shard), lax.axis_size(axis)
+    found = jnp.where(labels % n == lax.axis_index(axis), take(logits, labels // n), 0)
     return _log_sum(logits, axis) - lax.psum(found, axis)
 
 
 @wrong("values")
 def loss_label_not_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Only the device that has the label subtracts its logit; lax.psum it, so that all do."""
-    logits = _wide(logits_shard)
-    return _log_sum(logits, axis) - _found(logits, labels, axis)
+    logits = _in_float32(logits_shard)
+    return _log_sum(logits, axis) - own_label_logit(logits, labels, axis)
 
 
 @wrong("values")
 def loss_only_on_owner(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The loss is right on the device that has the label and 0 on all others; lax.psum the label's
     logit, and return the loss everywhere."""
-    logits = _wide(logits_shard)
-    mine = _own(logits, labels, axis)[1]
-    return jnp.where(mine, _log_sum(logits, axis) - _found(logits, labels, axis), 0)
+    logits = _in_float32(logits_shard)
+    _, mine = own_tokens(labels, logits.shape[-1], axis)
+    return jnp.where(mine, _log_sum(logits, axis) - own_label_logit(logits, labels, axis), 0)
 
 
 @wrong("values")
 def loss_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The whole loss is summed over the devices, and the logarithm in it counts n times; sum the
     label's logit only."""
-    logits = _wide(logits_shard)
-    return lax.psum(_log_sum(logits, axis) - _found(logits, labels, axis), axis)
+    logits = _in_float32(logits_shard)
+    return lax.psum(_log_sum(logits, axis) - own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_total_averaged(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The sums of exp are averaged over the devices; sum them."""
-    logits = _wide(logits_shard)
+    logits = _in_float32(logits_shard)
     largest = _largest(logits, axis)
-    total = lax.pmean(_exp_sum(logits, largest), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+    total = lax.pmean(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_minus_lost(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The sign is turned: the loss is the logarithm of the sum less the label's logit."""
-    logits = _wide(logits_shard)
-    return lax.psum(_found(logits, labels, axis), axis) - _log_sum(logits, axis)
+    return -_loss(_in_float32(logits_shard), labels, axis)
 
 
 @wrong("values")
 def loss_mean_of_tokens(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The mean over all tokens is returned; return the loss of each, [b, t]."""
-    logits = _wide(logits_shard)
-    return (_log_sum(logits, axis) - lax.psum(_found(logits, labels, axis), axis)).mean()
+    return _loss(_in_float32(logits_shard), labels, axis).mean()
 
 
 @wrong("values")
 def loss_in_dtype_of_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The sums are in the dtype of the logits; bfloat16 keeps fewer than three digits; take the
     logits to float32 first."""
-    loss = _log_sum(logits_shard, axis) - lax.psum(_found(logits_shard, labels, axis), axis)
-    return _wide(loss)
+    return _in_float32(_loss(logits_shard, labels, axis))
 
 
 @wrong("gradient")
 def loss_through_pmax(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """lax.pmax has no derivative, and needs none here: any number near the maximum gives the same
     loss; put its argument into lax.stop_gradient."""
-    logits = _wide(logits_shard)
-    largest = lax.pmax(logits.max(axis=-1), axis)
-    total = lax.psum(_exp_sum(logits, largest), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+    logits = _in_float32(logits_shard)
+    return _loss(logits, labels, axis, less=lax.pmax(logits.max(axis=-1), axis))
 
 
-def _by_hand(
+def _with_derivative(
     logits_shard: Array, labels: Array, axis: str, derivative: Callable[[Array], Array]
 ) -> Array:
-    """The right loss with a derivative of one's own."""
+    """The right loss with another derivative, by the logits in float32."""
 
     def loss(logits: Array) -> Array:
-        wide = _wide(logits)
-        return _log_sum(wide, axis) - lax.psum(_found(wide, labels, axis), axis)
+        return _loss(_in_float32(logits), labels, axis)
 
     def backward(kept: Array, gradient: Array) -> tuple[Array]:
         return ((kept * gradient[..., None]).astype(logits_shard.dtype),)
 
     function = jax.custom_vjp(loss)
-    function.defvjp(lambda logits: (loss(logits), derivative(_wide(logits))), backward)
+    function.defvjp(lambda logits: (loss(logits), derivative(_in_float32(logits))), backward)
     return function(logits_shard)
+
+
+def _own_one_hot(labels: Array, v: int, axis: str) -> Array:
+    """1 at the label of each token on the device that has it, 0 elsewhere."""
+    place, mine = own_tokens(labels, v, axis)
+    return jax.nn.one_hot(jnp.where(mine, place, 0), v) * mine[..., None]
 
 
 @wrong("gradient")
@@ -308,11 +279,9 @@ def loss_local_softmax_backward(logits_shard: Array, labels: Array, *, axis: str
     devices."""
 
     def derivative(logits: Array) -> Array:
-        here, mine = _own(logits, labels, axis)
-        hot = jax.nn.one_hot(here, logits.shape[-1]) * mine[..., None]
-        return jax.nn.softmax(logits) - hot
+        return jax.nn.softmax(logits) - _own_one_hot(labels, logits.shape[-1], axis)
 
-    return _by_hand(logits_shard, labels, axis, derivative)
+    return _with_derivative(logits_shard, labels, axis, derivative)
 
 
 @wrong("gradient")
@@ -324,14 +293,14 @@ def loss_all_subtract_one(logits_shard: Array, labels: Array, *, axis: str) -> A
         v = logits.shape[-1]
         return jnp.exp(logits - _log_sum(logits, axis)[..., None]) - jax.nn.one_hot(labels % v, v)
 
-    return _by_hand(logits_shard, labels, axis, derivative)
+    return _with_derivative(logits_shard, labels, axis, derivative)
 
 
 @wrong("gradient")
 def loss_label_cut(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """No gradient goes through the label's logit; leave lax.stop_gradient out there."""
-    logits = _wide(logits_shard)
-    found = lax.stop_gradient(_found(logits, labels, axis))
+    logits = _in_float32(logits_shard)
+    found = lax.stop_gradient(own_label_logit(logits, labels, axis))
     return _log_sum(logits, axis) - lax.psum(found, axis)
 
 
@@ -339,15 +308,15 @@ def loss_label_cut(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 def loss_gathers_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The logits are gathered, v numbers for each token; send the maximum, the sum of exp and the
     label's logit only."""
-    logits = _wide(lax.all_gather(logits_shard, axis, axis=-1, tiled=True))
-    return jax.nn.logsumexp(logits, axis=-1) - _take(logits, labels)
+    logits = _in_float32(gathered(logits_shard, axis, -1))
+    return jax.nn.logsumexp(logits, axis=-1) - take(logits, labels)
 
 
-def _whole(logits: Array, axis: str) -> Array:
-    """This device's logits in their place among all, others as small as can be."""
+def _among_all_logits(logits: Array, axis: str) -> Array:
+    """This device's logits in their place among all; the others are as small as can be."""
     v = logits.shape[-1]
     shape = (*logits.shape[:-1], lax.axis_size(axis) * v)
-    whole = lax.pcast(jnp.full(shape, -1e30), tuple(varying_axes(logits)), to="varying")
+    whole = jnp.full_like(logits, -1e30, shape=shape)
     return lax.dynamic_update_slice_in_dim(whole, logits, lax.axis_index(axis) * v, -1)
 
 
@@ -355,44 +324,41 @@ def _whole(logits: Array, axis: str) -> Array:
 def loss_sums_whole_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Every device sums logits of the whole vocabulary; send the maximum, the sum of exp and the
     label's logit only."""
-    logits = _wide(logits_shard)
-    whole = lax.psum(jnp.where(_whole(logits, axis) > -1e29, _whole(logits, axis), 0), axis)
-    return jax.nn.logsumexp(whole, axis=-1) - _take(whole, labels)
+    whole = _among_all_logits(_in_float32(logits_shard), axis)
+    logits = lax.psum(jnp.where(whole > -1e29, whole, 0), axis)
+    return jax.nn.logsumexp(logits, axis=-1) - take(logits, labels)
 
 
 @wrong("communication")
 def loss_sums_label_row(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """A vector of the vocabulary is summed over the devices to find the label's logit; sum over the
     tokens first, and send one number."""
-    logits = _wide(logits_shard)
-    here, mine = _own(logits, labels, axis)
-    hot = jax.nn.one_hot(here, logits.shape[-1]) * mine[..., None]
-    return _log_sum(logits, axis) - lax.psum(logits * hot, axis).sum(axis=-1)
+    logits = _in_float32(logits_shard)
+    own_row = logits * _own_one_hot(labels, logits.shape[-1], axis)
+    return _log_sum(logits, axis) - lax.psum(own_row, axis).sum(axis=-1)
 
 
 @wrong("communication")
 def loss_gathers_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Every device gathers all devices' maxima: n/2 times the bytes of lax.pmax, which needs no
     derivative here: put its argument into lax.stop_gradient."""
-    logits = _wide(logits_shard)
+    logits = _in_float32(logits_shard)
     largest = lax.all_gather(lax.stop_gradient(logits.max(axis=-1)), axis).max(axis=0)
-    total = lax.psum(_exp_sum(logits, largest), axis)
-    return jnp.log(total) + largest - lax.psum(_found(logits, labels, axis), axis)
+    return _loss(logits, labels, axis, less=largest)
 
 
 @wrong("communication")
 def loss_mean_at_the_end(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """All devices have the loss already; a mean over them sends it once more."""
-    logits = _wide(logits_shard)
-    loss = _log_sum(logits, axis) - lax.psum(_found(logits, labels, axis), axis)
-    return lax.pmean(lax.pcast(loss, axis, to="varying"), axis)
+    loss = _loss(_in_float32(logits_shard), labels, axis)
+    return lax.pmean(enter(loss, axis), axis)
 
 
 @wrong("memory")
 def loss_among_all_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Each device makes room for the logits of the whole vocabulary; its own are enough, and labels
     relative to its first token."""
-    whole = _whole(_wide(logits_shard), axis)
-    label = _take(whole, labels)
+    whole = _among_all_logits(_in_float32(logits_shard), axis)
+    label = take(whole, labels)
     found = lax.psum(jnp.where(label > -1e29, label, 0), axis)
     return _log_sum(whole, axis) - found

@@ -1,4 +1,4 @@
-"""Exercise vocab_parallel_embedding: rows that the devices share."""
+"""Rows of an embedding table whose vocabulary is split over the devices."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-from jaxpar.contracts.vocabulary_and_sequence.common import of_batch, other_sizes
+from jaxpar.contracts.steps import among_zeros, enter, gathered
+from jaxpar.contracts.vocabulary_and_sequence.common import (
+    of_batch,
+    other_sizes,
+    own_rows,
+    own_tokens,
+)
 from jaxpar.parallel import vocabulary
 
-_ID_BYTES = 4
+ID_BYTES = 4
 
 
-def _embedded(case: Case, ids: jax.Array, table: jax.Array) -> list[Expected]:
-    """Each part of the batch by a table of its own, for the table varies over all axes.
+def _embedded(case: Case, ids: Array, table: Array) -> list[Expected]:
+    """Each part of the batch has a table of its own, for the table varies over all axes.
 
     Were it equal on some, an answer's gradient could be summed over them at a place of its choice.
     """
 
-    def rows(ids: jax.Array, table: jax.Array) -> jax.Array:
+    def rows(ids: Array, table: Array) -> Array:
         known = (ids >= 0) & (ids < len(table))
         return jnp.where(known[..., None], table[jnp.where(known, ids, 0)], 0)
 
@@ -33,7 +39,7 @@ def _embedded(case: Case, ids: jax.Array, table: jax.Array) -> list[Expected]:
 
 def _all_reduce_of_rows(sizes: Sizes) -> float:
     """Wire bytes of one all-reduce of a row of the table for each id."""
-    rows = sizes.bytes("ids") // _ID_BYTES
+    rows = sizes.bytes("ids") // ID_BYTES
     table, devices = sizes.case.args["table"], math.prod(sizes.case.sizes.values())
     row_bytes = sizes.bytes("table") * devices // table.shape[0]
     return 2 * (sizes.n() - 1) / sizes.n() * rows * row_bytes
@@ -98,7 +104,8 @@ CONTRACT = Contract(
 )
 
 
-def _found(table: Array, rows: Array, mine: Array) -> Array:
+def _looked_up(table: Array, rows: Array, mine: Array) -> Array:
+    """These rows of the table, zeros where they are not this device's."""
     return jnp.where(mine[..., None], table[jnp.where(mine, rows, 0)], 0)
 
 
@@ -106,79 +113,69 @@ def _found(table: Array, rows: Array, mine: Array) -> Array:
 def embedding_no_offset(ids: Array, table: Array, *, axis: str) -> Array:
     """Every device looks ids up in its part as if it began at token 0; subtract
     lax.axis_index(axis) * len(table) from them."""
-    return lax.psum(_found(table, ids, (ids >= 0) & (ids < len(table))), axis)
-
-
-def _here(ids: Array, table: Array, axis: str) -> Array:
-    """The rows of the ids in this device's part; below 0 or too large where another has them."""
-    return ids - lax.axis_index(axis) * len(table)
+    return lax.psum(_looked_up(table, ids, (ids >= 0) & (ids < len(table))), axis)
 
 
 @wrong("values")
 def embedding_ids_not_masked(ids: Array, table: Array, *, axis: str) -> Array:
     """Ids of other devices are looked up, too: JAX counts a negative index from the end and clips
     one that is too large; put zeros there before the sum."""
-    return lax.psum(table[_here(ids, table, axis)], axis)
+    row, _ = own_tokens(ids, len(table), axis)
+    return lax.psum(table[row], axis)
 
 
 @wrong("values")
 def embedding_clipped_not_masked(ids: Array, table: Array, *, axis: str) -> Array:
     """Ids of other devices are clipped, and add this device's first or last row; put zeros there
     before the sum."""
-    return lax.psum(table[jnp.clip(_here(ids, table, axis), 0, len(table) - 1)], axis)
+    row, _ = own_tokens(ids, len(table), axis)
+    return lax.psum(table[jnp.clip(row, 0, len(table) - 1)], axis)
 
 
 @wrong("values")
 def embedding_nan_times_zero(ids: Array, table: Array, *, axis: str) -> Array:
     """jnp.take gives NaN for an index out of range, and NaN times 0 is NaN; put zeros there with
     jnp.where."""
-    here = _here(ids, table, axis)
-    mine = (here >= 0) & (here < len(table))
-    return lax.psum(jnp.take(table, here, axis=0) * mine[..., None].astype(table.dtype), axis)
+    row, mine = own_tokens(ids, len(table), axis)
+    return lax.psum(jnp.take(table, row, axis=0) * mine[..., None].astype(table.dtype), axis)
 
 
 @wrong("values")
 def embedding_others_hit_row_0(ids: Array, table: Array, *, axis: str) -> Array:
     """Ids of other devices look up row 0, which is right, but row 0 goes into the sum; put zeros
     there with jnp.where."""
-    here = _here(ids, table, axis)
-    mine = (here >= 0) & (here < len(table))
-    return lax.psum(table[jnp.where(mine, here, 0)], axis)
+    row, mine = own_tokens(ids, len(table), axis)
+    return lax.psum(table[jnp.where(mine, row, 0)], axis)
 
 
 @wrong("values")
 def embedding_only_above_masked(ids: Array, table: Array, *, axis: str) -> Array:
     """Ids below this device's first one are looked up, too: a negative index counts from the end;
     ask for 0 <= id as well."""
-    here = _here(ids, table, axis)
-    return lax.psum(jnp.where((here < len(table))[..., None], table[here], 0), axis)
+    row, _ = own_tokens(ids, len(table), axis)
+    return lax.psum(jnp.where((row < len(table))[..., None], table[row], 0), axis)
 
 
 @wrong("values")
 def embedding_one_row_too_many(ids: Array, table: Array, *, axis: str) -> Array:
     """The first id of the next device counts as this device's last; ask for id < len(table), not
     <=."""
-    here = _here(ids, table, axis)
-    return lax.psum(_found(table, here, (here >= 0) & (here <= len(table))), axis)
-
-
-def _part(ids: Array, table: Array, axis: str) -> Array:
-    here = _here(ids, table, axis)
-    return _found(table, here, (here >= 0) & (here < len(table)))
+    row, _ = own_tokens(ids, len(table), axis)
+    return lax.psum(_looked_up(table, row, (row >= 0) & (row <= len(table))), axis)
 
 
 @wrong("values")
 def embedding_outside_clipped(ids: Array, table: Array, *, axis: str) -> Array:
     """An id that no device has is clipped to the first or the last token; it must get zeros."""
     last = lax.axis_size(axis) * len(table) - 1
-    return lax.psum(_part(jnp.clip(ids, 0, last), table, axis), axis)
+    return lax.psum(own_rows(jnp.clip(ids, 0, last), table, axis), axis)
 
 
 @wrong("values")
 def embedding_outside_hits_row_0(ids: Array, table: Array, *, axis: str) -> Array:
     """An id that no device has gets the row of token 0; it must get zeros."""
     v = lax.axis_size(axis) * len(table)
-    return lax.psum(_part(jnp.where((ids >= 0) & (ids < v), ids, 0), table, axis), axis)
+    return lax.psum(own_rows(jnp.where((ids >= 0) & (ids < v), ids, 0), table, axis), axis)
 
 
 @wrong("values")
@@ -187,35 +184,36 @@ def embedding_rows_dealt_out(ids: Array, table: Array, *, axis: str) -> Array:
     * v to (i + 1) * v - 1."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     mine = (ids % n == i) & (ids >= 0) & (ids < n * len(table))
-    return lax.psum(_found(table, ids // n, mine), axis)
+    return lax.psum(_looked_up(table, ids // n, mine), axis)
 
 
 @wrong("values")
 def embedding_not_summed(ids: Array, table: Array, *, axis: str) -> Array:
     """Each device returns its own rows only; sum over the devices."""
-    return _part(ids, table, axis)
+    return own_rows(ids, table, axis)
 
 
 @wrong("values")
 def embedding_averaged(ids: Array, table: Array, *, axis: str) -> Array:
     """The rows are averaged over the devices; only one device has each, so sum them."""
-    return lax.pmean(_part(ids, table, axis), axis)
+    return lax.pmean(own_rows(ids, table, axis), axis)
 
 
 @wrong("values")
 def embedding_summed_twice(ids: Array, table: Array, *, axis: str) -> Array:
     """The sum is summed again, and is n times too large."""
-    once = lax.psum(_part(ids, table, axis), axis)
-    return lax.psum(lax.pcast(once, axis, to="varying"), axis)
+    once = lax.psum(own_rows(ids, table, axis), axis)
+    return lax.psum(enter(once, axis), axis)
 
 
 @wrong("gradient")
 def embedding_cuts_gradient(ids: Array, table: Array, *, axis: str) -> Array:
     """No gradient reaches the table; leave lax.stop_gradient out."""
-    return lax.psum(_part(ids, lax.stop_gradient(table), axis), axis)
+    return lax.psum(own_rows(ids, lax.stop_gradient(table), axis), axis)
 
 
 def _zeros_outside(ids: Array, whole: Array) -> Array:
+    """Rows of a whole table; zeros for an id that is not in it."""
     ids = jnp.where(ids < 0, len(whole), ids)
     return whole.at[ids].get(mode="fill", fill_value=0)
 
@@ -224,44 +222,36 @@ def _zeros_outside(ids: Array, whole: Array) -> Array:
 def embedding_gathers_table(ids: Array, table: Array, *, axis: str) -> Array:
     """The whole table is gathered; send the rows that are asked for only, by a sum of them over the
     devices."""
-    return _zeros_outside(ids, lax.all_gather(table, axis, tiled=True))
+    return _zeros_outside(ids, gathered(table, axis))
 
 
 @wrong("communication")
 def embedding_gathers_parts(ids: Array, table: Array, *, axis: str) -> Array:
     """Every device's part of the result is gathered and then summed: n/2 times the bytes of
     lax.psum."""
-    return lax.all_gather(_part(ids, table, axis), axis).sum(axis=0)
+    return lax.all_gather(own_rows(ids, table, axis), axis).sum(axis=0)
 
 
 @wrong("communication")
 def embedding_mean_at_the_end(ids: Array, table: Array, *, axis: str) -> Array:
     """After the sum all devices have the result already; a mean over them sends it once more."""
-    once = lax.psum(_part(ids, table, axis), axis)
-    return lax.pmean(lax.pcast(once, axis, to="varying"), axis)
+    once = lax.psum(own_rows(ids, table, axis), axis)
+    return lax.pmean(enter(once, axis), axis)
 
 
 @wrong("communication")
 def embedding_sums_in_float32(ids: Array, table: Array, *, axis: str) -> Array:
     """The sum goes over the wire in float32, twice the bytes; only one device has more than a zero,
     so nothing is lost in bfloat16."""
-    part = _part(ids, table, axis)
+    part = own_rows(ids, table, axis)
     return lax.psum(part.astype(jnp.float32), axis).astype(table.dtype)
-
-
-def _in_whole_table(table: Array, axis: str) -> Array:
-    """This device's rows in their place in the whole table, zeros in all others."""
-    v = len(table)
-    whole = jnp.zeros((lax.axis_size(axis) * v, table.shape[1]), table.dtype)
-    whole = lax.pcast(whole, axis, to="varying")
-    return lax.dynamic_update_slice_in_dim(whole, table, lax.axis_index(axis) * v, 0)
 
 
 @wrong("memory")
 def embedding_whole_table_of_zeros(ids: Array, table: Array, *, axis: str) -> Array:
     """Each device makes a table of the whole vocabulary, zeros but for its rows; take the ids
     relative to its first row instead."""
-    return lax.psum(_zeros_outside(ids, _in_whole_table(table, axis)), axis)
+    return lax.psum(_zeros_outside(ids, among_zeros(table, axis)), axis)
 
 
 @wrong("memory")
@@ -269,4 +259,4 @@ def embedding_whole_one_hot(ids: Array, table: Array, *, axis: str) -> Array:
     """Each device makes a one-hot vector of the whole vocabulary for each id; its own tokens are
     enough."""
     v = lax.axis_size(axis) * len(table)
-    return lax.psum(jax.nn.one_hot(ids, v, dtype=table.dtype) @ _in_whole_table(table, axis), axis)
+    return lax.psum(jax.nn.one_hot(ids, v, dtype=table.dtype) @ among_zeros(table, axis), axis)

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import gathered, hop, own_shard, scattered
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import hop
-from tests.contracts.tensor_2d_3d.common import gathered, ring
+from tests.contracts.tensor_2d_3d.common import ring
 
 
 @right
 def cube_with_w_travelling(x, w, *, x_axis, y_axis, z_axis):
-    x, n = gathered(x, y_axis, 0), lax.axis_size(x_axis)
-    blocks = [lax.psum_scatter(x @ w, z_axis, tiled=True)]
+    x, n = gathered(x, y_axis), lax.axis_size(x_axis)
+    blocks = [scattered(x @ w, z_axis)]
     for _ in range(n - 1):
         w = hop(w, x_axis)
-        blocks.append(lax.psum_scatter(x @ w, z_axis, tiled=True))
+        blocks.append(scattered(x @ w, z_axis))
     in_order = jnp.stack(blocks)[(lax.axis_index(x_axis) - jnp.arange(n)) % n]
     return jnp.concatenate(list(in_order), axis=1)
 
@@ -31,7 +31,7 @@ def cube_of_mirrored_rows(x, w, *, x_axis, y_axis, z_axis):
         blocks.append(hop(blocks[-1], y_axis))
     mirrored = jnp.stack(blocks)[(lax.axis_index(y_axis) + jnp.arange(n)) % n]
     products = mirrored.reshape(-1, x.shape[1]) @ gathered(w, x_axis, 1)
-    return lax.psum_scatter(products, z_axis, tiled=True)
+    return scattered(products, z_axis)
 
 
 @right
@@ -49,14 +49,13 @@ def cube_by_rings(x, w, *, x_axis, y_axis, z_axis):
     chunks = products.reshape(n, -1, products.shape[1])
     total = chunks[(i - 1) % n]
     for k in range(2, n + 1):
-        total = lax.ppermute(total, z_axis, [(j, (j + 1) % n) for j in range(n)])
-        total += chunks[(i - k) % n]
+        total = hop(total, z_axis) + chunks[(i - k) % n]
     return total
 
 
 @right
 def cube_by_exchange(x, w, *, x_axis, y_axis, z_axis):
-    products = gathered(x, y_axis, 0) @ gathered(w, x_axis, 1)
+    products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
     parts = products.reshape(lax.axis_size(z_axis), -1, products.shape[1])
     return lax.all_to_all(parts, z_axis, 0, 0).sum(axis=0)
 
@@ -64,8 +63,8 @@ def cube_by_exchange(x, w, *, x_axis, y_axis, z_axis):
 @right
 def cube_transposed(x, w, *, x_axis, y_axis, z_axis):
     columns = lax.all_gather(w.T, x_axis, tiled=True)
-    products = jnp.einsum("mk,nk->nm", gathered(x, y_axis, 0), columns)
-    return lax.psum_scatter(products, z_axis, scatter_dimension=1, tiled=True).T
+    products = jnp.einsum("mk,nk->nm", gathered(x, y_axis), columns)
+    return scattered(products, z_axis, 1).T
 
 
 @wrong("values")
@@ -75,11 +74,9 @@ def cube_by_names_of_first_case(x, w, *, x_axis, y_axis, z_axis):
 
 @wrong("values")
 def cube_of_two(x, w, *, x_axis, y_axis, z_axis):
-    products = gathered(x, y_axis, 0) @ gathered(w, x_axis, 1)
-    half = lax.dynamic_slice_in_dim(
-        lax.psum(products, z_axis), lax.axis_index(z_axis) * (len(products) // 2), len(x), 0
-    )
-    return half
+    products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
+    start = lax.axis_index(z_axis) * (len(products) // 2)
+    return lax.dynamic_slice_in_dim(lax.psum(products, z_axis), start, len(x))
 
 
 @wrong("values")
@@ -87,7 +84,7 @@ def cube_in_bfloat16(x, w, *, x_axis, y_axis, z_axis):
     x_i = gathered(x.astype(jnp.bfloat16), y_axis, 0)
     w_j = gathered(w.astype(jnp.bfloat16), x_axis, 1)
     products = (x_i @ w_j).astype(x.dtype)
-    return lax.psum_scatter(products, z_axis, tiled=True)
+    return scattered(products, z_axis)
 
 
 @wrong("gradient")
@@ -99,16 +96,12 @@ def cube_of_fixed_x(x, w, *, x_axis, y_axis, z_axis):
 def cube_gathered_again(x, w, *, x_axis, y_axis, z_axis):
     @jax.checkpoint
     def product(x, w):
-        return gathered(x, y_axis, 0) @ gathered(w, x_axis, 1)
+        return gathered(x, y_axis) @ gathered(w, x_axis, 1)
 
-    return lax.psum_scatter(product(x, w), z_axis, tiled=True)
+    return scattered(product(x, w), z_axis)
 
 
 @wrong("communication")
 def cube_of_gathered_products(x, w, *, x_axis, y_axis, z_axis):
-    products = gathered(x, y_axis, 0) @ gathered(w, x_axis, 1)
-    total = lax.all_gather(products, z_axis).sum(axis=0)
-    return lax.dynamic_slice_in_dim(
-        total, lax.axis_index(z_axis) * (len(total) // lax.axis_size(z_axis)),
-        len(total) // lax.axis_size(z_axis),
-    )  # fmt: skip
+    products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
+    return own_shard(lax.all_gather(products, z_axis).sum(axis=0), z_axis)

@@ -7,16 +7,24 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import gathered, hop, scattered
 from jaxpar.parallel.tensor_nd import cannon_matmul
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import hop
-from tests.contracts.tensor_2d_3d.common import brought, gathered, ring, square, zeros
+from tests.contracts.tensor_2d_3d.common import (
+    brought,
+    by_cannon,
+    by_gathers,
+    by_rings,
+    in_rounds,
+    square,
+    zeros,
+)
 
 
 @right
 def summa_with_x_travelling(x, w, *, rows, cols):
     q, j, size = square(rows, cols), lax.axis_index(cols), x.shape[1]
-    column = gathered(w, rows, 0)
+    column = gathered(w, rows)
     y = x @ lax.dynamic_slice_in_dim(column, j * size, size)
     for k in range(1, q):
         x = hop(x, cols)
@@ -40,8 +48,7 @@ def summa_by_cannon_in_order_of_names(x, w, *, rows, cols):
 
 @right
 def summa_by_gathers(x, w, *, rows, cols):
-    square(rows, cols)
-    return gathered(x, cols, 1) @ gathered(w, rows, 0)
+    return by_gathers(x, w, rows=rows, cols=cols)
 
 
 @right
@@ -52,10 +59,7 @@ def summa_untiled(x, w, *, rows, cols):
 
 @right
 def summa_in_rounds(x, w, *, rows, cols):
-    def one_round(y, k):
-        return y + brought(x, k, cols) @ brought(w, k, rows), None
-
-    return lax.scan(one_round, zeros(x, w), jnp.arange(square(rows, cols)))[0]
+    return in_rounds(x, w, rows=rows, cols=cols)
 
 
 @right
@@ -96,23 +100,12 @@ def summa_with_one_gather(x, w, *, rows, cols):
 
 @right
 def summa_by_rings(x, w, *, rows, cols):
-    square(rows, cols)
-    return ring(x, cols, 1) @ ring(w, rows, 0)
+    return by_rings(x, w, rows=rows, cols=cols)
 
 
 @right
 def summa_by_cannon(x, w, *, rows, cols):
-    q = square(rows, cols)
-    i, j = lax.axis_index(rows), lax.axis_index(cols)
-    to_previous = [((k + 1) % q, k) for k in range(q)]
-    for k in range(q - 1):  # row i of x moves i times, column j of w j times
-        x = jnp.where(k < i, lax.ppermute(x, cols, to_previous), x)
-        w = jnp.where(k < j, lax.ppermute(w, rows, to_previous), w)
-    y = x @ w
-    for _ in range(q - 1):
-        x, w = lax.ppermute(x, cols, to_previous), lax.ppermute(w, rows, to_previous)
-        y += x @ w
-    return y
+    return by_cannon(x, w, rows=rows, cols=cols)
 
 
 @right
@@ -126,12 +119,12 @@ def summa_with_own_derivative(x, w, *, rows, cols):
 
     @jax.custom_vjp
     def product(x, w):
-        return gathered(x, cols, 1) @ gathered(w, rows, 0)
+        return gathered(x, cols, 1) @ gathered(w, rows)
 
     def backward(kept, c):
         x, w = kept
-        of_x = lax.psum_scatter(c @ gathered(w, rows, 0).T, cols, scatter_dimension=1, tiled=True)
-        return of_x, lax.psum_scatter(gathered(x, cols, 1).T @ c, rows, tiled=True)
+        of_x = scattered(c @ gathered(w, rows).T, cols, 1)
+        return of_x, scattered(gathered(x, cols, 1).T @ c, rows)
 
     product.defvjp(lambda x, w: (product(x, w), (x, w)), backward)
     return product(x, w)

@@ -7,8 +7,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import gathered, hop, scattered
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import hop
+
+
+def _in_order(blocks, axis):
+    """Block k comes from device i - k."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    return jnp.concatenate(list(jnp.stack(blocks)[(i - jnp.arange(n)) % n]))
 
 
 @right
@@ -30,7 +36,7 @@ def ring_with_rings_backward(x, w, *, axis):
         for _ in range(n - 1):
             x = hop(x, axis)
             blocks.append(x @ w)
-        return jnp.concatenate(list(jnp.stack(blocks)[(i - jnp.arange(n)) % n]))
+        return _in_order(blocks, axis)
 
     def backward(kept, c):
         x, w = kept
@@ -56,22 +62,11 @@ def ring_by_doubling(x, w, *, axis):
     return jnp.concatenate(list(blocks[(i - jnp.arange(n)) % n]))
 
 
-def _hop(x, axis, by=1):
-    n = lax.axis_size(axis)
-    return lax.ppermute(x, axis, [(j, (j + by) % n) for j in range(n)])
-
-
-def _in_order(blocks, axis):
-    """Block k comes from device i - k."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    return jnp.concatenate(list(jnp.stack(blocks)[(i - jnp.arange(n)) % n]))
-
-
 @right
 def ring_of_blocks(x, w, *, axis):
     blocks = [x @ w]
     for _ in range(lax.axis_size(axis) - 1):
-        x = _hop(x, axis)
+        x = hop(x, axis)
         blocks.append(x @ w)
     return _in_order(blocks, axis)
 
@@ -80,19 +75,18 @@ def ring_of_blocks(x, w, *, axis):
 def ring_backwards_and_rolled(x, w, *, axis):
     blocks = [x @ w]
     for _ in range(lax.axis_size(axis) - 1):
-        x = _hop(x, axis, -1)
+        x = hop(x, axis, -1)
         blocks.append(x @ w)
     return jnp.roll(jnp.concatenate(blocks), lax.axis_index(axis) * len(x), axis=0)
 
 
 @right
 def ring_by_scan(x, w, *, axis):
-    def round_(x, _):
-        x = _hop(x, axis)
+    def one_round(x, _):
+        x = hop(x, axis)
         return x, x @ w
 
-    n = lax.axis_size(axis)
-    _, arrived = lax.scan(round_, x, None, length=n - 1)
+    _, arrived = lax.scan(one_round, x, None, length=lax.axis_size(axis) - 1)
     return _in_order([x @ w, *arrived], axis)
 
 
@@ -103,12 +97,12 @@ def ring_by_loop(x, w, *, axis):
     def put(k, x, y):
         return lax.dynamic_update_slice_in_dim(y, x @ w, (i - k) % n * len(x), 0)
 
-    def round_(k, carry):
-        x = _hop(carry[0], axis)
+    def one_round(k, carry):
+        x = hop(carry[0], axis)
         return x, put(k, x, carry[1])
 
     y = jnp.concatenate([0 * (x @ w)] * n)
-    return lax.fori_loop(1, n, round_, (x, put(0, x, y)))[1]
+    return lax.fori_loop(1, n, one_round, (x, put(0, x, y)))[1]
 
 
 @right
@@ -117,10 +111,10 @@ def ring_both_ways(x, w, *, axis):
     blocks = {0: x @ w}
     up = down = x
     for k in range(1, n // 2 + 1):
-        up = _hop(up, axis)
+        up = hop(up, axis)
         blocks[k] = up @ w
     for k in range(1, n - n // 2):
-        down = _hop(down, axis, -1)
+        down = hop(down, axis, -1)
         blocks[n - k] = down @ w
     return _in_order([blocks[k] for k in range(n)], axis)
 
@@ -132,7 +126,7 @@ def ring_of_halves(x, w, *, axis):
     y = jnp.concatenate([x @ w] * n)
     up, down = x[:half], x[half:]
     for k in range(1, n):
-        up, down = _hop(up, axis), _hop(down, axis, -1)
+        up, down = hop(up, axis), hop(down, axis, -1)
         y = lax.dynamic_update_slice_in_dim(y, up @ w, (i - k) % n * size, 0)
         y = lax.dynamic_update_slice_in_dim(y, down @ w, (i + k) % n * size + half, 0)
     return y
@@ -151,8 +145,7 @@ def ring_with_gradient_by_hand(x, w, *, axis):
 
     def backward(kept, gradient):
         x, w = kept
-        whole = lax.all_gather(x, axis, tiled=True)
-        return lax.psum_scatter(gradient @ w.T, axis, tiled=True), whole.T @ gradient
+        return scattered(gradient @ w.T, axis), gathered(x, axis).T @ gradient
 
     product.defvjp(lambda x, w: (product(x, w), (x, w)), backward)
     return product(x, w)
@@ -171,10 +164,9 @@ def ring_in_bfloat16(x, w, *, axis):
 
 @wrong("values")
 def ring_of_rounded_rows(x, w, *, axis):
-    n = lax.axis_size(axis)
     blocks, small = [x @ w], x.astype(jnp.bfloat16)
-    for _ in range(n - 1):
-        small = _hop(small, axis)
+    for _ in range(lax.axis_size(axis) - 1):
+        small = hop(small, axis)
         blocks.append(small.astype(x.dtype) @ w)
     return _in_order(blocks, axis)
 
@@ -194,19 +186,16 @@ def ring_in_one_exchange(x, w, *, axis):
 @wrong("communication")
 def ring_of_transposed_product(x, w, *, axis):
     """Columns are gathered, and products exchanged: right, by more than the rows."""
-    n = lax.axis_size(axis)
-    whole = lax.all_gather(w, axis, axis=1, tiled=True)
-    blocks = jnp.stack(jnp.split(x @ whole, n, axis=1))
+    products = jnp.split(x @ gathered(w, axis, 1), lax.axis_size(axis), axis=1)
+    blocks = jnp.stack(products)
     return lax.all_to_all(blocks, axis, 0, 0).reshape(-1, w.shape[1])
 
 
 @wrong("communication")
 def ring_of_rows_sent_twice(x, w, *, axis):
-    n = lax.axis_size(axis)
-    twice = jnp.stack([x, x])
-    blocks = [x @ w]
-    for _ in range(n - 1):
-        twice = _hop(twice, axis)
+    twice, blocks = jnp.stack([x, x]), [x @ w]
+    for _ in range(lax.axis_size(axis) - 1):
+        twice = hop(twice, axis)
         blocks.append(twice.mean(axis=0) @ w)
     return _in_order(blocks, axis)
 
@@ -219,7 +208,7 @@ def ring_with_a_hop_backward(x, w, *, axis):
 
     def backward(_, gradient):
         for _ in range(2 * lax.axis_size(axis)):
-            gradient = _hop(gradient, axis)
+            gradient = hop(gradient, axis)
         return (gradient,)
 
     again.defvjp(lambda x: (x, None), backward)
@@ -230,7 +219,7 @@ def ring_with_a_hop_backward(x, w, *, axis):
 def ring_kept_in_a_list(x, w, *, axis):
     rows = [x]
     for _ in range(lax.axis_size(axis) - 1):
-        rows.append(_hop(rows[-1], axis))
+        rows.append(hop(rows[-1], axis))
     return _in_order(rows, axis) @ w
 
 
@@ -239,6 +228,6 @@ def ring_gathered_in_place(x, w, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     whole = jnp.concatenate([x] * n)
     for k in range(1, n):
-        x = _hop(x, axis)
+        x = hop(x, axis)
         whole = lax.dynamic_update_slice_in_dim(whole, x, (i - k) % n * len(x), 0)
     return whole @ w

@@ -7,8 +7,18 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter, gathered, hop, own_shard, scattered
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import hop
+
+
+def _gather(x, axis):
+    """All positions."""
+    return gathered(x, axis, 1)
+
+
+def _scatter(y, axis):
+    """This device's positions of the sum."""
+    return scattered(y, axis, 1)
 
 
 @right
@@ -19,22 +29,16 @@ def mlp_untiled_by_blocks(x, w_up, w_down, *, axis):
 
 @right
 def mlp_with_own_derivative(x, w_up, w_down, *, axis):
-    def gather(x):
-        return lax.all_gather(x, axis, axis=1, tiled=True)
-
-    def scatter(y):
-        return lax.psum_scatter(y, axis, scatter_dimension=1, tiled=True)
+    def forward(x, w_up, w_down):
+        return _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
 
     def backward(kept, c):
         x, w_up, w_down = kept
-        whole, c = gather(x), gather(c)
+        whole, c = _gather(x, axis), _gather(c, axis)
         hidden, pull = jax.vjp(jax.nn.gelu, whole @ w_up)
         (of_up,) = pull(c @ w_down.T)
         of_w_up = jnp.einsum("btd,btf->df", whole, of_up)
-        return scatter(of_up @ w_up.T), of_w_up, jnp.einsum("btf,btd->fd", hidden, c)
-
-    def forward(x, w_up, w_down):
-        return scatter(jax.nn.gelu(gather(x) @ w_up) @ w_down)
+        return _scatter(of_up @ w_up.T, axis), of_w_up, jnp.einsum("btf,btd->fd", hidden, c)
 
     mlp = jax.custom_vjp(forward)
     mlp.defvjp(lambda *args: (forward(*args), args), backward)
@@ -49,8 +53,7 @@ def mlp_of_rows_placed_by_n(x, w_up, w_down, *, axis):
     for k in range(1, n):
         x = hop(x, axis)
         whole = lax.dynamic_update_slice_in_dim(whole, x, (i - k) % n * n, 1)
-    y = jax.nn.gelu(whole @ w_up) @ w_down
-    return lax.psum_scatter(y, axis, scatter_dimension=1, tiled=True)
+    return _scatter(jax.nn.gelu(whole @ w_up) @ w_down, axis)
 
 
 @wrong("communication")
@@ -76,14 +79,6 @@ def _positions(blocks):
 def untiled(x, w_up, w_down, *, axis):
     hidden = jax.nn.gelu(_positions(lax.all_gather(x, axis)) @ w_up)
     return lax.psum_scatter(_blocks(hidden @ w_down, lax.axis_size(axis)), axis)
-
-
-def _gather(x, axis, dim=1):
-    return lax.all_gather(x, axis, axis=dim, tiled=True)
-
-
-def _scatter(y, axis, dim=1):
-    return lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True)
 
 
 @right
@@ -122,7 +117,7 @@ def with_own_derivative(x, w_up, w_down, *, axis):
 @right
 def over_the_batch(x, w_up, w_down, *, axis):
     """Positions do not meet in an MLP: any dim but d will do, if it is the same at both ends."""
-    return _scatter(jax.nn.gelu(_gather(x, axis, 0) @ w_up) @ w_down, axis, 0)
+    return scattered(jax.nn.gelu(gathered(x, axis) @ w_up) @ w_down, axis)
 
 
 @right
@@ -133,25 +128,20 @@ def by_exchange(x, w_up, w_down, *, axis):
     return lax.all_to_all(hidden @ w_down, axis, 0, 0).sum(axis=0)
 
 
-def _ring(n):
-    return [(j, (j + 1) % n) for j in range(n)]
-
-
 @right
 def in_rings(x, w_up, w_down, *, axis):
     """The positions of device i - k in round k, and the sum for device j begins at j + 1."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    products = jnp.zeros((n, *x.shape), x.dtype)
-    products = lax.pcast(products, axis, to="varying")
+    products = enter(jnp.zeros((n, *x.shape), x.dtype), axis)
     for k in range(n):
         here = jax.nn.gelu(x @ w_up) @ w_down
         products = lax.dynamic_update_index_in_dim(products, here, (i - k) % n, 0)
         if k < n - 1:
-            x = lax.ppermute(x, axis, _ring(n))
+            x = hop(x, axis)
     total = lax.dynamic_index_in_dim(products, (i - 1) % n, keepdims=False)
     for k in range(2, n + 1):
         here = lax.dynamic_index_in_dim(products, (i - k) % n, keepdims=False)
-        total = lax.ppermute(total, axis, _ring(n)) + here
+        total = hop(total, axis) + here
     return total
 
 
@@ -177,7 +167,7 @@ def over_all_axes(x, w_up, w_down, *, axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
     y = _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
     others = tuple(name for name in axes if name != axis)
-    return lax.psum(lax.pcast(y, others, to="varying"), others) if others else y
+    return lax.psum(enter(y, others), others) if others else y
 
 
 @wrong("gradient")
@@ -201,7 +191,7 @@ def gradient_summed_twice(x, w_up, w_down, *, axis):
         return _gather(x, axis)
 
     def backward(_, c):
-        return (_scatter(lax.pcast(lax.psum(c, axis), axis, to="varying"), axis),)
+        return (_scatter(enter(lax.psum(c, axis), axis), axis),)
 
     gather.defvjp(lambda x: (gather(x), None), backward)
     return _scatter(jax.nn.gelu(gather(x) @ w_up) @ w_down, axis)
@@ -226,7 +216,7 @@ def gathered_again_twice(x, w_up, w_down, *, axis):
 @wrong("communication")
 def result_gathered_and_cut(x, w_up, w_down, *, axis):
     y = _gather(_scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis), axis)
-    return lax.dynamic_slice_in_dim(y, lax.axis_index(axis) * x.shape[1], x.shape[1], axis=1)
+    return own_shard(y, axis, 1)
 
 
 @wrong("communication")
@@ -238,18 +228,16 @@ def columns_in_two_halves(x, w_up, w_down, *, axis):
 
 @wrong("communication")
 def hidden_gathered(x, w_up, w_down, *, axis):
-    hidden = jax.nn.gelu(_gather(_gather(x, axis) @ w_up, axis, 2))
-    i, t = lax.axis_index(axis), x.shape[1]
-    mine = lax.dynamic_slice_in_dim(hidden, i * t, t, axis=1)
-    return mine @ _gather(w_down, axis, 0)
+    hidden = jax.nn.gelu(gathered(_gather(x, axis) @ w_up, axis, 2))
+    return own_shard(hidden, axis, 1) @ gathered(w_down, axis)
 
 
 @wrong("communication")
 def one_round_too_many(x, w_up, w_down, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    whole = lax.pcast(jnp.zeros((n, *x.shape), x.dtype), axis, to="varying")
+    whole = enter(jnp.zeros((n, *x.shape), x.dtype), axis)
     for k in range(n):
         whole = lax.dynamic_update_index_in_dim(whole, x, (i - k) % n, 0)
-        x = lax.ppermute(x, axis, _ring(n))
+        x = hop(x, axis)
     x = _positions(whole) + 0 * jnp.tile(x, (1, n, 1))
     return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)

@@ -7,18 +7,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter
+from jaxpar.contracts.vocabulary_and_sequence.common import own_label_logit
 from tests.contracts.answers import right
-from tests.contracts.vocabulary_and_sequence.common import rows, rows_of_table
-
-
-def _label(logits, labels, axis):
-    here, mine = rows(labels, logits.shape[-1], axis)
-    return jnp.where(mine, jnp.take_along_axis(logits, here[..., None], axis=-1)[..., 0], 0)
 
 
 def _loss_less(logits, labels, shift, axis):
     total = lax.psum(jnp.exp(logits - shift[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + shift - lax.psum(_label(logits, labels, axis), axis)
+    return jnp.log(total) + shift - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @right
@@ -37,7 +33,7 @@ def loss_computed_again(logits_shard, labels, *, axis):
     @jax.checkpoint
     def sums(logits):
         shifted = logits.astype(jnp.float32) - largest[..., None]
-        return jnp.exp(shifted).sum(axis=-1), _label(shifted, labels, axis)
+        return jnp.exp(shifted).sum(axis=-1), own_label_logit(shifted, labels, axis)
 
     total, label = lax.psum(sums(logits_shard), axis)
     return jnp.log(total) - label
@@ -53,7 +49,7 @@ def loss_less_maximum_of_device_0(logits_shard, labels, *, axis):
 @wrong("values")
 def loss_less_the_labels_logit(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
-    label = lax.psum(_label(lax.stop_gradient(logits), labels, axis), axis)
+    label = lax.psum(own_label_logit(lax.stop_gradient(logits), labels, axis), axis)
     return _loss_less(logits, labels, label, axis)
 
 
@@ -63,13 +59,7 @@ def loss_of_the_labels_chance(logits_shard, labels, *, axis):
     largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
     exps = jnp.exp(logits - largest[..., None])
     total = lax.psum(exps.sum(axis=-1), axis)
-    return jnp.log(total) - jnp.log(lax.psum(_label(exps, labels, axis), axis))
-
-
-def _label_logit(logits, labels, axis):
-    here, mine = rows_of_table(labels, logits.shape[-1], axis)
-    found = jnp.take_along_axis(logits, jnp.where(mine, here, 0)[..., None], axis=-1)[..., 0]
-    return jnp.where(mine, found, 0)
+    return jnp.log(total) - jnp.log(lax.psum(own_label_logit(exps, labels, axis), axis))
 
 
 @right
@@ -77,7 +67,9 @@ def loss_of_shifted_logits(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
     shifted = logits - largest[..., None]
-    total, label = lax.psum((jnp.exp(shifted).sum(-1), _label_logit(shifted, labels, axis)), axis)
+    total, label = lax.psum(
+        (jnp.exp(shifted).sum(-1), own_label_logit(shifted, labels, axis)), axis
+    )
     return jnp.log(total) - label
 
 
@@ -87,7 +79,7 @@ def loss_of_local_log_sums(logits_shard, labels, *, axis):
     local = jax.nn.logsumexp(logits, axis=-1)
     largest = lax.pmax(lax.stop_gradient(local), axis)
     total = largest + jnp.log(lax.psum(jnp.exp(local - largest), axis))
-    return total - lax.psum(_label_logit(logits, labels, axis), axis)
+    return total - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @right
@@ -107,7 +99,7 @@ def loss_with_gradient_by_hand(logits_shard, labels, *, axis):
         largest = lax.pmax(wide.max(axis=-1), axis)
         exps = jnp.exp(wide - largest[..., None])
         total = lax.psum(exps.sum(axis=-1), axis)
-        label = lax.psum(_label_logit(wide, labels, axis), axis)
+        label = lax.psum(own_label_logit(wide, labels, axis), axis)
         return jnp.log(total) + largest - label, exps / total[..., None]
 
     def backward(chances, gradient):
@@ -125,7 +117,7 @@ def loss_in_a_stack(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
     exps = jnp.exp(logits - largest[..., None]).sum(axis=-1)
-    sums = lax.psum(jnp.stack([exps, _label_logit(logits, labels, axis)]), axis)
+    sums = lax.psum(jnp.stack([exps, own_label_logit(logits, labels, axis)]), axis)
     return jnp.log(sums[0]) + largest - sums[1]
 
 
@@ -136,28 +128,28 @@ def loss_of_online_sums(logits_shard, labels, *, axis):
     sums = jnp.exp(logits - local[..., None]).sum(axis=-1)
     largest = lax.pmax(local, axis)
     total = lax.psum(sums * jnp.exp(local - largest), axis)
-    return jnp.log(total) + largest - lax.psum(_label_logit(logits, labels, axis), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_less_a_hundred(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32) - 100
     total = lax.psum(jnp.exp(logits).sum(axis=-1), axis)
-    return jnp.log(total) - lax.psum(_label_logit(logits, labels, axis), axis)
+    return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_of_clipped_logits(logits_shard, labels, *, axis):
     logits = jnp.clip(logits_shard.astype(jnp.float32), -80, 80)
     total = lax.psum(jnp.exp(logits).sum(axis=-1), axis)
-    return jnp.log(total) - lax.psum(_label_logit(logits, labels, axis), axis)
+    return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
 def loss_of_maximum_only(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
-    return largest - lax.psum(_label_logit(logits, labels, axis), axis)
+    return largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")
@@ -178,7 +170,7 @@ def loss_by_exchange(logits_shard, labels, *, axis):
     rows = lax.all_to_all(flat.reshape(n, -1, flat.shape[1]), axis, 0, 2, tiled=True)[0]
     total = jax.nn.logsumexp(rows.astype(jnp.float32), axis=-1)
     total = lax.all_gather(total, axis, tiled=True)[: labels.size].reshape(labels.shape)
-    label = _label_logit(logits_shard.astype(jnp.float32), labels, axis)
+    label = own_label_logit(logits_shard.astype(jnp.float32), labels, axis)
     return total - lax.psum(label, axis)
 
 
@@ -186,9 +178,7 @@ def loss_by_exchange(logits_shard, labels, *, axis):
 def loss_with_gathered_maxima(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     top = lax.all_gather(lax.top_k(lax.stop_gradient(logits), 8)[0], axis, axis=-1, tiled=True)
-    largest = top.max(axis=-1)
-    total = lax.psum(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + largest - lax.psum(_label_logit(logits, labels, axis), axis)
+    return _loss_less(logits, labels, top.max(axis=-1), axis)
 
 
 @wrong("communication")
@@ -196,4 +186,4 @@ def loss_reduced_backward(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     once = loss_in_a_stack(logits, labels, axis=axis)
     # Each device's copy is taken apart from the others', and the gradient is summed over them.
-    return lax.pcast(once, axis, to="varying") * 1.0
+    return enter(once, axis) * 1.0

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter, gathered, hop, scattered
+from jaxpar.contracts.vocabulary_and_sequence.common import own_rows, own_tokens
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import hop
-from tests.contracts.vocabulary_and_sequence.common import rows, rows_of_table
 
 
 @right
@@ -18,28 +18,23 @@ def embedding_of_unsigned_rows(ids, table, *, axis):
     return lax.psum(table.at[here].get(mode="fill", fill_value=0), axis)
 
 
-def _part(ids, table, axis):
-    here, mine = rows(ids, len(table), axis)
-    return jnp.where(mine[..., None], table[here], 0)
-
-
 def _with_gradient(ids, table, axis, total, into):
     """The sum by `total`, and `into(zeros, rows, gradient of each row)` as its derivative."""
-    here, mine = rows(ids, len(table), axis)
+    row, mine = own_tokens(ids, len(table), axis)
 
     def backward(_, gradient):
-        gradient = lax.pcast(gradient, axis, to="varying")
-        return (into(jnp.zeros_like(table), jnp.where(mine, here, len(table)), gradient),)
+        rows = jnp.where(mine, row, len(table))
+        return (into(jnp.zeros_like(table), rows, enter(gradient, axis)),)
 
-    embed = jax.custom_vjp(lambda table: total(_part(ids, table, axis), axis))
-    embed.defvjp(lambda table: (total(_part(ids, table, axis), axis), None), backward)
+    embed = jax.custom_vjp(lambda table: total(own_rows(ids, table, axis), axis))
+    embed.defvjp(lambda table: (total(own_rows(ids, table, axis), axis), None), backward)
     return embed(table)
 
 
 def _scattered_and_gathered(y, axis):
     flat = jnp.pad(y.ravel(), (0, -y.size % lax.axis_size(axis)))
-    own = lax.psum_scatter(flat, axis, tiled=True)
-    return lax.all_gather(own, axis, tiled=True, to="invarying")[: y.size].reshape(y.shape)
+    whole = lax.all_gather(scattered(flat, axis), axis, tiled=True, to="invarying")
+    return whole[: y.size].reshape(y.shape)
 
 
 @right
@@ -61,7 +56,7 @@ def embedding_gradient_of_last_use(ids, table, *, axis):
 @wrong("communication")
 def embedding_of_travelling_table(ids, table, *, axis):
     n, i, v = lax.axis_size(axis), lax.axis_index(axis), len(table)
-    y = _part(ids, table, axis)
+    y = own_rows(ids, table, axis)
     for k in range(1, n):
         table = hop(table, axis)
         here = ids - (i - k) % n * v
@@ -72,30 +67,28 @@ def embedding_of_travelling_table(ids, table, *, axis):
 
 @right
 def embedding_clipped(ids, table, *, axis):
-    v = table.shape[0]
-    here, mine = rows_of_table(ids, v, axis)
-    rows = table[jnp.clip(here, 0, v - 1)]
+    row, mine = own_tokens(ids, len(table), axis)
+    rows = table[jnp.clip(row, 0, len(table) - 1)]
     return lax.psum(rows * mine[..., None].astype(rows.dtype), axis)
 
 
 @right
 def embedding_one_hot(ids, table, *, axis):
-    here, _ = rows_of_table(ids, len(table), axis)
-    return lax.psum(jax.nn.one_hot(here, len(table), dtype=table.dtype) @ table, axis)
+    row, _ = own_tokens(ids, len(table), axis)
+    return lax.psum(jax.nn.one_hot(row, len(table), dtype=table.dtype) @ table, axis)
 
 
 @right
 def embedding_row_of_zeros(ids, table, *, axis):
-    v = len(table)
-    here, mine = rows_of_table(ids, v, axis)
+    row, mine = own_tokens(ids, len(table), axis)
     padded = jnp.concatenate([table, jnp.zeros_like(table[:1])])
-    return lax.psum(padded[jnp.where(mine, here, v)], axis)
+    return lax.psum(padded[jnp.where(mine, row, len(table))], axis)
 
 
 @right
 def embedding_filled(ids, table, *, axis):
-    here, mine = rows_of_table(ids, len(table), axis)
-    rows = table.at[jnp.where(mine, here, len(table))].get(mode="fill", fill_value=0)
+    row, mine = own_tokens(ids, len(table), axis)
+    rows = table.at[jnp.where(mine, row, len(table))].get(mode="fill", fill_value=0)
     return lax.psum(rows, axis)
 
 
@@ -108,27 +101,25 @@ def embedding_by_division(ids, table, *, axis):
 
 @wrong("values")
 def embedding_over_whole_mesh(ids, table, *, axis):
-    here, mine = rows_of_table(ids, len(table), axis)
-    part = jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0)
-    return lax.psum(part, tuple(jax.sharding.get_abstract_mesh().axis_names))
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    return lax.psum(own_rows(ids, table, axis), axes)
 
 
 @wrong("values")
 def embedding_of_sixteen_rows(ids, table, *, axis):
-    here, mine = rows_of_table(ids, 16, axis)
-    return lax.psum(jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0), axis)
+    row, mine = own_tokens(ids, 16, axis)
+    return lax.psum(jnp.where(mine[..., None], table[jnp.where(mine, row, 0)], 0), axis)
 
 
 @wrong("values")
 def embedding_wraps_outside(ids, table, *, axis):
-    v = len(table)
-    return embedding_clipped(ids % (v * lax.axis_size(axis)), table, axis=axis)
+    total = len(table) * lax.axis_size(axis)
+    return embedding_clipped(ids % total, table, axis=axis)
 
 
 @wrong("values")
 def embedding_negative_wrap(ids, table, *, axis):
-    v = len(table)
-    total = v * lax.axis_size(axis)
+    total = len(table) * lax.axis_size(axis)
     return embedding_clipped(jnp.where(ids < 0, ids + total, ids), table, axis=axis)
 
 
@@ -152,9 +143,7 @@ def embedding_gathered_row_by_row(ids, table, *, axis):
 
 @wrong("communication")
 def embedding_scattered_and_gathered(ids, table, *, axis):
-    here, mine = rows_of_table(ids, len(table), axis)
-    part = jnp.where(mine[..., None], table[jnp.where(mine, here, 0)], 0)
-    n = lax.axis_size(axis)
-    flat = jnp.pad(part.ravel(), (0, -part.size % n))
-    whole = lax.all_gather(lax.psum_scatter(flat, axis, tiled=True), axis, tiled=True)
+    part = own_rows(ids, table, axis)
+    flat = jnp.pad(part.ravel(), (0, -part.size % lax.axis_size(axis)))
+    whole = gathered(scattered(flat, axis), axis)
     return whole[: part.size].reshape(part.shape)
