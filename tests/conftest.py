@@ -42,9 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         function = item.nodeid.partition("[")[0]
-        needed = function not in functions and not item.get_closest_marker("full")
+        first = function not in functions or bool(item.get_closest_marker("always"))
+        needed = first and not item.get_closest_marker("full")
         functions.add(function)
-        needed = needed or bool(item.get_closest_marker("always"))
         (kept if needed or not _is_proved(item, recorded) else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

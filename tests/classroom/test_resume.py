@@ -94,6 +94,7 @@ def graded(tmp_path: Path, readable_python: str) -> Iterator[Class]:
     made.end()
 
 
+@pytest.mark.full
 def test_killed_and_started_again_it_ends_as_if_undisturbed(graded: Class) -> None:
     first = graded.start()
     graded.after(1)

@@ -161,6 +161,7 @@ def test_gradescope_gets_its_results(
     shell("bash -n " + str(root / "source" / "setup.sh"))
 
 
+@pytest.mark.full
 def test_a_slurm_array_grades_one_student_in_each_task(
     run: Any, jaxpar: Path, submissions: Path, tmp_path: Path
 ) -> None:

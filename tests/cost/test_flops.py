@@ -197,6 +197,7 @@ COMPILED = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", COMPILED)
 def test_our_decoder_computes_as_much(name: str) -> None:
     """Forward and with the gradient, to the last operation; and what it computes again.

@@ -121,6 +121,7 @@ def half_bytes(arrays: list[Term]) -> float:
     return sum(by_name[name] for name in made) + 4 * by_name["layer input"]
 
 
+@pytest.mark.full
 @every_recipe
 def test_arguments_are_exact(recipe: Recipe) -> None:
     layers, _ = depths(recipe)
@@ -130,6 +131,7 @@ def test_arguments_are_exact(recipe: Recipe) -> None:
     assert compiled(recipe, layers).argument_size_in_bytes == expected
 
 
+@pytest.mark.full
 @every_recipe
 def test_more_layers_add_what_they_keep_and_their_gradients(recipe: Recipe) -> None:
     less, more = depths(recipe)

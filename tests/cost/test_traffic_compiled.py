@@ -171,6 +171,7 @@ def test_stages_may_split_positions(recipe: Recipe) -> None:
     compare(recipe, LLAMA, ours(recipe, LLAMA))
 
 
+@pytest.mark.full
 def test_a_compiled_step_reports_the_same() -> None:
     small = Settings(layers=1, d_model=16, heads=2, sequence=8, vocabulary=32)
     recipe = make_recipe("dp=2,tp=2", remat="full")

@@ -41,6 +41,7 @@ def run(course: Course, *arguments: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+@pytest.mark.full
 def test_each_property_is_an_item_and_a_stub_fails_with_its_task(course: Course) -> None:
     code, out = run(course, "exercises", "-v")
     assert code == 1
@@ -61,6 +62,7 @@ def test_one_property_of_a_stub_fails_alone(course: Course) -> None:
     assert "0 of 3 points" in out
 
 
+@pytest.mark.full
 def test_one_judgement_for_all_items_of_an_exercise_in_several_processes(course: Course) -> None:
     write(course, VALUE, RIGHT)
     write(course, PROGRAM, SUM_FIRST)
@@ -75,6 +77,7 @@ def test_one_judgement_for_all_items_of_an_exercise_in_several_processes(course:
     assert len(set(processes)) == 1  # where the first item judged, the others find its verdict
 
 
+@pytest.mark.full
 def test_one_file_and_one_property(course: Course) -> None:
     write(course, VALUE, RIGHT)
     code, out = run(course, VALUE.file, "-q")

@@ -94,6 +94,7 @@ def save_by_rename(course: Course, source: str) -> None:
     temporary.rename(path)
 
 
+@pytest.mark.full
 def test_a_sitting_in_a_terminal(course: Course) -> None:
     watcher = Watcher(course, terminal=True)
     watcher.wait_for("Press Enter for the first exercise")

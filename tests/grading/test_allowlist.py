@@ -65,6 +65,7 @@ def test_a_crafted_program_is_refused(honest: Honest, change: Change) -> None:
         check_program(module(changed), CASE, interface)
 
 
+@pytest.mark.full
 def test_bytes_that_are_no_program(honest: Honest) -> None:
     """In a real reader: junk, a cut program and flipped bytes end in a refusal or its death."""
     good = serialize_portable_artifact(module(honest[0]), VERSION)

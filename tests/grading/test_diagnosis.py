@@ -99,6 +99,7 @@ def loss_through_a_loop(logits_shard: jax.Array, labels: jax.Array, *, axis: str
     return lax.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, 1 * c[1]), (0, loss))[1]
 
 
+@pytest.mark.full
 def test_an_error_is_a_mistake_only_if_the_mistake_raises_the_same() -> None:
     pool = InProcessPool("jaxpar.contracts.vocabulary_and_sequence.vocab_parallel_cross_entropy")
     through_pmax = load(pool.where).mistake("loss_through_pmax")

@@ -84,6 +84,7 @@ def test_the_kind_of_error_is_all_that_is_told(here: str, status: str, says: str
     assert failure and not failure.expected and not failure.got
 
 
+@pytest.mark.full
 def test_the_same_evidence_gives_the_same_bytes() -> None:
     store = Kept()
     records = [json.dumps(to_record(judged("root += hidden", store))) for _ in range(2)]
@@ -91,6 +92,7 @@ def test_the_same_evidence_gives_the_same_bytes() -> None:
     assert records[0] == records[1]
 
 
+@pytest.mark.full
 def test_a_hidden_case_of_specs() -> None:
     source = """
 import jax

@@ -119,6 +119,7 @@ def fsdp_shardings(params, *, mesh, axis, minimum_size):
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("source", "status", "score", "says"),
     [

@@ -3,6 +3,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from jaxpar.inspector.stablehlo import read_module
@@ -22,6 +23,7 @@ def test_parameters_are_plain_and_stacked() -> None:
     assert params["layers"]["mlp"]["up"].shape == (2, 8, 16)
 
 
+@pytest.mark.full
 def test_an_untrained_model_guesses_evenly_and_its_layers_differ() -> None:
     settings = TINY(d_model=64, d_ff=64)
 
@@ -37,6 +39,7 @@ def test_an_untrained_model_guesses_evenly_and_its_layers_differ() -> None:
     np.testing.assert_allclose(loss, np.log(16), rtol=0.02)
 
 
+@pytest.mark.full
 def test_in_shard_map() -> None:
     """One device's gradient, and no more bytes than the gradient, however params are typed."""
     settings = TINY(norm="layer", positions="learned")

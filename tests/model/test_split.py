@@ -67,6 +67,7 @@ def one_device(settings: Settings) -> Any:
     return params, *jax.jit(jax.value_and_grad(loss_fn(settings)))(params, tokens(settings))
 
 
+@pytest.mark.full
 @each_split
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("sizes", ["tp=4", "dp=3,tp=2"])
@@ -207,6 +208,7 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
     return inspect(jax.jit(run), params, x)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("remat", ["products", "selective"])
 @each_split
 def test_what_one_more_layer_keeps(split: Split, remat: str) -> None:

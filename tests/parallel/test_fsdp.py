@@ -141,6 +141,7 @@ def tokens(rows: int, length: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (rows, length + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("sizes", "tied"), [("fsdp=5", True), ("dp=2,fsdp=3", False)])
 def test_a_decoder_equals_one_device(sizes: str, tied: bool) -> None:
     settings = Settings(layers=2, d_model=16, heads=2, d_ff=28, tied=tied)
@@ -159,6 +160,7 @@ def test_a_decoder_equals_one_device(sizes: str, tied: bool) -> None:
     jax.tree.map(check, gradients, by_one)
 
 
+@pytest.mark.full
 def test_no_layer_stays_whole() -> None:
     """One more layer adds its part of the parameters, its input, and nothing else."""
     reports = []

@@ -212,6 +212,7 @@ def temp_bytes(run: Run) -> int:
     return memory.temp_bytes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keep_inputs", [False, True])
 def test_memory_of_gpipe_grows_and_that_of_1f1b_does_not(keep_inputs: bool) -> None:
     """Their memory differs by the slots of their ticks, to the byte."""

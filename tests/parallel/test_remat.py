@@ -120,6 +120,7 @@ def names(found: list[Residual]) -> set[str]:
     return {one.what.split("'")[1] for one in found if one.what.startswith("named")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["none", "full", "selective", "products", NAMES])
 def test_a_layer_keeps_what_is_listed(kind: Any) -> None:
     found = kept(GPT, kind)
@@ -139,6 +140,7 @@ def test_selective_is_the_list_of_korthikanti() -> None:
     assert names(swiglu) == set(remat.MARKS) - {"gathered"}
 
 
+@pytest.mark.full
 def test_what_is_computed_again() -> None:
     (_, none), (_, selective), (_, full), (_, segments) = (
         growth(kind) for kind in ("none", "selective", "full", "segments")
@@ -151,11 +153,13 @@ def test_what_is_computed_again() -> None:
     assert segments - none == 2 * none / 3 - last
 
 
+@pytest.mark.full
 def test_segments_keep_less_than_a_layers_input() -> None:
     added, _ = growth("segments", layers=16)  # 4 by 4, then 4 by 8
     assert added == pytest.approx(4 * X_BYTES / 16, rel=0.01)
 
 
+@pytest.mark.full
 def test_remat_layers_keeps_what_it_says() -> None:
     segments = 4
     per_layer = sum(one.bytes for one in kept(GPT, "none") if "_where" not in one.what)

@@ -167,6 +167,7 @@ def test_what_a_layer_keeps() -> None:
     assert grown("gathered") - grown("shard") == X.nbytes - X.nbytes / 4
 
 
+@pytest.mark.full
 def test_norm_dropout_and_residual_on_shards() -> None:
     """Each device has a dropout mask of its own; the gradient of scale is summed once."""
     scale, key, cotangent = random(D), jax.random.key(1), random(S, B, D).swapaxes(0, 1)

@@ -20,6 +20,7 @@ def expected() -> list[float]:
     return trained(make_recipe("dp=1"), SETTINGS)[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> None:
     recipe = make_recipe("pp=2,dp=2", schedule=name, microbatches=4)

@@ -56,6 +56,7 @@ def test_many_layouts_at_once_cost_what_each_costs(name: str, overlap: bool) -> 
             assert total(time_terms(job, one, overlap)) == pytest.approx(seconds[row], rel=1e-12)
 
 
+@pytest.mark.full
 def test_the_first_plan_is_the_fastest_of_all() -> None:
     seconds = {layout: total(time_terms(SMALL, layout, False)) for layout in one_by_one(SMALL)}
     best = plans(SMALL)[0]

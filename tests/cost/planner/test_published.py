@@ -115,6 +115,7 @@ def test_figures_are_those_of_the_fit(kind: str) -> None:
     assert fit(runs) == runs[0].cluster.efficiency
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 def test_papers_that_were_left_out(kind: str) -> None:
     for paper, errors in left_out(KINDS[kind]).items():
@@ -122,5 +123,6 @@ def test_papers_that_were_left_out(kind: str) -> None:
         assert max(map(abs, errors)) <= 0.26, paper
 
 
+@pytest.mark.full
 def test_the_page_is_current() -> None:
     assert PREDICTIONS["PAGE"].read_text("utf-8") == PREDICTIONS["page"]()
