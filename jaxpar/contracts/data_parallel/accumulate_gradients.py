@@ -1,8 +1,7 @@
-"""Exercise accumulate_gradients: many microbatches, one all-reduce."""
+"""Gradients of many microbatches, accumulated on each device and reduced once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,25 +9,24 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
-from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.case import Case
 from jaxpar.contracts.data_parallel.common import (
-    LAYERED_ERROR,
-    SQUARED_ERROR,
     Loss,
     Result,
     divided,
-    gradients,
-    layers,
     local_gradients,
-    network,
+    loss_and_gradients,
+    microbatch_count,
     one_all_reduce,
 )
+from jaxpar.contracts.losses import layered_error_args, squared_error_args
+from jaxpar.contracts.steps import enter
 from jaxpar.parallel import data
 
 
-def _accumulated(case: Case, loss_fn: Callable, params: Any, microbatches: Any) -> list[Expected]:
+def _accumulated(case: Case, loss_fn: Loss, params: Any, microbatches: Any) -> list[Expected]:
     batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
-    return gradients(case, loss_fn, params, batch)
+    return loss_and_gradients(case, loss_fn, params, batch)
 
 
 CONTRACT = Contract(
@@ -39,40 +37,19 @@ CONTRACT = Contract(
     cases=(
         Case(
             "dp=8",
-            {
-                "loss_fn": SQUARED_ERROR,
-                "params": network(8, 64),
-                "microbatches": {
-                    "inputs": ArraySpec((10, 8 * 32, 8), "m b_dp d"),
-                    "targets": ArraySpec((10, 8 * 32), "m b_dp"),
-                },
-            },
+            squared_error_args(8, 64, microbatches=("m b_dp", (10, 8 * 32))),
             {"axis": "dp"},
         ),
         Case(
             "fsdp=2,tp=3",
-            {
-                "loss_fn": LAYERED_ERROR,
-                "params": layers(24, 32, 8),
-                "microbatches": (
-                    ArraySpec((12, 2 * 2, 24), "m b_fsdp d"),
-                    ArraySpec((12, 2 * 2, 8), "m b_fsdp f"),
-                ),
-            },
+            layered_error_args(24, 32, 8, microbatches=("m b_fsdp", (12, 2 * 2))),
             {"axis": "fsdp"},
         ),
     ),
     hidden=(
         Case(
             "tp=2,dp=4",
-            {
-                "loss_fn": SQUARED_ERROR,
-                "params": network(6, 48),
-                "microbatches": {
-                    "inputs": ArraySpec((7, 4 * 32, 6), "m b_dp d"),
-                    "targets": ArraySpec((7, 4 * 32), "m b_dp"),
-                },
-            },
+            squared_error_args(6, 48, microbatches=("m b_dp", (7, 4 * 32))),
             {"axis": "dp"},
         ),
     ),
@@ -98,12 +75,11 @@ CONTRACT = Contract(
 )
 
 
-def _number(microbatches: Any) -> int:
-    return len(jax.tree.leaves(microbatches)[0])
-
-
 def _add_up(loss_fn: Loss, params: Any, microbatches: Any) -> Result:
-    """Sums of loss and gradient over the microbatches; summed over the devices as params are."""
+    """The sums of loss and gradient over the microbatches.
+
+    Where params are typed as equal on all devices, JAX sums the gradients over these, too.
+    """
 
     def add(total: Any, microbatch: Any) -> tuple[Any, Array]:
         loss, gradients = jax.value_and_grad(loss_fn)(params, microbatch)
@@ -113,17 +89,17 @@ def _add_up(loss_fn: Loss, params: Any, microbatches: Any) -> Result:
     return losses.sum(), total
 
 
-def _add_up_here(loss_fn: Loss, params: Any, microbatches: Any, axis: str) -> Result:
-    return _add_up(loss_fn, lax.pcast(params, axis, to="varying"), microbatches)
+def _local_sums(loss_fn: Loss, params: Any, microbatches: Any, axis: str) -> Result:
+    """The same sums for this device's shards of the microbatches alone."""
+    return _add_up(loss_fn, enter(params, axis), microbatches)
 
 
 @wrong("values")
 def gradients_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """The gradients are summed over the devices, by you or by JAX, and not divided by their
     number."""
-    loss, gradients = divided(
-        _add_up_here(loss_fn, params, microbatches, axis), _number(microbatches)
-    )
+    totals = _local_sums(loss_fn, params, microbatches, axis)
+    loss, gradients = divided(totals, microbatch_count(microbatches))
     return lax.pmean(loss, axis), lax.psum(gradients, axis)
 
 
@@ -132,20 +108,20 @@ def mean_of_sums(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) ->
     """JAX has already summed the gradients, because `params` were not cast, and the mean of equal
     sums is that sum: n times too large. First lax.pcast params to varying."""
     totals = _add_up(loss_fn, params, microbatches)
-    return lax.pmean(divided(totals, _number(microbatches)), axis)
+    return lax.pmean(divided(totals, microbatch_count(microbatches)), axis)
 
 
 @wrong("values")
 def microbatches_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """The gradients of the m microbatches are added and not divided by m."""
-    loss, gradients = _add_up_here(loss_fn, params, microbatches, axis)
-    return lax.pmean((loss / _number(microbatches), gradients), axis)
+    loss, gradients = _local_sums(loss_fn, params, microbatches, axis)
+    return lax.pmean((loss / microbatch_count(microbatches), gradients), axis)
 
 
 @wrong("values")
 def totals_of_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """Loss and gradients of the m microbatches are added, and neither is divided by m."""
-    return lax.pmean(_add_up_here(loss_fn, params, microbatches, axis), axis)
+    return lax.pmean(_local_sums(loss_fn, params, microbatches, axis), axis)
 
 
 @wrong("values")
@@ -161,7 +137,7 @@ def neither_cast_nor_divided(loss_fn: Loss, params: Any, microbatches: Any, *, a
     """The gradients of the m microbatches are not divided by m, and JAX has summed them over the
     devices, because `params` were not cast; lax.pcast them before the loop, and divide by m."""
     loss, gradients = _add_up(loss_fn, params, microbatches)
-    return lax.pmean((loss / _number(microbatches), gradients), axis)
+    return lax.pmean((loss / microbatch_count(microbatches), gradients), axis)
 
 
 @wrong("values")
@@ -169,14 +145,14 @@ def nothing_averaged(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
     """The loss is that of each device's own part, and the gradients are sums: JAX made them,
     because `params` were not cast; first lax.pcast params to varying, then take the mean of both
     over the devices."""
-    return divided(_add_up(loss_fn, params, microbatches), _number(microbatches))
+    return divided(_add_up(loss_fn, params, microbatches), microbatch_count(microbatches))
 
 
 @wrong("values")
 def result_stays_local(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """Each device returns loss and gradient of its own part; take the mean of both over the
     devices."""
-    return divided(_add_up_here(loss_fn, params, microbatches, axis), _number(microbatches))
+    return divided(_local_sums(loss_fn, params, microbatches, axis), microbatch_count(microbatches))
 
 
 @wrong("values")
@@ -190,7 +166,9 @@ def last_microbatch_only(loss_fn: Loss, params: Any, microbatches: Any, *, axis:
 def hidden_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """`params` are not cast, so JAX sums the gradients over the devices in every microbatch;
     lax.pcast them before the loop, and reduce once after it."""
-    loss, gradients = divided(_add_up(loss_fn, params, microbatches), _number(microbatches))
+    loss, gradients = divided(
+        _add_up(loss_fn, params, microbatches), microbatch_count(microbatches)
+    )
     return lax.pmean(loss, axis), divided(gradients, lax.axis_size(axis))
 
 
@@ -198,7 +176,7 @@ def hidden_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) 
 def reduces_each_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """The gradients are reduced in every microbatch, m times; add them up on each device, and
     reduce the sum once, after the loop."""
-    local = lax.pcast(params, axis, to="varying")
+    local = enter(params, axis)
 
     def add(total: Any, microbatch: Any) -> tuple[Any, Array]:
         loss, gradients = lax.pmean(jax.value_and_grad(loss_fn)(local, microbatch), axis)
@@ -212,7 +190,7 @@ def reduces_each_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, ax
 def loss_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """The loss is reduced in every microbatch; keep it on the device, and reduce its mean once,
     after the loop."""
-    local = lax.pcast(params, axis, to="varying")
+    local = enter(params, axis)
 
     def add(total: Any, microbatch: Any) -> tuple[Any, Array]:
         loss, gradients = jax.value_and_grad(loss_fn)(local, microbatch)
@@ -226,12 +204,10 @@ def loss_in_loop(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) ->
 def unrolls_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """A Python loop puts all m microbatches into one program, and the compiler holds what many of
     them need at once; use lax.scan."""
-    each = [
-        local_gradients(
-            loss_fn, params, jax.tree.map(lambda leaf, i=i: leaf[i], microbatches), axis
-        )
-        for i in range(_number(microbatches))
-    ]
+    each = []
+    for i in range(microbatch_count(microbatches)):
+        microbatch = jax.tree.map(lambda leaf, i=i: leaf[i], microbatches)
+        each.append(local_gradients(loss_fn, params, microbatch, axis))
     return lax.pmean(jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *each), axis)
 
 
@@ -239,9 +215,11 @@ def unrolls_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis:
 def vmaps_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """vmap computes all microbatches at once, so the activations and gradients of all m are held;
     use lax.scan."""
-    each = jax.vmap(lambda microbatch: local_gradients(loss_fn, params, microbatch, axis))(
-        microbatches
-    )
+
+    def gradients(microbatch: Any) -> Result:
+        return local_gradients(loss_fn, params, microbatch, axis)
+
+    each = jax.vmap(gradients)(microbatches)
     return lax.pmean(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)
 
 
@@ -249,9 +227,11 @@ def vmaps_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: s
 def stacks_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
     """The gradients of all m microbatches are kept and averaged at the end; add each to one
     accumulator, the carry of lax.scan."""
-    each = lax.map(
-        lambda microbatch: local_gradients(loss_fn, params, microbatch, axis), microbatches
-    )
+
+    def gradients(microbatch: Any) -> Result:
+        return local_gradients(loss_fn, params, microbatch, axis)
+
+    each = lax.map(gradients, microbatches)
     return lax.pmean(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)
 
 

@@ -1,4 +1,4 @@
-"""Exercise bucketed_all_reduce: several leaves in one all-reduce."""
+"""The mean of a pytree of gradients, several leaves in one all-reduce."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
@@ -66,6 +66,14 @@ _BUCKETS = (
 )
 
 
+def _linear(bias: int, rows: int, cols: int, axes: str, dtype: str = "float32") -> dict:
+    """A bias and a matrix, of which each device has its own."""
+    return {
+        "b": ArraySpec((bias,), f"d_{axes}", dtype),
+        "w": ArraySpec((rows, cols), f"d_{axes} f", dtype),
+    }
+
+
 CONTRACT = Contract(
     kind="program",
     task="return the mean of the gradients over `axis`, by one all-reduce for each bucket",
@@ -77,14 +85,8 @@ CONTRACT = Contract(
             {
                 "gradients": {
                     "embedding": ArraySpec((8 * 6, 8), "v_dp d"),
-                    "first": {
-                        "b": ArraySpec((8 * 16,), "d_dp"),
-                        "w": ArraySpec((8 * 5, 8), "d_dp f"),
-                    },
-                    "last": {
-                        "b": ArraySpec((8 * 8,), "d_dp"),
-                        "w": ArraySpec((8 * 3, 8), "d_dp f"),
-                    },
+                    "first": _linear(8 * 16, 8 * 5, 8, "dp"),
+                    "last": _linear(8 * 8, 8 * 3, 8, "dp"),
                     "output": ArraySpec((8 * 10, 8), "d_dp v"),
                     "scale": ArraySpec((8 * 8,), "d_dp"),
                 },
@@ -96,16 +98,7 @@ CONTRACT = Contract(
             {
                 "gradients": (
                     ArraySpec((6 * 44,), "d_fsdp_tp", "bfloat16"),  # too large before any other
-                    [
-                        {
-                            "b": ArraySpec((6 * 12,), "d_fsdp_tp", "bfloat16"),
-                            "w": ArraySpec((6 * 6, 5), "d_fsdp_tp f", "bfloat16"),
-                        },
-                        {
-                            "b": ArraySpec((6 * 12,), "d_fsdp_tp", "bfloat16"),
-                            "w": ArraySpec((6 * 6, 5), "d_fsdp_tp f", "bfloat16"),
-                        },
-                    ],
+                    [_linear(6 * 12, 6 * 6, 5, "fsdp_tp", "bfloat16")] * 2,
                 ),
             },
             {"axis": "fsdp", "bucket_bytes": 2 * 42},
@@ -117,7 +110,7 @@ CONTRACT = Contract(
             {
                 "gradients": [
                     ArraySpec((8 * 10,), "d_tp_dp"),
-                    {"b": ArraySpec((8 * 9,), "d_tp_dp"), "w": ArraySpec((8 * 4, 10), "d_tp_dp f")},
+                    _linear(8 * 9, 8 * 4, 10, "tp_dp"),
                     ArraySpec((8 * 6, 11), "d_tp_dp f"),  # too large for any bucket
                     (ArraySpec((8 * 20,), "d_tp_dp"), ArraySpec((8 * 30,), "d_tp_dp")),
                 ],
@@ -140,76 +133,81 @@ CONTRACT = Contract(
 )
 
 
-Bucket = list[int]
+Bucket = list[int]  # positions of its leaves
 
 
-def _fill(
-    leaves: list[Array], order: Iterable[int], fits: Callable[[int, int], bool]
+def _fits(held: int, more: int, capacity: int) -> bool:
+    return held + more <= capacity
+
+
+def _buckets(
+    gradients: Any,
+    bucket_bytes: int,
+    *,
+    fits: Callable[[int, int, int], bool] = _fits,
+    last_first: bool = False,
 ) -> list[Bucket]:
-    """Opens a bucket where a leaf does not fit: `fits(held, more)`, in elements."""
+    """Opens a bucket where a leaf does not fit: `fits(held, more, capacity)`, in elements."""
+    leaves = jax.tree.leaves(gradients)
+    capacity = bucket_bytes // leaves[0].dtype.itemsize
     buckets: list[Bucket] = [[]]
-    for i in order:
+    for i in reversed(range(len(leaves))) if last_first else range(len(leaves)):
         held = sum(leaves[j].size for j in buckets[-1])
-        if held and not fits(held, leaves[i].size):
+        if held and not fits(held, leaves[i].size, capacity):
             buckets.append([])
         buckets[-1].append(i)
     return buckets
 
 
-def _reduce(gradients: Any, buckets: list[Bucket], axis: str, divisor: int | None = None) -> Any:
-    """One all-reduce for each bucket; leaves in none stay local."""
+def _reduce(
+    gradients: Any,
+    buckets: list[Bucket],
+    axis: str,
+    *,
+    divisor: int | None = None,
+    unpacked: Callable[[Bucket], Iterable[int]] = iter,
+) -> Any:
+    """One all-reduce for each bucket; leaves that are in none stay local."""
     leaves, structure = jax.tree.flatten(gradients)
     for bucket in buckets:
         flat = jnp.concatenate([leaves[i].ravel() for i in bucket])
         flat = lax.psum(flat, axis) / jnp.asarray(divisor or lax.axis_size(axis), flat.dtype)
-        for i in bucket:
+        for i in unpacked(bucket):
             size, shape = leaves[i].size, leaves[i].shape
             leaves[i], flat = flat[:size].reshape(shape), flat[size:]
     return structure.unflatten(leaves)
 
 
-def _right(gradients: Any, bucket_bytes: int) -> list[Bucket]:
-    leaves = jax.tree.leaves(gradients)
-    capacity = bucket_bytes // leaves[0].dtype.itemsize
-    return _fill(leaves, range(len(leaves)), lambda held, more: held + more <= capacity)
-
-
 @wrong("values")
 def sum_for_mean(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """The sum over the devices is not divided by their number."""
-    return _reduce(gradients, _right(gradients, bucket_bytes), axis, divisor=1)
+    return _reduce(gradients, _buckets(gradients, bucket_bytes), axis, divisor=1)
 
 
 @wrong("values")
 def constant_n(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
-    return _reduce(gradients, _right(gradients, bucket_bytes), axis, divisor=8)
+    return _reduce(gradients, _buckets(gradients, bucket_bytes), axis, divisor=8)
 
 
 @wrong("values")
 def last_bucket_not_sent(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """The bucket that is open after the last leaf is never reduced."""
-    return _reduce(gradients, _right(gradients, bucket_bytes)[:-1], axis)
+    return _reduce(gradients, _buckets(gradients, bucket_bytes)[:-1], axis)
 
 
 @wrong("values")
 def unpacks_in_reverse(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """A bucket is packed from its first leaf on and unpacked from its last; use one order."""
-    leaves, structure = jax.tree.flatten(gradients)
-    for bucket in _right(gradients, bucket_bytes):
-        flat = lax.pmean(jnp.concatenate([leaves[i].ravel() for i in bucket]), axis)
-        for i in reversed(bucket):
-            size, shape = leaves[i].size, leaves[i].shape
-            leaves[i], flat = flat[:size].reshape(shape), flat[size:]
-    return structure.unflatten(leaves)
+    return _reduce(gradients, _buckets(gradients, bucket_bytes), axis, unpacked=reversed)
 
 
 @wrong("values")
 def unpacks_from_start(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """Every leaf of a bucket is read from its start; begin where the leaf before it ended."""
     leaves, structure = jax.tree.flatten(gradients)
-    for bucket in _right(gradients, bucket_bytes):
+    for bucket in _buckets(gradients, bucket_bytes):
         flat = lax.pmean(jnp.concatenate([leaves[i].ravel() for i in bucket]), axis)
         for i in bucket:
             leaves[i] = flat[: leaves[i].size].reshape(leaves[i].shape)
@@ -232,36 +230,34 @@ def bucket_for_each_leaf(gradients: Any, *, axis: str, bucket_bytes: int) -> Any
 @wrong("communication")
 def last_leaf_over(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """A bucket takes one leaf more than fits; look before the leaf joins."""
-    leaves = jax.tree.leaves(gradients)
-    capacity = bucket_bytes // leaves[0].dtype.itemsize
-    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held < capacity)
-    return _reduce(gradients, buckets, axis)
+
+    def fits(held: int, more: int, capacity: int) -> bool:
+        return held < capacity
+
+    return _reduce(gradients, _buckets(gradients, bucket_bytes, fits=fits), axis)
 
 
 @wrong("communication")
 def never_quite_full(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """A leaf that fills the bucket exactly is turned away; it fits."""
-    leaves = jax.tree.leaves(gradients)
-    capacity = bucket_bytes // leaves[0].dtype.itemsize
-    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held + more < capacity)
-    return _reduce(gradients, buckets, axis)
+
+    def fits(held: int, more: int, capacity: int) -> bool:
+        return held + more < capacity
+
+    return _reduce(gradients, _buckets(gradients, bucket_bytes, fits=fits), axis)
 
 
 @wrong("communication")
 def bytes_as_elements(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """`bucket_bytes` is compared with a number of elements; multiply by the bytes of one."""
-    leaves = jax.tree.leaves(gradients)
-    buckets = _fill(leaves, range(len(leaves)), lambda held, more: held + more <= bucket_bytes)
-    return _reduce(gradients, buckets, axis)
+    item_bytes = jax.tree.leaves(gradients)[0].dtype.itemsize
+    return _reduce(gradients, _buckets(gradients, bucket_bytes * item_bytes), axis)
 
 
 @wrong("communication")
 def last_leaf_first(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     """The buckets are filled from the last leaf; go in the order of jax.tree.leaves."""
-    leaves = jax.tree.leaves(gradients)
-    capacity = bucket_bytes // leaves[0].dtype.itemsize
-    order = reversed(range(len(leaves)))
-    return _reduce(gradients, _fill(leaves, order, lambda a, b: a + b <= capacity), axis)
+    return _reduce(gradients, _buckets(gradients, bucket_bytes, last_first=True), axis)
 
 
 @wrong("communication")

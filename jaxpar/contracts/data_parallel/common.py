@@ -1,4 +1,4 @@
-"""What the exercises of the lesson on data parallel have in common."""
+"""What the exercises of the lesson on data parallelism have in common."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax import Array, lax
+from jax import Array
 
 from jaxpar.contracts.base import Expected
 from jaxpar.contracts.blocks import whole_on_all
-from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
+from jaxpar.contracts.case import Case, Sizes
+from jaxpar.contracts.steps import enter
 
 ITEM_BYTES = 4  # parameters and losses are float32
 
-
-SQUARED_ERROR = Function("jaxpar.contracts.losses:squared_error")
-
-
-LAYERED_ERROR = Function("jaxpar.contracts.losses:layered_error")
+Loss = Callable[[Any, Any], Array]
+Result = tuple[Array, Any]  # the loss, and its gradient with respect to the parameters
 
 
-def gradients(case: Case, loss_fn: Callable, params: Any, batch: Any) -> list[Expected]:
-    """The loss and its gradients on one device, expected whole on every device."""
+def loss_and_gradients(case: Case, loss_fn: Loss, params: Any, batch: Any) -> list[Expected]:
+    """The loss of the whole batch and its gradient, both whole on every device."""
     return whole_on_all(case, jax.value_and_grad(loss_fn)(params, batch))
 
 
@@ -33,34 +31,16 @@ def one_all_reduce(sizes: Sizes) -> int:
     return 2 * (n - 1) * ITEM_BYTES * sum(-(-size // n) for size in (1, *elements))
 
 
-def network(inputs: int, hidden: int) -> dict[str, ArraySpec]:
-    """The parameters of two layers as a dict."""
-    return {
-        "w_in": ArraySpec((inputs, hidden), "d f"),
-        "bias": ArraySpec((hidden,), "f"),
-        "w_out": ArraySpec((hidden,), "f"),
-    }
-
-
-def layers(inputs: int, hidden: int, outputs: int) -> list[dict[str, ArraySpec]]:
-    """The parameters of two layers as a list of dicts."""
-    return [
-        {"w": ArraySpec((inputs, hidden), "d f"), "scale": ArraySpec((hidden,), "f")},
-        {"w": ArraySpec((hidden, outputs), "f d")},
-    ]
-
-
-Loss = Callable[[Any, Any], Array]
-
-
-Result = tuple[Array, Any]
-
-
 def local_gradients(loss_fn: Loss, params: Any, batch: Any, axis: str) -> Result:
-    """Loss and gradient of this device's part alone."""
-    return jax.value_and_grad(loss_fn)(lax.pcast(params, axis, to="varying"), batch)
+    """The loss and the gradient of this device's shard of the batch alone."""
+    return jax.value_and_grad(loss_fn)(enter(params, axis), batch)
 
 
 def divided(tree: Any, divisor: int) -> Any:
     """Every leaf of a pytree divided by a number."""
     return jax.tree.map(lambda leaf: leaf / divisor, tree)
+
+
+def microbatch_count(microbatches: Any) -> int:
+    """How many microbatches there are: m."""
+    return len(jax.tree.leaves(microbatches)[0])

@@ -1,4 +1,4 @@
-"""Exercise data_parallel_gradients: gradients of a split batch."""
+"""The mean loss and gradient of a batch that is split over the devices."""
 
 from __future__ import annotations
 
@@ -8,60 +8,40 @@ import jax
 from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Limit, wrong
-from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.case import Case
 from jaxpar.contracts.data_parallel.common import (
-    LAYERED_ERROR,
-    SQUARED_ERROR,
     Loss,
     Result,
     divided,
-    gradients,
-    layers,
     local_gradients,
-    network,
+    loss_and_gradients,
     one_all_reduce,
 )
+from jaxpar.contracts.losses import layered_error_args, squared_error_args
+from jaxpar.contracts.steps import enter
 from jaxpar.parallel import data
 
 CONTRACT = Contract(
     kind="program",
     task="return the loss and its gradient with respect to params, means over `axis`",
     reference=data.data_parallel_gradients,
-    oracle=gradients,
+    oracle=loss_and_gradients,
     cases=(
         Case(
             "dp=8",
-            {
-                "loss_fn": SQUARED_ERROR,
-                "params": network(6, 16),
-                "batch": {
-                    "inputs": ArraySpec((8 * 20, 6), "b_dp d"),
-                    "targets": ArraySpec((8 * 20,), "b_dp"),
-                },
-            },
+            squared_error_args(6, 16, batch=("b_dp", (8 * 20,))),
             {"axis": "dp"},
         ),
         Case(
             "fsdp=3,tp=2",
-            {
-                "loss_fn": LAYERED_ERROR,
-                "params": layers(5, 10, 2),
-                "batch": (ArraySpec((3 * 16, 5), "b_fsdp d"), ArraySpec((3 * 16, 2), "b_fsdp f")),
-            },
+            layered_error_args(5, 10, 2, batch=("b_fsdp", (3 * 16,))),
             {"axis": "fsdp"},
         ),
     ),
     hidden=(
         Case(
             "cp=2,dp=4",
-            {
-                "loss_fn": SQUARED_ERROR,
-                "params": network(5, 12),
-                "batch": {
-                    "inputs": ArraySpec((4 * 24, 5), "b_dp d"),
-                    "targets": ArraySpec((4 * 24,), "b_dp"),
-                },
-            },
+            squared_error_args(5, 12, batch=("b_dp", (4 * 24,))),
             {"axis": "dp"},
         ),
     ),
@@ -102,7 +82,7 @@ def sum_of_sums(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
     """JAX has already summed the gradients, because `params` were not cast, and they are summed
     once more: n*n times too large. First lax.pcast params to varying."""
     loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-    return lax.pmean(loss, axis), lax.psum(lax.pcast(gradients, axis, to="varying"), axis)
+    return lax.pmean(loss, axis), lax.psum(enter(gradients, axis), axis)
 
 
 @wrong("values")
@@ -162,9 +142,8 @@ def means_over_whole_mesh(loss_fn: Loss, params: Any, batch: Any, *, axis: str) 
     """The mean is taken over every device of the mesh; take it over `axis` alone."""
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
     others = tuple(name for name in axes if name != axis)
-    return lax.pmean(
-        lax.pcast(local_gradients(loss_fn, params, batch, axis), others, to="varying"), axes
-    )
+    local = local_gradients(loss_fn, params, batch, axis)
+    return lax.pmean(lax.pcast(local, others, to="varying"), axes)
 
 
 @wrong("communication")
@@ -186,4 +165,4 @@ def reduces_twice(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Resul
     """The gradients are averaged over the devices twice; the second time changes nothing and sends
     as much again."""
     once = lax.pmean(local_gradients(loss_fn, params, batch, axis), axis)
-    return lax.pmean(lax.pcast(once, axis, to="varying"), axis)
+    return lax.pmean(enter(once, axis), axis)

@@ -1,8 +1,7 @@
-"""Exercise masked_mean: a mean that leaves padding out."""
+"""A mean over the devices that leaves padding out."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -13,7 +12,7 @@ from jaxpar.contracts.data_parallel.common import ITEM_BYTES
 from jaxpar.parallel import data
 
 
-def _mean_of_real(case: Case, values: jax.Array, mask: jax.Array) -> list[Expected]:
+def _mean_of_real(case: Case, values: Array, mask: Array) -> list[Expected]:
     others = [size for axis, size in case.sizes.items() if axis != case.kwargs["axis"]]
     total, count = (
         part.reshape(len(part), *others, -1).sum(axis=(0, -1))
@@ -22,39 +21,24 @@ def _mean_of_real(case: Case, values: jax.Array, mask: jax.Array) -> list[Expect
     return [Expected(on_every_device(case, total / count))]
 
 
+def _case(mesh: str, shape: tuple[int, ...], layout: str, *, axis: str) -> Case:
+    args = {
+        "values": ArraySpec(shape, layout, draw="sparse"),
+        "mask": ArraySpec(shape, layout, "bool", draw="padded"),
+    }
+    return Case(mesh, args, {"axis": axis})
+
+
 CONTRACT = Contract(
     kind="program",
     task="return the mean of the values whose mask is true, over all devices of `axis`",
     reference=data.masked_mean,
     oracle=_mean_of_real,
     cases=(
-        Case(
-            "dp=8",
-            {
-                "values": ArraySpec((8 * 40,), "b_dp", draw="sparse"),
-                "mask": ArraySpec((8 * 40,), "b_dp", "bool", draw="padded"),
-            },
-            {"axis": "dp"},
-        ),
-        Case(
-            "fsdp=2,tp=3",
-            {
-                "values": ArraySpec((2 * 9, 3 * 4), "b_fsdp t_tp", draw="sparse"),
-                "mask": ArraySpec((2 * 9, 3 * 4), "b_fsdp t_tp", "bool", draw="padded"),
-            },
-            {"axis": "fsdp"},
-        ),
+        _case("dp=8", (8 * 40,), "b_dp", axis="dp"),
+        _case("fsdp=2,tp=3", (2 * 9, 3 * 4), "b_fsdp t_tp", axis="fsdp"),
     ),
-    hidden=(
-        Case(
-            "tp=2,dp=4",
-            {
-                "values": ArraySpec((4 * 15, 2 * 3), "b_dp t_tp", draw="sparse"),
-                "mask": ArraySpec((4 * 15, 2 * 3), "b_dp t_tp", "bool", draw="padded"),
-            },
-            {"axis": "dp"},
-        ),
-    ),
+    hidden=(_case("tp=2,dp=4", (4 * 15, 2 * 3), "b_dp t_tp", axis="dp"),),
     gradient=("values",),
     communication=Communication(
         "scalars only: a total and a number from each device",
@@ -81,6 +65,7 @@ CONTRACT = Contract(
 
 
 def _total(values: Array, mask: Array) -> Array:
+    """The sum of this device's real values."""
     return jnp.sum(values, where=mask)
 
 
@@ -154,7 +139,7 @@ def sum_of_real(values: Array, mask: Array, *, axis: str) -> Array:
 def masked_mean_cuts_gradient(values: Array, mask: Array, *, axis: str) -> Array:
     """The gradient is 1 over the number of real values on this device; it is 1 over their number on
     all devices."""
-    total = lax.psum(jax.lax.stop_gradient(_total(values, mask)), axis)
+    total = lax.psum(lax.stop_gradient(_total(values, mask)), axis)
     mine = _total(values, mask) - lax.stop_gradient(_total(values, mask))
     return total / lax.psum(mask.sum(), axis) + mine / jnp.maximum(mask.sum(), 1)
 

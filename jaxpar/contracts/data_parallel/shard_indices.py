@@ -1,4 +1,4 @@
-"""Exercise shard_indices: which examples each device takes."""
+"""A distributed sampler: which examples each device takes in an epoch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.parallel.sampler import shard_indices
 
 _MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices about 1/6 meet again by chance
-
-
 _MANY = 10  # numbers that no shuffle leaves in order, but for one in millions
 
 
 class Deal(NamedTuple):
-    """What all ranks have in common in one epoch."""
+    """The arguments that all ranks have in common in one epoch."""
 
     num_examples: int
     world_size: int
@@ -35,18 +33,15 @@ class Deal(NamedTuple):
 
 def _calls(rng: np.random.Generator) -> list[Call]:
     """Sizes that divide and that do not, fewer examples than devices; then several epochs."""
-    seed, n = (int(rng.integers(low, high)) for low, high in ((10, 1000), (20, 40)))
-    sizes = [(10, 4), (3, 8), (n, int(rng.integers(5, 9)))]
+    seed, examples = int(rng.integers(10, 1000)), int(rng.integers(20, 40))
+    sizes = [(10, 4), (3, 8), (examples, int(rng.integers(5, 9)))]
     deals = [Deal(*pair, epoch=int(rng.integers(4)), seed=seed) for pair in sizes]
     many = 6 * int(rng.integers(10, 13))  # enough to tell two epochs apart
     deals += [Deal(many, 6, epoch, seed) for epoch in range(3)] + [Deal(many, 6, 0, seed + 7)]
     return [
-        (
-            (d.num_examples,),
-            {"world_size": d.world_size, "rank": r, "epoch": d.epoch, "seed": d.seed},
-        )
-        for d in deals
-        for r in range(d.world_size)
+        ((num_examples,), {"world_size": n, "rank": rank, "epoch": epoch, "seed": seed})
+        for num_examples, n, epoch, seed in deals
+        for rank in range(n)
     ]
 
 
@@ -61,6 +56,7 @@ def _complaint(calls: list[Call], results: list[Any]) -> str | None:
 
 
 def _wrong_deal(deal: Deal, parts: list[Any]) -> Iterator[str]:
+    """What is wrong with the parts of all ranks."""
     length = -(-deal.num_examples // deal.world_size)
     for rank, part in enumerate(parts):
         if not isinstance(part, list) or not all(type(i) is int for i in part):
@@ -92,6 +88,7 @@ def _alike(deals: dict[Deal, list[list[int]]]) -> Iterator[str]:
 
 
 def _pairs(parts: list[list[int]]) -> set[tuple[int, int]]:
+    """The pairs of examples that are on one device."""
     return {pair for part in parts for pair in combinations(sorted(part), 2)}
 
 
@@ -118,68 +115,54 @@ def _order(num_examples: int, *seeds: int) -> list[int]:
     return np.random.default_rng(list(seeds)).permutation(num_examples).tolist()
 
 
-def _part(order: list[int], world_size: int, rank: int) -> list[int]:
-    """This device's part of the order, after padding."""
+def _dealt(order: list[int], world_size: int, rank: int) -> list[int]:
+    """The examples of one device, if the order is padded and dealt out one by one."""
     return np.resize(order, -(-len(order) // world_size) * world_size)[rank::world_size].tolist()
 
 
 @wrong("values")
-def rank_in_seed(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def rank_in_seed(num_examples, *, world_size, rank, epoch, seed):
     """`rank` is in the seed, so every device has an order of its own: some examples come twice and
     others never. Shuffle by seed and epoch only."""
-    return _part(_order(num_examples, seed, epoch, rank), world_size, rank)
+    return _dealt(_order(num_examples, seed, epoch, rank), world_size, rank)
 
 
 @wrong("values")
-def epoch_not_in_seed(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def epoch_not_in_seed(num_examples, *, world_size, rank, epoch, seed):
     """Every epoch deals the examples out alike; shuffle by `epoch`, too."""
-    return _part(_order(num_examples, seed), world_size, rank)
+    return _dealt(_order(num_examples, seed), world_size, rank)
 
 
 @wrong("values")
-def seed_not_used(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def seed_not_used(num_examples, *, world_size, rank, epoch, seed):
     """Every seed deals the examples out alike; shuffle by `seed`, too."""
-    return _part(_order(num_examples, epoch), world_size, rank)
+    return _dealt(_order(num_examples, epoch), world_size, rank)
 
 
 @wrong("values")
-def not_shuffled(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def not_shuffled(num_examples, *, world_size, rank, epoch, seed):
     """The examples are dealt out in the order in which they come; shuffle them."""
-    return _part(list(range(num_examples)), world_size, rank)
+    return _dealt(list(range(num_examples)), world_size, rank)
 
 
 @wrong("values")
-def own_part_shuffled(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def own_part_shuffled(num_examples, *, world_size, rank, epoch, seed):
     """Each device shuffles its own part, which is the same in every epoch; shuffle all examples,
     then deal them out."""
-    own = _part(list(range(num_examples)), world_size, rank)
+    own = _dealt(list(range(num_examples)), world_size, rank)
     return [own[i] for i in _order(len(own), seed, epoch)]
 
 
 @wrong("values")
-def drawn_with_replacement(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def drawn_with_replacement(num_examples, *, world_size, rank, epoch, seed):
     """Examples are drawn with replacement, so that some come twice and others never; use a
     permutation."""
     drawn = np.random.default_rng([seed, epoch]).choice(num_examples, num_examples)
-    return _part(drawn.tolist(), world_size, rank)
+    return _dealt(drawn.tolist(), world_size, rank)
 
 
 @wrong("values")
-def rest_dropped(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def rest_dropped(num_examples, *, world_size, rank, epoch, seed):
     """The examples that are left over are dropped; repeat some, so that each device has one
     more."""
     length = num_examples // world_size
@@ -187,27 +170,21 @@ def rest_dropped(
 
 
 @wrong("values")
-def rest_not_padded(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def rest_not_padded(num_examples, *, world_size, rank, epoch, seed):
     """Some devices have an example more than others, which would wait for them; repeat some
     examples until all have the same number."""
     return _order(num_examples, seed, epoch)[rank::world_size]
 
 
 @wrong("values")
-def padded_with_last(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def padded_with_last(num_examples, *, world_size, rank, epoch, seed):
     """The padding is the last example, over and over; go on from the first."""
     order = _order(num_examples, seed, epoch)
     return (order + order[-1:] * (-num_examples % world_size))[rank::world_size]
 
 
 @wrong("values")
-def padded_once(
-    num_examples: int, *, world_size: int, rank: int, epoch: int, seed: int
-) -> list[int]:
+def padded_once(num_examples, *, world_size, rank, epoch, seed):
     """The examples are repeated once, which is too few where there are more than twice as many
     devices; go round until each device has one."""
     order = _order(num_examples, seed, epoch)

@@ -8,44 +8,47 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.data_parallel.common import divided, local_gradients
+from jaxpar.contracts.ring_and_tree.common import chunks
+from jaxpar.contracts.steps import enter
 from tests.contracts.answers import right
-from tests.contracts.data_parallel.common import cut_into_chunks, here, local, scatter_and_gather
+from tests.contracts.data_parallel.common import scatter_and_gather
 
 
 @right
 def gradients_leaf_by_leaf(loss_fn, params, batch, *, axis):
-    loss, gradients = local(loss_fn, params, batch, axis)
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
     n = lax.axis_size(axis)
     return lax.psum(loss, axis) / n, jax.tree.map(lambda g: lax.psum(g / n, axis), gradients)
 
 
 @right
 def gradients_in_one_array(loss_fn, params, batch, *, axis):
-    flat, restore = ravel_pytree(local(loss_fn, params, batch, axis))
+    flat, restore = ravel_pytree(local_gradients(loss_fn, params, batch, axis))
     return restore(lax.pmean(flat, axis))
 
 
 @right
 def gradients_scattered_and_gathered(loss_fn, params, batch, *, axis):
-    loss, gradients = local(loss_fn, params, batch, axis)
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
     return lax.pmean(loss, axis), jax.tree.map(lambda g: scatter_and_gather(g, axis), gradients)
 
 
 def _exchange_and_gather(x, axis):
-    chunks = lax.all_to_all(cut_into_chunks(x, lax.axis_size(axis)), axis, 0, 0)
-    return lax.all_gather(chunks.mean(axis=0), axis).ravel()[: x.size].reshape(x.shape)
+    exchanged = lax.all_to_all(chunks(x, lax.axis_size(axis)), axis, 0, 0)
+    return lax.all_gather(exchanged.mean(axis=0), axis).ravel()[: x.size].reshape(x.shape)
 
 
 @right
 def gradients_exchanged_and_gathered(loss_fn, params, batch, *, axis):
-    loss, gradients = local(loss_fn, params, batch, axis)
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
     return lax.pmean(loss, axis), jax.tree.map(lambda g: _exchange_and_gather(g, axis), gradients)
 
 
 @right
 def gradients_summed_by_jax(loss_fn, params, batch, *, axis):
     loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
-    return lax.pmean(loss, axis), jax.tree.map(lambda g: g / lax.axis_size(axis), gradients)
+    return lax.pmean(loss, axis), divided(gradients, lax.axis_size(axis))
 
 
 @right
@@ -59,14 +62,18 @@ def gradients_by_a_hook(loss_fn, params, batch, *, axis):
     def hook(params):
         return params
 
-    hook.defvjp(lambda params: (params, None), lambda _, g: (here(lax.pmean(g, axis), axis),))
-    loss, gradients = local(lambda params, batch: loss_fn(hook(params), batch), params, batch, axis)
+    hook.defvjp(lambda params: (params, None), lambda _, g: (enter(lax.pmean(g, axis), axis),))
+
+    def hooked_loss(params, batch):
+        return loss_fn(hook(params), batch)
+
+    loss, gradients = local_gradients(hooked_loss, params, batch, axis)
     return lax.pmean(loss, axis), gradients
 
 
 @right
 def gradients_as_complex_numbers(loss_fn, params, batch, *, axis):
-    flat, restore = ravel_pytree(local(loss_fn, params, batch, axis))
+    flat, restore = ravel_pytree(local_gradients(loss_fn, params, batch, axis))
     real, imaginary = jnp.pad(flat, (0, flat.size % 2)).reshape(2, -1)
     mean = lax.pmean(lax.complex(real, imaginary), axis)
     return restore(jnp.concatenate([mean.real, mean.imag])[: flat.size])
@@ -74,12 +81,12 @@ def gradients_as_complex_numbers(loss_fn, params, batch, *, axis):
 
 @wrong("values")
 def gradients_by_name_of_first_axis(loss_fn, params, batch, *, axis):
-    return lax.pmean(local(loss_fn, params, batch, "dp"), "dp")
+    return lax.pmean(local_gradients(loss_fn, params, batch, "dp"), "dp")
 
 
 @wrong("values")
 def gradients_in_bfloat16(loss_fn, params, batch, *, axis):
-    loss, gradients = local(loss_fn, params, batch, axis)
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
     small = jax.tree.map(lambda g: g.astype(jnp.bfloat16), gradients)
     means = lax.pmean(small, axis)
     return lax.pmean(loss, axis), jax.tree.map(lambda g: g.astype(jnp.float32), means)
@@ -87,7 +94,7 @@ def gradients_in_bfloat16(loss_fn, params, batch, *, axis):
 
 @wrong("values")
 def gradients_in_int8(loss_fn, params, batch, *, axis):
-    loss, gradients = local(loss_fn, params, batch, axis)
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
     flat, restore = ravel_pytree(gradients)
     scale = lax.pmax(jnp.abs(flat).max(), axis) / 127
     whole = lax.all_gather(jnp.round(flat / scale).astype(jnp.int8), axis)
@@ -100,12 +107,12 @@ def gradients_after_gathered_losses(loss_fn, params, batch, *, axis):
         losses = jax.vmap(lambda part: loss_fn(params, part))(lax.all_gather(batch, axis))
         return losses.mean()
 
-    return jax.value_and_grad(mean_loss)(here(params, axis))
+    return jax.value_and_grad(mean_loss)(enter(params, axis))
 
 
 @wrong("values")
 def gradients_on_one_device_only(loss_fn, params, batch, *, axis):
-    loss, gradients = lax.pmean(local(loss_fn, params, batch, axis), axis)
+    loss, gradients = lax.pmean(local_gradients(loss_fn, params, batch, axis), axis)
     first = lax.axis_index(axis) == 0
     return loss, jax.tree.map(lambda g: jnp.where(first, g, 0), gradients)
 
@@ -117,11 +124,11 @@ def gradients_as_flat_list(loss_fn, params, batch, *, axis):
 
 @wrong("communication")
 def gradients_in_a_loop_of_unknown_length(loss_fn, params, batch, *, axis):
-    flat, restore = ravel_pytree(local(loss_fn, params, batch, axis))
+    flat, restore = ravel_pytree(local_gradients(loss_fn, params, batch, axis))
     once = lax.pmax((jnp.abs(flat).max() >= 0).astype(jnp.int32), axis)
     _, flat = lax.while_loop(
         lambda carry: carry[0] < once,
-        lambda carry: (carry[0] + 1, here(lax.pmean(carry[1], axis), axis)),
+        lambda carry: (carry[0] + 1, enter(lax.pmean(carry[1], axis), axis)),
         (0, flat),
     )
     return restore(flat)

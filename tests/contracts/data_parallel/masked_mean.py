@@ -7,7 +7,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
+
+
+def _total_and_count(values, mask):
+    return jnp.where(mask, values, 0).sum(), mask.sum()
 
 
 @right
@@ -18,20 +23,20 @@ def mean_by_product(values, mask, *, axis):
 
 @right
 def mean_in_one_message(values, mask, *, axis):
-    total, count = lax.psum(jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()]), axis)
+    total, count = lax.psum(jnp.stack(_total_and_count(values, mask)), axis)
     return total / count
 
 
 @right
 def mean_of_gathered_totals(values, mask, *, axis):
-    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    pair = jnp.stack(_total_and_count(values, mask))
     total, count = lax.all_gather(pair, axis).sum(axis=0)
     return total / count
 
 
 @right
 def mean_of_exchanged_totals(values, mask, *, axis):
-    pair = jnp.stack([jnp.where(mask, values, 0).sum(), mask.sum()])
+    pair = jnp.stack(_total_and_count(values, mask))
     pairs = jnp.broadcast_to(pair, (lax.axis_size(axis), 2))
     total, count = lax.all_to_all(pairs, axis, 0, 0).sum(axis=0)
     return total / count
@@ -39,11 +44,9 @@ def mean_of_exchanged_totals(values, mask, *, axis):
 
 @right
 def mean_by_two_rings(values, mask, *, axis):
-    n = lax.axis_size(axis)
-    ring = [(i, (i + 1) % n) for i in range(n)]
-    moving = sums = jnp.where(mask, values, 0).sum(), mask.sum()
-    for _ in range(n - 1):
-        moving = jax.tree.map(lambda x: lax.ppermute(x, axis, ring), moving)
+    moving = sums = _total_and_count(values, mask)
+    for _ in range(lax.axis_size(axis) - 1):
+        moving = hop(moving, axis)
         sums = jax.tree.map(jnp.add, sums, moving)
     return sums[0] / sums[1]
 

@@ -9,11 +9,12 @@ from jax.flatten_util import ravel_pytree
 
 from jaxpar.collectives import gather, tree_broadcast
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import enter
 from tests.contracts.answers import right
 
 
 def _local(loss_fn, params, batch, axis):
-    return jax.grad(loss_fn)(lax.pcast(params, axis, to="varying"), batch)
+    return jax.grad(loss_fn)(enter(params, axis), batch)
 
 
 def _from_server(tree, axis, server):
@@ -42,7 +43,7 @@ def by_two_gathers(loss_fn, params, batch, update_fn, *, axis, server):
 @right
 def by_chain(loss_fn, params, batch, update_fn, *, axis, server):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
-    params = lax.pcast(params, axis, to="varying")
+    params = enter(params, axis)
     total, unravel = ravel_pytree(jax.grad(loss_fn)(params, batch))
     chain = [(server + k) % n for k in range(n)]
     links = list(zip(chain[1:], chain, strict=False))

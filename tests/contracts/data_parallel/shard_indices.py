@@ -35,10 +35,8 @@ def _numpy_order(num_examples, *seeds):
 
 @right
 def in_blocks(num_examples, *, world_size, rank, epoch, seed):
-    blocks = np.array_split(
-        _padded(_numpy_order(num_examples, epoch, seed), world_size), world_size
-    )
-    return blocks[rank]
+    order = _padded(_numpy_order(num_examples, epoch, seed), world_size)
+    return np.array_split(order, world_size)[rank]
 
 
 @right
