@@ -131,18 +131,21 @@ def sharded_loss(loss_of, like, apply_layers=full):  # a function of shards
 decoder, specs = sharded_loss(partial(loss_fn, settings), like), specs_of(like)
 found, state = jax.value_and_grad(decoder), optax.ScaleByAdamState(replicated, specs, specs)
 state = (state, optax.EmptyState(), optax.EmptyState())  # moments are sharded like parameters
-sharded = Technique(lambda _, *given: found(*given), split, specs, state)
+by_layers = Technique(lambda _, *given: found(*given), split, specs, state)
 measured, losses = {}, {}
-for name, over, layout in (("data parallel", "dp=8", DATA_PARALLEL), ("FSDP", "fsdp=8", sharded)):
-    step = make_step(loss_fn(settings, full), optimizer, layout, make_mesh(over))
-    laid = sharded((layout.params, layout.state), make_mesh(over))
-    now = jax.device_put((params, optimizer.init(params)), laid)
+for name, over, technique in (
+    ("data parallel", "dp=8", DATA_PARALLEL),
+    ("FSDP", "fsdp=8", by_layers),
+):
+    step = make_step(loss_fn(settings, full), optimizer, technique, make_mesh(over))
+    shardings = sharded((technique.params, technique.state), make_mesh(over))
+    now = jax.device_put((params, optimizer.init(params)), shardings)
     lowered = step.lower(*now, tokens[0])
     ready = compiled.compile_program(lowered)
     report = program.inspect_compiled(lowered, ready)
     measured[name] = report.memory.arguments_bytes, *report.wire_bytes_by_axis().values()
     losses[name] = []
-    for batch in jax.device_put(list(tokens), sharded(layout.batch, make_mesh(over))):
+    for batch in jax.device_put(list(tokens), sharded(technique.batch, make_mesh(over))):
         *now, loss = ready.executable(*now, batch)
         losses[name].append(float(loss))
 table("Measured", ("", "bytes held", "bytes sent"), [(k, *two) for k, two in measured.items()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 from string import Template
@@ -11,6 +12,7 @@ from jaxpar.course.catalog import EXERCISES, BadUseError, Lesson, lesson
 from jaxpar.grading.files import write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates") / "exercise"
+NEEDED = {"Array": "jax", "lax": "jax", "Float": "jaxtyping"}
 CATALOG = "jaxpar/course/catalog.py"
 ROW = """\
     Exercise(
@@ -43,7 +45,8 @@ def write_skeleton(root: Path, topic: str, id: str) -> list[str]:
     texts = {
         f"jaxpar/contracts/{row.topic}/{id}.py": _filled("contract", words),
         f"tests/contracts/{row.topic}/{id}.py": _filled("answers", words),
-        library: (root / library).read_text(encoding="utf-8") + _filled("library", words),
+        library: _with_imports((root / library).read_text(encoding="utf-8"))
+        + _filled("library", words),
         CATALOG: _with_row((root / CATALOG).read_text(encoding="utf-8"), row, words),
     }
     for name, text in texts.items():
@@ -70,6 +73,19 @@ def _library_module(row: Lesson) -> str:
 
 def _filled(name: str, words: dict[str, str]) -> str:
     return Template((TEMPLATES / f"{name}.py.txt").read_text(encoding="utf-8")).substitute(words)
+
+
+def _with_imports(source: str) -> str:
+    """The source of a library module, with what the function of the skeleton needs imported."""
+    tree = ast.parse(source)
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    bound = {alias.asname or alias.name for node in imports for alias in node.names}
+    lines = source.splitlines(keepends=True)
+    place = max(node.end_lineno or 0 for node in imports)
+    needed = [
+        f"from {origin} import {name}\n" for name, origin in NEEDED.items() if name not in bound
+    ]
+    return "".join([*lines[:place], *needed, *lines[place:]])
 
 
 def _with_row(catalog: str, row: Lesson, words: dict[str, str]) -> str:
