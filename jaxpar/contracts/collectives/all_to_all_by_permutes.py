@@ -1,8 +1,7 @@
-"""Exercise all_to_all_by_permutes: a transpose across devices."""
+"""An all-to-all, which is a transpose across devices, built from permutes."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped
@@ -11,10 +10,11 @@ from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order, share
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
 
 
-def _exchanged(case: Case, x: jax.Array) -> list[Expected]:
+def _exchanged(case: Case, x: Array) -> list[Expected]:
     blocks = axis_first(case, x)  # [n, *others, n, ...]
     return [Expected(mesh_order(case, jnp.swapaxes(blocks, 0, len(case.sizes))))]
 
@@ -60,91 +60,87 @@ CONTRACT = Contract(
 )
 
 
-def _ring(n: int, k: int) -> list[tuple[int, int]]:
-    return [(j, (j + k) % n) for j in range(n)]
-
-
 @wrong("values")
-def in_arrival_order(x: jax.Array, *, axis: str) -> jax.Array:
+def in_arrival_order(x: Array, *, axis: str) -> Array:
     """Chunks are stacked in the order of the steps; the one from device j goes to y[j]."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     arrived = [x[i]]
     for k in range(1, n):
-        arrived.append(lax.ppermute(x[(i + k) % n], axis, _ring(n, k)))
+        arrived.append(hop(x[(i + k) % n], axis, k))
     return jnp.stack(arrived)
 
 
-def _steps(x: jax.Array, axis: str, towards: int, back: int) -> jax.Array:
-    """In step k, chunk i + towards * k moves k on, to the place i + back * k."""
+def _steps(x: Array, axis: str, towards: int, back: int) -> Array:
+    """In step k, chunk i + towards * k is sent k places on; what arrives is put at i + back * k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros_like(x).at[i].set(x[i])
     for k in range(1, n):
-        chunk = lax.ppermute(x[(i + towards * k) % n], axis, _ring(n, k))
+        chunk = hop(x[(i + towards * k) % n], axis, k)
         y = y.at[(i + back * k) % n].set(chunk)
     return y
 
 
 @wrong("values")
-def chunk_for_another(x: jax.Array, *, axis: str) -> jax.Array:
+def chunk_for_another(x: Array, *, axis: str) -> Array:
     """Step k sends chunk i-k to device i+k, and it ends up on the wrong device; device i+k gets
     chunk i+k."""
     return _steps(x, axis, towards=-1, back=-1)
 
 
 @wrong("values")
-def placed_by_target(x: jax.Array, *, axis: str) -> jax.Array:
+def placed_by_target(x: Array, *, axis: str) -> Array:
     """The chunk received in step k is stored at i+k, where this device sent to; it came from device
     i-k."""
     return _steps(x, axis, towards=1, back=1)
 
 
 @wrong("values")
-def own_chunk_to_all(x: jax.Array, *, axis: str) -> jax.Array:
+def own_chunk_to_all(x: Array, *, axis: str) -> Array:
     """Each device sends its own chunk i to all; device j gets chunk j."""
     return _steps(x, axis, towards=0, back=-1)
 
 
 @wrong("values")
-def chunk_by_step(x: jax.Array, *, axis: str) -> jax.Array:
+def chunk_by_step(x: Array, *, axis: str) -> Array:
     """Step k sends chunk k whatever the device; device i sends chunk i+k to device i+k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros_like(x)
     for k in range(n):
-        y = y.at[(i - k) % n].set(lax.ppermute(x[k], axis, _ring(n, k)))
+        y = y.at[(i - k) % n].set(hop(x[k], axis, k))
     return y
 
 
 @wrong("values")
-def keeps_nothing(x: jax.Array, *, axis: str) -> jax.Array:
+def keeps_nothing(x: Array, *, axis: str) -> Array:
     """y[i] on device i is empty; a device's own chunk stays where it is."""
     y = _steps(x, axis, towards=1, back=-1)
     return y.at[lax.axis_index(axis)].set(0)
 
 
 @wrong("gradient")
-def exchange_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+def exchange_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not come back with the chunks; each returns to the device that sent it."""
     return _steps(lax.stop_gradient(x), axis, towards=1, back=-1)
 
 
 @wrong("communication")
-def one_collective(x: jax.Array, *, axis: str) -> jax.Array:
+def one_collective(x: Array, *, axis: str) -> Array:
     """lax.all_to_all does it in one call; build it from lax.ppermute here."""
     return lax.all_to_all(x, axis, split_axis=0, concat_axis=0)
 
 
 @wrong("communication")
-def gathers_everything(x: jax.Array, *, axis: str) -> jax.Array:
+def gathers_everything(x: Array, *, axis: str) -> Array:
     """Every device's whole x is gathered for one chunk of each: n times the bytes needed, and not
     by permutes."""
     return lax.all_gather(x, axis)[:, lax.axis_index(axis)]
 
 
 @wrong("communication")
-def whole_x_each_step(x: jax.Array, *, axis: str) -> jax.Array:
+def whole_x_each_step(x: Array, *, axis: str) -> Array:
     """Each step sends all of x where one chunk is wanted: n times the bytes needed."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros_like(x).at[i].set(x[i])
     for k in range(1, n):
-        y = y.at[(i - k) % n].set(lax.ppermute(x, axis, _ring(n, k))[i])
+        y = y.at[(i - k) % n].set(hop(x, axis, k)[i])
     return y

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from jaxpar.contracts.base import MemoryLimit
 from jaxpar.contracts.case import ArraySpec, Case
 
 # An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
 NO_GATHER = MemoryLimit("at most 3 times the library's bytes of intermediate results", multiple=3.0)
-
-
 ALL_BUT_ALL_REDUCE = ("reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast")
 
 
@@ -24,6 +21,6 @@ def rooted(*cases: tuple[str, tuple[int, ...], str, str, int]) -> tuple[Case, ..
     )
 
 
-def from_root(x: jax.Array, axis: str, root: int) -> jax.Array:
+def from_root(x: Array, axis: str, root: int) -> Array:
     """The x of the root, and zeros on the other devices."""
     return jnp.where(lax.axis_index(axis) == root, x, jnp.zeros_like(x))

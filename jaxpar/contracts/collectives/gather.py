@@ -1,8 +1,7 @@
-"""Exercise gather: every device's array, on the root only."""
+"""A gather: the arrays of all devices, on the root only."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped
@@ -12,10 +11,11 @@ from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wron
 from jaxpar.contracts.blocks import axis_first, mesh_order
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
+from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
 
 
-def _gathered(case: Case, x: jax.Array) -> list[Expected]:
+def _gathered(case: Case, x: Array) -> list[Expected]:
     blocks = axis_first(case, x)  # [n, *others, ...]
     n, others = len(blocks), len(case.sizes) - 1
     gathered = jnp.moveaxis(blocks, 0, others)  # [*others, n, ...]
@@ -66,42 +66,40 @@ CONTRACT = Contract(
 
 
 @wrong("values")
-def gather_on_every_device(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gather_on_every_device(x: Array, *, axis: str, root: int) -> Array:
     """Every device returns the gathered array; all but the root return zeros."""
     return lax.all_gather(x, axis)
 
 
 @wrong("values")
-def gather_to_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gather_to_zero(x: Array, *, axis: str, root: int) -> Array:
     """The array ends up on device 0; it belongs on `root`."""
     return from_root(lax.all_gather(x, axis), axis, 0)
 
 
 @wrong("values")
-def gather_counts_from_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gather_counts_from_root(x: Array, *, axis: str, root: int) -> Array:
     """The stack begins with the root's x; y[j] must come from device j."""
     return from_root(jnp.roll(lax.all_gather(x, axis), -root, axis=0), axis, root)
 
 
 @wrong("values")
-def arrival_order(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def arrival_order(x: Array, *, axis: str, root: int) -> Array:
     """The stack is in order of arrival round the ring; y[j] must come from device j."""
-    n = lax.axis_size(axis)
-    to_next = [(j, (j + 1) % n) for j in range(n)]
     arrived = [x]
-    for _ in range(n - 1):
-        arrived.append(lax.ppermute(arrived[-1], axis, to_next))
+    for _ in range(lax.axis_size(axis) - 1):
+        arrived.append(hop(arrived[-1], axis))
     return from_root(jnp.stack(arrived), axis, root)
 
 
 @wrong("values")
-def concatenates(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def concatenates(x: Array, *, axis: str, root: int) -> Array:
     """The arrays are concatenated along dim 0; stack them along a new first dim."""
     return from_root(lax.all_gather(x, axis, tiled=True), axis, root)
 
 
 @wrong("values")
-def others_keep_their_slot(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def others_keep_their_slot(x: Array, *, axis: str, root: int) -> Array:
     """The other devices return their own x in its slot; they return zeros."""
     i = lax.axis_index(axis)
     y = lax.all_gather(x, axis)
@@ -110,20 +108,20 @@ def others_keep_their_slot(x: jax.Array, *, axis: str, root: int) -> jax.Array:
 
 
 @wrong("gradient")
-def gather_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gather_cuts_gradient(x: Array, *, axis: str, root: int) -> Array:
     """The gradient does not come back from the root; the backward pass of a gather is a scatter."""
     return from_root(lax.all_gather(lax.stop_gradient(x), axis), axis, root)
 
 
 @wrong("communication")
-def slots_by_all_reduce(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def slots_by_all_reduce(x: Array, *, axis: str, root: int) -> Array:
     """An all-reduce sums slots that are zero but one: twice the bytes of an all-gather."""
     slots = jnp.zeros((lax.axis_size(axis), *x.shape), x.dtype)
     return from_root(lax.psum(slots.at[lax.axis_index(axis)].set(x), axis), axis, root)
 
 
 @wrong("communication")
-def gathers_as_equal(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gathers_as_equal(x: Array, *, axis: str, root: int) -> Array:
     """all_gather(..., to="invarying") makes its backward pass an all-reduce of [n, ...]; the
     default makes it a reduce-scatter, half the bytes."""
     return from_root(lax.all_gather(x, axis, to="invarying"), axis, root)

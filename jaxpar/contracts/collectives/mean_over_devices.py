@@ -1,4 +1,4 @@
-"""Exercise mean_over_devices: a mean by one all-reduce."""
+"""The mean of an array over the devices, by one all-reduce."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxpar.contracts.collectives.common import NO_GATHER
 from jaxpar.contracts.variants import Variant
 
 
-def _mean(case: Case, x: jax.Array) -> list[Expected]:
+def _mean(case: Case, x: Array) -> list[Expected]:
     return [Expected(on_every_device(case, axis_first(case, x).mean(axis=0)))]
 
 
@@ -63,19 +63,19 @@ CONTRACT = Contract(
 
 
 @wrong("values")
-def sum_for_mean(x: jax.Array, *, axis: str) -> jax.Array:
+def sum_for_mean(x: Array, *, axis: str) -> Array:
     """The sum over the devices is not divided by their number."""
     return lax.psum(x, axis)
 
 
 @wrong("values")
-def axis_by_its_name(x: jax.Array, *, axis: str) -> jax.Array:
+def axis_by_its_name(x: Array, *, axis: str) -> Array:
     """The axis is always "tp" here; use the one that the argument `axis` names."""
     return lax.pmean(x, "tp")
 
 
 @wrong("values")
-def constant_n(x: jax.Array, *, axis: str) -> jax.Array:
+def constant_n(x: Array, *, axis: str) -> Array:
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
     return lax.psum(x, axis) / 8
@@ -86,38 +86,38 @@ def _mesh_axes() -> tuple[str, ...]:
 
 
 @wrong("values")
-def divides_by_whole_mesh(x: jax.Array, *, axis: str) -> jax.Array:
+def divides_by_whole_mesh(x: Array, *, axis: str) -> Array:
     """The sum over `axis` is divided by the number of devices in the whole mesh; divide by the size
     of `axis`."""
     return lax.psum(x, axis) / lax.axis_size(_mesh_axes())
 
 
 @wrong("values")
-def means_over_whole_mesh(x: jax.Array, *, axis: str) -> jax.Array:
+def means_over_whole_mesh(x: Array, *, axis: str) -> Array:
     """The mean is taken over every device of the mesh; take it over `axis` alone."""
     return lax.pmean(x, _mesh_axes())
 
 
 @wrong("values")
-def divides_twice(x: jax.Array, *, axis: str) -> jax.Array:
+def divides_twice(x: Array, *, axis: str) -> Array:
     """The sum is divided by n twice; lax.pmean has divided already."""
     return lax.pmean(x, axis) / lax.axis_size(axis)
 
 
 @wrong("values")
-def mean_of_elements(x: jax.Array, *, axis: str) -> jax.Array:
+def mean_of_elements(x: Array, *, axis: str) -> Array:
     """The elements of x are averaged, too; average over the devices only, element by element."""
     return lax.pmean(jnp.mean(x), axis)
 
 
 @wrong("gradient")
-def mean_cuts_gradient(x: jax.Array, *, axis: str) -> jax.Array:
+def mean_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not pass through the mean; each x gets 1/n of it."""
     return lax.pmean(lax.stop_gradient(x), axis)
 
 
 @wrong("communication")
-def gathers_for_mean(x: jax.Array, *, axis: str) -> jax.Array:
-    """Every x is gathered on every device and averaged there: n/2 times the bytes of an all-
-    reduce."""
+def gathers_for_mean(x: Array, *, axis: str) -> Array:
+    """Every x is gathered on every device and averaged there: n/2 times the bytes of an
+    all-reduce."""
     return jnp.mean(lax.all_gather(x, axis), axis=0)

@@ -1,8 +1,7 @@
-"""Exercise reduce_max_location: the maximum, and who holds it."""
+"""The maximum over the devices, and the index of the device that holds it."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Int32, Num
@@ -15,7 +14,7 @@ from jaxpar.contracts.collectives.common import NO_GATHER
 from jaxpar.contracts.variants import Variant
 
 
-def _maximum_and_holder(case: Case, x: jax.Array) -> list[Expected]:
+def _maximum_and_holder(case: Case, x: Array) -> list[Expected]:
     blocks = axis_first(case, x)
     holder = blocks.argmax(axis=0).astype(jnp.int32)  # of equal ones the first
     return [Expected(on_every_device(case, part)) for part in (blocks.max(axis=0), holder)]
@@ -72,52 +71,52 @@ CONTRACT = Contract(
 )
 
 
-Located = tuple[jax.Array, jax.Array]
+Located = tuple[Array, Array]  # the maximum, and the index of the device that holds it
 
 
 @wrong("values")
-def highest_index(x: jax.Array, *, axis: str) -> Located:
+def highest_index(x: Array, *, axis: str) -> Located:
     """On ties this gives the highest index; the lowest is asked for."""
     largest = lax.pmax(x, axis)
     return largest, lax.pmax(jnp.where(x == largest, lax.axis_index(axis), -1), axis)
 
 
 @wrong("values")
-def others_vote_zero(x: jax.Array, *, axis: str) -> Located:
+def others_vote_zero(x: Array, *, axis: str) -> Located:
     """Devices that do not hold the maximum vote 0, and win the minimum; let them vote n."""
     largest = lax.pmax(x, axis)
     return largest, lax.pmin(jnp.where(x == largest, lax.axis_index(axis), 0), axis)
 
 
 @wrong("values")
-def adds_indices(x: jax.Array, *, axis: str) -> Located:
+def adds_indices(x: Array, *, axis: str) -> Located:
     """The indices of all holders are added, which is wrong on ties; take their minimum."""
     largest = lax.pmax(x, axis)
     return largest, lax.psum(jnp.where(x == largest, lax.axis_index(axis), 0), axis)
 
 
 @wrong("values")
-def never_agrees(x: jax.Array, *, axis: str) -> Located:
+def never_agrees(x: Array, *, axis: str) -> Located:
     """Each device returns its own vote; take the minimum of the votes over the devices."""
     largest = lax.pmax(x, axis)
     return largest, jnp.where(x == largest, lax.axis_index(axis), lax.axis_size(axis))
 
 
 @wrong("values")
-def index_as_float(x: jax.Array, *, axis: str) -> Located:
+def index_as_float(x: Array, *, axis: str) -> Located:
     """The index has the dtype of x; return it as int32."""
     largest, i = lax.pmax(x, axis), lax.axis_index(axis).astype(x.dtype)
     return largest, lax.pmin(jnp.where(x == largest, i, jnp.inf), axis)
 
 
 @wrong("values")
-def index_of_element(x: jax.Array, *, axis: str) -> Located:
+def index_of_element(x: Array, *, axis: str) -> Located:
     """The index is that of an element within x; return that of a device."""
     return lax.pmax(x, axis), lax.pmax(jnp.argmax(x, axis=0).astype(jnp.int32), axis)
 
 
 @wrong("values")
-def one_maximum_for_all(x: jax.Array, *, axis: str) -> Located:
+def one_maximum_for_all(x: Array, *, axis: str) -> Located:
     """One maximum is taken over all elements; take one per element, over the devices."""
     largest = lax.pmax(jnp.max(x), axis)
     holder = jnp.where(jnp.max(x) == largest, lax.axis_index(axis), lax.axis_size(axis))
@@ -125,14 +124,14 @@ def one_maximum_for_all(x: jax.Array, *, axis: str) -> Located:
 
 
 @wrong("communication")
-def gathers_for_location(x: jax.Array, *, axis: str) -> Located:
+def gathers_for_location(x: Array, *, axis: str) -> Located:
     """Every x is gathered on every device; two all-reduces of x are enough."""
     everything = lax.all_gather(x, axis)
     return jnp.max(everything, axis=0), jnp.argmax(everything, axis=0).astype(jnp.int32)
 
 
 @wrong("communication")
-def slots_for_location(x: jax.Array, *, axis: str) -> Located:
+def slots_for_location(x: Array, *, axis: str) -> Located:
     """An all-reduce of n slots gathers every x on every device; two all-reduces of x are enough."""
     slots = jnp.zeros((lax.axis_size(axis), *x.shape), x.dtype)
     everything = lax.psum(slots.at[lax.axis_index(axis)].set(x), axis)

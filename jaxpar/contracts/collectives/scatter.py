@@ -1,8 +1,7 @@
-"""Exercise scatter: to each device one part of the root's array."""
+"""A scatter: one chunk of the root's array to each device."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num
@@ -15,7 +14,7 @@ from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, r
 from jaxpar.contracts.variants import Variant
 
 
-def _scattered(case: Case, x: jax.Array) -> list[Expected]:
+def _scattered(case: Case, x: Array) -> list[Expected]:
     sent = axis_first(case, x)[case.kwargs["root"]]  # [*others, n, ...]
     chunks = jnp.moveaxis(sent, len(case.sizes) - 1, 0)
     return [Expected(mesh_order(case, chunks), whole=on_every_device(case, sent))]
@@ -62,61 +61,61 @@ CONTRACT = Contract(
 
 
 @wrong("values")
-def scatter_ignores_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def scatter_ignores_root(x: Array, *, axis: str, root: int) -> Array:
     """The chunks of all devices are summed; only the root's x counts."""
     return lax.psum_scatter(x, axis)
 
 
 @wrong("values")
-def scatter_from_zero(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def scatter_from_zero(x: Array, *, axis: str, root: int) -> Array:
     """Device 0 is always taken for the root; use `root`."""
     return lax.psum_scatter(from_root(x, axis, 0), axis)
 
 
 @wrong("values")
-def own_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def own_chunk(x: Array, *, axis: str, root: int) -> Array:
     """Each device keeps its own chunk i; chunk i must come from the root."""
     return x[lax.axis_index(axis)]
 
 
 @wrong("values")
-def next_chunk(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def next_chunk(x: Array, *, axis: str, root: int) -> Array:
     """Device i gets chunk i+1; it must get chunk i."""
     return lax.psum_scatter(jnp.roll(from_root(x, axis, root), -1, axis=0), axis)
 
 
 @wrong("values")
-def keeps_chunk_dim(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def keeps_chunk_dim(x: Array, *, axis: str, root: int) -> Array:
     """The result keeps a dim of size 1 in front; return x[i], not x[i : i + 1]."""
     return lax.psum_scatter(from_root(x, axis, root), axis)[None]
 
 
 @wrong("values")
-def counts_from_root(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def counts_from_root(x: Array, *, axis: str, root: int) -> Array:
     """Chunks are dealt out from the root on; device i gets chunk i, wherever the root is."""
     return lax.psum_scatter(jnp.roll(from_root(x, axis, root), root, axis=0), axis)
 
 
 @wrong("gradient")
-def scatter_cuts_gradient(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def scatter_cuts_gradient(x: Array, *, axis: str, root: int) -> Array:
     """The gradient does not come back to the root; the backward pass of a scatter is a gather."""
     return lax.psum_scatter(from_root(lax.stop_gradient(x), axis, root), axis)
 
 
 @wrong("sharding")
-def broadcast_for_scatter(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def broadcast_for_scatter(x: Array, *, axis: str, root: int) -> Array:
     """Every device returns the root's whole x; device i returns x[i] only."""
     return lax.psum(from_root(x, axis, root), axis)
 
 
 @wrong("communication")
-def broadcasts_then_takes(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def broadcasts_then_takes(x: Array, *, axis: str, root: int) -> Array:
     """An all-reduce brings the root's whole x to every device, which keeps 1/n of it: twice the
     bytes needed."""
     return lax.psum(from_root(x, axis, root), axis)[lax.axis_index(axis)]
 
 
 @wrong("communication")
-def gathers_then_takes(x: jax.Array, *, axis: str, root: int) -> jax.Array:
+def gathers_then_takes(x: Array, *, axis: str, root: int) -> Array:
     """Every device's whole x is gathered for one chunk of the root's: n times the bytes needed."""
     return lax.all_gather(x, axis)[root, lax.axis_index(axis)]

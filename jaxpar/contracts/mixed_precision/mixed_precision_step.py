@@ -1,4 +1,4 @@
-"""Exercise mixed_precision_step: a step in float16 that skips overflows."""
+"""A training step in float16, which is skipped where a gradient overflows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from jax import Array, lax
 
 from jaxpar.contracts.base import Contract, Expected, FlopsLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.losses import layers, layers_batch, network_batch, on_each_device
+from jaxpar.contracts.mixed_precision.common import half, unscaled, updated, wide
 from jaxpar.parallel import precision
-from jaxpar.parallel.precision import all_finite, cast, select
+from jaxpar.parallel.precision import all_finite, select
 
 
 def _stepped(
@@ -36,30 +38,30 @@ def _stepped(
         kept = jax.tree.map(lambda a, b: jnp.where(rare, a, b), (master, opt_state), new)
         return kept, ~rare
 
-    def parts(leaf: jax.Array) -> jax.Array:
+    def shards(leaf: Array) -> Array:
         return jnp.broadcast_to(leaf, n) if leaf.ndim == 0 else leaf.reshape(n, -1, *leaf.shape[1:])
 
-    results = jax.vmap(step)(*jax.tree.map(parts, (master, opt_state, batch)))
+    results = jax.vmap(step)(*jax.tree.map(shards, (master, opt_state, batch)))
     return [Expected(leaf.reshape(*sizes, *leaf.shape[1:])) for leaf in jax.tree.leaves(results)]
 
 
-def _rare(batch: Any) -> jax.Array:
+def _rare(batch: Any) -> Array:
+    """The flags of a batch, by which its loss is made to overflow."""
     return batch["rare"] if isinstance(batch, Mapping) else batch[-1]
 
 
-def _matrices(n: int, layout: str, inputs: int, hidden: int, draw: Any = "normal") -> Any:
-    """Every device's own parameters of a small network."""
-    return {
-        "w_in": ArraySpec((n * inputs, hidden), f"{layout} f", draw=draw),
-        "w_out": ArraySpec((n * hidden,), layout, draw=draw),
-    }
+def _given(name: str) -> Function:
+    return Function(f"jaxpar.contracts.small_losses:{name}")
 
 
-def _layers(n: int, layout: str) -> Any:
-    return [
-        {"w": ArraySpec((n * 5, 12), f"{layout} f"), "scale": ArraySpec((n * 12,), layout)},
-        {"w": ArraySpec((n * 12, 3), f"{layout} d")},
-    ]
+def _matrices(inputs: int, hidden: int) -> dict[str, ArraySpec]:
+    """The parameters of `overflowing_error`."""
+    return {"w_in": ArraySpec((inputs, hidden), "d f"), "w_out": ArraySpec((hidden,), "f")}
+
+
+def _flags(n: int, axes: str) -> ArraySpec:
+    """Whether each device's step overflows: some do, and others do not."""
+    return ArraySpec((n,), f"b_{axes}", "bool", "padded")
 
 
 CONTRACT = Contract(
@@ -71,40 +73,34 @@ CONTRACT = Contract(
         Case(
             "dp=8",
             {
-                "loss_fn": Function("jaxpar.contracts.small_losses:overflowing_error"),
-                "master": _matrices(8, "d_dp", 6, 16),
+                "loss_fn": _given("overflowing_error"),
+                "master": on_each_device(_matrices(6, 16), 8, "dp"),
                 "opt_state": Made(
-                    Function("jaxpar.contracts.small_losses:adamw_state"),
+                    _given("adamw_state"),
                     (
                         ArraySpec((), "", "int32"),
-                        _matrices(8, "d_dp", 6, 16),
-                        _matrices(8, "d_dp", 6, 16, "positive"),
+                        on_each_device(_matrices(6, 16), 8, "dp"),
+                        on_each_device(_matrices(6, 16), 8, "dp", draw="positive"),
                     ),
                 ),
-                "batch": {
-                    "inputs": ArraySpec((8 * 32, 6), "b_dp d"),
-                    "targets": ArraySpec((8 * 32,), "b_dp"),
-                    "rare": ArraySpec((8,), "b_dp", "bool", "padded"),
-                },
-                "optimizer": Function("jaxpar.contracts.small_losses:ADAMW"),
+                "batch": network_batch("b_dp", (8 * 32,), 6) | {"rare": _flags(8, "dp")},
+                "optimizer": _given("ADAMW"),
             },
             {"scale": 2.0**30},
         ),
         Case(
             "fsdp=3,tp=2",
             {
-                "loss_fn": Function("jaxpar.contracts.small_losses:overflowing_layers"),
-                "master": _layers(6, "d_fsdp_tp"),
+                "loss_fn": _given("overflowing_layers"),
+                "master": on_each_device(layers(5, 12, 3), 6, "fsdp_tp"),
                 "opt_state": Made(
-                    Function("jaxpar.contracts.small_losses:momentum_state"),
-                    (_layers(6, "d_fsdp_tp"),),
+                    _given("momentum_state"), (on_each_device(layers(5, 12, 3), 6, "fsdp_tp"),)
                 ),
                 "batch": (
-                    ArraySpec((6 * 20, 5), "b_fsdp_tp d"),
-                    ArraySpec((6 * 20, 3), "b_fsdp_tp d"),
-                    ArraySpec((6,), "b_fsdp_tp", "bool", "padded"),
+                    *layers_batch("b_fsdp_tp", (6 * 20,), 5, 3),
+                    _flags(6, "fsdp_tp"),
                 ),
-                "optimizer": Function("jaxpar.contracts.small_losses:MOMENTUM"),
+                "optimizer": _given("MOMENTUM"),
             },
             {"scale": 2.0**31},
         ),
@@ -113,18 +109,13 @@ CONTRACT = Contract(
         Case(
             "tp=2,dp=2",
             {
-                "loss_fn": Function("jaxpar.contracts.small_losses:overflowing_error"),
-                "master": _matrices(4, "d_tp_dp", 5, 12),
+                "loss_fn": _given("overflowing_error"),
+                "master": on_each_device(_matrices(5, 12), 4, "tp_dp"),
                 "opt_state": Made(
-                    Function("jaxpar.contracts.small_losses:momentum_state"),
-                    (_matrices(4, "d_tp_dp", 5, 12),),
+                    _given("momentum_state"), (on_each_device(_matrices(5, 12), 4, "tp_dp"),)
                 ),
-                "batch": {
-                    "inputs": ArraySpec((4 * 24, 5), "b_tp_dp d"),
-                    "targets": ArraySpec((4 * 24,), "b_tp_dp"),
-                    "rare": ArraySpec((4,), "b_tp_dp", "bool", "padded"),
-                },
-                "optimizer": Function("jaxpar.contracts.small_losses:MOMENTUM"),
+                "batch": network_batch("b_tp_dp", (4 * 24,), 5) | {"rare": _flags(4, "tp_dp")},
+                "optimizer": _given("MOMENTUM"),
             },
             {"scale": 2.0**29},
         ),
@@ -148,137 +139,95 @@ CONTRACT = Contract(
 )
 
 
-def _gradients(
-    loss_fn: Callable, low: Any, batch: Any, scale: float, unscale: Callable | None = None
-) -> Any:
-    """Right, but for what `unscale` makes of each leaf."""
-    gradients = jax.grad(lambda p: scale * loss_fn(p, batch))(low)
-    if unscale:
-        return jax.tree.map(unscale, gradients)
-    return jax.tree.map(lambda g: g / scale, cast(gradients, jnp.float32))
+def _gradients(loss_fn, low, batch, scale):
+    """The gradients of the scaled loss in float32, and divided by the scale."""
+    return unscaled(wide(jax.grad(lambda p: scale * loss_fn(p, batch))(low)), scale)
 
 
-def _updated(master: Any, opt_state: Any, optimizer: Any, gradients: Any) -> tuple[Any, Any]:
-    updates, state = optimizer.update(gradients, opt_state, master)
-    return optax.apply_updates(master, updates), state
-
-
-def _end(master: Any, opt_state: Any, optimizer: Any, gradients: Any) -> Any:
-    """A right end of the step, from gradients in float32."""
+def _finish(master, opt_state, optimizer, gradients):
+    """The end of a right step, from gradients in float32 on."""
     finite = all_finite(gradients)
-    new = _updated(master, opt_state, optimizer, gradients)
+    new = updated(master, opt_state, optimizer, gradients)
     return *select(finite, new, (master, opt_state)), finite
 
 
 @wrong("values")
-def in_float32(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def in_float32(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """No gradient overflows, because nothing is computed in float16; give loss_fn a float16 copy of
     the parameters."""
-    return _end(master, opt_state, optimizer, _gradients(loss_fn, master, batch, scale))
-
-
-def _half(tree: Any) -> Any:
-    return cast(tree, jnp.float16)
+    return _finish(master, opt_state, optimizer, _gradients(loss_fn, master, batch, scale))
 
 
 @wrong("flops")
-def cast_back_to_float32(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def cast_back_to_float32(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The parameters are rounded to float16 and converted back before loss_fn, so that its products
     are of float32 values; give it the float16 copy."""
 
-    def widened(low: Any, batch: Any) -> Array:
-        return loss_fn(cast(low, jnp.float32), batch)
+    def widened_loss(low, batch):
+        return loss_fn(wide(low), batch)
 
-    return _end(master, opt_state, optimizer, _gradients(widened, _half(master), batch, scale))
+    gradients = _gradients(widened_loss, half(master), batch, scale)
+    return _finish(master, opt_state, optimizer, gradients)
 
 
 @wrong("values")
-def scaled_after_the_cast(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def scaled_after_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Small gradients are 0 in float16, because the loss was not scaled before it was
     differentiated; scaled after the cast, they stay 0."""
-
-    def late(gradient: Array) -> Array:
-        return gradient.astype(jnp.float32) * scale / scale
-
-    gradients = _gradients(loss_fn, _half(master), batch, 1.0, late)
-    return _end(master, opt_state, optimizer, gradients)
+    gradients = wide(jax.grad(loss_fn)(half(master), batch))
+    gradients = jax.tree.map(lambda g: g * scale / scale, gradients)
+    return _finish(master, opt_state, optimizer, gradients)
 
 
-def _scale_in_float16(scale: float) -> Array:
+def _scale_in_float16(scale):
     # Converted when the program runs: numpy would warn of the overflow.
     return lax.optimization_barrier(jnp.float32(scale)).astype(jnp.float16)
 
 
 @wrong("values")
-def scaled_in_float16(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def scaled_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The loss is scaled in float16, where this scale is infinite; scale it in float32, as loss_fn
     returns it."""
 
-    def scaled(low: Any, batch: Any) -> Array:
+    def scaled_loss(low):
         return loss_fn(low, batch).astype(jnp.float16) * _scale_in_float16(scale)
 
-    def unscaled(gradient: Array) -> Array:
-        return gradient.astype(jnp.float32) / scale
-
-    gradients = _gradients(scaled, _half(master), batch, 1.0, unscaled)
-    return _end(master, opt_state, optimizer, gradients)
+    gradients = unscaled(wide(jax.grad(scaled_loss)(half(master))), scale)
+    return _finish(master, opt_state, optimizer, gradients)
 
 
 @wrong("values")
-def not_unscaled(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def not_unscaled(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The gradients are not divided by scale before the optimizer takes them."""
-
-    def wide(gradient: Array) -> Array:
-        return gradient.astype(jnp.float32)
-
-    gradients = _gradients(loss_fn, _half(master), batch, scale, wide)
-    return _end(master, opt_state, optimizer, gradients)
+    gradients = wide(jax.grad(lambda p: scale * loss_fn(p, batch))(half(master)))
+    return _finish(master, opt_state, optimizer, gradients)
 
 
 @wrong("values")
-def unscaled_in_float16(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def unscaled_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The gradients are divided by scale in float16, where they become 0 again; convert them to
     float32 first."""
-
-    def narrow(gradient: Array) -> Array:
-        return gradient / _scale_in_float16(scale)
-
-    gradients = _gradients(loss_fn, _half(master), batch, scale, narrow)
-    return _end(master, opt_state, optimizer, cast(gradients, jnp.float32))
+    scaled = jax.grad(lambda p: scale * loss_fn(p, batch))(half(master))
+    gradients = wide(unscaled(scaled, _scale_in_float16(scale)))
+    return _finish(master, opt_state, optimizer, gradients)
 
 
 @wrong("values")
-def master_in_float16(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def master_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The update is added to the float16 copy, which rounds it away; add it to `master`, in
     float32."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     updates, state = optimizer.update(gradients, opt_state, master)
-    new = cast(optax.apply_updates(_half(master), updates), jnp.float32)
+    new = wide(optax.apply_updates(half(master), updates))
     return *select(finite, (new, state), (master, opt_state)), finite
 
 
 @wrong("values")
-def decay_of_rounded_weights(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def decay_of_rounded_weights(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The optimizer is given the float16 copy of the parameters, from which weight decay comes out
     rounded; give it `master`."""
-    low = _half(master)
+    low = half(master)
     gradients = _gradients(loss_fn, low, batch, scale)
     finite = all_finite(gradients)
     updates, state = optimizer.update(gradients, opt_state, low)
@@ -287,27 +236,23 @@ def decay_of_rounded_weights(
 
 
 @wrong("values")
-def steps_by_zeros(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def steps_by_zeros(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the optimizer makes a step by gradients of 0: its means decay, its count
     moves, and weights decay. Nothing may change."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     gradients = jax.tree.map(lambda g: jnp.where(finite, g, 0), gradients)
-    return *_updated(master, opt_state, optimizer, gradients), finite
+    return *updated(master, opt_state, optimizer, gradients), finite
 
 
 @wrong("values")
-def count_advanced(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def count_advanced(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the optimizer's count still moves on; choose it, too, with jnp.where."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
-    new = _updated(master, opt_state, optimizer, gradients)
+    new = updated(master, opt_state, optimizer, gradients)
 
-    def choose(new: Array, old: Array) -> Array:
+    def choose(new, old):
         counts = jnp.issubdtype(new.dtype, jnp.integer)
         return new if counts else jnp.where(finite, new, old)
 
@@ -315,45 +260,37 @@ def count_advanced(
 
 
 @wrong("values")
-def state_moves_on(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def state_moves_on(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the parameters are kept, and the state takes the infinite gradients; keep
     the old state, too."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
-    new, state = _updated(master, opt_state, optimizer, gradients)
+    new, state = updated(master, opt_state, optimizer, gradients)
     return select(finite, new, master), state, finite
 
 
 @wrong("values")
-def overflow_ignored(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def overflow_ignored(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Gradients that are not finite reach the parameters; where there is one, keep everything as it
     was."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
-    return *_updated(master, opt_state, optimizer, gradients), all_finite(gradients)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
+    return *updated(master, opt_state, optimizer, gradients), all_finite(gradients)
 
 
 @wrong("values")
-def only_the_loss_checked(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def only_the_loss_checked(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Only the loss is checked, which may be finite where gradients are not; check every
     gradient."""
-    low = _half(master)
+    low = half(master)
     finite = jnp.isfinite(loss_fn(low, batch))
-    new = _updated(master, opt_state, optimizer, _gradients(loss_fn, low, batch, scale))
+    new = updated(master, opt_state, optimizer, _gradients(loss_fn, low, batch, scale))
     return *select(finite, new, (master, opt_state)), finite
 
 
 @wrong("values")
-def infinite_parts_left_out(
-    loss_fn: Callable, master: Any, opt_state: Any, batch: Any, optimizer: Any, *, scale: float
-) -> Any:
+def infinite_parts_left_out(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """What is not finite is set to 0, and the rest makes a step; one infinite element means that
     nothing may change."""
-    gradients = _gradients(loss_fn, _half(master), batch, scale)
+    gradients = _gradients(loss_fn, half(master), batch, scale)
     kept = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradients)
-    return *_updated(master, opt_state, optimizer, kept), all_finite(gradients)
+    return *updated(master, opt_state, optimizer, kept), all_finite(gradients)

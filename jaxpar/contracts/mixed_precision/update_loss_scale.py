@@ -1,10 +1,9 @@
-"""Exercise update_loss_scale: how the factor of the loss follows."""
+"""Dynamic loss scaling: the next scale of the loss, after an overflow or without one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,9 +13,7 @@ from jaxpar.parallel import precision
 from jaxpar.parallel.precision import update_loss_scale
 
 
-def _next_scale(
-    case: Case, scale: jax.Array, good_steps: jax.Array, grads_finite: jax.Array
-) -> list[Expected]:
+def _next_scale(case: Case, scale: Array, good_steps: Array, grads_finite: Array) -> list[Expected]:
     """Each argument differs along one axis of the mesh, in their order."""
     how = case.kwargs
     finite = grads_finite[:, None, None]
@@ -53,16 +50,16 @@ def _scales(
     )
     drawn_steps = ArraySpec(growth.shape, growth.layout, "int32")
     drawn_scale = ArraySpec(low.shape, low.layout, draw="positive")
-    here = "jaxpar.contracts.small_losses"
+    module = "jaxpar.contracts.small_losses"
     return Case(
         mesh,
         {
-            "scale": Made(Function(f"{here}:drawn_scale"), (low, drawn_scale, every, minimum)),
+            "scale": Made(Function(f"{module}:drawn_scale"), (low, drawn_scale, every, minimum)),
             "good_steps": Made(
-                Function(f"{here}:drawn_steps"),
+                Function(f"{module}:drawn_steps"),
                 (growth, drawn_steps, every, growth_interval, spread),
             ),
-            "grads_finite": Made(Function(f"{here}:drawn_flag"), (overflow, every)),
+            "grads_finite": Made(Function(f"{module}:drawn_flag"), (overflow, every)),
         },
         {"growth_interval": growth_interval, "factor": factor, "minimum": minimum},
     )
@@ -92,7 +89,7 @@ CONTRACT = Contract(
 )
 
 
-Scaled = tuple[Array, Array]
+Scaled = tuple[Array, Array]  # the next scale, and the steps that count for its growth
 
 
 @wrong("values")

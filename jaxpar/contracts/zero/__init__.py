@@ -1,1 +1,1 @@
-"""The exercises of the lesson on zero: what is right and wrong of each."""
+"""The exercises of the lesson on ZeRO: what is right and wrong of each."""

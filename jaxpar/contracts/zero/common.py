@@ -1,4 +1,4 @@
-"""What the exercises of the lesson on zero have in common."""
+"""What the exercises of the lesson on ZeRO have in common."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
+from jax import Array, lax
 
 from jaxpar.contracts.base import Expected
 from jaxpar.contracts.blocks import mesh_order, whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.data_parallel.common import divided
+from jaxpar.contracts.steps import own_shard, scattered
 
 SCATTERS = ("reduce_scatter", "all_to_all", "permute")
 
 
 def sharded_rows(case: Case, tree: Any) -> list[Expected]:
-    """Of every leaf, the rows of dim 0 that belong to each device of the axis; scalars whole."""
+    """The rows of dim 0 of every leaf that belong to each device of the axis; scalars are whole."""
     return [
-        whole if leaf.ndim == 0 else Expected(own_rows(case, leaf), whole.blocks)
+        whole if leaf.ndim == 0 else Expected(_rows_of_each(case, leaf), whole.blocks)
         for leaf, whole in zip(jax.tree.leaves(tree), whole_on_all(case, tree), strict=True)
     ]
 
 
-def own_rows(case: Case, leaf: jax.Array) -> jax.Array:
+def _rows_of_each(case: Case, leaf: Array) -> Array:
     """The rows of a leaf that belong to each device of the axis, [*mesh sizes, *local shape]."""
     axis = case.kwargs["axis"]
     n, others = case.sizes[axis], [size for name, size in case.sizes.items() if name != axis]
@@ -36,3 +40,22 @@ def matrices(d: int, f: int, rows: int, layout: str) -> dict[str, ArraySpec]:
         "w": ArraySpec((rows * d, f), layout),
         "bias": ArraySpec((rows * f,), layout.split()[0]),
     }
+
+
+def own_rows(tree: Any, axis: str) -> Any:
+    """This device's rows of leaves that it holds whole."""
+    return jax.tree.map(lambda leaf: own_shard(leaf, axis), tree)
+
+
+def mean_rows(tree: Any, axis: str) -> Any:
+    """This device's rows of the mean over the devices."""
+    return divided(scattered(tree, axis), lax.axis_size(axis))
+
+
+def updated_rows(
+    rows: Any, params: Any, opt_shard: Any, optimizer: optax.GradientTransformation, axis: str
+) -> tuple[Any, Any]:
+    """This device's rows of the parameters after a step by its rows of the gradients; the state."""
+    own = own_rows(params, axis)
+    updates, state = optimizer.update(rows, opt_shard, own)
+    return optax.apply_updates(own, updates), state

@@ -1,4 +1,4 @@
-"""Exercise global_norm_of_shards: one norm of what all share."""
+"""The norm of a pytree whose leaves are sharded over the devices."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ CONTRACT = Contract(
 
 
 def _squares(shards: Any) -> Array:
-    """Of all leaves on this device."""
+    """The sum of squares of all leaves on this device."""
     return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(shards)), jnp.float32(0))
 
 

@@ -1,18 +1,26 @@
-"""Exercise zero1_update: each device updates its rows."""
+"""ZeRO-1: each device updates its own rows, and holds the optimizer state of these alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
-from jax import Array, lax
+from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import share, whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
-from jaxpar.contracts.zero.common import SCATTERS, matrices, sharded_rows
+from jaxpar.contracts.data_parallel.common import divided
+from jaxpar.contracts.steps import enter, gathered, gathered_by_sum, own_shard, scattered
+from jaxpar.contracts.zero.common import (
+    SCATTERS,
+    matrices,
+    mean_rows,
+    own_rows,
+    sharded_rows,
+    updated_rows,
+)
 from jaxpar.parallel import zero
 
 
@@ -94,199 +102,123 @@ CONTRACT = Contract(
 )
 
 
-Optimizer = optax.GradientTransformation
-
-
-Result = tuple[Any, Any]
-
-
-def _own(tree: Any, axis: str, first: Any = None) -> Any:
-    """This device's rows of whole leaves, or those from another device on."""
-    place = lax.axis_index(axis) if first is None else first
-
-    def rows(leaf: Array) -> Array:
-        size = len(leaf) // lax.axis_size(axis)
-        return lax.dynamic_slice_in_dim(leaf, place * size, size)
-
-    return jax.tree.map(rows, tree)
-
-
-def _sums(grads: Any, axis: str) -> Any:
-    return jax.tree.map(lambda g: lax.psum_scatter(g, axis, tiled=True), grads)
-
-
-def _gather(tree: Any, axis: str) -> Any:
-    return jax.tree.map(lambda rows: lax.all_gather(rows, axis, tiled=True), tree)
-
-
-def _new_rows(
-    rows: Any, params: Any, opt_shard: Any, optimizer: Optimizer, axis: str
-) -> tuple[Any, Any]:
-    own = _own(params, axis)
-    updates, state = optimizer.update(rows, opt_shard, own)
-    return optax.apply_updates(own, updates), state
-
-
-def _finish(rows: Any, params: Any, opt_shard: Any, optimizer: Optimizer, axis: str) -> Result:
-    new, state = _new_rows(rows, params, opt_shard, optimizer, axis)
-    return _gather(new, axis), state
+def _finish(rows, params, opt_shard, optimizer, axis):
+    """The end of a right step, from this device's rows of the gradients on."""
+    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
+    return gathered(new, axis), state
 
 
 @wrong("values")
-def gradients_not_divided(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def gradients_not_divided(grads, params, opt_shard, optimizer, *, axis):
     """The gradients are summed over the devices, by you or by JAX, and not divided by their
     number."""
-    return _finish(_sums(grads, axis), params, opt_shard, optimizer, axis)
-
-
-def _over(tree: Any, n: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf / n, tree)
+    return _finish(scattered(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
-def constant_n(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def constant_n(grads, params, opt_shard, optimizer, *, axis):
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
-    return _finish(_over(_sums(grads, axis), 8), params, opt_shard, optimizer, axis)
+    return _finish(divided(scattered(grads, axis), 8), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
-def update_by_own_gradients(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def update_by_own_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Each device updates its rows by its own gradient; reduce-scatter the gradients first."""
-    return _finish(_own(grads, axis), params, opt_shard, optimizer, axis)
-
-
-def _means(grads: Any, axis: str) -> Any:
-    return _over(_sums(grads, axis), lax.axis_size(axis))
+    return _finish(own_rows(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
-def params_not_passed(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def params_not_passed(grads, params, opt_shard, optimizer, *, axis):
     """The optimizer is not given the parameters, so that their decay is lost; pass it this device's
     rows of them."""
-    updates, state = optimizer.update(_means(grads, axis), opt_shard)
-    return _gather(optax.apply_updates(_own(params, axis), updates), axis), state
+    updates, state = optimizer.update(mean_rows(grads, axis), opt_shard)
+    return gathered(optax.apply_updates(own_rows(params, axis), updates), axis), state
 
 
 @wrong("values")
-def first_rows_everywhere(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def first_rows_everywhere(grads, params, opt_shard, optimizer, *, axis):
     """Every device updates the first rows; device i takes those from i times their number on."""
-    own = _own(params, axis, first=0)
-    updates, state = optimizer.update(_means(grads, axis), opt_shard, own)
-    return _gather(optax.apply_updates(own, updates), axis), state
+    first = jax.tree.map(lambda leaf: leaf[: len(leaf) // lax.axis_size(axis)], params)
+    updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, first)
+    return gathered(optax.apply_updates(first, updates), axis), state
 
 
 @wrong("values")
-def rows_not_gathered(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def rows_not_gathered(grads, params, opt_shard, optimizer, *, axis):
     """Each device returns its new rows only; gather the rows of all."""
-    return _new_rows(_means(grads, axis), params, opt_shard, optimizer, axis)
+    return updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
-def others_not_updated(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def others_not_updated(grads, params, opt_shard, optimizer, *, axis):
     """Each device returns the old parameters with its new rows in them; gather the new rows of
     all."""
-    new, state = _new_rows(_means(grads, axis), params, opt_shard, optimizer, axis)
+    new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
 
-    def put(whole: Array, rows: Array) -> Array:
+    def put(whole, rows):
         start = lax.axis_index(axis) * len(rows)
-        whole = lax.pcast(whole, axis, to="varying")
-        return lax.dynamic_update_slice_in_dim(whole, rows, start, 0)
+        return lax.dynamic_update_slice_in_dim(enter(whole, axis), rows, start, 0)
 
     return jax.tree.map(put, params, new), state
 
 
 @wrong("values")
-def updates_returned(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def updates_returned(grads, params, opt_shard, optimizer, *, axis):
     """What the optimizer returns is to be added to the parameters, with optax.apply_updates."""
-    updates, state = optimizer.update(_means(grads, axis), opt_shard, _own(params, axis))
-    return _gather(updates, axis), state
+    updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, own_rows(params, axis))
+    return gathered(updates, axis), state
 
 
 @wrong("values")
-def old_state_returned(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def old_state_returned(grads, params, opt_shard, optimizer, *, axis):
     """The state comes back as it was; return the one that the optimizer made."""
-    new, _ = _finish(_means(grads, axis), params, opt_shard, optimizer, axis)
+    new, _ = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, opt_shard
 
 
-def _gather_state(state: Any, axis: str) -> Any:
-    return jax.tree.map(lambda x: lax.all_gather(x, axis, tiled=True) if x.ndim else x, state)
+def _gathered_state(state, axis):
+    return jax.tree.map(lambda leaf: gathered(leaf, axis) if leaf.ndim else leaf, state)
 
 
 @wrong("sharding")
-def returns_whole_state(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def returns_whole_state(grads, params, opt_shard, optimizer, *, axis):
     """The new state is gathered, so that every device holds all of it; return this device's
     part."""
-    new, state = _finish(_means(grads, axis), params, opt_shard, optimizer, axis)
-    return new, _gather_state(state, axis)
+    new, state = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    return new, _gathered_state(state, axis)
 
 
 @wrong("communication")
-def reduces_then_slices(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
-    """The gradients are all-reduced and then cut, which sends twice the bytes of a reduce-
-    scatter."""
-    return _finish(_own(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
+def reduces_then_slices(grads, params, opt_shard, optimizer, *, axis):
+    """The gradients are all-reduced and then cut, which sends twice the bytes of a
+    reduce-scatter."""
+    return _finish(own_rows(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("communication")
-def gathers_gradients(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def gathers_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
     mean = jax.tree.map(lambda g: lax.all_gather(g, axis).mean(axis=0), grads)
-    return _finish(_own(mean, axis), params, opt_shard, optimizer, axis)
+    return _finish(own_rows(mean, axis), params, opt_shard, optimizer, axis)
 
 
-def _own_state(state: Any, axis: str) -> Any:
-    return jax.tree.map(lambda x: _own(x, axis) if x.ndim else x, state)
+def _own_state(state, axis):
+    return jax.tree.map(lambda leaf: own_shard(leaf, axis) if leaf.ndim else leaf, state)
 
 
 @wrong("communication")
-def gathers_state(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def gathers_state(grads, params, opt_shard, optimizer, *, axis):
     """The state is gathered, and every device updates everything; update this device's rows, with
     this device's state."""
-    whole = _gather_state(opt_shard, axis)
+    whole = _gathered_state(opt_shard, axis)
     updates, state = optimizer.update(lax.pmean(grads, axis), whole, params)
     return optax.apply_updates(params, updates), _own_state(state, axis)
 
 
 @wrong("communication")
-def adds_rows_in_zeros(
-    grads: Any, params: Any, opt_shard: Any, optimizer: Optimizer, *, axis: str
-) -> Result:
+def adds_rows_in_zeros(grads, params, opt_shard, optimizer, *, axis):
     """The new rows are put together as an all-reduce of rows among zeros, twice the bytes of an
     all-gather."""
-    new, state = _new_rows(_means(grads, axis), params, opt_shard, optimizer, axis)
-
-    def join(rows: Array) -> Array:
-        start = lax.axis_index(axis) * len(rows)
-        zeros = jnp.zeros((lax.axis_size(axis) * len(rows), *rows.shape[1:]), rows.dtype)
-        zeros = lax.pcast(zeros, axis, to="varying")
-        return lax.psum(lax.dynamic_update_slice_in_dim(zeros, rows, start, 0), axis)
-
-    return jax.tree.map(join, new), state
+    new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    return jax.tree.map(lambda rows: gathered_by_sum(rows, axis), new), state

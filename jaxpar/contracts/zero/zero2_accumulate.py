@@ -1,4 +1,4 @@
-"""Exercise zero2_accumulate: gradients shared as they are added up."""
+"""ZeRO-2: each device accumulates its own rows of the gradient alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import share
-from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes, array_leaves
-from jaxpar.contracts.zero.common import SCATTERS, sharded_rows
+from jaxpar.contracts.case import Case, Sizes, array_leaves
+from jaxpar.contracts.data_parallel.common import Loss, divided, microbatch_count
+from jaxpar.contracts.losses import layered_error_args, squared_error_args
+from jaxpar.contracts.steps import enter, gathered, scattered
+from jaxpar.contracts.zero.common import SCATTERS, mean_rows, own_rows, sharded_rows
 from jaxpar.parallel import zero
 
 
@@ -35,51 +38,19 @@ CONTRACT = Contract(
     cases=(
         Case(
             "dp=8",
-            {
-                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
-                "params": {
-                    "w_in": ArraySpec((64, 64), "d f"),
-                    "bias": ArraySpec((64,), "f"),
-                    "w_out": ArraySpec((64,), "f"),
-                },
-                "microbatches": {
-                    "inputs": ArraySpec((8, 8 * 4, 64), "m b_dp d"),
-                    "targets": ArraySpec((8, 8 * 4), "m b_dp"),
-                },
-            },
+            squared_error_args(64, 64, microbatches=("m b_dp", (8, 8 * 4))),
             {"axis": "dp"},
         ),
         Case(
             "fsdp=3,tp=2",
-            {
-                "loss_fn": Function("jaxpar.contracts.losses:layered_error"),
-                "params": [
-                    {"w": ArraySpec((96, 48), "d f"), "scale": ArraySpec((48,), "f")},
-                    {"w": ArraySpec((48, 4), "f d")},
-                ],
-                "microbatches": (
-                    ArraySpec((6, 3 * 4, 96), "m b_fsdp d"),
-                    ArraySpec((6, 3 * 4, 4), "m b_fsdp f"),
-                ),
-            },
+            layered_error_args(96, 48, 4, microbatches=("m b_fsdp", (6, 3 * 4))),
             {"axis": "fsdp"},
         ),
     ),
     hidden=(
         Case(
             "tp=2,dp=4",
-            {
-                "loss_fn": Function("jaxpar.contracts.losses:squared_error"),
-                "params": {
-                    "w_in": ArraySpec((48, 72), "d f"),
-                    "bias": ArraySpec((72,), "f"),
-                    "w_out": ArraySpec((72,), "f"),
-                },
-                "microbatches": {
-                    "inputs": ArraySpec((10, 4 * 4, 48), "m b_dp d"),
-                    "targets": ArraySpec((10, 4 * 4), "m b_dp"),
-                },
-            },
+            squared_error_args(48, 72, microbatches=("m b_dp", (10, 4 * 4))),
             {"axis": "dp"},
         ),
     ),
@@ -108,94 +79,59 @@ CONTRACT = Contract(
 )
 
 
-Loss = Callable[[Any, Any], Array]
+Reduce = Callable[[Any, str], Any]
 
 
-Reduce = Callable[[Any], Any]
+def _accumulate(
+    loss_fn: Loss, params: Any, microbatches: Any, axis: str, *, reduced: Reduce = mean_rows
+) -> Any:
+    """The mean over the microbatches of this device's rows, which `reduced` makes of a gradient.
 
-
-def _here(tree: Any, axis: str) -> Any:
-    return lax.pcast(tree, axis, to="varying")
-
-
-def _number(microbatches: Any) -> int:
-    return len(jax.tree.leaves(microbatches)[0])
-
-
-def _over(tree: Any, n: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf / n, tree)
-
-
-def _own(tree: Any, axis: str) -> Any:
-    """This device's rows of whole leaves."""
-
-    def rows(leaf: Array) -> Array:
-        size = len(leaf) // lax.axis_size(axis)
-        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(axis) * size, size)
-
-    return jax.tree.map(rows, tree)
-
-
-def _sums(tree: Any, axis: str) -> Any:
-    return jax.tree.map(lambda leaf: lax.psum_scatter(leaf, axis, tiled=True), tree)
-
-
-def _add_up(loss_fn: Loss, params: Any, microbatches: Any, reduce: Reduce, zeros: Any) -> Any:
-    """The mean over the microbatches of what `reduce` makes of each gradient."""
+    Each gradient is that of this device alone, if params are typed as varying.
+    """
 
     def add(total: Any, microbatch: Any) -> tuple[Any, None]:
-        gradients = reduce(jax.grad(loss_fn)(params, microbatch))
-        return jax.tree.map(jnp.add, total, gradients), None
+        rows = reduced(jax.grad(loss_fn)(params, microbatch), axis)
+        return jax.tree.map(jnp.add, total, rows), None
 
+    zeros = jax.tree.map(jnp.zeros_like, own_rows(params, axis))
     total, _ = lax.scan(add, zeros, microbatches)
-    return _over(total, _number(microbatches))
-
-
-def _row_sums(
-    loss_fn: Loss, params: Any, microbatches: Any, reduce: Reduce, axis: str, cast: bool = True
-) -> Any:
-    """The same, where `reduce` leaves this device's rows."""
-    zeros = jax.tree.map(jnp.zeros_like, _own(params, axis))
-    return _add_up(loss_fn, _here(params, axis) if cast else params, microbatches, reduce, zeros)
+    return divided(total, microbatch_count(microbatches))
 
 
 @wrong("values")
 def gradients_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The gradients are summed over the devices, by you or by JAX, and not divided by their
     number."""
-    return _row_sums(loss_fn, params, microbatches, lambda g: _sums(g, axis), axis)
-
-
-def _means(tree: Any, axis: str) -> Any:
-    return _over(_sums(tree, axis), lax.axis_size(axis))
+    return _accumulate(loss_fn, enter(params, axis), microbatches, axis, reduced=scattered)
 
 
 @wrong("values")
 def microbatches_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The gradients of the m microbatches are added and not divided by m."""
-    mean = _row_sums(loss_fn, params, microbatches, lambda g: _means(g, axis), axis)
-    return jax.tree.map(lambda leaf: leaf * _number(microbatches), mean)
+    mean = _accumulate(loss_fn, enter(params, axis), microbatches, axis)
+    return jax.tree.map(lambda leaf: leaf * microbatch_count(microbatches), mean)
 
 
 @wrong("values")
 def constant_n(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
-    return _over(gradients_not_divided(loss_fn, params, microbatches, axis=axis), 8)
+    return divided(gradients_not_divided(loss_fn, params, microbatches, axis=axis), 8)
 
 
 @wrong("values")
 def last_microbatch_only(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """Only the last microbatch counts; add up loss and gradients of all m."""
     last = jax.tree.map(lambda leaf: leaf[-1], microbatches)
-    return _means(jax.grad(loss_fn)(_here(params, axis), last), axis)
+    return mean_rows(jax.grad(loss_fn)(enter(params, axis), last), axis)
 
 
 @wrong("values")
 def rows_of_own_gradient(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """Each device adds up rows of its own gradient only; reduce-scatter the gradient of each
     microbatch."""
-    return _row_sums(loss_fn, params, microbatches, lambda g: _own(g, axis), axis)
+    return _accumulate(loss_fn, enter(params, axis), microbatches, axis, reduced=own_rows)
 
 
 @wrong("values")
@@ -203,18 +139,18 @@ def mean_of_sums(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) ->
     """JAX has already summed the gradients, because `params` were not cast, and the mean of equal
     sums is that sum: n times too large. First lax.pcast params to varying."""
 
-    def reduce(sums: Any) -> Any:
-        return _means(_here(sums, axis), axis)
+    def reduced(sums: Any, axis: str) -> Any:
+        return mean_rows(enter(sums, axis), axis)
 
-    return _row_sums(loss_fn, params, microbatches, reduce, axis, cast=False)
+    return _accumulate(loss_fn, params, microbatches, axis, reduced=reduced)
 
 
 @wrong("sharding")
 def returns_whole_gradient(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The mean gradient is gathered, so that every device returns all of it; return this device's
     rows."""
-    mean = _row_sums(loss_fn, params, microbatches, lambda g: _means(g, axis), axis)
-    return jax.tree.map(lambda rows: lax.all_gather(rows, axis, tiled=True), mean)
+    mean = _accumulate(loss_fn, enter(params, axis), microbatches, axis)
+    return gathered(mean, axis)
 
 
 @wrong("communication")
@@ -222,20 +158,21 @@ def reduces_each_then_slices(loss_fn: Loss, params: Any, microbatches: Any, *, a
     """The gradients are all-reduced, by you or, where `params` are not cast, by JAX, and then cut,
     which sends twice the bytes of a reduce-scatter."""
 
-    def reduce(gradients: Any) -> Any:
-        return _own(lax.pmean(gradients, axis), axis)
+    def reduced(gradients: Any, axis: str) -> Any:
+        return own_rows(lax.pmean(gradients, axis), axis)
 
-    return _row_sums(loss_fn, params, microbatches, reduce, axis)
+    return _accumulate(loss_fn, enter(params, axis), microbatches, axis, reduced=reduced)
 
 
 @wrong("communication")
 def gathers_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
 
-    def reduce(gradients: Any) -> Any:
-        return _own(jax.tree.map(lambda g: lax.all_gather(g, axis).mean(0), gradients), axis)
+    def reduced(gradients: Any, axis: str) -> Any:
+        mean = jax.tree.map(lambda g: lax.all_gather(g, axis).mean(0), gradients)
+        return own_rows(mean, axis)
 
-    return _row_sums(loss_fn, params, microbatches, reduce, axis)
+    return _accumulate(loss_fn, enter(params, axis), microbatches, axis, reduced=reduced)
 
 
 @wrong("communication")
@@ -243,41 +180,45 @@ def gathers_batch(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -
     """The batch is gathered, and every device computes all of it; let each keep its part, and
     reduce the gradients."""
     whole = lax.all_gather(microbatches, axis, axis=1, tiled=True)
-    return _row_sums(loss_fn, params, whole, lambda g: _own(g, axis), axis)
+    return _accumulate(loss_fn, enter(params, axis), whole, axis, reduced=own_rows)
 
 
 @wrong("memory")
 def full_accumulator(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The accumulator is a whole gradient; reduce-scatter each microbatch's gradient, and add up
     this device's rows."""
-    params = _here(params, axis)
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return _means(_add_up(loss_fn, params, microbatches, lambda g: g, zeros), axis)
+    params = enter(params, axis)
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, jax.grad(loss_fn)(params, microbatch)), None
+
+    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, params), microbatches)
+    return mean_rows(divided(total, microbatch_count(microbatches)), axis)
 
 
 @wrong("memory")
 def first_microbatch_outside(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The first microbatch is taken outside the loop, and the compiler holds its gradient beside
     the loop's; start from zeros of the shape of this device's rows."""
-    params = _here(params, axis)
+    params = enter(params, axis)
 
     def rows(microbatch: Any) -> Any:
-        return _means(jax.grad(loss_fn)(params, microbatch), axis)
+        return mean_rows(jax.grad(loss_fn)(params, microbatch), axis)
 
     def add(total: Any, microbatch: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, rows(microbatch)), None
 
     first = rows(jax.tree.map(lambda leaf: leaf[0], microbatches))
     total, _ = lax.scan(add, first, jax.tree.map(lambda leaf: leaf[1:], microbatches))
-    return _over(total, _number(microbatches))
+    return divided(total, microbatch_count(microbatches))
 
 
 @wrong("memory")
 def stacks_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """The gradients of all m microbatches are kept and averaged at the end; add each to one
     accumulator, the carry of lax.scan."""
-    params = _here(params, axis)
-    each = lax.map(lambda part: _means(jax.grad(loss_fn)(params, part), axis), microbatches)
+    params = enter(params, axis)
+    each = lax.map(lambda part: mean_rows(jax.grad(loss_fn)(params, part), axis), microbatches)
     return jax.tree.map(lambda leaf: leaf.mean(axis=0), each)
 
 
@@ -285,20 +226,20 @@ def stacks_gradients(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
 def vmaps_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """vmap computes all microbatches at once, so the activations and gradients of all m are held;
     use lax.scan."""
-    params = _here(params, axis)
+    params = enter(params, axis)
     each = jax.vmap(lambda part: jax.grad(loss_fn)(params, part))(microbatches)
-    return _means(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)
+    return mean_rows(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)
 
 
 @wrong("memory")
 def unrolls_microbatches(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """A Python loop puts all m microbatches into one program, and the compiler holds what many of
     them need at once; use lax.scan."""
-    params = _here(params, axis)
-    each = [
-        _means(jax.grad(loss_fn)(params, jax.tree.map(lambda x, i=i: x[i], microbatches)), axis)
-        for i in range(_number(microbatches))
-    ]
+    params = enter(params, axis)
+    each = []
+    for i in range(microbatch_count(microbatches)):
+        microbatch = jax.tree.map(lambda leaf, i=i: leaf[i], microbatches)
+        each.append(mean_rows(jax.grad(loss_fn)(params, microbatch), axis))
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *each)
 
 
@@ -310,4 +251,4 @@ def keeps_every_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, axi
     def mean_loss(params: Any) -> Array:
         return lax.map(lambda part: loss_fn(params, part), microbatches).mean()
 
-    return _means(jax.grad(mean_loss)(_here(params, axis)), axis)
+    return mean_rows(jax.grad(mean_loss)(enter(params, axis)), axis)

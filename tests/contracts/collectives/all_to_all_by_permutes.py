@@ -6,15 +6,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.collectives.common import ring
 
 
 @right
 def exchange_by_rolls(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     x = jnp.roll(x, -i, axis=0)
-    moved = [lax.ppermute(x[k], axis, ring(n, k)) for k in range(n)]
+    moved = [hop(x[k], axis, k) for k in range(n)]
     return jnp.roll(jnp.stack(moved[::-1]), i + 1, axis=0)
 
 
@@ -24,7 +24,7 @@ def exchange_both_ways(x, *, axis):
     y = x
     for k in range(1, n // 2 + 1):
         for shift in {k, n - k}:
-            y = y.at[(i - shift) % n].set(lax.ppermute(x[(i + shift) % n], axis, ring(n, shift)))
+            y = y.at[(i - shift) % n].set(hop(x[(i + shift) % n], axis, shift))
     return y
 
 
@@ -52,7 +52,7 @@ def exchange_by_bruck(x, *, axis):
     held, k = jnp.roll(x, -i, axis=0), 1
     while k < n:
         moving = jnp.array([j for j in range(n) if j & k])
-        held = held.at[moving].set(lax.ppermute(held[moving], axis, ring(n, k)))
+        held = held.at[moving].set(hop(held[moving], axis, k))
         k *= 2
     return held[(i - jnp.arange(n)) % n]
 
@@ -62,7 +62,7 @@ def exchange_by_ring_of_x(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y, moving = x, x
     for k in range(1, n):
-        moving = lax.ppermute(moving, axis, ring(n, 1))
+        moving = hop(moving, axis)
         y = y.at[(i - k) % n].set(moving[i])
     return y
 
@@ -72,6 +72,6 @@ def exchange_by_ring_without_waste(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y, moving = x, jnp.roll(x, -i - 1, axis=0)[:-1]
     for k in range(1, n):
-        moving = lax.ppermute(moving, axis, ring(n, 1))
+        moving = hop(moving, axis)
         y, moving = y.at[(i - k) % n].set(moving[0]), moving[1:]
     return y

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.collectives.common import from_root
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.collectives.common import from_root, ring
+from tests.contracts.ring_and_tree.common import ring_all_gather
 
 
 @right
@@ -47,12 +49,7 @@ def gather_by_single_permutes(x, *, axis, root):
 
 @right
 def gather_round_the_ring(x, *, axis, root):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    y, moving = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x), x
-    for k in range(1, n):
-        moving = lax.ppermute(moving, axis, ring(n, 1))
-        y = y.at[(i - k) % n].set(moving)
-    return from_root(y, axis, root)
+    return from_root(ring_all_gather(x, axis), axis, root)
 
 
 @right
@@ -85,7 +82,7 @@ def gather_one_slot_at_a_time(x, *, axis, root):
 @wrong("communication")
 def gather_sends_it_back(x, *, axis, root):
     y = lax.all_gather(x, axis)
-    return from_root(y + 0 * lax.ppermute(y, axis, ring(lax.axis_size(axis), 1)), axis, root)
+    return from_root(y + 0 * hop(y, axis), axis, root)
 
 
 @wrong("communication")

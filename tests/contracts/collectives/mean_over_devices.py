@@ -8,7 +8,7 @@ from jax import lax
 
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
-from tests.contracts.collectives.common import ring
+from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
 
 
 @right
@@ -66,16 +66,9 @@ def mean_by_all_to_all(x, *, axis):
 
 @right
 def mean_by_ring(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    parts = x.reshape(n, -1)
-    moving = parts[(i - 1) % n]
-    for k in range(2, n + 1):
-        moving = lax.ppermute(moving, axis, ring(n, 1)) + parts[(i - k) % n]
-    mean = jnp.zeros_like(parts).at[i].set(moving / n)
-    for k in range(1, n):
-        moving = lax.ppermute(moving, axis, ring(n, 1))
-        mean = mean.at[(i - k) % n].set(moving / n)
-    return mean.reshape(x.shape)
+    n = lax.axis_size(axis)
+    part = ring_reduce_scatter(x.reshape(n, -1), axis) / n
+    return ring_all_gather(part, axis).reshape(x.shape)
 
 
 @wrong("communication")

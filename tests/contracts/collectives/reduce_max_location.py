@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.collectives.common import from_root
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.collectives.common import from_root, ring
 
 
 @right
@@ -43,8 +44,7 @@ def location_by_butterfly(x, *, axis):
     n, width = lax.axis_size(axis), 1
     largest, holder = x, jnp.full(x.shape, lax.axis_index(axis))
     while width < n:
-        pairs = ring(n, width)
-        other, theirs = (lax.ppermute(part, axis, pairs) for part in (largest, holder))
+        other, theirs = hop((largest, holder), axis, width)
         better = (other > largest) | ((other == largest) & (theirs < holder))
         largest, holder = jnp.where(better, other, largest), jnp.where(better, theirs, holder)
         width *= 2

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.collectives.common import from_root
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.collectives.common import ring
 
 
 @right
@@ -16,13 +17,9 @@ def scatter_by_mask(x, *, axis, root):
     return lax.psum_scatter(x * mask, axis)
 
 
-def _from_root(x, axis, root):
-    return jnp.where(lax.axis_index(axis) == root, x, jnp.zeros_like(x))
-
-
 @right
 def scatter_tiled(x, *, axis, root):
-    return lax.psum_scatter(_from_root(x, axis, root), axis, tiled=True).reshape(x.shape[1:])
+    return lax.psum_scatter(from_root(x, axis, root), axis, tiled=True).reshape(x.shape[1:])
 
 
 @right
@@ -54,7 +51,7 @@ def scatter_by_shifts(x, *, axis, root):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = x[i]
     for k in range(1, n):
-        arrived = lax.ppermute(x[(i + k) % n], axis, ring(n, k))
+        arrived = hop(x[(i + k) % n], axis, k)
         y = jnp.where((i - root) % n == k, arrived, y)
     return y
 
@@ -79,14 +76,14 @@ def scatter_by_tree(x, *, axis, root):
 
 @wrong("communication")
 def scatter_in_free_pieces(x, *, axis, root):
-    flat = _from_root(x, axis, root).reshape(-1, 4)
+    flat = from_root(x, axis, root).reshape(-1, 4)
     whole = jnp.stack([lax.psum(piece, axis) for piece in flat]).reshape(x.shape)
     return whole[lax.axis_index(axis)]
 
 
 @wrong("communication")
 def scatter_chunk_by_chunk(x, *, axis, root):
-    chunks = [lax.psum(_from_root(chunk, axis, root), axis) for chunk in x]
+    chunks = [lax.psum(from_root(chunk, axis, root), axis) for chunk in x]
     return jnp.stack(chunks)[lax.axis_index(axis)]
 
 
@@ -96,7 +93,7 @@ def scatter_through_neighbours(x, *, axis, root):
     distance = (lax.axis_index(axis) - root) % n
     moving = x
     for k in range(1, n):
-        arrived = lax.ppermute(moving, axis, ring(n, 1))
+        arrived = hop(moving, axis)
         moving = jnp.where(distance == k, arrived, moving)
     return moving[lax.axis_index(axis)]
 
@@ -105,7 +102,7 @@ def scatter_through_neighbours(x, *, axis, root):
 def scatter_under_condition(x, *, axis, root):
     part = lax.cond(
         jnp.sum(x) > 1e9,
-        lambda: lax.psum(_from_root(x, axis, root), axis)[lax.axis_index(axis)],
+        lambda: lax.psum(from_root(x, axis, root), axis)[lax.axis_index(axis)],
         lambda: jnp.zeros_like(x[0]),
     )
-    return part + lax.psum_scatter(_from_root(x, axis, root), axis)
+    return part + lax.psum_scatter(from_root(x, axis, root), axis)

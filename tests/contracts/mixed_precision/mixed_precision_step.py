@@ -8,34 +8,15 @@ import optax
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.mixed_precision.common import half, unscaled, updated, wide
 from jaxpar.mesh import varying_axes
+from jaxpar.parallel.precision import all_finite, cast, select
 from tests.contracts.answers import right
 
 
-def _half(tree):
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float16), tree)
-
-
-def _wide(tree):
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
-
-
-def _choose(finite, new, old):
-    return jax.tree.map(lambda a, b: jnp.where(finite, a, b), new, old)
-
-
-def _apply(optimizer, gradients, opt_state, master):
-    updates, state = optimizer.update(gradients, opt_state, master)
-    return optax.apply_updates(master, updates), state
-
-
-def _finite(tree):
-    return jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
-
-
 def _ended(gradients, master, opt_state, optimizer, finite):
-    new = _apply(optimizer, gradients, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    new = updated(master, opt_state, optimizer, gradients)
+    return *select(finite, new, (master, opt_state)), finite
 
 
 def _axes(tree):
@@ -44,24 +25,27 @@ def _axes(tree):
 
 @right
 def step_by_pullback(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    _, pull = jax.vjp(lambda p: loss_fn(p, batch), _half(master))
+    _, pull = jax.vjp(lambda p: loss_fn(p, batch), half(master))
     cotangent = lax.pcast(jnp.float32(scale), tuple(_axes(master)), to="varying")
-    gradients = jax.tree.map(lambda g: g / scale, _wide(pull(cotangent)[0]))
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    gradients = unscaled(wide(pull(cotangent)[0]), scale)
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
 
 
 @right
 def step_through_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """JAX's derivative of a cast is a cast: the float16 gradients arrive in float32."""
-    gradients = jax.grad(lambda p: scale * loss_fn(_half(p), batch))(master)
+    gradients = jax.grad(lambda p: scale * loss_fn(half(p), batch))(master)
     gradients = jax.tree.map(lambda g: g * (1 / scale), gradients)
     finite = jnp.isfinite(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
     return _ended(gradients, master, opt_state, optimizer, finite)
 
 
+def _scaled(loss_fn, master, batch, scale):
+    return jax.grad(lambda p: loss_fn(p, batch) * scale)(half(master))
+
+
 def _right(loss_fn, master, batch, scale):
-    gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
-    return jax.tree.map(lambda g: g.astype(jnp.float32) / scale, gradients)
+    return unscaled(wide(_scaled(loss_fn, master, batch, scale)), scale)
 
 
 def _like(new, old):
@@ -72,10 +56,10 @@ def _like(new, old):
 @right
 def step_by_cond(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = _right(loss_fn, master, batch, scale)
-    finite = _finite(gradients)
+    finite = all_finite(gradients)
 
     def update(old):
-        new = _apply(optimizer, gradients, old[1], old[0])
+        new = updated(old[0], old[1], optimizer, gradients)
         return jax.tree.map(_like, new, old)
 
     old = jax.tree.map(lambda leaf: jnp.where(finite, leaf, leaf), (master, opt_state))
@@ -84,29 +68,26 @@ def step_by_cond(loss_fn, master, opt_state, batch, optimizer, *, scale):
 
 @right
 def step_checked_before_unscaling(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
-    finite = _finite(scaled)
+    scaled = _scaled(loss_fn, master, batch, scale)
+    finite = all_finite(scaled)
     gradients = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / scale, 0), scaled)
     return _ended(gradients, master, opt_state, optimizer, finite)
 
 
 @right
 def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    low = jax.tree.map(
-        lambda leaf: leaf.astype(jnp.float16) if leaf.dtype == jnp.float32 else leaf, batch
-    )
-    gradients = _right(loss_fn, master, low, scale)
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    gradients = _right(loss_fn, master, half(batch), scale)
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
 
 
 @right
 def step_in_the_optimizer(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The unscaling as a part of the optimizer."""
     whole = optax.chain(optax.scale(1 / scale), optimizer)
-    gradients = _wide(jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master)))
-    finite = _finite(gradients)
-    new, (_, state) = _apply(whole, gradients, (optax.EmptyState(), opt_state), master)
-    return *_choose(finite, (new, state), (master, opt_state)), finite
+    gradients = wide(_scaled(loss_fn, master, batch, scale))
+    finite = all_finite(gradients)
+    new, (_, state) = updated(master, (optax.EmptyState(), opt_state), whole, gradients)
+    return *select(finite, (new, state), (master, opt_state)), finite
 
 
 @right
@@ -116,7 +97,7 @@ def step_if_finite(loss_fn, master, opt_state, batch, optimizer, *, scale):
     zero = jnp.zeros([], jnp.int32)
     state = optax.ApplyIfFiniteState(zero, jnp.array(True), zero, opt_state)
     whole = optax.apply_if_finite(optimizer, max_consecutive_errors=1)
-    new, state = _apply(whole, gradients, state, master)
+    new, state = updated(master, state, whole, gradients)
     return new, state.inner_state, state.last_finite
 
 
@@ -126,15 +107,15 @@ def step_by_reduce_precision(loss_fn, master, opt_state, batch, optimizer, *, sc
     rounded = jax.tree.map(lambda leaf: lax.reduce_precision(leaf, 5, 10), master)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(rounded)
     gradients = jax.tree.map(lambda g: lax.reduce_precision(g, 5, 10) / scale, gradients)
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
 
 
 @wrong("values")
 def step_in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), master)
+    low = cast(master, jnp.bfloat16)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(low)
-    gradients = jax.tree.map(lambda g: g / scale, _wide(gradients))
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    gradients = unscaled(wide(gradients), scale)
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
 
 
 @wrong("flops")
@@ -142,28 +123,28 @@ def step_twice(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Finite or not by float16, but the gradients in float32."""
     low = _right(loss_fn, master, batch, scale)
     exact = jax.grad(loss_fn)(master, batch)
-    finite = _finite(low)
-    new = _apply(optimizer, exact, opt_state, master)
-    return *_choose(finite, new, (master, opt_state)), finite
+    finite = all_finite(low)
+    new = updated(master, opt_state, optimizer, exact)
+    return *select(finite, new, (master, opt_state)), finite
 
 
 @wrong("values")
 def step_by_multiplying(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = _right(loss_fn, master, batch, scale)
-    finite = _finite(gradients)
-    new = _apply(optimizer, gradients, opt_state, master)
+    finite = all_finite(gradients)
+    new = updated(master, opt_state, optimizer, gradients)
     mixed = jax.tree.map(lambda a, b: a * finite + b * ~finite, new, (master, opt_state))
     return *mixed, finite
 
 
 @wrong("values")
 def step_clipped(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
+    scaled = _scaled(loss_fn, master, batch, scale)
     largest = float(jnp.finfo(jnp.float16).max)
     gradients = jax.tree.map(
         lambda g: jnp.nan_to_num(g.astype(jnp.float32), posinf=largest) / scale, scaled
     )
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
 
 
 @wrong("values")
@@ -191,8 +172,8 @@ def step_of_last_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
 @wrong("values")
 def step_by_norm_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The squares overflow where no gradient does."""
-    scaled = jax.grad(lambda p: loss_fn(p, batch) * scale)(_half(master))
-    gradients = jax.tree.map(lambda g: g / scale, _wide(scaled))
+    scaled = _scaled(loss_fn, master, batch, scale)
+    gradients = unscaled(wide(scaled), scale)
     finite = jnp.isfinite(optax.tree.norm(scaled))
     return _ended(gradients, master, opt_state, optimizer, finite)
 
@@ -208,4 +189,4 @@ def step_by_infinity_only(loss_fn, master, opt_state, batch, optimizer, *, scale
 def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Keeps the scale within float16."""
     gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
-    return _ended(gradients, master, opt_state, optimizer, _finite(gradients))
+    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))

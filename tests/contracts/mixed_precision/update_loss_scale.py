@@ -68,14 +68,8 @@ def scale_as_integers(scale, good_steps, grads_finite, *, growth_interval, facto
 
 
 @wrong("values")
-def scale_agreed_on(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
-    return lax.pmean(
-        scale_by_select(
-            scale, good_steps, grads_finite,
-            growth_interval=growth_interval, factor=factor, minimum=minimum,
-        ),
-        "dp",
-    )  # fmt: skip
+def scale_agreed_on(scale, good_steps, grads_finite, **how):
+    return lax.pmean(scale_by_select(scale, good_steps, grads_finite, **how), "dp")
 
 
 @wrong("values")
@@ -84,11 +78,7 @@ def scale_of_one_branch(scale, good_steps, grads_finite, *, growth_interval, fac
 
 
 @wrong("values")
-def scale_without_floor_for_small(
-    scale, good_steps, grads_finite, *, growth_interval, factor, minimum
-):
-    new, steps = scale_by_select(
-        scale, good_steps, grads_finite,
-        growth_interval=growth_interval, factor=factor, minimum=minimum,
-    )  # fmt: skip
+def scale_without_floor_for_small(scale, good_steps, grads_finite, *, factor, minimum, **how):
+    how |= {"factor": factor, "minimum": minimum}
+    new, steps = scale_by_select(scale, good_steps, grads_finite, **how)
     return jnp.where(grads_finite, new, jnp.where(scale > minimum, scale / factor, minimum)), steps

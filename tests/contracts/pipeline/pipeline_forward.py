@@ -66,17 +66,21 @@ def piped_unrolled(stage_fn, params, microbatches, *, axis):
     return jnp.stack(done)
 
 
-@right
-def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
+def _scanned(stage_fn, params, microbatches, axis, send=_next, wrapped=lambda tick: tick):
     m, n, rank = _sizes(microbatches, axis)
 
-    @partial(jax.checkpoint, prevent_cse=False)
     def tick(received, t):
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
-        return _next(y, axis), y
+        return send(y, axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    _, made = lax.scan(wrapped(tick), jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
     return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@right
+def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
+    checkpointed = partial(jax.checkpoint, prevent_cse=False)
+    return _scanned(stage_fn, params, microbatches, axis, wrapped=checkpointed)
 
 
 @right
@@ -159,17 +163,6 @@ def piped_with_its_own_backward(stage_fn, params, microbatches, *, axis):
     run = jax.custom_vjp(lambda *args: forward(*args)[0])
     run.defvjp(forward, backward)
     return run(params, microbatches)
-
-
-def _scanned(stage_fn, params, microbatches, axis, send=_next):
-    m, n, rank = _sizes(microbatches, axis)
-
-    def tick(received, t):
-        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
-        return send(y, axis), y
-
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
 
 
 @wrong("communication")

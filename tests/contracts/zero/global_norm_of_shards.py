@@ -9,11 +9,16 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
 
 
 def _squares(shards):
     return optax.tree.norm(shards, squared=True)
+
+
+def _squares_of_leaves(shards):
+    return jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(shards)])
 
 
 @right
@@ -32,13 +37,11 @@ def norm_by_mean(shards, *, axis):
     return jnp.sqrt(lax.pmean(_squares(shards), axis) * lax.axis_size(axis))
 
 
-tree_map = jax.tree.map
-
-
 @right
 def norm_scaled_against_overflow(shards, *, axis):
     largest = lax.pmax(jnp.stack([jnp.abs(x).max() for x in jax.tree.leaves(shards)]).max(), axis)
-    return largest * jnp.sqrt(lax.psum(_squares(tree_map(lambda x: x / largest, shards)), axis))
+    scaled = jax.tree.map(lambda x: x / largest, shards)
+    return largest * jnp.sqrt(lax.psum(_squares(scaled), axis))
 
 
 @right
@@ -49,17 +52,16 @@ def norm_by_scattered_blocks(shards, *, axis):
 
 @right
 def norm_round_a_ring(shards, *, axis):
-    n = lax.axis_size(axis)
     passing = total = _squares(shards)
-    for _ in range(n - 1):
-        passing = lax.ppermute(passing, axis, [(j, (j + 1) % n) for j in range(n)])
+    for _ in range(lax.axis_size(axis) - 1):
+        passing = hop(passing, axis)
         total += passing
     return jnp.sqrt(total)
 
 
 @wrong("values")
 def norm_in_bfloat16(shards, *, axis):
-    low = tree_map(lambda x: x.astype(jnp.bfloat16), shards)
+    low = jax.tree.map(lambda x: x.astype(jnp.bfloat16), shards)
     return jnp.sqrt(lax.psum(_squares(low).astype(jnp.float32), axis))
 
 
@@ -75,11 +77,10 @@ def norm_by_gathering_one_array(shards, *, axis):
 
 @wrong("communication")
 def norm_with_a_number_for_each_leaf(shards, *, axis):
-    squares = jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(shards)])
-    return jnp.sqrt(lax.psum(squares, axis).sum())
+    return jnp.sqrt(lax.psum(_squares_of_leaves(shards), axis).sum())
 
 
 @wrong("communication")
 def norm_in_a_loop(shards, *, axis):
-    squares = jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(shards)])
-    return jnp.sqrt(lax.map(lambda x: lax.psum(x, axis), squares).sum())
+    squares = lax.map(lambda x: lax.psum(x, axis), _squares_of_leaves(shards))
+    return jnp.sqrt(squares.sum())
