@@ -41,7 +41,7 @@ def whole_on_all(case: Case, tree: Any) -> list[Expected]:
     return [Expected(jnp.broadcast_to(x, (*sizes, *x.shape))) for x in jax.tree.leaves(tree)]
 
 
-def share(passes: float, name: str = "x", over: str = "axis") -> Callable[[Sizes], float]:
+def ring_bytes(passes: float, name: str = "x", over: str = "axis") -> Callable[[Sizes], float]:
     """Wire bytes of `passes` times (n - 1) / n of an argument: 2 are one all-reduce."""
 
     def wire_bytes(sizes: Sizes) -> float:

@@ -8,7 +8,7 @@ from jaxtyping import Shaped
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, mesh_order, share
+from jaxpar.contracts.blocks import axis_first, mesh_order, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
@@ -40,7 +40,7 @@ CONTRACT = Contract(
     gradient=("x",),
     communication=Communication(
         "permutes only, (n-1)/n of x in all",
-        forward=((Limit(("permute",), "axis", share(1)),),),
+        forward=((Limit(("permute",), "axis", ring_bytes(1)),),),
         backward="forward",
     ),
     hints=(

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, on_every_device, share
+from jaxpar.contracts.blocks import axis_first, on_every_device, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.collectives.common import NO_GATHER
 from jaxpar.contracts.variants import Variant
@@ -40,7 +40,7 @@ CONTRACT = Contract(
     gradient=("x",),
     communication=Communication(
         "the bytes of one all-reduce of x: at most 2(n-1)/n of x",
-        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", share(2)),),),
+        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", ring_bytes(2)),),),
         backward="forward",
     ),
     memory=NO_GATHER,

@@ -8,7 +8,7 @@ from jaxtyping import Int32, Num
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, on_every_device, share
+from jaxpar.contracts.blocks import axis_first, on_every_device, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.collectives.common import NO_GATHER
 from jaxpar.contracts.variants import Variant
@@ -48,8 +48,8 @@ CONTRACT = Contract(
         "at most three all-reduces of x; no gather",
         # JAX has no reduce-scatter of maxima: an all-to-all and a local maximum are one.
         forward=(
-            (Limit(("all_reduce",), "axis", share(6), exact=True),),
-            (Limit(("all_to_all", "all_gather"), "axis", share(3)),),
+            (Limit(("all_reduce",), "axis", ring_bytes(6), exact=True),),
+            (Limit(("all_to_all", "all_gather"), "axis", ring_bytes(3)),),
         ),
     ),
     memory=NO_GATHER,

@@ -8,7 +8,7 @@ from jaxtyping import Num
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, ring_bytes
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
 from jaxpar.contracts.variants import Variant
@@ -42,7 +42,7 @@ CONTRACT = Contract(
     sharding=True,
     communication=Communication(
         "at most (n-1)/n of x, by any collective",
-        forward=((Limit(("all_reduce", *ALL_BUT_ALL_REDUCE), "axis", share(1)),),),
+        forward=((Limit(("all_reduce", *ALL_BUT_ALL_REDUCE), "axis", ring_bytes(1)),),),
         backward="forward",
     ),
     hints=(

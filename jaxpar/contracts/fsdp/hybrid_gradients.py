@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import share
+from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
 from jaxpar.contracts.steps import own_shard, scattered
 from jaxpar.parallel import fsdp
@@ -34,7 +34,7 @@ def _mean_rows(case: Case, x: Array) -> Expected:
 
 def _replicas_of_rows(sizes: Sizes) -> float:
     """Wire bytes of an all-reduce of this device's rows over `replica_axis`."""
-    return share(2, "grad", "replica_axis")(sizes) / sizes.n("shard_axis")
+    return ring_bytes(2, "grad", "replica_axis")(sizes) / sizes.n("shard_axis")
 
 
 CONTRACT = Contract(
@@ -74,7 +74,7 @@ CONTRACT = Contract(
                 Limit(
                     ("reduce_scatter", "all_to_all", "permute"),
                     "shard_axis",
-                    share(1, "grad", "shard_axis"),
+                    ring_bytes(1, "grad", "shard_axis"),
                 ),
                 Limit(("all_reduce", "all_to_all", "permute"), "replica_axis", _replicas_of_rows),
             ),

@@ -8,7 +8,7 @@ from jaxtyping import Num
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, share
+from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.ring_and_tree.common import ring_case
 from jaxpar.contracts.steps import hop
@@ -45,7 +45,7 @@ CONTRACT = Contract(
     sharding=True,
     communication=Communication(
         "permutes to a neighbour only, (n-1)/n of x in all",
-        forward=((Limit(("permute",), "axis", share(1), neighbours=True),),),
+        forward=((Limit(("permute",), "axis", ring_bytes(1), neighbours=True),),),
         backward="forward",
     ),
     hints=(

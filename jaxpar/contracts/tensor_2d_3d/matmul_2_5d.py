@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import share
+from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import (
     enter,
@@ -34,7 +34,7 @@ def _in_2_5d(case: Case, x: Array, w: Array) -> list[Expected]:
     return split_blocks(case, matrix_product(case, x, w), ("depth", "rows"), "cols")
 
 
-_OVER_DEPTH = Limit(("all_reduce",), "depth", share(2, "w", "depth"))
+_OVER_DEPTH = Limit(("all_reduce",), "depth", ring_bytes(2, "w", "depth"))
 
 CONTRACT = Contract(
     kind="program",

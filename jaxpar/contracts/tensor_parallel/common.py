@@ -6,10 +6,10 @@ import jax
 from jax import Array, lax
 
 from jaxpar.contracts.base import Limit
-from jaxpar.contracts.blocks import share
+from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.steps import enter
 
-ONE_ALL_REDUCE = ((Limit(("all_reduce",), "axis", share(2)),),)
+ONE_ALL_REDUCE = ((Limit(("all_reduce",), "axis", ring_bytes(2)),),)
 
 
 def all_reduced_twice(x: Array, axis: str) -> Array:

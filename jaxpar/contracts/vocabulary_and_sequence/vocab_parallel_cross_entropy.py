@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
-from jaxpar.contracts.blocks import share
+from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
@@ -49,7 +49,7 @@ CONTRACT = Contract(
     gradient=("logits_shard",),
     communication=Communication(
         "three all-reduces of one number for each token, backward nothing",
-        forward=((Limit(("all_reduce",), "axis", share(6, "labels")),),),
+        forward=((Limit(("all_reduce",), "axis", ring_bytes(6, "labels")),),),
     ),
     memory=MemoryLimit(
         "never all logits of a token: at most ten times the library's bytes of intermediate "

@@ -9,7 +9,7 @@ import optax
 from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import share, whole_on_all
+from jaxpar.contracts.blocks import ring_bytes, whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.contracts.data_parallel.common import divided
 from jaxpar.contracts.steps import enter, gathered, gathered_by_sum, own_shard, scattered
@@ -86,7 +86,7 @@ CONTRACT = Contract(
     communication=Communication(
         "a reduce-scatter of the gradients and an all-gather of the parameters: the bytes of one "
         "all-reduce",
-        forward=((Limit((*SCATTERS, "all_gather"), "axis", share(2, "params")),),),
+        forward=((Limit((*SCATTERS, "all_gather"), "axis", ring_bytes(2, "params")),),),
     ),
     hints=(
         "Each device needs the mean gradient of its own rows only, and its rows of the parameters. "

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
-from jaxpar.contracts.blocks import share
+from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import Case, Sizes, array_leaves
 from jaxpar.contracts.data_parallel.common import Loss, divided, microbatch_count
 from jaxpar.contracts.losses import layered_error_args, squared_error_args
@@ -27,7 +27,7 @@ def _accumulated(case: Case, loss_fn: Callable, params: Any, microbatches: Any) 
 def _microbatch_scatters(sizes: Sizes) -> float:
     """Wire bytes of a reduce-scatter of all gradients in each microbatch."""
     m = next(array_leaves(sizes.case.args["microbatches"])).shape[0]
-    return m * share(1, "params")(sizes)
+    return m * ring_bytes(1, "params")(sizes)
 
 
 CONTRACT = Contract(
