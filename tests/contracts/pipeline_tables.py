@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from jaxpar.contracts.steps import hop as hop  # until no answer imports it from here
-
 
 def one_f_one_b(stages, microbatches):
     """As PyTorch writes 1F1B, with counters."""
