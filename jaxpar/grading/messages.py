@@ -186,6 +186,8 @@ def encode(message: Any) -> Any:
         return {
             field.name: _encode_value(getattr(message, field.name)) for field in fields(message)
         }
+    if isinstance(message, ReturnedValue):  # its result is plain data already, of any depth
+        return dict(vars(message))
     if is_dataclass(message):
         return {field.name: encode(getattr(message, field.name)) for field in fields(message)}
     if isinstance(message, tuple | list):
