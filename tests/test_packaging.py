@@ -32,7 +32,8 @@ def test_it_carries_library_and_lessons_and_no_answers(wheel: Path) -> None:
     assert lessons
     expected |= {f"jaxpar/_course/{name}" for name in (*lessons, "exercises/conftest.py")}
     assert {name for name in packed if name.endswith(".py")} == expected
-    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("templates/*")}
+    found = (ROOT / "jaxpar").rglob("templates/**/*")
+    templates = {str(path.relative_to(ROOT)) for path in found if path.is_file()}
     assert templates
     assert templates <= packed
 

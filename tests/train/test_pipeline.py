@@ -59,11 +59,13 @@ def test_a_stage_may_be_split(recipe: Recipe, expected: list[float]) -> None:
     assert trained(recipe, SETTINGS)[1] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.full
 def test_bf16_and_a_state_in_host_memory(expected: list[float]) -> None:
     recipe = make_recipe("pp=4", microbatches=8, precision="bf16", offload="host")
     assert trained(recipe, SETTINGS)[1] == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.full
 def test_tied_tables_get_both_gradients() -> None:
     tied = Settings(layers=2, d_model=16, heads=2, sequence=16, tied=True, positions="learned")
     _, expected = trained(make_recipe("dp=1"), tied)

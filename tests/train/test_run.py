@@ -44,6 +44,7 @@ def test_one_device_and_eight_give_the_same_losses(runs) -> None:
     assert one[-1] < one[0] - 0.02
 
 
+@pytest.mark.full
 def test_two_processes_give_the_losses_and_the_report_of_one(runs) -> None:
     mesh = "--processes 2 --devices 4 -- train --mesh dp=8 --json"
     sizes = f"--steps {STEPS} --seed 3 --batch 8 --sequence 16 --layers 1 --d-model 16 --heads 2"

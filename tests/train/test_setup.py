@@ -29,6 +29,7 @@ def test_low_precision_holds_masters_and_trains(recipe: Recipe, expected: list[f
     assert {one.dtype for one in sent} == {"bfloat16" if recipe.precision == "bf16" else "float16"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [

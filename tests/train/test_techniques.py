@@ -50,12 +50,14 @@ def test_losses_are_those_of_data_parallelism(recipe: Recipe, expected: list[flo
         assert bytes_sent(run, "all_reduce", "dp") == pytest.approx(whole / n)
 
 
+@pytest.mark.full
 def test_what_does_not_divide_is_padded_unseen() -> None:
     odd = Settings(layers=1, d_model=18, heads=3, d_ff=22, vocabulary=256, sequence=16)
     whole, sharded = (trained(make_recipe(mesh), odd)[1] for mesh in ("dp=8", "fsdp=8"))
     assert sharded == pytest.approx(whole, rel=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [
