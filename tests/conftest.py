@@ -29,7 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Takes the hashes before anything runs: what is edited meanwhile is not proved."""
     config = session.config
-    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    partly = config.option.keyword or config.option.markexpr or config.option.collectonly
+    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not partly
     if config.option.record and whole and not hasattr(config, "workerinput"):
         config.stash[PROVED] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
 
