@@ -25,7 +25,7 @@ from jaxpar.course.catalog import EXERCISES, LESSONS
 ROOT = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("proofs.json")
 JUDGE = ("jaxpar/grading/in_process.py", "tests/contracts/test_contracts.py")
-EXERCISE = re.compile(r"jaxpar/contracts/\w+/(?!common|__init__)\w+\.py")
+EXERCISE = re.compile(r"jaxpar/contracts/\w+/(?!common\.|__init__\.)\w+\.py")
 OURS = re.compile(r"(?:jaxpar|tests)(?:\.\w+)*")
 
 
