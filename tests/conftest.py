@@ -4,6 +4,8 @@ What has not changed since it was proved last is tried only, unless `--all` is g
 `tests/proofs.py` says how that is known.
 """
 
+from typing import Any
+
 import jax
 import pytest
 
@@ -13,7 +15,7 @@ from tests import proofs
 simulate_devices(16)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-PROVED = pytest.StashKey[dict[str, str]]()
+HASHES = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,13 +34,19 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     partly = config.option.keyword or config.option.markexpr or config.option.collectonly
     whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not partly
     if config.option.record and whole and not hasattr(config, "workerinput"):
-        config.stash[PROVED] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
+        config.stash[HASHES] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells each process of pytest-xdist what is proved, so that only one has to find out."""
+    subjects = [] if node.config.option.all else proofs.subjects()
+    node.workerinput["proved"] = [subject for subject in subjects if proofs.is_proved(subject)]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.all:
         return
-    recorded = proofs.recorded()
     functions: set[str] = set()
     kept, left_out = [], []
     for item in items:
@@ -46,19 +54,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         first = function not in functions or bool(item.get_closest_marker("always"))
         needed = first and not item.get_closest_marker("full")
         functions.add(function)
-        (kept if needed or not _is_proved(item, recorded) else left_out).append(item)
+        (kept if needed or not _is_proved(item) else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if exitstatus == 0 and PROVED in session.config.stash:
-        proofs.write(session.config.stash[PROVED])
+    if exitstatus == 0 and HASHES in session.config.stash:
+        proofs.write(session.config.stash[HASHES])
 
 
-def _is_proved(item: pytest.Item, recorded: dict[str, str]) -> bool:
+def _is_proved(item: pytest.Item) -> bool:
     mark = item.get_closest_marker("full")
     own = item.path.relative_to(proofs.ROOT).as_posix()
     subject = mark.args[0] if mark and mark.args else own
-    return recorded.get(subject) == proofs.subject_hash(subject)
+    if hasattr(item.config, "workerinput"):
+        return subject in item.config.workerinput["proved"]
+    return proofs.is_proved(subject)

@@ -3,7 +3,7 @@
 Every test belongs to a subject: an exercise or a lesson where its mark `full` names one, else its
 own file. The record beside this file holds, for each subject, a hash of everything that its proof
 depends on: the Python files that it reaches through imports, without comments and docstrings, the
-data of the package and of the tests, and the versions of Python and JAX. Where that hash is in the
+data in the folders of these files, and the versions of Python and JAX. Where that hash is in the
 record, what is marked `full` is left out, and each test function runs with its first parameters
 only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
 that no import shows. `make test` and `make test-all` write the record anew when all has passed.
@@ -50,8 +50,14 @@ def subjects() -> list[str]:
     ]
 
 
+@cache
+def is_proved(subject: str) -> bool:
+    """Whether a subject is as it was when it was last proved in full, with this Python and JAX."""
+    return recorded().get(subject) == subject_hash(subject)
+
+
 def recorded() -> dict[str, str]:
-    """The hash of each subject as it was when it was last proved here in full."""
+    """The hash of each subject when it was last proved in full, with this Python and JAX."""
     return _read().get(environment(), {})
 
 
@@ -71,7 +77,7 @@ def subject_hash(subject: str) -> str:
     files = set(_reached(subject))
     if EXERCISE.fullmatch(subject):
         files |= _reached(subject.replace("jaxpar/", "tests/", 1)) | _reached(JUDGE[0]) | {JUDGE[1]}
-    parts = [f"{file} {_file_hash(file)}" for file in sorted(files | _data())]
+    parts = [f"{file} {_file_hash(file)}" for file in sorted(files | _data_beside(files))]
     return _hash("\n".join(parts))[:16]
 
 
@@ -113,12 +119,23 @@ def _modules_in(text: str, file: str) -> set[str]:
     return {module} if "." in module and OURS.fullmatch(module) else set()
 
 
+def _data_beside(files: set[str]) -> set[str]:
+    """The data in the folders of these files, and in those below that hold no Python."""
+    folders = {Path(file).parent for file in files}
+    return {file for file, folder in _data().items() if folder in folders}
+
+
 @cache
-def _data() -> frozenset[str]:
-    """The files of the package and of the tests that are no Python, but for the record itself."""
+def _data() -> dict[str, Path]:
+    """The files of the package and of the tests that are no Python, and the package they are in."""
     files = (path for folder in ("jaxpar", "tests") for path in (ROOT / folder).rglob("*.*"))
     others = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
-    return frozenset(path.relative_to(ROOT).as_posix() for path in others)
+    return {path.relative_to(ROOT).as_posix(): _package_of(path) for path in others}
+
+
+def _package_of(path: Path) -> Path:
+    folder = next(parent for parent in path.parents if parent == ROOT or any(parent.glob("*.py")))
+    return folder.relative_to(ROOT)
 
 
 @cache
