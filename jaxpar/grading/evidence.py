@@ -250,14 +250,9 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
             if not 0 < len(outputs) <= MAX_OUTPUTS:
                 raise ValueError(f"{len(outputs)} outputs")
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
-        case messages.ExportFailure():
-            kind, message = printable(reply.kind), printable(reply.message)
-            return replace(reply, kind=kind, message=message, raised=_printable(reply.raised))
-        case messages.BadCallOutcome():
-            return replace(reply, raised=_printable(reply.raised))
-        case messages.RaisedByCall():
-            kind, explained = printable(reply.kind), printable(reply.explained)
-            return replace(reply, kind=kind, explained=explained, raised=printable(reply.raised))
+        case messages.ExportFailure() | messages.BadCallOutcome() | messages.RaisedByCall():
+            texts = {name: text for name, text in vars(reply).items() if isinstance(text, str)}
+            return replace(reply, **{name: printable(text) for name, text in texts.items()})
     return reply
 
 
@@ -266,10 +261,6 @@ def _checked_output(output: Output) -> Output:
     if output.dtype not in DTYPES or not all(0 <= size < MAX_DIM_SIZE for size in output.shape):
         raise ValueError("an output of an unknown type")
     return replace(output, place=printable(output.place)[:MAX_PLACE_CHARACTERS])
-
-
-def _printable(text: str | None) -> str | None:
-    return None if text is None else printable(text)
 
 
 def public_name(raised: str | None) -> str:

@@ -78,7 +78,6 @@ class Compiler:
     """
 
     def __init__(self) -> None:
-        """Nothing is compiled yet."""
         self.keeps = False
         self._kept: dict[tuple[str, Interface], Compiled] = {}
         self._of_answer: dict[tuple[str, Interface], Compiled] = {}

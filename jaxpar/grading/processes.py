@@ -68,11 +68,9 @@ class Store(Protocol):
 
     def get(self, job: dict[str, Any]) -> Any:
         """What was kept for this job, or None."""
-        ...
 
     def put(self, job: dict[str, Any], evidence: Any) -> None:
         """Keeps it; raises OSError."""
-        ...
 
 
 class ChildPool(Protocol):
@@ -81,29 +79,23 @@ class ChildPool(Protocol):
     @property
     def limits(self) -> Limits:
         """Bounds on one judgement."""
-        ...
 
     @property
     def store(self) -> Store | None:
         """Where evidence is kept, if it is."""
-        ...
 
     @property
     def cancelled(self) -> bool:
         """Whether the running judgement was cancelled."""
-        ...
 
     def begin(self) -> None:
         """A new judgement starts."""
-        ...
 
     def take(self, module: str) -> Any:
         """A fresh child: something that sends and receives as `Child` does."""
-        ...
 
     def end(self, child: Any) -> None:
         """Ends a child that was taken."""
-        ...
 
 
 class Cancelled(Exception):
@@ -114,7 +106,6 @@ class ChildEnded(Exception):
     """The child died, or said nothing in time."""
 
     def __init__(self, cause: Cause, detail: str = "") -> None:
-        """Keeps the cause and what is known about it."""
         super().__init__(detail or cause)
         self.cause: Cause = cause
 
@@ -278,7 +269,6 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends every child."""
         for child in (*self._spares.values(), *self._busy):
             child.kill()
 

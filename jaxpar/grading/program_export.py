@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,19 +46,19 @@ def differentiated(case: Case, names: Sequence[str]) -> list[int]:
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
     """The interface of a forward program; each of its outputs is stacked over every mesh axis."""
-    return Interface(_inputs(case), tuple(_stacked(case, o.shape, o.dtype) for o in outputs))
+    results = tuple(_stacked(case, case.sizes, o.shape, o.dtype) for o in outputs)
+    return Interface(_inputs(case), results)
 
 
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
     """The same with a cotangent for each float output, and the gradient of each named argument."""
-    inputs = _inputs(case)
-    cotangents = tuple(_cotangent(case, o) for o in outputs if _is_float(o))
+    forward = forward_interface(case, outputs)
+    cotangents = tuple(_stacked(case, o.varying, o.shape, o.dtype) for o in outputs if _is_float(o))
+    chosen = [forward.inputs[i] for i in differentiated(case, names)]
     gradients = tuple(
-        _stacked(case, inputs[i].sharding.shard_shape(inputs[i].shape), inputs[i].dtype)
-        for i in differentiated(case, names)
+        _stacked(case, case.sizes, a.sharding.shard_shape(a.shape), a.dtype) for a in chosen
     )
-    results = tuple(_stacked(case, o.shape, o.dtype) for o in outputs)
-    return Interface(inputs + cotangents, results + gradients)
+    return Interface(forward.inputs + cotangents, forward.results + gradients)
 
 
 def export_forward(function: Callable, case: Case) -> Program:
@@ -138,17 +138,13 @@ def _inputs(case: Case) -> Arguments:
     )
 
 
-def _stacked(case: Case, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
-    sharding = NamedSharding(make_mesh(case.mesh), P(*case.sizes))
-    return jax.ShapeDtypeStruct((*case.sizes.values(), *shape), jnp.dtype(dtype), sharding=sharding)
-
-
-def _cotangent(case: Case, output: Output) -> jax.ShapeDtypeStruct:
-    sizes = tuple(case.sizes[axis] for axis in output.varying)
-    sharding = NamedSharding(make_mesh(case.mesh), P(*output.varying))
-    return jax.ShapeDtypeStruct(
-        sizes + tuple(output.shape), jnp.dtype(output.dtype), sharding=sharding
-    )
+def _stacked(
+    case: Case, axes: Iterable[str], shape: Sequence[int], dtype: Any
+) -> jax.ShapeDtypeStruct:
+    """The blocks of the devices on these axes: one leading dim for each axis, split over it."""
+    sizes = [case.sizes[axis] for axis in axes]
+    sharding = NamedSharding(make_mesh(case.mesh), P(*axes))
+    return jax.ShapeDtypeStruct((*sizes, *shape), jnp.dtype(dtype), sharding=sharding)
 
 
 def _describe(case: Case, place: str, array: jax.Array) -> Output:
