@@ -53,7 +53,7 @@ def judge_values(
             case, dtype, blocks, target.blocks, contract.tolerance, place
         )
         if difference:
-            return Finding(False, *vars(difference).values()), False
+            return difference, False
         near |= compare.near(dtype, blocks, target.blocks, contract.tolerance)
     return _right(contract, case, near), whole
 
@@ -89,8 +89,7 @@ def judge_gradient(
             case, str(gradient.dtype), gradient, target, contract.tolerance
         )
         if difference:
-            words = f"the gradient by {name}, {difference.message}"
-            return Finding(False, words, difference.expected, difference.got, difference.how)
+            return replace(difference, message=f"the gradient by {name}, {difference.message}")
         near |= compare.near(str(gradient.dtype), gradient, target, contract.tolerance)
     return _right(contract, case, near)
 

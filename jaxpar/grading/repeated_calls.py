@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading.evidence import Evidence, collect_evidence, stopped
 from jaxpar.grading.messages import Call, RaisedByCall, ReturnedValue
 from jaxpar.grading.processes import ChildPool
@@ -76,6 +76,29 @@ def outcome(function: Callable[..., Any], call: Arguments) -> Any:
 def raised(outcome: Any) -> bool:
     """Whether an outcome is an exception and not a result; no result of an answer is a text."""
     return isinstance(outcome, str) and outcome.startswith("raises ")
+
+
+def sentence_of_equal(
+    mistakes: Sequence[Mistake],
+    calls: list[Arguments],
+    got: list[Any],
+    expected: list[Any],
+    same: Callable[[Any, Any], bool],
+) -> str:
+    """The sentence of the mistake with the same results as an answer; empty if there is none.
+
+    If no mistake has them all, one with the same results where there is something to return: what
+    must be refused may be a mistake of its own.
+    """
+    everywhere = list(zip(calls, got, expected, strict=True))
+    answered = [triple for triple in everywhere if not raised(triple[2])]
+    if all(same(one, right) for _, one, right in answered):
+        answered = []
+    for some in filter(None, (everywhere, answered)):
+        for mistake in mistakes:
+            if all(same(one, outcome(mistake.function, call)) for call, one, _ in some):
+                return mistake.sentence
+    return ""
 
 
 def in_words(contract: Contract, call: Arguments) -> str:

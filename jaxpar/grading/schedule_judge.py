@@ -18,6 +18,7 @@ from jaxpar.grading.repeated_calls import (
     in_words,
     outcome,
     raised,
+    sentence_of_equal,
 )
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
@@ -74,7 +75,7 @@ def judge_schedules(
         else:
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
-                (model,) = _costed(contract, [right])
+                model = SimulatedTable.of(Table.parse(right), contract.pipeline)
                 costed.append(SimulatedTable.of(table, contract.pipeline))
                 _limit(findings, contract.pipeline, in_words(contract, call), costed[-1], model)
     properties = findings.properties()
@@ -82,7 +83,8 @@ def judge_schedules(
     if wrong is None:
         return Judgement("pass", properties, printed=outcomes.printed)
     if wrong == "order":
-        diagnosis = _named_by_order(contract, calls, outcomes.got, expected)
+        mistakes = [mistake for mistake in contract.mistakes if mistake.fails == "order"]
+        diagnosis = sentence_of_equal(mistakes, calls, outcomes.got, expected, _same_order)
     else:
         diagnosis = _named_by_cost(contract, wrong, calls, costed)
     diagnosis = diagnosis or outcomes.meaning(expected)
@@ -132,27 +134,6 @@ def _limit(
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
-def _named_by_order(
-    contract: Contract, calls: list[Arguments], got: list[Any], expected: list[Any]
-) -> str:
-    """The sentence of the mistake with the same tables.
-
-    If none has them all, one with the same where there is a table to return: what must be refused
-    may be a mistake of its own.
-    """
-    answered = [i for i, right in enumerate(expected) if right != RAISES]
-    busy = [busy_cells(table) for table in got]
-    if all(busy[i] == busy_cells(expected[i]) for i in answered):
-        answered = []
-    mistakes = [m for m in contract.mistakes if m.fails == "order"]
-    for some in filter(None, (list(range(len(calls))), answered)):
-        for mistake in mistakes:
-            if all(busy[i] == busy_cells(outcome(mistake.function, calls[i]))
-                   for i in some):  # fmt: skip
-                return mistake.sentence
-    return ""
-
-
 def _named_by_cost(
     contract: Contract, wrong: str, calls: list[Arguments], costed: list[SimulatedTable]
 ) -> str:
@@ -191,6 +172,10 @@ def read_table(value: Any, model: Table) -> Table:
         if at != home:
             raise ValueError(f"stage {stage} is in row {at + 1}; device {home} is row {home + 1}")
     return table
+
+
+def _same_order(got: Any, other: Any) -> bool:
+    return busy_cells(got) == busy_cells(other)
 
 
 def busy_cells(value: Any) -> Any:
