@@ -103,11 +103,10 @@ def fsdp_shardings(params, *, mesh, axis, minimum_size):
         (RIGHT, "pass", 10, ""),
         (RIGHT.replace("dims[-1]", "dims[0]").replace("k ==", "0 and k =="), "fail", 6, "Dim l"),
         (RIGHT.replace("    n =", "    axis.x\n    n ="), "fail", 0, "line 6"),
-        (RIGHT.replace("    n =", "    while True: pass\n    n ="), "timeout", 0, "loop"),
     ],
 )
 def test_in_processes(source: str, status: str, score: int, says: str) -> None:
-    with Pool(Limits(wall_seconds=60 if status != "timeout" else 8)) as pool:
+    with Pool(Limits(wall_seconds=60)) as pool:
         verdict = judge(WHERE, Submission(Path("answer.py"), source.encode()), pool=pool)
     assert (verdict.status, verdict.score) == (status, score), verdict
     assert says in verdict.diagnosis

@@ -124,14 +124,11 @@ FORGETFUL = "    calls.append(0)\n    return table[: len(calls)]\n"
         (SOURCE.replace(BODY, FORGETFUL), "fail", 0, "earlier calls"),
         (SOURCE.replace("range(stages)", "stages"), "fail", 0, "line 7: "),
         (SOURCE.replace(BODY, "    raise NotImplementedError"), "fail", 0, "Not"),
-        (SOURCE.replace(BODY, "    while True: pass\n"), "timeout", 0, "loop"),
-        (SOURCE.replace("gpipe", "pipe"), "error", 0, "no function named"),
-        ("from jaxpar.schedules.generators import gpipe_schedule", "error", 0, "may not import"),
         (SOURCE.replace("table\n", "[row * 10**5 for row in table]\n"), "fail", 0, "too much"),
     ],
 )  # fmt: skip
 def test_in_processes(source: str, status: str, score: int, says: str) -> None:
-    with Pool(Limits(wall_seconds=60 if status != "timeout" else 8)) as pool:
+    with Pool(Limits(wall_seconds=60)) as pool:
         submission = Submission(Path("answer.py"), source.encode())
         verdict = judge(GPIPE, submission, pool=pool)
     assert (verdict.status, verdict.score, verdict.max_score) == (status, score, 10)
