@@ -140,14 +140,14 @@ def _option_totals(option: Sequence[Limit], sizes: Sizes) -> Totals:
 
 
 def _without(both: Sequence[Collective], forward: Sequence[Collective]) -> list[Collective]:
-    left = list(forward)
+    """The collectives of both passes, less as many of each shape as the forward pass has."""
+    left = Counter(map(_shape, forward))
     result = []
     for c in both:
-        match = next((f for f in left if _shape(f) == _shape(c)), None)
-        if match is None:
-            result.append(c)
+        if left[_shape(c)]:
+            left[_shape(c)] -= 1
         else:
-            left.remove(match)
+            result.append(c)
     return result
 
 
