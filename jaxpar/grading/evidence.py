@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 import builtins
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
@@ -93,7 +92,7 @@ class Evidence:
 def devices_needed(contract: Contract) -> int:
     """Devices to simulate: enough for each case, and so many that they tell of no hidden one."""
     cases = [*contract.cases, *(bad.case for bad in contract.errors)]
-    needed = [int(np.prod(list(case.sizes.values()))) for case in cases]
+    needed = [math.prod(case.sizes.values()) for case in cases]
     return max(LEAST_DEVICES, *needed) if needed else 0
 
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, PipelineLimits
+from jaxpar.contracts.base import Call, Contract, PipelineLimits
 from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.grading.findings import Finding, Findings, unjudged
 from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.repeated_calls import (
     RAISES,
-    Arguments,
     call_twice,
     in_words,
     outcome,
@@ -135,7 +134,7 @@ def _limit(
 
 
 def _named_by_cost(
-    contract: Contract, wrong: str, calls: list[Arguments], costed: list[SimulatedTable]
+    contract: Contract, wrong: str, calls: list[Call], costed: list[SimulatedTable]
 ) -> str:
     """The sentence of the mistake with tables that cost the same."""
     for mistake in contract.mistakes:

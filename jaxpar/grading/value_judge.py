@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Call, Contract
 from jaxpar.grading.findings import NEAR, Finding, Findings, unjudged
 from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.repeated_calls import (
-    Arguments,
     call_twice,
     in_words,
     outcome,
@@ -57,9 +56,7 @@ def judge_values(
     return Judgement("fail", findings.properties(), diagnosis, printed=outcomes.printed)
 
 
-def _wrong(
-    contract: Contract, calls: list[Arguments], expected: list, got: list
-) -> Iterator[Finding]:
+def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> Iterator[Finding]:
     if contract.complaint is not None:
         complaint = contract.complaint(calls, got)
         if complaint is not None:
@@ -70,7 +67,7 @@ def _wrong(
             yield _finding(contract, call, right, one)
 
 
-def _finding(contract: Contract, call: Arguments, right: Any, got: Any) -> Finding:
+def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
     does = got if raised(got) else f"gives {_show(got)}"
     must = "raise ValueError" if raised(right) else f"give {_show(right)}"
     text = f"{in_words(contract, call)} {does}; it must {must}"
