@@ -8,7 +8,7 @@ from jaxpar.contracts.case import Case
 from jaxpar.grading.findings import Finding
 
 RELATIVE_TOLERANCE = {"float64": 1e-12, "float32": 4e-6, "float16": 4e-3, "bfloat16": 3e-2}
-"""Of the largest expected element; times sqrt(elements reduced / 64) for large arrays."""
+"""Relative to the largest expected element; times sqrt(elements / 64) for large arrays."""
 
 
 def bound(dtype: str, expected: np.ndarray, multiple: float) -> float:

@@ -203,7 +203,7 @@ def _multiple(
     answer: Facts,
     reference: Facts,
 ) -> float:
-    """The multiple of the reference's that is allowed; a larger one may be traded for bytes."""
+    """The multiple of the reference's cost that is allowed; another where few bytes are taken."""
     if rule.traded:
         multiple, of_bytes = rule.traded
         if traded_bytes(answer) <= of_bytes * traded_bytes(reference):

@@ -76,17 +76,17 @@ def raised(outcome: Any) -> bool:
     return isinstance(outcome, str) and outcome.startswith("raises ")
 
 
-def sentence_of_equal(
+def matching_sentence(
     mistakes: Sequence[Mistake],
     calls: list[Call],
     got: list[Any],
     expected: list[Any],
     same: Callable[[Any, Any], bool],
 ) -> str:
-    """The sentence of the mistake with the same results as an answer; empty if there is none.
+    """The sentence of the first mistake with the same results as an answer; empty if there is none.
 
-    If no mistake has them all, one with the same results where there is something to return: what
-    must be refused may be a mistake of its own.
+    If no mistake has the same results for all calls, those calls are compared that must return
+    something: an answer that refuses too little may have another mistake, too.
     """
     everywhere = list(zip(calls, got, expected, strict=True))
     answered = [triple for triple in everywhere if not raised(triple[2])]

@@ -15,9 +15,9 @@ from jaxpar.grading.repeated_calls import (
     RAISES,
     call_twice,
     in_words,
+    matching_sentence,
     outcome,
     raised,
-    sentence_of_equal,
 )
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
@@ -83,7 +83,7 @@ def judge_schedules(
         return Judgement("pass", properties, printed=outcomes.printed)
     if wrong == "order":
         mistakes = [mistake for mistake in contract.mistakes if mistake.fails == "order"]
-        diagnosis = sentence_of_equal(mistakes, calls, outcomes.got, expected, _same_order)
+        diagnosis = matching_sentence(mistakes, calls, outcomes.got, expected, _same_order)
     else:
         diagnosis = _named_by_cost(contract, wrong, calls, costed)
     diagnosis = diagnosis or outcomes.meaning(expected)

@@ -15,9 +15,9 @@ from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.repeated_calls import (
     call_twice,
     in_words,
+    matching_sentence,
     outcome,
     raised,
-    sentence_of_equal,
 )
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
@@ -51,7 +51,7 @@ def judge_values(
         message = message if close else f"{NEAR} of rounding; {message}"
         findings.add("values", Finding(True, message, near=not close))
         return Judgement("pass", findings.properties(), printed=outcomes.printed)
-    diagnosis = sentence_of_equal(contract.mistakes, calls, outcomes.got, expected, _same)
+    diagnosis = matching_sentence(contract.mistakes, calls, outcomes.got, expected, _same)
     diagnosis = diagnosis or outcomes.meaning(expected)
     return Judgement("fail", findings.properties(), diagnosis, printed=outcomes.printed)
 
