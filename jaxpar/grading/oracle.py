@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract, Expected
 from jaxpar.contracts.case import ArraySpec, Case, fill
+from jaxpar.grading.program_export import differentiated
 from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
@@ -43,7 +44,7 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
     case = contract.cases[index]
     rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
     inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
-    chosen = differentiated(contract, case)
+    chosen = differentiated(case, contract.gradient)
 
     simulate_devices(1)  # no accelerator is started for this
     with jax.enable_x64(True):
@@ -63,15 +64,6 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
                 for (_, leaf), g in zip(chosen.values(), gradients, strict=True)
             ],
         )
-
-
-def differentiated(contract: Contract, case: Case) -> dict[int, tuple[str, ArraySpec]]:
-    """The arrays whose gradient is asked for, by position, each with the name of its argument."""
-    return {
-        i: (name, leaf)
-        for i, (name, leaf) in enumerate(case.arrays())
-        if name in contract.gradient and jnp.issubdtype(jnp.dtype(leaf.dtype), jnp.floating)
-    }
 
 
 @lru_cache(maxsize=512)

@@ -12,7 +12,7 @@ from jax import export, lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.case import Case, fill
+from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.grading.messages import Output
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
@@ -35,13 +35,13 @@ class Interface:
     results: Arguments
 
 
-def differentiated(case: Case, names: Sequence[str]) -> list[int]:
-    """Positions of the array leaves whose gradient is asked for."""
-    return [
-        i
+def differentiated(case: Case, names: Sequence[str]) -> dict[int, tuple[str, ArraySpec]]:
+    """The arrays whose gradient is asked for, by position, each with the name of its argument."""
+    return {
+        i: (name, leaf)
         for i, (name, leaf) in enumerate(case.arrays())
         if name in names and jnp.issubdtype(jnp.dtype(leaf.dtype), jnp.floating)
-    ]
+    }
 
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:

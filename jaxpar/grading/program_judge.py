@@ -15,7 +15,8 @@ from jaxpar.grading import communication, properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.messages import Output, ProgramKey
-from jaxpar.grading.oracle import Blocks, Truth, differentiated
+from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_client import ReaderClient, Refusal, cotangent_inputs
 from jaxpar.grading.reader_messages import Author, Facts
 from jaxpar.grading.verdict import Sent
@@ -70,7 +71,7 @@ class ProgramJudge:
     ) -> tuple[list[Blocks], list[Blocks]]:
         """Outputs and gradients of a gradient program, on the drawn inputs and cotangents."""
         case, true = self.contract.cases[program[1]], self.truths[program[1]]
-        leaves = [leaf for _, leaf in differentiated(self.contract, case).values()]
+        leaves = [leaf for _, leaf in differentiated(case, self.contract.gradient).values()]
         gradients = [
             Output(target.shape[len(case.sizes) :], leaf.dtype, varying=())
             for leaf, target in zip(leaves, true.gradients, strict=True)

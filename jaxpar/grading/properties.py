@@ -10,7 +10,8 @@ from jaxpar.contracts.case import Case, Sizes
 from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import NEAR, Finding
 from jaxpar.grading.messages import BadCallOutcome
-from jaxpar.grading.oracle import Blocks, Truth, differentiated
+from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import in_bytes
 
@@ -79,7 +80,7 @@ def judge_gradient(
     for output, blocks, target in zip(answer.outputs, outputs, true.expected, strict=True):
         if not compare.same(output.dtype, blocks, target.blocks, contract.tolerance):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
-    names = [name for name, _ in differentiated(contract, case).values()]
+    names = [name for name, _ in differentiated(case, contract.gradient).values()]
     for name, gradient, target in zip(names, gradients, true.gradients, strict=True):
         difference = compare.first_difference(
             case, str(gradient.dtype), gradient, target, contract.tolerance
