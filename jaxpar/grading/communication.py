@@ -46,21 +46,21 @@ def describe(collectives: Iterable[Collective]) -> str:
     return "; ".join(lines) or "nothing"
 
 
-def charged(collectives: Sequence[Collective], passes: int = 1) -> list[Collective]:
-    """The collectives that count: all but a few scalars, which are free in each pass."""
+def charged(
+    rule: Communication, collectives: Sequence[Collective], passes: int = 1
+) -> list[Collective]:
+    """The collectives that count under a rule: all but a few scalars, which are free in each pass.
+
+    Where nothing may be sent, not even scalars are free.
+    """
+    if not any(rule.forward):
+        return list(collectives)
     small = [c for c in collectives if c.operand_bytes <= FREE_BYTES and c.times is not None]
     times = sum(c.times or 0 for c in small)
     sent = sum(c.total_wire_bytes or 0 for c in small)
     if times > passes * FREE_TIMES or sent > passes * FREE_WIRE_BYTES:
         return list(collectives)
     return [c for c in collectives if c not in small]
-
-
-def _charged(
-    rule: Communication, collectives: Sequence[Collective], passes: int = 1
-) -> list[Collective]:
-    """The same under a rule: where nothing may be sent, not even scalars are free."""
-    return charged(collectives, passes) if any(rule.forward) else list(collectives)
 
 
 def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
@@ -96,7 +96,7 @@ def forward_excess(
     rule: Communication, sizes: Sizes, collectives: Sequence[Collective]
 ) -> Excess | None:
     """What the forward program sends beyond every alternative; the nearest one is named."""
-    return _nearest(rule.forward, sizes, _charged(rule, collectives))
+    return _nearest(rule.forward, sizes, charged(rule, collectives))
 
 
 def backward_excess(
@@ -109,15 +109,15 @@ def backward_excess(
     """What the backward pass sends beyond its rule: the gradient program less the forward one."""
     if not isinstance(rule.backward, str):
         return _nearest(
-            rule.backward, sizes, _without(_charged(rule, both, 2), _charged(rule, forward))
+            rule.backward, sizes, _without(charged(rule, both, 2), charged(rule, forward))
         )
     allowed = dict(reference)
     if rule.backward == "forward":
         for option in rule.forward:
             for axis, sent in _option_totals(option, sizes).items():
                 allowed[axis] = max(allowed.get(axis, 0.0), sent)
-    loads = _loads(_charged(rule, both, 2))
-    for place, sent in _loads(_charged(rule, forward)).items():
+    loads = _loads(charged(rule, both, 2))
+    for place, sent in _loads(charged(rule, forward)).items():
         loads[place] -= sent
     for axis, backward in _busiest(loads).items():
         limit = allowed.get(axis, 0.0)
@@ -140,14 +140,14 @@ def _option_totals(option: Sequence[Limit], sizes: Sizes) -> Totals:
 
 
 def _without(both: Sequence[Collective], forward: Sequence[Collective]) -> list[Collective]:
-    left = list(forward)
+    """The collectives of both passes, less as many of each shape as the forward pass has."""
+    left = Counter(map(_shape, forward))
     result = []
     for c in both:
-        match = next((f for f in left if _shape(f) == _shape(c)), None)
-        if match is None:
-            result.append(c)
+        if left[_shape(c)]:
+            left[_shape(c)] -= 1
         else:
-            left.remove(match)
+            result.append(c)
     return result
 
 

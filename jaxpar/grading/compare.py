@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from jaxpar.contracts.case import Case
+from jaxpar.grading.findings import Finding
 
 RELATIVE_TOLERANCE = {"float64": 1e-12, "float32": 4e-6, "float16": 4e-3, "bfloat16": 3e-2}
-"""Of the largest expected element; times sqrt(elements reduced / 64) for large arrays."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Where a result first differs: what was expected and what was got, in words."""
-
-    message: str
-    expected: str
-    got: str
-    how: str = ""
+"""Relative to the largest expected element; times sqrt(elements / 64) for large arrays."""
 
 
 def bound(dtype: str, expected: np.ndarray, multiple: float) -> float:
@@ -54,23 +43,18 @@ def alike(dtype: str, got: np.ndarray, other: np.ndarray, multiple: float) -> bo
 
 def first_difference(
     case: Case, dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float, place: str = ""
-) -> Difference | None:
+) -> Finding | None:
     """The first wrong element of blocks [*mesh sizes, *local shape], or None.
 
-    Args:
-        case: the call.
-        dtype: of the result.
-        got: blocks of one array.
-        expected: what they must be.
-        multiple: of the usual tolerance.
-        place: where the array stands in the result, if that is more than this array.
+    `multiple` is that of the usual tolerance, and `place` tells where the array stands in the
+    result, if that is more than this array.
     """
     mesh_dims = len(case.sizes)
     if got.shape != expected.shape:
         shape, right = got.shape[mesh_dims:], expected.shape[mesh_dims:]
         name = place and f" as result{place}"
         message = f"each device returns shape {shape}{name}; it must be {right}"
-        return Difference(message, str(right), str(shape), how="wrong shape")
+        return Finding(False, message, str(right), str(shape), how="wrong shape")
     wide, right = got.astype(np.float64), expected.astype(np.float64)
     wrong = ~(np.abs(wide - right) <= bound(dtype, right, multiple))
     if not wrong.any():
@@ -84,4 +68,4 @@ def first_difference(
         f"on {case.mesh}, device {device}, element {element} is {value}; "
         f"it must be {target} ({count})"
     )
-    return Difference(message, target, value)
+    return Finding(False, message, target, value)

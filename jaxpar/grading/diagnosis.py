@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading import compare
 from jaxpar.grading.messages import ProgramKey
+from jaxpar.grading.oracle import Blocks
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.reader_client import Refusal
 from jaxpar.grading.reader_messages import Facts, MistakeName
@@ -72,9 +73,13 @@ def _is_wrong(judge: ProgramJudge, program: ProgramKey) -> bool:
     which, index = program
     true, got = judge.truths[index], judge.results.get(program, [])
     right = true.gradients if which == "gradient" else [e.blocks for e in true.expected]
-    return len(got) != len(right) or not all(
+    return not _all_same(judge, got, right)
+
+
+def _all_same(judge: ProgramJudge, got: Sequence[Blocks], others: Sequence[Blocks]) -> bool:
+    return len(got) == len(others) and all(
         compare.same(str(a.dtype), a, b, judge.contract.tolerance)
-        for a, b in zip(got, right, strict=True)
+        for a, b in zip(got, others, strict=True)
     )
 
 
@@ -158,11 +163,7 @@ def _same_gradients(
     judge: ProgramJudge, mistake: Mistake, program: ProgramKey, facts: Facts
 ) -> bool:
     _, theirs = judge.run_gradient(MistakeName(mistake.name), program, facts.outputs)
-    mine = judge.results.get(program, [])
-    return len(mine) == len(theirs) and all(
-        compare.same(str(b.dtype), a, b, judge.contract.tolerance)
-        for a, b in zip(mine, theirs, strict=True)
-    )
+    return _all_same(judge, judge.results.get(program, []), theirs)
 
 
 def _products(facts: Facts) -> tuple[int | None, tuple[str, ...]]:

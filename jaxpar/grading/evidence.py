@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import base64
 import builtins
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
@@ -93,7 +92,7 @@ class Evidence:
 def devices_needed(contract: Contract) -> int:
     """Devices to simulate: enough for each case, and so many that they tell of no hidden one."""
     cases = [*contract.cases, *(bad.case for bad in contract.errors)]
-    needed = [int(np.prod(list(case.sizes.values()))) for case in cases]
+    needed = [math.prod(case.sizes.values()) for case in cases]
     return max(LEAST_DEVICES, *needed) if needed else 0
 
 
@@ -250,14 +249,9 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
             if not 0 < len(outputs) <= MAX_OUTPUTS:
                 raise ValueError(f"{len(outputs)} outputs")
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
-        case messages.ExportFailure():
-            kind, message = printable(reply.kind), printable(reply.message)
-            return replace(reply, kind=kind, message=message, raised=_printable(reply.raised))
-        case messages.BadCallOutcome():
-            return replace(reply, raised=_printable(reply.raised))
-        case messages.RaisedByCall():
-            kind, explained = printable(reply.kind), printable(reply.explained)
-            return replace(reply, kind=kind, explained=explained, raised=printable(reply.raised))
+        case messages.ExportFailure() | messages.BadCallOutcome() | messages.RaisedByCall():
+            texts = {name: text for name, text in vars(reply).items() if isinstance(text, str)}
+            return replace(reply, **{name: printable(text) for name, text in texts.items()})
     return reply
 
 
@@ -266,10 +260,6 @@ def _checked_output(output: Output) -> Output:
     if output.dtype not in DTYPES or not all(0 <= size < MAX_DIM_SIZE for size in output.shape):
         raise ValueError("an output of an unknown type")
     return replace(output, place=printable(output.place)[:MAX_PLACE_CHARACTERS])
-
-
-def _printable(text: str | None) -> str | None:
-    return None if text is None else printable(text)
 
 
 def public_name(raised: str | None) -> str:

@@ -23,7 +23,7 @@ from jaxpar.contracts.base import Contract, load
 from jaxpar.grading import messages, reader_messages
 from jaxpar.grading.judge import judge
 from jaxpar.grading.oracle import Truth, truth
-from jaxpar.grading.processes import WORKER, Limits
+from jaxpar.grading.processes import WORKER, Limits, Store
 from jaxpar.grading.program_export import Interface, template
 from jaxpar.grading.program_reader import ProgramReader, compile_exported
 from jaxpar.grading.submission import Submission
@@ -78,7 +78,6 @@ class Compiler:
     """
 
     def __init__(self) -> None:
-        """Nothing is compiled yet."""
         self.keeps = False
         self._kept: dict[tuple[str, Interface], Compiled] = {}
         self._of_answer: dict[tuple[str, Interface], Compiled] = {}
@@ -117,7 +116,8 @@ class InProcessPool:
     def __init__(self, where: str, contract: Contract | None = None) -> None:
         """Reads by the contract of an exercise, hidden cases and all, or by another one."""
         self.where = where
-        self.limits, self.store, self.cancelled = Limits(), None, False
+        self.limits, self.cancelled = Limits(), False
+        self.store: Store | None = None
         self.function: Answer | None = None
         self.judgements = 0
         self._compiler = Compiler()

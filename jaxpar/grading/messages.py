@@ -211,8 +211,6 @@ def decode(kind: Any, data: Any) -> Any:
         return data
     if kind is types.NoneType and data is None:
         return data
-    if kind in (Case, Call) and type(data) is dict:
-        return _decode_call(kind, data)
     if is_dataclass(kind) and type(data) is dict:
         return _decode_fields(kind, data)
     origin, parts = get_origin(kind), get_args(kind)
@@ -229,6 +227,8 @@ def _decode_fields(kind: Any, data: dict) -> Any:
     types_by_name = {field.name: field.type for field in fields(kind)}
     if data.keys() != types_by_name.keys():
         raise ProtocolError(f"the fields of {_name(kind)} are {', '.join(types_by_name)}")
+    if kind in (Case, Call):  # data of our own, which only the worker and the reader decode
+        return kind(**{name: _decode_value(item) for name, item in data.items()})
     return kind(**{name: decode(types_by_name[name], item) for name, item in data.items()})
 
 
@@ -275,13 +275,6 @@ def _encode_value(value: Any) -> Any:
         f"messages.encode: a case with a value of type {type(value).__name__}; arrays, functions, "
         "numbers, texts, and dicts, lists and tuples of these are allowed; use one of them"
     )
-
-
-def _decode_call(kind: type[Case] | type[Call], data: dict) -> Case | Call:
-    """A case or a call: data of our own, which only the worker and the reader decode."""
-    if data.keys() != {field.name for field in fields(kind)}:
-        raise ProtocolError(f"{', '.join(data)} where the fields of {kind.__name__} must be")
-    return kind(**{name: _decode_value(value) for name, value in data.items()})
 
 
 def _decode_value(data: Any) -> Any:

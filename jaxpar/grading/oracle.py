@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxpar.contracts.base import Contract, Expected
 from jaxpar.contracts.case import ArraySpec, Case, fill
+from jaxpar.grading.program_export import differentiated
 from jaxpar.mesh import parse_layout, simulate_devices
 
 Blocks = np.ndarray
@@ -43,11 +44,7 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
     case = contract.cases[index]
     rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
     inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
-    chosen = [
-        i
-        for i, (name, _) in enumerate(case.arrays())
-        if name in contract.gradient and _is_float(inputs[i])
-    ]
+    chosen = differentiated(case, contract.gradient)
 
     simulate_devices(1)  # no accelerator is started for this
     with jax.enable_x64(True):
@@ -58,14 +55,13 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
             for e, _ in shapes(*wide)
         ]
         results, gradients = with_gradient(cotangents, *wide)
-        layouts = [leaf.layout for _, leaf in case.arrays()]
         return Truth(
             inputs,
             [Expected(np.asarray(b), None if w is None else np.asarray(w)) for b, w in results],
             cotangents,
             [
-                blocks(np.asarray(g), case, layouts[i])
-                for i, g in zip(chosen, gradients, strict=True)
+                blocks(np.asarray(g), case, leaf.layout)
+                for (_, leaf), g in zip(chosen.values(), gradients, strict=True)
             ],
         )
 
@@ -154,8 +150,4 @@ def _draw(leaf: ArraySpec, rng: np.random.Generator) -> np.ndarray:
 
 
 def _widen(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if _is_float(array) else array
-
-
-def _is_float(array: np.ndarray) -> bool:
-    return bool(jnp.issubdtype(array.dtype, jnp.floating))
+    return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array

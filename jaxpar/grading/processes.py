@@ -68,42 +68,32 @@ class Store(Protocol):
 
     def get(self, job: dict[str, Any]) -> Any:
         """What was kept for this job, or None."""
-        ...
 
     def put(self, job: dict[str, Any], evidence: Any) -> None:
         """Keeps it; raises OSError."""
-        ...
 
 
 class ChildPool(Protocol):
-    """Where the judge takes a worker or a reader from: processes, or what stands for them."""
+    """Where the judge takes a worker or a reader from: processes, or what stands for them.
 
-    @property
-    def limits(self) -> Limits:
-        """Bounds on one judgement."""
-        ...
+    Attributes:
+        limits: bounds on one judgement.
+        store: where evidence is kept, if it is.
+        cancelled: whether the running judgement was cancelled.
+    """
 
-    @property
-    def store(self) -> Store | None:
-        """Where evidence is kept, if it is."""
-        ...
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the running judgement was cancelled."""
-        ...
+    limits: Limits
+    store: Store | None
+    cancelled: bool
 
     def begin(self) -> None:
         """A new judgement starts."""
-        ...
 
     def take(self, module: str) -> Any:
         """A fresh child: something that sends and receives as `Child` does."""
-        ...
 
     def end(self, child: Any) -> None:
         """Ends a child that was taken."""
-        ...
 
 
 class Cancelled(Exception):
@@ -114,7 +104,6 @@ class ChildEnded(Exception):
     """The child died, or said nothing in time."""
 
     def __init__(self, cause: Cause, detail: str = "") -> None:
-        """Keeps the cause and what is known about it."""
         super().__init__(detail or cause)
         self.cause: Cause = cause
 
@@ -268,9 +257,9 @@ class Pool:
     limits: Limits = field(default_factory=Limits)
     start: Start = start_plainly
     store: Store | None = None
+    cancelled: bool = field(default=False, init=False)
     _spares: dict[str, Child] = field(default_factory=dict)
     _busy: set[Child] = field(default_factory=set)
-    _cancelled: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Pool:
@@ -278,7 +267,6 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends every child."""
         for child in (*self._spares.values(), *self._busy):
             child.kill()
 
@@ -296,7 +284,7 @@ class Pool:
             child = Child(module, self.start)
         with self._lock:
             self._busy.add(child)
-            if self._cancelled:
+            if self.cancelled:
                 child.kill()
         return child
 
@@ -309,16 +297,11 @@ class Pool:
     def cancel(self) -> None:
         """Kills the children of the running judgement, which then raises `Cancelled`."""
         with self._lock:
-            self._cancelled = True
+            self.cancelled = True
             for child in self._busy:
                 child.kill()
 
     def begin(self) -> None:
         """A new judgement starts; an earlier cancel no longer counts."""
         with self._lock:
-            self._cancelled = False
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the running judgement was cancelled."""
-        return self._cancelled
+            self.cancelled = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from jax import export, lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.contracts.case import Case, fill
+from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.grading.messages import Output
 from jaxpar.mesh import make_mesh, spec, varying_axes
 
@@ -35,30 +35,30 @@ class Interface:
     results: Arguments
 
 
-def differentiated(case: Case, names: Sequence[str]) -> list[int]:
-    """Positions of the array leaves whose gradient is asked for."""
-    return [
-        i
+def differentiated(case: Case, names: Sequence[str]) -> dict[int, tuple[str, ArraySpec]]:
+    """The arrays whose gradient is asked for, by position, each with the name of its argument."""
+    return {
+        i: (name, leaf)
         for i, (name, leaf) in enumerate(case.arrays())
         if name in names and jnp.issubdtype(jnp.dtype(leaf.dtype), jnp.floating)
-    ]
+    }
 
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
     """The interface of a forward program; each of its outputs is stacked over every mesh axis."""
-    return Interface(_inputs(case), tuple(_stacked(case, o.shape, o.dtype) for o in outputs))
+    results = tuple(_stacked(case, case.sizes, o.shape, o.dtype) for o in outputs)
+    return Interface(_inputs(case), results)
 
 
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
     """The same with a cotangent for each float output, and the gradient of each named argument."""
-    inputs = _inputs(case)
-    cotangents = tuple(_cotangent(case, o) for o in outputs if _is_float(o))
+    forward = forward_interface(case, outputs)
+    cotangents = tuple(_stacked(case, o.varying, o.shape, o.dtype) for o in outputs if _is_float(o))
+    chosen = [forward.inputs[i] for i in differentiated(case, names)]
     gradients = tuple(
-        _stacked(case, inputs[i].sharding.shard_shape(inputs[i].shape), inputs[i].dtype)
-        for i in differentiated(case, names)
+        _stacked(case, case.sizes, a.sharding.shard_shape(a.shape), a.dtype) for a in chosen
     )
-    results = tuple(_stacked(case, o.shape, o.dtype) for o in outputs)
-    return Interface(inputs + cotangents, results + gradients)
+    return Interface(forward.inputs + cotangents, forward.results + gradients)
 
 
 def export_forward(function: Callable, case: Case) -> Program:
@@ -138,17 +138,13 @@ def _inputs(case: Case) -> Arguments:
     )
 
 
-def _stacked(case: Case, shape: Sequence[int], dtype: Any) -> jax.ShapeDtypeStruct:
-    sharding = NamedSharding(make_mesh(case.mesh), P(*case.sizes))
-    return jax.ShapeDtypeStruct((*case.sizes.values(), *shape), jnp.dtype(dtype), sharding=sharding)
-
-
-def _cotangent(case: Case, output: Output) -> jax.ShapeDtypeStruct:
-    sizes = tuple(case.sizes[axis] for axis in output.varying)
-    sharding = NamedSharding(make_mesh(case.mesh), P(*output.varying))
-    return jax.ShapeDtypeStruct(
-        sizes + tuple(output.shape), jnp.dtype(output.dtype), sharding=sharding
-    )
+def _stacked(
+    case: Case, axes: Iterable[str], shape: Sequence[int], dtype: Any
+) -> jax.ShapeDtypeStruct:
+    """The blocks of the devices on these axes: one leading dim for each axis, split over it."""
+    sizes = [case.sizes[axis] for axis in axes]
+    sharding = NamedSharding(make_mesh(case.mesh), P(*axes))
+    return jax.ShapeDtypeStruct((*sizes, *shape), jnp.dtype(dtype), sharding=sharding)
 
 
 def _describe(case: Case, place: str, array: jax.Array) -> Output:

@@ -16,6 +16,7 @@ from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_client import ReaderClient, Refusal, cotangent_inputs
 from jaxpar.grading.reader_messages import Author, Facts
 from jaxpar.grading.verdict import Sent
@@ -70,15 +71,10 @@ class ProgramJudge:
     ) -> tuple[list[Blocks], list[Blocks]]:
         """Outputs and gradients of a gradient program, on the drawn inputs and cotangents."""
         case, true = self.contract.cases[program[1]], self.truths[program[1]]
-        names = [leaf_name for leaf_name, _ in case.arrays()]
-        dtypes = [
-            array.dtype.name
-            for leaf_name, array in zip(names, true.inputs, strict=True)
-            if leaf_name in self.contract.gradient and not np.issubdtype(array.dtype, np.integer)
-        ]
+        leaves = [leaf for _, leaf in differentiated(case, self.contract.gradient).values()]
         gradients = [
-            Output(target.shape[len(case.sizes) :], dtype, varying=())
-            for dtype, target in zip(dtypes, true.gradients, strict=True)
+            Output(target.shape[len(case.sizes) :], leaf.dtype, varying=())
+            for leaf, target in zip(leaves, true.gradients, strict=True)
         ]
         inputs = true.inputs + cotangent_inputs(case, outputs, true.cotangents)
         results = self.reader.run(author, program, inputs, [*outputs, *gradients])

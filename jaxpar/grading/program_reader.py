@@ -55,10 +55,7 @@ def compile_exported(
 ) -> Compiled:
     """Compiles the bytes of a program that was checked against this interface.
 
-    Args:
-        blob: the program.
-        interface: the types and layouts of its arguments and results.
-        header: makes an exported program of this interface, whose bytes are replaced.
+    `header` makes an exported program of the same interface, whose bytes are replaced.
     """
     exported = dataclasses.replace(header(interface), mlir_module_serialized=blob)
     jitted = jax.jit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from jaxpar.contracts.base import Communication, Contract, FlopsLimit, MemoryLimit
@@ -11,9 +11,9 @@ from jaxpar.grading import communication, compare
 from jaxpar.grading.findings import NEAR, Finding
 from jaxpar.grading.messages import BadCallOutcome
 from jaxpar.grading.oracle import Blocks, Truth
+from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import in_bytes
-from jaxpar.inspector.report import Memory
 
 SLACK_BYTES = 512
 
@@ -28,13 +28,8 @@ def judge_values(
 ) -> tuple[Finding, bool]:
     """Compares the outputs, and tells whether every device returned a whole result.
 
-    Args:
-        contract: the exercise.
-        case: the call.
-        true: what it must give.
-        answer: declared types of the outputs, and their places in the result.
-        reference: the same of the reference.
-        got: the outputs, [*mesh sizes, *local shape].
+    The places and the dtypes of the outputs in `got` are those that `answer` declares; they must
+    be those of the reference.
     """
     if len(got) != len(true.expected):
         found, needed = (f"{n} array{'s' * (n != 1)}" for n in (len(got), len(true.expected)))
@@ -59,7 +54,7 @@ def judge_values(
             case, dtype, blocks, target.blocks, contract.tolerance, place
         )
         if difference:
-            return Finding(False, *vars(difference).values()), False
+            return difference, False
         near |= compare.near(dtype, blocks, target.blocks, contract.tolerance)
     return _right(contract, case, near), whole
 
@@ -82,22 +77,16 @@ def judge_gradient(
 ) -> Finding:
     """Compares outputs and gradients of the differentiated program."""
     near = False
-    pairs = zip(answer.outputs, outputs, true.expected, strict=True)
-    for output, blocks, target in pairs:
+    for output, blocks, target in zip(answer.outputs, outputs, true.expected, strict=True):
         if not compare.same(output.dtype, blocks, target.blocks, contract.tolerance):
             return Finding(False, f"on {case.mesh}, the differentiated program has other values")
-    names = (
-        name
-        for name, leaf in case.arrays()
-        if name in contract.gradient and leaf.dtype in compare.RELATIVE_TOLERANCE
-    )
+    names = [name for name, _ in differentiated(case, contract.gradient).values()]
     for name, gradient, target in zip(names, gradients, true.gradients, strict=True):
         difference = compare.first_difference(
             case, str(gradient.dtype), gradient, target, contract.tolerance
         )
         if difference:
-            words = f"the gradient by {name}, {difference.message}"
-            return Finding(False, words, difference.expected, difference.got, difference.how)
+            return replace(difference, message=f"the gradient by {name}, {difference.message}")
         near |= compare.near(str(gradient.dtype), gradient, target, contract.tolerance)
     return _right(contract, case, near)
 
@@ -108,14 +97,7 @@ def judge_communication(
     answer: Mapping[str, Facts],
     reference: Mapping[str, Facts],
 ) -> Finding:
-    """Holds the forward program, and the backward pass, against the rule.
-
-    Args:
-        rule: the contract's.
-        case: the call.
-        answer: facts of the answer's `forward` program and, if judged, its `gradient` program.
-        reference: the same of the reference.
-    """
+    """Holds the forward program and, if it was read, the gradient program against the rule."""
     sizes, forward = Sizes(case), answer["forward"]
     got = communication.describe(forward.collectives)
     excess = communication.forward_excess(rule, sizes, forward.collectives)
@@ -145,16 +127,14 @@ def judge_memory(
     for which in rule.programs:
         if which in answer:
             mine, theirs = answer[which], reference[which]
-            here = replace(rule, multiple=_memory_multiple(rule, mine, theirs))
-            finding = judge_temp_bytes(here, case, mine.memory, theirs.memory)
+            here = replace(rule, multiple=_multiple(rule, _wire_bytes, mine, theirs))
+            finding = judge_temp_bytes(here, case, mine, theirs)
             if not finding.right:
                 return finding
     return finding
 
 
-def judge_temp_bytes(
-    rule: MemoryLimit, case: Case, answer: Memory | None, reference: Memory | None
-) -> Finding:
+def judge_temp_bytes(rule: MemoryLimit, case: Case, answer: Facts, reference: Facts) -> Finding:
     """Holds temp and constant bytes of one program against the reference's."""
     held, least = _temp_bytes(answer), _temp_bytes(reference)
     allowed = int(rule.multiple * least + SLACK_BYTES)
@@ -183,7 +163,8 @@ def judge_flops(
                     f"on {case.mesh}, matrix products multiply {seen}; only {limit} is allowed"
                 )
                 return Finding(False, message, limit, seen)
-            allowed = int(_multiple(rule, answer[which], reference[which]) * least)
+            multiple = _multiple(rule, _temp_bytes, answer[which], reference[which])
+            allowed = int(multiple * least)
             limit, seen = f"at most {allowed} flops", f"{done} flops"
             if done > allowed:
                 return Finding(False, f"on {case.mesh}, {seen}; {limit}", limit, seen)
@@ -217,18 +198,16 @@ def _is_whole(contract: Contract, dtype: str, blocks: Blocks, whole: Blocks | No
     return compare.same(dtype, blocks, whole, contract.tolerance)
 
 
-def _multiple(rule: FlopsLimit, answer: Facts, reference: Facts) -> float:
+def _multiple(
+    rule: FlopsLimit | MemoryLimit,
+    traded_bytes: Callable[[Facts], float],
+    answer: Facts,
+    reference: Facts,
+) -> float:
+    """The multiple of the reference's cost that is allowed; another where few bytes are taken."""
     if rule.traded:
-        multiple, of_temp = rule.traded
-        if _temp_bytes(answer.memory) <= of_temp * _temp_bytes(reference.memory):
-            return multiple
-    return rule.multiple
-
-
-def _memory_multiple(rule: MemoryLimit, answer: Facts, reference: Facts) -> float:
-    if rule.traded:
-        multiple, of_sent = rule.traded
-        if _wire_bytes(answer) <= of_sent * _wire_bytes(reference):
+        multiple, of_bytes = rule.traded
+        if traded_bytes(answer) <= of_bytes * traded_bytes(reference):
             return multiple
     return rule.multiple
 
@@ -237,6 +216,6 @@ def _wire_bytes(facts: Facts) -> float:
     return sum(communication.wire_by_axis(facts.collectives).values())
 
 
-def _temp_bytes(memory: Memory | None) -> int:
-    assert memory is not None
-    return memory.temp_bytes + memory.constants_bytes
+def _temp_bytes(facts: Facts) -> int:
+    assert facts.memory is not None
+    return facts.memory.temp_bytes + facts.memory.constants_bytes

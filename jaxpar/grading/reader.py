@@ -7,13 +7,9 @@ and do no more than that.
 from __future__ import annotations
 
 import sys
-from typing import IO, TYPE_CHECKING
 
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.lifetime import begin_child, importing, limit_process
-
-if TYPE_CHECKING:
-    from jaxpar.grading.program_reader import ProgramReader
 
 
 def main() -> None:
@@ -23,7 +19,7 @@ def main() -> None:
         from jaxpar.contracts.base import load
         from jaxpar.grading.messages import Ready, decode, encode
         from jaxpar.grading.program_reader import ProgramReader
-        from jaxpar.grading.reader_messages import ReaderJob, Started
+        from jaxpar.grading.reader_messages import ReaderJob, ReaderRequest, Started, blobs_after
         from jaxpar.mesh import simulate_devices
 
     send_json(replies, encode(Ready()))
@@ -36,13 +32,6 @@ def main() -> None:
     with importing():
         reader = ProgramReader(load(job.where, hidden=job.hidden))
     send_json(replies, encode(Started()))
-    _serve(reader, replies)
-
-
-def _serve(reader: ProgramReader, replies: IO[bytes]) -> None:
-    from jaxpar.grading.messages import decode, encode
-    from jaxpar.grading.reader_messages import ReaderRequest, blobs_after
-
     while (frame := receive(sys.stdin.buffer)) is not None:
         request = decode(ReaderRequest, frame)
         blobs = [receive(sys.stdin.buffer) for _ in range(blobs_after(request))]

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Call, Contract, Mistake
+from jaxpar.grading import messages
 from jaxpar.grading.evidence import Evidence, collect_evidence, stopped
-from jaxpar.grading.messages import Call, RaisedByCall, ReturnedValue
+from jaxpar.grading.messages import RaisedByCall, ReturnedValue
 from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Status
-
-Arguments = tuple[tuple, dict]
-"""The arguments of one call, by position and by name, as a contract draws them."""
 
 RAISES = "raises ValueError"
 
@@ -44,10 +42,10 @@ class Outcomes:
 
 
 def call_twice(
-    contract: Contract, submission: Submission, pool: ChildPool, calls: list[Arguments]
+    contract: Contract, submission: Submission, pool: ChildPool, calls: list[Call]
 ) -> Outcomes:
     """Makes all calls of the answer in one process, and in another from the last to the first."""
-    sent = [Call(tuple(args), dict(kwargs)) for args, kwargs in calls]
+    sent = [messages.Call(tuple(args), dict(kwargs)) for args, kwargs in calls]
     order = range(len(calls))
     runs: list[Evidence] = []
     for chosen in (order, order[::-1]):
@@ -62,7 +60,7 @@ def call_twice(
     return Outcomes(got, again, explained, runs[0].printed)
 
 
-def outcome(function: Callable[..., Any], call: Arguments) -> Any:
+def outcome(function: Callable[..., Any], call: Call) -> Any:
     """What a function of ours returns for a call, or raises, as plain data."""
     args, kwargs = call
     try:
@@ -78,7 +76,30 @@ def raised(outcome: Any) -> bool:
     return isinstance(outcome, str) and outcome.startswith("raises ")
 
 
-def in_words(contract: Contract, call: Arguments) -> str:
+def matching_sentence(
+    mistakes: Sequence[Mistake],
+    calls: list[Call],
+    got: list[Any],
+    expected: list[Any],
+    same: Callable[[Any, Any], bool],
+) -> str:
+    """The sentence of the first mistake with the same results as an answer; empty if there is none.
+
+    If no mistake has the same results for all calls, those calls are compared that must return
+    something: an answer that refuses too little may have another mistake, too.
+    """
+    everywhere = list(zip(calls, got, expected, strict=True))
+    answered = [triple for triple in everywhere if not raised(triple[2])]
+    if all(same(one, right) for _, one, right in answered):
+        answered = []
+    for some in filter(None, (everywhere, answered)):
+        for mistake in mistakes:
+            if all(same(one, outcome(mistake.function, call)) for call, one, _ in some):
+                return mistake.sentence
+    return ""
+
+
+def in_words(contract: Contract, call: Call) -> str:
     """The call as a learner would write it."""
     return f"{contract.id}({', '.join(_arguments(*call))})"
 

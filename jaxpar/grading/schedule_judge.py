@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract, PipelineLimits
+from jaxpar.contracts.base import Call, Contract, PipelineLimits
 from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.grading.findings import Finding, Findings, unjudged
 from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.repeated_calls import (
     RAISES,
-    Arguments,
     call_twice,
     in_words,
+    matching_sentence,
     outcome,
     raised,
 )
@@ -74,7 +74,7 @@ def judge_schedules(
         else:
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
-                (model,) = _costed(contract, [right])
+                model = SimulatedTable.of(Table.parse(right), contract.pipeline)
                 costed.append(SimulatedTable.of(table, contract.pipeline))
                 _limit(findings, contract.pipeline, in_words(contract, call), costed[-1], model)
     properties = findings.properties()
@@ -82,7 +82,8 @@ def judge_schedules(
     if wrong is None:
         return Judgement("pass", properties, printed=outcomes.printed)
     if wrong == "order":
-        diagnosis = _named_by_order(contract, calls, outcomes.got, expected)
+        mistakes = [mistake for mistake in contract.mistakes if mistake.fails == "order"]
+        diagnosis = matching_sentence(mistakes, calls, outcomes.got, expected, _same_order)
     else:
         diagnosis = _named_by_cost(contract, wrong, calls, costed)
     diagnosis = diagnosis or outcomes.meaning(expected)
@@ -132,29 +133,8 @@ def _limit(
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
-def _named_by_order(
-    contract: Contract, calls: list[Arguments], got: list[Any], expected: list[Any]
-) -> str:
-    """The sentence of the mistake with the same tables.
-
-    If none has them all, one with the same where there is a table to return: what must be refused
-    may be a mistake of its own.
-    """
-    answered = [i for i, right in enumerate(expected) if right != RAISES]
-    busy = [busy_cells(table) for table in got]
-    if all(busy[i] == busy_cells(expected[i]) for i in answered):
-        answered = []
-    mistakes = [m for m in contract.mistakes if m.fails == "order"]
-    for some in filter(None, (list(range(len(calls))), answered)):
-        for mistake in mistakes:
-            if all(busy[i] == busy_cells(outcome(mistake.function, calls[i]))
-                   for i in some):  # fmt: skip
-                return mistake.sentence
-    return ""
-
-
 def _named_by_cost(
-    contract: Contract, wrong: str, calls: list[Arguments], costed: list[SimulatedTable]
+    contract: Contract, wrong: str, calls: list[Call], costed: list[SimulatedTable]
 ) -> str:
     """The sentence of the mistake with tables that cost the same."""
     for mistake in contract.mistakes:
@@ -191,6 +171,10 @@ def read_table(value: Any, model: Table) -> Table:
         if at != home:
             raise ValueError(f"stage {stage} is in row {at + 1}; device {home} is row {home + 1}")
     return table
+
+
+def _same_order(got: Any, other: Any) -> bool:
+    return busy_cells(got) == busy_cells(other)
 
 
 def busy_cells(value: Any) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxpar.contracts.base import Communication, Contract
-from jaxpar.contracts.case import Case, Sizes
-from jaxpar.grading import communication, partition_specs, properties
+from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case import Case
+from jaxpar.grading import partition_specs, properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.messages import ProgramKey, RaisedByCall, ReturnedValue
@@ -23,13 +23,8 @@ SPLIT = "large leaves are shared, small ones whole"
 class SpecsJudge:
     """Judges the evidence about one answer, with one reader.
 
-    Attributes:
-        contract: the exercise.
-        reader: the process that compiles.
-        evidence: what the worker sent.
-        findings: what was found about each property.
-        answer: always empty, since the program that is compiled is our own.
-        sent: always None, since predictions are asked for programs only.
+    The program that is compiled is our own, so that `answer` stays empty; and `sent` stays None,
+    since predictions are asked for programs only.
     """
 
     contract: Contract
@@ -79,29 +74,17 @@ class SpecsJudge:
             return
         model = partition_specs.of_ours(self.contract.reference, case)
         least = self.reader.partition(index, model)
-        finding = _judge_sharding(partition_specs.wrongly_split(case, found, model), case)
-        self.findings.add("sharding", finding, index)
-        if self.contract.communication:
-            finding = _judge_communication(self.contract.communication, case, held)
+        wrong = partition_specs.wrongly_split(case, found, model)
+        message = f"on {case.mesh}, {wrong}" if wrong else SPLIT
+        self.findings.add("sharding", Finding(not wrong, message), index)
+        if rule := self.contract.communication:
+            finding = properties.judge_communication(rule, case, {"forward": held}, {})
             self.findings.add("communication", finding, index)
         self.findings.add("memory", _judge_memory(self.contract, case, held, least), index)
 
     def _specs(self, index: int) -> Any:
         reply = self.evidence.values.get(index)
         return reply.result if isinstance(reply, ReturnedValue) else "nothing"
-
-
-def _judge_sharding(wrong: str | None, case: Case) -> Finding:
-    return Finding(False, f"on {case.mesh}, {wrong}") if wrong else Finding(True, SPLIT)
-
-
-def _judge_communication(rule: Communication, case: Case, answer: Facts) -> Finding:
-    """What the compiler sends forward, against the rule."""
-    got = communication.describe(answer.collectives)
-    excess = communication.forward_excess(rule, Sizes(case), answer.collectives)
-    if excess:
-        return Finding(False, excess.message, excess.expected or rule.words, got)
-    return Finding(True, rule.words, rule.words, got)
 
 
 def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Facts) -> Finding:
@@ -112,4 +95,4 @@ def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Fact
         limit, seen = f"at most {in_bytes(least.arguments_bytes)}", in_bytes(held.arguments_bytes)
         message = f"on {case.mesh}, parameters and state take {seen}; {limit} are allowed"
         return Finding(False, message, limit, seen)
-    return properties.judge_temp_bytes(contract.memory, case, held, least)
+    return properties.judge_temp_bytes(contract.memory, case, answer, reference)

@@ -104,19 +104,13 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _parsed(text: str) -> ast.Module | None:
-    """The syntax tree, if it is Python."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-
-
 def is_stub(submission: Submission, id: str) -> bool:
     """Whether the function does nothing yet but raise NotImplementedError."""
-    tree = _parsed(submission.text)
-    body = tree.body if tree else []
-    functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name == id]
+    try:
+        module = ast.parse(submission.text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    functions = [n for n in module if isinstance(n, ast.FunctionDef) and n.name == id]
     if not functions:
         return False
     body = functions[-1].body

@@ -9,10 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Call, Contract
 from jaxpar.grading.findings import NEAR, Finding, Findings, unjudged
 from jaxpar.grading.processes import ChildPool
-from jaxpar.grading.repeated_calls import Arguments, Outcomes, call_twice, in_words, outcome, raised
+from jaxpar.grading.repeated_calls import (
+    call_twice,
+    in_words,
+    matching_sentence,
+    outcome,
+    raised,
+)
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
@@ -45,13 +51,12 @@ def judge_values(
         message = message if close else f"{NEAR} of rounding; {message}"
         findings.add("values", Finding(True, message, near=not close))
         return Judgement("pass", findings.properties(), printed=outcomes.printed)
-    diagnosis = _diagnosis(contract, calls, outcomes, expected)
+    diagnosis = matching_sentence(contract.mistakes, calls, outcomes.got, expected, _same)
+    diagnosis = diagnosis or outcomes.meaning(expected)
     return Judgement("fail", findings.properties(), diagnosis, printed=outcomes.printed)
 
 
-def _wrong(
-    contract: Contract, calls: list[Arguments], expected: list, got: list
-) -> Iterator[Finding]:
+def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> Iterator[Finding]:
     if contract.complaint is not None:
         complaint = contract.complaint(calls, got)
         if complaint is not None:
@@ -62,30 +67,11 @@ def _wrong(
             yield _finding(contract, call, right, one)
 
 
-def _finding(contract: Contract, call: Arguments, right: Any, got: Any) -> Finding:
+def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
     does = got if raised(got) else f"gives {_show(got)}"
     must = "raise ValueError" if raised(right) else f"give {_show(right)}"
     text = f"{in_words(contract, call)} {does}; it must {must}"
     return Finding(False, text, _show(right), _show(got))
-
-
-def _diagnosis(
-    contract: Contract, calls: list[Arguments], outcomes: Outcomes, expected: list
-) -> str:
-    """The mistake with the same results, or what the first unwanted exception means.
-
-    If none has them all, one with the same results where there is something to return: what must
-    be refused may be a mistake of its own.
-    """
-    triples = list(zip(calls, outcomes.got, expected, strict=True))
-    answered = [triple for triple in triples if not raised(triple[2])]
-    if all(_same(got, right) for _, got, right in answered):
-        answered = []
-    for some in filter(None, (triples, answered)):
-        for mistake in contract.mistakes:
-            if all(_same(got, outcome(mistake.function, call)) for call, got, _ in some):
-                return mistake.sentence
-    return outcomes.meaning(expected)
 
 
 def _close(got: Any, right: Any) -> bool:

@@ -75,7 +75,8 @@ def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]
         for word, count in sent_rows(verdict.sent, predicted):
             yield f"  {word:<10} {count}"
     if verdict.printed:
-        yield from ("", "your program printed", *_indented(verdict.printed))
+        yield from ("", "your program printed")
+        yield from (f"  {line}" for line in verdict.printed.splitlines())
 
 
 def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
@@ -135,7 +136,3 @@ def _sent_title(sent: Sent) -> str:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _indented(text: str) -> Iterator[str]:
-    return (f"  {line}" for line in text.splitlines())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
 from operator import attrgetter
-from pathlib import Path
 
 import pytest
 from jax.extend.mlir import serialize_portable_artifact
@@ -14,19 +12,16 @@ from jax.interpreters.mlir import ir, make_ir_context
 from jaxpar.classroom.attacks.crafted_programs import CHANGES, Change
 from jaxpar.contracts.base import load
 from jaxpar.grading.allowlist import Refused, check_program
-from jaxpar.grading.evidence import collect_evidence
 from jaxpar.grading.messages import Output
-from jaxpar.grading.processes import WORKER, ChildEnded, Pool
+from jaxpar.grading.processes import ChildEnded, Pool
 from jaxpar.grading.program_export import Interface, export_forward, forward_interface
 from jaxpar.grading.reader_client import ReaderClient, Refusal
-from jaxpar.grading.submission import Submission
 from jaxpar.inspector.mlir import parse
 
 WHERE = "jaxpar.contracts.collectives.mean_over_devices"
 CONTRACT = load(WHERE)
 CASE = CONTRACT.cases[1]
 VERSION = "1.9.0"
-NEGATIVE = {"shape": [-1], "dtype": "float32", "varying": []}
 
 Honest = tuple[str, Interface]
 NAME = attrgetter("name")
@@ -78,53 +73,3 @@ def test_bytes_that_are_no_program(honest: Honest) -> None:
             with pytest.raises((Refusal, ChildEnded)):
                 reader.read(("forward", 1), outputs, blob)
             reader.close()
-
-
-class Liar:
-    """A worker that says what it likes."""
-
-    def __init__(self, frames: list) -> None:
-        self._frames = [{"ready": True}, *frames]
-
-    def send(self, value: dict, blobs: list[bytes] | None = None) -> None:
-        """Takes the job and forgets it."""
-
-    def receive(self, deadline: float) -> object:
-        assert deadline > time.monotonic()
-        return self._frames.pop(0)
-
-    def printed(self) -> str:
-        return ""
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        ["hello"],
-        [b"bytes first"],
-        [[1, 2]],
-        [{"program": ["forward", 0], "outputs": []}, {"no": "bytes"}],
-        [{"program": ["forward"], "outputs": []}, b""],
-        [{"program": [{}, 0], "outputs": []}, b""],
-        [{"program": ["forward", 0], "outputs": {}}, b""],
-        [{"program": ["forward", 0], "outputs": [NEGATIVE]}, b""],
-        [{"program": ["forward", 0], "outputs": [{"shape": [1], "dtype": "object", "varying": []}]},
-         b""],
-        [{"program": ["forward", 0], "outputs": [{"shape": "12", "dtype": "bool", "varying": []}]},
-         b""],
-        [{"value": "x", "result": 1}],
-        [{"value": 0, "raised": "TypeError", "is_value_error": False}],
-        [{"failure": ["forward", 0]}],
-        [{"failure": ["forward", 0], "kind": [], "message": "x"}],
-        [{"failure": ["forward", 0], "kind": "x", "message": 7}],
-        [{"error": 0, "raised": 7, "is_value_error": True}],
-        [{"nothing": 1}] * 100,
-    ],
-)  # fmt: skip
-def test_a_worker_that_lies_is_a_verdict(frames: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Pool() as pool:
-        monkeypatch.setattr(pool, "take", lambda module: Liar(frames) if module == WORKER else None)
-        monkeypatch.setattr(pool, "end", lambda child: None)
-        evidence = collect_evidence(pool, CONTRACT, Submission(Path("a.py"), b"x = 1"))
-    assert evidence.ended is not None
-    assert evidence.ended.cause == "protocol"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jaxpar.contracts.base import Communication, Limit
@@ -29,48 +31,30 @@ def sends(kind: str, operand: float, wire: float, **rest) -> Collective:
 
 ALL_REDUCE = sends("all_reduce", X_BYTES, 1.5 * X_BYTES)
 HOP = sends("permute", X_BYTES, X_BYTES, pairs=RING)
-ONE_ALL_REDUCE = Communication(
-    "one all-reduce of x", ((Limit(("all_reduce",), "axis", lambda s: 1.5 * s.bytes("x")),),)
-)
-BUCKETS = Communication(
-    "a bucket of 96 B, one of 32 B",
-    (
-        (
-            Limit(
-                ("all_reduce",), "axis", lambda s: 192, exact=True, operand_bytes=lambda s: [32, 96]
-            ),
-        ),
-    ),
-)
+
+
+def only(words: str, *kinds: str, wire_bytes: float, **more: Any) -> Communication:
+    """A rule that allows so many bytes of some kinds, and nothing else."""
+    return Communication(words, ((Limit(kinds, "axis", lambda s: wire_bytes, **more),),))
+
+
 NOTHING = Communication("nothing is sent", ((),))
-RING_ONLY = Communication(
-    "n-1 hops",
-    (
-        (
-            Limit(
-                ("permute",),
-                "axis",
-                lambda s: 3 * s.bytes("x"),
-                times=lambda s: s.n() - 1,
-                neighbours=True,
-            ),
-        ),
-    ),
+ONE_ALL_REDUCE = only("one all-reduce of x", "all_reduce", wire_bytes=1.5 * X_BYTES)
+BUCKETS = only(
+    "a bucket of 96 B, one of 32 B",
+    "all_reduce",
+    wire_bytes=192,
+    exact=True,
+    operand_bytes=lambda s: [32, 96],
 )
-BOTH_WAYS = Communication(
+RING_ONLY = only("n-1 hops", "permute", wire_bytes=3 * X_BYTES, times=lambda s: 3, neighbours=True)
+BOTH_WAYS = only(
     "two hops each way",
-    (
-        (
-            Limit(
-                ("permute",),
-                "axis",
-                lambda s: 2 * s.bytes("x"),
-                times=lambda s: 2,
-                neighbours=True,
-                each_way=True,
-            ),
-        ),
-    ),
+    "permute",
+    wire_bytes=2 * X_BYTES,
+    times=lambda s: 2,
+    neighbours=True,
+    each_way=True,
 )
 
 
@@ -173,6 +157,6 @@ def test_a_stated_backward_rule_is_held() -> None:
 def test_totals_and_words() -> None:
     over_both = sends("all_reduce", X_BYTES, 10, axes=("dp", "tp"))
     assert wire_by_axis([ALL_REDUCE, over_both]) == {"tp": 202, "dp": 10}
-    assert charged([ALL_REDUCE, sends("permute", 8, 8)]) == [ALL_REDUCE]
+    assert charged(ONE_ALL_REDUCE, [ALL_REDUCE, sends("permute", 8, 8)]) == [ALL_REDUCE]
     assert describe([HOP, HOP]) == "2 x permute over tp of 128 bytes (128 bytes on the wire)"
     assert describe([]) == "nothing"

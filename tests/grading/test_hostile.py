@@ -103,14 +103,22 @@ def test_modules_of_an_answer_work_as_usual(pool: Pool) -> None:
     assert verdict_on(source, pool).passed
 
 
-def test_ending_python_in_a_value_is_explained(pool: Pool) -> None:
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("raise SystemExit", "ends Python"),
+        ("seen.append(rank)\n    return len(seen)", "depends on earlier calls"),
+    ],
+)
+def test_a_value_is_called_twice_in_fresh_processes(pool: Pool, body: str, says: str) -> None:
     where = "jaxpar.contracts.devices_and_meshes.device_coordinates"
-    verdict = verdict_on("def device_coordinates(rank, sizes):\n    raise SystemExit", pool, where)
+    source = f"seen = []\ndef device_coordinates(rank, sizes):\n    {body}"
+    verdict = verdict_on(source, pool, where)
     assert verdict.status == "fail"
-    assert "ends Python" in verdict.diagnosis
+    assert says in f"{verdict.properties[0].message} {verdict.diagnosis}"
 
 
-def test_an_endless_loop_ends(pool: Pool) -> None:
+def test_an_endless_loop_ends() -> None:
     with Pool(Limits(wall_seconds=4)) as short:
         verdict = verdict_on("while True: pass", short)
     assert (verdict.status, verdict.score) == ("timeout", 0)
@@ -128,17 +136,6 @@ def test_devices_that_disagree_are_told_so() -> None:
         )
     assert verdict.status == "timeout"
     assert verdict.diagnosis.startswith("Devices disagree about a collective: permute (line 8)")
-
-
-def test_values_are_called_twice_in_fresh_processes(pool: Pool) -> None:
-    where = "jaxpar.contracts.devices_and_meshes.device_coordinates"
-    body = (
-        "seen = []\ndef device_coordinates(rank, sizes):\n"
-        "    seen.append(rank)\n    return len(seen)"
-    )
-    verdict = verdict_on(body, pool, where)
-    assert verdict.status == "fail"
-    assert "depends on earlier calls" in verdict.properties[0].message
 
 
 def test_a_seed_repeats_the_run(pool: Pool) -> None:

@@ -64,10 +64,7 @@ def test_specs_that_mean_the_same(found: Any) -> None:
     assert complaint(CASE, found) is None
     assert wrongly_split(CASE, found, [[], ["fsdp"]]) is None
     assert same(found, [[], ["fsdp"]])
-    assert [P(*spec) for spec in to_partition_specs([[], ["fsdp"]])] == [
-        P(),
-        P("fsdp"),
-    ]
+    assert to_partition_specs([[], ["fsdp"]]) == [P(), P("fsdp")]
 
 
 @pytest.mark.parametrize("found", ["nothing", None, 7, {}, [7], [[], "x"], [[{}], []]])
@@ -85,26 +82,6 @@ def test_an_answer_takes_the_mesh_or_leaves_it() -> None:
     assert of_ours(without, CASE) == of_ours(with_mesh, CASE) == [[], ["fsdp"]]
 
 
-def test_what_the_compiler_sends_is_held_against_the_rule() -> None:
-    source = """
-import jax
-from jax.sharding import PartitionSpec as P
-
-def megatron_specs(params, *, axis):
-    specs = jax.tree.map(lambda leaf: P(*[None] * (leaf.ndim - 1), axis), params)
-    others = {part: params[part] for part in ("norm", "position") if part in params}
-    return specs | jax.tree.map(lambda leaf: P(), others)
-"""
-    with Pool(Limits(wall_seconds=60)) as pool:
-        submission = Submission(Path("answer.py"), source.encode())
-        verdict = judge("jaxpar.contracts.tensor_parallel.megatron_specs", submission, pool=pool)
-    assert (verdict.status, verdict.score) == ("fail", 7), verdict
-    failure = verdict.first_failure()
-    assert failure and failure.name == "communication"
-    assert failure.message == "on tp=4, 55,296 bytes go over the wire; 27,648 bytes are enough"
-    assert verdict.diagnosis.startswith("output and down are split by columns, too")
-
-
 RIGHT = """
 import jax
 from jax.sharding import PartitionSpec as P
@@ -112,10 +89,10 @@ from jax.sharding import PartitionSpec as P
 def fsdp_shardings(params, *, mesh, axis, minimum_size):
     n = mesh.shape[axis]
     assert mesh.devices.size == mesh.size
-    def lie(leaf, first):
+    def spec(leaf, first):
         dims = [d for d in range(first, leaf.ndim) if leaf.shape[d] % n == 0]
         return P() if leaf.size < minimum_size else P(*[None] * dims[-1], axis)
-    return {k: jax.tree.map(lambda leaf: lie(leaf, k == "layers"), v) for k, v in params.items()}
+    return {k: jax.tree.map(lambda leaf: spec(leaf, k == "layers"), v) for k, v in params.items()}
 """
 
 
@@ -124,14 +101,12 @@ def fsdp_shardings(params, *, mesh, axis, minimum_size):
     ("source", "status", "score", "says"),
     [
         (RIGHT, "pass", 10, ""),
-        (RIGHT.replace("k ==", "0 and k =="), "pass", 10, ""),  # the last dim: never dim l
         (RIGHT.replace("dims[-1]", "dims[0]").replace("k ==", "0 and k =="), "fail", 6, "Dim l"),
         (RIGHT.replace("    n =", "    axis.x\n    n ="), "fail", 0, "line 6"),
-        (RIGHT.replace("    n =", "    while True: pass\n    n ="), "timeout", 0, "loop"),
     ],
 )
 def test_in_processes(source: str, status: str, score: int, says: str) -> None:
-    with Pool(Limits(wall_seconds=60 if status != "timeout" else 8)) as pool:
+    with Pool(Limits(wall_seconds=60)) as pool:
         verdict = judge(WHERE, Submission(Path("answer.py"), source.encode()), pool=pool)
     assert (verdict.status, verdict.score) == (status, score), verdict
     assert says in verdict.diagnosis

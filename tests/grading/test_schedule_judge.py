@@ -6,31 +6,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from jaxpar.contracts.base import load
-from jaxpar.course.catalog import exercise
 from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.schedule_judge import CAN_RUN, SimulatedTable, busy_cells, read_table
+from jaxpar.grading.schedule_judge import CAN_RUN, busy_cells, read_table
 from jaxpar.grading.submission import Submission
-from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines
 from jaxpar.schedules import make_table
-from jaxpar.schedules.published import PUBLISHED
 
 GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
 ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
 INTERLEAVED = "jaxpar.contracts.pipeline_schedules.interleaved_schedule"
 MODEL = make_table("gpipe", 2, 1)
-PUBLISHED_NAMES = {
-    "gpipe_schedule": "gpipe",
-    "one_f_one_b_schedule": "1f1b",
-    "interleaved_schedule": "interleaved",
-    "zero_bubble_h1_schedule": "zb-h1",
-}
 
 
 @pytest.mark.parametrize(
@@ -85,34 +75,14 @@ def test_idle_cells_make_no_other_answer() -> None:
     assert busy_cells([["0F0"], None]) == [["0F0"], None]
 
 
-@pytest.mark.parametrize("id", PUBLISHED_NAMES)
-def test_the_limits_are_the_published_ones(id: str) -> None:
-    contract, paper = load(exercise(id).where), PUBLISHED[PUBLISHED_NAMES[id]]
-    assert contract.values and contract.pipeline
-    compared = 0
-    for seed in range(10):
-        for args, _ in contract.values(np.random.default_rng(seed)):
-            if id == "interleaved_schedule" and (args[1] % args[0] or args[2] < 2):
-                continue
-            table = make_table(PUBLISHED_NAMES[id], *args)
-            for simulation in SimulatedTable.of(table, contract.pipeline).simulations:
-                figures = paper.figures(table, simulation.costs)
-                if figures:
-                    assert simulation.makespan - simulation.ideal == figures.idle
-                    everything = table.microbatches * table.chunks
-                    most = [min(everything, kept) for kept in figures.in_flight]
-                    assert simulation.peak_in_flight == most
-                    compared += 1
-    assert compared >= 40
-
-
 def _all_forwards_first(stages: int, microbatches: int) -> list[list[str]]:
     return [[f"{s}{kind}{m}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
 
 
 def test_a_schedule_that_costs_too_much_is_drawn() -> None:
     verdict = judged(_all_forwards_first, InProcessPool(ONE_F_ONE_B))
-    assert _scores(verdict) == {"order": 4, "bubble": 3, "in_flight": 0}
+    scores = {row.name: row.score for row in verdict.properties}
+    assert scores == {"order": 4, "bubble": 3, "in_flight": 0}
     failure = verdict.first_failure()
     assert failure
     assert (failure.expected, failure.got) == ("at most 2 2 2 1", "2 2 2 2")
@@ -154,14 +124,11 @@ FORGETFUL = "    calls.append(0)\n    return table[: len(calls)]\n"
         (SOURCE.replace(BODY, FORGETFUL), "fail", 0, "earlier calls"),
         (SOURCE.replace("range(stages)", "stages"), "fail", 0, "line 7: "),
         (SOURCE.replace(BODY, "    raise NotImplementedError"), "fail", 0, "Not"),
-        (SOURCE.replace(BODY, "    while True: pass\n"), "timeout", 0, "loop"),
-        (SOURCE.replace("gpipe", "pipe"), "error", 0, "no function named"),
-        ("from jaxpar.schedules.generators import gpipe_schedule", "error", 0, "may not import"),
         (SOURCE.replace("table\n", "[row * 10**5 for row in table]\n"), "fail", 0, "too much"),
     ],
 )  # fmt: skip
 def test_in_processes(source: str, status: str, score: int, says: str) -> None:
-    with Pool(Limits(wall_seconds=60 if status != "timeout" else 8)) as pool:
+    with Pool(Limits(wall_seconds=60)) as pool:
         submission = Submission(Path("answer.py"), source.encode())
         verdict = judge(GPIPE, submission, pool=pool)
     assert (verdict.status, verdict.score, verdict.max_score) == (status, score, 10)
@@ -171,24 +138,15 @@ def test_in_processes(source: str, status: str, score: int, says: str) -> None:
         assert verdict.properties[0].message == CAN_RUN
 
 
-def _scores(verdict: Verdict) -> dict[str, int]:
-    return {row.name: row.score for row in verdict.properties}
-
-
-def _contiguous(stages: int, microbatches: int, chunks: int) -> Any:
-    mistakes = load(INTERLEAVED).mistakes
-    return next(m for m in mistakes if m.name == "contiguous_chunks").function(
-        stages, microbatches, chunks
-    )
+CONTIGUOUS = load(INTERLEAVED).mistake("contiguous_chunks")
 
 
 def _contiguous_that_refuses(stages: int, microbatches: int, chunks: int) -> Any:
     if chunks < 2:
         raise ValueError("chunks")
-    return _contiguous(stages, microbatches, chunks)
+    return CONTIGUOUS.function(stages, microbatches, chunks)
 
 
-@pytest.mark.parametrize("answer", [_contiguous, _contiguous_that_refuses])
-def test_a_mistake_is_named_whatever_is_refused_besides(answer: Any) -> None:
-    pool = InProcessPool(INTERLEAVED)
-    assert judged(answer, pool).diagnosis == load(INTERLEAVED).mistake("contiguous_chunks").sentence
+def test_a_mistake_is_named_whatever_is_refused_besides() -> None:
+    verdict = judged(_contiguous_that_refuses, InProcessPool(INTERLEAVED))
+    assert verdict.diagnosis == CONTIGUOUS.sentence
