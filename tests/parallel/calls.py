@@ -54,10 +54,8 @@ class Call:
 
     def with_gradients(self, function: Callable) -> Callable:
         def both(*args: Any) -> tuple[Any, tuple]:
-            constants = args[len(args[: self.differentiated]) :]
-            y, pull = jax.vjp(
-                lambda *some: function(*some, *constants), *args[: self.differentiated]
-            )
+            count = len(args) if self.differentiated is None else self.differentiated
+            y, pull = jax.vjp(lambda *some: function(*some, *args[count:]), *args[:count])
             return y, pull(y)
 
         return both
@@ -96,8 +94,8 @@ def assert_docstring_holds(call: Call, sizes: str, **axes: str) -> None:
     arguments = [elements(*pair, mesh) for pair in zip(call.args, call.in_specs, strict=True)]
     names = dict(zip(inspect.signature(call.per_device).parameters, arguments, strict=False))
     names |= {"y": held, "n": mesh.shape[next(iter(axes.values()))], **call.names}
-    sent = (measured(program) - call.sends for program in (forward, both))
-    check_lines(call.function, *sent, held, axes=axes, names=names)
+    sent, sent_by_both = (measured(program) - call.sends for program in (forward, both))
+    check_lines(call.function, sent, sent_by_both, held, axes=axes, names=names)
 
 
 def elements(tree: Any, specs: Any, mesh: Mesh) -> int:

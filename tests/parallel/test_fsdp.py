@@ -105,14 +105,6 @@ def test_no_layer_stays_whole() -> None:
     assert many.temp_bytes - few.temp_bytes == 3 * (2 * 6 * 32) * 4
 
 
-def test_hybrid_sharding_sends_one_part_between_replicas() -> None:
-    settings = Settings(layers=2, d_model=32, heads=2)
-    step, pad = decoder("dp=2,fsdp=4", settings)
-    params = jax.eval_shape(lambda: pad(init(settings, jax.random.key(0))))
-    sent = inspect(step, params, tokens(8, 6)).wire_bytes_by_axis()
-    assert sent["dp",] == 4 * settings.parameters / 4 + 4  # and the loss
-
-
 def test_a_leaf_that_cannot_be_shared_is_refused() -> None:
     params, mesh = {"layers": {"w": jnp.zeros((3, 5, 7))}}, AbstractMesh((3,), ("fsdp",))
     with pytest.raises(ValueError, match=r"layers\['w'\] has shape \(3, 5, 7\); mesh axis fsdp"):
