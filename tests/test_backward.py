@@ -13,18 +13,15 @@ from jax import lax
 from jaxpar import backward, nn
 from jaxpar.model import Settings, init, pieces
 from jaxpar.parallel.remat import checkpointed
+from tests.arrays import random
 from tests.comm_lines import comm, evaluate, memory
 
 L, ROWS, D = 3, 4, 6
 WORD = Settings(layers=1, d_model=32, heads=4, sequence=16)
 
 
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32) / 4
-
-
-STACK = {"up": random(L, D, 8), "down": random(L, 8, D), "bias": random(L, D)}
-X, DY = random(ROWS, D), random(ROWS + 1, D)[1:]
+STACK = {"up": random(L, D, 8) / 4, "down": random(L, 8, D) / 4, "bias": random(L, D) / 4}
+X, DY = random(ROWS, D) / 4, random(ROWS + 1, D)[1:] / 4
 
 
 def mlp(layer: Any, x: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ from jaxpar.mesh import make_mesh
 AXES = {"axis": "device", "inner": "device", "outer": "node"}
 OPS = ("sum", "prod", "min", "max", "and", "or", "xor")
 BITS = ("and", "or", "xor")
+ROOT, SHIFT = 1, -2
 
 
 @dataclass(frozen=True)
@@ -45,19 +46,9 @@ class Call:
         return (math.prod(self.groups.values()),) * chunks + (3, 5)
 
     def per_device(self, x: jax.Array) -> Any:
-        choices = {**AXES, "root": 1, "shift": 1, "op": self.op}
+        choices = {**AXES, "root": ROOT, "shift": SHIFT, "op": self.op}
         arguments = {name: choices[name] for name in self.parameters if name != "x"}
         return self.function(x, **arguments)
-
-    def on_devices(self, per_device: Callable[[jax.Array], Any], varying: bool) -> Callable:
-        """Gives every device the same x, typed as varying if `varying`."""
-        axes = self.mesh.axis_names
-
-        def on_one_device(x: jax.Array) -> Any:
-            results = per_device(jax.lax.pcast(x, axes, to="varying") if varying else x)
-            return jax.tree.map(lambda y: y[None], results)
-
-        return jax.shard_map(on_one_device, mesh=self.mesh, in_specs=jax.P(), out_specs=jax.P(axes))
 
     def __str__(self) -> str:
         return "-".join(filter(None, (self.function.__name__, self.op, self.sizes)))
@@ -72,3 +63,14 @@ def calls() -> list[Call]:
             found.append(Call(function, "node=2,device=4", op))
             found.append(Call(function, f"node=3,device={second}", op))
     return found
+
+
+def on_devices(function: Callable[[jax.Array], Any], mesh: jax.sharding.Mesh) -> Callable:
+    """`function` on every device: x and the results have a leading dim for each mesh axis."""
+    levels, layout = len(mesh.shape), jax.P(*mesh.axis_names)
+
+    def on_one_device(x: jax.Array) -> Any:
+        y = function(x.reshape(x.shape[levels:]))
+        return jax.tree.map(lambda leaf: leaf[(None,) * levels], y)
+
+    return jax.shard_map(on_one_device, mesh=mesh, in_specs=layout, out_specs=layout)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.collectives.calls import AXES, BITS, Call, calls
+from tests.collectives.calls import AXES, BITS, Call, calls, on_devices
 from tests.comm_lines import WIRE, Sent, comm, evaluate, measured, memory, stated
 
 
@@ -31,8 +31,9 @@ def on_the_wire(sent: Sent, call: Call) -> Counter[str]:
 
 
 def lower(call: Call, per_device: Callable) -> jax.stages.Lowered:
-    x = jax.ShapeDtypeStruct(call.shape, "int32" if call.op in BITS else "float32")
-    return jax.jit(call.on_devices(per_device, varying=True)).lower(x)
+    dtype = "int32" if call.op in BITS else "float32"
+    x = jax.ShapeDtypeStruct((*call.mesh.axis_sizes, *call.shape), dtype)
+    return jax.jit(on_devices(per_device, call.mesh)).lower(x)
 
 
 @pytest.mark.parametrize("call", calls(), ids=str)

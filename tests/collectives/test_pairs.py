@@ -9,7 +9,7 @@ import pytest
 from jaxpar import collectives
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
-from tests.collectives.one_device import on_devices
+from tests.collectives.calls import on_devices
 
 Pairs = tuple[tuple[int, int], ...]
 

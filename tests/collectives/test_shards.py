@@ -1,6 +1,5 @@
 """Sharded pytrees: gathering undoes sharding, padding never shows, and costs are as stated."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,15 +11,12 @@ import pytest
 
 from jaxpar.collectives import shards
 from jaxpar.mesh import make_mesh, varying_axes
-from tests.comm_lines import check_lines, measured
+from tests.arrays import random
+from tests.parallel.calls import Call, assert_docstring_holds
 
 P = jax.P
 MESHES = ("dp=4", "dp=3,tp=2")
 AXIS = "dp"
-
-
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 # Dims that 3 divides, 4 divides, both, neither; on either place; of one element; empty.
@@ -165,16 +161,6 @@ def gather(tree: Any) -> Any:
     ],
 )
 def test_it_sends_and_holds_what_it_says(function: Callable, per_device: Callable) -> None:
-    def both(tree: Any) -> Any:
-        result, pull = jax.vjp(per_device, tree)
-        return result, pull(result)
-
-    forward, backward = (
-        on_devices(f, "dp=4,tp=2", P(AXIS), P(AXIS)).lower(EVEN) for f in (per_device, both)
-    )
-    n, names = 4, {"n": 4}
-    for name in ("tree", "shards"):
-        names[name] = sum(leaf.size for leaf in jax.tree.leaves(EVEN)) // n
-    held = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(forward.out_info)) / n
-    sent = measured(forward), measured(backward)
-    check_lines(function, *sent, held, axes={"axis": AXIS}, names=names)
+    names = {"shards": sum(leaf.size for leaf in jax.tree.leaves(EVEN)) // 4}
+    call = Call(function, per_device, (EVEN,), (P(AXIS),), P(AXIS), names=names)
+    assert_docstring_holds(call, "dp=4,tp=2", axis=AXIS)

@@ -19,6 +19,7 @@ from jaxpar.mesh import make_mesh, spec
 from jaxpar.model import Settings
 from jaxpar.model.decoder import Layer
 from jaxpar.parallel import remat
+from tests.arrays import random
 from tests.comm_lines import comm, evaluate, memory
 
 B, T, D = 2, 64, 32
@@ -34,12 +35,8 @@ def layer(params: dict, x: jax.Array) -> jax.Array:
     return x + jnp.tanh(hidden) @ params["down"]
 
 
-def random(*shape: int) -> np.ndarray:
-    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32) / 4
-
-
-PARAMS = {"up": random(6, 4, 8), "down": random(6, 8, 4)}
-X = random(12, 4)
+PARAMS = {"up": random(6, 4, 8) / 4, "down": random(6, 8, 4) / 4}
+X = random(12, 4) / 4
 
 
 def one_after_another(params: dict, x: jax.Array) -> jax.Array:

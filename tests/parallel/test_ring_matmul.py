@@ -1,85 +1,76 @@
 """Ring products equal one product, and never hold all that travels around the ring."""
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import P, lax
 
 from jaxpar.inspector import inspect
-from jaxpar.mesh import make_mesh
 from jaxpar.parallel.ring_matmul import matmul_ring, ring_matmul
 from tests.arrays import random
-from tests.comm_lines import check_lines, measured
+from tests.comm_lines import measured
+from tests.parallel.calls import Call, assert_docstring_holds, assert_equal_one_device
 
-MESHES = ("tp=4", "dp=2,tp=3")
 ROWS, COLUMNS = P("tp"), P(None, "tp")
-FUNCTIONS = {
-    ring_matmul: ((ROWS, COLUMNS), COLUMNS),  # [t/n, d], [d, f/n] -> [t, f/n]
-    matmul_ring: ((COLUMNS, ROWS), ROWS),  # [t, d/n], [d/n, f] -> [t/n, f]
-}
-EACH = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+GATHERS = (ROWS, COLUMNS), COLUMNS  # [t/n, d], [d, f/n] -> [t, f/n]
+SCATTERS = (COLUMNS, ROWS), ROWS  # [t, d/n], [d/n, f] -> [t/n, f]
+X, W = random(24, 12), random(12, 36)
+CALLS = [
+    Call(ring_matmul, partial(ring_matmul, axis="tp"), (X, W), *GATHERS),
+    Call(matmul_ring, partial(matmul_ring, axis="tp"), (X, W), *SCATTERS),
+]
 
 
-def gather_then_matmul(x: jax.Array, w: jax.Array, *, axis: str) -> jax.Array:
-    return lax.all_gather(x, axis, tiled=True) @ w
+def gather_then_matmul(x: jax.Array, w: jax.Array) -> jax.Array:
+    return lax.all_gather(x, "tp", tiled=True) @ w
 
 
-def matmul_then_scatter(x: jax.Array, w: jax.Array, *, axis: str) -> jax.Array:
-    return lax.psum_scatter(x @ w, axis, tiled=True)
+def matmul_then_scatter(x: jax.Array, w: jax.Array) -> jax.Array:
+    return lax.psum_scatter(x @ w, "tp", tiled=True)
 
 
-LIKE = {ring_matmul: gather_then_matmul, matmul_ring: matmul_then_scatter}
-X, W, C = random(24, 12), random(12, 36), random(24, 36)
+def one_product(x: jax.Array, w: jax.Array) -> jax.Array:
+    return x @ w
 
 
-def on_devices(
-    sizes: str, function: Callable, *, differentiate: bool, specs: Any = None
-) -> jax.stages.Wrapped:
-    """The product on a mesh, with the gradients of <result, c>."""
-    takes, gives = specs or FUNCTIONS[function]
-
-    def on_shards(x: Any, w: Any, c: Any) -> Any:
-        y, pull = jax.vjp(partial(function, axis="tp"), x, w)
-        return (y, *pull(c)) if differentiate else y
-
-    out = (gives, *takes) if differentiate else gives
-    mesh = make_mesh(sizes)
-    return jax.jit(jax.shard_map(on_shards, mesh=mesh, in_specs=(*takes, gives), out_specs=out))
+@pytest.mark.parametrize("sizes", ["tp=4", "dp=2,tp=3"])
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_it_sends_and_holds_what_it_says(call: Call, sizes: str) -> None:
+    assert_docstring_holds(call, sizes, axis="tp")
 
 
-@EACH
-@pytest.mark.parametrize("sizes", MESHES)
-def test_values_and_gradients_equal_one_device(sizes: str, function: Callable) -> None:
-    got = on_devices(sizes, function, differentiate=True)(X, W, C)
-    for one, right in zip(got, (X @ W, C @ W.T, X.T @ C), strict=True):
-        np.testing.assert_allclose(one, right, rtol=1e-5, atol=2e-5)
+def test_a_product_that_scatters_equals_one_device() -> None:
+    assert_equal_one_device(CALLS[1], one_product, "tp=4")
 
 
-@EACH
-@pytest.mark.parametrize("sizes", MESHES)
-def test_they_send_and_hold_what_they_say(sizes: str, function: Callable) -> None:
-    n = make_mesh(sizes).shape["tp"]
-    forward, both = (
-        measured(on_devices(sizes, function, differentiate=d).lower(X, W, C)) for d in (False, True)
-    )
-    names = {"n": n, "x": X.size // n, "y": C.size // n}
-    check_lines(function, forward, both, names["y"], axes={"axis": "tp"}, names=names)
+def test_a_gradient_is_summed_once_over_another_axis() -> None:
+    """The weights are equal over dp, and x is not, so their gradients are summed over dp."""
+    per_device, specs = partial(matmul_ring, axis="tp"), (P("dp", "tp"), ROWS)
+    call = Call(matmul_ring, per_device, (X, W), specs, P(("dp", "tp")))
+    assert_equal_one_device(call, one_product, "dp=2,tp=3")
+    program = call.program("dp=2,tp=3", differentiate=True).lower(X, W)
+    assert measured(program)["all_reduce", "dp"] == W.size // 3
 
 
-@EACH
-def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -> None:
+@pytest.mark.parametrize(
+    ("function", "collective", "specs", "sizes"),
+    [
+        (ring_matmul, gather_then_matmul, GATHERS, (8 * 16, 64, 8 * 2)),
+        (matmul_ring, matmul_then_scatter, SCATTERS, (8 * 16, 8 * 2, 64)),
+    ],
+    ids=["gather", "scatter"],
+)
+def test_they_send_what_one_collective_sends_and_hold_less(
+    function, collective, specs: tuple, sizes: tuple[int, int, int]
+) -> None:
     """On 8 devices, where the blocks that travel are much larger than the others."""
-    wide = (8 * 16, 64, 8 * 2) if function is ring_matmul else (8 * 16, 8 * 2, 64)
-    x, w, c = random(*wide[:2]), random(*wide[1:]), random(wide[0], wide[2])
-    specs = FUNCTIONS[function]
+    t, d, f = sizes
+    args = random(t, d), random(d, f)
     ring, plain = (
-        inspect(on_devices("tp=8", each, differentiate=False, specs=specs), x, w, c)
-        for each in (function, LIKE[function])
+        inspect(Call(function, way, args, *specs).program("tp=8", differentiate=False), *args)
+        for way in (partial(function, axis="tp"), collective)
     )
     assert ring.wire_bytes_by_axis() == plain.wire_bytes_by_axis()
     assert ring.memory and plain.memory
@@ -88,21 +79,8 @@ def test_they_send_what_one_collective_sends_and_hold_less(function: Callable) -
         assert collective.pairs == tuple((j, (j + 1) % 8) for j in range(8))
 
 
-@EACH
-def test_a_gradient_is_summed_once_over_another_axis(function: Callable) -> None:
-    """The weights are equal over dp, and x is not, so their gradients are summed over dp."""
-    takes, gives = FUNCTIONS[function]
-    rows, columns = P(("dp", "tp")), P("dp", "tp")
-    batch = {ROWS: rows, COLUMNS: columns}
-    specs = ((batch[takes[0]], takes[1]), batch[gives])
-    run = on_devices("dp=2,tp=3", function, differentiate=True, specs=specs)
-    assert measured(run.lower(X, W, C))["all_reduce", "dp"] == W.size // 3
-    for one, right in zip(run(X, W, C), (X @ W, C @ W.T, X.T @ C), strict=True):
-        np.testing.assert_allclose(one, right, rtol=1e-5, atol=2e-5)
-
-
 def test_rows_that_do_not_divide() -> None:
-    run = on_devices("tp=4", matmul_ring, differentiate=False)
+    run = CALLS[1].program("tp=4", differentiate=False)
     says = r"matmul_ring: dim t \(size 10\) must be divisible by mesh axis tp \(size 4\)"
     with pytest.raises(ValueError, match=says):
-        run.lower(jnp.zeros((10, 8)), jnp.zeros((8, 3)), jnp.zeros((12, 3)))
+        run.lower(jnp.zeros((10, 8)), jnp.zeros((8, 3)))

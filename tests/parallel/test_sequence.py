@@ -1,4 +1,7 @@
-"""Sequence parallelism equals one device, sends and holds what it says, and keeps what it names."""
+"""Sequence parallelism equals one device, sends and holds what it says, and keeps what it names.
+
+That `sequence_parallel_mlp` equals one device is in its contract.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,17 +17,21 @@ from jaxpar import nn
 from jaxpar.inspector import inspect
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh, spec
-from jaxpar.parallel import sequence, tensor
+from jaxpar.parallel import sequence
 from tests.arrays import random
-from tests.comm_lines import check_lines, measured
+from tests.parallel.calls import (
+    Call,
+    assert_docstring_holds,
+    assert_equal_one_device,
+)
 
 B, S, D, F = 4, 144, 6, 24  # n * n divides s: each device has n parts of its positions
-RATE = 0.25
 OVER = {"axis": "tp"}
 KEEPS: tuple[sequence.Keep, ...] = ("shard", "gathered")
 
 
 X, UP, DOWN = random(B, S, D), random(D, F) / 2, random(F, D) / 4
+STREAM, WEIGHTS = spec("b t_tp d"), (spec("d f_tp"), spec("f_tp d"))
 
 
 def mlp(x: Any, up: Any, down: Any, *, keep: sequence.Keep) -> jax.Array:
@@ -32,116 +39,61 @@ def mlp(x: Any, up: Any, down: Any, *, keep: sequence.Keep) -> jax.Array:
     return sequence.scatter_sequence(nn.matmul(nn.gelu(hidden), down), **OVER)
 
 
-def second_product(x: Any, *weights: Any, keep: sequence.Keep) -> jax.Array:
-    return sequence.gathered_linear(x, *weights, **OVER, keep=keep)[1]
-
-
 def one_mlp(x: Any, up: Any, down: Any) -> jax.Array:
     return nn.matmul(nn.gelu(nn.matmul(x, up)), down)
 
 
-def layouts(text: str, sizes: str) -> Any:
-    """The partition specs of layouts, without dp where the mesh has no dp."""
-    specs = [spec(one if "dp" in sizes else one.replace("_dp", "")) for one in text.split(", ")]
-    return specs[0] if len(specs) == 1 else tuple(specs)
+def of_stream(function: Callable, per_device: Callable, *weights: Any) -> Call:
+    """A call of x and weights that returns positions of the sequence, as x is split."""
+    specs = STREAM, *WEIGHTS[: len(weights)]
+    return Call(function, per_device, (X, *weights), specs, STREAM)
 
 
-def on_devices(sizes: str, function: Callable, takes: str, gives: str) -> Callable:
-    mesh = make_mesh(sizes)
-    specs = layouts(takes, sizes), layouts(gives, sizes)
-    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=specs[0], out_specs=specs[1]))
+def gathered_linear(keep: sequence.Keep) -> Call:
+    """The second of two products of what is gathered once."""
+
+    def second(x: Any, *weights: Any) -> jax.Array:
+        return sequence.gathered_linear(x, *weights, **OVER, keep=keep)[1]
+
+    again = {"again": int(keep == "shard")}
+    specs = STREAM, WEIGHTS[0], WEIGHTS[0]
+    args = X, UP[:, ::-1], UP
+    return Call(sequence.gathered_linear, second, args, specs, spec("b s f_tp"), names=again)
 
 
-def with_gradients(function: Callable) -> Callable:
-    def both(cotangent: Any, *args: Any) -> tuple:
-        y, pull = jax.vjp(function, *args)
-        return y, *pull(cotangent)
-
-    return both
-
-
-STREAM, WEIGHTS = "b_dp t_tp d", "d f_tp, f_tp d"
-ARGS = (X, UP, DOWN), f"{STREAM}, {WEIGHTS}"
-WHOLE_ARGS = (X, UP, DOWN), f"b_dp t d, {WEIGHTS}"
-WHOLE_MLP = lambda n: one_mlp  # noqa: E731
-PIECES = {  # on devices, on one of n, arguments, their layouts, the result's
-    "gather": (
-        partial(sequence.gather_sequence, **OVER),
-        lambda n: lambda x: jnp.tile(x, (1, n, 1)),  # what all devices hold, side by side
-        (X,),
-        STREAM,
-        STREAM,
-    ),
-    "scatter": (
-        partial(sequence.scatter_sequence, **OVER),
-        lambda n: lambda x: x.reshape(B, n, -1, D).sum(axis=1),
-        (X,),
-        STREAM,
-        STREAM,
-    ),
-    **{
-        f"linear, {keep}": (
-            partial(second_product, keep=keep),
-            lambda n: lambda x, _, w: x @ w,
-            (X, UP[:, ::-1], UP),
-            f"{STREAM}, d f_tp, d f_tp",
-            "b_dp s f_tp",
-        )
-        for keep in KEEPS
-    },
-    **{f"mlp, {keep}": (partial(mlp, keep=keep), WHOLE_MLP, *ARGS, STREAM) for keep in KEEPS},
-    "exercise": (partial(sequence.sequence_parallel_mlp, **OVER), WHOLE_MLP, *ARGS, STREAM),
-}
-
-
-@pytest.mark.parametrize("sizes", ["tp=4", "dp=2,tp=3"])
-@pytest.mark.parametrize("name", PIECES)
-def test_it_equals_one_device(name: str, sizes: str) -> None:
-    """With dp, weights are equal on all its devices and x is not: their gradients are summed."""
-    function, one_of, args, takes, gives = PIECES[name]
-    one_device = one_of(make_mesh(sizes).shape["tp"])
-    cotangent = random(*jax.eval_shape(one_device, *args).shape)
-    run = on_devices(sizes, with_gradients(function), f"{gives}, {takes}", f"{gives}, {takes}")
-    expected = with_gradients(one_device)(jnp.asarray(cotangent), *args)
-    for got, right in zip(run(cotangent, *args), expected, strict=True):
-        np.testing.assert_allclose(got, right, rtol=1e-4, atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "function", "again"),
-    [
-        ("gather", sequence.gather_sequence, 0),
-        ("scatter", sequence.scatter_sequence, 0),
-        ("linear, shard", sequence.gathered_linear, 1),
-        ("linear, gathered", sequence.gathered_linear, 0),
-        ("exercise", sequence.sequence_parallel_mlp, 0),
-    ],
+GATHER = of_stream(sequence.gather_sequence, partial(sequence.gather_sequence, **OVER))
+SCATTER = of_stream(sequence.scatter_sequence, partial(sequence.scatter_sequence, **OVER))
+LINEAR = {keep: gathered_linear(keep) for keep in KEEPS}
+MLP = {keep: of_stream(mlp, partial(mlp, keep=keep), UP, DOWN) for keep in KEEPS}
+EXERCISE = of_stream(
+    sequence.sequence_parallel_mlp, partial(sequence.sequence_parallel_mlp, **OVER), UP, DOWN
 )
-def test_it_sends_and_holds_what_it_says(name: str, function: Callable, again: int) -> None:
-    forward, both, y = lowered(PIECES[name])
-    names = {"x": X.size // 4, "n": 4, "again": again, "y": y.size // 4}
-    sent = measured(forward), measured(both)
-    check_lines(function, *sent, y.size / 4, axes={"axis": "tp"}, names=names)
 
 
-def lowered(piece: tuple) -> tuple[Any, Any, Any]:
-    """The forward and the gradient program on four devices, and the shape of the result."""
-    function, _, args, takes, gives = piece
-    run = on_devices("tp=4", function, takes, gives)
-    y = jax.eval_shape(run, *args)
-    both = on_devices("tp=4", with_gradients(function), f"{gives}, {takes}", f"{gives}, {takes}")
-    return run.lower(*args), both.lower(y, *args), y
+@pytest.mark.parametrize("n", [3, 4])
+def test_it_equals_one_device(n: int) -> None:
+    gathered_by_all = lambda x: jnp.tile(x, (1, n, 1))  # noqa: E731
+    sum_of_parts = lambda x: x.reshape(B, n, -1, D).sum(axis=1)  # noqa: E731
+    for call, one_device in (
+        (GATHER, gathered_by_all),
+        (SCATTER, sum_of_parts),
+        *((LINEAR[keep], lambda x, _, w: x @ w) for keep in KEEPS),
+        *((MLP[keep], one_mlp) for keep in KEEPS),
+    ):
+        assert_equal_one_device(call, one_device, f"tp={n}")
 
 
-def test_kept_it_sends_what_tensor_parallelism_sends() -> None:
-    whole = partial(tensor.parallel_mlp, **OVER)
-    pieces = PIECES["mlp, gathered"], PIECES["mlp, shard"], (whole, None, *WHOLE_ARGS, "b_dp t d")
-    kept, again, plain = (
-        sum(c.total_wire_bytes or 0 for c in read_module(both.compiler_ir("stablehlo")))
-        for _, both, _ in map(lowered, pieces)
-    )
-    assert kept == plain
-    assert again - kept == 3 * X.nbytes / 4  # one all-gather
+@pytest.mark.parametrize("keep", KEEPS)
+def test_gradients_of_weights_are_summed_over_another_axis(keep: sequence.Keep) -> None:
+    """On all devices of dp, weights are equal and x is not."""
+    rows = spec("b_dp t_tp d")
+    call = Call(mlp, partial(mlp, keep=keep), (X, UP, DOWN), (rows, *WEIGHTS), rows)
+    assert_equal_one_device(call, one_mlp, "dp=2,tp=3")
+
+
+@pytest.mark.parametrize("call", [GATHER, SCATTER, *LINEAR.values(), EXERCISE], ids=str)
+def test_it_sends_and_holds_what_it_says(call: Call) -> None:
+    assert_docstring_holds(call, "tp=4", axis="tp")
 
 
 def test_what_a_layer_keeps() -> None:
@@ -157,9 +109,11 @@ def test_what_a_layer_keeps() -> None:
         temp = []
         for layers in (2, 4):
             args = X, np.stack([UP] * layers), np.stack([DOWN] * layers)
-            takes = "b t_tp d, l d f_tp, l f_tp d"
-            run = on_devices("tp=4", jax.grad(total, (0, 1, 2)), takes, takes)
-            report = inspect(run, *args)
+            specs = STREAM, spec("l d f_tp"), spec("l f_tp d")
+            gradients = jax.shard_map(
+                jax.grad(total, (0, 1, 2)), mesh=make_mesh("tp=4"), in_specs=specs, out_specs=specs
+            )
+            report = inspect(jax.jit(gradients), *args)
             assert report.memory
             temp.append(report.memory.temp_bytes)
         return (temp[1] - temp[0]) / 2
@@ -167,49 +121,15 @@ def test_what_a_layer_keeps() -> None:
     assert grown("gathered") - grown("shard") == X.nbytes - X.nbytes / 4
 
 
-@pytest.mark.full
-def test_norm_dropout_and_residual_on_shards() -> None:
-    """Each device has a dropout mask of its own; the gradient of scale is summed once."""
-    scale, key, cotangent = random(D), jax.random.key(1), random(S, B, D).swapaxes(0, 1)
-
-    def on_shards(cotangent: Any, *args: Any) -> tuple:
-        mask = tensor.dropout(jnp.ones_like(cotangent), RATE, **OVER, key=key)
-
-        def block(x: Any, scale: Any, *weights: Any) -> jax.Array:
-            scale = lax.pcast(scale, "tp", to="varying")
-            y = sequence.sequence_parallel_mlp(nn.rms_norm(x, scale), *weights, **OVER)
-            return x + mask * y
-
-        return mask, *with_gradients(block)(cotangent, *args)
-
-    takes = "b t_tp d, d, d f_tp, f_tp d"
-    run = on_devices("tp=4", on_shards, f"b t_tp d, {takes}", f"b t_tp d, b t_tp d, {takes}")
-    args = X, scale, UP, DOWN
-    mask, *got = run(cotangent, *args)
-
-    def one_block(x: Any, scale: Any, *weights: Any) -> jax.Array:
-        return x + mask * one_mlp(nn.rms_norm(x, scale), *weights)
-
-    expected = with_gradients(one_block)(jnp.asarray(cotangent), *args)
-    for one, right in zip(got, expected, strict=True):
-        np.testing.assert_allclose(one, right, rtol=1e-4, atol=2e-5)
-    masks = np.split(np.asarray(mask), 4, axis=1)
-    assert all((masks[0] != other).any() for other in masks[1:])
-    sent = read_module(run.lower(cotangent, *args).compiler_ir("stablehlo"))
-    summed = [c for c in sent if c.kind == "all_reduce"]
-    assert [c.operand_bytes * (c.times or 0) for c in summed] == [scale.nbytes]
-
-
 @pytest.mark.parametrize("keep", KEEPS)
 def test_16_bits_are_sent_and_returned(keep: sequence.Keep) -> None:
     args = [jnp.asarray(x, jnp.bfloat16) for x in (X, UP, DOWN)]
-    _, _, _, takes, gives = PIECES["mlp, shard"]
-    function = with_gradients(partial(mlp, keep=keep))
-    run = on_devices("tp=4", function, f"{gives}, {takes}", f"{gives}, {takes}")
-    sent = read_module(run.lower(args[0], *args).compiler_ir("stablehlo"))
+    run = MLP[keep].program("tp=4", differentiate=True)
+    sent = read_module(run.lower(*args).compiler_ir("stablehlo"))
     assert {c.dtype for c in sent} == {"bfloat16"}
-    expected = with_gradients(one_mlp)(*(jnp.asarray(x, jnp.float32) for x in (args[0], *args)))
-    for got, right in zip(run(args[0], *args), expected, strict=True):
+    wide = (jnp.asarray(x, jnp.float32) for x in args)
+    expected = jax.jit(MLP[keep].with_gradients(one_mlp))(*wide)
+    for got, right in zip(jax.tree.leaves(run(*args)), jax.tree.leaves(expected), strict=True):
         assert got.dtype == jnp.bfloat16
         near = 0.03 * float(jnp.abs(right).max())
         np.testing.assert_allclose(got.astype(jnp.float32), right, atol=near)

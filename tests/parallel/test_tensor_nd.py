@@ -1,4 +1,7 @@
-"""Products in two and three dims equal one device, and send and hold what they say."""
+"""Products in two and three dims equal one device, and send and hold what they say.
+
+The contracts of `summa_matmul`, `matmul_2_5d` and `matmul_3d` compare these with one device.
+"""
 
 import math
 from collections.abc import Callable
@@ -84,6 +87,7 @@ SPLITS = [
     Split(tensor_nd.mlp_3d, "tpx=2,tpy=2,tpz=2", CUBE, mlp_layouts(CUBE_BLOCKS, CUBE_BACK)),
     Split(tensor_nd.mlp_3d, "tpx=2,tpy=2,tpz=3", CUBE, mlp_layouts(CUBE_BLOCKS, CUBE_BACK)),
 ]
+IN_CONTRACTS = tensor_nd.summa_matmul, tensor_nd.matmul_2_5d, tensor_nd.matmul_3d
 M, K, N = 24, 144, 72
 
 
@@ -100,7 +104,7 @@ def one_device(x: jax.Array, *matrices: jax.Array) -> jax.Array:
     return nn.gelu(x @ matrices[0]) @ matrices[1]
 
 
-@pytest.mark.parametrize("split", SPLITS, ids=str)
+@pytest.mark.parametrize("split", [s for s in SPLITS if s.function not in IN_CONTRACTS], ids=str)
 def test_values_and_gradients_equal_one_device(split: Split) -> None:
     *args, cotangent = arguments(split)
     got = split.program(differentiate=True)(*args, cotangent)
