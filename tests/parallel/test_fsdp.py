@@ -105,7 +105,14 @@ def test_no_layer_stays_whole() -> None:
     assert many.temp_bytes - few.temp_bytes == 3 * (2 * 6 * 32) * 4
 
 
-def test_a_leaf_that_cannot_be_shared_is_refused() -> None:
+def test_specs_split_the_first_dim_of_a_leaf_that_divides() -> None:
+    params = {"table": jnp.zeros((10, 6)), "layers": [jnp.zeros((4, 5, 8)), jnp.zeros((4, 6))]}
+    mesh = AbstractMesh((2, 2), ("dp", "fsdp"))
+    specs = fsdp.fsdp_shardings(params, mesh=mesh, axis="fsdp", minimum_size=25)
+    assert specs == {"table": P("fsdp"), "layers": [P(None, None, "fsdp"), P()]}
+
+
+def test_a_leaf_that_cannot_be_split_is_refused() -> None:
     params, mesh = {"layers": {"w": jnp.zeros((3, 5, 7))}}, AbstractMesh((3,), ("fsdp",))
     with pytest.raises(ValueError, match=r"layers\['w'\] has shape \(3, 5, 7\); mesh axis fsdp"):
         fsdp.fsdp_shardings(params, mesh=mesh, axis="fsdp", minimum_size=105)
