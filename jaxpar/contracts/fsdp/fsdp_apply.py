@@ -82,15 +82,15 @@ CONTRACT = Contract(
         programs=("forward", "gradient"),
     ),
     hints=(
-        "lax.scan over the stacked shards hands you one layer's at a time; gather them inside, so "
-        "that the whole layer is gone when the next one comes.",
+        "lax.scan over the stacked shards hands you those of one layer at a time; gather them "
+        "inside the loop, so that the whole layer is freed before the next one is gathered.",
         "lax.all_gather(shards, axis, tiled=True) takes a pytree. Its derivative is the "
         "reduce-scatter: nothing is left to write for the gradients.",
         "What the gradient needs is kept for every layer, and gathered weights are among it. "
         "jax.checkpoint around the whole body, gather included, keeps shards and x only.",
     ),
     minimal="A device holds 1/n of a layer and needs all of it, twice if it may not keep it; the "
-    "gradient of each row must come together on the device that holds it.",
+    "parts of each row's gradient must be summed on the device that holds the row.",
     harder="Gather the next layer while this one is computed: carry it through the scan. "
     "What does it take in memory?",
 )
@@ -140,8 +140,8 @@ def gradients_of_own_batch(layer_fn: LayerFn, param_shards: Any, x: Array, *, ax
 
 @wrong("gradient")
 def gradients_averaged(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """The gradient is divided by the number of devices; layers know no mean, so return the sum, and
-    let the loss divide."""
+    """The gradient is divided by the number of devices; a layer does not know whether the loss is a
+    mean, so return the sum, and let the loss divide."""
 
     def gather(shards: Array, axis: str) -> Array:
         return gathered(with_gradient_divided(shards, axis), axis)
@@ -165,14 +165,14 @@ def gathers_activations(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis:
 
 @wrong("communication")
 def gathers_by_sum(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """Shards are put into zeros and summed: twice the bytes of lax.all_gather."""
+    """Shards are padded with zeros and summed, which sends twice the bytes of lax.all_gather."""
     return _scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
 
 
 @wrong("memory")
 def gathers_all_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """All layers are gathered before the loop and are whole at once; gather one layer inside the
-    loop."""
+    """All layers are gathered before the loop, so all of them are held whole at once; gather one
+    layer at a time, inside the loop."""
     return _scan(layer_fn, gathered(param_shards, axis, 1), x)
 
 

@@ -81,7 +81,7 @@ def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> Param
 
 CONTRACT = Contract(
     kind="specs",
-    task="return a partition spec for each leaf: large ones shared over `axis`, small ones whole",
+    task="return a partition spec for each leaf: large ones split over `axis`, small ones whole",
     reference=fsdp.fsdp_shardings,
     oracle=fsdp.fsdp_shardings,
     partitioned=_training_step,
@@ -110,16 +110,17 @@ CONTRACT = Contract(
     ),
     sharding=True,
     hints=(
-        "A spec has an entry for each dim: None, or the axis that splits it. P() is a whole leaf, "
-        "P(None, 'fsdp') one whose second dim is split over fsdp.",
-        "mesh.shape[axis] is n. Take any dim that n divides; under params['layers'] not the first: "
-        "the compiler would gather all layers, in every turn of the loop.",
-        "jax.tree.map over params['layers'] and over the rest, with the number of dims to pass "
-        "over as the difference; leaf.size tells the elements.",
+        "A spec has an entry for each dim: None, or the axis that splits it. P() replicates a "
+        "leaf, P(None, 'fsdp') splits its second dim over fsdp.",
+        "mesh.shape[axis] is n. Split any dim that n divides, but not the first one under "
+        "params['layers']: the compiler would gather all layers in every turn of the loop.",
+        "Use jax.tree.map over params['layers'] and over the rest; they differ only in how many "
+        "leading dims to skip. leaf.size is the number of elements.",
     ),
-    minimal="Every element of a large leaf is on one device of `axis`. Small leaves would save "
-    "bytes, too, but each would cost two collectives more, and a message has its latency.",
-    harder="Split small leaves over no axis, and the embedding over two.",
+    minimal="Every element of a large leaf is on only one device along `axis`. Splitting small "
+    "leaves would save bytes, too, but each would cost two more collectives, and every message has "
+    "its latency.",
+    harder="Split the embedding over two axes, and still replicate the small leaves.",
 )
 
 
@@ -160,13 +161,13 @@ def _split_always(
 
 @wrong("values")
 def first_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """The first dim is split even where n does not divide it; look for one that it divides."""
+    """The first dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: 0)
 
 
 @wrong("values")
 def last_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """The last dim is split even where n does not divide it; look for one that it divides."""
+    """The last dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: len(shape) - 1)
 
 
@@ -174,7 +175,7 @@ def last_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_si
 def largest_dim_always(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """The largest dim is split even where n does not divide it; look for one that it divides."""
+    """The largest dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: shape.index(max(shape)))
 
 
@@ -190,7 +191,7 @@ def everything_replicated(
 def only_largest_leaf(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """Only the largest leaf is shared; share all that are not small."""
+    """Only the largest leaf is split; split every leaf that is not small."""
     largest = max(leaf.size for leaf in jax.tree.leaves(params))
     return _split_where(params, mesh.shape[axis], axis, lambda leaf: leaf.size == largest)
 
@@ -199,7 +200,7 @@ def only_largest_leaf(
 def small_leaves_shared(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """Small leaves are shared, too: each costs collectives, and saves almost nothing."""
+    """Small leaves are split, too; each of them costs collectives, and saves almost nothing."""
     return _split_where(params, mesh.shape[axis], axis, lambda leaf: True)
 
 
@@ -240,15 +241,15 @@ def n_of_all_devices(params: Params, *, mesh: AbstractMesh, axis: str, minimum_s
 
 @wrong("sharding")
 def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """Leaves are shared over all axes of the mesh; the devices of the other axes hold copies, so
-    that parameters are gathered over `axis` only."""
+    """Leaves are split over all axes of the mesh; split them over `axis` alone, and replicate them
+    over the other axes, so that parameters are gathered over `axis` only."""
     axes = tuple(mesh.shape)
     return _split_where(params, mesh.size, axes, lambda leaf: leaf.size >= minimum_size)
 
 
 @wrong("memory")
 def layers_shared(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """Dim l of stacked layers is shared, so the compiler gathers all layers to take one; share
+    """Dim l of the stacked layers is split, so the compiler gathers all layers to use one; split
     another dim."""
 
     def spec(leaf: Any, _: int) -> P:

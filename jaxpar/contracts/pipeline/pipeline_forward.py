@@ -106,9 +106,11 @@ CONTRACT = Contract(
         "All devices do the same in a tick: take a microbatch, call stage_fn, send the result to "
         "the next device. Device 0 takes microbatch t at tick t, the others what arrived.",
         "The last device makes the result of microbatch 0 at tick n-1, that of the last one at "
-        "tick m+n-2. What devices make before and after is of no use, and nobody should see it.",
+        "tick m+n-2. What the devices make before and after that is of no use, and must not be "
+        "returned.",
         "lax.scan over m+n-1 ticks: carry what arrived by lax.ppermute, and stack what each tick "
-        "makes. The start must vary over `axis`: make it of something that does, or lax.pcast it.",
+        "makes. The start must vary over `axis`: make it from something that does, or cast it with "
+        "lax.pcast.",
     ),
     minimal="Each microbatch crosses each of the n-1 boundaries once. A loop that sends in every "
     "tick sends m+n-1 times: n-1 of them are from ticks in which a device waits.",
@@ -221,7 +223,7 @@ def adds_own_input(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 
 @wrong("values")
 def feeds_the_next(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
-    """Device 0 takes microbatch t+1 at tick t, and the first one never; take microbatch t."""
+    """Device 0 takes microbatch t+1 at tick t, and never the first one; take microbatch t."""
     ticks = len(microbatches) + lax.axis_size(axis) - 1
     made = _ticks(stage_fn, params, _fed(microbatches, ticks + 1)[1:], axis)
     return _results(made, microbatches, axis)
@@ -350,8 +352,8 @@ def gathers_stage_outputs(
 
 @wrong("communication")
 def sends_by_sum(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
-    """Results are put into zeros and summed over the devices; lax.ppermute sends one array to one
-    device."""
+    """Results are padded with zeros and summed over the devices; lax.ppermute sends one array to
+    one device."""
 
     def send(x: Array, axis: str) -> Array:
         n, rank = lax.axis_size(axis), lax.axis_index(axis)
@@ -366,8 +368,8 @@ def sends_by_sum(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
 def through_first_device(
     stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str
 ) -> Array:
-    """Every result goes back to device 0, which hands it out again; send it from a device to the
-    next."""
+    """Every result goes back to device 0, which sends it out again; send it from each device
+    directly to the next."""
     n, rank = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.where(rank == 0, microbatches, 0)
     for i in range(n):

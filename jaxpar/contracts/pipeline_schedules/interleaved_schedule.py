@@ -34,16 +34,16 @@ CONTRACT = Contract(
         costs=(EQUAL_COSTS, BACKWARD_TWICE),
     ),
     hints=(
-        "Write two lists that are alike for all devices: the forwards in their order, as chunk and "
-        "microbatch, and the backwards. p microbatches go through chunk 0, then the same p through "
-        "chunk 1; backward the last chunk comes first.",
+        "Write two lists that are the same for all devices: the forwards in their order, as chunk "
+        "and microbatch, and the backwards. p microbatches go through chunk 0, then the same p "
+        "through chunk 1; backward the last chunk comes first.",
         "Device rank does 2(p - rank - 1) + (chunks - 1)p forwards first (or all, if they are "
         "fewer). Then a forward and a backward in turn, then the backwards that are left.",
         "With k a place in the list of forwards, chunk is k // p % chunks and microbatch is "
         'k // (p * chunks) * p + k % p; the cell is f"{chunk * p + rank}F{microbatch}".',
     ),
     minimal="The last device idles until the first chunk of the others is done: p - 1 chunks, "
-    "where it was p - 1 stages.",
+    "where without chunks it was p - 1 whole stages.",
     harder="Do only p - rank - 1 + (chunks - 1)p forwards first: the bubble is the same, and less "
     "is kept. What becomes longer, if transfers take time (jaxpar schedule --cost P=0.5)?",
 )
@@ -125,8 +125,8 @@ def chunk_not_in_stage(stages: int, microbatches: int, chunks: int) -> Rows:
 
 @wrong("order")
 def first_chunk_backward_first(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Backward the first chunk comes first, but gradients come from the last stage; go through the
-    chunks in reverse order."""
+    """In the backward pass the first chunk comes first, but gradients come from the last stage; go
+    through the chunks in reverse order."""
     forward = _by_rounds(stages, microbatches, range(chunks))
     return _interleaved(stages, microbatches, chunks, backward=forward)
 
@@ -156,8 +156,8 @@ def chunks_left_out(stages: int, microbatches: int, chunks: int) -> Rows:
 
 @wrong("order")
 def rest_of_a_round_dropped(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Where the microbatches are no multiple of the devices the last ones are dropped; raise
-    ValueError instead."""
+    """Where the number of microbatches is not a multiple of the number of devices, the last ones
+    are dropped; raise ValueError instead."""
     return _interleaved(stages, microbatches - microbatches % stages, chunks)
 
 
@@ -190,8 +190,8 @@ def breadth_first_in_chunks(stages: int, microbatches: int, chunks: int) -> Rows
 
 @wrong("in_flight")
 def all_ahead_if_one_round(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Where there are as many microbatches as devices all forwards come first, as Megatron-LM does
-    it; the pairs have the same bubble, and keep less."""
+    """Where there are as many microbatches as devices, all forwards come first, as in Megatron-LM;
+    pairs of a forward and a backward have the same bubble, and keep less."""
     _refuse_one_chunk(chunks)
 
     def ahead(rank: int) -> int:

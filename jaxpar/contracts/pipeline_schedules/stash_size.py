@@ -53,8 +53,8 @@ CONTRACT = Contract(
     oracle=stash_size,
     values=_tables,
     hints=(
-        "Go through a row from left to right with one number: what the device keeps now. It is the "
-        "greatest value of it that counts.",
+        "Go through a row from left to right with one number: how many activations the device "
+        "keeps now. Return the greatest value that it has on the way.",
         "F adds one. B takes one away, and so does W; I does not, as its W still needs what the "
         "forward kept. Empty cells change nothing.",
         "The kind is the one letter in the cell: next(c for c in cell if c.isalpha()).",
@@ -85,7 +85,7 @@ def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
 
 @wrong("values")
 def stash_freed_at_i(table: Rows) -> list[int]:
-    """I frees the activations, but W needs them still; let W free them."""
+    """I frees the activations, but W still needs them; let W free them."""
     return _peaks(table, freed_by="BI")
 
 
@@ -97,7 +97,8 @@ def stash_freed_twice(table: Rows) -> list[int]:
 
 @wrong("values")
 def stash_freed_by_b_only(table: Rows) -> list[int]:
-    """Where the backward is in two nothing is freed; W frees, as B does."""
+    """Where the backward is split in two, nothing is freed; W must free the activations, as B
+    does."""
     return _peaks(table, freed_by="B")
 
 
@@ -115,7 +116,7 @@ def stash_idle_cells_counted(table: Rows) -> list[int]:
 
 @wrong("values")
 def stash_left_at_the_end(table: Rows) -> list[int]:
-    """This is what is left at the end of a row; keep the greatest number on the way."""
+    """This is what is left at the end of a row; return the greatest number on the way."""
     return [sum(map(_change, row)) for row in table]
 
 

@@ -21,8 +21,8 @@ CONTRACT = Contract(
     hints=(
         "Stage s - 1 waits for I of stage s, and nobody waits for W. So write 1F1B with I in "
         "place of B: where do the devices idle now, and which W can fill that?",
-        "As many forwards first as in 1F1B. Device rank keeps rank weight gradients for later: "
-        "its first rank I have no W behind them. After that each I is followed by the oldest W.",
+        "As many forwards first as in 1F1B. Device rank keeps rank weight gradients for later: its "
+        "first rank I have no W after them. From then on, each I is followed by the oldest W.",
         "The rank W that are left come at the end of the row. If there are fewer microbatches "
         "than that, all W do.",
     ),
@@ -128,15 +128,15 @@ def all_wait_alike(stages: int, microbatches: int) -> Rows:
 
 @wrong("bubble")
 def w_one_too_early(stages: int, microbatches: int) -> Rows:
-    """One W fewer waits than could, so there is idle time at the end; let device rank keep `rank`
-    of them."""
+    """One W fewer waits than could wait, so there is idle time at the end; let device rank keep
+    `rank` of them."""
     return _rows(microbatches, [max(rank - 1, 0) for rank in range(stages)])
 
 
 @wrong("bubble")
 def w_one_too_late(stages: int, microbatches: int) -> Rows:
-    """One W more waits than may, so more is in flight than on the first device of 1F1B; let device
-    rank keep `rank` of them."""
+    """One W more waits than may wait, so more is in flight than on the first device of 1F1B; let
+    device rank keep `rank` of them."""
     return _rows(microbatches, [rank + 1 for rank in range(stages)])
 
 

@@ -78,7 +78,7 @@ CONTRACT = Contract(
         "lax.axis_index(cols) == l, else of zeros; of w alike.",
     ),
     minimal="A block of y needs a row of blocks of x and a column of blocks of w; a device has one "
-    "of q of each. Rounds hold less, and gathers send less.",
+    "block of the q in each. Rounds hold less, and gathers send less.",
     harder="Send as little as gathers, and hold as little as rounds: what if each round brings a "
     "part of every device's block?",
 )
@@ -119,24 +119,24 @@ def _product_of_whole_matrices(x: Array, w: Array, rows: str, cols: str) -> Arra
 
 @wrong("values")
 def x_along_rows(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """The blocks of x come from along `rows`; those that y_ij needs are in the same row of devices,
-    along `cols`."""
+    """The blocks of x come from the devices along `rows`; those that y_ij needs are in the same row
+    of devices, along `cols`."""
     _side(rows, cols)
     return gathered(x, rows, 1) @ gathered(w, rows)
 
 
 @wrong("values")
 def w_along_cols(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """The blocks of w come from along `cols`; those that y_ij needs are in the same column of
-    devices, along `rows`."""
+    """The blocks of w come from the devices along `cols`; those that y_ij needs are in the same
+    column of devices, along `rows`."""
     _side(rows, cols)
     return gathered(x, cols, 1) @ gathered(w, cols)
 
 
 @wrong("values")
 def blocks_along_wrong_axes(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks of x come from along `rows`, of w from along `cols`; x goes along `cols`, and w along
-    `rows`."""
+    """The blocks of x come from the devices along `rows`, and those of w from the devices along
+    `cols`; send x along `cols`, and w along `rows`."""
     _side(rows, cols)
     return gathered(x, rows, 1) @ gathered(w, cols)
 
@@ -165,7 +165,7 @@ def products_summed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 
 @wrong("values")
 def own_blocks_only(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Each device multiplies its own blocks only, whose inner numbers differ; bring the other
+    """Each device multiplies its own blocks only, whose inner indices do not match; bring the other
     blocks of its row and column."""
     _side(rows, cols)
     return x @ w
@@ -173,8 +173,8 @@ def own_blocks_only(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 
 @wrong("values")
 def cannon_not_skewed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks move on, but do not fit at the start: first move row i of x by i places, and column j
-    of w by j."""
+    """Blocks move on, but do not match at the start: first move row i of x by i places, and column
+    j of w by j."""
     q = _side(rows, cols)
     y = x @ w
     for _ in range(q - 1):
@@ -205,8 +205,8 @@ def block_gradients_all_reduced(x: Array, w: Array, *, rows: str, cols: str) -> 
 
 @wrong("communication")
 def blocks_gathered_by_sum(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks are put into zeros and summed all at once: twice the bytes of lax.all_gather, and as
-    much memory."""
+    """Blocks are padded with zeros and summed all at once: twice the bytes of lax.all_gather, and
+    just as much memory."""
     return by_gathers(x, w, rows=rows, cols=cols, gather=gathered_by_sum)
 
 

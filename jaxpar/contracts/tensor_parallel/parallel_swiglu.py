@@ -51,17 +51,17 @@ CONTRACT = Contract(
         forward=ONE_ALL_REDUCE,
     ),
     hints=(
-        "silu and * work on each hidden element alone. So whoever has some columns of w_gate and "
-        "of w_up has all it needs for the same rows of w_down.",
+        "silu and * work on each hidden element alone. So a device that has some columns of w_gate "
+        "and w_up has all it needs for the same rows of w_down.",
         "Each device's product with w_down is a part of a sum over all hidden elements: one "
         "lax.psum at the very end.",
         "x is used twice. lax.pcast(x, axis, to='varying'), once and before both uses, has one "
-        "all-reduce as its derivative; left out, JAX puts one at each use.",
+        "all-reduce as its derivative; without it, JAX adds one at each use.",
     ),
     minimal="The result needs every device's part of the sum, and so does the gradient of x: an "
     "all-reduce each way.",
     harder="Put w_gate and w_up into one matrix, so that one product does both. In which order "
-    "must its columns lie, so that each device gets columns of both?",
+    "must its columns be, so that each device gets columns of both?",
 )
 
 
@@ -83,14 +83,15 @@ def _swiglu(
 
 @wrong("values")
 def partial_results(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """Each device returns its part of a sum; lax.psum adds them, after the last product."""
+    """Each device returns only its part of a sum; add the parts with lax.psum, after the last
+    product."""
     return _swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is)
 
 
 @wrong("values")
 def result_scattered(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """Each device returns its part of the result; x is whole on all devices, and so must be the
-    result: lax.psum, not lax.psum_scatter."""
+    """Each device returns its part of the result; x is whole on all devices, and the result must
+    be, too: use lax.psum, not lax.psum_scatter."""
     return scattered(_swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is), axis, 2)
 
 
@@ -154,7 +155,7 @@ def gradient_summed_twice(
 @wrong("communication")
 def f_left_implicit(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
     """JAX makes x varying at each of its uses, and each sends an all-reduce of its own in the
-    backward pass; lax.pcast(x, axis, to='varying') once, before the first use."""
+    backward pass; call lax.pcast(x, axis, to='varying') once, before the first use."""
     return _swiglu(x, w_gate, w_up, w_down, axis=axis, enter=as_it_is)
 
 

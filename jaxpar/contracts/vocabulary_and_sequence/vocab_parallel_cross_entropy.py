@@ -62,9 +62,9 @@ CONTRACT = Contract(
         "vocabulary: each device adds its part, one number for each token.",
         "exp overflows, so subtract from all logits of a token one number, the same on all "
         "devices: their maximum, by lax.pmax. Any number near it would do, so it needs no "
-        "gradient, and lax.pmax has none: lax.stop_gradient its argument.",
+        "gradient, and lax.pmax has none: put its argument into lax.stop_gradient.",
         "The label's logit is on one device: look up labels - i * v where that is in 0..v-1, put 0 "
-        "elsewhere, and lax.psum. In float32: logits.astype(jnp.float32) first.",
+        "elsewhere, and sum with lax.psum. Work in float32: begin with logits.astype(jnp.float32).",
     ),
     minimal="Every token needs the maximum, the sum and the label's logit of all devices: three "
     "numbers, whatever the size of the vocabulary.",
@@ -131,15 +131,15 @@ def loss_sum_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Arra
 def loss_mean_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Where one logit is far above all others, the loss is infinite: subtract the maximum of all
     devices, by lax.pmax, not their mean or another logit; and subtract the label's logit, not the
-    logarithm of its chance."""
+    logarithm of its probability."""
     logits = _in_float32(logits_shard)
     return _loss(logits, labels, axis, less=lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis))
 
 
 @wrong("values")
 def loss_maximum_of_batch(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """One maximum serves all tokens of the batch, and exp of another token's logits is all zero;
-    each token needs its own."""
+    """One maximum is used for all tokens of the batch, and exp of the logits of another token may
+    be all zero; each token needs its own maximum."""
     logits = _in_float32(logits_shard)
     largest = lax.pmax(lax.stop_gradient(logits.max()), axis)
     return _loss(logits, labels, axis, less=jnp.broadcast_to(largest, labels.shape))
@@ -184,8 +184,8 @@ def loss_clipped_not_masked(logits_shard: Array, labels: Array, *, axis: str) ->
 
 @wrong("values")
 def loss_tokens_dealt_out(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """Tokens are taken as dealt out, label % n to each device; they are blocks: device i has tokens
-    i * v to (i + 1) * v - 1."""
+    """The tokens are taken to be dealt out in turn, a label to device label % n; they are split
+    into blocks: device i has tokens i * v to (i + 1) * v - 1."""
     logits, n = _in_float32(logits_shard), lax.axis_size(axis)
     found = jnp.where(labels % n == lax.axis_index(axis), take(logits, labels // n), 0)
     return _log_sum(logits, axis) - lax.psum(found, axis)
@@ -193,15 +193,16 @@ def loss_tokens_dealt_out(logits_shard: Array, labels: Array, *, axis: str) -> A
 
 @wrong("values")
 def loss_label_not_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """Only the device that has the label subtracts its logit; lax.psum it, so that all do."""
+    """Only the device that has the label subtracts its logit; sum it with lax.psum, so that all
+    devices do."""
     logits = _in_float32(logits_shard)
     return _log_sum(logits, axis) - own_label_logit(logits, labels, axis)
 
 
 @wrong("values")
 def loss_only_on_owner(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The loss is right on the device that has the label and 0 on all others; lax.psum the label's
-    logit, and return the loss everywhere."""
+    """The loss is right on the device that has the label and 0 on all others; sum the label's logit
+    with lax.psum, and return the loss everywhere."""
     logits = _in_float32(logits_shard)
     _, mine = own_tokens(labels, logits.shape[-1], axis)
     return jnp.where(mine, _log_sum(logits, axis) - own_label_logit(logits, labels, axis), 0)
@@ -226,7 +227,7 @@ def loss_total_averaged(logits_shard: Array, labels: Array, *, axis: str) -> Arr
 
 @wrong("values")
 def loss_minus_lost(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The sign is turned: the loss is the logarithm of the sum less the label's logit."""
+    """The sign is wrong: the loss is the logarithm of the sum minus the label's logit."""
     return -_loss(_in_float32(logits_shard), labels, axis)
 
 
@@ -238,8 +239,8 @@ def loss_mean_of_tokens(logits_shard: Array, labels: Array, *, axis: str) -> Arr
 
 @wrong("values")
 def loss_in_dtype_of_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The sums are in the dtype of the logits; bfloat16 keeps fewer than three digits; take the
-    logits to float32 first."""
+    """The sums are in the dtype of the logits, and bfloat16 keeps fewer than three digits; convert
+    the logits to float32 first."""
     return _in_float32(_loss(logits_shard, labels, axis))
 
 

@@ -97,8 +97,8 @@ CONTRACT = Contract(
         "Look up jnp.where(mine, r, 0), so that no index is out of range, put zeros where "
         "`mine` is false, and lax.psum over the axis.",
     ),
-    minimal="A device that has no row of an id must hear of it, and one that has must tell: each "
-    "element of the result is summed over the devices once, which is one all-reduce.",
+    minimal="A device that does not have the row of an id must receive it from the one that does: "
+    "each element of the result is summed over the devices once, which is one all-reduce.",
     harder="Return this device's positions only, by a reduce-scatter: half the bytes, and what "
     "sequence parallelism needs.",
 )
@@ -180,8 +180,8 @@ def embedding_outside_hits_row_0(ids: Array, table: Array, *, axis: str) -> Arra
 
 @wrong("values")
 def embedding_rows_dealt_out(ids: Array, table: Array, *, axis: str) -> Array:
-    """Tokens are taken as dealt out, id % n to each device; the rows are blocks: device i has ids i
-    * v to (i + 1) * v - 1."""
+    """The tokens are taken to be dealt out in turn, an id to device id % n; the rows are split into
+    blocks: device i has ids i * v to (i + 1) * v - 1."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     mine = (ids % n == i) & (ids >= 0) & (ids < n * len(table))
     return lax.psum(_looked_up(table, ids // n, mine), axis)

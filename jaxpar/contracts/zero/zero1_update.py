@@ -94,11 +94,12 @@ CONTRACT = Contract(
         "lax.psum_scatter(g, axis, tiled=True) adds up and leaves each device its rows; divide by "
         "lax.axis_size(axis). lax.dynamic_slice_in_dim takes rows from a traced index on.",
         "optimizer.update(grads, state, params) takes all three for the same rows, and "
-        "optax.apply_updates adds what it returns. lax.all_gather(rows, axis, tiled=True) at last.",
+        "optax.apply_updates adds what it returns. Last comes lax.all_gather(rows, axis, "
+        "tiled=True).",
     ),
-    minimal="Other devices' gradients of its rows must reach a device, and its new rows all "
-    "others: (n-1)/n of the parameters each way, as in an all-reduce.",
-    harder="Let dim 0 be of any size: pad it, and let nobody see the padding.",
+    minimal="The other devices' gradients of its rows must reach a device, and its new rows must "
+    "reach all the others: (n-1)/n of the parameters each way, as in an all-reduce.",
+    harder="Let dim 0 have any size: pad it, and return nothing of the padding.",
 )
 
 
@@ -138,7 +139,8 @@ def params_not_passed(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("values")
 def first_rows_everywhere(grads, params, opt_shard, optimizer, *, axis):
-    """Every device updates the first rows; device i takes those from i times their number on."""
+    """Every device updates the first rows; device i must take those that start at i times their
+    number."""
     first = jax.tree.map(lambda leaf: leaf[: len(leaf) // lax.axis_size(axis)], params)
     updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, first)
     return gathered(optax.apply_updates(first, updates), axis), state
@@ -165,14 +167,15 @@ def others_not_updated(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("values")
 def updates_returned(grads, params, opt_shard, optimizer, *, axis):
-    """What the optimizer returns is to be added to the parameters, with optax.apply_updates."""
+    """The optimizer returns updates, not parameters; add them to the parameters with
+    optax.apply_updates."""
     updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, own_rows(params, axis))
     return gathered(updates, axis), state
 
 
 @wrong("values")
 def old_state_returned(grads, params, opt_shard, optimizer, *, axis):
-    """The state comes back as it was; return the one that the optimizer made."""
+    """The old state is returned; return the one that the optimizer made."""
     new, _ = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, opt_shard
 
@@ -218,7 +221,7 @@ def gathers_state(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("communication")
 def adds_rows_in_zeros(grads, params, opt_shard, optimizer, *, axis):
-    """The new rows are put together as an all-reduce of rows among zeros, twice the bytes of an
-    all-gather."""
+    """The new rows are put together by an all-reduce of rows padded with zeros, which sends twice
+    the bytes of an all-gather."""
     new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return jax.tree.map(lambda rows: gathered_by_sum(rows, axis), new), state
