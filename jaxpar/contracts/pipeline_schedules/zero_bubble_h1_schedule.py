@@ -128,15 +128,15 @@ def all_wait_alike(stages: int, microbatches: int) -> Rows:
 
 @wrong("bubble")
 def w_one_too_early(stages: int, microbatches: int) -> Rows:
-    """One W fewer waits than could wait, so there is idle time at the end; let device rank keep
-    `rank` of them."""
+    """One W too few waits, so there is idle time at the end; let device rank keep `rank` of
+    them."""
     return _rows(microbatches, [max(rank - 1, 0) for rank in range(stages)])
 
 
 @wrong("bubble")
 def w_one_too_late(stages: int, microbatches: int) -> Rows:
-    """One W more waits than may wait, so more is in flight than on the first device of 1F1B; let
-    device rank keep `rank` of them."""
+    """One W too many waits, so more is in flight than on the first device of 1F1B; let device rank
+    keep `rank` of them."""
     return _rows(microbatches, [rank + 1 for rank in range(stages)])
 
 

@@ -38,7 +38,7 @@ _OVER_DEPTH = Limit(("all_reduce",), "depth", ring_bytes(2, "w", "depth"))
 
 CONTRACT = Contract(
     kind="program",
-    task="return this device's block of x @ w; the squares along `depth` split the rows of x",
+    task="return this device's block of x @ w, where the rows of x are split over `depth`, too",
     reference=tensor_nd.matmul_2_5d,
     oracle=_in_2_5d,
     cases=(

@@ -101,8 +101,7 @@ def _with_bias(params: Params) -> Params:
 
 CONTRACT = Contract(
     kind="specs",
-    task="return a partition spec for each leaf: split matrices by columns or rows, replicate the "
-    "rest",
+    task="return a partition spec for each leaf: matrices split by columns or rows, the rest whole",
     reference=tensor.megatron_specs,
     oracle=tensor.megatron_specs,
     partitioned=_forward,

@@ -183,8 +183,8 @@ def summed_twice(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_head_in_turn(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Device i uses kv head i % num_kv_heads, but neighbouring devices use the same kv head: it is
-    i * num_kv_heads // n."""
+    """Device i uses kv head i % num_kv_heads, but neighbouring devices use the same kv head: take
+    head i * num_kv_heads // n."""
     return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i % kv_heads)
 
 
@@ -196,8 +196,8 @@ def kv_head_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_head_divided(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Device i uses kv head i // num_kv_heads, but it is n // num_kv_heads neighbours that use the
-    same one, not num_kv_heads: it is i * num_kv_heads // n."""
+    """Device i uses kv head i // num_kv_heads, but the number of neighbours that use the same head
+    is n // num_kv_heads, not num_kv_heads: take head i * num_kv_heads // n."""
     return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i // kv_heads)
 
 
@@ -221,7 +221,7 @@ def heads_interleaved(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_heads_tiled(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """The kv heads are repeated as a whole, 0 1 0 1; but the query heads of one kv head are
+    """The kv heads are repeated as a whole, 0 1 0 1, but the query heads of one kv head are
     neighbours, 0 0 1 1: use jnp.repeat, not jnp.tile."""
 
     def tile(y: Array, times: int, axis: int) -> Array:
