@@ -3,23 +3,6 @@
 from __future__ import annotations
 
 
-def one_f_one_b(stages, microbatches):
-    """As PyTorch writes 1F1B, with counters."""
-    rows = []
-    for rank in range(stages):
-        warm_up = min(microbatches, stages - rank)
-        row = [f"{rank}F{m}" for m in range(warm_up)]
-        f, b = warm_up, 0
-        while b < microbatches:
-            row.append(f"{rank}B{b}")
-            b += 1
-            if f < microbatches:
-                row.append(f"{rank}F{f}")
-                f += 1
-        rows.append(row)
-    return rows
-
-
 def back_in_reverse(stages, microbatches):
     """GPipe, but the last microbatch is the first to go backward."""
     f, b = range(microbatches), reversed(range(microbatches))

@@ -71,7 +71,7 @@ def _change(cell: str, freed_by: str = "BW") -> int:
     return ("F" in cell) - any(kind in cell for kind in freed_by)
 
 
-def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
+def peaks_of_rows(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
     """The peak of each row, where an idle cell adds `idle`."""
     peaks = []
     for row in table:
@@ -86,32 +86,32 @@ def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
 @wrong("values")
 def stash_freed_at_i(table: Rows) -> list[int]:
     """I frees the activations, but W still needs them; let W free them."""
-    return _peaks(table, freed_by="BI")
+    return peaks_of_rows(table, freed_by="BI")
 
 
 @wrong("values")
 def stash_freed_twice(table: Rows) -> list[int]:
     """I and W both free the activations of one microbatch; only W does."""
-    return _peaks(table, freed_by="BIW")
+    return peaks_of_rows(table, freed_by="BIW")
 
 
 @wrong("values")
 def stash_freed_by_b_only(table: Rows) -> list[int]:
     """Where the backward is split in two, nothing is freed; W must free the activations, as B
     does."""
-    return _peaks(table, freed_by="B")
+    return peaks_of_rows(table, freed_by="B")
 
 
 @wrong("values")
 def stash_never_freed(table: Rows) -> list[int]:
     """All forwards are counted; take one away for each B, and for each W."""
-    return _peaks(table, freed_by="")
+    return peaks_of_rows(table, freed_by="")
 
 
 @wrong("values")
 def stash_idle_cells_counted(table: Rows) -> list[int]:
     """Idle cells count as forwards; they change nothing."""
-    return _peaks(table, idle=1)
+    return peaks_of_rows(table, idle=1)
 
 
 @wrong("values")
@@ -166,7 +166,7 @@ def stash_microbatches_not_chunks(table: Rows) -> list[int]:
 @wrong("values")
 def stash_worst_device_for_all(table: Rows) -> list[int]:
     """Each device has the number of the worst one; give each row its own."""
-    peaks = _peaks(table)
+    peaks = peaks_of_rows(table)
     return [max(peaks)] * len(peaks)
 
 
