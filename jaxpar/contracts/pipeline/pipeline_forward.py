@@ -45,6 +45,19 @@ def _one_each_tick(sizes: Sizes) -> int:
     return _tick_count(sizes) * sizes.bytes("microbatches") // _microbatches(sizes)
 
 
+def _mlp_case(mesh: str, stages: int, d: int, f: int, microbatches: ArraySpec) -> Case:
+    """A case with a residual MLP as each stage."""
+    args = {
+        "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
+        "params": {
+            "up": ArraySpec((stages * d, f), "d_pp f"),
+            "down": ArraySpec((stages * f, d), "f_pp d"),
+        },
+        "microbatches": microbatches,
+    }
+    return Case(mesh, args, {"axis": "pp"})
+
+
 _TO_NEXT = Limit(("permute",), "axis", _one_each_tick, times=_tick_count, neighbours=True)
 
 
@@ -54,18 +67,7 @@ CONTRACT = Contract(
     reference=gpipe.pipeline_forward,
     oracle=_through_all_stages,
     cases=(
-        Case(
-            "pp=4",
-            {
-                "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "params": {
-                    "up": ArraySpec((4 * 16, 32), "d_pp f"),
-                    "down": ArraySpec((4 * 32, 16), "f_pp d"),
-                },
-                "microbatches": ArraySpec((4 * 6, 2, 8, 16), "m_pp b t d"),
-            },
-            {"axis": "pp"},
-        ),
+        _mlp_case("pp=4", 4, d=16, f=32, microbatches=ArraySpec((4 * 6, 2, 8, 16), "m_pp b t d")),
         Case(
             "node=3,device=2",
             {
@@ -77,18 +79,7 @@ CONTRACT = Contract(
         ),
     ),
     hidden=(
-        Case(
-            "pp=5,tp=2",
-            {
-                "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "params": {
-                    "up": ArraySpec((5 * 12, 20), "d_pp f"),
-                    "down": ArraySpec((5 * 20, 12), "f_pp d"),
-                },
-                "microbatches": ArraySpec((5 * 3, 16, 12), "m_pp b d"),
-            },
-            {"axis": "pp"},
-        ),
+        _mlp_case("pp=5,tp=2", 5, d=12, f=20, microbatches=ArraySpec((5 * 3, 16, 12), "m_pp b d")),
     ),
     gradient=("params", "microbatches"),
     communication=Communication(
@@ -122,7 +113,8 @@ CONTRACT = Contract(
 StageFn = Callable[[Any, Array], Array]
 
 
-def _to_next(x: Array, axis: str) -> Array:
+def to_next(x: Array, axis: str) -> Array:
+    """What arrives when each device sends its x to the next one, and the last to nobody."""
     return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
 
 
@@ -130,7 +122,7 @@ def _on_last(y: Array, axis: str) -> Array:
     return jnp.where(lax.axis_index(axis) == lax.axis_size(axis) - 1, y, 0)
 
 
-def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = _to_next) -> Array:
+def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = to_next) -> Array:
     """The results of this device, tick by tick, if device 0 takes `fed`."""
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
@@ -179,9 +171,10 @@ def m_ticks_only(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
     return _results(_ticks(stage_fn, params, microbatches, axis), microbatches, axis)
 
 
-def _piped(
-    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Step = _to_next
+def piped(
+    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Step = to_next
 ) -> Array:
+    """The right results, if `send` does what `to_next` does."""
     made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis, send)
     return _results(made, microbatches, axis)
 
@@ -194,7 +187,7 @@ def sends_backwards(stage_fn: StageFn, params: Any, microbatches: Array, *, axis
     def send(x: Array, axis: str) -> Array:
         return lax.ppermute(x, axis, [(i + 1, i) for i in range(lax.axis_size(axis) - 1)])
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("values")
@@ -212,7 +205,7 @@ def adds_own_input(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
         y = stage_fn(params, received + own)
-        return _to_next(y, axis), y
+        return to_next(y, axis), y
 
     m, n = len(microbatches), lax.axis_size(axis)
     late = jnp.zeros_like(microbatches, shape=(n - 1, *microbatches.shape[1:]))
@@ -247,13 +240,13 @@ def one_stage_only(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 def outputs_on_all(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
     """All devices have the outputs; they belong on the last one only, and a sum over the devices is
     not needed."""
-    return lax.psum(_piped(stage_fn, params, microbatches, axis), axis)
+    return lax.psum(piped(stage_fn, params, microbatches, axis), axis)
 
 
 @wrong("values")
 def outputs_on_first(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
     """The outputs are sent to device 0; leave them on the last device."""
-    y = _piped(stage_fn, params, microbatches, axis)
+    y = piped(stage_fn, params, microbatches, axis)
     return lax.ppermute(y, axis, [(lax.axis_size(axis) - 1, 0)])
 
 
@@ -279,9 +272,9 @@ def cuts_gradient(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: 
     sent."""
 
     def send(x: Array, axis: str) -> Array:
-        return _to_next(lax.stop_gradient(x), axis)
+        return to_next(lax.stop_gradient(x), axis)
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("gradient")
@@ -290,7 +283,7 @@ def misses_ramp(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: st
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
         y = stage_fn(params, jnp.where(lax.axis_index(axis) == 0, own, received))
-        return _to_next(y, axis), y
+        return to_next(y, axis), y
 
     fed, ramp = _all_ticks(microbatches, axis), lax.axis_size(axis) - 1
     full, _ = lax.scan(tick, jnp.zeros_like(fed[0]), fed[:ramp])
@@ -312,7 +305,7 @@ def every_stage_everywhere(
 def _through_all(stage_fn: StageFn, params: Any, x: Array, axis: str) -> Array:
     """Through one stage after the other."""
     x, _ = lax.scan(
-        lambda x, _: (_to_next(stage_fn(params, x), axis), None),
+        lambda x, _: (to_next(stage_fn(params, x), axis), None),
         jnp.where(lax.axis_index(axis) == 0, x, 0),
         length=lax.axis_size(axis) - 1,
     )
@@ -347,7 +340,7 @@ def gathers_stage_outputs(
     def send(x: Array, axis: str) -> Array:
         return lax.all_gather(x, axis)[lax.axis_index(axis) - 1]
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
@@ -361,7 +354,7 @@ def sends_by_sum(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
         total = lax.pcast(lax.psum(slots, axis), axis, to="varying")
         return total[rank - 1]
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
