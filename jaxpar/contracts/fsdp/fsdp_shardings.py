@@ -197,7 +197,7 @@ def only_largest_leaf(
 
 
 @wrong("sharding")
-def small_leaves_shared(
+def small_leaves_split(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
     """Small leaves are split, too; each of them costs collectives, and saves almost nothing."""
@@ -248,7 +248,7 @@ def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size
 
 
 @wrong("memory")
-def layers_shared(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+def layers_split(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
     """Dim l of the stacked layers is split, so the compiler gathers all layers to use one; split
     another dim."""
 

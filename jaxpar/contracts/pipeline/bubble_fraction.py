@@ -91,6 +91,6 @@ def bubble_counted_twice(stages: int, microbatches: int, chunks: int) -> float:
 
 
 @wrong("values")
-def busy_share(stages: int, microbatches: int, chunks: int) -> float:
+def busy_fraction(stages: int, microbatches: int, chunks: int) -> float:
     """This is the busy fraction; the idle fraction is 1 minus it."""
     return chunks * microbatches / (chunks * microbatches + stages - 1)

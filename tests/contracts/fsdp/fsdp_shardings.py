@@ -27,7 +27,7 @@ def _dims(leaf, first, n):
 
 
 @right
-def shared_by_largest_dim(params, *, mesh, axis, minimum_size):
+def split_by_largest_dim(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])
         if leaf.size < minimum_size or not dims:
@@ -38,7 +38,7 @@ def shared_by_largest_dim(params, *, mesh, axis, minimum_size):
 
 
 @right
-def shared_by_last_dim(params, *, mesh, axis, minimum_size):
+def split_by_last_dim(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, dict(mesh.shape)[axis])
         return _spec(leaf, dims[-1], axis) if leaf.size >= minimum_size else P(None)
@@ -47,7 +47,7 @@ def shared_by_last_dim(params, *, mesh, axis, minimum_size):
 
 
 @right
-def shared_by_path(params, *, mesh, axis, minimum_size):
+def split_by_path(params, *, mesh, axis, minimum_size):
     def choose(path, leaf):
         if leaf.size < minimum_size:
             return P()
@@ -58,7 +58,7 @@ def shared_by_path(params, *, mesh, axis, minimum_size):
 
 
 @right
-def shared_by_tuples(params, *, mesh, axis, minimum_size):
+def split_by_tuples(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])
         if leaf.size < minimum_size:
@@ -135,12 +135,12 @@ def _is_spec(part):
 
 @wrong("values")
 def axis_by_its_usual_name(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return jax.tree.map(lambda s: P(*[e and "fsdp" for e in s]), right, is_leaf=_is_spec)
 
 
 @wrong("sharding")
-def matrices_shared(params, *, mesh, axis, minimum_size):
+def matrices_split(params, *, mesh, axis, minimum_size):
     """By the dims of one layer's leaf, not by its size."""
 
     def choose(leaf, first):
@@ -152,22 +152,22 @@ def matrices_shared(params, *, mesh, axis, minimum_size):
 
 @wrong("sharding")
 def large_above_a_constant(params, *, mesh, axis, minimum_size):
-    return shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=600)
+    return split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=600)
 
 
 @wrong("sharding")
 def only_layers(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return jax.tree.map(lambda leaf: P(), params) | {"layers": right["layers"]}
 
 
 @wrong("memory")
-def layers_of_one_leaf_shared(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+def layers_of_one_leaf_split(params, *, mesh, axis, minimum_size):
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return right | {"layers": right["layers"] | {"up": P(axis)}}
 
 
 @wrong("values")
 def large_leaf_over_copies(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return right | {"embedding": P(mesh.axis_names[0])}

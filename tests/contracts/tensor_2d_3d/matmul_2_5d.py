@@ -19,7 +19,7 @@ def deep_by_adding_zero(x, w, *, rows, cols, depth):
 
 
 @wrong("communication")
-def deep_with_w_shared(x, w, *, rows, cols, depth):
+def deep_with_w_split_over_depth(x, w, *, rows, cols, depth):
     """FSDP over depth: the forward gather is more than needed, for w is there already."""
     own = own_shard(enter(w, depth), depth, 1)
     side(rows, cols)

@@ -126,19 +126,6 @@ def specs_over_both_axes(params, *, axis):
 
 
 @wrong("communication")
-def specs_by_shape(params, *, axis):
-    """By columns where there are more of them."""
-
-    def spec(path, leaf):
-        if path[-1].key in ("scale", "table"):
-            return P()
-        *stacked, rows, columns = leaf.shape
-        return P(*[None] * (len(stacked) + (columns >= rows)), axis)
-
-    return jax.tree.map_with_path(spec, params)
-
-
-@wrong("communication")
 def only_down_by_columns(params, *, axis):
     columns = P(*[None] * (params["mlp"]["down"].ndim - 1), axis)
     return _with_one_changed(params, axis, "mlp", "down", columns)

@@ -135,12 +135,6 @@ def mlp_scattered_and_gathered(x, w_gate, w_up, w_down, *, axis):
 
 
 @wrong("communication")
-def mlp_entered_twice(x, w_gate, w_up, w_down, *, axis):
-    gate, up = enter(x, axis) @ w_gate, enter(x, axis) @ w_up
-    return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
-
-
-@wrong("communication")
 def mlp_summed_in_halves_of_f(x, w_gate, w_up, w_down, *, axis):
     x, half = enter(x, axis), w_down.shape[0] // 2
     first = _local(x, w_gate[:, :half], w_up[:, :half], w_down[:half])
