@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.steps import enter, gathered
+from jaxpar.contracts.steps import Step, as_it_is, enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
     of_batch,
     own_label_logit,
@@ -77,20 +77,21 @@ def _in_float32(logits_shard: Array) -> Array:
     return logits_shard.astype(jnp.float32)
 
 
-def _largest(logits: Array, axis: str) -> Array:
-    return lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+def _log_sum(
+    logits: Array, axis: str, *, largest: Step = lax.pmax, total: Step = lax.psum
+) -> Array:
+    """The logarithm of the sum of exp over the vocabulary, with one step done in another way.
+
+    `largest` makes the number that is subtracted from the devices' own maxima.
+    """
+    less = largest(lax.stop_gradient(logits.max(axis=-1)), axis)
+    return jnp.log(total(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)) + less
 
 
-def _log_sum(logits: Array, axis: str, less: Array | None = None) -> Array:
-    """The logarithm of the sum of exp over the vocabulary; exp is of the logits less `less`."""
-    less = _largest(logits, axis) if less is None else less
-    total = lax.psum(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + less
-
-
-def _loss(logits: Array, labels: Array, axis: str, less: Array | None = None) -> Array:
-    """The right loss, if `less` is near the largest logit of each token."""
-    return _log_sum(logits, axis, less) - lax.psum(own_label_logit(logits, labels, axis), axis)
+def _loss(logits: Array, labels: Array, axis: str, **steps: Step) -> Array:
+    """The loss in the dtype of the logits, with one step of `_log_sum` done in another way."""
+    label = lax.psum(own_label_logit(logits, labels, axis), axis)
+    return _log_sum(logits, axis, **steps) - label
 
 
 @wrong("values")
@@ -107,8 +108,7 @@ def loss_local_softmax(logits_shard: Array, labels: Array, *, axis: str) -> Arra
 def loss_local_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Each device subtracts its own maximum, and the sums of exp do not fit together; take lax.pmax
     of it first."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.stop_gradient(logits.max(axis=-1)))
+    return _loss(_in_float32(logits_shard), labels, axis, largest=as_it_is)
 
 
 @wrong("values")
@@ -123,8 +123,7 @@ def loss_no_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 @wrong("values")
 def loss_sum_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The devices' maxima are summed; take lax.pmax of them."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.psum(lax.stop_gradient(logits.max(axis=-1)), axis))
+    return _loss(_in_float32(logits_shard), labels, axis, largest=lax.psum)
 
 
 @wrong("values")
@@ -132,24 +131,26 @@ def loss_mean_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Arr
     """Where one logit is far above all others, the loss is infinite: subtract the maximum of all
     devices, by lax.pmax, not their mean or another logit; and subtract the label's logit, not the
     logarithm of its probability."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis))
+    return _loss(_in_float32(logits_shard), labels, axis, largest=lax.pmean)
 
 
 @wrong("values")
 def loss_maximum_of_batch(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """One maximum is used for all tokens of the batch, and exp of the logits of another token may
     be all zero; each token needs its own maximum."""
-    logits = _in_float32(logits_shard)
-    largest = lax.pmax(lax.stop_gradient(logits.max()), axis)
-    return _loss(logits, labels, axis, less=jnp.broadcast_to(largest, labels.shape))
+
+    def largest(maxima: Array, axis: str) -> Array:
+        return jnp.broadcast_to(lax.pmax(maxima.max(), axis), labels.shape)
+
+    return _loss(_in_float32(logits_shard), labels, axis, largest=largest)
 
 
 @wrong("values")
 def loss_maximum_forgotten(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The maximum is subtracted before exp, but not added to the logarithm of the sum."""
     logits = _in_float32(logits_shard)
-    total = lax.psum(jnp.exp(logits - _largest(logits, axis)[..., None]).sum(axis=-1), axis)
+    largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+    total = lax.psum(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
     return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
@@ -219,10 +220,7 @@ def loss_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 @wrong("values")
 def loss_total_averaged(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The sums of exp are averaged over the devices; sum them."""
-    logits = _in_float32(logits_shard)
-    largest = _largest(logits, axis)
-    total = lax.pmean(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
+    return _loss(_in_float32(logits_shard), labels, axis, total=lax.pmean)
 
 
 @wrong("values")
@@ -249,7 +247,9 @@ def loss_through_pmax(logits_shard: Array, labels: Array, *, axis: str) -> Array
     """lax.pmax has no derivative, and needs none here: any number near the maximum gives the same
     loss; put its argument into lax.stop_gradient."""
     logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.pmax(logits.max(axis=-1), axis))
+    largest = lax.pmax(logits.max(axis=-1), axis)
+    total = lax.psum(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 def _with_derivative(
@@ -343,9 +343,11 @@ def loss_sums_label_row(logits_shard: Array, labels: Array, *, axis: str) -> Arr
 def loss_gathers_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Every device gathers all devices' maxima: n/2 times the bytes of lax.pmax, which needs no
     derivative here: put its argument into lax.stop_gradient."""
-    logits = _in_float32(logits_shard)
-    largest = lax.all_gather(lax.stop_gradient(logits.max(axis=-1)), axis).max(axis=0)
-    return _loss(logits, labels, axis, less=largest)
+
+    def largest(maxima: Array, axis: str) -> Array:
+        return lax.all_gather(maxima, axis).max(axis=0)
+
+    return _loss(_in_float32(logits_shard), labels, axis, largest=largest)
 
 
 @wrong("communication")

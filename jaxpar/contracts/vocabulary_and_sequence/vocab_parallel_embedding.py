@@ -16,6 +16,7 @@ from jaxpar.contracts.vocabulary_and_sequence.common import (
     other_sizes,
     own_rows,
     own_tokens,
+    rows_or_zeros,
 )
 from jaxpar.parallel import vocabulary
 
@@ -29,8 +30,7 @@ def _embedded(case: Case, ids: Array, table: Array) -> list[Expected]:
     """
 
     def rows(ids: Array, table: Array) -> Array:
-        known = (ids >= 0) & (ids < len(table))
-        return jnp.where(known[..., None], table[jnp.where(known, ids, 0)], 0)
+        return rows_or_zeros(table, ids, (ids >= 0) & (ids < len(table)))
 
     parts = math.prod(other_sizes(case))
     y = jax.vmap(rows)(*(x.reshape(parts, -1, *x.shape[1:]) for x in (ids, table)))
@@ -104,16 +104,11 @@ CONTRACT = Contract(
 )
 
 
-def _looked_up(table: Array, rows: Array, mine: Array) -> Array:
-    """These rows of the table, zeros where they are not this device's."""
-    return jnp.where(mine[..., None], table[jnp.where(mine, rows, 0)], 0)
-
-
 @wrong("values")
 def embedding_no_offset(ids: Array, table: Array, *, axis: str) -> Array:
     """Every device looks ids up in its part as if it began at token 0; subtract
     lax.axis_index(axis) * len(table) from them."""
-    return lax.psum(_looked_up(table, ids, (ids >= 0) & (ids < len(table))), axis)
+    return lax.psum(rows_or_zeros(table, ids, (ids >= 0) & (ids < len(table))), axis)
 
 
 @wrong("values")
@@ -161,7 +156,7 @@ def embedding_one_row_too_many(ids: Array, table: Array, *, axis: str) -> Array:
     """The first id of the next device counts as this device's last; ask for id < len(table), not
     <=."""
     row, _ = own_tokens(ids, len(table), axis)
-    return lax.psum(_looked_up(table, row, (row >= 0) & (row <= len(table))), axis)
+    return lax.psum(rows_or_zeros(table, row, (row >= 0) & (row <= len(table))), axis)
 
 
 @wrong("values")
@@ -184,7 +179,7 @@ def embedding_rows_dealt_out(ids: Array, table: Array, *, axis: str) -> Array:
     blocks: device i has ids i * v to (i + 1) * v - 1."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     mine = (ids % n == i) & (ids >= 0) & (ids < n * len(table))
-    return lax.psum(_looked_up(table, ids // n, mine), axis)
+    return lax.psum(rows_or_zeros(table, ids // n, mine), axis)
 
 
 @wrong("values")
