@@ -96,13 +96,13 @@ CONTRACT = Contract(
 )
 
 
-def _scan(layer_fn: LayerFn, params: Any, x: Array) -> Array:
+def scan_layers(layer_fn: LayerFn, params: Any, x: Array) -> Array:
     """Layer after layer; each layer's input is kept, and no more."""
     body = jax.checkpoint(lambda x, layer: (layer_fn(layer, x), None), prevent_cse=False)
     return lax.scan(body, x, params)[0]
 
 
-def _scan_gathering(
+def scan_gathering(
     layer_fn: LayerFn, param_shards: Any, x: Array, axis: str, gather: Step = gathered
 ) -> Array:
     """Layer after layer, each gathered when it is used, leaf by leaf in some way."""
@@ -110,7 +110,7 @@ def _scan_gathering(
     def gathered_layer(shards: Any, x: Array) -> Array:
         return layer_fn(jax.tree.map(lambda shard: gather(shard, axis), shards), x)
 
-    return _scan(gathered_layer, param_shards, x)
+    return scan_layers(gathered_layer, param_shards, x)
 
 
 @wrong("values")
@@ -121,21 +121,21 @@ def rows_interleaved(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: st
     def gather(shards: Array, axis: str) -> Array:
         return lax.all_gather(shards, axis, axis=1).reshape(-1, *shards.shape[1:])
 
-    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("values")
 def first_layer_always(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Every turn of the loop uses the first layer; gather the one that lax.scan hands you."""
     first = gathered(jax.tree.map(lambda leaf: leaf[0], param_shards), axis)
-    return _scan(lambda _, x: layer_fn(first, x), param_shards, x)
+    return scan_layers(lambda _, x: layer_fn(first, x), param_shards, x)
 
 
 @wrong("gradient")
 def gradients_of_own_batch(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Each device returns the gradient of its own part of the batch; sum its rows over the devices,
     as the derivative of lax.all_gather does."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_own_gradient)
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_for_own_gradient)
 
 
 @wrong("gradient")
@@ -146,34 +146,34 @@ def gradients_averaged(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: 
     def gather(shards: Array, axis: str) -> Array:
         return gathered(with_gradient_divided(shards, axis), axis)
 
-    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("communication")
 def gradients_all_reduced(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Whole gradients are summed on all devices, and each keeps its rows: twice the bytes of a
     reduce-scatter, which is the derivative of lax.all_gather."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_all_reduce)
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_for_all_reduce)
 
 
 @wrong("communication")
 def gathers_activations(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """The batch is gathered, too, and every device computes all of it; a device needs the whole
     layer, but its own part of the batch only."""
-    return own_shard(_scan_gathering(layer_fn, param_shards, gathered(x, axis), axis), axis)
+    return own_shard(scan_gathering(layer_fn, param_shards, gathered(x, axis), axis), axis)
 
 
 @wrong("communication")
 def gathers_by_sum(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Shards are padded with zeros and summed, which sends twice the bytes of lax.all_gather."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
 
 
 @wrong("memory")
 def gathers_all_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """All layers are gathered before the loop, so all of them are held whole at once; gather one
     layer at a time, inside the loop."""
-    return _scan(layer_fn, gathered(param_shards, axis, 1), x)
+    return scan_layers(layer_fn, gathered(param_shards, axis, 1), x)
 
 
 @wrong("memory")

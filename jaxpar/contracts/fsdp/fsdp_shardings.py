@@ -124,7 +124,7 @@ CONTRACT = Contract(
 )
 
 
-def _specs(params: Params, spec: Callable[[Any, int], P]) -> Params:
+def specs_by_leaf(params: Params, spec: Callable[[Any, int], P]) -> Params:
     """The spec of each leaf, by the leaf and its number of dims in front that must stay whole."""
     return {
         name: jax.tree.map(lambda leaf, first=int(name == "layers"): spec(leaf, first), part)
@@ -144,7 +144,9 @@ def _split_where(
     params: Params, n: int, axis: str | tuple[str, ...], large: Callable[[Any], bool]
 ) -> Params:
     """Splits the leaves that are large, by this definition of large."""
-    return _specs(params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P())
+    return specs_by_leaf(
+        params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P()
+    )
 
 
 def _split_always(
@@ -156,7 +158,7 @@ def _split_always(
         dim = first + choose(leaf.shape[first:])
         return P() if leaf.size < minimum_size else P(*[None] * dim, axis)
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)
 
 
 @wrong("values")
@@ -221,7 +223,7 @@ def minimum_of_one_layer(
         large = math.prod(leaf.shape[first:]) >= minimum_size
         return _split(leaf, first, mesh.shape[axis], axis) if large else P()
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)
 
 
 @wrong("sharding")
@@ -255,4 +257,4 @@ def layers_split(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size:
     def spec(leaf: Any, _: int) -> P:
         return P() if leaf.size < minimum_size else _split(leaf, 0, mesh.shape[axis], axis)
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)

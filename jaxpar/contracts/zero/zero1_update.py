@@ -17,6 +17,7 @@ from jaxpar.contracts.zero.common import (
     SCATTERS,
     matrices,
     mean_rows,
+    new_params,
     own_rows,
     sharded_rows,
     updated_rows,
@@ -103,30 +104,24 @@ CONTRACT = Contract(
 )
 
 
-def _finish(rows, params, opt_shard, optimizer, axis):
-    """The end of a right step, from this device's rows of the gradients on."""
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
-
-
 @wrong("values")
 def gradients_not_divided(grads, params, opt_shard, optimizer, *, axis):
     """The gradients are summed over the devices, by you or by JAX, and not divided by their
     number."""
-    return _finish(scattered(grads, axis), params, opt_shard, optimizer, axis)
+    return new_params(scattered(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
 def constant_n(grads, params, opt_shard, optimizer, *, axis):
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
-    return _finish(divided(scattered(grads, axis), 8), params, opt_shard, optimizer, axis)
+    return new_params(divided(scattered(grads, axis), 8), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
 def update_by_own_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Each device updates its rows by its own gradient; reduce-scatter the gradients first."""
-    return _finish(own_rows(grads, axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
@@ -176,7 +171,7 @@ def updates_returned(grads, params, opt_shard, optimizer, *, axis):
 @wrong("values")
 def old_state_returned(grads, params, opt_shard, optimizer, *, axis):
     """The old state is returned; return the one that the optimizer made."""
-    new, _ = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    new, _ = new_params(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, opt_shard
 
 
@@ -188,7 +183,7 @@ def _gathered_state(state, axis):
 def returns_whole_state(grads, params, opt_shard, optimizer, *, axis):
     """The new state is gathered, so that every device holds all of it; return this device's
     part."""
-    new, state = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    new, state = new_params(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, _gathered_state(state, axis)
 
 
@@ -196,14 +191,14 @@ def returns_whole_state(grads, params, opt_shard, optimizer, *, axis):
 def reduces_then_slices(grads, params, opt_shard, optimizer, *, axis):
     """The gradients are all-reduced and then cut, which sends twice the bytes of a
     reduce-scatter."""
-    return _finish(own_rows(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("communication")
 def gathers_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
     mean = jax.tree.map(lambda g: lax.all_gather(g, axis).mean(axis=0), grads)
-    return _finish(own_rows(mean, axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(mean, axis), params, opt_shard, optimizer, axis)
 
 
 def _own_state(state, axis):

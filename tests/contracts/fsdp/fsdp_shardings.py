@@ -7,19 +7,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.fsdp.fsdp_shardings import specs_by_leaf
 from tests.contracts.answers import right
 
 
 def _spec(leaf, dim, axis):
     return P(*[axis if d == dim else None for d in range(leaf.ndim)])
-
-
-def _specs(params, choose):
-    """By leaf and its number of dims in front that must stay whole."""
-    return {
-        name: jax.tree.map(lambda leaf, first=int(name == "layers"): choose(leaf, first), part)
-        for name, part in params.items()
-    }
 
 
 def _dims(leaf, first, n):
@@ -34,7 +27,7 @@ def split_by_largest_dim(params, *, mesh, axis, minimum_size):
             return P()
         return _spec(leaf, max(dims, key=lambda dim: leaf.shape[dim]), axis)
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @right
@@ -43,7 +36,7 @@ def split_by_last_dim(params, *, mesh, axis, minimum_size):
         dims = _dims(leaf, first, dict(mesh.shape)[axis])
         return _spec(leaf, dims[-1], axis) if leaf.size >= minimum_size else P(None)
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @right
@@ -65,7 +58,7 @@ def split_by_tuples(params, *, mesh, axis, minimum_size):
             return P(*[()] * leaf.ndim)
         return NamedSharding(mesh, _spec(leaf, dims[0], (axis,))).spec
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @wrong("values")
@@ -147,7 +140,7 @@ def matrices_split(params, *, mesh, axis, minimum_size):
         dims = _dims(leaf, first, mesh.shape[axis])
         return _spec(leaf, dims[0], axis) if leaf.ndim - first > 1 else P()
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @wrong("sharding")

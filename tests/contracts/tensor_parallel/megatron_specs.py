@@ -66,30 +66,14 @@ def specs_over_the_usual_axis(params, *, axis):
 
 
 @wrong("values")
-def specs_as_lists(params, *, axis):
-    return _map_specs(list, specs_with_all_dims(params, axis="tp"))
-
-
-@wrong("values")
 def one_spec_for_a_part(params, *, axis):
     return {part: P(None, axis) for part in params}
-
-
-@wrong("values")
-def no_spec_for_scales(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    return right | {"norm": {"scale": None}}
 
 
 @wrong("values")
 def specs_without_norms(params, *, axis):
     right = specs_with_all_dims(params, axis=axis)
     return {part: right[part] for part in ("attention", "mlp")}
-
-
-@wrong("values")
-def specs_on_both_dims(params, *, axis):
-    return jax.tree.map(lambda leaf: P(*[axis] * len(leaf.shape)), params)
 
 
 def _with_one_changed(params, axis, part, name, spec):
