@@ -10,15 +10,6 @@ def back_in_reverse(stages, microbatches):
     return tuple(tuple(f"{s}{kind}{m}" for kind, m in order) for s in range(stages))
 
 
-def two_forward_two_backward(stages, microbatches):
-    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
-    pairs = range(0, microbatches, 2)
-    return [
-        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
-        for s in range(stages)
-    ]
-
-
 def in_two(row):
     """A row with I and W in place of each B."""
     parts = []

@@ -32,7 +32,7 @@ CONTRACT = Contract(
 )
 
 
-def _kinds(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
+def kinds_of_row(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
     """The kinds of a row with `ahead` forwards first, and W `late` microbatches behind I."""
     ahead = min(ahead, microbatches)
     waits = min(late, microbatches)
@@ -44,14 +44,14 @@ def _kinds(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
 
 def _one_f_one_i(stages: int, microbatches: int, rank: int, *, late: int = 0, w: str = "W") -> str:
     """The kinds of a row of 1F1B with I in place of B."""
-    return _kinds(microbatches, ahead=stages - 1 - rank, late=late, w=w)
+    return kinds_of_row(microbatches, ahead=stages - 1 - rank, late=late, w=w)
 
 
 def rows_with_late_weights(microbatches: int, lates: list[int], *, twice: int = 1) -> Rows:
     """ZB-H1 where each device lets so many W wait, with `twice` as many forwards first."""
     last = len(lates) - 1
     return [
-        cells_of_stage(rank, _kinds(microbatches, ahead=twice * (last - rank), late=late))
+        cells_of_stage(rank, kinds_of_row(microbatches, ahead=twice * (last - rank), late=late))
         for rank, late in enumerate(lates)
     ]
 

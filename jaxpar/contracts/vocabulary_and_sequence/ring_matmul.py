@@ -20,6 +20,14 @@ def _product(case: Case, x: Array, w: Array) -> list[Expected]:
     return [Expected(mesh_order(case, jnp.einsum("...td,d...nf->n...tf", x, columns)))]
 
 
+def _case(mesh: str, rows: int, d: int, columns: int) -> Case:
+    """All axes of the mesh split rows and columns; the last one is that of the ring."""
+    axes = list(Case(mesh, {}).sizes)
+    split = "_".join(axes)
+    args = {"x": ArraySpec((rows, d), f"t_{split} d"), "w": ArraySpec((d, columns), f"d f_{split}")}
+    return Case(mesh, args, {"axis": axes[-1]})
+
+
 def _other_rows(sizes: Sizes) -> int:
     return (sizes.n() - 1) * sizes.bytes("x")
 
@@ -35,24 +43,10 @@ CONTRACT = Contract(
     reference=ring_matmul.ring_matmul,
     oracle=_product,
     cases=(
-        Case(
-            "tp=8",
-            {"x": ArraySpec((8 * 12, 96), "t_tp d"), "w": ArraySpec((96, 8 * 4), "d f_tp")},
-            {"axis": "tp"},
-        ),
-        Case(
-            "dp=2,tpx=3",
-            {"x": ArraySpec((6 * 10, 56), "t_dp_tpx d"), "w": ArraySpec((56, 6 * 5), "d f_dp_tpx")},
-            {"axis": "tpx"},
-        ),
+        _case("tp=8", rows=8 * 12, d=96, columns=8 * 4),
+        _case("dp=2,tpx=3", rows=6 * 10, d=56, columns=6 * 5),
     ),
-    hidden=(
-        Case(
-            "dp=2,cp=4",
-            {"x": ArraySpec((8 * 9, 80), "t_dp_cp d"), "w": ArraySpec((80, 8 * 6), "d f_dp_cp")},
-            {"axis": "cp"},
-        ),
-    ),
+    hidden=(_case("dp=2,cp=4", rows=8 * 9, d=80, columns=8 * 6),),
     gradient=("x", "w"),
     communication=Communication(
         "permutes to a neighbour only, (n-1) times x; backward at most twice that",

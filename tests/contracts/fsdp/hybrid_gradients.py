@@ -51,15 +51,6 @@ def hybrid_scattered_and_gathered(grad, *, shard_axis, replica_axis):
     return jax.tree.map(mean, grad)
 
 
-@right
-def hybrid_untiled(grad, *, shard_axis, replica_axis):
-    def mean(g):
-        parts = g.reshape(lax.axis_size(shard_axis), -1, *g.shape[1:])
-        return lax.psum_scatter(parts, shard_axis) / lax.axis_size(shard_axis)
-
-    return lax.pmean(jax.tree.map(mean, grad), replica_axis)
-
-
 @wrong("values")
 def hybrid_over_the_whole_mesh(grad, *, shard_axis, replica_axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)

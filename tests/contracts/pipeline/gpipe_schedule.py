@@ -7,10 +7,7 @@ import numpy as np
 from jaxpar.contracts.base import wrong
 from jaxpar.schedules.generators import gpipe_schedule, one_f_one_b_schedule
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import (
-    back_in_reverse,
-    two_forward_two_backward,
-)
+from tests.contracts.pipeline_tables import back_in_reverse
 
 
 @right
@@ -158,8 +155,3 @@ def backward_one_ahead(stages, microbatches):
     rows = gpipe_schedule(stages, microbatches)
     rows[0] = rows[0][:microbatches] + rows[0][microbatches + 1 :] + [rows[0][microbatches]]
     return rows
-
-
-@wrong("bubble")
-def two_of_each(stages, microbatches):
-    return two_forward_two_backward(stages, microbatches)

@@ -7,11 +7,7 @@ from collections import deque
 from jaxpar.contracts.base import wrong
 from jaxpar.schedules.generators import one_f_one_b_schedule
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import (
-    back_in_reverse,
-    in_two,
-    two_forward_two_backward,
-)
+from tests.contracts.pipeline_tables import back_in_reverse, in_two
 
 
 def _simulated(stages, microbatches, most):
@@ -80,7 +76,12 @@ def asserts_its_sizes(stages, microbatches):
 
 @wrong("bubble")
 def two_of_each(stages, microbatches):
-    return two_forward_two_backward(stages, microbatches)
+    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
+    pairs = range(0, microbatches, 2)
+    return [
+        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
+        for s in range(stages)
+    ]
 
 
 @wrong("bubble")

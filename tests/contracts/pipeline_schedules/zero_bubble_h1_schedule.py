@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.pipeline_schedules.zero_bubble_h1_schedule import rows_with_late_weights
+from jaxpar.contracts.pipeline_schedules.zero_bubble_h1_schedule import (
+    kinds_of_row,
+    rows_with_late_weights,
+)
+from jaxpar.contracts.pipeline_tables import cells_of_stage
 from tests.contracts.answers import right
 
 
@@ -99,10 +103,5 @@ def weights_when_idle(stages, microbatches):
 def one_more_on_the_first(stages, microbatches):
     """It does one forward more before its first backward, which costs no time."""
     rows = oldest_weights_first(stages, microbatches)
-    ahead = min(stages, microbatches)
-    forward = [cell for cell in rows[0] if "F" in cell]
-    rest = [cell for cell in rows[0] if "F" not in cell]
-    both = [x for i, cell in enumerate(forward[ahead:]) for x in (*rest[2 * i : 2 * i + 2], cell)]
-    early = forward[: ahead + 1] + [cell for cell in both if cell not in forward[: ahead + 1]]
-    rows[0] = early + [cell for cell in rest if cell not in early]
+    rows[0] = cells_of_stage(0, kinds_of_row(microbatches, ahead=stages, late=0))
     return rows

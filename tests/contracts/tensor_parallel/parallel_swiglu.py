@@ -70,19 +70,6 @@ def mlp_computed_again(x, w_gate, w_up, w_down, *, axis):
     return mlp(x, w_gate, w_up, w_down)
 
 
-@right
-def mlp_element_by_element(x, w_gate, w_up, w_down, *, axis):
-    x = enter(x, axis)
-
-    def add(total, weights):
-        gate, up, down = weights
-        hidden = jax.nn.silu(x @ gate) * (x @ up)
-        return total + hidden[..., None] * down[None, None], None
-
-    zeros = jnp.zeros_like(x)
-    return lax.psum(lax.scan(add, zeros, (w_gate.T, w_up.T, w_down))[0], axis)
-
-
 @wrong("values")
 def mlp_summed_in_bfloat16(x, w_gate, w_up, w_down, *, axis):
     partial = _local(enter(x, axis), w_gate, w_up, w_down)

@@ -161,11 +161,6 @@ def ring_of_rounded_rows(x, w, *, axis):
     return _in_order(blocks, axis)
 
 
-@wrong("values")
-def ring_of_own_rows_repeated(x, w, *, axis):
-    return jnp.concatenate([x @ w] * lax.axis_size(axis))
-
-
 @wrong("communication")
 def ring_in_one_exchange(x, w, *, axis):
     n = lax.axis_size(axis)

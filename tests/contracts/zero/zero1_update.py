@@ -62,15 +62,10 @@ def updates_gathered_then_added(grads, params, opt_shard, optimizer, *, axis):
 
 
 @right
-def update_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
+def update_round_two_rings(grads, params, opt_shard, optimizer, *, axis):
     n = lax.axis_size(axis)
     rows = tree_map(lambda g: ring_reduce_scatter(_blocks(g, axis), axis) / n, grads)
-    return new_params(rows, params, opt_shard, optimizer, axis)
-
-
-@right
-def update_gathered_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
-    new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
     return tree_map(lambda x, p: ring_all_gather(x, axis).reshape(p.shape), new, params), state
 
 
