@@ -240,22 +240,14 @@ def mask_lost(x: Array, *weights: Array, **sizes: Any) -> Array:
 def masked_by_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores of later positions are set to 0, and softmax gives them weight all the same; set
     them to -inf."""
-
-    def softmax(scores: Array) -> Array:
-        return jax.nn.softmax(jnp.tril(scores))
-
-    return _attention(x, *weights, **sizes, softmax=softmax)
+    return _attention(x, *weights, **sizes, softmax=lambda scores: jax.nn.softmax(jnp.tril(scores)))
 
 
 @wrong("values")
 def masked_after_softmax(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Weights are set to 0 after softmax, so that the others do not add up to 1; set scores to -inf
     before it."""
-
-    def softmax(scores: Array) -> Array:
-        return jnp.tril(jax.nn.softmax(scores))
-
-    return _attention(x, *weights, **sizes, softmax=softmax)
+    return _attention(x, *weights, **sizes, softmax=lambda scores: jnp.tril(jax.nn.softmax(scores)))
 
 
 @wrong("values")

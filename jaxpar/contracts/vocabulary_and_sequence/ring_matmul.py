@@ -22,7 +22,7 @@ def _product(case: Case, x: Array, w: Array) -> list[Expected]:
 
 def _case(mesh: str, rows: int, d: int, columns: int) -> Case:
     """All axes of the mesh split rows and columns; the last one is that of the ring."""
-    axes = list(Case(mesh, {}).sizes)
+    axes = [part.partition("=")[0] for part in mesh.split(",")]
     split = "_".join(axes)
     args = {"x": ArraySpec((rows, d), f"t_{split} d"), "w": ArraySpec((d, columns), f"d f_{split}")}
     return Case(mesh, args, {"axis": axes[-1]})

@@ -37,6 +37,13 @@ def _embedded(case: Case, ids: Array, table: Array) -> list[Expected]:
     return of_batch(case, y.reshape(*ids.shape, -1))
 
 
+def _case(mesh: str, shape: tuple[int, ...], layout: str, table: ArraySpec) -> Case:
+    """A case of ids with this shape and layout; the last axis of the mesh splits the vocabulary."""
+    args = {"ids": ArraySpec(shape, layout, "int32", "around"), "table": table}
+    axis = mesh.split(",")[-1].partition("=")[0]
+    return Case(mesh, args, {"axis": axis})
+
+
 def _all_reduce_of_rows(sizes: Sizes) -> float:
     """Wire bytes of one all-reduce of a row of the table for each id."""
     rows = sizes.bytes("ids") // ID_BYTES
@@ -51,33 +58,10 @@ CONTRACT = Contract(
     reference=vocabulary.vocab_parallel_embedding,
     oracle=_embedded,
     cases=(
-        Case(
-            "tp=8",
-            {
-                "ids": ArraySpec((2, 12), "b t", "int32", "around"),
-                "table": ArraySpec((8 * 16, 24), "v_tp d"),
-            },
-            {"axis": "tp"},
-        ),
-        Case(
-            "dp=2,tpx=3",
-            {
-                "ids": ArraySpec((2 * 150,), "b_dp", "int32", "around"),
-                "table": ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16"),
-            },
-            {"axis": "tpx"},
-        ),
+        _case("tp=8", (2, 12), "b t", ArraySpec((8 * 16, 24), "v_tp d")),
+        _case("dp=2,tpx=3", (2 * 150,), "b_dp", ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16")),
     ),
-    hidden=(
-        Case(
-            "dp=2,cp=4",
-            {
-                "ids": ArraySpec((2 * 70,), "b_dp", "int32", "around"),
-                "table": ArraySpec((8 * 30, 40), "v_dp_cp d"),
-            },
-            {"axis": "cp"},
-        ),
-    ),
+    hidden=(_case("dp=2,cp=4", (2 * 70,), "b_dp", ArraySpec((8 * 30, 40), "v_dp_cp d")),),
     gradient=("table",),
     communication=Communication(
         "one all-reduce of the result, backward nothing",

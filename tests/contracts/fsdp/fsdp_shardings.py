@@ -72,43 +72,13 @@ def specs_as_tuples(params, *, mesh, axis, minimum_size):
 
 
 @wrong("values")
-def names_of_axes(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: axis, params)
-
-
-@wrong("values")
-def one_spec_for_all(params, *, mesh, axis, minimum_size):
-    return P(axis)
-
-
-@wrong("values")
 def no_spec_for_small(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(axis) if leaf.size >= minimum_size else None, params)
 
 
 @wrong("values")
-def unknown_axis(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P("devices"), params)
-
-
-@wrong("values")
-def too_many_entries(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P(None, None, None, axis), params)
-
-
-@wrong("values")
-def axis_on_every_dim(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P(*[axis] * leaf.ndim), params)
-
-
-@wrong("values")
 def unconstrained(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(*[P.UNCONSTRAINED] * leaf.ndim), params)
-
-
-@wrong("values")
-def leaves_in_a_list(params, *, mesh, axis, minimum_size):
-    return [P() for _ in jax.tree.leaves(params)]
 
 
 @wrong("values")

@@ -16,18 +16,6 @@ def as_one_f_one_b(stages, microbatches):
 
 
 @right
-def column_by_column(stages, microbatches):
-    columns = []
-    for tick in range(microbatches + stages - 1):
-        m = [tick - s for s in range(stages)]
-        columns.append([f"{s}F{m[s]}" if 0 <= m[s] < microbatches else None for s in range(stages)])
-    for tick in range(microbatches + stages - 1):
-        m = [tick - (stages - 1 - s) for s in range(stages)]
-        columns.append([f"{s}B{m[s]}" if 0 <= m[s] < microbatches else "" for s in range(stages)])
-    return list(zip(*columns, strict=True))
-
-
-@right
 def last_microbatch_back_first(stages, microbatches):
     return back_in_reverse(stages, microbatches)
 
@@ -46,21 +34,6 @@ def backward_in_two(stages, microbatches):
     ]
 
 
-@right
-def with_spaces(stages, microbatches):
-    return [[f" {cell} " for cell in row] + [""] for row in gpipe_schedule(stages, microbatches)]
-
-
-@wrong("order")
-def one_list(stages, microbatches):
-    return [cell for row in gpipe_schedule(stages, microbatches) for cell in row]
-
-
-@wrong("order")
-def one_text_each(stages, microbatches):
-    return [" ".join(row) for row in gpipe_schedule(stages, microbatches)]
-
-
 @wrong("order")
 def triples(stages, microbatches):
     return [[(s, "F", m) for m in range(microbatches)] for s in range(stages)]
@@ -72,11 +45,6 @@ def small_letters(stages, microbatches):
 
 
 @wrong("order")
-def by_device(stages, microbatches):
-    return dict(enumerate(gpipe_schedule(stages, microbatches)))
-
-
-@wrong("order")
 def a_generator(stages, microbatches):
     yield from gpipe_schedule(stages, microbatches)
 
@@ -84,11 +52,6 @@ def a_generator(stages, microbatches):
 @wrong("order")
 def rows_of_generators(stages, microbatches):
     return [(cell for cell in row) for row in gpipe_schedule(stages, microbatches)]
-
-
-@wrong("order")
-def a_row_too_many(stages, microbatches):
-    return [*gpipe_schedule(stages, microbatches), []]
 
 
 @wrong("order")
@@ -113,11 +76,6 @@ def fewer_larger_microbatches(stages, microbatches):
 
 
 @wrong("order")
-def very_many_idle_cells(stages, microbatches):
-    return [row + [None] * 100_000 for row in gpipe_schedule(stages, microbatches)]
-
-
-@wrong("order")
 def deeply_nested(stages, microbatches):
     value = "0F0"
     for _ in range(20):
@@ -131,22 +89,6 @@ def too_deeply_nested(stages, microbatches):
     for _ in range(700):
         value = [value]
     return value
-
-
-@wrong("order")
-def the_example(stages, microbatches):
-    return [["0F0", "0B0"], ["1F0", "1B0"]]
-
-
-_calls = 0
-
-
-@wrong("order")
-def counts_its_calls(stages, microbatches):
-    global _calls
-    _calls += 1
-    rows = gpipe_schedule(stages, microbatches)
-    return rows if _calls % 2 else last_microbatch_back_first(stages, microbatches)
 
 
 @wrong("bubble")

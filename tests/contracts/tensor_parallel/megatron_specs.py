@@ -65,17 +65,6 @@ def specs_over_the_usual_axis(params, *, axis):
     return specs_with_all_dims(params, axis="tp")
 
 
-@wrong("values")
-def one_spec_for_a_part(params, *, axis):
-    return {part: P(None, axis) for part in params}
-
-
-@wrong("values")
-def specs_without_norms(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    return {part: right[part] for part in ("attention", "mlp")}
-
-
 def _with_one_changed(params, axis, part, name, spec):
     right = specs_with_all_dims(params, axis=axis)
     return right | {part: right[part] | {name: spec}}
