@@ -40,17 +40,6 @@ def split_by_last_dim(params, *, mesh, axis, minimum_size):
 
 
 @right
-def split_by_path(params, *, mesh, axis, minimum_size):
-    def choose(path, leaf):
-        if leaf.size < minimum_size:
-            return P()
-        dims = _dims(leaf, int("layers" in jax.tree_util.keystr(path)), mesh.shape[axis])
-        return _spec(leaf, dims[0], axis)
-
-    return jax.tree.map_with_path(choose, params)
-
-
-@right
 def split_by_tuples(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])

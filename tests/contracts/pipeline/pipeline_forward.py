@@ -23,6 +23,12 @@ def _at_tick(microbatches, t):
     return lax.dynamic_index_in_dim(microbatches, t, keepdims=False)
 
 
+def _results_of_last(tick, microbatches, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
 @right
 def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
     m, n, rank = _sizes(microbatches, axis)
@@ -39,7 +45,7 @@ def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
 
 @right
 def piped_without_idle_arithmetic(stage_fn, params, microbatches, *, axis):
-    m, n, rank = _sizes(microbatches, axis)
+    m, _, rank = _sizes(microbatches, axis)
 
     def tick(received, t):
         x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
@@ -47,8 +53,7 @@ def piped_without_idle_arithmetic(stage_fn, params, microbatches, *, axis):
         y = lax.cond(busy, stage_fn, lambda _, x: jnp.zeros_like(x), params, x)
         return to_next(y, axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+    return _results_of_last(tick, microbatches, axis)
 
 
 @right
@@ -65,15 +70,14 @@ def piped_unrolled(stage_fn, params, microbatches, *, axis):
 
 @right
 def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
-    m, n, rank = _sizes(microbatches, axis)
+    rank = lax.axis_index(axis)
 
     def tick(received, t):
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
         return to_next(y, axis), y
 
-    ticks = jax.checkpoint(tick, prevent_cse=False)
-    _, made = lax.scan(ticks, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+    checkpointed = jax.checkpoint(tick, prevent_cse=False)
+    return _results_of_last(checkpointed, microbatches, axis)
 
 
 @right
@@ -221,15 +225,14 @@ def stages_travel(stage_fn, params, microbatches, *, axis):
 
 @wrong("memory")
 def all_microbatches_in_each_tick(stage_fn, params, microbatches, *, axis):
-    m, n, rank = _sizes(microbatches, axis)
+    rank = lax.axis_index(axis)
 
     def tick(received, t):
         slots = jnp.where(rank == 0, microbatches, received[None])
         y = _at_tick(jax.vmap(partial(stage_fn, params))(slots), t)
         return to_next(y, axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+    return _results_of_last(tick, microbatches, axis)
 
 
 @wrong("values")

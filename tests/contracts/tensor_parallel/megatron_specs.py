@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.base import wrong
@@ -34,30 +33,6 @@ def specs_in_tuples(params, *, axis):
         return P(*empty, None, (axis,)) if columns else P()
 
     return jax.tree.map_with_path(spec, params)
-
-
-@right
-def specs_by_two_loops(params, *, axis):
-    specs = {}
-    for part, leaves in params.items():
-        specs[part] = {}
-        for name, leaf in leaves.items():
-            stacked = [None] * (leaf.ndim - 2)
-            entries = {column: [*stacked, None, axis] for column in COLUMNS}
-            entries |= {"output": [*stacked, axis], "down": [*stacked, axis, None]}
-            specs[part][name] = P(*entries.get(name, []))
-    return specs
-
-
-def _map_specs(change, specs):
-    return jax.tree.map(change, specs, is_leaf=lambda leaf: isinstance(leaf, P))
-
-
-@right
-def specs_of_shardings(params, *, axis):
-    mesh = jax.sharding.AbstractMesh((1,), (axis,))
-    right = specs_with_all_dims(params, axis=axis)
-    return _map_specs(lambda spec: NamedSharding(mesh, spec).spec, right)
 
 
 @wrong("values")

@@ -66,22 +66,6 @@ def attended_by_jax(x, *weights, **sizes):
 
 
 @right
-def attended_head_by_head(x, *weights, **sizes):
-    def attend(q, k, v):
-        (_, t, heads, h), kv_heads = q.shape, k.shape[2]
-        past = jnp.tril(jnp.ones((t, t), bool))[None]
-        attended = []
-        for head in range(heads):
-            kv_head = head * kv_heads // heads
-            scores = q[:, :, head] @ k[:, :, kv_head].mT / jnp.sqrt(h)
-            weights = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
-            attended.append(weights @ v[:, :, kv_head])
-        return jnp.concatenate(attended, axis=-1)
-
-    return _attention(x, *weights, **sizes, attend=attend)
-
-
-@right
 def attended_with_keys_by_one_hot(x, *weights, **sizes):
     def own_columns(w, kv_heads, h, axis):
         n = lax.axis_size(axis)
