@@ -82,7 +82,7 @@ def _log_sum(
 ) -> Array:
     """The logarithm of the sum of exp over the vocabulary, with one step done in another way.
 
-    `largest` makes the number that is subtracted from the devices' own maxima.
+    `largest` takes this device's maximum of each token to what is subtracted from its logits.
     """
     less = largest(lax.stop_gradient(logits.max(axis=-1)), axis)
     return jnp.log(total(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)) + less

@@ -81,16 +81,6 @@ def specs_that_are_not_plain(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(Axis("anything")), params)
 
 
-def _is_spec(part):
-    return isinstance(part, P)
-
-
-@wrong("values")
-def axis_by_its_usual_name(params, *, mesh, axis, minimum_size):
-    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
-    return jax.tree.map(lambda s: P(*[e and "fsdp" for e in s]), right, is_leaf=_is_spec)
-
-
 @wrong("sharding")
 def matrices_split(params, *, mesh, axis, minimum_size):
     """By the dims of one layer's leaf, not by its size."""

@@ -65,11 +65,6 @@ def hybrid_with_eight_devices(grad, *, shard_axis, replica_axis):
 
 
 @wrong("values")
-def hybrid_by_names_of_first_case(grad, *, shard_axis, replica_axis):
-    return lax.pmean(mean_rows(grad, "fsdp"), "dp")
-
-
-@wrong("values")
 def hybrid_in_bfloat16(grad, *, shard_axis, replica_axis):
     small = mean_rows(cast(grad, jnp.bfloat16), shard_axis)
     return cast(lax.pmean(small, replica_axis), jnp.float32)

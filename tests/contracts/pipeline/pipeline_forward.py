@@ -236,11 +236,6 @@ def all_microbatches_in_each_tick(stage_fn, params, microbatches, *, axis):
 
 
 @wrong("values")
-def axis_by_name(stage_fn, params, microbatches, *, axis):
-    return piped(stage_fn, params, microbatches, "pp")
-
-
-@wrong("values")
 def microbatches_of_two_dims(stage_fn, params, microbatches, *, axis):
     m, b, d = microbatches.shape
     return piped(stage_fn, params, microbatches, axis).reshape(m, b, d)

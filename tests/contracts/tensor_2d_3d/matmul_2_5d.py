@@ -56,11 +56,6 @@ def deep_with_own_derivative(x, w, *, rows, cols, depth):
     return gathered(x, cols, 1) @ gather(w)
 
 
-@wrong("values")
-def deep_by_names_of_first_case(x, w, *, rows, cols, depth):
-    return deep_by_gathers(x, w, rows="tpx", cols="tpy", depth="tpz")
-
-
 @wrong("communication")
 def deep_rounds_cast_implicit(x, w, *, rows, cols, depth):
     return in_rounds(x, w, rows=rows, cols=cols)

@@ -58,11 +58,6 @@ def cube_by_exchange(x, w, *, x_axis, y_axis, z_axis):
 
 
 @wrong("values")
-def cube_by_names_of_first_case(x, w, *, x_axis, y_axis, z_axis):
-    return cube_untiled(x, w, x_axis="tpx", y_axis="tpy", z_axis="tpz")
-
-
-@wrong("values")
 def cube_of_two(x, w, *, x_axis, y_axis, z_axis):
     products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
     start = lax.axis_index(z_axis) * (len(products) // 2)

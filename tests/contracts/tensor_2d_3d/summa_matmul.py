@@ -136,11 +136,6 @@ def summa_in_two_rounds(x, w, *, rows, cols):
 
 
 @wrong("values")
-def summa_by_names_of_first_case(x, w, *, rows, cols):
-    return summa_by_gathers(x, w, rows="tpx", cols="tpy")
-
-
-@wrong("values")
 def summa_in_bfloat16(x, w, *, rows, cols):
     small = summa_by_gathers(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), rows=rows, cols=cols)
     return small.astype(x.dtype)

@@ -35,11 +35,6 @@ def specs_in_tuples(params, *, axis):
     return jax.tree.map_with_path(spec, params)
 
 
-@wrong("values")
-def specs_over_the_usual_axis(params, *, axis):
-    return specs_with_all_dims(params, axis="tp")
-
-
 def _with_one_changed(params, axis, part, name, spec):
     right = specs_with_all_dims(params, axis=axis)
     return right | {part: right[part] | {name: spec}}

@@ -77,11 +77,6 @@ def mlp_summed_in_bfloat16(x, w_gate, w_up, w_down, *, axis):
 
 
 @wrong("values")
-def mlp_over_the_usual_axis(x, w_gate, w_up, w_down, *, axis):
-    return lax.psum(_local(enter(x, "tp"), w_gate, w_up, w_down), "tp")
-
-
-@wrong("values")
 def mlp_over_the_whole_mesh(x, w_gate, w_up, w_down, *, axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
     return lax.psum(_local(enter(x, axes), w_gate, w_up, w_down), axes)

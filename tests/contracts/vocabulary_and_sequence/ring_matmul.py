@@ -142,17 +142,6 @@ def ring_with_gradient_by_hand(x, w, *, axis):
 
 
 @wrong("values")
-def ring_over_axis_of_first_case(x, w, *, axis):
-    return ring_of_blocks(x, w, axis="tp")
-
-
-@wrong("values")
-def ring_in_bfloat16(x, w, *, axis):
-    small = ring_of_blocks(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), axis=axis)
-    return small.astype(x.dtype)
-
-
-@wrong("values")
 def ring_of_rounded_rows(x, w, *, axis):
     blocks, small = [x @ w], x.astype(jnp.bfloat16)
     for _ in range(lax.axis_size(axis) - 1):

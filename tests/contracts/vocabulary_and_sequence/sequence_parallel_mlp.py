@@ -111,11 +111,6 @@ def gathered_in_bfloat16(x, w_up, w_down, *, axis):
 
 
 @wrong("values")
-def over_axis_tp(x, w_up, w_down, *, axis):
-    return _scatter(jax.nn.gelu(_gather(x, "tp") @ w_up) @ w_down, "tp")
-
-
-@wrong("values")
 def over_four_devices(x, w_up, w_down, *, axis):
     blocks = jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down
     return lax.psum_scatter(blocks.reshape(len(x), 4, -1, x.shape[2]).swapaxes(0, 1), axis)

@@ -84,11 +84,6 @@ def update_gathered_in_bfloat16(grads, params, opt_shard, optimizer, *, axis):
 
 
 @wrong("values")
-def update_by_name_of_first_axis(grads, params, opt_shard, optimizer, *, axis):
-    return update_by_blocks(grads, params, opt_shard, optimizer, axis="dp")
-
-
-@wrong("values")
 def update_with_a_list_for_a_state(grads, params, opt_shard, optimizer, *, axis):
     new, state = update_typed_as_equal(grads, params, opt_shard, optimizer, axis=axis)
     return new, jax.tree.leaves(state)
