@@ -97,7 +97,7 @@ CONTRACT = Contract(
 
 
 def scan_layers(layer_fn: LayerFn, params: Any, x: Array) -> Array:
-    """Layer after layer; each layer's input is kept, and no more."""
+    """Applies layer after layer, and keeps no more than the input of each."""
     body = jax.checkpoint(lambda x, layer: (layer_fn(layer, x), None), prevent_cse=False)
     return lax.scan(body, x, params)[0]
 
@@ -105,7 +105,7 @@ def scan_layers(layer_fn: LayerFn, params: Any, x: Array) -> Array:
 def scan_gathering(
     layer_fn: LayerFn, param_shards: Any, x: Array, axis: str, gather: Step = gathered
 ) -> Array:
-    """Layer after layer, each gathered when it is used, leaf by leaf in some way."""
+    """Applies layer after layer, and gathers each leaf of a layer by `gather` when it is used."""
 
     def gathered_layer(shards: Any, x: Array) -> Array:
         return layer_fn(jax.tree.map(lambda shard: gather(shard, axis), shards), x)

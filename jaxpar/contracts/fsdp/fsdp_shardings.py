@@ -125,7 +125,7 @@ CONTRACT = Contract(
 
 
 def specs_by_leaf(params: Params, spec: Callable[[Any, int], P]) -> Params:
-    """The spec of each leaf, by the leaf and its number of dims in front that must stay whole."""
+    """The spec of each leaf: `spec` of it and of how many of its first dims must stay whole."""
     return {
         name: jax.tree.map(lambda leaf, first=int(name == "layers"): spec(leaf, first), part)
         for name, part in params.items()
@@ -143,7 +143,7 @@ def _split(leaf: Any, first: int, n: int, axis: str | tuple[str, ...]) -> P:
 def _split_where(
     params: Params, n: int, axis: str | tuple[str, ...], large: Callable[[Any], bool]
 ) -> Params:
-    """Splits the leaves that are large, by this definition of large."""
+    """Splits the leaves for which `large` is true."""
     return specs_by_leaf(
         params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P()
     )

@@ -21,7 +21,7 @@ def _hybrid(case: Case, grad: Any) -> list[Expected]:
 
 
 def _mean_rows(case: Case, x: Array) -> Expected:
-    """The mean over both axes on every device, and of it the rows of each."""
+    """The rows of each device of the mean over both axes; the whole mean, too."""
     axes, sizes = list(case.sizes), tuple(case.sizes.values())
     shard = axes.index(case.kwargs["shard_axis"])
     replica = axes.index(case.kwargs["replica_axis"])

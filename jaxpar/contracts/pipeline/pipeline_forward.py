@@ -150,7 +150,7 @@ def outputs_too_early(stage_fn: StageFn, params: Any, microbatches: Array, *, ax
 
 
 def _results(made: Array, microbatches: Array, axis: str) -> Array:
-    """The results of the last device from its first one on, with zeros for ticks that lack."""
+    """The results of the last device, from that of microbatch 0 on; zeros for missing ticks."""
     made = made[lax.axis_size(axis) - 1 :]
     missing = jnp.zeros_like(microbatches, shape=(len(microbatches) - len(made), *made.shape[1:]))
     return _on_last(jnp.concatenate([made, missing]), axis)
@@ -303,7 +303,7 @@ def every_stage_everywhere(
 
 
 def _through_all(stage_fn: StageFn, params: Any, x: Array, axis: str) -> Array:
-    """Through one stage after the other."""
+    """Sends x through one stage after the other."""
     x, _ = lax.scan(
         lambda x, _: (to_next(stage_fn(params, x), axis), None),
         jnp.where(lax.axis_index(axis) == 0, x, 0),

@@ -93,7 +93,7 @@ CONTRACT = Contract(
 def _multiplied(
     x: Array, w: Array, *, x_over: str, w_over: str, gather: Callable[..., Array] = gathered
 ) -> Array:
-    """This device's product, of rows and columns that are gathered over these axes."""
+    """This device's product of the rows and columns that it gathers over these axes."""
     return gather(x, x_over, 0) @ gather(w, w_over, 1)
 
 
