@@ -102,7 +102,7 @@ def _check_once(table: Table) -> None:
                     place,
                     action,
                     f"stage {action.stage} is on two devices, also in {place_name(home)}",
-                    "a stage lies on one device",
+                    "a stage is on one device only",
                     f"move the cell to row {home[0] + 1}",
                 )
 
@@ -155,7 +155,7 @@ def _numbers_without_gap(table: Table, name: str) -> set[int]:
 
 def _missing(table: Table, missing: Action) -> ValueError:
     """The error about a missing action, reported at the most closely related one."""
-    # That is the other half of a missing half, and for all else a forward.
+    # For a missing I or W that is the other half, for anything else a forward.
     wants_forward = missing.kind not in "IW"
     near = min(
         (action for action in table.places if action.microbatch == missing.microbatch),

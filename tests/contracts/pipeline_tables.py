@@ -3,37 +3,11 @@
 from __future__ import annotations
 
 
-def one_f_one_b(stages, microbatches):
-    """As PyTorch writes 1F1B, with counters."""
-    rows = []
-    for rank in range(stages):
-        warm_up = min(microbatches, stages - rank)
-        row = [f"{rank}F{m}" for m in range(warm_up)]
-        f, b = warm_up, 0
-        while b < microbatches:
-            row.append(f"{rank}B{b}")
-            b += 1
-            if f < microbatches:
-                row.append(f"{rank}F{f}")
-                f += 1
-        rows.append(row)
-    return rows
-
-
 def back_in_reverse(stages, microbatches):
     """GPipe, but the last microbatch is the first to go backward."""
     f, b = range(microbatches), reversed(range(microbatches))
     order = [("F", m) for m in f] + [("B", m) for m in b]
     return tuple(tuple(f"{s}{kind}{m}" for kind, m in order) for s in range(stages))
-
-
-def two_forward_two_backward(stages, microbatches):
-    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
-    pairs = range(0, microbatches, 2)
-    return [
-        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
-        for s in range(stages)
-    ]
 
 
 def in_two(row):

@@ -171,6 +171,17 @@ def test_cases_differ_in_mesh_and_size(row: Exercise) -> None:
     assert len({tuple(leaf.shape for _, leaf in case.arrays()) for case in cases}) >= 2
 
 
+@pytest.mark.parametrize(
+    "row", [row for row in EXERCISES if row.kind in ("program", "specs")], ids=lambda row: row.id
+)
+def test_cases_differ_in_the_names_of_axes(row: Exercise) -> None:
+    """So that no answer can write the name of an axis instead of taking it as an argument."""
+    contract = load(row.where)
+    cases = (*contract.cases, *contract.hidden)
+    names = [[name for name in case.kwargs.values() if name in case.sizes] for case in cases]
+    assert len({tuple(found) for found in names}) >= 2 or not any(names)
+
+
 @each_exercise
 def test_a_sentence_tells_of_one_mistake(row: Exercise) -> None:
     """A class is told of its mistakes by name, and the name is found by the sentence."""

@@ -82,35 +82,35 @@ CONTRACT = Contract(
         programs=("forward", "gradient"),
     ),
     hints=(
-        "lax.scan over the stacked shards hands you one layer's at a time; gather them inside, so "
-        "that the whole layer is gone when the next one comes.",
+        "lax.scan over the stacked shards hands you those of one layer at a time; gather them "
+        "inside the loop, so that the whole layer is freed before the next one is gathered.",
         "lax.all_gather(shards, axis, tiled=True) takes a pytree. Its derivative is the "
         "reduce-scatter: nothing is left to write for the gradients.",
         "What the gradient needs is kept for every layer, and gathered weights are among it. "
         "jax.checkpoint around the whole body, gather included, keeps shards and x only.",
     ),
     minimal="A device holds 1/n of a layer and needs all of it, twice if it may not keep it; the "
-    "gradient of each row must come together on the device that holds it.",
+    "parts of each row's gradient must be summed on the device that holds the row.",
     harder="Gather the next layer while this one is computed: carry it through the scan. "
     "What does it take in memory?",
 )
 
 
-def _scan(layer_fn: LayerFn, params: Any, x: Array) -> Array:
-    """Layer after layer; each layer's input is kept, and no more."""
+def scan_layers(layer_fn: LayerFn, params: Any, x: Array) -> Array:
+    """Applies layer after layer, and keeps no more than the input of each."""
     body = jax.checkpoint(lambda x, layer: (layer_fn(layer, x), None), prevent_cse=False)
     return lax.scan(body, x, params)[0]
 
 
-def _scan_gathering(
+def scan_gathering(
     layer_fn: LayerFn, param_shards: Any, x: Array, axis: str, gather: Step = gathered
 ) -> Array:
-    """Layer after layer, each gathered when it is used, leaf by leaf in some way."""
+    """Applies layer after layer, and gathers each leaf of a layer by `gather` when it is used."""
 
     def gathered_layer(shards: Any, x: Array) -> Array:
         return layer_fn(jax.tree.map(lambda shard: gather(shard, axis), shards), x)
 
-    return _scan(gathered_layer, param_shards, x)
+    return scan_layers(gathered_layer, param_shards, x)
 
 
 @wrong("values")
@@ -121,59 +121,59 @@ def rows_interleaved(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: st
     def gather(shards: Array, axis: str) -> Array:
         return lax.all_gather(shards, axis, axis=1).reshape(-1, *shards.shape[1:])
 
-    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("values")
 def first_layer_always(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Every turn of the loop uses the first layer; gather the one that lax.scan hands you."""
     first = gathered(jax.tree.map(lambda leaf: leaf[0], param_shards), axis)
-    return _scan(lambda _, x: layer_fn(first, x), param_shards, x)
+    return scan_layers(lambda _, x: layer_fn(first, x), param_shards, x)
 
 
 @wrong("gradient")
 def gradients_of_own_batch(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Each device returns the gradient of its own part of the batch; sum its rows over the devices,
     as the derivative of lax.all_gather does."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_own_gradient)
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_for_own_gradient)
 
 
 @wrong("gradient")
 def gradients_averaged(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """The gradient is divided by the number of devices; layers know no mean, so return the sum, and
-    let the loss divide."""
+    """The gradient is divided by the number of devices; a layer does not know whether the loss is a
+    mean, so return the sum, and let the loss divide."""
 
     def gather(shards: Array, axis: str) -> Array:
         return gathered(with_gradient_divided(shards, axis), axis)
 
-    return _scan_gathering(layer_fn, param_shards, x, axis, gather)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("communication")
 def gradients_all_reduced(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """Whole gradients are summed on all devices, and each keeps its rows: twice the bytes of a
     reduce-scatter, which is the derivative of lax.all_gather."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_for_all_reduce)
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_for_all_reduce)
 
 
 @wrong("communication")
 def gathers_activations(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
     """The batch is gathered, too, and every device computes all of it; a device needs the whole
     layer, but its own part of the batch only."""
-    return own_shard(_scan_gathering(layer_fn, param_shards, gathered(x, axis), axis), axis)
+    return own_shard(scan_gathering(layer_fn, param_shards, gathered(x, axis), axis), axis)
 
 
 @wrong("communication")
 def gathers_by_sum(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """Shards are put into zeros and summed: twice the bytes of lax.all_gather."""
-    return _scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
+    """Shards are padded with zeros and summed, which sends twice the bytes of lax.all_gather."""
+    return scan_gathering(layer_fn, param_shards, x, axis, gathered_by_sum)
 
 
 @wrong("memory")
 def gathers_all_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
-    """All layers are gathered before the loop and are whole at once; gather one layer inside the
-    loop."""
-    return _scan(layer_fn, gathered(param_shards, axis, 1), x)
+    """All layers are gathered before the loop, so all of them are held whole at once; gather one
+    layer at a time, inside the loop."""
+    return scan_layers(layer_fn, gathered(param_shards, axis, 1), x)
 
 
 @wrong("memory")

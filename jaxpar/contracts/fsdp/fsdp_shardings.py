@@ -81,7 +81,7 @@ def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> Param
 
 CONTRACT = Contract(
     kind="specs",
-    task="return a partition spec for each leaf: large ones shared over `axis`, small ones whole",
+    task="return a partition spec for each leaf: large ones split over `axis`, small ones whole",
     reference=fsdp.fsdp_shardings,
     oracle=fsdp.fsdp_shardings,
     partitioned=_training_step,
@@ -110,21 +110,22 @@ CONTRACT = Contract(
     ),
     sharding=True,
     hints=(
-        "A spec has an entry for each dim: None, or the axis that splits it. P() is a whole leaf, "
-        "P(None, 'fsdp') one whose second dim is split over fsdp.",
-        "mesh.shape[axis] is n. Take any dim that n divides; under params['layers'] not the first: "
-        "the compiler would gather all layers, in every turn of the loop.",
-        "jax.tree.map over params['layers'] and over the rest, with the number of dims to pass "
-        "over as the difference; leaf.size tells the elements.",
+        "A spec has an entry for each dim: None, or the axis that splits it. P() replicates a "
+        "leaf, P(None, 'fsdp') splits its second dim over fsdp.",
+        "mesh.shape[axis] is n. Split any dim that n divides, but not the first one under "
+        "params['layers']: the compiler would gather all layers in every turn of the loop.",
+        "Use jax.tree.map over params['layers'] and over the rest; they differ only in how many "
+        "leading dims to skip. leaf.size is the number of elements.",
     ),
-    minimal="Every element of a large leaf is on one device of `axis`. Small leaves would save "
-    "bytes, too, but each would cost two collectives more, and a message has its latency.",
-    harder="Split small leaves over no axis, and the embedding over two.",
+    minimal="Every element of a large leaf is on only one device along `axis`. Splitting small "
+    "leaves would save bytes, too, but each would cost two more collectives, and every message has "
+    "its latency.",
+    harder="Split the embedding over two axes, and still replicate the small leaves.",
 )
 
 
-def _specs(params: Params, spec: Callable[[Any, int], P]) -> Params:
-    """The spec of each leaf, by the leaf and its number of dims in front that must stay whole."""
+def specs_by_leaf(params: Params, spec: Callable[[Any, int], P]) -> Params:
+    """The spec of each leaf: `spec` of it and of how many of its first dims must stay whole."""
     return {
         name: jax.tree.map(lambda leaf, first=int(name == "layers"): spec(leaf, first), part)
         for name, part in params.items()
@@ -142,8 +143,10 @@ def _split(leaf: Any, first: int, n: int, axis: str | tuple[str, ...]) -> P:
 def _split_where(
     params: Params, n: int, axis: str | tuple[str, ...], large: Callable[[Any], bool]
 ) -> Params:
-    """Splits the leaves that are large, by this definition of large."""
-    return _specs(params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P())
+    """Splits the leaves for which `large` is true."""
+    return specs_by_leaf(
+        params, lambda leaf, first: _split(leaf, first, n, axis) if large(leaf) else P()
+    )
 
 
 def _split_always(
@@ -155,18 +158,18 @@ def _split_always(
         dim = first + choose(leaf.shape[first:])
         return P() if leaf.size < minimum_size else P(*[None] * dim, axis)
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)
 
 
 @wrong("values")
 def first_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """The first dim is split even where n does not divide it; look for one that it divides."""
+    """The first dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: 0)
 
 
 @wrong("values")
 def last_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """The last dim is split even where n does not divide it; look for one that it divides."""
+    """The last dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: len(shape) - 1)
 
 
@@ -174,7 +177,7 @@ def last_dim_always(params: Params, *, mesh: AbstractMesh, axis: str, minimum_si
 def largest_dim_always(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """The largest dim is split even where n does not divide it; look for one that it divides."""
+    """The largest dim is split even where n does not divide it; look for a dim that n divides."""
     return _split_always(params, axis, minimum_size, lambda shape: shape.index(max(shape)))
 
 
@@ -190,16 +193,16 @@ def everything_replicated(
 def only_largest_leaf(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """Only the largest leaf is shared; share all that are not small."""
+    """Only the largest leaf is split; split every leaf that is not small."""
     largest = max(leaf.size for leaf in jax.tree.leaves(params))
     return _split_where(params, mesh.shape[axis], axis, lambda leaf: leaf.size == largest)
 
 
 @wrong("sharding")
-def small_leaves_shared(
+def small_leaves_split(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
 ) -> Params:
-    """Small leaves are shared, too: each costs collectives, and saves almost nothing."""
+    """Small leaves are split, too; each of them costs collectives, and saves almost nothing."""
     return _split_where(params, mesh.shape[axis], axis, lambda leaf: True)
 
 
@@ -220,7 +223,7 @@ def minimum_of_one_layer(
         large = math.prod(leaf.shape[first:]) >= minimum_size
         return _split(leaf, first, mesh.shape[axis], axis) if large else P()
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)
 
 
 @wrong("sharding")
@@ -240,18 +243,18 @@ def n_of_all_devices(params: Params, *, mesh: AbstractMesh, axis: str, minimum_s
 
 @wrong("sharding")
 def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """Leaves are shared over all axes of the mesh; the devices of the other axes hold copies, so
-    that parameters are gathered over `axis` only."""
+    """Leaves are split over all axes of the mesh; split them over `axis` alone, and replicate them
+    over the other axes, so that parameters are gathered over `axis` only."""
     axes = tuple(mesh.shape)
     return _split_where(params, mesh.size, axes, lambda leaf: leaf.size >= minimum_size)
 
 
 @wrong("memory")
-def layers_shared(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
-    """Dim l of stacked layers is shared, so the compiler gathers all layers to take one; share
+def layers_split(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+    """Dim l of the stacked layers is split, so the compiler gathers all layers to use one; split
     another dim."""
 
     def spec(leaf: Any, _: int) -> P:
         return P() if leaf.size < minimum_size else _split(leaf, 0, mesh.shape[axis], axis)
 
-    return _specs(params, spec)
+    return specs_by_leaf(params, spec)

@@ -11,7 +11,8 @@ from jax import Array, lax
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-from jaxpar.contracts.steps import own_shard, scattered
+from jaxpar.contracts.steps import scattered
+from jaxpar.contracts.zero.common import mean_rows, own_rows
 from jaxpar.parallel import fsdp
 
 
@@ -20,7 +21,7 @@ def _hybrid(case: Case, grad: Any) -> list[Expected]:
 
 
 def _mean_rows(case: Case, x: Array) -> Expected:
-    """The mean over both axes on every device, and of it the rows of each."""
+    """The rows of each device of the mean over both axes; the whole mean, too."""
     axes, sizes = list(case.sizes), tuple(case.sizes.values())
     shard = axes.index(case.kwargs["shard_axis"])
     replica = axes.index(case.kwargs["replica_axis"])
@@ -94,14 +95,6 @@ CONTRACT = Contract(
 )
 
 
-def _divided(tree: Any, axis: str) -> Any:
-    return jax.tree.map(lambda leaf: leaf / lax.axis_size(axis), tree)
-
-
-def _own_rows(tree: Any, axis: str) -> Any:
-    return jax.tree.map(lambda leaf: own_shard(leaf, axis), tree)
-
-
 @wrong("values")
 def sum_over_shards(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The gradients are summed over `shard_axis`, not averaged: psum_scatter does not divide."""
@@ -111,7 +104,7 @@ def sum_over_shards(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
 @wrong("values")
 def sum_over_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The gradients are summed over `replica_axis`, not averaged."""
-    return _divided(lax.psum(scattered(grad, shard_axis), replica_axis), shard_axis)
+    return lax.psum(mean_rows(grad, shard_axis), replica_axis)
 
 
 @wrong("values")
@@ -123,20 +116,20 @@ def sum_over_both(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
 @wrong("values")
 def replicas_not_reduced(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The replicas have different gradients: average over `replica_axis`, too."""
-    return _divided(scattered(grad, shard_axis), shard_axis)
+    return mean_rows(grad, shard_axis)
 
 
 @wrong("values")
 def axes_swapped(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The rows are split over `replica_axis`; its devices hold copies, and those of `shard_axis`
     hold the rows."""
-    return _divided(lax.pmean(scattered(grad, replica_axis), shard_axis), replica_axis)
+    return lax.pmean(mean_rows(grad, replica_axis), shard_axis)
 
 
 @wrong("values")
 def own_rows_of_own_gradient(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """Each device keeps rows of its own gradient; average them over `shard_axis`, too."""
-    return lax.pmean(_own_rows(grad, shard_axis), replica_axis)
+    return lax.pmean(own_rows(grad, shard_axis), replica_axis)
 
 
 @wrong("sharding")
@@ -150,26 +143,26 @@ def hybrid_whole_mean(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
 def replicas_first(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The whole gradient goes over `replica_axis`, the slow links; reduce-scatter over `shard_axis`
     first, and 1/n of it is left to send."""
-    return _divided(scattered(lax.pmean(grad, replica_axis), shard_axis), shard_axis)
+    return mean_rows(lax.pmean(grad, replica_axis), shard_axis)
 
 
 @wrong("communication")
 def whole_mean_then_rows(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The whole gradient is averaged over both axes, and rows are cut from it; reduce-scatter over
     `shard_axis`, then average the rows over `replica_axis`."""
-    return _own_rows(lax.pmean(grad, (replica_axis, shard_axis)), shard_axis)
+    return own_rows(lax.pmean(grad, (replica_axis, shard_axis)), shard_axis)
 
 
 @wrong("communication")
 def all_reduce_then_rows(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The whole gradient is averaged over `shard_axis`, and rows are cut from it: twice the bytes
     of a reduce-scatter."""
-    return lax.pmean(_own_rows(lax.pmean(grad, shard_axis), shard_axis), replica_axis)
+    return lax.pmean(own_rows(lax.pmean(grad, shard_axis), shard_axis), replica_axis)
 
 
 @wrong("communication")
 def gathers_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     """The rows of all replicas are gathered and averaged: r/2 times the bytes of an all-reduce over
     r replicas."""
-    rows = _divided(scattered(grad, shard_axis), shard_axis)
+    rows = mean_rows(grad, shard_axis)
     return jax.tree.map(lambda leaf: lax.all_gather(leaf, replica_axis).mean(axis=0), rows)

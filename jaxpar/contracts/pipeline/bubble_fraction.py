@@ -17,32 +17,34 @@ def _sizes(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the idle share of the makespan, where all chunks take equally long",
+    task="return the idle fraction of the makespan, where all chunks take equally long",
     reference=bubble_fraction,
     oracle=bubble_fraction,
     values=_sizes,
     hints=(
-        "The share is idle time by makespan. The makespan is idle time and work, so count both of "
-        "one device, in chunks.",
+        "The fraction is idle time divided by makespan. The makespan is idle time plus work, so "
+        "count both for one device, in chunks.",
         "A device works on m microbatches in each of its v chunks, forward and backward alike. It "
         "idles while the first microbatch comes to it and while the last one leaves: p - 1 chunks.",
         "(p - 1) / (v * m + p - 1)",
     ),
-    minimal="No device has work before the first chunks are done before it, whatever the order.",
+    minimal="Whatever the order, no device has work until the devices before it have done their "
+    "first chunks.",
     harder="Write it for ZB-H1, where weight gradients fill a part of the idle time.",
 )
 
 
 @wrong("values")
 def bubble_over_the_ideal(stages: int, microbatches: int, chunks: int) -> float:
-    """This is idle time by work; the makespan is both, so add the idle time below."""
+    """This is idle time divided by work; the makespan is both, so add the idle time to the
+    denominator."""
     return (stages - 1) / (chunks * microbatches)
 
 
 @wrong("values")
 def bubble_over_the_microbatches(stages: int, microbatches: int, chunks: int) -> float:
-    """This is (p - 1)/m, idle time by the work of one chunk; divide by the makespan, v*m + p -
-    1."""
+    """This is (p - 1)/m, idle time divided by the work of one chunk; divide by the makespan, v*m +
+    p - 1."""
     del chunks
     return (stages - 1) / microbatches
 
@@ -57,8 +59,8 @@ def bubble_chunks_ignored(stages: int, microbatches: int, chunks: int) -> float:
 
 @wrong("values")
 def bubble_divided_by_chunks(stages: int, microbatches: int, chunks: int) -> float:
-    """The share is divided by `chunks`, but it is the idle time that becomes shorter, and the
-    makespan with it; multiply the microbatches below by `chunks`."""
+    """The fraction is divided by `chunks`, but it is the idle time that becomes shorter, and the
+    makespan with it; multiply the microbatches in the denominator by `chunks`."""
     return (stages - 1) / (microbatches + stages - 1) / chunks
 
 
@@ -77,8 +79,8 @@ def bubble_of_all_stages(stages: int, microbatches: int, chunks: int) -> float:
 
 @wrong("values")
 def bubble_of_forwards(stages: int, microbatches: int, chunks: int) -> float:
-    """Work counts forward and backward, idle time forward only; a device idles in both, so that the
-    share is the same as in one."""
+    """Work counts forward and backward, idle time forward only; a device idles in both, so the
+    fraction is the same as for one of them."""
     return (stages - 1) / (2 * chunks * microbatches + stages - 1)
 
 
@@ -89,6 +91,6 @@ def bubble_counted_twice(stages: int, microbatches: int, chunks: int) -> float:
 
 
 @wrong("values")
-def busy_share(stages: int, microbatches: int, chunks: int) -> float:
-    """This is the busy share; the idle share is 1 minus it."""
+def busy_fraction(stages: int, microbatches: int, chunks: int) -> float:
+    """This is the busy fraction; the idle fraction is 1 minus it."""
     return chunks * microbatches / (chunks * microbatches + stages - 1)

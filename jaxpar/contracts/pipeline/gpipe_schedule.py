@@ -32,9 +32,9 @@ CONTRACT = Contract(
         'A row is [f"{s}F{m}" for each m], then [f"{s}B{m}" for each m].',
     ),
     minimal="The last stage starts after p - 1 forwards of the others, and the first ends p - 1 "
-    "backwards after it; between them are m of both.",
-    harder="The backwards may come in any order that all stages share. Which order keeps fewer "
-    "activations at the end, and which stages gain by it?",
+    "backwards after it; between these it does m of each.",
+    harder="The backwards may come in any order that is the same in all stages. Which order keeps "
+    "fewer activations at the end, and which stages gain by it?",
 )
 
 
@@ -71,8 +71,8 @@ def forwards_only(stages: int, microbatches: int) -> Rows:
 
 @wrong("order")
 def microbatch_before_stage(stages: int, microbatches: int) -> Rows:
-    """The cells have the microbatch before the letter; the stage stands before it, the microbatch
-    behind it."""
+    """The cells have the microbatch before the letter; write the stage before it, and the
+    microbatch after it."""
     return [[f"{m}{kind}{s}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
 
 
@@ -85,7 +85,7 @@ def cells_counted_from_one(stages: int, microbatches: int) -> Rows:
 
 @wrong("bubble")
 def one_microbatch_at_a_time(stages: int, microbatches: int) -> Rows:
-    """One device works at a time, as each microbatch is forward and backward before the next
+    """One device works at a time, as each microbatch goes forward and backward before the next one
     begins; do all forwards first."""
     return [cells_of_stage(s, "FB" * microbatches) for s in range(stages)]
 

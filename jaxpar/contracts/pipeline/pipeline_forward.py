@@ -45,6 +45,19 @@ def _one_each_tick(sizes: Sizes) -> int:
     return _tick_count(sizes) * sizes.bytes("microbatches") // _microbatches(sizes)
 
 
+def _mlp_case(mesh: str, stages: int, d: int, f: int, microbatches: ArraySpec) -> Case:
+    """A case with a residual MLP as each stage."""
+    args = {
+        "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
+        "params": {
+            "up": ArraySpec((stages * d, f), "d_pp f"),
+            "down": ArraySpec((stages * f, d), "f_pp d"),
+        },
+        "microbatches": microbatches,
+    }
+    return Case(mesh, args, {"axis": "pp"})
+
+
 _TO_NEXT = Limit(("permute",), "axis", _one_each_tick, times=_tick_count, neighbours=True)
 
 
@@ -54,18 +67,7 @@ CONTRACT = Contract(
     reference=gpipe.pipeline_forward,
     oracle=_through_all_stages,
     cases=(
-        Case(
-            "pp=4",
-            {
-                "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "params": {
-                    "up": ArraySpec((4 * 16, 32), "d_pp f"),
-                    "down": ArraySpec((4 * 32, 16), "f_pp d"),
-                },
-                "microbatches": ArraySpec((4 * 6, 2, 8, 16), "m_pp b t d"),
-            },
-            {"axis": "pp"},
-        ),
+        _mlp_case("pp=4", 4, d=16, f=32, microbatches=ArraySpec((4 * 6, 2, 8, 16), "m_pp b t d")),
         Case(
             "node=3,device=2",
             {
@@ -77,18 +79,7 @@ CONTRACT = Contract(
         ),
     ),
     hidden=(
-        Case(
-            "pp=5,tp=2",
-            {
-                "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
-                "params": {
-                    "up": ArraySpec((5 * 12, 20), "d_pp f"),
-                    "down": ArraySpec((5 * 20, 12), "f_pp d"),
-                },
-                "microbatches": ArraySpec((5 * 3, 16, 12), "m_pp b d"),
-            },
-            {"axis": "pp"},
-        ),
+        _mlp_case("pp=5,tp=2", 5, d=12, f=20, microbatches=ArraySpec((5 * 3, 16, 12), "m_pp b d")),
     ),
     gradient=("params", "microbatches"),
     communication=Communication(
@@ -106,9 +97,11 @@ CONTRACT = Contract(
         "All devices do the same in a tick: take a microbatch, call stage_fn, send the result to "
         "the next device. Device 0 takes microbatch t at tick t, the others what arrived.",
         "The last device makes the result of microbatch 0 at tick n-1, that of the last one at "
-        "tick m+n-2. What devices make before and after is of no use, and nobody should see it.",
+        "tick m+n-2. What the devices make before and after that is of no use, and must not be "
+        "returned.",
         "lax.scan over m+n-1 ticks: carry what arrived by lax.ppermute, and stack what each tick "
-        "makes. The start must vary over `axis`: make it of something that does, or lax.pcast it.",
+        "makes. The start must vary over `axis`: make it from something that does, or cast it with "
+        "lax.pcast.",
     ),
     minimal="Each microbatch crosses each of the n-1 boundaries once. A loop that sends in every "
     "tick sends m+n-1 times: n-1 of them are from ticks in which a device waits.",
@@ -120,7 +113,8 @@ CONTRACT = Contract(
 StageFn = Callable[[Any, Array], Array]
 
 
-def _to_next(x: Array, axis: str) -> Array:
+def to_next(x: Array, axis: str) -> Array:
+    """What arrives when each device sends its x to the next one, and the last to nobody."""
     return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
 
 
@@ -128,7 +122,7 @@ def _on_last(y: Array, axis: str) -> Array:
     return jnp.where(lax.axis_index(axis) == lax.axis_size(axis) - 1, y, 0)
 
 
-def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = _to_next) -> Array:
+def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = to_next) -> Array:
     """The results of this device, tick by tick, if device 0 takes `fed`."""
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
@@ -156,7 +150,7 @@ def outputs_too_early(stage_fn: StageFn, params: Any, microbatches: Array, *, ax
 
 
 def _results(made: Array, microbatches: Array, axis: str) -> Array:
-    """The results of the last device from its first one on, with zeros for ticks that lack."""
+    """The results of the last device, from that of microbatch 0 on; zeros for missing ticks."""
     made = made[lax.axis_size(axis) - 1 :]
     missing = jnp.zeros_like(microbatches, shape=(len(microbatches) - len(made), *made.shape[1:]))
     return _on_last(jnp.concatenate([made, missing]), axis)
@@ -177,9 +171,10 @@ def m_ticks_only(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
     return _results(_ticks(stage_fn, params, microbatches, axis), microbatches, axis)
 
 
-def _piped(
-    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Step = _to_next
+def piped(
+    stage_fn: StageFn, params: Any, microbatches: Array, axis: str, send: Step = to_next
 ) -> Array:
+    """The right results, if `send` does what `to_next` does."""
     made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis, send)
     return _results(made, microbatches, axis)
 
@@ -192,7 +187,7 @@ def sends_backwards(stage_fn: StageFn, params: Any, microbatches: Array, *, axis
     def send(x: Array, axis: str) -> Array:
         return lax.ppermute(x, axis, [(i + 1, i) for i in range(lax.axis_size(axis) - 1)])
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("values")
@@ -210,7 +205,7 @@ def adds_own_input(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
         y = stage_fn(params, received + own)
-        return _to_next(y, axis), y
+        return to_next(y, axis), y
 
     m, n = len(microbatches), lax.axis_size(axis)
     late = jnp.zeros_like(microbatches, shape=(n - 1, *microbatches.shape[1:]))
@@ -221,7 +216,7 @@ def adds_own_input(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 
 @wrong("values")
 def feeds_the_next(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
-    """Device 0 takes microbatch t+1 at tick t, and the first one never; take microbatch t."""
+    """Device 0 takes microbatch t+1 at tick t, and never the first one; take microbatch t."""
     ticks = len(microbatches) + lax.axis_size(axis) - 1
     made = _ticks(stage_fn, params, _fed(microbatches, ticks + 1)[1:], axis)
     return _results(made, microbatches, axis)
@@ -245,13 +240,13 @@ def one_stage_only(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 def outputs_on_all(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
     """All devices have the outputs; they belong on the last one only, and a sum over the devices is
     not needed."""
-    return lax.psum(_piped(stage_fn, params, microbatches, axis), axis)
+    return lax.psum(piped(stage_fn, params, microbatches, axis), axis)
 
 
 @wrong("values")
 def outputs_on_first(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
     """The outputs are sent to device 0; leave them on the last device."""
-    y = _piped(stage_fn, params, microbatches, axis)
+    y = piped(stage_fn, params, microbatches, axis)
     return lax.ppermute(y, axis, [(lax.axis_size(axis) - 1, 0)])
 
 
@@ -277,9 +272,9 @@ def cuts_gradient(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: 
     sent."""
 
     def send(x: Array, axis: str) -> Array:
-        return _to_next(lax.stop_gradient(x), axis)
+        return to_next(lax.stop_gradient(x), axis)
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("gradient")
@@ -288,7 +283,7 @@ def misses_ramp(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: st
 
     def tick(received: Array, own: Array) -> tuple[Array, Array]:
         y = stage_fn(params, jnp.where(lax.axis_index(axis) == 0, own, received))
-        return _to_next(y, axis), y
+        return to_next(y, axis), y
 
     fed, ramp = _all_ticks(microbatches, axis), lax.axis_size(axis) - 1
     full, _ = lax.scan(tick, jnp.zeros_like(fed[0]), fed[:ramp])
@@ -308,9 +303,9 @@ def every_stage_everywhere(
 
 
 def _through_all(stage_fn: StageFn, params: Any, x: Array, axis: str) -> Array:
-    """Through one stage after the other."""
+    """Sends x through one stage after the other."""
     x, _ = lax.scan(
-        lambda x, _: (_to_next(stage_fn(params, x), axis), None),
+        lambda x, _: (to_next(stage_fn(params, x), axis), None),
         jnp.where(lax.axis_index(axis) == 0, x, 0),
         length=lax.axis_size(axis) - 1,
     )
@@ -345,13 +340,13 @@ def gathers_stage_outputs(
     def send(x: Array, axis: str) -> Array:
         return lax.all_gather(x, axis)[lax.axis_index(axis) - 1]
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
 def sends_by_sum(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
-    """Results are put into zeros and summed over the devices; lax.ppermute sends one array to one
-    device."""
+    """Results are padded with zeros and summed over the devices; lax.ppermute sends one array to
+    one device."""
 
     def send(x: Array, axis: str) -> Array:
         n, rank = lax.axis_size(axis), lax.axis_index(axis)
@@ -359,15 +354,15 @@ def sends_by_sum(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: s
         total = lax.pcast(lax.psum(slots, axis), axis, to="varying")
         return total[rank - 1]
 
-    return _piped(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
 def through_first_device(
     stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str
 ) -> Array:
-    """Every result goes back to device 0, which hands it out again; send it from a device to the
-    next."""
+    """Every result goes back to device 0, which sends it out again; send it from each device
+    directly to the next."""
     n, rank = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.where(rank == 0, microbatches, 0)
     for i in range(n):

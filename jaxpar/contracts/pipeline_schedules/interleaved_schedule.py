@@ -34,16 +34,16 @@ CONTRACT = Contract(
         costs=(EQUAL_COSTS, BACKWARD_TWICE),
     ),
     hints=(
-        "Write two lists that are alike for all devices: the forwards in their order, as chunk and "
-        "microbatch, and the backwards. p microbatches go through chunk 0, then the same p through "
-        "chunk 1; backward the last chunk comes first.",
+        "Write two lists that are the same for all devices: the forwards in their order, as chunk "
+        "and microbatch, and the backwards. p microbatches go through chunk 0, then the same p "
+        "through chunk 1; backward the last chunk comes first.",
         "Device rank does 2(p - rank - 1) + (chunks - 1)p forwards first (or all, if they are "
         "fewer). Then a forward and a backward in turn, then the backwards that are left.",
         "With k a place in the list of forwards, chunk is k // p % chunks and microbatch is "
         'k // (p * chunks) * p + k % p; the cell is f"{chunk * p + rank}F{microbatch}".',
     ),
     minimal="The last device idles until the first chunk of the others is done: p - 1 chunks, "
-    "where it was p - 1 stages.",
+    "where without chunks it was p - 1 whole stages.",
     harder="Do only p - rank - 1 + (chunks - 1)p forwards first: the bubble is the same, and less "
     "is kept. What becomes longer, if transfers take time (jaxpar schedule --cost P=0.5)?",
 )
@@ -52,7 +52,7 @@ CONTRACT = Contract(
 Order = list[tuple[int, int]]  # chunk and microbatch, one after the other
 
 
-def _warm_up(stages: int, chunks: int, rank: int) -> int:
+def warm_up(stages: int, chunks: int, rank: int) -> int:
     """How many forwards device `rank` does first."""
     return 2 * (stages - 1 - rank) + (chunks - 1) * stages
 
@@ -65,7 +65,7 @@ def _by_rounds(stages: int, microbatches: int, chunks: range) -> Order:
     ]
 
 
-def _interleaved(
+def interleaved_rows(
     stages: int,
     microbatches: int,
     chunks: int,
@@ -90,7 +90,7 @@ def _interleaved(
         raise ValueError("no multiple")
     forward = forward or _by_rounds(stages, microbatches, range(chunks))
     backward = backward or _by_rounds(stages, microbatches, range(chunks)[::-1])
-    ahead = ahead or (lambda rank: _warm_up(stages, chunks, rank))
+    ahead = ahead or (lambda rank: warm_up(stages, chunks, rank))
     stage = stage or (lambda rank, chunk: chunk * stages + rank)
     rows = []
     for rank in range(stages):
@@ -105,14 +105,14 @@ def _interleaved(
 @wrong("order")
 def one_chunk_taken(stages: int, microbatches: int, chunks: int) -> Rows:
     """One chunk on each device is 1F1B; fewer than 2 must raise ValueError."""
-    return _interleaved(stages, microbatches, chunks)
+    return interleaved_rows(stages, microbatches, chunks)
 
 
 @wrong("order")
 def contiguous_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """The chunks of a device follow one another (stage rank*chunks + chunk), so a microbatch stays
     there and the others wait; use stage chunk*p + rank."""
-    return _interleaved(
+    return interleaved_rows(
         stages, microbatches, chunks, stage=lambda rank, chunk: rank * chunks + chunk
     )
 
@@ -120,30 +120,30 @@ def contiguous_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
 @wrong("order")
 def chunk_not_in_stage(stages: int, microbatches: int, chunks: int) -> Rows:
     """All chunks of a device have the same stage in their cells; write stage chunk*p + rank."""
-    return _interleaved(stages, microbatches, chunks, stage=lambda rank, chunk: rank)
+    return interleaved_rows(stages, microbatches, chunks, stage=lambda rank, chunk: rank)
 
 
 @wrong("order")
 def first_chunk_backward_first(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Backward the first chunk comes first, but gradients come from the last stage; go through the
-    chunks in reverse order."""
+    """In the backward pass the first chunk comes first, but gradients come from the last stage; go
+    through the chunks in reverse order."""
     forward = _by_rounds(stages, microbatches, range(chunks))
-    return _interleaved(stages, microbatches, chunks, backward=forward)
+    return interleaved_rows(stages, microbatches, chunks, backward=forward)
 
 
 @wrong("order")
 def warm_up_without_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """The forwards before the pairs are those of 1F1B, too few for any microbatch to reach the last
     chunk; do 2(p - rank - 1) + (chunks - 1)p of them."""
-    return _interleaved(stages, microbatches, chunks, ahead=lambda rank: stages - 1 - rank)
+    return interleaved_rows(stages, microbatches, chunks, ahead=lambda rank: stages - 1 - rank)
 
 
 @wrong("order")
 def one_forward_too_few(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is one forward too few before the pairs, so the last device has a backward before its
     forward; do 2(p - rank - 1) + (chunks - 1)p of them."""
-    return _interleaved(
-        stages, microbatches, chunks, ahead=lambda rank: max(_warm_up(stages, chunks, rank) - 1, 0)
+    return interleaved_rows(
+        stages, microbatches, chunks, ahead=lambda rank: max(warm_up(stages, chunks, rank) - 1, 0)
     )
 
 
@@ -151,14 +151,14 @@ def one_forward_too_few(stages: int, microbatches: int, chunks: int) -> Rows:
 def chunks_left_out(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is only one stage on each device; each has `chunks` of them: stage chunk*p + rank."""
     del chunks
-    return _interleaved(stages, microbatches, 1, ahead=lambda rank: stages - 1 - rank)
+    return interleaved_rows(stages, microbatches, 1, ahead=lambda rank: stages - 1 - rank)
 
 
 @wrong("order")
 def rest_of_a_round_dropped(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Where the microbatches are no multiple of the devices the last ones are dropped; raise
-    ValueError instead."""
-    return _interleaved(stages, microbatches - microbatches % stages, chunks)
+    """Where the number of microbatches is not a multiple of the number of devices, the last ones
+    are dropped; raise ValueError instead."""
+    return interleaved_rows(stages, microbatches - microbatches % stages, chunks)
 
 
 @wrong("order")
@@ -168,10 +168,11 @@ def microbatch_by_microbatch(stages: int, microbatches: int, chunks: int) -> Row
     through the next."""
     order = [(chunk, m) for m in range(microbatches) for chunk in range(chunks)]
     back = [(chunks - 1 - chunk, m) for chunk, m in order]
-    return _interleaved(stages, microbatches, chunks, forward=order, backward=back)
+    return interleaved_rows(stages, microbatches, chunks, forward=order, backward=back)
 
 
-def _refuse_one_chunk(chunks: int) -> None:
+def refuse_one_chunk(chunks: int) -> None:
+    """Raises ValueError where there is nothing to interleave."""
     if chunks < 2:
         raise ValueError("nothing to interleave")
 
@@ -180,32 +181,32 @@ def _refuse_one_chunk(chunks: int) -> None:
 def breadth_first_in_chunks(stages: int, microbatches: int, chunks: int) -> Rows:
     """All forwards come first, as in the breadth-first schedule, so everything is in flight at
     once; do 2(p - rank - 1) + (chunks - 1)p forwards, then pairs."""
-    _refuse_one_chunk(chunks)
+    refuse_one_chunk(chunks)
     order = [(chunk, m) for chunk in range(chunks) for m in range(microbatches)]
     back = [(chunks - 1 - chunk, m) for chunk, m in order]
-    return _interleaved(
+    return interleaved_rows(
         stages, microbatches, chunks, ahead=lambda rank: len(order), forward=order, backward=back
     )
 
 
 @wrong("in_flight")
 def all_ahead_if_one_round(stages: int, microbatches: int, chunks: int) -> Rows:
-    """Where there are as many microbatches as devices all forwards come first, as Megatron-LM does
-    it; the pairs have the same bubble, and keep less."""
-    _refuse_one_chunk(chunks)
+    """Where there are as many microbatches as devices, all forwards come first, as in Megatron-LM;
+    pairs of a forward and a backward have the same bubble, and keep less."""
+    refuse_one_chunk(chunks)
 
     def ahead(rank: int) -> int:
         one_round = microbatches == stages
-        return microbatches * chunks if one_round else _warm_up(stages, chunks, rank)
+        return microbatches * chunks if one_round else warm_up(stages, chunks, rank)
 
-    return _interleaved(stages, microbatches, chunks, ahead=ahead)
+    return interleaved_rows(stages, microbatches, chunks, ahead=ahead)
 
 
 @wrong("in_flight")
 def one_forward_too_many(stages: int, microbatches: int, chunks: int) -> Rows:
     """There is one forward too many before the pairs; do 2(p - rank - 1) + (chunks - 1)p of
     them."""
-    _refuse_one_chunk(chunks)
-    return _interleaved(
-        stages, microbatches, chunks, ahead=lambda rank: _warm_up(stages, chunks, rank) + 1
+    refuse_one_chunk(chunks)
+    return interleaved_rows(
+        stages, microbatches, chunks, ahead=lambda rank: warm_up(stages, chunks, rank) + 1
     )

@@ -34,8 +34,8 @@ CONTRACT = Contract(
         "The k-th backward of a row is that of microbatch k, as is the k-th forward: two counters, "
         "or two loops, write them all.",
     ),
-    minimal="The first microbatch needs p - rank stages to the end, and as many forwards of this "
-    "device go by until its backward can be there.",
+    minimal="The first microbatch has p - rank stages to go to the end, and this device does as "
+    "many forwards before its backward can arrive.",
     harder="Let each device do twice as many forwards first, and write the table to a CSV file. "
     "What does it keep, and what does it gain: jaxpar schedule --from FILE --cost P=0.5?",
 )
@@ -87,8 +87,8 @@ def warm_up_doubled(stages: int, microbatches: int) -> Rows:
 
 @wrong("order")
 def warm_up_by_rank(stages: int, microbatches: int) -> Rows:
-    """The later the stage, the more forwards it does first, so the devices wait for one another for
-    ever; device rank does p - 1 - rank of them first."""
+    """The later the stage, the more forwards it does first, so the devices wait for one another
+    forever; device rank does p - 1 - rank of them first."""
     return _1f1b(stages, microbatches, range(stages))
 
 
@@ -137,6 +137,6 @@ def newest_first(stages: int, microbatches: int) -> Rows:
 
 @wrong("bubble")
 def never_two_at_once(stages: int, microbatches: int) -> Rows:
-    """Each microbatch is forward and backward before the next begins, so one device works at a
-    time; do p - 1 - rank forwards before the pairs."""
+    """Each microbatch goes forward and backward before the next one begins, so one device works at
+    a time; do p - 1 - rank forwards before the pairs."""
     return [cells_of_stage(s, "FB" * microbatches) for s in range(stages)]

@@ -53,8 +53,8 @@ CONTRACT = Contract(
     oracle=stash_size,
     values=_tables,
     hints=(
-        "Go through a row from left to right with one number: what the device keeps now. It is the "
-        "greatest value of it that counts.",
+        "Go through a row from left to right with one number: how many activations the device "
+        "keeps now. Return the greatest value that it has on the way.",
         "F adds one. B takes one away, and so does W; I does not, as its W still needs what the "
         "forward kept. Empty cells change nothing.",
         "The kind is the one letter in the cell: next(c for c in cell if c.isalpha()).",
@@ -71,7 +71,7 @@ def _change(cell: str, freed_by: str = "BW") -> int:
     return ("F" in cell) - any(kind in cell for kind in freed_by)
 
 
-def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
+def peaks_of_rows(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
     """The peak of each row, where an idle cell adds `idle`."""
     peaks = []
     for row in table:
@@ -85,37 +85,38 @@ def _peaks(table: Rows, *, freed_by: str = "BW", idle: int = 0) -> list[int]:
 
 @wrong("values")
 def stash_freed_at_i(table: Rows) -> list[int]:
-    """I frees the activations, but W needs them still; let W free them."""
-    return _peaks(table, freed_by="BI")
+    """I frees the activations, but W still needs them; let W free them."""
+    return peaks_of_rows(table, freed_by="BI")
 
 
 @wrong("values")
 def stash_freed_twice(table: Rows) -> list[int]:
     """I and W both free the activations of one microbatch; only W does."""
-    return _peaks(table, freed_by="BIW")
+    return peaks_of_rows(table, freed_by="BIW")
 
 
 @wrong("values")
 def stash_freed_by_b_only(table: Rows) -> list[int]:
-    """Where the backward is in two nothing is freed; W frees, as B does."""
-    return _peaks(table, freed_by="B")
+    """Where the backward is split in two, nothing is freed; W must free the activations, as B
+    does."""
+    return peaks_of_rows(table, freed_by="B")
 
 
 @wrong("values")
 def stash_never_freed(table: Rows) -> list[int]:
     """All forwards are counted; take one away for each B, and for each W."""
-    return _peaks(table, freed_by="")
+    return peaks_of_rows(table, freed_by="")
 
 
 @wrong("values")
 def stash_idle_cells_counted(table: Rows) -> list[int]:
     """Idle cells count as forwards; they change nothing."""
-    return _peaks(table, idle=1)
+    return peaks_of_rows(table, idle=1)
 
 
 @wrong("values")
 def stash_left_at_the_end(table: Rows) -> list[int]:
-    """This is what is left at the end of a row; keep the greatest number on the way."""
+    """This is what is left at the end of a row; return the greatest number on the way."""
     return [sum(map(_change, row)) for row in table]
 
 
@@ -165,7 +166,7 @@ def stash_microbatches_not_chunks(table: Rows) -> list[int]:
 @wrong("values")
 def stash_worst_device_for_all(table: Rows) -> list[int]:
     """Each device has the number of the worst one; give each row its own."""
-    peaks = _peaks(table)
+    peaks = peaks_of_rows(table)
     return [max(peaks)] * len(peaks)
 
 

@@ -21,8 +21,8 @@ CONTRACT = Contract(
     hints=(
         "Stage s - 1 waits for I of stage s, and nobody waits for W. So write 1F1B with I in "
         "place of B: where do the devices idle now, and which W can fill that?",
-        "As many forwards first as in 1F1B. Device rank keeps rank weight gradients for later: "
-        "its first rank I have no W behind them. After that each I is followed by the oldest W.",
+        "As many forwards first as in 1F1B. Device rank keeps rank weight gradients for later: its "
+        "first rank I have no W after them. From then on, each I is followed by the oldest W.",
         "The rank W that are left come at the end of the row. If there are fewer microbatches "
         "than that, all W do.",
     ),
@@ -32,7 +32,7 @@ CONTRACT = Contract(
 )
 
 
-def _kinds(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
+def kinds_of_row(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
     """The kinds of a row with `ahead` forwards first, and W `late` microbatches behind I."""
     ahead = min(ahead, microbatches)
     waits = min(late, microbatches)
@@ -44,14 +44,14 @@ def _kinds(microbatches: int, *, ahead: int, late: int, w: str = "W") -> str:
 
 def _one_f_one_i(stages: int, microbatches: int, rank: int, *, late: int = 0, w: str = "W") -> str:
     """The kinds of a row of 1F1B with I in place of B."""
-    return _kinds(microbatches, ahead=stages - 1 - rank, late=late, w=w)
+    return kinds_of_row(microbatches, ahead=stages - 1 - rank, late=late, w=w)
 
 
-def _rows(microbatches: int, lates: list[int], *, twice: int = 1) -> Rows:
+def rows_with_late_weights(microbatches: int, lates: list[int], *, twice: int = 1) -> Rows:
     """ZB-H1 where each device lets so many W wait, with `twice` as many forwards first."""
     last = len(lates) - 1
     return [
-        cells_of_stage(rank, _kinds(microbatches, ahead=twice * (last - rank), late=late))
+        cells_of_stage(rank, kinds_of_row(microbatches, ahead=twice * (last - rank), late=late))
         for rank, late in enumerate(lates)
     ]
 
@@ -102,46 +102,46 @@ def backward_not_split(stages: int, microbatches: int) -> Rows:
 def no_w_waits(stages: int, microbatches: int) -> Rows:
     """Each W comes right after its I, so none is left to fill the idle time; let device rank keep
     `rank` of them for later."""
-    return _rows(microbatches, [0] * stages)
+    return rows_with_late_weights(microbatches, [0] * stages)
 
 
 @wrong("bubble")
 def all_w_at_the_end(stages: int, microbatches: int) -> Rows:
     """All W come last, so that the first device has all of its own to do when the others are done,
     and everything is in flight; let `rank` of them wait, no more."""
-    return _rows(microbatches, [microbatches] * stages)
+    return rows_with_late_weights(microbatches, [microbatches] * stages)
 
 
 @wrong("bubble")
 def first_device_waits_most(stages: int, microbatches: int) -> Rows:
     """The first device lets the most W wait, but it is the last one that is done early; device rank
     lets `rank` of them wait."""
-    return _rows(microbatches, list(range(stages))[::-1])
+    return rows_with_late_weights(microbatches, list(range(stages))[::-1])
 
 
 @wrong("bubble")
 def all_wait_alike(stages: int, microbatches: int) -> Rows:
     """All devices let p - 1 W wait, but the first one has no idle time at the end; device rank lets
     `rank` of them wait."""
-    return _rows(microbatches, [stages - 1] * stages)
+    return rows_with_late_weights(microbatches, [stages - 1] * stages)
 
 
 @wrong("bubble")
 def w_one_too_early(stages: int, microbatches: int) -> Rows:
-    """One W fewer waits than could, so there is idle time at the end; let device rank keep `rank`
-    of them."""
-    return _rows(microbatches, [max(rank - 1, 0) for rank in range(stages)])
+    """One W too few waits, so there is idle time at the end; let device rank keep `rank` of
+    them."""
+    return rows_with_late_weights(microbatches, [max(rank - 1, 0) for rank in range(stages)])
 
 
 @wrong("bubble")
 def w_one_too_late(stages: int, microbatches: int) -> Rows:
-    """One W more waits than may, so more is in flight than on the first device of 1F1B; let device
-    rank keep `rank` of them."""
-    return _rows(microbatches, [rank + 1 for rank in range(stages)])
+    """One W too many waits, so more is in flight than on the first device of 1F1B; let device rank
+    keep `rank` of them."""
+    return rows_with_late_weights(microbatches, [rank + 1 for rank in range(stages)])
 
 
 @wrong("in_flight")
 def h2_as_h1(stages: int, microbatches: int) -> Rows:
     """This is ZB-H2: twice as many forwards come first, and up to 2p - 1 are in flight; ZB-H1 does
     as many first as 1F1B."""
-    return _rows(microbatches, [2 * rank for rank in range(stages)], twice=2)
+    return rows_with_late_weights(microbatches, [2 * rank for rank in range(stages)], twice=2)

@@ -38,7 +38,7 @@ _OVER_DEPTH = Limit(("all_reduce",), "depth", ring_bytes(2, "w", "depth"))
 
 CONTRACT = Contract(
     kind="program",
-    task="return this device's block of x @ w; the squares along `depth` share the rows of x",
+    task="return this device's block of x @ w, where the rows of x are split over `depth`, too",
     reference=tensor_nd.matmul_2_5d,
     oracle=_in_2_5d,
     cases=(
@@ -66,16 +66,17 @@ CONTRACT = Contract(
     ),
     sharding=True,
     hints=(
-        "A square has its own rows of x, and all of w. So forward it needs nothing of the others.",
+        "Each square has its own rows of x, and all of w. So forward it needs nothing from the "
+        "others.",
         "w is the same in all squares, and each uses it with other rows: its gradient is a sum "
         "over `depth`. JAX adds that sum where w first meets something that varies over `depth`.",
-        'lax.pcast(w, depth, to="varying") says where: before you gather w its gradient is a '
-        "block, afterwards q of them. Then go on as in summa_matmul.",
+        'lax.pcast(w, depth, to="varying") says where: before w is gathered, its gradient is one '
+        "block; afterwards, it is q of them. Then go on as in summa_matmul.",
     ),
-    minimal="Every square has all of w, so none waits for another; that all w stay equal takes one "
-    "all-reduce of their gradients, as in data parallelism.",
-    harder="Let the devices along `depth` share each block of w, and gather it before its use: "
-    "FSDP over depth.",
+    minimal="Every square has all of w, so none waits for another. To keep the copies of w equal, "
+    "their gradients need one all-reduce, as in data parallelism.",
+    harder="Split each block of w over the devices along `depth`, and gather it before its use: "
+    "FSDP over `depth`.",
 )
 
 

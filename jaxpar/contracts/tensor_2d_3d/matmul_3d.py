@@ -80,19 +80,20 @@ CONTRACT = Contract(
         "x_il, its part of w some columns of w_lj: who has the others?",
         "The other rows of x_il are along `y_axis`, the other columns of w_lj along `x_axis`. The "
         "products of the devices along `z_axis` add up to y_ij, of which each keeps its rows.",
-        "lax.all_gather(x, y_axis, tiled=True); for w axis=1, too, as columns stand side by side. "
-        "Then lax.psum_scatter(..., z_axis, tiled=True).",
+        "lax.all_gather(x, y_axis, tiled=True); for w, add axis=1, which puts its columns side by "
+        "side. Then lax.psum_scatter(..., z_axis, tiled=True).",
     ),
-    minimal="In a cube each device multiplies once, one block of x by one of w. These are the "
-    "three faces of its work, and of each face it has 1/q.",
-    harder="Write an MLP with it, so that the result lies as x does: which axes change places?",
+    minimal="In a cube, each device multiplies one block of x by one block of w. These two blocks "
+    "and their product are the three faces of its work, and it holds 1/q of each face.",
+    harder="Write an MLP with it, so that the result has the layout of x: which axes change "
+    "places?",
 )
 
 
 def _multiplied(
     x: Array, w: Array, *, x_over: str, w_over: str, gather: Callable[..., Array] = gathered
 ) -> Array:
-    """This device's product, of rows and columns that are gathered over these axes."""
+    """This device's product of the rows and columns that it gathers over these axes."""
     return gather(x, x_over, 0) @ gather(w, w_over, 1)
 
 
@@ -116,7 +117,7 @@ def w_over_y(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Ar
 
 @wrong("values")
 def x_and_w_over_wrong_axes(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
-    """x is gathered over `x_axis`, and w over `y_axis`; change them."""
+    """x is gathered over `x_axis`, and w over `y_axis`; swap the two axes."""
     return scattered(_multiplied(x, w, x_over=x_axis, w_over=y_axis), z_axis)
 
 
@@ -149,8 +150,8 @@ def columns_scattered(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: s
 
 @wrong("values")
 def all_rows_of_block(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
-    """Each device of `z_axis` returns all rows of its block; leave it its own by
-    lax.psum_scatter."""
+    """Each device along `z_axis` returns all rows of its block; leave each device only its own
+    rows, by lax.psum_scatter."""
     return lax.psum(_multiplied(x, w, x_over=y_axis, w_over=x_axis), z_axis)
 
 
@@ -218,7 +219,7 @@ def block_gradients_all_reduced(
 
 @wrong("communication")
 def blocks_gathered_by_sum(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
-    """Blocks are put into zeros and summed all at once: twice the bytes of lax.all_gather, and as
-    much memory."""
+    """Blocks are padded with zeros and summed all at once: twice the bytes of lax.all_gather, and
+    just as much memory."""
     y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=gathered_by_sum)
     return scattered(y_partial, z_axis)

@@ -78,14 +78,14 @@ CONTRACT = Contract(
         "lax.axis_index(cols) == l, else of zeros; of w alike.",
     ),
     minimal="A block of y needs a row of blocks of x and a column of blocks of w; a device has one "
-    "of q of each. Rounds hold less, and gathers send less.",
+    "block of the q in each. Rounds hold less, and gathers send less.",
     harder="Send as little as gathers, and hold as little as rounds: what if each round brings a "
     "part of every device's block?",
 )
 
 
-def _side(rows: str, cols: str) -> int:
-    """The size of both axes."""
+def side(rows: str, cols: str) -> int:
+    """The size of both axes; ValueError if these differ."""
     q = lax.axis_size(rows)
     if q != lax.axis_size(cols):
         raise ValueError("the devices must be a square")
@@ -96,48 +96,64 @@ def by_gathers(
     x: Array, w: Array, *, rows: str, cols: str, gather: Callable[..., Array] = gathered
 ) -> Array:
     """The right product, but for the way in which blocks are gathered."""
-    _side(rows, cols)
+    side(rows, cols)
     return gather(x, cols, 1) @ gather(w, rows, 0)
 
 
-def _brought(x: Array, root: Array | int, axis: str) -> Array:
+def brought(x: Array, root: Array | int, axis: str) -> Array:
     """The root's x, by a sum of zeros with it."""
     return lax.psum(jnp.where(lax.axis_index(axis) == root, x, 0), axis)
+
+
+def zeros_of_product(x: Array, w: Array) -> Array:
+    """Zeros in the shape of x @ w, which vary over the axes that the product varies over."""
+    y = jnp.zeros((len(x), w.shape[1]), x.dtype)
+    return lax.pcast(y, tuple(varying_axes(x) | varying_axes(w)), to="varying")
 
 
 def _in_unrolled_rounds(x: Array, w: Array, rows: str, cols: str, rounds: int) -> Array:
     y = jnp.zeros((len(x), w.shape[1]), x.dtype)
     for k in range(rounds):
-        y += _brought(x, k, cols) @ _brought(w, k, rows)
+        y += brought(x, k, cols) @ brought(w, k, rows)
+    return y
+
+
+def rounds_of_cannon(x: Array, w: Array, *, rows: str, cols: str) -> Array:
+    """The sum of q products, between which blocks of x move to the left, and blocks of w up."""
+    q = side(rows, cols)
+    y = x @ w
+    for _ in range(q - 1):
+        x, w = hop(x, cols, -1), hop(w, rows, -1)
+        y += x @ w
     return y
 
 
 def _product_of_whole_matrices(x: Array, w: Array, rows: str, cols: str) -> Array:
-    _side(rows, cols)
+    side(rows, cols)
     return gathered(gathered(x, cols, 1), rows) @ gathered(gathered(w, cols, 1), rows)
 
 
 @wrong("values")
 def x_along_rows(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """The blocks of x come from along `rows`; those that y_ij needs are in the same row of devices,
-    along `cols`."""
-    _side(rows, cols)
+    """The blocks of x come from the devices along `rows`; those that y_ij needs are in the same row
+    of devices, along `cols`."""
+    side(rows, cols)
     return gathered(x, rows, 1) @ gathered(w, rows)
 
 
 @wrong("values")
 def w_along_cols(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """The blocks of w come from along `cols`; those that y_ij needs are in the same column of
-    devices, along `rows`."""
-    _side(rows, cols)
+    """The blocks of w come from the devices along `cols`; those that y_ij needs are in the same
+    column of devices, along `rows`."""
+    side(rows, cols)
     return gathered(x, cols, 1) @ gathered(w, cols)
 
 
 @wrong("values")
 def blocks_along_wrong_axes(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks of x come from along `rows`, of w from along `cols`; x goes along `cols`, and w along
-    `rows`."""
-    _side(rows, cols)
+    """The blocks of x come from the devices along `rows`, and those of w from the devices along
+    `cols`; send x along `cols`, and w along `rows`."""
+    side(rows, cols)
     return gathered(x, rows, 1) @ gathered(w, cols)
 
 
@@ -145,42 +161,37 @@ def blocks_along_wrong_axes(x: Array, w: Array, *, rows: str, cols: str) -> Arra
 def inner_blocks_interleaved(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The rows of w's blocks are interleaved, and those of x's columns are not; gather both with
     tiled=True."""
-    _side(rows, cols)
+    side(rows, cols)
     return gathered(x, cols, 1) @ interleaved(w, rows, 0)
 
 
 @wrong("values")
 def round_missing(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """One round is missing: there are q, one for each block of the inner dim."""
-    return _in_unrolled_rounds(x, w, rows, cols, _side(rows, cols) - 1)
+    return _in_unrolled_rounds(x, w, rows, cols, side(rows, cols) - 1)
 
 
 @wrong("values")
 def products_summed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The products of different devices are summed over `rows`; y_ij is a sum of products that
     device (i, j) computes itself, of blocks that come to it."""
-    _side(rows, cols)
+    side(rows, cols)
     return lax.psum(x @ w, rows)
 
 
 @wrong("values")
 def own_blocks_only(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Each device multiplies its own blocks only, whose inner numbers differ; bring the other
+    """Each device multiplies its own blocks only, whose inner indices do not match; bring the other
     blocks of its row and column."""
-    _side(rows, cols)
+    side(rows, cols)
     return x @ w
 
 
 @wrong("values")
 def cannon_not_skewed(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks move on, but do not fit at the start: first move row i of x by i places, and column j
-    of w by j."""
-    q = _side(rows, cols)
-    y = x @ w
-    for _ in range(q - 1):
-        x, w = hop(x, cols, -1), hop(w, rows, -1)
-        y += x @ w
-    return y
+    """Blocks move on, but do not match at the start: first move row i of x by i places, and column
+    j of w by j."""
+    return rounds_of_cannon(x, w, rows=rows, cols=cols)
 
 
 @wrong("gradient")
@@ -205,8 +216,8 @@ def block_gradients_all_reduced(x: Array, w: Array, *, rows: str, cols: str) -> 
 
 @wrong("communication")
 def blocks_gathered_by_sum(x: Array, w: Array, *, rows: str, cols: str) -> Array:
-    """Blocks are put into zeros and summed all at once: twice the bytes of lax.all_gather, and as
-    much memory."""
+    """Blocks are padded with zeros and summed all at once: twice the bytes of lax.all_gather, and
+    just as much memory."""
     return by_gathers(x, w, rows=rows, cols=cols, gather=gathered_by_sum)
 
 
@@ -222,31 +233,29 @@ def blocks_gathered_over_both(x: Array, w: Array, *, rows: str, cols: str) -> Ar
 def blocks_gathered_in_rounds(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """Every round gathers all blocks and uses one: q times the bytes; gather once, or bring one
     block in each round."""
-    q = _side(rows, cols)
+    q = side(rows, cols)
 
     def one_round(y: Array, k: Array) -> tuple[Array, None]:
         return y + lax.all_gather(x, cols)[k] @ lax.all_gather(w, rows)[k], None
 
-    y = jnp.zeros((len(x), w.shape[1]), x.dtype)
-    y = lax.pcast(y, tuple(varying_axes(x) | varying_axes(w)), to="varying")
-    return lax.scan(one_round, y, jnp.arange(q))[0]
+    return lax.scan(one_round, zeros_of_product(x, w), jnp.arange(q))[0]
 
 
 @wrong("memory")
 def rounds_unrolled(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """A Python loop puts all rounds into one program, and the compiler brings all blocks before it
     multiplies; use lax.scan."""
-    return _in_unrolled_rounds(x, w, rows, cols, _side(rows, cols))
+    return _in_unrolled_rounds(x, w, rows, cols, side(rows, cols))
 
 
 @wrong("memory")
 def rounds_kept(x: Array, w: Array, *, rows: str, cols: str) -> Array:
     """The blocks of all rounds are kept and multiplied at the end; multiply in each round, and
     carry the sum."""
-    q = _side(rows, cols)
+    q = side(rows, cols)
 
     def one_round(_: None, k: Array) -> tuple[None, tuple[Array, Array]]:
-        return None, (enter(_brought(x, k, cols), cols), enter(_brought(w, k, rows), rows))
+        return None, (enter(brought(x, k, cols), cols), enter(brought(w, k, rows), rows))
 
     blocks = lax.scan(one_round, None, jnp.arange(q))[1]
     return jnp.einsum("qmk,qkn->mn", *blocks)

@@ -101,7 +101,7 @@ def _with_bias(params: Params) -> Params:
 
 CONTRACT = Contract(
     kind="specs",
-    task="return a partition spec for each leaf: matrices by columns or by rows, the rest whole",
+    task="return a partition spec for each leaf: matrices split by columns or rows, the rest whole",
     reference=tensor.megatron_specs,
     oracle=tensor.megatron_specs,
     partitioned=_forward,
@@ -125,16 +125,17 @@ CONTRACT = Contract(
     ),
     sharding=True,
     hints=(
-        "Write the layer for one device beside the split one. Which dim of each matrix is cut? "
-        "Columns are the last dim, rows the one before; there may be a dim l in front.",
-        "What x is multiplied by is split by columns; what gives the result, output and down, by "
-        "rows. Then nothing is sent until the last product's sum.",
+        "Compare the layer for one device with the split one: which dim of each matrix is split? "
+        "Columns are the last dim, rows the one before it; there may be a dim l in front.",
+        "The matrices that x is multiplied by are split by columns; output and down, which give "
+        "the result, by rows. Then nothing is sent until the last product is summed.",
         "jax.tree_util.tree_map_with_path(f, params) calls f(path, leaf); path[-1].key is the "
         "name. P(*[None] * k, axis) splits dim k.",
     ),
-    minimal="Each product by rows gives parts of a sum, and there are two in a layer.",
-    harder="With fewer kv heads than devices, which spec must key and value have? Inspect the "
-    "program with both.",
+    minimal="A product with a matrix that is split by rows gives parts of a sum, and a layer has "
+    "two of them.",
+    harder="If there are fewer kv heads than devices, which spec should key and value have? "
+    "Inspect the program with each choice.",
 )
 
 
@@ -176,28 +177,30 @@ def only_attention_split(params: Params, *, axis: str) -> Params:
 
 @wrong("sharding")
 def kv_whole(params: Params, *, axis: str) -> Params:
-    """key and value are whole on every device; they have as many columns of heads to split as
-    query."""
+    """key and value are whole on every device; split their columns, head by head, as those of query
+    are."""
     return _specs(params, axis, dict.fromkeys(KEY_AND_VALUE))
 
 
 @wrong("sharding")
 def scales_split(params: Params, *, axis: str) -> Params:
-    """Scales of norms are split, too; they work on whole x, which every device has."""
+    """The scales of norms are split, too; they multiply all of x, which every device holds
+    whole."""
     return _specs(params, axis, {"scale": COLUMNS})
 
 
 @wrong("communication")
 def rows_and_columns_swapped(params: Params, *, axis: str) -> Params:
-    """What comes first is split by rows, and output and down by columns: the compiler sums what
-    lies between, and gathers the result. Columns first, rows last."""
+    """The first matrices are split by rows, and output and down by columns: the compiler sums the
+    products in between, and gathers the result. Split the first ones by columns, and the last ones
+    by rows."""
     return _specs(params, axis, dict.fromkeys(FIRST, ROWS) | dict.fromkeys(LAST, COLUMNS))
 
 
 @wrong("communication")
 def columns_everywhere(params: Params, *, axis: str) -> Params:
-    """output and down are split by columns, too: the compiler gathers what they multiply, and their
-    result; split them by rows."""
+    """output and down are split by columns, too: the compiler gathers their input and their result;
+    split them by rows."""
     return _specs(params, axis, dict.fromkeys(LAST, COLUMNS))
 
 
@@ -233,8 +236,8 @@ def dims_of_one_layer(params: Params, *, axis: str) -> Params:
 
 @wrong("communication")
 def largest_dim_split(params: Params, *, axis: str) -> Params:
-    """The larger dim of each matrix is split, whatever it is for; whether by rows or by columns,
-    its place in the layer says."""
+    """The larger dim of each matrix is split, whatever the matrix is for; its place in the layer
+    decides whether it is split by rows or by columns."""
 
     def spec(path: tuple[Any, ...], leaf: Any) -> P:
         if path[-1].key not in RIGHT:

@@ -95,15 +95,16 @@ CONTRACT = Contract(
     hints=(
         "Each head is computed alone, so device i computes its own: (x @ w_q) is [b, t, q], and "
         "its dim q is head after head, h numbers each.",
-        "With few kv heads cut yours out of the whole w_k and w_v: columns head*h to (head+1)*h "
+        "With few kv heads, cut yours out of the whole w_k and w_v: columns head*h to (head+1)*h "
         "with head = lax.axis_index(axis) * num_kv_heads // n, by lax.dynamic_slice_in_dim.",
-        "jnp.repeat makes each kv head stand beside its query heads. Then mask, softmax, product "
-        "with w_o, and one lax.psum. And lax.pcast x once, before its three uses.",
+        "jnp.repeat repeats each kv head for its query heads. Then come the mask, softmax, the "
+        "product with w_o, and one lax.psum. Cast x with lax.pcast once, before its three uses.",
     ),
     minimal="Heads never meet before w_o, and its product is a sum over them: one all-reduce. A "
-    "matrix that all devices hold and use has a gradient on each, so these must be summed.",
-    harder="Let only the devices that share a kv head hold it: w_k as [d, h], equal in groups of "
-    "n/num_kv_heads. What does its gradient send then?",
+    "matrix that all devices hold and use has a gradient on each of them, and these gradients must "
+    "be summed.",
+    harder="Let each device hold only the kv head that it uses: w_k is [d, h], and equal within a "
+    "group of n/num_kv_heads devices. What must be sent for its gradient then?",
 )
 
 
@@ -168,7 +169,8 @@ def _attention(
 
 @wrong("values")
 def partial_results(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Each device returns its part of a sum; lax.psum adds them, after the last product."""
+    """Each device returns only its part of a sum; add the parts with lax.psum, after the last
+    product."""
     return _attention(x, *weights, **sizes, total=as_it_is)
 
 
@@ -181,8 +183,8 @@ def summed_twice(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_head_in_turn(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Device i uses kv head i % num_kv_heads; neighbours share a kv head: use i * num_kv_heads //
-    n."""
+    """Device i uses kv head i % num_kv_heads, but neighbouring devices use the same kv head: take
+    head i * num_kv_heads // n."""
     return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i % kv_heads)
 
 
@@ -194,15 +196,15 @@ def kv_head_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_head_divided(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Device i uses kv head i // num_kv_heads; not num_kv_heads but n // num_kv_heads neighbours
-    share one: use i * num_kv_heads // n."""
+    """Device i uses kv head i // num_kv_heads, but the number of neighbours that use the same head
+    is n // num_kv_heads, not num_kv_heads: take head i * num_kv_heads // n."""
     return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i // kv_heads)
 
 
 @wrong("values")
 def kv_head_of_index(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """Device i uses kv head i, and lax.dynamic_slice moves what is too large to the last one;
-    device i needs head i * num_kv_heads // n."""
+    """Device i uses kv head i, and lax.dynamic_slice clamps an index that is too large to the last
+    head; device i needs head i * num_kv_heads // n."""
     return _attention(x, *weights, **sizes, kv_head=lambda i, kv_heads, n: i)
 
 
@@ -219,8 +221,8 @@ def heads_interleaved(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def kv_heads_tiled(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """The kv heads are repeated as a whole, 0 1 0 1; each serves query heads that stand one after
-    another, 0 0 1 1: jnp.repeat, not jnp.tile."""
+    """The kv heads are repeated as a whole, 0 1 0 1, but the query heads of one kv head are
+    neighbours, 0 0 1 1: use jnp.repeat, not jnp.tile."""
 
     def tile(y: Array, times: int, axis: int) -> Array:
         return jnp.concatenate([y] * times, axis=axis)
@@ -238,22 +240,14 @@ def mask_lost(x: Array, *weights: Array, **sizes: Any) -> Array:
 def masked_by_zero(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores of later positions are set to 0, and softmax gives them weight all the same; set
     them to -inf."""
-
-    def softmax(scores: Array) -> Array:
-        return jax.nn.softmax(jnp.tril(scores))
-
-    return _attention(x, *weights, **sizes, softmax=softmax)
+    return _attention(x, *weights, **sizes, softmax=lambda scores: jax.nn.softmax(jnp.tril(scores)))
 
 
 @wrong("values")
 def masked_after_softmax(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Weights are set to 0 after softmax, so that the others do not add up to 1; set scores to -inf
     before it."""
-
-    def softmax(scores: Array) -> Array:
-        return jnp.tril(jax.nn.softmax(scores))
-
-    return _attention(x, *weights, **sizes, softmax=softmax)
+    return _attention(x, *weights, **sizes, softmax=lambda scores: jnp.tril(jax.nn.softmax(scores)))
 
 
 @wrong("values")
@@ -276,7 +270,7 @@ def scale_lost(x: Array, *weights: Array, **sizes: Any) -> Array:
 
 @wrong("values")
 def scale_by_d_model(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """The scores are divided by sqrt(d); divide by sqrt(h), h the size of a head."""
+    """The scores are divided by sqrt(d); divide by sqrt(h), where h is the size of a head."""
     return _attention(x, *weights, **sizes, divisor=lambda h, d: math.sqrt(d))
 
 
@@ -311,7 +305,7 @@ def kv_gradient_averaged(x: Array, *weights: Array, **sizes: Any) -> Array:
 @wrong("communication")
 def f_left_implicit(x: Array, *weights: Array, **sizes: Any) -> Array:
     """JAX makes x varying at each of its uses, and each sends an all-reduce of its own in the
-    backward pass; lax.pcast(x, axis, to='varying') once, before the first use."""
+    backward pass; call lax.pcast(x, axis, to='varying') once, before the first use."""
     return _attention(x, *weights, **sizes, enter=as_it_is)
 
 
@@ -355,5 +349,5 @@ def few_keys_summed(
 @wrong("errors")
 def heads_not_checked(x: Array, *weights: Array, **sizes: Any) -> Array:
     """Sizes that do not fit are not refused; raise ValueError if n does not divide num_heads, or if
-    of num_kv_heads and n neither divides the other."""
+    neither of num_kv_heads and n divides the other."""
     return _attention(x, *weights, **sizes, check=False)

@@ -51,17 +51,17 @@ CONTRACT = Contract(
         forward=ONE_ALL_REDUCE,
     ),
     hints=(
-        "silu and * work on each hidden element alone. So whoever has some columns of w_gate and "
-        "of w_up has all it needs for the same rows of w_down.",
+        "silu and * work on each hidden element alone. So a device that has some columns of w_gate "
+        "and w_up has all it needs for the same rows of w_down.",
         "Each device's product with w_down is a part of a sum over all hidden elements: one "
         "lax.psum at the very end.",
         "x is used twice. lax.pcast(x, axis, to='varying'), once and before both uses, has one "
-        "all-reduce as its derivative; left out, JAX puts one at each use.",
+        "all-reduce as its derivative; without it, JAX adds one at each use.",
     ),
     minimal="The result needs every device's part of the sum, and so does the gradient of x: an "
     "all-reduce each way.",
     harder="Put w_gate and w_up into one matrix, so that one product does both. In which order "
-    "must its columns lie, so that each device gets columns of both?",
+    "must its columns be, so that each device gets columns of both?",
 )
 
 
@@ -82,29 +82,30 @@ def _swiglu(
 
 
 @wrong("values")
-def partial_results(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """Each device returns its part of a sum; lax.psum adds them, after the last product."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is)
+def partial_results(x: Array, *weights: Array, axis: str) -> Array:
+    """Each device returns only its part of a sum; add the parts with lax.psum, after the last
+    product."""
+    return _swiglu(x, *weights, axis=axis, total=as_it_is)
 
 
 @wrong("values")
-def result_scattered(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """Each device returns its part of the result; x is whole on all devices, and so must be the
-    result: lax.psum, not lax.psum_scatter."""
-    return scattered(_swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is), axis, 2)
+def result_scattered(x: Array, *weights: Array, axis: str) -> Array:
+    """Each device returns its part of the result; x is whole on all devices, and the result must
+    be, too: use lax.psum, not lax.psum_scatter."""
+    return scattered(_swiglu(x, *weights, axis=axis, total=as_it_is), axis, 2)
 
 
 @wrong("values")
-def summed_twice(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def summed_twice(x: Array, *weights: Array, axis: str) -> Array:
     """The result is summed twice, and n times too large: after one lax.psum it is equal on all
     devices."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, total=all_reduced_twice)
+    return _swiglu(x, *weights, axis=axis, total=all_reduced_twice)
 
 
 @wrong("values")
-def averaged_over_axis(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def averaged_over_axis(x: Array, *weights: Array, axis: str) -> Array:
     """The parts are averaged; they are parts of a sum, so use lax.psum."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, total=lax.pmean)
+    return _swiglu(x, *weights, axis=axis, total=lax.pmean)
 
 
 @wrong("values")
@@ -130,32 +131,30 @@ def silu_of_product(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis
 
 
 @wrong("values")
-def gate_by_gelu(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def gate_by_gelu(x: Array, *weights: Array, axis: str) -> Array:
     """The gate goes through gelu; SwiGLU has silu."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, activate=jax.nn.gelu)
+    return _swiglu(x, *weights, axis=axis, activate=jax.nn.gelu)
 
 
 @wrong("values")
-def gate_by_sigmoid(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def gate_by_sigmoid(x: Array, *weights: Array, axis: str) -> Array:
     """The gate goes through sigmoid; silu(g) is g * sigmoid(g)."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, activate=jax.nn.sigmoid)
+    return _swiglu(x, *weights, axis=axis, activate=jax.nn.sigmoid)
 
 
 @wrong("gradient")
-def gradient_summed_twice(
-    x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str
-) -> Array:
+def gradient_summed_twice(x: Array, *weights: Array, axis: str) -> Array:
     """The gradient of x is summed twice, and n times too large: JAX sums it where x becomes
     varying, so a function with lax.psum in its backward pass adds a second sum. lax.pcast(x, axis,
     to='varying') is Megatron's f."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, enter=enter_and_sum_again)
+    return _swiglu(x, *weights, axis=axis, enter=enter_and_sum_again)
 
 
 @wrong("communication")
-def f_left_implicit(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def f_left_implicit(x: Array, *weights: Array, axis: str) -> Array:
     """JAX makes x varying at each of its uses, and each sends an all-reduce of its own in the
-    backward pass; lax.pcast(x, axis, to='varying') once, before the first use."""
-    return _swiglu(x, w_gate, w_up, w_down, axis=axis, enter=as_it_is)
+    backward pass; call lax.pcast(x, axis, to='varying') once, before the first use."""
+    return _swiglu(x, *weights, axis=axis, enter=as_it_is)
 
 
 @wrong("communication")
@@ -178,15 +177,15 @@ def hidden_gathered(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis
 
 
 @wrong("communication")
-def sum_typed_varying(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def sum_typed_varying(x: Array, *weights: Array, axis: str) -> Array:
     """What lax.all_gather gives is equal on all devices, but typed as varying, so its gradient is
     summed once more; lax.psum sends as much, and types it as equal."""
-    y_partial = _swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is)
+    y_partial = _swiglu(x, *weights, axis=axis, total=as_it_is)
     return gathered(scattered(y_partial, axis, 2), axis, 2)
 
 
 @wrong("communication")
-def partials_gathered(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+def partials_gathered(x: Array, *weights: Array, axis: str) -> Array:
     """Every device's partial result is gathered, then added: n/2 times the bytes of lax.psum."""
-    y_partial = _swiglu(x, w_gate, w_up, w_down, axis=axis, total=as_it_is)
+    y_partial = _swiglu(x, *weights, axis=axis, total=as_it_is)
     return lax.all_gather(y_partial, axis).sum(axis=0)

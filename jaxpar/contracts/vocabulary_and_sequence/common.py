@@ -27,10 +27,14 @@ def own_tokens(ids: Array, count: int, axis: str) -> tuple[Array, Array]:
     return place, (place >= 0) & (place < count)
 
 
+def rows_or_zeros(table: Array, rows: Array, mine: Array) -> Array:
+    """These rows of the table, zeros where they are not this device's."""
+    return jnp.where(mine[..., None], table[jnp.where(mine, rows, 0)], 0)
+
+
 def own_rows(ids: Array, table: Array, axis: str) -> Array:
     """The row of each id that this device has, zeros for the others."""
-    row, mine = own_tokens(ids, len(table), axis)
-    return jnp.where(mine[..., None], table[jnp.where(mine, row, 0)], 0)
+    return rows_or_zeros(table, *own_tokens(ids, len(table), axis))
 
 
 def own_label_logit(logits: Array, labels: Array, axis: str) -> Array:

@@ -20,6 +20,14 @@ def _product(case: Case, x: Array, w: Array) -> list[Expected]:
     return [Expected(mesh_order(case, jnp.einsum("...td,d...nf->n...tf", x, columns)))]
 
 
+def _case(mesh: str, rows: int, d: int, columns: int) -> Case:
+    """All axes of the mesh split rows and columns; the last one is that of the ring."""
+    axes = [part.partition("=")[0] for part in mesh.split(",")]
+    split = "_".join(axes)
+    args = {"x": ArraySpec((rows, d), f"t_{split} d"), "w": ArraySpec((d, columns), f"d f_{split}")}
+    return Case(mesh, args, {"axis": axes[-1]})
+
+
 def _other_rows(sizes: Sizes) -> int:
     return (sizes.n() - 1) * sizes.bytes("x")
 
@@ -35,24 +43,10 @@ CONTRACT = Contract(
     reference=ring_matmul.ring_matmul,
     oracle=_product,
     cases=(
-        Case(
-            "tp=8",
-            {"x": ArraySpec((8 * 12, 96), "t_tp d"), "w": ArraySpec((96, 8 * 4), "d f_tp")},
-            {"axis": "tp"},
-        ),
-        Case(
-            "dp=2,tpx=3",
-            {"x": ArraySpec((6 * 10, 56), "t_dp_tpx d"), "w": ArraySpec((56, 6 * 5), "d f_dp_tpx")},
-            {"axis": "tpx"},
-        ),
+        _case("tp=8", rows=8 * 12, d=96, columns=8 * 4),
+        _case("dp=2,tpx=3", rows=6 * 10, d=56, columns=6 * 5),
     ),
-    hidden=(
-        Case(
-            "dp=2,cp=4",
-            {"x": ArraySpec((8 * 9, 80), "t_dp_cp d"), "w": ArraySpec((80, 8 * 6), "d f_dp_cp")},
-            {"axis": "cp"},
-        ),
-    ),
+    hidden=(_case("dp=2,cp=4", rows=8 * 9, d=80, columns=8 * 6),),
     gradient=("x", "w"),
     communication=Communication(
         "permutes to a neighbour only, (n-1) times x; backward at most twice that",
@@ -66,14 +60,14 @@ CONTRACT = Contract(
     hints=(
         "The product of some rows needs no other rows: multiply what is here, send it on, and "
         "multiply what arrives.",
-        "In round k, from 0 to n-1, a device has the rows of device i - k, if each sends to the "
-        "next; the n-1 hops stand between the rounds.",
+        "In round k, from 0 to n-1, device i has the rows of device i - k, if each device sends to "
+        "the next one; the n-1 hops come between the rounds.",
         "lax.dynamic_update_slice_in_dim(y, x @ w, (i - k) % n * len(x), 0) puts the product in "
-        "its place. If JAX says that zeros do not vary as the product does, make them by "
+        "its place. If JAX says that zeros do not vary as the product does, make them with "
         "jnp.zeros_like of one.",
     ),
     minimal="A device has 1/n of the rows and needs all of them: n-1 times x must arrive, gathered "
-    "or not. The ring only chooses that never more than two blocks are there.",
+    "or not. The ring only makes sure that a device never holds more than two blocks at once.",
     harder="Send half of each block each way round: as many bytes, on two links. Or write the "
     "reduce-scatter kind, in which the sums of products travel.",
 )
@@ -140,8 +134,8 @@ def ring_matmul_sends_own_always(x: Array, w: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def ring_matmul_not_closed(x: Array, w: Array, *, axis: str) -> Array:
-    """The last device sends to no one, so zeros go round from device 0; close the ring by pairs (j,
-    (j + 1) % n)."""
+    """The last device sends to no one, so zeros go round from device 0; close the ring with the
+    pairs (j, (j + 1) % n)."""
     n, blocks = lax.axis_size(axis), [x @ w]
     for _ in range(n - 1):
         x = lax.ppermute(x, axis, [(j, j + 1) for j in range(n - 1)])
@@ -178,14 +172,14 @@ def ring_matmul_summed(x: Array, w: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def ring_matmul_own_rows_only(x: Array, w: Array, *, axis: str) -> Array:
-    """A device multiplies its own rows only; the others' must come by, too."""
+    """Each device multiplies its own rows only; the rows of the others must reach it, too."""
     return x @ w
 
 
 @wrong("gradient")
 def ring_matmul_cuts_gradient(x: Array, w: Array, *, axis: str) -> Array:
-    """No gradient returns with the rows that travelled; leave lax.stop_gradient out: the derivative
-    of lax.ppermute sends it home."""
+    """No gradient returns for the rows that were sent on; leave lax.stop_gradient out: the
+    derivative of lax.ppermute sends the gradient back."""
     blocks = [x @ w]
     for _ in range(lax.axis_size(axis) - 1):
         x = lax.stop_gradient(hop(x, axis))
@@ -195,14 +189,14 @@ def ring_matmul_cuts_gradient(x: Array, w: Array, *, axis: str) -> Array:
 
 @wrong("communication")
 def ring_matmul_of_eight(x: Array, w: Array, *, axis: str) -> Array:
-    """The ring has 8 rounds always, and on fewer devices the rows come by more than once; n is
+    """The ring always has 8 rounds, and on fewer devices the rows come by more than once; n is
     lax.axis_size(axis)."""
     return _in_place(_products(x, w, axis, 8), axis)
 
 
 @wrong("communication")
 def ring_matmul_one_hop_too_many(x: Array, w: Array, *, axis: str) -> Array:
-    """The rows are sent n times and come home; n-1 hops reach all devices."""
+    """The rows are sent n times, back to their own device; n-1 hops reach all the others."""
     blocks = []
     for _ in range(lax.axis_size(axis)):
         blocks.append(x @ w)
@@ -221,8 +215,8 @@ def ring_matmul_gathers_first(x: Array, w: Array, *, axis: str) -> Array:
 
 @wrong("communication")
 def ring_matmul_gathers_by_sum(x: Array, w: Array, *, axis: str) -> Array:
-    """All rows are put together by a sum with zeros: twice the bytes, and all of them are held at
-    once."""
+    """All rows are padded with zeros and summed, which sends twice the bytes, and all of them are
+    held at once."""
     return gathered_by_sum(x, axis) @ w
 
 
@@ -236,8 +230,8 @@ def ring_matmul_far_hops(x: Array, w: Array, *, axis: str) -> Array:
 
 @wrong("memory")
 def ring_matmul_gathers_by_ring(x: Array, w: Array, *, axis: str) -> Array:
-    """The rows go round and are collected before the product; multiply each block when it comes,
-    and forget it."""
+    """The rows go round and are collected before the product; multiply each block when it arrives,
+    and then drop it."""
     n, i, rows = lax.axis_size(axis), lax.axis_index(axis), [x]
     for _ in range(n - 1):
         rows.append(hop(rows[-1], axis))

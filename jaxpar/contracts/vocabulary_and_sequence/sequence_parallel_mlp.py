@@ -84,7 +84,7 @@ CONTRACT = Contract(
     "(n-1)/n of the sums that a device's positions need. An all-reduce is both: tensor parallelism "
     "sends as much.",
     harder="Keep only this device's positions for the gradient of w_up, and gather them again "
-    "backward, by jax.custom_vjp. Or take both products in rounds round a ring.",
+    "backward, by jax.custom_vjp. Or compute both products in rounds, around a ring.",
 )
 
 
@@ -172,8 +172,8 @@ def all_positions_returned(x: Array, w_up: Array, w_down: Array, *, axis: str) -
 
 @wrong("gradient")
 def gradient_of_own_columns(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """The gradient of x is of this device's columns only; sum over the devices, as the derivative
-    of lax.all_gather does."""
+    """The gradient of x comes from this device's columns only; sum over the devices, as the
+    derivative of lax.all_gather does."""
     x = gathered_for_own_gradient(x, axis, 1)
     return scattered(_partial(x, w_up, w_down), axis, 1)
 
@@ -203,11 +203,11 @@ def products_gathered(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Arr
 
 @wrong("communication")
 def positions_gathered_by_sum(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """Positions are put into zeros and summed: twice the bytes of lax.all_gather."""
+    """Positions are padded with zeros and summed, which sends twice the bytes of lax.all_gather."""
     return scattered(_partial(gathered_by_sum(x, axis, 1), w_up, w_down), axis, 1)
 
 
 @wrong("communication")
 def weights_not_x_gathered(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
-    """The weights are gathered, which are larger than x; leave them split, and gather x."""
+    """The weights are gathered, although they are larger than x; leave them split, and gather x."""
     return _partial(x, gathered(w_up, axis, 1), gathered(w_down, axis))

@@ -12,7 +12,7 @@ from jax import Array, lax
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.steps import enter, gathered
+from jaxpar.contracts.steps import Step, as_it_is, enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
     of_batch,
     own_label_logit,
@@ -62,9 +62,9 @@ CONTRACT = Contract(
         "vocabulary: each device adds its part, one number for each token.",
         "exp overflows, so subtract from all logits of a token one number, the same on all "
         "devices: their maximum, by lax.pmax. Any number near it would do, so it needs no "
-        "gradient, and lax.pmax has none: lax.stop_gradient its argument.",
+        "gradient, and lax.pmax has none: put its argument into lax.stop_gradient.",
         "The label's logit is on one device: look up labels - i * v where that is in 0..v-1, put 0 "
-        "elsewhere, and lax.psum. In float32: logits.astype(jnp.float32) first.",
+        "elsewhere, and sum with lax.psum. Work in float32: begin with logits.astype(jnp.float32).",
     ),
     minimal="Every token needs the maximum, the sum and the label's logit of all devices: three "
     "numbers, whatever the size of the vocabulary.",
@@ -77,20 +77,21 @@ def _in_float32(logits_shard: Array) -> Array:
     return logits_shard.astype(jnp.float32)
 
 
-def _largest(logits: Array, axis: str) -> Array:
-    return lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+def _log_sum(
+    logits: Array, axis: str, *, largest: Step = lax.pmax, total: Step = lax.psum
+) -> Array:
+    """The logarithm of the sum of exp over the vocabulary, with one step done in another way.
+
+    `largest` takes this device's maximum of each token to what is subtracted from its logits.
+    """
+    less = largest(lax.stop_gradient(logits.max(axis=-1)), axis)
+    return jnp.log(total(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)) + less
 
 
-def _log_sum(logits: Array, axis: str, less: Array | None = None) -> Array:
-    """The logarithm of the sum of exp over the vocabulary; exp is of the logits less `less`."""
-    less = _largest(logits, axis) if less is None else less
-    total = lax.psum(jnp.exp(logits - less[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + less
-
-
-def _loss(logits: Array, labels: Array, axis: str, less: Array | None = None) -> Array:
-    """The right loss, if `less` is near the largest logit of each token."""
-    return _log_sum(logits, axis, less) - lax.psum(own_label_logit(logits, labels, axis), axis)
+def _loss(logits: Array, labels: Array, axis: str, **steps: Step) -> Array:
+    """The loss in the dtype of the logits, with one step of `_log_sum` done in another way."""
+    label = lax.psum(own_label_logit(logits, labels, axis), axis)
+    return _log_sum(logits, axis, **steps) - label
 
 
 @wrong("values")
@@ -107,8 +108,7 @@ def loss_local_softmax(logits_shard: Array, labels: Array, *, axis: str) -> Arra
 def loss_local_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Each device subtracts its own maximum, and the sums of exp do not fit together; take lax.pmax
     of it first."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.stop_gradient(logits.max(axis=-1)))
+    return _loss(_in_float32(logits_shard), labels, axis, largest=as_it_is)
 
 
 @wrong("values")
@@ -123,33 +123,34 @@ def loss_no_maximum(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 @wrong("values")
 def loss_sum_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The devices' maxima are summed; take lax.pmax of them."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.psum(lax.stop_gradient(logits.max(axis=-1)), axis))
+    return _loss(_in_float32(logits_shard), labels, axis, largest=lax.psum)
 
 
 @wrong("values")
 def loss_mean_of_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Where one logit is far above all others, the loss is infinite: subtract the maximum of all
     devices, by lax.pmax, not their mean or another logit; and subtract the label's logit, not the
-    logarithm of its chance."""
-    logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.pmean(lax.stop_gradient(logits.max(axis=-1)), axis))
+    logarithm of its probability."""
+    return _loss(_in_float32(logits_shard), labels, axis, largest=lax.pmean)
 
 
 @wrong("values")
 def loss_maximum_of_batch(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """One maximum serves all tokens of the batch, and exp of another token's logits is all zero;
-    each token needs its own."""
-    logits = _in_float32(logits_shard)
-    largest = lax.pmax(lax.stop_gradient(logits.max()), axis)
-    return _loss(logits, labels, axis, less=jnp.broadcast_to(largest, labels.shape))
+    """One maximum is used for all tokens of the batch, and exp of the logits of another token may
+    be all zero; each token needs its own maximum."""
+
+    def largest(maxima: Array, axis: str) -> Array:
+        return jnp.broadcast_to(lax.pmax(maxima.max(), axis), labels.shape)
+
+    return _loss(_in_float32(logits_shard), labels, axis, largest=largest)
 
 
 @wrong("values")
 def loss_maximum_forgotten(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The maximum is subtracted before exp, but not added to the logarithm of the sum."""
     logits = _in_float32(logits_shard)
-    total = lax.psum(jnp.exp(logits - _largest(logits, axis)[..., None]).sum(axis=-1), axis)
+    largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+    total = lax.psum(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
     return jnp.log(total) - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
@@ -184,8 +185,8 @@ def loss_clipped_not_masked(logits_shard: Array, labels: Array, *, axis: str) ->
 
 @wrong("values")
 def loss_tokens_dealt_out(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """Tokens are taken as dealt out, label % n to each device; they are blocks: device i has tokens
-    i * v to (i + 1) * v - 1."""
+    """The tokens are taken to be dealt out in turn, a label to device label % n; they are split
+    into blocks: device i has tokens i * v to (i + 1) * v - 1."""
     logits, n = _in_float32(logits_shard), lax.axis_size(axis)
     found = jnp.where(labels % n == lax.axis_index(axis), take(logits, labels // n), 0)
     return _log_sum(logits, axis) - lax.psum(found, axis)
@@ -193,15 +194,16 @@ def loss_tokens_dealt_out(logits_shard: Array, labels: Array, *, axis: str) -> A
 
 @wrong("values")
 def loss_label_not_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """Only the device that has the label subtracts its logit; lax.psum it, so that all do."""
+    """Only the device that has the label subtracts its logit; sum it with lax.psum, so that all
+    devices do."""
     logits = _in_float32(logits_shard)
     return _log_sum(logits, axis) - own_label_logit(logits, labels, axis)
 
 
 @wrong("values")
 def loss_only_on_owner(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The loss is right on the device that has the label and 0 on all others; lax.psum the label's
-    logit, and return the loss everywhere."""
+    """The loss is right on the device that has the label and 0 on all others; sum the label's logit
+    with lax.psum, and return the loss everywhere."""
     logits = _in_float32(logits_shard)
     _, mine = own_tokens(labels, logits.shape[-1], axis)
     return jnp.where(mine, _log_sum(logits, axis) - own_label_logit(logits, labels, axis), 0)
@@ -218,15 +220,12 @@ def loss_summed(logits_shard: Array, labels: Array, *, axis: str) -> Array:
 @wrong("values")
 def loss_total_averaged(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """The sums of exp are averaged over the devices; sum them."""
-    logits = _in_float32(logits_shard)
-    largest = _largest(logits, axis)
-    total = lax.pmean(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
-    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
+    return _loss(_in_float32(logits_shard), labels, axis, total=lax.pmean)
 
 
 @wrong("values")
 def loss_minus_lost(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The sign is turned: the loss is the logarithm of the sum less the label's logit."""
+    """The sign is wrong: the loss is the logarithm of the sum minus the label's logit."""
     return -_loss(_in_float32(logits_shard), labels, axis)
 
 
@@ -238,8 +237,8 @@ def loss_mean_of_tokens(logits_shard: Array, labels: Array, *, axis: str) -> Arr
 
 @wrong("values")
 def loss_in_dtype_of_logits(logits_shard: Array, labels: Array, *, axis: str) -> Array:
-    """The sums are in the dtype of the logits; bfloat16 keeps fewer than three digits; take the
-    logits to float32 first."""
+    """The sums are in the dtype of the logits, and bfloat16 keeps fewer than three digits; convert
+    the logits to float32 first."""
     return _in_float32(_loss(logits_shard, labels, axis))
 
 
@@ -248,7 +247,9 @@ def loss_through_pmax(logits_shard: Array, labels: Array, *, axis: str) -> Array
     """lax.pmax has no derivative, and needs none here: any number near the maximum gives the same
     loss; put its argument into lax.stop_gradient."""
     logits = _in_float32(logits_shard)
-    return _loss(logits, labels, axis, less=lax.pmax(logits.max(axis=-1), axis))
+    largest = lax.pmax(logits.max(axis=-1), axis)
+    total = lax.psum(jnp.exp(logits - largest[..., None]).sum(axis=-1), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 def _with_derivative(
@@ -342,9 +343,11 @@ def loss_sums_label_row(logits_shard: Array, labels: Array, *, axis: str) -> Arr
 def loss_gathers_maxima(logits_shard: Array, labels: Array, *, axis: str) -> Array:
     """Every device gathers all devices' maxima: n/2 times the bytes of lax.pmax, which needs no
     derivative here: put its argument into lax.stop_gradient."""
-    logits = _in_float32(logits_shard)
-    largest = lax.all_gather(lax.stop_gradient(logits.max(axis=-1)), axis).max(axis=0)
-    return _loss(logits, labels, axis, less=largest)
+
+    def largest(maxima: Array, axis: str) -> Array:
+        return lax.all_gather(maxima, axis).max(axis=0)
+
+    return _loss(_in_float32(logits_shard), labels, axis, largest=largest)
 
 
 @wrong("communication")

@@ -16,6 +16,7 @@ from jaxpar.contracts.vocabulary_and_sequence.common import (
     other_sizes,
     own_rows,
     own_tokens,
+    rows_or_zeros,
 )
 from jaxpar.parallel import vocabulary
 
@@ -29,12 +30,18 @@ def _embedded(case: Case, ids: Array, table: Array) -> list[Expected]:
     """
 
     def rows(ids: Array, table: Array) -> Array:
-        known = (ids >= 0) & (ids < len(table))
-        return jnp.where(known[..., None], table[jnp.where(known, ids, 0)], 0)
+        return rows_or_zeros(table, ids, (ids >= 0) & (ids < len(table)))
 
     parts = math.prod(other_sizes(case))
     y = jax.vmap(rows)(*(x.reshape(parts, -1, *x.shape[1:]) for x in (ids, table)))
     return of_batch(case, y.reshape(*ids.shape, -1))
+
+
+def _case(mesh: str, shape: tuple[int, ...], layout: str, table: ArraySpec) -> Case:
+    """A case of ids with this shape and layout; the last axis of the mesh splits the vocabulary."""
+    args = {"ids": ArraySpec(shape, layout, "int32", "around"), "table": table}
+    axis = mesh.split(",")[-1].partition("=")[0]
+    return Case(mesh, args, {"axis": axis})
 
 
 def _all_reduce_of_rows(sizes: Sizes) -> float:
@@ -51,33 +58,10 @@ CONTRACT = Contract(
     reference=vocabulary.vocab_parallel_embedding,
     oracle=_embedded,
     cases=(
-        Case(
-            "tp=8",
-            {
-                "ids": ArraySpec((2, 12), "b t", "int32", "around"),
-                "table": ArraySpec((8 * 16, 24), "v_tp d"),
-            },
-            {"axis": "tp"},
-        ),
-        Case(
-            "dp=2,tpx=3",
-            {
-                "ids": ArraySpec((2 * 150,), "b_dp", "int32", "around"),
-                "table": ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16"),
-            },
-            {"axis": "tpx"},
-        ),
+        _case("tp=8", (2, 12), "b t", ArraySpec((8 * 16, 24), "v_tp d")),
+        _case("dp=2,tpx=3", (2 * 150,), "b_dp", ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16")),
     ),
-    hidden=(
-        Case(
-            "dp=2,cp=4",
-            {
-                "ids": ArraySpec((2 * 70,), "b_dp", "int32", "around"),
-                "table": ArraySpec((8 * 30, 40), "v_dp_cp d"),
-            },
-            {"axis": "cp"},
-        ),
-    ),
+    hidden=(_case("dp=2,cp=4", (2 * 70,), "b_dp", ArraySpec((8 * 30, 40), "v_dp_cp d")),),
     gradient=("table",),
     communication=Communication(
         "one all-reduce of the result, backward nothing",
@@ -97,23 +81,18 @@ CONTRACT = Contract(
         "Look up jnp.where(mine, r, 0), so that no index is out of range, put zeros where "
         "`mine` is false, and lax.psum over the axis.",
     ),
-    minimal="A device that has no row of an id must hear of it, and one that has must tell: each "
-    "element of the result is summed over the devices once, which is one all-reduce.",
+    minimal="A device that does not have the row of an id must receive it from the one that does: "
+    "each element of the result is summed over the devices once, which is one all-reduce.",
     harder="Return this device's positions only, by a reduce-scatter: half the bytes, and what "
     "sequence parallelism needs.",
 )
-
-
-def _looked_up(table: Array, rows: Array, mine: Array) -> Array:
-    """These rows of the table, zeros where they are not this device's."""
-    return jnp.where(mine[..., None], table[jnp.where(mine, rows, 0)], 0)
 
 
 @wrong("values")
 def embedding_no_offset(ids: Array, table: Array, *, axis: str) -> Array:
     """Every device looks ids up in its part as if it began at token 0; subtract
     lax.axis_index(axis) * len(table) from them."""
-    return lax.psum(_looked_up(table, ids, (ids >= 0) & (ids < len(table))), axis)
+    return lax.psum(rows_or_zeros(table, ids, (ids >= 0) & (ids < len(table))), axis)
 
 
 @wrong("values")
@@ -161,7 +140,7 @@ def embedding_one_row_too_many(ids: Array, table: Array, *, axis: str) -> Array:
     """The first id of the next device counts as this device's last; ask for id < len(table), not
     <=."""
     row, _ = own_tokens(ids, len(table), axis)
-    return lax.psum(_looked_up(table, row, (row >= 0) & (row <= len(table))), axis)
+    return lax.psum(rows_or_zeros(table, row, (row >= 0) & (row <= len(table))), axis)
 
 
 @wrong("values")
@@ -180,11 +159,11 @@ def embedding_outside_hits_row_0(ids: Array, table: Array, *, axis: str) -> Arra
 
 @wrong("values")
 def embedding_rows_dealt_out(ids: Array, table: Array, *, axis: str) -> Array:
-    """Tokens are taken as dealt out, id % n to each device; the rows are blocks: device i has ids i
-    * v to (i + 1) * v - 1."""
+    """The tokens are taken to be dealt out in turn, an id to device id % n; the rows are split into
+    blocks: device i has ids i * v to (i + 1) * v - 1."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     mine = (ids % n == i) & (ids >= 0) & (ids < n * len(table))
-    return lax.psum(_looked_up(table, ids // n, mine), axis)
+    return lax.psum(rows_or_zeros(table, ids // n, mine), axis)
 
 
 @wrong("values")

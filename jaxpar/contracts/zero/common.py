@@ -13,7 +13,7 @@ from jaxpar.contracts.base import Expected
 from jaxpar.contracts.blocks import mesh_order, whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.data_parallel.common import divided
-from jaxpar.contracts.steps import own_shard, scattered
+from jaxpar.contracts.steps import gathered, own_shard, scattered
 
 SCATTERS = ("reduce_scatter", "all_to_all", "permute")
 
@@ -59,3 +59,11 @@ def updated_rows(
     own = own_rows(params, axis)
     updates, state = optimizer.update(rows, opt_shard, own)
     return optax.apply_updates(own, updates), state
+
+
+def new_params(
+    rows: Any, params: Any, opt_shard: Any, optimizer: optax.GradientTransformation, axis: str
+) -> tuple[Any, Any]:
+    """The whole parameters after a step by each device's rows of the gradients; the state."""
+    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
+    return gathered(new, axis), state

@@ -30,7 +30,7 @@ def _norm(case: Case, shards: Any) -> list[Expected]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return the norm of all leaves together, each of which is shared over `axis`",
+    task="return the norm of all leaves together, where each leaf is split over `axis`",
     reference=zero.global_norm_of_shards,
     oracle=_norm,
     cases=(
@@ -74,12 +74,12 @@ CONTRACT = Contract(
         ),
     ),
     hints=(
-        "The norm is the square root of a sum of squares; a device has some of the squares.",
+        "The norm is the square root of a sum of squares; each device has some of the squares.",
         "Add up the squares of all leaves on the device first: then there is one number to send.",
         "lax.psum of that number over the axis, and jnp.sqrt of the result.",
     ),
-    minimal="Each device must tell one number, and hear one.",
-    harder="Let some leaves be whole on every device: they count once.",
+    minimal="Each device must send one number, and receive one.",
+    harder="Let some leaves be replicated: each of them must count only once.",
 )
 
 
@@ -90,8 +90,8 @@ def _squares(shards: Any) -> Array:
 
 @wrong("values")
 def own_norm(shards: Any, *, axis: str) -> Array:
-    """This is the norm of the part that this device holds; add up the squares of all devices before
-    the root."""
+    """This is the norm of this device's shards alone; add up the squares of all devices before you
+    take the root."""
     return jnp.sqrt(_squares(shards))
 
 

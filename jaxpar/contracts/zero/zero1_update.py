@@ -17,6 +17,7 @@ from jaxpar.contracts.zero.common import (
     SCATTERS,
     matrices,
     mean_rows,
+    new_params,
     own_rows,
     sharded_rows,
     updated_rows,
@@ -94,38 +95,33 @@ CONTRACT = Contract(
         "lax.psum_scatter(g, axis, tiled=True) adds up and leaves each device its rows; divide by "
         "lax.axis_size(axis). lax.dynamic_slice_in_dim takes rows from a traced index on.",
         "optimizer.update(grads, state, params) takes all three for the same rows, and "
-        "optax.apply_updates adds what it returns. lax.all_gather(rows, axis, tiled=True) at last.",
+        "optax.apply_updates adds what it returns. Last comes lax.all_gather(rows, axis, "
+        "tiled=True).",
     ),
-    minimal="Other devices' gradients of its rows must reach a device, and its new rows all "
-    "others: (n-1)/n of the parameters each way, as in an all-reduce.",
-    harder="Let dim 0 be of any size: pad it, and let nobody see the padding.",
+    minimal="The other devices' gradients of its rows must reach a device, and its new rows must "
+    "reach all the others: (n-1)/n of the parameters each way, as in an all-reduce.",
+    harder="Let dim 0 have any size: pad it, and return nothing of the padding.",
 )
-
-
-def _finish(rows, params, opt_shard, optimizer, axis):
-    """The end of a right step, from this device's rows of the gradients on."""
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
 
 
 @wrong("values")
 def gradients_not_divided(grads, params, opt_shard, optimizer, *, axis):
     """The gradients are summed over the devices, by you or by JAX, and not divided by their
     number."""
-    return _finish(scattered(grads, axis), params, opt_shard, optimizer, axis)
+    return new_params(scattered(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
 def constant_n(grads, params, opt_shard, optimizer, *, axis):
     """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
     size of the axis."""
-    return _finish(divided(scattered(grads, axis), 8), params, opt_shard, optimizer, axis)
+    return new_params(divided(scattered(grads, axis), 8), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
 def update_by_own_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Each device updates its rows by its own gradient; reduce-scatter the gradients first."""
-    return _finish(own_rows(grads, axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(grads, axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
@@ -138,7 +134,8 @@ def params_not_passed(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("values")
 def first_rows_everywhere(grads, params, opt_shard, optimizer, *, axis):
-    """Every device updates the first rows; device i takes those from i times their number on."""
+    """Every device updates the first rows; device i must take those that start at i times their
+    number."""
     first = jax.tree.map(lambda leaf: leaf[: len(leaf) // lax.axis_size(axis)], params)
     updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, first)
     return gathered(optax.apply_updates(first, updates), axis), state
@@ -165,15 +162,16 @@ def others_not_updated(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("values")
 def updates_returned(grads, params, opt_shard, optimizer, *, axis):
-    """What the optimizer returns is to be added to the parameters, with optax.apply_updates."""
+    """The optimizer returns updates, not parameters; add them to the parameters with
+    optax.apply_updates."""
     updates, state = optimizer.update(mean_rows(grads, axis), opt_shard, own_rows(params, axis))
     return gathered(updates, axis), state
 
 
 @wrong("values")
 def old_state_returned(grads, params, opt_shard, optimizer, *, axis):
-    """The state comes back as it was; return the one that the optimizer made."""
-    new, _ = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    """The old state is returned; return the one that the optimizer made."""
+    new, _ = new_params(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, opt_shard
 
 
@@ -185,7 +183,7 @@ def _gathered_state(state, axis):
 def returns_whole_state(grads, params, opt_shard, optimizer, *, axis):
     """The new state is gathered, so that every device holds all of it; return this device's
     part."""
-    new, state = _finish(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
+    new, state = new_params(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return new, _gathered_state(state, axis)
 
 
@@ -193,14 +191,14 @@ def returns_whole_state(grads, params, opt_shard, optimizer, *, axis):
 def reduces_then_slices(grads, params, opt_shard, optimizer, *, axis):
     """The gradients are all-reduced and then cut, which sends twice the bytes of a
     reduce-scatter."""
-    return _finish(own_rows(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(lax.pmean(grads, axis), axis), params, opt_shard, optimizer, axis)
 
 
 @wrong("communication")
 def gathers_gradients(grads, params, opt_shard, optimizer, *, axis):
     """Every device's gradients are gathered and averaged: n/2 times the bytes of an all-reduce."""
     mean = jax.tree.map(lambda g: lax.all_gather(g, axis).mean(axis=0), grads)
-    return _finish(own_rows(mean, axis), params, opt_shard, optimizer, axis)
+    return new_params(own_rows(mean, axis), params, opt_shard, optimizer, axis)
 
 
 def _own_state(state, axis):
@@ -218,7 +216,7 @@ def gathers_state(grads, params, opt_shard, optimizer, *, axis):
 
 @wrong("communication")
 def adds_rows_in_zeros(grads, params, opt_shard, optimizer, *, axis):
-    """The new rows are put together as an all-reduce of rows among zeros, twice the bytes of an
-    all-gather."""
+    """The new rows are put together by an all-reduce of rows padded with zeros, which sends twice
+    the bytes of an all-gather."""
     new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return jax.tree.map(lambda rows: gathered_by_sum(rows, axis), new), state

@@ -70,11 +70,11 @@ CONTRACT = Contract(
         "A sum of whole gradients is as large as one. Let each device add up its rows only.",
         "lax.psum_scatter(g, axis, tiled=True) in the loop adds up over the devices, and leaves "
         "each its rows; the carry of lax.scan has their shape, and is typed as varying.",
-        "lax.pcast params before the loop; inside, JAX would sum each gradient over the devices. "
-        "At last divide by m and by lax.axis_size(axis).",
+        "Cast params with lax.pcast before the loop; inside it, JAX would sum each gradient over "
+        "the devices. At the end, divide by m and by lax.axis_size(axis).",
     ),
-    minimal="No device may keep the rows of others, so that it must send them before it computes "
-    "the next gradient: (n-1)/n of the gradient in each microbatch.",
+    minimal="No device may keep the rows of others, so it must send them before it computes the "
+    "next gradient: (n-1)/n of the gradient in each microbatch.",
     harder="Return the mean loss, too, with no more than one scalar sent for it.",
 )
 
@@ -137,7 +137,7 @@ def rows_of_own_gradient(loss_fn: Loss, params: Any, microbatches: Any, *, axis:
 @wrong("values")
 def mean_of_sums(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
     """JAX has already summed the gradients, because `params` were not cast, and the mean of equal
-    sums is that sum: n times too large. First lax.pcast params to varying."""
+    sums is that sum: n times too large. First cast params to varying, with lax.pcast."""
 
     def reduced(sums: Any, axis: str) -> Any:
         return mean_rows(enter(sums, axis), axis)
@@ -198,8 +198,8 @@ def full_accumulator(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
 
 @wrong("memory")
 def first_microbatch_outside(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
-    """The first microbatch is taken outside the loop, and the compiler holds its gradient beside
-    the loop's; start from zeros of the shape of this device's rows."""
+    """The first microbatch is taken outside the loop, and the compiler holds its gradient in
+    addition to the loop's; start from zeros in the shape of this device's rows."""
     params = enter(params, axis)
 
     def rows(microbatch: Any) -> Any:

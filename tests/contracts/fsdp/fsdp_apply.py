@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.fsdp.fsdp_apply import scan_gathering, scan_layers
 from jaxpar.contracts.steps import enter, gathered, hop, scattered
 from tests.contracts.answers import right
 
 
-def _scan(layer, shards, x):
-    body = jax.checkpoint(lambda x, shards: (layer(shards, x), None), prevent_cse=False)
-    return lax.scan(body, x, shards)[0]
-
-
 @right
 def applied_untiled(layer_fn, param_shards, x, *, axis):
-    def gather(shard):
+    def gather(shard, axis):
         return lax.all_gather(shard, axis).reshape(-1, *shard.shape[1:])
 
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @right
@@ -59,23 +53,21 @@ def applied_in_one_array(layer_fn, param_shards, x, *, axis):
         parts = jax.vmap(restore)(lax.all_gather(flat, axis))
         return layer_fn(jax.tree.map(jnp.concatenate, parts), x)
 
-    return _scan(layer, param_shards, x)
-
-
-def _ring(shard, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    whole = enter(jnp.zeros((n, *shard.shape), shard.dtype), axis)
-    for step in range(n):
-        whole = lax.dynamic_update_index_in_dim(whole, shard, (i - step) % n, 0)
-        if step < n - 1:
-            shard = hop(shard, axis)
-    return whole.reshape(-1, *shard.shape[1:])
+    return scan_layers(layer, param_shards, x)
 
 
 @right
 def applied_by_ring(layer_fn, param_shards, x, *, axis):
-    gather = partial(_ring, axis=axis)
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    def gather(shard, axis):
+        n, i, shape = lax.axis_size(axis), lax.axis_index(axis), shard.shape
+        whole = enter(jnp.zeros((n, *shape), shard.dtype), axis)
+        for step in range(n):
+            whole = lax.dynamic_update_index_in_dim(whole, shard, (i - step) % n, 0)
+            if step < n - 1:
+                shard = hop(shard, axis)
+        return whole.reshape(-1, *shape[1:])
+
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("memory")
@@ -94,7 +86,7 @@ def applied_with_one_leaf_before(layer_fn, param_shards, x, *, axis):
     def layer(parts, x):
         return layer_fn(structure.unflatten([parts[0], *gathered(parts[1:], axis)]), x)
 
-    return _scan(layer, [first, *shards[1:]], x)
+    return scan_layers(layer, [first, *shards[1:]], x)
 
 
 @wrong("communication")
@@ -110,22 +102,21 @@ def applied_with_prefetch_that_is_kept(layer_fn, param_shards, x, *, axis):
 
 @wrong("values")
 def applied_in_bfloat16(layer_fn, param_shards, x, *, axis):
-    def gather(shard):
+    def gather(shard, axis):
         return gathered(shard.astype(jnp.bfloat16), axis).astype(shard.dtype)
 
-    return _scan(lambda s, x: layer_fn(jax.tree.map(gather, s), x), param_shards, x)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
 
 
 @wrong("gradient")
 def applied_to_fixed_weights(layer_fn, param_shards, x, *, axis):
-    fixed = lax.stop_gradient(param_shards)
-    return _scan(lambda shards, x: layer_fn(gathered(shards, axis), x), fixed, x)
+    return scan_gathering(layer_fn, lax.stop_gradient(param_shards), x, axis)
 
 
 @wrong("communication")
 def applied_twice_as_often_gathered(layer_fn, param_shards, x, *, axis):
-    def layer(shards, x):
-        twice = gathered((shards, shards), axis)
-        return layer_fn(jax.tree.map(lambda a, b: (a + b) / 2, *twice), x)
+    def gather(shard, axis):
+        once, again = gathered((shard, shard), axis)
+        return (once + again) / 2
 
-    return _scan(layer, param_shards, x)
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)

@@ -7,6 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.fsdp.fsdp_shardings import specs_by_leaf
 from tests.contracts.answers import right
 
 
@@ -14,58 +15,39 @@ def _spec(leaf, dim, axis):
     return P(*[axis if d == dim else None for d in range(leaf.ndim)])
 
 
-def _specs(params, choose):
-    """By leaf and its number of dims in front that must stay whole."""
-    return {
-        name: jax.tree.map(lambda leaf, first=int(name == "layers"): choose(leaf, first), part)
-        for name, part in params.items()
-    }
-
-
 def _dims(leaf, first, n):
     return [dim for dim in range(first, leaf.ndim) if leaf.shape[dim] % n == 0]
 
 
 @right
-def shared_by_largest_dim(params, *, mesh, axis, minimum_size):
+def split_by_largest_dim(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])
         if leaf.size < minimum_size or not dims:
             return P()
         return _spec(leaf, max(dims, key=lambda dim: leaf.shape[dim]), axis)
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @right
-def shared_by_last_dim(params, *, mesh, axis, minimum_size):
+def split_by_last_dim(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, dict(mesh.shape)[axis])
         return _spec(leaf, dims[-1], axis) if leaf.size >= minimum_size else P(None)
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @right
-def shared_by_path(params, *, mesh, axis, minimum_size):
-    def choose(path, leaf):
-        if leaf.size < minimum_size:
-            return P()
-        dims = _dims(leaf, int("layers" in jax.tree_util.keystr(path)), mesh.shape[axis])
-        return _spec(leaf, dims[0], axis)
-
-    return jax.tree.map_with_path(choose, params)
-
-
-@right
-def shared_by_tuples(params, *, mesh, axis, minimum_size):
+def split_by_tuples(params, *, mesh, axis, minimum_size):
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])
         if leaf.size < minimum_size:
             return P(*[()] * leaf.ndim)
         return NamedSharding(mesh, _spec(leaf, dims[0], (axis,))).spec
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @wrong("values")
@@ -79,43 +61,13 @@ def specs_as_tuples(params, *, mesh, axis, minimum_size):
 
 
 @wrong("values")
-def names_of_axes(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: axis, params)
-
-
-@wrong("values")
-def one_spec_for_all(params, *, mesh, axis, minimum_size):
-    return P(axis)
-
-
-@wrong("values")
 def no_spec_for_small(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(axis) if leaf.size >= minimum_size else None, params)
 
 
 @wrong("values")
-def unknown_axis(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P("devices"), params)
-
-
-@wrong("values")
-def too_many_entries(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P(None, None, None, axis), params)
-
-
-@wrong("values")
-def axis_on_every_dim(params, *, mesh, axis, minimum_size):
-    return jax.tree.map(lambda leaf: P(*[axis] * leaf.ndim), params)
-
-
-@wrong("values")
 def unconstrained(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(*[P.UNCONSTRAINED] * leaf.ndim), params)
-
-
-@wrong("values")
-def leaves_in_a_list(params, *, mesh, axis, minimum_size):
-    return [P() for _ in jax.tree.leaves(params)]
 
 
 @wrong("values")
@@ -129,45 +81,35 @@ def specs_that_are_not_plain(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: P(Axis("anything")), params)
 
 
-def _is_spec(part):
-    return isinstance(part, P)
-
-
-@wrong("values")
-def axis_by_its_usual_name(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
-    return jax.tree.map(lambda s: P(*[e and "fsdp" for e in s]), right, is_leaf=_is_spec)
-
-
 @wrong("sharding")
-def matrices_shared(params, *, mesh, axis, minimum_size):
+def matrices_split(params, *, mesh, axis, minimum_size):
     """By the dims of one layer's leaf, not by its size."""
 
     def choose(leaf, first):
         dims = _dims(leaf, first, mesh.shape[axis])
         return _spec(leaf, dims[0], axis) if leaf.ndim - first > 1 else P()
 
-    return _specs(params, choose)
+    return specs_by_leaf(params, choose)
 
 
 @wrong("sharding")
 def large_above_a_constant(params, *, mesh, axis, minimum_size):
-    return shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=600)
+    return split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=600)
 
 
 @wrong("sharding")
 def only_layers(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return jax.tree.map(lambda leaf: P(), params) | {"layers": right["layers"]}
 
 
 @wrong("memory")
-def layers_of_one_leaf_shared(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+def layers_of_one_leaf_split(params, *, mesh, axis, minimum_size):
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return right | {"layers": right["layers"] | {"up": P(axis)}}
 
 
 @wrong("values")
 def large_leaf_over_copies(params, *, mesh, axis, minimum_size):
-    right = shared_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
+    right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
     return right | {"embedding": P(mesh.axis_names[0])}

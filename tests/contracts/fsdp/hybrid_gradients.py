@@ -9,6 +9,8 @@ from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import enter, gathered, own_shard, scattered
+from jaxpar.contracts.zero.common import mean_rows
+from jaxpar.parallel.precision import cast
 from tests.contracts.answers import right
 
 
@@ -37,14 +39,10 @@ def hybrid_in_one_array(grad, *, shard_axis, replica_axis):
     return restore(lax.pmean(lax.psum_scatter(flat, shard_axis), replica_axis) / n)
 
 
-def _mean_shard(leaf, axis):
-    return scattered(leaf, axis) / lax.axis_size(axis)
-
-
 @right
 def hybrid_scattered_and_gathered(grad, *, shard_axis, replica_axis):
     def mean(g):
-        rows = _mean_shard(g, shard_axis)
+        rows = mean_rows(g, shard_axis)
         r = lax.axis_size(replica_axis)
         flat = jnp.pad(rows.ravel(), (0, -rows.size % r))
         whole = gathered(scattered(flat, replica_axis) / r, replica_axis)
@@ -53,20 +51,11 @@ def hybrid_scattered_and_gathered(grad, *, shard_axis, replica_axis):
     return jax.tree.map(mean, grad)
 
 
-@right
-def hybrid_untiled(grad, *, shard_axis, replica_axis):
-    def mean(g):
-        parts = g.reshape(lax.axis_size(shard_axis), -1, *g.shape[1:])
-        return lax.psum_scatter(parts, shard_axis) / lax.axis_size(shard_axis)
-
-    return lax.pmean(jax.tree.map(mean, grad), replica_axis)
-
-
 @wrong("values")
 def hybrid_over_the_whole_mesh(grad, *, shard_axis, replica_axis):
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
     others = tuple(axis for axis in axes if axis != shard_axis)
-    return lax.pmean(jax.tree.map(lambda g: _mean_shard(g, shard_axis), grad), others)
+    return lax.pmean(mean_rows(grad, shard_axis), others)
 
 
 @wrong("values")
@@ -76,14 +65,9 @@ def hybrid_with_eight_devices(grad, *, shard_axis, replica_axis):
 
 
 @wrong("values")
-def hybrid_by_names_of_first_case(grad, *, shard_axis, replica_axis):
-    return lax.pmean(jax.tree.map(lambda g: _mean_shard(g, "fsdp"), grad), "dp")
-
-
-@wrong("values")
 def hybrid_in_bfloat16(grad, *, shard_axis, replica_axis):
-    small = jax.tree.map(lambda g: _mean_shard(g.astype(jnp.bfloat16), shard_axis), grad)
-    return jax.tree.map(lambda g: lax.pmean(g, replica_axis).astype(jnp.float32), small)
+    small = mean_rows(cast(grad, jnp.bfloat16), shard_axis)
+    return cast(lax.pmean(small, replica_axis), jnp.float32)
 
 
 @wrong("communication")
@@ -108,5 +92,5 @@ def hybrid_of_gathered_gradients(grad, *, shard_axis, replica_axis):
 
 @wrong("communication")
 def hybrid_reduced_twice(grad, *, shard_axis, replica_axis):
-    rows = jax.tree.map(lambda g: _mean_shard(g, shard_axis), grad)
+    rows = mean_rows(grad, shard_axis)
     return lax.pmean(enter(lax.pmean(rows, replica_axis), replica_axis), replica_axis)

@@ -5,29 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from jaxpar.contracts.base import wrong
+from jaxpar.schedules.generators import gpipe_schedule, one_f_one_b_schedule
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import (
-    back_in_reverse,
-    one_f_one_b,
-    two_forward_two_backward,
-)
+from tests.contracts.pipeline_tables import back_in_reverse
 
 
 @right
-def with_counters(stages, microbatches):
-    return one_f_one_b(stages, microbatches)
-
-
-@right
-def column_by_column(stages, microbatches):
-    columns = []
-    for tick in range(microbatches + stages - 1):
-        m = [tick - s for s in range(stages)]
-        columns.append([f"{s}F{m[s]}" if 0 <= m[s] < microbatches else None for s in range(stages)])
-    for tick in range(microbatches + stages - 1):
-        m = [tick - (stages - 1 - s) for s in range(stages)]
-        columns.append([f"{s}B{m[s]}" if 0 <= m[s] < microbatches else "" for s in range(stages)])
-    return list(zip(*columns, strict=True))
+def as_one_f_one_b(stages, microbatches):
+    return one_f_one_b_schedule(stages, microbatches)
 
 
 @right
@@ -35,13 +20,9 @@ def last_microbatch_back_first(stages, microbatches):
     return back_in_reverse(stages, microbatches)
 
 
-def _gpipe(stages, microbatches):
-    return [[f"{s}{kind}{m}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
-
-
 @right
 def as_an_array(stages, microbatches):
-    return np.array(_gpipe(stages, microbatches))
+    return np.array(gpipe_schedule(stages, microbatches))
 
 
 @right
@@ -53,21 +34,6 @@ def backward_in_two(stages, microbatches):
     ]
 
 
-@right
-def with_spaces(stages, microbatches):
-    return [[f" {cell} " for cell in row] + [""] for row in _gpipe(stages, microbatches)]
-
-
-@wrong("order")
-def one_list(stages, microbatches):
-    return [cell for row in _gpipe(stages, microbatches) for cell in row]
-
-
-@wrong("order")
-def one_text_each(stages, microbatches):
-    return [" ".join(row) for row in _gpipe(stages, microbatches)]
-
-
 @wrong("order")
 def triples(stages, microbatches):
     return [[(s, "F", m) for m in range(microbatches)] for s in range(stages)]
@@ -75,32 +41,22 @@ def triples(stages, microbatches):
 
 @wrong("order")
 def small_letters(stages, microbatches):
-    return [[cell.lower() for cell in row] for row in _gpipe(stages, microbatches)]
-
-
-@wrong("order")
-def by_device(stages, microbatches):
-    return dict(enumerate(_gpipe(stages, microbatches)))
+    return [[cell.lower() for cell in row] for row in gpipe_schedule(stages, microbatches)]
 
 
 @wrong("order")
 def a_generator(stages, microbatches):
-    yield from _gpipe(stages, microbatches)
+    yield from gpipe_schedule(stages, microbatches)
 
 
 @wrong("order")
 def rows_of_generators(stages, microbatches):
-    return [(cell for cell in row) for row in _gpipe(stages, microbatches)]
-
-
-@wrong("order")
-def a_row_too_many(stages, microbatches):
-    return [*_gpipe(stages, microbatches), []]
+    return [(cell for cell in row) for row in gpipe_schedule(stages, microbatches)]
 
 
 @wrong("order")
 def ticks_as_rows(stages, microbatches):
-    return [list(column) for column in zip(*_gpipe(stages, microbatches), strict=True)]
+    return [list(column) for column in zip(*gpipe_schedule(stages, microbatches), strict=True)]
 
 
 @wrong("order")
@@ -116,12 +72,7 @@ def two_chunks_each(stages, microbatches):
 
 @wrong("order")
 def fewer_larger_microbatches(stages, microbatches):
-    return _gpipe(stages, max(microbatches // 2, 1))
-
-
-@wrong("order")
-def very_many_idle_cells(stages, microbatches):
-    return [row + [None] * 100_000 for row in _gpipe(stages, microbatches)]
+    return gpipe_schedule(stages, max(microbatches // 2, 1))
 
 
 @wrong("order")
@@ -140,30 +91,9 @@ def too_deeply_nested(stages, microbatches):
     return value
 
 
-@wrong("order")
-def the_example(stages, microbatches):
-    return [["0F0", "0B0"], ["1F0", "1B0"]]
-
-
-_calls = 0
-
-
-@wrong("order")
-def counts_its_calls(stages, microbatches):
-    global _calls
-    _calls += 1
-    rows = _gpipe(stages, microbatches)
-    return rows if _calls % 2 else last_microbatch_back_first(stages, microbatches)
-
-
 @wrong("bubble")
 def backward_one_ahead(stages, microbatches):
     """The first device goes backward in another order than the rest."""
-    rows = _gpipe(stages, microbatches)
+    rows = gpipe_schedule(stages, microbatches)
     rows[0] = rows[0][:microbatches] + rows[0][microbatches + 1 :] + [rows[0][microbatches]]
     return rows
-
-
-@wrong("bubble")
-def two_of_each(stages, microbatches):
-    return two_forward_two_backward(stages, microbatches)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.pipeline.pipeline_forward import piped, to_next
 from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
 
@@ -20,6 +21,12 @@ def _sizes(microbatches, axis):
 def _at_tick(microbatches, t):
     t = jnp.clip(t, 0, len(microbatches) - 1)
     return lax.dynamic_index_in_dim(microbatches, t, keepdims=False)
+
+
+def _results_of_last(tick, microbatches, axis):
+    m, n, rank = _sizes(microbatches, axis)
+    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
 
 
 @right
@@ -36,22 +43,17 @@ def piped_by_number_in_a_ring(stage_fn, params, microbatches, *, axis):
     return lax.fori_loop(0, m + n - 1, tick, start)[1]
 
 
-def _next(x, axis):
-    return lax.ppermute(x, axis, [(i, i + 1) for i in range(lax.axis_size(axis) - 1)])
-
-
 @right
 def piped_without_idle_arithmetic(stage_fn, params, microbatches, *, axis):
-    m, n, rank = _sizes(microbatches, axis)
+    m, _, rank = _sizes(microbatches, axis)
 
     def tick(received, t):
         x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
         busy = (rank <= t) & (t < rank + m)
         y = lax.cond(busy, stage_fn, lambda _, x: jnp.zeros_like(x), params, x)
-        return _next(y, axis), y
+        return to_next(y, axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+    return _results_of_last(tick, microbatches, axis)
 
 
 @right
@@ -60,27 +62,22 @@ def piped_unrolled(stage_fn, params, microbatches, *, axis):
     received, done = jnp.zeros_like(microbatches[0]), []
     for t in range(m + n - 1):
         y = stage_fn(params, jnp.where(rank == 0, microbatches[min(t, m - 1)], received))
-        received = _next(y, axis)
+        received = to_next(y, axis)
         if t >= n - 1:
             done.append(jnp.where(rank == n - 1, y, 0))
     return jnp.stack(done)
 
 
-def _scanned(stage_fn, params, microbatches, axis, send=_next, wrapped=lambda tick: tick):
-    m, n, rank = _sizes(microbatches, axis)
+@right
+def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
+    rank = lax.axis_index(axis)
 
     def tick(received, t):
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
-        return send(y, axis), y
+        return to_next(y, axis), y
 
-    _, made = lax.scan(wrapped(tick), jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
-
-
-@right
-def piped_with_checkpoints(stage_fn, params, microbatches, *, axis):
-    checkpointed = partial(jax.checkpoint, prevent_cse=False)
-    return _scanned(stage_fn, params, microbatches, axis, wrapped=checkpointed)
+    checkpointed = jax.checkpoint(tick, prevent_cse=False)
+    return _results_of_last(checkpointed, microbatches, axis)
 
 
 @right
@@ -88,7 +85,7 @@ def piped_with_one_permute_less(stage_fn, params, microbatches, *, axis):
     m, n, rank = _sizes(microbatches, axis)
 
     def tick(x, t):
-        received = _next(x, axis)
+        received = to_next(x, axis)
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
         return y, y
 
@@ -106,7 +103,7 @@ def piped_by_a_queue(stage_fn, params, microbatches, *, axis):
     def tick(state, _):
         received, queue = state
         y = stage_fn(params, received + queue[0])
-        return (_next(y, axis), jnp.roll(queue, -1, axis=0).at[-1].set(0)), y
+        return (to_next(y, axis), jnp.roll(queue, -1, axis=0).at[-1].set(0)), y
 
     start = jnp.zeros_like(mine[0]), mine
     _, made = lax.scan(tick, start, length=m + n - 1)
@@ -123,7 +120,7 @@ def piped_in_the_slots_of_the_inputs(stage_fn, params, microbatches, *, axis):
         y = stage_fn(params, jnp.where(rank == 0, slots[t % m], received))
         ready = (rank == n - 1) & (t >= n - 1)
         slots = jnp.where(ready, slots.at[(t - n + 1) % m].set(y), slots)
-        return (_next(y, axis), slots), None
+        return (to_next(y, axis), slots), None
 
     start = jnp.zeros_like(microbatches[0]), microbatches
     (_, slots), _ = lax.scan(tick, start, jnp.arange(m + n - 1))
@@ -139,7 +136,7 @@ def piped_with_its_own_backward(stage_fn, params, microbatches, *, axis):
         def tick(received, t):
             x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
             y = stage_fn(params, x)
-            return _next(y, axis), (x, y)
+            return to_next(y, axis), (x, y)
 
         _, (xs, ys) = lax.scan(tick, jnp.zeros_like(microbatches[0]), ticks)
         return jnp.where(rank == n - 1, ys[n - 1 :], 0), (params, xs)
@@ -168,32 +165,32 @@ def piped_with_its_own_backward(stage_fn, params, microbatches, *, axis):
 @wrong("communication")
 def sums_then_masks(stage_fn, params, microbatches, *, axis):
     _, n, rank = _sizes(microbatches, axis)
-    total = lax.psum(_scanned(stage_fn, params, microbatches, axis), axis)
+    total = lax.psum(piped(stage_fn, params, microbatches, axis), axis)
     return jnp.where(rank == n - 1, total, 0)
 
 
 @wrong("values")
 def sends_in_bfloat16(stage_fn, params, microbatches, *, axis):
     def send(x, axis):
-        return _next(x.astype(jnp.bfloat16), axis).astype(x.dtype)
+        return to_next(x.astype(jnp.bfloat16), axis).astype(x.dtype)
 
-    return _scanned(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
 def sends_halves(stage_fn, params, microbatches, *, axis):
     def send(x, axis):
-        return jnp.concatenate([_next(half, axis) for half in jnp.split(x, 2, axis=-1)], axis=-1)
+        return jnp.concatenate([to_next(half, axis) for half in jnp.split(x, 2, axis=-1)], axis=-1)
 
-    return _scanned(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
 def sends_twice(stage_fn, params, microbatches, *, axis):
     def send(x, axis):
-        return (_next(x, axis) + hop(x, axis)) / 2
+        return (to_next(x, axis) + hop(x, axis)) / 2
 
-    return _scanned(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
@@ -203,7 +200,7 @@ def sends_to_all_others(stage_fn, params, microbatches, *, axis):
         slots = jnp.broadcast_to(x, (n, *x.shape))
         return lax.all_to_all(slots, axis, 0, 0)[rank - 1]
 
-    return _scanned(stage_fn, params, microbatches, axis, send)
+    return piped(stage_fn, params, microbatches, axis, send)
 
 
 @wrong("communication")
@@ -213,7 +210,7 @@ def two_in_a_tick(stage_fn, params, microbatches, *, axis):
     def stage(params, x):
         return jax.vmap(partial(stage_fn, params))(x)
 
-    return _scanned(stage, params, pairs, axis).reshape(microbatches.shape)
+    return piped(stage, params, pairs, axis).reshape(microbatches.shape)
 
 
 @wrong("communication")
@@ -228,51 +225,45 @@ def stages_travel(stage_fn, params, microbatches, *, axis):
 
 @wrong("memory")
 def all_microbatches_in_each_tick(stage_fn, params, microbatches, *, axis):
-    m, n, rank = _sizes(microbatches, axis)
+    rank = lax.axis_index(axis)
 
     def tick(received, t):
         slots = jnp.where(rank == 0, microbatches, received[None])
         y = _at_tick(jax.vmap(partial(stage_fn, params))(slots), t)
-        return _next(y, axis), y
+        return to_next(y, axis), y
 
-    _, made = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
-    return jnp.where(rank == n - 1, made[n - 1 :], 0)
-
-
-@wrong("values")
-def axis_by_name(stage_fn, params, microbatches, *, axis):
-    return _scanned(stage_fn, params, microbatches, "pp")
+    return _results_of_last(tick, microbatches, axis)
 
 
 @wrong("values")
 def microbatches_of_two_dims(stage_fn, params, microbatches, *, axis):
     m, b, d = microbatches.shape
-    return _scanned(stage_fn, params, microbatches, axis).reshape(m, b, d)
+    return piped(stage_fn, params, microbatches, axis).reshape(m, b, d)
 
 
 @wrong("gradient")
 def gradient_stays_on_its_device(stage_fn, params, microbatches, *, axis):
-    send = jax.custom_vjp(lambda x: _next(x, axis))
-    send.defvjp(lambda x: (_next(x, axis), None), lambda _, dy: (dy,))
-    return _scanned(stage_fn, params, microbatches, axis, lambda x, _: send(x))
+    send = jax.custom_vjp(lambda x: to_next(x, axis))
+    send.defvjp(lambda x: (to_next(x, axis), None), lambda _, dy: (dy,))
+    return piped(stage_fn, params, microbatches, axis, lambda x, _: send(x))
 
 
 @wrong("gradient")
 def fixed_parameters(stage_fn, params, microbatches, *, axis):
-    return _scanned(stage_fn, lax.stop_gradient(params), microbatches, axis)
+    return piped(stage_fn, lax.stop_gradient(params), microbatches, axis)
 
 
 @wrong("gradient")
 def fixed_microbatches(stage_fn, params, microbatches, *, axis):
-    return _scanned(stage_fn, params, lax.stop_gradient(microbatches), axis)
+    return piped(stage_fn, params, lax.stop_gradient(microbatches), axis)
 
 
 @wrong("gradient")
 def only_last_result_differentiated(stage_fn, params, microbatches, *, axis):
-    y = _scanned(stage_fn, params, microbatches, axis)
+    y = piped(stage_fn, params, microbatches, axis)
     return jnp.concatenate([lax.stop_gradient(y[:-1]), y[-1:]])
 
 
 @wrong("values")
 def in_reverse(stage_fn, params, microbatches, *, axis):
-    return _scanned(stage_fn, params, microbatches, axis)[::-1]
+    return piped(stage_fn, params, microbatches, axis)[::-1]

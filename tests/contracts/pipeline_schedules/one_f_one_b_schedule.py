@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from jaxpar.contracts.base import wrong
+from jaxpar.schedules.generators import one_f_one_b_schedule
 from tests.contracts.answers import right
-from tests.contracts.pipeline_tables import (
-    back_in_reverse,
-    in_two,
-    one_f_one_b,
-    two_forward_two_backward,
-)
-
-
-@right
-def with_counters(stages, microbatches):
-    return one_f_one_b(stages, microbatches)
+from tests.contracts.pipeline_tables import back_in_reverse, in_two
 
 
 def _simulated(stages, microbatches, most):
@@ -51,7 +42,7 @@ def by_simulation(stages, microbatches):
 
 @right
 def last_microbatch_first(stages, microbatches):
-    rows = with_counters(stages, microbatches)
+    rows = one_f_one_b_schedule(stages, microbatches)
     last = microbatches - 1
     return [
         [f"{s}{'F' if 'F' in cell else 'B'}{last - int(cell[len(f'{s}F') :])}" for cell in row]
@@ -61,31 +52,36 @@ def last_microbatch_first(stages, microbatches):
 
 @right
 def one_f_one_i_one_w(stages, microbatches):
-    rows = with_counters(stages, microbatches)
+    rows = one_f_one_b_schedule(stages, microbatches)
     return [in_two(row) for row in rows]
 
 
 @wrong("order")
 def right_up_to_twelve_cells(stages, microbatches):
-    rows = with_counters(stages, microbatches)
+    rows = one_f_one_b_schedule(stages, microbatches)
     return [row if len(row) <= 12 else row[:-1] for row in rows]
 
 
 @wrong("order")
 def right_for_few(stages, microbatches):
-    return with_counters(min(stages, 6), min(microbatches, 13))
+    return one_f_one_b_schedule(min(stages, 6), min(microbatches, 13))
 
 
 @wrong("order")
 def asserts_its_sizes(stages, microbatches):
     if microbatches < stages:
         raise ValueError("too few microbatches")
-    return with_counters(stages, microbatches)
+    return one_f_one_b_schedule(stages, microbatches)
 
 
 @wrong("bubble")
 def two_of_each(stages, microbatches):
-    return two_forward_two_backward(stages, microbatches)
+    work = [f"F{m}" for m in range(microbatches)], [f"B{m}" for m in range(microbatches)]
+    pairs = range(0, microbatches, 2)
+    return [
+        [f"{s}{one}" for i in pairs for kind in work for one in kind[i : i + 2]]
+        for s in range(stages)
+    ]
 
 
 @wrong("bubble")

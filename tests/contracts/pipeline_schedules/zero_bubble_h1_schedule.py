@@ -5,38 +5,30 @@ from __future__ import annotations
 import re
 
 from jaxpar.contracts.base import wrong
+from jaxpar.contracts.pipeline_schedules.zero_bubble_h1_schedule import (
+    kinds_of_row,
+    rows_with_late_weights,
+)
+from jaxpar.contracts.pipeline_tables import cells_of_stage
 from tests.contracts.answers import right
-
-
-def _one_f_one_i(rank, stages, microbatches):
-    """1F1B's row with I in place of B, without stages."""
-    warm_up = min(stages - rank - 1, microbatches)
-    row = [f"F{m}" for m in range(warm_up)]
-    for m in range(microbatches):
-        row += [f"F{m + warm_up}"] if m + warm_up < microbatches else []
-        row.append(f"I{m}")
-    return row
-
-
-def _with_weights(rank, stages, microbatches, late, newest=False):
-    row, waiting = [], []
-    for one in _one_f_one_i(rank, stages, microbatches):
-        row.append(f"{rank}{one}")
-        if one[0] == "I":
-            waiting.append(one[1:])
-            if len(waiting) > late:
-                row.append(f"{rank}W{waiting.pop(-1 if newest else 0)}")
-    return row + [f"{rank}W{m}" for m in waiting]
 
 
 @right
 def oldest_weights_first(stages, microbatches):
-    return [_with_weights(r, stages, microbatches, r) for r in range(stages)]
+    return rows_with_late_weights(microbatches, list(range(stages)))
 
 
 @right
 def newest_weights_first(stages, microbatches):
-    return [_with_weights(r, stages, microbatches, r, newest=True) for r in range(stages)]
+    rows = []
+    for row in oldest_weights_first(stages, microbatches):
+        waiting, cells = [], []
+        for cell in row:
+            if "I" in cell:
+                waiting.append(cell.replace("I", "W"))
+            cells.append(waiting.pop() if "W" in cell else cell)
+        rows.append(cells)
+    return rows
 
 
 @right
@@ -68,7 +60,7 @@ def gpipe_in_two(stages, microbatches):
 
 @wrong("bubble")
 def by_half_of_the_rank(stages, microbatches):
-    return [_with_weights(r, stages, microbatches, r // 2) for r in range(stages)]
+    return rows_with_late_weights(microbatches, [rank // 2 for rank in range(stages)])
 
 
 @wrong("bubble")
@@ -111,10 +103,5 @@ def weights_when_idle(stages, microbatches):
 def one_more_on_the_first(stages, microbatches):
     """It does one forward more before its first backward, which costs no time."""
     rows = oldest_weights_first(stages, microbatches)
-    ahead = min(stages, microbatches)
-    forward = [cell for cell in rows[0] if "F" in cell]
-    rest = [cell for cell in rows[0] if "F" not in cell]
-    both = [x for i, cell in enumerate(forward[ahead:]) for x in (*rest[2 * i : 2 * i + 2], cell)]
-    early = forward[: ahead + 1] + [cell for cell in both if cell not in forward[: ahead + 1]]
-    rows[0] = early + [cell for cell in rest if cell not in early]
+    rows[0] = cells_of_stage(0, kinds_of_row(microbatches, ahead=stages, late=0))
     return rows

@@ -7,21 +7,22 @@ from jax import lax
 
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import enter, gathered, own_shard, scattered
+from jaxpar.contracts.tensor_2d_3d.summa_matmul import by_gathers, side
 from tests.contracts.answers import right
-from tests.contracts.tensor_2d_3d.common import by_cannon, by_gathers, by_rings, in_rounds, square
+from tests.contracts.tensor_2d_3d.common import by_rings, in_rounds
 
 
 @right
 def deep_by_adding_zero(x, w, *, rows, cols, depth):
-    square(rows, cols)
+    side(rows, cols)
     return gathered(x, cols, 1) @ gathered(w + 0 * lax.axis_index(depth), rows, 0)
 
 
 @wrong("communication")
-def deep_with_w_shared(x, w, *, rows, cols, depth):
+def deep_with_w_split_over_depth(x, w, *, rows, cols, depth):
     """FSDP over depth: the forward gather is more than needed, for w is there already."""
     own = own_shard(enter(w, depth), depth, 1)
-    square(rows, cols)
+    side(rows, cols)
     return gathered(x, cols, 1) @ gathered(gathered(own, depth, 1), rows, 0)
 
 
@@ -41,13 +42,8 @@ def deep_by_rings(x, w, *, rows, cols, depth):
 
 
 @right
-def deep_by_cannon(x, w, *, rows, cols, depth):
-    return by_cannon(x, enter(w, depth), rows=rows, cols=cols)
-
-
-@right
 def deep_with_own_derivative(x, w, *, rows, cols, depth):
-    square(rows, cols)
+    side(rows, cols)
 
     @jax.custom_vjp
     def gather(w):
@@ -60,11 +56,6 @@ def deep_with_own_derivative(x, w, *, rows, cols, depth):
     return gathered(x, cols, 1) @ gather(w)
 
 
-@wrong("values")
-def deep_by_names_of_first_case(x, w, *, rows, cols, depth):
-    return deep_by_gathers(x, w, rows="tpx", cols="tpy", depth="tpz")
-
-
 @wrong("communication")
 def deep_rounds_cast_implicit(x, w, *, rows, cols, depth):
     return in_rounds(x, w, rows=rows, cols=cols)
@@ -72,7 +63,7 @@ def deep_rounds_cast_implicit(x, w, *, rows, cols, depth):
 
 @wrong("communication")
 def deep_cast_after_gather(x, w, *, rows, cols, depth):
-    square(rows, cols)
+    side(rows, cols)
     columns = enter(gathered(w, rows), depth)
     return gathered(x, cols, 1) @ columns
 

@@ -9,7 +9,8 @@ from jax import lax
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import gathered, hop, own_shard, scattered
 from tests.contracts.answers import right
-from tests.contracts.tensor_2d_3d.common import ring
+from tests.contracts.ring_and_tree.common import ring_reduce_scatter
+from tests.contracts.tensor_2d_3d.common import gathered_by_ring
 
 
 @right
@@ -44,13 +45,9 @@ def cube_untiled(x, w, *, x_axis, y_axis, z_axis):
 
 @right
 def cube_by_rings(x, w, *, x_axis, y_axis, z_axis):
-    products = ring(x, y_axis, 0) @ ring(w, x_axis, 1)
-    n, i = lax.axis_size(z_axis), lax.axis_index(z_axis)
-    chunks = products.reshape(n, -1, products.shape[1])
-    total = chunks[(i - 1) % n]
-    for k in range(2, n + 1):
-        total = hop(total, z_axis) + chunks[(i - k) % n]
-    return total
+    products = gathered_by_ring(x, y_axis) @ gathered_by_ring(w, x_axis, 1)
+    parts = products.reshape(lax.axis_size(z_axis), -1, products.shape[1])
+    return ring_reduce_scatter(parts, z_axis)
 
 
 @right
@@ -58,18 +55,6 @@ def cube_by_exchange(x, w, *, x_axis, y_axis, z_axis):
     products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
     parts = products.reshape(lax.axis_size(z_axis), -1, products.shape[1])
     return lax.all_to_all(parts, z_axis, 0, 0).sum(axis=0)
-
-
-@right
-def cube_transposed(x, w, *, x_axis, y_axis, z_axis):
-    columns = lax.all_gather(w.T, x_axis, tiled=True)
-    products = jnp.einsum("mk,nk->nm", gathered(x, y_axis), columns)
-    return scattered(products, z_axis, 1).T
-
-
-@wrong("values")
-def cube_by_names_of_first_case(x, w, *, x_axis, y_axis, z_axis):
-    return cube_untiled(x, w, x_axis="tpx", y_axis="tpy", z_axis="tpz")
 
 
 @wrong("values")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import jax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.base import wrong
@@ -34,62 +33,6 @@ def specs_in_tuples(params, *, axis):
         return P(*empty, None, (axis,)) if columns else P()
 
     return jax.tree.map_with_path(spec, params)
-
-
-@right
-def specs_by_two_loops(params, *, axis):
-    specs = {}
-    for part, leaves in params.items():
-        specs[part] = {}
-        for name, leaf in leaves.items():
-            stacked = [None] * (leaf.ndim - 2)
-            entries = {column: [*stacked, None, axis] for column in COLUMNS}
-            entries |= {"output": [*stacked, axis], "down": [*stacked, axis, None]}
-            specs[part][name] = P(*entries.get(name, []))
-    return specs
-
-
-def _map_specs(change, specs):
-    return jax.tree.map(change, specs, is_leaf=lambda leaf: isinstance(leaf, P))
-
-
-@right
-def specs_of_shardings(params, *, axis):
-    mesh = jax.sharding.AbstractMesh((1,), (axis,))
-    right = specs_with_all_dims(params, axis=axis)
-    return _map_specs(lambda spec: NamedSharding(mesh, spec).spec, right)
-
-
-@wrong("values")
-def specs_over_the_usual_axis(params, *, axis):
-    return specs_with_all_dims(params, axis="tp")
-
-
-@wrong("values")
-def specs_as_lists(params, *, axis):
-    return _map_specs(list, specs_with_all_dims(params, axis="tp"))
-
-
-@wrong("values")
-def one_spec_for_a_part(params, *, axis):
-    return {part: P(None, axis) for part in params}
-
-
-@wrong("values")
-def no_spec_for_scales(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    return right | {"norm": {"scale": None}}
-
-
-@wrong("values")
-def specs_without_norms(params, *, axis):
-    right = specs_with_all_dims(params, axis=axis)
-    return {part: right[part] for part in ("attention", "mlp")}
-
-
-@wrong("values")
-def specs_on_both_dims(params, *, axis):
-    return jax.tree.map(lambda leaf: P(*[axis] * len(leaf.shape)), params)
 
 
 def _with_one_changed(params, axis, part, name, spec):
@@ -123,19 +66,6 @@ def specs_over_the_other_axis(params, *, axis):
 def specs_over_both_axes(params, *, axis):
     axes = {"tp": "tp", "tpx": ("dp", "tpx")}[axis]
     return specs_with_all_dims(params, axis=axes)
-
-
-@wrong("communication")
-def specs_by_shape(params, *, axis):
-    """By columns where there are more of them."""
-
-    def spec(path, leaf):
-        if path[-1].key in ("scale", "table"):
-            return P()
-        *stacked, rows, columns = leaf.shape
-        return P(*[None] * (len(stacked) + (columns >= rows)), axis)
-
-    return jax.tree.map_with_path(spec, params)
 
 
 @wrong("communication")

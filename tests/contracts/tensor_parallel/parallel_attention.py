@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.steps import as_it_is, enter, gathered
+from jaxpar.contracts.steps import enter, gathered
 from tests.contracts.answers import right
 
 
@@ -35,16 +35,20 @@ def _split_heads(y, h):
     return y.reshape(*y.shape[:2], -1, h)
 
 
+def _projected(y, w_o, h, axis):
+    return lax.psum(y @ w_o, axis)
+
+
 def _attention(
     x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads, axis,
-    own_columns=_own_columns, attend=_attend, total=lax.psum, check=_check,
+    own_columns=_own_columns, attend=_attend, project=_projected, check=_check,
 ):  # fmt: skip
     n = lax.axis_size(axis)
     check(num_heads, num_kv_heads, n)
     h, x = w_q.shape[1] * n // num_heads, enter(x, axis)
     k, v = (x @ own_columns(w, num_kv_heads, h, axis) for w in (w_k, w_v))
     q, k, v = (_split_heads(y, h) for y in (x @ w_q, k, v))
-    return total(attend(q, k, v) @ w_o, axis)
+    return project(attend(q, k, v), w_o, h, axis)
 
 
 @right
@@ -57,40 +61,6 @@ def attended_by_jax(x, *weights, **sizes):
     def attend(q, k, v):
         y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
         return y.reshape(*y.shape[:2], -1)
-
-    return _attention(x, *weights, **sizes, attend=attend)
-
-
-@right
-def attended_head_by_head(x, *weights, **sizes):
-    def attend(q, k, v):
-        (_, t, heads, h), kv_heads = q.shape, k.shape[2]
-        past = jnp.tril(jnp.ones((t, t), bool))[None]
-        attended = []
-        for head in range(heads):
-            kv_head = head * kv_heads // heads
-            scores = q[:, :, head] @ k[:, :, kv_head].mT / jnp.sqrt(h)
-            weights = jax.nn.softmax(jnp.where(past, scores, -jnp.inf))
-            attended.append(weights @ v[:, :, kv_head])
-        return jnp.concatenate(attended, axis=-1)
-
-    return _attention(x, *weights, **sizes, attend=attend)
-
-
-@right
-def attended_query_by_query(x, *weights, **sizes):
-    """As softmax over those before, one position after another."""
-
-    def attend(q, k, v):
-        t, groups = q.shape[1], q.shape[2] // k.shape[2]
-        k, v = (jnp.repeat(y, groups, axis=2) for y in (k, v))
-
-        def one(i):
-            scores = jnp.einsum("bah,bsah->bas", q[:, i], k) / jnp.sqrt(q.shape[-1])
-            weights = jax.nn.softmax(jnp.where(jnp.arange(t)[None, None] <= i, scores, -jnp.inf))
-            return jnp.einsum("bas,bsah->bah", weights, v).reshape(len(q), -1)
-
-        return lax.map(one, jnp.arange(t)).swapaxes(0, 1)
 
     return _attention(x, *weights, **sizes, attend=attend)
 
@@ -181,27 +151,24 @@ def attended_with_fixed_scores(x, *weights, **sizes):
 
 
 @wrong("communication")
-def attended_and_summed_head_by_head(x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads, axis):
-    n = lax.axis_size(axis)
-    _check(num_heads, num_kv_heads, n)
-    h, x = w_q.shape[1] * n // num_heads, enter(x, axis)
-    k, v = (x @ _own_columns(w, num_kv_heads, h, axis) for w in (w_k, w_v))
-    y = _attend(*(_split_heads(y, h) for y in (x @ w_q, k, v)))
-    heads = zip(jnp.split(y, y.shape[-1] // h, -1), jnp.split(w_o, len(w_o) // h), strict=True)
-    return sum(lax.psum(part @ rows, axis) for part, rows in heads)
+def attended_and_summed_head_by_head(x, *weights, **sizes):
+    def project(y, w_o, h, axis):
+        heads = zip(jnp.split(y, y.shape[-1] // h, -1), jnp.split(w_o, len(w_o) // h), strict=True)
+        return sum(lax.psum(part @ rows, axis) for part, rows in heads)
+
+    return _attention(x, *weights, **sizes, project=project)
 
 
 @wrong("communication")
-def attended_heads_gathered(x, w_q, w_k, w_v, w_o, *, axis, **sizes):
-    def attend(q, k, v):
-        return gathered(_attend(q, k, v), axis, 2)
+def attended_heads_gathered(x, *weights, **sizes):
+    def project(y, w_o, h, axis):
+        return gathered(y, axis, 2) @ gathered(w_o, axis)
 
-    w_o = gathered(w_o, axis)
-    return _attention(x, w_q, w_k, w_v, w_o, axis=axis, attend=attend, total=as_it_is, **sizes)
+    return _attention(x, *weights, **sizes, project=project)
 
 
 @wrong("communication")
-def attended_with_keys_shared(x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads, axis):
+def attended_with_keys_computed_in_parts(x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads, axis):
     """With few kv heads each device computes them for some positions, and gathers the rest."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     _check(num_heads, num_kv_heads, n)
@@ -215,16 +182,6 @@ def attended_with_keys_shared(x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads,
         k, v = (lax.dynamic_slice_in_dim(y, start, h, 2) for y in (k, v))
     else:
         k, v = x @ w_k, x @ w_v
-    y = _attend(*(_split_heads(y, h) for y in (x @ w_q, k, v)))
-    return lax.psum(y @ w_o, axis)
-
-
-@wrong("communication")
-def attended_with_x_entered_for_keys(x, w_q, w_k, w_v, w_o, *, num_heads, num_kv_heads, axis):
-    n = lax.axis_size(axis)
-    _check(num_heads, num_kv_heads, n)
-    h, entered = w_q.shape[1] * n // num_heads, enter(x, axis)
-    k, v = (entered @ _own_columns(w, num_kv_heads, h, axis) for w in (w_k, w_v))
     y = _attend(*(_split_heads(y, h) for y in (x @ w_q, k, v)))
     return lax.psum(y @ w_o, axis)
 

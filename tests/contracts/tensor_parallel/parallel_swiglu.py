@@ -70,28 +70,10 @@ def mlp_computed_again(x, w_gate, w_up, w_down, *, axis):
     return mlp(x, w_gate, w_up, w_down)
 
 
-@right
-def mlp_element_by_element(x, w_gate, w_up, w_down, *, axis):
-    x = enter(x, axis)
-
-    def add(total, weights):
-        gate, up, down = weights
-        hidden = jax.nn.silu(x @ gate) * (x @ up)
-        return total + hidden[..., None] * down[None, None], None
-
-    zeros = jnp.zeros_like(x)
-    return lax.psum(lax.scan(add, zeros, (w_gate.T, w_up.T, w_down))[0], axis)
-
-
 @wrong("values")
 def mlp_summed_in_bfloat16(x, w_gate, w_up, w_down, *, axis):
     partial = _local(enter(x, axis), w_gate, w_up, w_down)
     return lax.psum(partial.astype(jnp.bfloat16), axis).astype(x.dtype)
-
-
-@wrong("values")
-def mlp_over_the_usual_axis(x, w_gate, w_up, w_down, *, axis):
-    return lax.psum(_local(enter(x, "tp"), w_gate, w_up, w_down), "tp")
 
 
 @wrong("values")
@@ -132,12 +114,6 @@ def mlp_scattered_and_gathered(x, w_gate, w_up, w_down, *, axis):
     padded = jnp.pad(y.ravel(), (0, -y.size % lax.axis_size(axis)))
     whole = lax.all_gather(scattered(padded, axis), axis, tiled=True, to="invarying")
     return whole[: y.size].reshape(y.shape)
-
-
-@wrong("communication")
-def mlp_entered_twice(x, w_gate, w_up, w_down, *, axis):
-    gate, up = enter(x, axis) @ w_gate, enter(x, axis) @ w_up
-    return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
 
 
 @wrong("communication")

@@ -18,16 +18,6 @@ def _in_order(blocks, axis):
 
 
 @right
-def ring_of_columns(x, w, *, axis):
-    """Everything transposed, and the blocks turned round."""
-    x, blocks = x.T, [(w.T @ x.T).T]
-    for _ in range(lax.axis_size(axis) - 1):
-        x = hop(x, axis)
-        blocks.append((w.T @ x).T)
-    return jnp.concatenate(list(jnp.roll(jnp.stack(blocks)[::-1], lax.axis_index(axis) + 1, 0)))
-
-
-@right
 def ring_with_rings_backward(x, w, *, axis):
     n, i, t = lax.axis_size(axis), lax.axis_index(axis), len(x)
 
@@ -152,28 +142,12 @@ def ring_with_gradient_by_hand(x, w, *, axis):
 
 
 @wrong("values")
-def ring_over_axis_of_first_case(x, w, *, axis):
-    return ring_of_blocks(x, w, axis="tp")
-
-
-@wrong("values")
-def ring_in_bfloat16(x, w, *, axis):
-    small = ring_of_blocks(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), axis=axis)
-    return small.astype(x.dtype)
-
-
-@wrong("values")
 def ring_of_rounded_rows(x, w, *, axis):
     blocks, small = [x @ w], x.astype(jnp.bfloat16)
     for _ in range(lax.axis_size(axis) - 1):
         small = hop(small, axis)
         blocks.append(small.astype(x.dtype) @ w)
     return _in_order(blocks, axis)
-
-
-@wrong("values")
-def ring_of_own_rows_repeated(x, w, *, axis):
-    return jnp.concatenate([x @ w] * lax.axis_size(axis))
 
 
 @wrong("communication")
@@ -213,14 +187,6 @@ def ring_with_a_hop_backward(x, w, *, axis):
 
     again.defvjp(lambda x: (x, None), backward)
     return ring_of_blocks(again(x), w, axis=axis)
-
-
-@wrong("memory")
-def ring_kept_in_a_list(x, w, *, axis):
-    rows = [x]
-    for _ in range(lax.axis_size(axis) - 1):
-        rows.append(hop(rows[-1], axis))
-    return _in_order(rows, axis) @ w
 
 
 @wrong("memory")

@@ -9,6 +9,7 @@ from jax import lax
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import enter, gathered, hop, own_shard, scattered
 from tests.contracts.answers import right
+from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
 
 
 def _gather(x, axis):
@@ -65,22 +66,6 @@ def mlp_of_travelling_weights(x, w_up, w_down, *, axis):
     return y
 
 
-def _blocks(y, n):
-    """[b, n*t, d] as [n, b, t, d]."""
-    return y.reshape(len(y), n, -1, y.shape[2]).swapaxes(0, 1)
-
-
-def _positions(blocks):
-    """[n, b, t, d] as [b, n*t, d]."""
-    return blocks.swapaxes(0, 1).reshape(blocks.shape[1], -1, blocks.shape[3])
-
-
-@right
-def untiled(x, w_up, w_down, *, axis):
-    hidden = jax.nn.gelu(_positions(lax.all_gather(x, axis)) @ w_up)
-    return lax.psum_scatter(_blocks(hidden @ w_down, lax.axis_size(axis)), axis)
-
-
 @right
 def gathered_again(x, w_up, w_down, *, axis):
     @jax.checkpoint
@@ -100,21 +85,6 @@ def all_computed_again(x, w_up, w_down, *, axis):
 
 
 @right
-def with_own_derivative(x, w_up, w_down, *, axis):
-    @jax.custom_vjp
-    def up(x, w_up):
-        return _gather(x, axis) @ w_up
-
-    def backward(kept, c):
-        x, w_up = kept
-        whole = _gather(x, axis)
-        return _scatter(c @ w_up.T, axis), jnp.einsum("bsd,bsf->df", whole, c)
-
-    up.defvjp(lambda x, w_up: (up(x, w_up), (x, w_up)), backward)
-    return _scatter(jax.nn.gelu(up(x, w_up)) @ w_down, axis)
-
-
-@right
 def over_the_batch(x, w_up, w_down, *, axis):
     """Positions do not meet in an MLP: any dim but d will do, if it is the same at both ends."""
     return scattered(jax.nn.gelu(gathered(x, axis) @ w_up) @ w_down, axis)
@@ -130,30 +100,14 @@ def by_exchange(x, w_up, w_down, *, axis):
 
 @right
 def in_rings(x, w_up, w_down, *, axis):
-    """The positions of device i - k in round k, and the sum for device j begins at j + 1."""
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    products = enter(jnp.zeros((n, *x.shape), x.dtype), axis)
-    for k in range(n):
-        here = jax.nn.gelu(x @ w_up) @ w_down
-        products = lax.dynamic_update_index_in_dim(products, here, (i - k) % n, 0)
-        if k < n - 1:
-            x = hop(x, axis)
-    total = lax.dynamic_index_in_dim(products, (i - 1) % n, keepdims=False)
-    for k in range(2, n + 1):
-        here = lax.dynamic_index_in_dim(products, (i - k) % n, keepdims=False)
-        total = hop(total, axis) + here
-    return total
+    hidden = jax.nn.gelu(ring_all_gather(x, axis) @ w_up)
+    return ring_reduce_scatter(hidden @ w_down, axis)
 
 
 @wrong("values")
 def gathered_in_bfloat16(x, w_up, w_down, *, axis):
     x = _gather(x.astype(jnp.bfloat16), axis).astype(x.dtype)
     return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)
-
-
-@wrong("values")
-def over_axis_tp(x, w_up, w_down, *, axis):
-    return _scatter(jax.nn.gelu(_gather(x, "tp") @ w_up) @ w_down, "tp")
 
 
 @wrong("values")
@@ -168,14 +122,6 @@ def over_all_axes(x, w_up, w_down, *, axis):
     y = _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
     others = tuple(name for name in axes if name != axis)
     return lax.psum(enter(y, others), others) if others else y
-
-
-@wrong("gradient")
-def gradient_of_own_positions_only(x, w_up, w_down, *, axis):
-    t, i = x.shape[1], lax.axis_index(axis)
-    fixed = lax.stop_gradient(_gather(x, axis))
-    x = lax.dynamic_update_slice_in_dim(fixed, x, i * t, axis=1)
-    return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)
 
 
 @wrong("gradient")
@@ -234,10 +180,5 @@ def hidden_gathered(x, w_up, w_down, *, axis):
 
 @wrong("communication")
 def one_round_too_many(x, w_up, w_down, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    whole = enter(jnp.zeros((n, *x.shape), x.dtype), axis)
-    for k in range(n):
-        whole = lax.dynamic_update_index_in_dim(whole, x, (i - k) % n, 0)
-        x = hop(x, axis)
-    x = _positions(whole) + 0 * jnp.tile(x, (1, n, 1))
-    return _scatter(jax.nn.gelu(x @ w_up) @ w_down, axis)
+    blocks = ring_all_gather(x, axis) + 0 * hop(x, axis)[None]
+    return lax.psum_scatter(jax.nn.gelu(blocks @ w_up) @ w_down, axis)

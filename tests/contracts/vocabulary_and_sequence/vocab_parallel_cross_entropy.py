@@ -63,17 +63,6 @@ def loss_of_the_labels_chance(logits_shard, labels, *, axis):
 
 
 @right
-def loss_of_shifted_logits(logits_shard, labels, *, axis):
-    logits = logits_shard.astype(jnp.float32)
-    largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
-    shifted = logits - largest[..., None]
-    total, label = lax.psum(
-        (jnp.exp(shifted).sum(-1), own_label_logit(shifted, labels, axis)), axis
-    )
-    return jnp.log(total) - label
-
-
-@right
 def loss_of_local_log_sums(logits_shard, labels, *, axis):
     logits = logits_shard.astype(jnp.float32)
     local = jax.nn.logsumexp(logits, axis=-1)
@@ -119,16 +108,6 @@ def loss_in_a_stack(logits_shard, labels, *, axis):
     exps = jnp.exp(logits - largest[..., None]).sum(axis=-1)
     sums = lax.psum(jnp.stack([exps, own_label_logit(logits, labels, axis)]), axis)
     return jnp.log(sums[0]) + largest - sums[1]
-
-
-@right
-def loss_of_online_sums(logits_shard, labels, *, axis):
-    logits = logits_shard.astype(jnp.float32)
-    local = lax.stop_gradient(logits.max(axis=-1))
-    sums = jnp.exp(logits - local[..., None]).sum(axis=-1)
-    largest = lax.pmax(local, axis)
-    total = lax.psum(sums * jnp.exp(local - largest), axis)
-    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
 
 
 @wrong("values")

@@ -17,10 +17,6 @@ def _squares(shards):
     return optax.tree.norm(shards, squared=True)
 
 
-def _squares_of_leaves(shards):
-    return jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(shards)])
-
-
 @right
 def norm_from_all_gathered_numbers(shards, *, axis):
     return jnp.linalg.norm(lax.all_gather(jnp.sqrt(_squares(shards)), axis))
@@ -71,16 +67,6 @@ def norm_as_one_element(shards, *, axis):
 
 
 @wrong("communication")
-def norm_by_gathering_one_array(shards, *, axis):
-    return jnp.linalg.norm(lax.all_gather(ravel_pytree(shards)[0], axis).ravel())
-
-
-@wrong("communication")
 def norm_with_a_number_for_each_leaf(shards, *, axis):
-    return jnp.sqrt(lax.psum(_squares_of_leaves(shards), axis).sum())
-
-
-@wrong("communication")
-def norm_in_a_loop(shards, *, axis):
-    squares = lax.map(lambda x: lax.psum(x, axis), _squares_of_leaves(shards))
-    return jnp.sqrt(squares.sum())
+    squares = jnp.stack([jnp.sum(x**2) for x in jax.tree.leaves(shards)])
+    return jnp.sqrt(lax.psum(squares, axis).sum())

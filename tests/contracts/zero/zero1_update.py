@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.data_parallel.common import divided
 from jaxpar.contracts.steps import enter, gathered, hop
-from jaxpar.contracts.zero.common import mean_rows, own_rows, updated_rows
+from jaxpar.contracts.zero.common import mean_rows, new_params, own_rows, updated_rows
 from tests.contracts.answers import right
 from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
 
@@ -40,8 +40,7 @@ def update_by_blocks(grads, params, opt_shard, optimizer, *, axis):
 @right
 def update_by_exchange(grads, params, opt_shard, optimizer, *, axis):
     rows = tree_map(lambda g: lax.all_to_all(_blocks(g, axis), axis, 0, 0).mean(axis=0), grads)
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
+    return new_params(rows, params, opt_shard, optimizer, axis)
 
 
 @right
@@ -63,16 +62,10 @@ def updates_gathered_then_added(grads, params, opt_shard, optimizer, *, axis):
 
 
 @right
-def update_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
+def update_round_two_rings(grads, params, opt_shard, optimizer, *, axis):
     n = lax.axis_size(axis)
     rows = tree_map(lambda g: ring_reduce_scatter(_blocks(g, axis), axis) / n, grads)
     new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
-
-
-@right
-def update_gathered_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
-    new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return tree_map(lambda x, p: ring_all_gather(x, axis).reshape(p.shape), new, params), state
 
 
@@ -80,8 +73,7 @@ def update_gathered_round_a_ring(grads, params, opt_shard, optimizer, *, axis):
 def update_by_rough_gradients(grads, params, opt_shard, optimizer, *, axis):
     low = tree_map(lambda g: g.astype(jnp.bfloat16), grads)
     rows = tree_map(lambda g: g.astype(jnp.float32), mean_rows(low, axis))
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
+    return new_params(rows, params, opt_shard, optimizer, axis)
 
 
 @wrong("values")
@@ -89,11 +81,6 @@ def update_gathered_in_bfloat16(grads, params, opt_shard, optimizer, *, axis):
     new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     low = gathered(tree_map(lambda x: x.astype(jnp.bfloat16), new), axis)
     return tree_map(lambda x: x.astype(jnp.float32), low), state
-
-
-@wrong("values")
-def update_by_name_of_first_axis(grads, params, opt_shard, optimizer, *, axis):
-    return update_by_blocks(grads, params, opt_shard, optimizer, axis="dp")
 
 
 @wrong("values")
@@ -112,8 +99,7 @@ def update_scatters_params_too(grads, params, opt_shard, optimizer, *, axis):
 @wrong("communication")
 def update_gathers_mean_gradients(grads, params, opt_shard, optimizer, *, axis):
     rows = own_rows(gathered(mean_rows(grads, axis), axis), axis)
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
+    return new_params(rows, params, opt_shard, optimizer, axis)
 
 
 @wrong("communication")
@@ -125,8 +111,7 @@ def update_passes_gradients_on(grads, params, opt_shard, optimizer, *, axis):
         passing = hop(passing, axis)
         total = tree_map(jnp.add, total, passing)
     rows = own_rows(divided(total, n), axis)
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
+    return new_params(rows, params, opt_shard, optimizer, axis)
 
 
 @wrong("communication")
@@ -136,5 +121,4 @@ def update_under_a_condition(grads, params, opt_shard, optimizer, *, axis):
 
     finite = jnp.isfinite(ravel_pytree(params)[0]).all()
     rows = lax.cond(finite, reduce, lambda g: own_rows(g, axis), grads)
-    new, state = updated_rows(rows, params, opt_shard, optimizer, axis)
-    return gathered(new, axis), state
+    return new_params(rows, params, opt_shard, optimizer, axis)

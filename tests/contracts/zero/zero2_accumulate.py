@@ -96,12 +96,6 @@ def accumulated_through_gathered_params(loss_fn, params, microbatches, *, axis):
 
 
 @wrong("memory")
-def accumulated_as_one_batch(loss_fn, params, microbatches, *, axis):
-    batch = tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
-    return mean_rows(jax.grad(loss_fn)(enter(params, axis), batch), axis)
-
-
-@wrong("memory")
 def accumulated_then_scattered_under_a_condition(loss_fn, params, microbatches, *, axis):
     local, m = enter(params, axis), microbatch_count(microbatches)
 
@@ -119,21 +113,3 @@ def accumulated_then_scattered_under_a_condition(loss_fn, params, microbatches, 
     steps = jnp.arange(m), microbatches
     _, rows = lax.scan(add, tree_map(jnp.zeros_like, local), steps)
     return tree_map(lambda leaf: leaf.sum(axis=0) / m, rows)
-
-
-@wrong("memory")
-def accumulated_in_rows_of_zeros(loss_fn, params, microbatches, *, axis):
-    """A whole accumulator, most of which is zero."""
-    local = enter(params, axis)
-
-    def among_zeros(rows, whole):
-        start = lax.axis_index(axis) * len(rows)
-        return lax.dynamic_update_slice_in_dim(jnp.zeros_like(whole), rows, start, 0)
-
-    def add(total, part):
-        rows = mean_rows(jax.grad(loss_fn)(local, part), axis)
-        return tree_map(lambda t, r: t + among_zeros(r, t), total, rows), None
-
-    total, _ = lax.scan(add, tree_map(jnp.zeros_like, local), microbatches)
-    own = tree_map(lambda leaf: _blocks(leaf, axis)[lax.axis_index(axis)], total)
-    return divided(own, microbatch_count(microbatches))
