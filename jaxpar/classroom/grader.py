@@ -6,7 +6,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -159,7 +158,8 @@ class Grader:
         """
         for _ in serving:
             self._tasks.put(None)
-        wait_for(serving)
+        for future in serving:
+            future.result()
 
     def _pool(self, start: Start) -> Pool:
         folder = self._results.folder / "journal" / "evidence"
