@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -131,33 +132,34 @@ class Grader:
         """
         self._journal.remove_half_written()
         self._results.remove_half_written()
-        threads = self._begin_threads(self._pools)
-        try:
-            for folder in folders:
-                self._begin(folder)
-            self._join(threads)
-            if self._later and not self._trouble:  # Once more, with nothing beside it.
-                threads = self._begin_threads(self._pools[:1])
-                for task in self._later:
-                    self._tasks.put(replace(task, alone=True))
-                self._join(threads)
-        except BaseException as error:
-            self._stop(error)
-            self._join(threads)
+        with ThreadPoolExecutor(len(self._pools)) as threads:
+            serving = [threads.submit(self._serve, pool) for pool in self._pools]
+            try:
+                for folder in folders:
+                    self._begin(folder)
+                self._wait(serving)
+                if self._later and not self._trouble:  # Once more, with nothing beside it.
+                    serving = [threads.submit(self._serve, self._pools[0])]
+                    for task in self._later:
+                        self._tasks.put(replace(task, alone=True))
+                    self._wait(serving)
+            except BaseException as error:
+                self._stop(error)
+                self._wait(serving)
         if self._trouble:
             raise self._trouble[0]
 
-    def _begin_threads(self, pools: list[Pool]) -> list[threading.Thread]:
-        threads = [threading.Thread(target=self._serve, args=(pool,)) for pool in pools]
-        for thread in threads:
-            thread.start()
-        return threads
+    def _wait(self, serving: list[Future[None]]) -> None:
+        """Tells threads that there are no more tasks, and waits until they have ended.
 
-    def _join(self, threads: list[threading.Thread]) -> None:
-        for _ in threads:
+        Ctrl-C may interrupt this, and it is called again. `Thread.join` does not allow that: on
+        Python 3.11 the second call returns at once, and the interpreter would end, and XLA abort
+        it, while the thread still judges.
+        """
+        for _ in serving:
             self._tasks.put(None)
-        for thread in threads:
-            thread.join()
+        for future in serving:
+            future.result()
 
     def _pool(self, start: Start) -> Pool:
         folder = self._results.folder / "journal" / "evidence"

@@ -144,17 +144,11 @@ def _compare(exercise: ExerciseAnswers, students: list[str], start: Start) -> li
 
 
 def _pair(exercise: ExerciseAnswers, students: list[str], found: list[Any]) -> AlikePair:
-    one, other, percent, passages = found
-    (student, text), (other_student, other_text) = (
+    *places, percent, passages = found
+    (one, text), (other, other_text) = (
         (OURS, exercise.ours)
         if place < 0
         else (students[place], exercise.answers[students[place]].decode(errors="replace"))
-        for place in (one, other)
+        for place in places
     )
-    return AlikePair(
-        exercise.id,
-        (student, other_student),
-        int(percent),
-        int(passages),
-        (text, other_text),
-    )
+    return AlikePair(exercise.id, (one, other), int(percent), int(passages), (text, other_text))

@@ -119,7 +119,7 @@ def test_there_are_enough_attacks_each_with_a_name_of_its_own() -> None:
 )
 def test_an_attack_that_gains_is_told(status: str, score: int, printed: str, why: str) -> None:
     attack = Attack("x", "group", "", ("pass",), 5)
-    outcome = Outcome.of(attack, {"status": status, "score": score, "printed": printed}, "")
+    outcome = Outcome(attack, {"status": status, "score": score, "printed": printed}, "")
     assert outcome.why.startswith(why)
     assert outcome.held is (not why)
     assert outcome.to_dict()["score"] == max(0, score - 5)
@@ -131,5 +131,5 @@ def test_an_attack_that_gains_is_told(status: str, score: int, printed: str, why
 def test_an_attack_that_tells_of_a_hidden_case_is_told(text: str, held: bool) -> None:
     attack = Attack("x", "group", "", ("fail",), hidden=True)
     record = {"status": "fail", "score": 0, "printed": "", "properties": [{"message": text}]}
-    assert Outcome.of(attack, record, "").held is held
-    assert Outcome.of(replace(attack, hidden=False), record, "").held
+    assert Outcome(attack, record, "").held is held
+    assert Outcome(replace(attack, hidden=False), record, "").held

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -203,11 +204,27 @@ def test_an_interruption_ends_the_run_and_the_next_goes_on(
     with pytest.raises(KeyboardInterrupt):
         stub.grade()
     done = len(stub.judged)
-    assert not [t for t in threading.enumerate() if "_serve" in t.name]
+    assert stub.running == 0
     monkeypatch.setattr(stub, "folders", lambda: folders)
     stub.grade()
     assert len(stub.judged) + done >= 13
     assert len(list(stub.results)) == 12
+
+
+def test_an_interruption_waits_for_what_is_running(stub: StubClass) -> None:
+    """Where the interpreter ends while a thread is inside XLA, XLA aborts the process."""
+
+    def answer(where: str, submission: Submission) -> Verdict:
+        if len(stub.judged) == 3:  # the last: the main thread waits
+            time.sleep(0.1)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.3)
+        return by_text(where, submission)
+
+    stub.answer = answer
+    with pytest.raises(KeyboardInterrupt):
+        stub.grade(jobs=1)
+    assert stub.running == 0
 
 
 def test_an_interruption_ends_what_is_running(stub: StubClass) -> None:

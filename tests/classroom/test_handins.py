@@ -1,4 +1,7 @@
-"""A hand-in is read once; whatever is in it, nothing is followed, waited for or run."""
+"""A hand-in is read once; whatever is in it, nothing is followed, waited for or run.
+
+What may stand in place of a file is among the attacks, in `jaxpar/classroom/attacks/folders.py`.
+"""
 
 import os
 from pathlib import Path
@@ -7,7 +10,6 @@ import pytest
 
 from jaxpar.classroom import handins
 from jaxpar.classroom.handins import read_handin, student_folders
-from jaxpar.grading.submission import MAX_SOURCE_BYTES
 
 WANTED = ["add_rank", "scatter"]
 
@@ -45,41 +47,12 @@ def test_files_are_found_at_any_depth_and_the_rest_is_listed(anna: Path) -> None
     assert not read.refused
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "empty"),
-        (b"#" * (MAX_SOURCE_BYTES + 1), "larger than 256000 bytes"),
-        (b"x = '\xff'", "byte 5 is not UTF-8"),
-        (b"x = 1\0", "NUL"),
-    ],
-)
-def test_a_file_that_cannot_be_judged_is_named_and_the_others_are_read(
-    anna: Path, data: bytes, reason: str
-) -> None:
-    _put(anna / "add_rank.py", data)
+def test_a_file_that_cannot_be_judged_is_named_and_the_others_are_read(anna: Path) -> None:
+    _put(anna / "add_rank.py", b"x = '\xff'")
     _put(anna / "scatter.py")
     read = read_handin(anna, WANTED)
     assert list(read.files) == ["scatter"]
-    assert reason in read.refused["add_rank"]
-
-
-def test_what_is_no_file_of_its_own_is_named(anna: Path, tmp_path: Path) -> None:
-    secret = _put(tmp_path / "secret.py")
-    makers = {
-        "it is a link": lambda path: path.symlink_to(secret),
-        "hard link": lambda path: os.link(secret, path),
-        "not a regular file": os.mkfifo,
-    }
-    for reason, make in makers.items():
-        path = anna / "add_rank.py"
-        make(path)
-        read = read_handin(anna, WANTED)
-        assert not read.files
-        assert reason in read.refused["add_rank"]
-        path.unlink()
-    path.mkdir()
-    assert "not a regular file" in read_handin(anna, WANTED).refused["add_rank"]
+    assert "byte 5 is not UTF-8" in read.refused["add_rank"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -90,14 +63,6 @@ def test_a_device_is_named(anna: Path) -> None:
         pytest.skip("this machine lets nobody make devices")
     reason = read_handin(anna, WANTED).refused["add_rank"]
     assert "not a regular file" in reason or "cannot be opened" in reason
-
-
-def test_two_files_of_one_name_are_not_chosen_from(anna: Path) -> None:
-    for folder in ("a", "b", "c"):
-        _put(anna / folder / "add_rank.py")
-    read = read_handin(anna, WANTED)
-    assert not read.files
-    assert read.refused == {"add_rank": "handed in twice: a/add_rank.py and b/add_rank.py"}
 
 
 def test_a_file_that_changes_while_it_is_read(anna: Path, monkeypatch: pytest.MonkeyPatch) -> None:

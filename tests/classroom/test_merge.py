@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from jaxpar.classroom.handins import Handin
 from jaxpar.classroom.merge import MergeReport, merge
+from jaxpar.classroom.results import Results
 
 
 def record_of(exercise: str, status: str = "pass", score: int = 10, **more: Any) -> dict[str, Any]:
@@ -16,16 +18,7 @@ def record_of(exercise: str, status: str = "pass", score: int = 10, **more: Any)
 
 
 def results(folder: Path, student: str, *records: dict[str, Any], level: int = 1) -> Path:
-    data = {
-        "student": student,
-        "score": sum(record["score"] for record in records),
-        "max_score": sum(record["max_score"] for record in records),
-        "level": level,
-        "exercises": list(records),
-        "ignored": [],
-    }
-    (folder / "students").mkdir(parents=True, exist_ok=True)
-    (folder / "students" / f"{student}.json").write_text(json.dumps(data))
+    Results(folder).write(Handin(student), records, level)
     return folder
 
 

@@ -21,6 +21,11 @@ with locked(Path(sys.argv[1])):
 """
 
 
+def _hold(folder: Path) -> None:
+    with locked(folder):
+        pass
+
+
 def test_a_second_grader_is_told_of_the_first(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
@@ -58,11 +63,6 @@ def test_the_process_that_holds_it_is_written_in_it(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("4711 on a machine with a very long name")
     with locked(tmp_path):
         assert (tmp_path / ".lock").read_text() == f"{os.getpid()} on {os.uname().nodename}"
-
-
-def _hold(folder: Path) -> None:
-    with locked(folder):
-        pass
 
 
 def test_difference_and_moved_survive_a_killed_run(tmp_path: Path) -> None:

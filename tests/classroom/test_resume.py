@@ -100,11 +100,11 @@ def test_killed_and_started_again_it_ends_as_if_undisturbed(graded: Class) -> No
     graded.after(1)
     second = graded.start()
     _, trouble = second.communicate(timeout=SECONDS)
-    assert second.returncode == 2
+    assert second.returncode == 2, trouble
     assert f"process {first.pid} on" in trouble
     first.send_signal(signal.SIGINT)
     _, trouble = first.communicate(timeout=SECONDS)
-    assert first.returncode == 130
+    assert first.returncode == 130, trouble
     assert "The same command goes on" in trouble
 
     third = graded.start()
@@ -129,6 +129,6 @@ def test_killed_and_started_again_it_ends_as_if_undisturbed(graded: Class) -> No
 def test_no_room_ends_it_in_one_line(graded: Class) -> None:
     process = graded.start(limit=100)
     _, trouble = process.communicate(timeout=SECONDS)
-    assert process.returncode == 2
+    assert process.returncode == 2, trouble
     assert "cannot be written: File too large; make room, and run the same" in trouble
     assert not list(graded.out.glob("*/.*"))

@@ -20,9 +20,7 @@ def test_a_seed_repeats_and_differs_by_all_that_it_is_made_of() -> None:
     assert len(set(made)) == len(made)
     assert made[0] == seeds.seed(SECRET, "scatter", "aa")
     assert all(0 <= seed < 1 << 64 for seed in made)
-
-
-def test_words_do_not_run_into_each_other() -> None:
+    # The words that it is made of do not run into each other.
     assert seeds.seed(SECRET, "ab", "c") != seeds.seed(SECRET, "a", "bc")
 
 

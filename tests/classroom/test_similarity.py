@@ -1,7 +1,5 @@
 """Answers that are alike are found whatever they are called; the report is for a person."""
 
-import csv
-import io
 import subprocess
 import sys
 from dataclasses import replace
@@ -32,6 +30,7 @@ from jaxpar.cli.similarity import similarity
 from jaxpar.course.catalog import BadUseError, Exercise, exercise
 from jaxpar.grading.processes import start_plainly
 from jaxpar.grading.submission import Submission
+from tests.classroom.made_up_class import rows_of
 
 GIVEN = '''from jax import lax
 
@@ -200,9 +199,7 @@ def test_the_report_shows_both_texts_and_obeys_no_string(tmp_path: Path) -> None
     assert "b = 2" in page
     assert "\x1b" not in page
     assert "No points depend on" in page
-    lines = list(
-        csv.reader(io.StringIO((tmp_path / similarity_report.TABLE).read_text("utf-8-sig")))
-    )
+    lines = rows_of(tmp_path / similarity_report.TABLE)
     assert lines[0] == list(similarity_report.HEADER)
     assert lines[1][1] == "'=cmd()"
     assert lines[1][3:] == ["97", "40"]

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from jaxpar.classroom.attacks.attack import (
-    LIMITS,
-    MARK,
-    PROGRAM_POINTS,
-    SLEEP,
-    WORKER,
-    Attack,
-)
+from jaxpar.classroom.attacks.attack import LIMITS, MARK, PROGRAM_POINTS, SLEEP, WORKER, Attack
 from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
 
 # Answers in the worker's place. `forged` is sent for the first frame where nobody will look at it.
 _TOLD = f"""
-def forged():
+def forged(case=0):
     output = {{"shape": [1], "dtype": "float32", "varying": [], "place": ""}}
-    send({{"program": ["forward", 0], "outputs": [output]}}, b"x")
+    send({{"program": ["forward", case], "outputs": [output]}}, b"x")
 
 def honest():
     for said, blob in exported():
@@ -49,11 +42,13 @@ def _takes(name: str, body: str, *ends: Status, honest: int = 0, limits: Limits 
     return Attack(name, "hidden cases", source, ends, honest, limits=limits, hidden=True)
 
 
+def _after_forging(name: str, body: str, *ends: Status) -> Attack:
+    """Makes such an attack that first sends the forged program, and in the end is done."""
+    return _takes(name, f"\nforged()\n{body.strip()}\ndone()", *ends)
+
+
 TOLD = (
-    _takes("print the hidden cases", """
-forged()
-print(told(), flush=True)
-done()""", "fail"),
+    _after_forging("print the hidden cases", "print(told(), flush=True)", "fail"),
     _takes("print the hidden cases, and never that all is printed", """
 forged()
 print(told(quietly=True), flush=True)
@@ -85,10 +80,8 @@ done()""", "fail", "killed", "protocol", "error"),
 send({"value": 0, "result": 1})
 failure(2, told(), "memory", "gradient")
 done()""", "fail", "killed", "protocol", "error"),
-    _takes("the hidden cases as what is not written yet", """
-forged()
-value(2, told(), "not-implemented")
-done()""", "fail", "protocol"),
+    _after_forging("the hidden cases as what is not written yet",
+                   'value(2, told(), "not-implemented")', "fail", "protocol"),
     _takes("the hidden cases as the name of an exception", """
 honest()
 failure(2, told())
@@ -114,18 +107,10 @@ raw(b"J" + len(secret).to_bytes(4, "big") + secret)""", "protocol"),
     _takes("the hidden cases as the kind of a frame", """
 forged()
 send({told(): 1})""", "protocol"),
-    _takes("a late failure of a case that is shown", """
-forged()
-failure(1, told())
-done()""", "protocol"),
-    _takes("a late failure to load", """
-forged()
-failure(0, told(), which="load")
-done()""", "protocol"),
-    _takes("late words about a call that must raise", """
-forged()
-send({"error": 0, "raised": told(), "is_value_error": True})
-done()""", "protocol"),
+    _after_forging("a late failure of a case that is shown", "failure(1, told())", "protocol"),
+    _after_forging("a late failure to load", 'failure(0, told(), which="load")', "protocol"),
+    _after_forging("late words about a call that must raise",
+                   'send({"error": 0, "raised": told(), "is_value_error": True})', "protocol"),
 )  # fmt: skip
 ANSWERED = (
     _takes("answer both frames as the worker does", """
@@ -144,11 +129,7 @@ job.update(load("json").loads(text))
 honest()
 done()
 print(text.decode(), flush=True)""", "pass", honest=PROGRAM_POINTS),
-    _takes("answer before being asked", """
-forged()
-output = {"shape": [1], "dtype": "float32", "varying": [], "place": ""}
-send({"program": ["forward", 2], "outputs": [output]}, b"x")
-done()""", "protocol"),
+    _after_forging("answer before being asked", "forged(2)", "protocol"),
     _takes("be done twice at once", """
 honest()
 done()
@@ -158,13 +139,11 @@ forged()
 told()
 done()
 for _ in range(1000): send({"done": True, "score": 10})""", "fail"),
-    _takes("each hidden program twice", """
-forged()
+    _after_forging("each hidden program twice", """
 told()
 for said, blob in exported():
     send(said, blob)
-    send(said, blob)
-done()""", "protocol"),
+    send(said, blob)""", "protocol"),
     _takes("programs of cases that are shown, late", """
 honest()
 shown = dict(job)
@@ -183,11 +162,9 @@ done()""", "fail"),
 honest()
 told()
 done()""", "fail"),
-    _takes("programs for hidden cases only", """
-forged()
+    _after_forging("programs for hidden cases only", """
 told()
-honest()
-done()""", "fail"),
+honest()""", "fail"),
     _takes("close the pipe of the second frame", """
 forged()
 os.close(0)

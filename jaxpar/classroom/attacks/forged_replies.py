@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpar.classroom.attacks.attack import (
-    LOOP,
-    PROGRAM_POINTS,
-    SLEEP,
-    VALUE,
-    WORKER,
-    Attack,
-)
+from jaxpar.classroom.attacks.attack import LOOP, PROGRAM_POINTS, SLEEP, VALUE, WORKER, Attack
 from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
 
@@ -28,8 +21,22 @@ def _values(name: str, body: str, *ends: Status, honest: int = 0, limits: Limits
     return Attack(name, "channel", source, ends, honest, VALUE, limits)
 
 
+def _json(name: str, text: str) -> Attack:
+    """Makes an attack of the text of a JSON frame, given as an expression."""
+    frame = 'raw(b"J" + len(text).to_bytes(4, "big") + text)'
+    return _values(name, f"\ntext = {text}\n{frame}", "protocol")
+
+
 def _programs(name: str, body: str, *ends: Status, honest: int = 0) -> Attack:
-    return Attack(name, "channel", f"{WORKER}{body}\nend()\n", ends, honest)
+    """Makes an attack that sends programs, and then says that it is done."""
+    source = f'{WORKER}{body}\nsend({{"done": True}})\nend()\n'
+    return Attack(name, "channel", source, ends, honest)
+
+
+def _described(name: str, change: str, *ends: Status) -> Attack:
+    """Makes an attack of honest programs, each with its description changed."""
+    loop = "\nfor described, blob in exported():"
+    return _programs(name, f"{loop}\n    {change}\n    send(described, blob)", *ends)
 
 
 FORGED_REPLIES = (
@@ -63,18 +70,11 @@ while True: raw(os.urandom(1 << 16))""", "protocol"),
     _values("no JSON", 'raw(b"J\\0\\0\\0\\4{{{{")', "protocol"),
     _values("JSON of another encoding", 'raw(b"J\\0\\0\\0\\4\\xff\\xfe\\xfd\\xfc")', "protocol"),
     _values("JSON that is NaN", 'raw(b"J\\0\\0\\0\\3NaN")', "protocol"),
-    _values("JSON that is infinite", """
-text = b'{"value": 1e999, "result": 1e999}'
-raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
-    _values("JSON of a number with a million digits", """
-text = b'{"value": 0, "result": ' + b"9" * 10**6 + b"}"
-raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
-    _values("JSON nested too deep", """
-text = b"[" * 100_000 + b"]" * 100_000
-raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
-    _values("JSON of a million lists", """
-text = b"[" + b"[]," * 1_000_000 + b"[]]"
-raw(b"J" + len(text).to_bytes(4, "big") + text)""", "protocol"),
+    _json("JSON that is infinite", """b'{"value": 1e999, "result": 1e999}'"""),
+    _json("JSON of a number with a million digits",
+          '''b'{"value": 0, "result": ' + b"9" * 10**6 + b"}"'''),
+    _json("JSON nested too deep", 'b"[" * 100_000 + b"]" * 100_000'),
+    _json("JSON of a million lists", 'b"[" + b"[]," * 1_000_000 + b"[]]"'),
     _values("a list where a reply must be", "send([1, 2, 3])", "protocol"),
     _values("megabytes of lists for every call", """
 for position in job["order"][:3]:
@@ -100,47 +100,24 @@ send({"failure": ["load", 0], "kind": "memory", "message": "<script>" + "x" * 10
       "raised": None, "is_value_error": False})
 send({"done": True})""", "memory"),
     _programs("programs in another order", """
-for described, blob in reversed(list(exported())): send(described, blob)
-send({"done": True})""", "pass", honest=PROGRAM_POINTS),
+for described, blob in reversed(list(exported())): send(described, blob)""", "pass",
+               honest=PROGRAM_POINTS),
     _programs("each program twice", """
 for described, blob in exported():
     send(described, blob)
-    send(described, blob)
-send({"done": True})""", "protocol"),
-    _programs("programs of cases that do not exist", """
-for described, blob in exported():
-    described["program"][1] += 10**6
-    send(described, blob)
-send({"done": True})""", "protocol"),
+    send(described, blob)""", "protocol"),
+    _described("programs of cases that do not exist",
+               'described["program"][1] += 10**6', "protocol"),
     _programs("a program without its bytes", """
-for described, blob in exported(): send(described)
-send({"done": True})""", "protocol"),
+for described, blob in exported(): send(described)""", "protocol"),
     _programs("programs of 17 MB", """
-for described, blob in exported(): send(described, blob + bytes(17 << 20))
-send({"done": True})""", "protocol"),
-    _programs("outputs of an unknown type", """
-for described, blob in exported():
-    described["outputs"][0]["dtype"] = "object"
-    send(described, blob)
-send({"done": True})""", "protocol"),
-    _programs("outputs of negative shape", """
-for described, blob in exported():
-    described["outputs"][0]["shape"] = [-1]
-    send(described, blob)
-send({"done": True})""", "protocol"),
-    _programs("outputs of a hundred dims", """
-for described, blob in exported():
-    described["outputs"][0]["shape"] = [1] * 100
-    send(described, blob)
-send({"done": True})""", "fail", "killed"),
-    _programs("outputs over axes that do not exist", """
-for described, blob in exported():
-    described["outputs"][0]["varying"] = ["\\x1b[2J", "zz"]
-    send(described, blob)
-send({"done": True})""", "fail", "killed"),
-    _programs("a thousand outputs", """
-for described, blob in exported():
-    described["outputs"] *= 1000
-    send(described, blob)
-send({"done": True})""", "protocol"),
+for described, blob in exported(): send(described, blob + bytes(17 << 20))""", "protocol"),
+    _described("outputs of an unknown type",
+               'described["outputs"][0]["dtype"] = "object"', "protocol"),
+    _described("outputs of negative shape", 'described["outputs"][0]["shape"] = [-1]', "protocol"),
+    _described("outputs of a hundred dims",
+               'described["outputs"][0]["shape"] = [1] * 100', "fail", "killed"),
+    _described("outputs over axes that do not exist",
+               'described["outputs"][0]["varying"] = ["\\x1b[2J", "zz"]', "fail", "killed"),
+    _described("a thousand outputs", 'described["outputs"] *= 1000', "protocol"),
 )  # fmt: skip

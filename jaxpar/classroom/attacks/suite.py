@@ -50,17 +50,30 @@ class Outcome:
     Attributes:
         attack: the attack.
         record: the record that a class would have in its results.
-        why: what the attack gained or broke; empty if it was held.
+        harm: what was changed or left behind outside; empty if nothing was.
     """
 
     attack: Attack
     record: dict[str, Any]
-    why: str
+    harm: str
 
-    @classmethod
-    def of(cls, attack: Attack, made: dict[str, Any], harm: str) -> Outcome:
-        """Makes an outcome of the record and of what was harmed."""
-        return cls(attack, made, _why(attack, made, harm))
+    @property
+    def why(self) -> str:
+        """What the attack gained or broke; empty if it was held."""
+        attack, made = self.attack, self.record
+        if f"{REACHED}{attack.name}" in made["printed"].splitlines():
+            return "it reached what it tried"
+        if self.harm:
+            return self.harm
+        if made["status"] not in attack.ends:
+            return f"it ends with {made['status']}, not with {' or '.join(attack.ends)}"
+        if made["score"] > attack.honest:
+            return f"it earns {made['score']} points where an honest file earns {attack.honest}"
+        if not all(_clean(text) for text in _texts(made)):
+            return "a text of its own is shown as it is"
+        if attack.hidden and any(word in text for text in _texts(made) for word in _untold(attack)):
+            return "it shows what a hidden case is"
+        return ""
 
     @property
     def held(self) -> bool:
@@ -94,8 +107,7 @@ class Suite:
                     key = attack.source or attack.name
                     if key not in self._shared:
                         self._shared[key] = self._record_and_harm(attack, bait, pool)
-                    made, harm = self._shared[key]
-                    yield Outcome.of(attack, made, harm)
+                    yield Outcome(attack, *self._shared[key])
         finally:
             bait.close()
 
@@ -137,22 +149,6 @@ def forecast() -> str:
     files = len({attack.source or attack.name for attack in ATTACKS})
     minutes = files * SECONDS_EACH / 60
     return f"{len(ATTACKS)} attacks in {files} files, one at a time: about {minutes:.0f} minutes."
-
-
-def _why(attack: Attack, made: dict[str, Any], harm: str) -> str:
-    if f"{REACHED}{attack.name}" in made["printed"].splitlines():
-        return "it reached what it tried"
-    if harm:
-        return harm
-    if made["status"] not in attack.ends:
-        return f"it ends with {made['status']}, not with {' or '.join(attack.ends)}"
-    if made["score"] > attack.honest:
-        return f"it earns {made['score']} points where an honest file earns {attack.honest}"
-    if not all(_clean(text) for text in _texts(made)):
-        return "a text of its own is shown as it is"
-    if attack.hidden and any(word in text for text in _texts(made) for word in _untold(attack)):
-        return "it shows what a hidden case is"
-    return ""
 
 
 def _untold(attack: Attack) -> list[str]:

@@ -137,28 +137,26 @@ class SandboxedProcess(subprocess.Popen):
         return code
 
 
-def best_sandbox(*, unsafe: bool = False, slot: int = 0) -> Sandbox:
+def best_sandbox(*, unsafe: bool = False) -> Sandbox:
     """Returns a sandbox on the best level that this machine allows.
 
     Args:
         unsafe: whether no isolation at all will do.
-        slot: which of the users that root gives to child processes they run as.
 
     Raises:
-        LevelUnavailable: there is none, or that user cannot read the interpreter.
+        LevelUnavailable: there is none, or the user of child processes cannot read the interpreter.
     """
-    user = user_of(slot)
+    user = user_of(0)
     check_readable(user)
-    why_not: dict[int, str] = {}
+    refused: dict[int, str] = {}
     for level in (NAMESPACES, LANDLOCK):
-        try:
-            _check(Sandbox(level, user))
-            return Sandbox(level, user, why_not)
-        except LevelUnavailable as reason:
-            why_not[level] = str(reason)
+        reason = why_not(level)
+        if not reason:
+            return Sandbox(level, user, refused)
+        refused[level] = reason
     if unsafe:
-        return Sandbox(NOT_ISOLATED, user, why_not)
-    reasons = "; ".join(f"{LEVEL_NAMES[level]}: {reason}" for level, reason in why_not.items())
+        return Sandbox(NOT_ISOLATED, user, refused)
+    reasons = "; ".join(f"{LEVEL_NAMES[level]}: {reason}" for level, reason in refused.items())
     raise LevelUnavailable(
         f"grade: this machine cannot isolate submissions ({reasons}); install bubblewrap, use a "
         "kernel with Landlock, or say --unsafe if you trust every submission"
@@ -171,38 +169,29 @@ def user_of(slot: int) -> int | None:
 
 
 def why_not(level: int) -> str:
-    """Returns why this machine does not allow a level, or an empty string if it does."""
-    try:
-        _check(Sandbox(level, user_of(0)))
-    except LevelUnavailable as reason:
-        return str(reason)
-    return ""
+    """Returns why this machine does not allow a level, or an empty string if it does.
 
-
-def _check(sandbox: Sandbox) -> None:
-    """Runs the probe in a sandbox, where it must be able to do nothing that is forbidden."""
+    The probe runs in a sandbox, where it must be able to do nothing that is forbidden.
+    """
     if not sys.platform.startswith("linux"):
-        raise LevelUnavailable("only Linux has it")
+        return "only Linux has it"
     if not seccomp.available():
-        raise LevelUnavailable("there is no filter of system calls for this processor")
-    if sandbox.level == NAMESPACES and not shutil.which("bwrap"):
-        raise LevelUnavailable("bubblewrap is not installed")
-    if sandbox.level == LANDLOCK and not landlock.version():
-        raise LevelUnavailable("the kernel has no Landlock")
-    process = sandbox.start(PROBE)
+        return "there is no filter of system calls for this processor"
+    if level == NAMESPACES and not shutil.which("bwrap"):
+        return "bubblewrap is not installed"
+    if level == LANDLOCK and not landlock.version():
+        return "the kernel has no Landlock"
+    process = Sandbox(level, user_of(0)).start(PROBE)
     try:
         out, trouble = process.communicate(timeout=PROBE_SECONDS)
         possible = json.loads(out)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise LevelUnavailable(
-            f"a first process does not end within {PROBE_SECONDS} seconds"
-        ) from None
+        return f"a first process does not end within {PROBE_SECONDS} seconds"
     except ValueError:
         lines = trouble.decode(errors="replace").strip().splitlines() or ["it says nothing"]
-        raise LevelUnavailable(lines[-1][:200]) from None
-    if possible:
-        raise LevelUnavailable(f"inside, a process can {', '.join(possible)}")
+        return lines[-1][:200]
+    return f"inside, a process can {', '.join(possible)}" if possible else ""
 
 
 def environment() -> dict[str, str]:
