@@ -13,7 +13,7 @@ from jaxpar.cost.kept import layer_arrays
 from jaxpar.cost.memory import host_memory, microbatches_in_flight, training_memory
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import Term, total
-from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED, States, training_states
+from jaxpar.cost.zero import States, training_states
 from jaxpar.layout import AXES, Layout
 from jaxpar.schedules import make_table
 from jaxpar.schedules.simulator import simulate
@@ -29,14 +29,6 @@ def by_name(terms: list[Term]) -> dict[str, Any]:
 
 def gpt(layers: int, hidden: int, heads: int, **others: Any) -> Architecture:
     return Architecture("GPT", layers, hidden, heads, 51200, norm="layer", dropout=True, **others)
-
-
-def of_size(parameters: int) -> Architecture:
-    """A model of round numbers: a layer of 8e8, and a table for the rest."""
-    layers, rest = divmod(parameters - 1, 8 * 10**8)
-    return Architecture(
-        "round", layers, 10**4, 1, (rest + 1) // 10**4, ffn=2 * 10**4, tied=True, norm="plain"
-    )
 
 
 # --- activations: Korthikanti et al. 2022
@@ -119,26 +111,6 @@ def test_what_more_examples_took(layers: int, hidden: int, pp: int, took: tuple[
 
 
 # --- states
-
-
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_states_are_those_of_zero(zero: int) -> None:
-    for parameters, n in itertools.product((7_500_000_000, 128_000_000_000), (1, 4, 64, 1024)):
-        layout = Layout(dp=n, zero=zero)
-        held = by_name(training_memory(of_size(parameters), layout, sequence=1))
-        whole = training_states(parameters, ADAM_MIXED, n, zero)
-        assert [held[name] for name in STATES] == pytest.approx(
-            [whole.params, whole.gradients, whole.optimizer], rel=1e-15
-        )
-
-
-@pytest.mark.parametrize("billions", [1, 7, 70, 405])
-def test_the_playbook(billions: int) -> None:
-    """GB, Hugging Face's Ultra-Scale Playbook: 16 bytes a parameter, 20 with fp32 gradients."""
-    model = of_size(billions * 10**9)
-    for each, expected in ((ADAM_FP32, 16), (ADAM_MIXED, 16), (States(2, 2 + 4, 12), 20)):
-        held = by_name(training_memory(model, Layout(), sequence=1, each=each))
-        assert sum(held[name] for name in STATES) / 1e9 == expected * billions
 
 
 def test_stages_of_deepseek_v3() -> None:

@@ -21,7 +21,7 @@ H100 = find_cluster("h100")
 # Round figures, and all of them reached, so that terms can be computed by hand.
 IDEAL = Cluster(
     name="ideal",
-    device=Accelerator("ideal", {"bf16": 1e15}, 80e9, 1e12, {}),
+    device=Accelerator("ideal", {"bf16": 1e15}, 80e9, 1e12),
     devices_per_node=8,
     inside=Link(0, 100e9),
     between=Link(0, 10e9),
