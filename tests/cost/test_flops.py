@@ -78,9 +78,8 @@ def test_every_element_of_a_matrix_that_a_token_meets_takes_two(name: str) -> No
     products = by_name(forward_flops(model, 3, 5)) | {"head": head_flops(model, 3, 5).value}
     scores = products.pop("scores") + products.pop("attended")
     assert sum(products.values()) == 2 * 3 * 5 * matrices
-    keys = model.d_head + (model.latent.rotary if model.latent else 0)
-    values = model.latent.value if model.latent else model.d_head
-    assert scores == model.layers * 2 * 3 * 5 * 5 * model.heads * (keys + values)
+    per_head = model.d_key + model.d_value
+    assert scores == model.layers * 2 * 3 * 5 * 5 * model.heads * per_head
 
 
 def test_a_layer_is_as_the_last_one_unless_it_is_said() -> None:
@@ -93,15 +92,11 @@ def test_a_layer_is_as_the_last_one_unless_it_is_said() -> None:
     assert total(forward_flops(deepseek, 1, 8)) == 3 * sums[0] + 58 * sums[1]
 
 
-def test_many_layouts_at_once() -> None:
-    model, batches = find_model("mixtral-8x7b"), np.array([1, 2, 4])
-    arrays = hardware_flops(model, batches, 128, remat="selective")
-    alone = [total(hardware_flops(model, int(batch), 128, remat="selective")) for batch in batches]
-    assert total(arrays).tolist() == alone
-    largest = total(step_flops(find_model("llama3-405b"), np.array([4096]), 8192))
-    assert largest == pytest.approx(total(step_flops(find_model("llama3-405b"), 4096, 8192)))
+def test_more_operations_than_whole_numbers_of_numpy_hold() -> None:
+    llama = find_model("llama3-405b")
+    largest = total(step_flops(llama, np.array([4096]), 8192))
+    assert largest == pytest.approx(total(step_flops(llama, 4096, 8192)))
     assert largest > 2.0**63
-    assert list(by_name(arrays))[-2:] == ["scores again", "attended again"]
 
 
 COMPILED = {

@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from jaxpar.cost.architecture import Architecture, Experts, Latent, Part
@@ -14,7 +13,7 @@ from jaxpar.cost.memory import host_memory, microbatches_in_flight, training_mem
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import Term, total
 from jaxpar.cost.zero import States, training_states
-from jaxpar.layout import AXES, Layout
+from jaxpar.layout import Layout
 from jaxpar.schedules import make_table
 from jaxpar.schedules.simulator import simulate
 
@@ -231,22 +230,7 @@ def test_in_flight_interleaved(p: int, m: int, v: int) -> None:
     assert chunks == list(simulate(table).peak_in_flight)
 
 
-# --- many layouts at once
-
-
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-@pytest.mark.parametrize("zero", [0, 3])
-def test_arrays_give_what_numbers_give(model: Architecture, zero: int) -> None:
-    rows = [dict(zip(AXES, sizes, strict=True)) for sizes in itertools.product(*[(1, 2)] * 6)]
-    for row, more in zip(rows, itertools.cycle((1, 2, 3)), strict=False):
-        row |= {"microbatch": more, "chunks": row["pp"], "fsdp": 2}
-    same: dict[str, Any] = {"zero": zero, "remat": "full", "sequence_parallel": True}
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-    together = training_memory(model, Layout(**columns, **same), sequence=8, batch=192)
-    for k, row in enumerate(rows):
-        alone = by_name(training_memory(model, Layout(**row, **same), sequence=8, batch=192))
-        for term in together:
-            assert np.broadcast_to(term.value, len(rows))[k] == alone.get(term.name, 0)
+# --- the fullest stage, and the fullest layer
 
 
 def test_the_fullest_stage_is_the_one_with_the_logits_if_these_are_large() -> None:

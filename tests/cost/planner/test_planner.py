@@ -35,7 +35,7 @@ def one_by_one(job: Job) -> list[Layout]:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b", "deepseek-v3"])
 def test_many_layouts_at_once_cost_what_each_costs(name: str, overlap: bool) -> None:
     job = replace(SMALL, architecture=find_model(name), devices=32, batch=32)
     draw = np.random.default_rng(0)
