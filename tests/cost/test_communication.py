@@ -130,33 +130,33 @@ def test_hierarchical_all_reduce_seconds_adds_up_both_levels():
         assert one == hierarchical_all_reduce_seconds(8e9, inner=inner, outer=outer, **links)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"num_bytes": -1}, r"num_bytes = -1; it must be 0 or more"),
-        ({"n": 0}, r"n = 0; it must be 1 or more"),
-        ({"latency_seconds": -1e-6}, r"latency_seconds = -1e-06; it must be 0 or more"),
-        ({"bytes_per_second": 0}, r"bytes_per_second = 0; it must be above 0"),
-        ({"bytes_per_second": float("nan")}, r"bytes_per_second = nan; it must be above 0"),
-    ],
-)
-def test_no_such_all_reduce(wrong, message):
-    right = {"num_bytes": 1, "n": 1, "latency_seconds": 0, "bytes_per_second": 1}
-    with pytest.raises(ValueError, match=f"^all_reduce_seconds: {message}"):
-        all_reduce_seconds(**right | wrong)
+RIGHT = {
+    all_reduce_seconds: {"num_bytes": 1, "n": 1, "latency_seconds": 0, "bytes_per_second": 1},
+    hierarchical_all_reduce_seconds: {
+        "num_bytes": 1, "inner": 1, "outer": 1, "inner_link": (0, 1), "outer_link": (0, 1),
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("function", "wrong", "message"),
     [
-        ({"num_bytes": -1}, r"num_bytes = -1"),
-        ({"inner": 0}, r"inner = 0; it must be 1 or more"),
-        ({"outer": -2}, r"outer = -2; it must be 1 or more"),
-        ({"inner_link": (-1, 1)}, r"inner_latency_seconds = -1; it must be 0 or more"),
-        ({"outer_link": (0, 0)}, r"outer_bytes_per_second = 0; it must be above 0"),
+        (all_reduce_seconds, {"num_bytes": -1}, "num_bytes = -1; it must be 0 or more"),
+        (all_reduce_seconds, {"n": 0}, "n = 0; it must be 1 or more"),
+        (all_reduce_seconds, {"latency_seconds": -1e-6}, "latency_seconds = -1e-06; it must be 0"),
+        (all_reduce_seconds, {"bytes_per_second": 0}, "bytes_per_second = 0; it must be above 0"),
+        (all_reduce_seconds, {"bytes_per_second": float("nan")}, "bytes_per_second = nan; it must"),
+        (hierarchical_all_reduce_seconds, {"num_bytes": -1}, "num_bytes = -1"),
+        (hierarchical_all_reduce_seconds, {"inner": 0}, "inner = 0; it must be 1 or more"),
+        (hierarchical_all_reduce_seconds, {"outer": -2}, "outer = -2; it must be 1 or more"),
+        (
+            hierarchical_all_reduce_seconds,
+            {"inner_link": (-1, 1)},
+            "inner_latency_seconds = -1; it",
+        ),
+        (hierarchical_all_reduce_seconds, {"outer_link": (0, 0)}, "outer_bytes_per_second = 0; it"),
     ],
 )
-def test_no_such_hierarchy(wrong, message):
-    right = {"num_bytes": 1, "inner": 1, "outer": 1, "inner_link": (0, 1), "outer_link": (0, 1)}
-    with pytest.raises(ValueError, match=f"^hierarchical_all_reduce_seconds: {message}"):
-        hierarchical_all_reduce_seconds(**right | wrong)
+def test_no_such_devices_or_links(function, wrong, message):
+    with pytest.raises(ValueError, match=f"^{function.__name__}: {message}"):
+        function(**RIGHT[function] | wrong)

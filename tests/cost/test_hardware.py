@@ -39,7 +39,7 @@ def own(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("name", "peak", "memory", "rate", "inside", "between"),
-    [  # NUMBERS.md, section 17; rates of links in one direction
+    [  # rates of links in one direction
         ("v100", 125e12, 32e9, 900e9, 150e9, 6.25e9),
         ("a100-40gb", 312e12, 40e9, 1555e9, 300e9, 25e9),
         ("a100-80gb", 312e12, 80e9, 2039e9, 300e9, 25e9),

@@ -93,7 +93,7 @@ def test_other_layers_by_hand() -> None:
     assert parallel == fewer - 2 * gemma.hidden
 
 
-def test_what_devices_share() -> None:
+def test_what_each_device_keeps_of_a_split_layer() -> None:
     model = find_model("llama3-8b")
     one = per_token(model, Layout(remat="selective"), experts=False)
     way = Layout(tp=16, remat="selective", sequence_parallel=True)

@@ -42,7 +42,7 @@ def at_once(cluster):
         (Layout(), "dp", (1, 1)),
     ],
 )
-def test_where_an_axis_lies(layout, axis, expected):
+def test_how_many_devices_of_an_axis_are_on_how_many_nodes(layout, axis, expected):
     assert levels(layout, axis, H100) == expected
 
 
@@ -146,7 +146,7 @@ def test_home_machines_share_their_ethernet():
 
 def test_rings_of_a_torus():
     pod = at_once(find_cluster("tpu-v5e"))
-    # NUMBERS.md, section 1: S / W of both directions, for whole rings less what is at home
+    # S / W of both directions, for whole rings less what is at home
     for n, rings in ((16, 1), (256, 2)):
         gather = collective_seconds("all_gather", TENSOR / n, Layout(fsdp=n), "fsdp", pod)
         assert gather == pytest.approx(TENSOR * (n - 1) / n / (rings * 2 * 50e9))

@@ -41,7 +41,7 @@ def test_mixed_precision_takes_what_table_1_says(billions: float) -> None:
             assert abs(got - printed) <= last_digit
 
 
-def test_each_stage_shares_one_state_more() -> None:
+def test_each_stage_shards_one_state_more() -> None:
     each = States(2, 3, 5)
     held = [training_states(40, each, 4, stage) for stage in (0, 1, 2, 3)]
     assert held == [
