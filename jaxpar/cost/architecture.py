@@ -167,6 +167,16 @@ class Architecture:
         return self.hidden // self.heads if self.head_size is None else self.head_size
 
     @property
+    def d_key(self) -> int:
+        """The size of a head's query and key, with the part that latent attention turns."""
+        return self.d_head + (self.latent.rotary if self.latent else 0)
+
+    @property
+    def d_value(self) -> int:
+        """The size of a head's value."""
+        return self.latent.value if self.latent else self.d_head
+
+    @property
     def d_ffn(self) -> int:
         """The size inside the MLP."""
         return 4 * self.hidden if self.ffn is None else self.ffn
@@ -233,7 +243,7 @@ class Architecture:
 
     def _latent_parts(self, latent: Latent) -> tuple[Part, ...]:
         d, rank, query_rank = self.hidden, latent.rank, latent.query_rank
-        queries = self.heads * (self.d_head + latent.rotary)
+        queries = self.heads * self.d_key
         keys_and_values = self.heads * (self.d_head + latent.value)
         return (
             Part("query compression", d * query_rank + self._norm(query_rank), "none"),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.checks import check_one_of, check_positive
-from jaxpar.cost.architecture import Architecture, Experts, Latent
+from jaxpar.cost.architecture import Architecture, Latent
 from jaxpar.cost.layout import REMATS
 from jaxpar.cost.terms import Term, make_terms, total
 
@@ -229,8 +229,7 @@ def _sizes(architecture: Architecture, batch: Any, sequence: Any) -> dict[str, A
     sizes |= {"batch": _unbounded(batch), "sequence": _unbounded(sequence)}
     sizes |= {"ffn": architecture.d_ffn, "kv_heads": architecture.key_heads}
     sizes |= {"head_size": architecture.d_head}
-    if isinstance(architecture.experts, Experts):
-        moe = architecture.experts
+    if moe := architecture.experts:
         sizes |= {"experts": moe.count, "per_token": moe.per_token}
         sizes |= {"expert_ffn": moe.ffn, "shared_ffn": moe.shared}
     return sizes | (vars(architecture.latent) if architecture.latent else {})

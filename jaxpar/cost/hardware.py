@@ -7,7 +7,7 @@ its clusters, and may name what is there or give figures.
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -29,14 +29,12 @@ class Accelerator:
         peak_flops: by dtype ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), in a second, dense.
         memory_bytes: its memory.
         memory_bytes_per_second: how fast it is read.
-        sources: by the name of a figure, where that is from.
     """
 
     name: str
     peak_flops: Mapping[str, float]
     memory_bytes: float
     memory_bytes_per_second: float
-    sources: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,6 @@ class Cluster:
         efficiency: what programs reach.
         torus: devices on each ring of a node of TPUs, where `inside` is the link to one of two
             neighbours on one ring; empty where a switch joins any two devices.
-        sources: by the name of a figure, where that is from.
     """
 
     name: str
@@ -87,7 +84,6 @@ class Cluster:
     host_bytes: float
     efficiency: Efficiency
     torus: tuple[int, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_cluster(name_or_path: str) -> Cluster:
@@ -105,7 +101,7 @@ def find_cluster(name_or_path: str) -> Cluster:
             return _cluster(_Table(f"hardware.toml, [clusters.{key}]", table), key)
     path = Path(name_or_path)
     if path.suffix != ".toml" and not os.path.isfile(path):
-        near = _near(name_or_path.lower(), cluster_names())
+        near = _near(name_or_path.lower(), _presets()["clusters"])
         raise ValueError(
             f"hardware {name_or_path!r} is unknown; {near}or a TOML file with figures of your own"
         )
@@ -114,11 +110,6 @@ def find_cluster(name_or_path: str) -> Cluster:
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
     return _cluster(_Table(str(path), table), path.stem)
-
-
-def cluster_names() -> tuple[str, ...]:
-    """The clusters that `find_cluster` knows, without aliases."""
-    return tuple(_presets()["clusters"])
 
 
 class _Table:
@@ -178,10 +169,9 @@ def _cluster(table: _Table, name: str) -> Cluster:
     torus = tuple(table.get("torus", list, "a list of sizes", default=[]))
     if torus and not (all(type(n) is int and n > 1 for n in torus) and prod(torus) == per_node):
         raise table.wrong("torus", f"sizes above 1 whose product is devices_per_node = {per_node}")
-    links = {key: table.named(key, "links") for key in ("inside", "between", "host")}
-    inside, between, host = (_link(link) for link in links.values())
+    links = [table.named(key, "links") for key in ("inside", "between", "host")]
+    inside, between, host = map(_link, links)
     links_each = table.count("links_per_node", "how many links `between` a node has") / per_node
-    sources = {key: link.values.get("source", "") for key, link in links.items()}
     table.get("aliases", list, "a list of names", default=[])
     cluster = Cluster(
         name=name,
@@ -193,8 +183,8 @@ def _cluster(table: _Table, name: str) -> Cluster:
         host_bytes=table.number("host_bytes", "bytes, as 64e9", 0),
         efficiency=_efficiency(device),
         torus=torus,
-        sources=sources | {"node": table.get("source", str, "a text", default="")},
     )
+    table.get("source", str, "a text", default="")
     table.done()
     return cluster
 
@@ -207,8 +197,8 @@ def _accelerator(table: _Table) -> Accelerator:
         peak_flops={key: peaks.number(key, rate, 1e9) for key in DTYPES if key in peaks.values},
         memory_bytes=table.number("memory_bytes", "bytes, as 24e9", 1e6),
         memory_bytes_per_second=table.number("memory_bytes_per_second", "as 1008e9", 1e6),
-        sources=table.get("sources", dict, "a table of texts", default={}),
     )
+    table.get("sources", dict, "a table of texts", default={})
     peaks.read.update(DTYPES)
     peaks.done()
     if not {"bf16", "fp16"} & peaks.values.keys():

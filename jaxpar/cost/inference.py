@@ -143,11 +143,10 @@ def _widest(architecture: Architecture, tp: Any) -> Any:
     Of attention queries, keys, values and what they give; of an MLP what its nonlinearity takes
     and gives; of experts, what goes into them, and the same for each.
     """
-    heads, latent, mixture = architecture.heads, architecture.latent, architecture.experts
-    per_key = architecture.d_head + (latent.rotary if latent else 0)
-    per_value = latent.value if latent else architecture.d_head
-    key_heads = heads / tp if latent else np.ceil(architecture.key_heads / tp)
-    widest = heads / tp * (per_key + per_value) + key_heads * (per_key + per_value)
+    mixture, heads = architecture.experts, architecture.heads / tp
+    key_heads = heads if architecture.latent else np.ceil(architecture.key_heads / tp)
+    per_head = architecture.d_key + architecture.d_value
+    widest = heads * per_head + key_heads * per_head
     inner = 3 if architecture.gated else 2
     if architecture.dense_layers:
         widest = np.maximum(widest, inner * architecture.d_ffn / tp)

@@ -55,17 +55,11 @@ def layer_arrays(
     parallelism each device keeps its own positions of it, where table 2 of the paper
     (`activation_bytes`) has all of them.
 
-    A mixture of experts is balanced: a device gets as many copies of tokens as its own tokens make.
-    With tensor parallelism each device gets the whole of what goes to an expert.
+    With `experts` the layer has a mixture of them. It is balanced: a device gets as many copies of
+    tokens as its own tokens make. With tensor parallelism each device gets the whole of what goes
+    to an expert. `element_bytes` are those of the dtype that the model computes in.
 
     Source: Korthikanti et al. 2022, table 2; for experts the token dispatcher of Megatron-LM
-
-    Args:
-        architecture: the model.
-        layout: how it is spread.
-        sequence: positions of an example.
-        experts: whether the layer has a mixture of experts.
-        element_bytes: of the dtype that the model computes in.
     """
     scores = layout.remat == "none" and not architecture.fused_attention
     kept = _kept(architecture, layout, scores=scores, experts=experts)
@@ -207,8 +201,8 @@ def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mappi
         "hidden": architecture.hidden,
         "heads": architecture.heads,
         "key_heads": architecture.key_heads,
-        "d_key": architecture.d_head + (latent.rotary if latent else 0),
-        "d_value": latent.value if latent else architecture.d_head,
+        "d_key": architecture.d_key,
+        "d_value": architecture.d_value,
         "ffn": architecture.d_ffn,
         "tp": layout.tp,
         "kv": np.minimum(layout.tp, architecture.key_heads),

@@ -40,12 +40,8 @@ def training_memory(
     what is kept of the one layer that is computed again, "outside" what is kept before and after
     the layers, and "logits" those of one microbatch with their gradient, in float32.
 
-    Args:
-        architecture: the model.
-        layout: how it is spread.
-        sequence: positions of an example.
-        batch: examples in a step, over all devices; None: enough to fill the pipeline.
-        each: bytes for each parameter; an element of an activation has as many as a parameter.
+    `batch` are the examples in a step, over all devices; None: enough to fill the pipeline. `each`
+    gives the bytes for each parameter; an element of an activation has as many as a parameter.
 
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.

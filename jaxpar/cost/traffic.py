@@ -307,15 +307,13 @@ class _Step:
 
 def _widths(a: Architecture, layout: Layout) -> dict[str, Any]:
     """Elements of a position: of the stream, and on a device of its queries, keys and values."""
-    d_key = a.d_head + (a.latent.rotary if a.latent else 0)
-    d_value = a.latent.value if a.latent else a.d_head
     heads = a.heads / layout.tp
     key_heads = heads if a.latent else np.maximum(a.key_heads / layout.tp, 1)
     return {
         "hidden": a.hidden,
-        "query_width": heads * d_key,
-        "key_width": key_heads * (d_key + d_value),
-        "value_width": heads * d_value,
+        "query_width": heads * a.d_key,
+        "key_width": key_heads * (a.d_key + a.d_value),
+        "value_width": heads * a.d_value,
         "per_token": a.experts.per_token if a.experts else 0,
         "key_heads": a.key_heads,
     }

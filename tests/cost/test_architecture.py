@@ -59,14 +59,6 @@ def test_the_parts_of_latent_attention_and_of_experts_by_hand() -> None:
     assert whole[0] == Part("queries", 12 * 2 * (10 + 8), "tp")
 
 
-def test_heads_of_keys_and_values_change_these_alone() -> None:
-    llama = find_model("llama3-70b")
-    more = replace(llama, kv_heads=64)
-    grown = 80 * 2 * 8192 * (64 - 8) * 128
-    assert more.parameters - llama.parameters == grown
-    assert [part.split for part in llama.layer_parts(experts=False)][:2] == ["tp", "kv"]
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_a_preset_has_as_many_parameters_as_published(name: str) -> None:
     model = MODELS[name]
@@ -96,14 +88,6 @@ def test_active_parameters_are_those_that_papers_print() -> None:
     }
     for name, (billions, within) in printed.items():
         assert abs(find_model(name).active_parameters / 1e9 - billions) < within
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("megatron")])
-def test_equation_2_of_ptd_p_leaves_out_the_final_norm(name: str) -> None:
-    """P = 12 l h^2 (1 + 13/(12h) + (V+s)/(12lh))."""
-    model = find_model(name)
-    l, h = model.layers, model.hidden  # noqa: E741
-    assert model.parameters == 12 * l * h**2 + 13 * l * h + (51200 + 2048) * h + 2 * h
 
 
 def test_spellings_and_other_names() -> None:

@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 
-from jaxpar.cost.hardware import DTYPES, cluster_names, find_cluster
+from jaxpar.cost.hardware import find_cluster
 
 TABLES = tomllib.loads(files("jaxpar.cost").joinpath("hardware.toml").read_text(encoding="utf-8"))
 
@@ -39,7 +39,7 @@ def own(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("name", "peak", "memory", "rate", "inside", "between"),
-    [  # NUMBERS.md, section 17; rates of links in one direction
+    [  # rates of links in one direction
         ("v100", 125e12, 32e9, 900e9, 150e9, 6.25e9),
         ("a100-40gb", 312e12, 40e9, 1555e9, 300e9, 25e9),
         ("a100-80gb", 312e12, 80e9, 2039e9, 300e9, 25e9),
@@ -65,13 +65,6 @@ def test_published_figures(name, peak, memory, rate, inside, between):
     assert cluster.device.memory_bytes_per_second == rate
     assert cluster.inside.bytes_per_second == inside
     assert cluster.between.bytes_per_second == between
-
-
-def test_the_network_of_a_node():
-    per_node = {"h100": 400e9, "gb200": 3600e9, "v100": 50e9, "a100-80gb": 200e9, "rtx4090": 1.25e9}
-    for name, rate in per_node.items():
-        cluster = find_cluster(name)
-        assert cluster.devices_per_node * cluster.between.bytes_per_second == rate
 
 
 @pytest.mark.parametrize(
@@ -209,11 +202,3 @@ def test_a_wrong_device(tmp_path, old, new, message):
     text = OWN.replace('device = "rtx3090"', "") + OWN_DEVICE
     with pytest.raises(ValueError, match=message):
         own(tmp_path, text.replace(old, new))
-
-
-def test_each_preset_loads():
-    for name in cluster_names():
-        cluster = find_cluster(name)
-        assert set(cluster.device.peak_flops) <= set(DTYPES)
-        assert cluster.sources.keys() == {"inside", "between", "host", "node"}
-        assert all(cluster.sources.values())

@@ -49,7 +49,7 @@ def test_the_cache_grows_with_examples_and_tokens() -> None:
     assert kv_cache_bytes(1, 1, 32, 8, 128, element_bytes=0.5) == 131_072 / 4
 
 
-def test_devices_share_heads_of_keys_until_each_has_one() -> None:
+def test_heads_of_keys_are_split_until_each_device_has_one() -> None:
     llama = find_model("llama3-70b")
     fractions = [held(llama, tp=tp)["kv_cache"] * tp / 327_680 for tp in (1, 2, 8, 16, 64)]
     assert fractions == [1, 1, 1, 2, 8]

@@ -39,7 +39,13 @@ def test_table_2(b: int, s: int, per_head: int, t: int) -> None:
         )
         assert kept == pytest.approx(expected, rel=1e-12)
         if (remat, sequence_parallel) != ("full", True):
-            assert kept == pytest.approx(activation_bytes(b, s, h, a, 1, tp=t, **way), rel=1e-12)
+            of_layers = activation_bytes(b, s, h, a, 3, tp=t, **way)
+            assert of_layers == pytest.approx(3 * expected, rel=1e-12)
+
+
+def test_unknown_remat() -> None:
+    with pytest.raises(ValueError, match="remat is 'half'; use one of none, selective, full"):
+        activation_bytes(1, 1, 1, 1, 1, tp=1, sequence_parallel=False, remat="half")
 
 
 def test_parts_of_a_layer() -> None:
@@ -87,7 +93,7 @@ def test_other_layers_by_hand() -> None:
     assert parallel == fewer - 2 * gemma.hidden
 
 
-def test_what_devices_share() -> None:
+def test_what_each_device_keeps_of_a_split_layer() -> None:
     model = find_model("llama3-8b")
     one = per_token(model, Layout(remat="selective"), experts=False)
     way = Layout(tp=16, remat="selective", sequence_parallel=True)

@@ -11,16 +11,10 @@ NAMES = ("gpt2", "llama3-8b", "bloom-176b", "mixtral-8x7b", "deepseek-v3", "qwen
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_device_holds_all(name: str) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_what_is_split_comes_together(name: str, several: bool) -> None:
     model = find_model(name)
-    held = on_device(model, Layout())
-    assert held.layers + held.experts + held.outer == model.parameters
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_split_comes_together(name: str) -> None:
-    model = find_model(name)
-    ep, tp = 4 if model.experts else 1, 2
+    ep, tp = 4 if several and model.experts else 1, 2 if several else 1
     held = on_device(model, Layout(ep=ep, tp=tp))
     whole = layer_parameters(model, Layout(), ("none",)) + outer_parameters(
         model, Layout(), ("none",)

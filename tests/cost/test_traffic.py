@@ -160,15 +160,6 @@ def test_recomputation_sends_again_what_the_forward_pass_does() -> None:
         times("tree", "none")
 
 
-def test_a_hop_of_the_ring() -> None:
-    # Liu et al. 2023, section 3: 4cd bytes of keys and values for a block of c positions.
-    messages = step_traffic(GPT3, Layout(cp=4), batch=1, sequence=4096)
-    hop, back = named(messages, "keys and values", "keys, values and gradients")
-    assert hop.operand_bytes == 4 * 1024 * H
-    assert back.operand_bytes == 2 * hop.operand_bytes
-    assert hop.times == back.times == 3 * 96
-
-
 @pytest.mark.parametrize("n", [2, 8])
 def test_ulysses_sends_four_times_the_stream(n: int) -> None:
     # Jacobs et al. 2023, section 3.2: 4Nh/P elements for each layer; without its own part (P-1)/P.

@@ -16,7 +16,8 @@ from jaxpar.cost.terms import Term, make_terms
 class DeepSpeed:
     """DeepSpeed's estimate_zero2_ and estimate_zero3_model_states_mem_needs: states alone.
 
-    It leaves out activations and buckets, and knows neither tensor nor pipeline parallelism.
+    It leaves out activations and buckets, and knows neither tensor nor pipeline parallelism. In
+    stage 3 the model is made in parts (zero.Init), never whole in the memory of a host.
 
     Attributes:
         parameters: of the model.
@@ -25,7 +26,6 @@ class DeepSpeed:
         devices_per_node: how many of them share the memory of a host.
         largest_layer: parameters of the largest module that has some of its own, as a matrix.
         offload: "none", "optimizer", or with stage 3 "all".
-        zero_init: the model is made in parts (zero.Init), never whole in the memory of a host.
         formula: stage 2 differs between "code" and "docs".
     """
 
@@ -35,7 +35,6 @@ class DeepSpeed:
     devices_per_node: int
     largest_layer: float = 0
     offload: str = "none"
-    zero_init: bool = True
     formula: Literal["code", "docs"] = "code"
 
     def __post_init__(self) -> None:
@@ -80,11 +79,9 @@ class DeepSpeed:
             each = f"max({per_node}, 16)" if self.offload == "optimizer" else made
             return self._terms({"host": f"parameters * {each} * 1.5"})
         if self.offload == "none":
-            whole = "largest_layer" if self.zero_init else "parameters"
-            return self._terms({"host": f"{whole} * {made} * 1.5"})
-        held = f"{16 if self.offload == 'optimizer' else 18} * (1 / nodes)"
-        each = held if self.zero_init else f"max({made}, {held})"
-        return self._terms({"host": f"parameters * {each} * 1.5"})
+            return self._terms({"host": f"largest_layer * {made} * 1.5"})
+        each = 16 if self.offload == "optimizer" else 18
+        return self._terms({"host": f"parameters * {each} * (1 / nodes) * 1.5"})
 
     def _terms(self, formulas: Mapping[str, str]) -> list[Term]:
         numbers = vars(self) | {"nodes": self.devices // self.devices_per_node}

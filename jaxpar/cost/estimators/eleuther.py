@@ -26,12 +26,8 @@ def eleuther_memory(
     devices from stages 1 and 2 of ZeRO on; the cache, of one token more, has no factor 2 for
     keys and values, and as many heads as queries have. Leaves out experts.
 
-    Args:
-        architecture: the model.
-        layout: how it is spread; microbatch is the batch of a GPU.
-        sequence: positions of an example.
-        inference: whether the model is not trained.
-        bits: of a parameter and an activation.
+    The layout's microbatch is the batch of a GPU; `bits` are those of a parameter and of an
+    activation.
     """
     numbers = {
         "element_bytes": bits / 8,

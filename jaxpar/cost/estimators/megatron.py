@@ -19,14 +19,9 @@ def megatron_memory(
 
     The vocabulary is padded as there, to a multiple of 128 tp. The optimizer is distributed from
     stage 1 of ZeRO on. Activations are those of selective recomputation, with sequence parallelism
-    or without; where the layout says anything else, those without. Leaves out context and expert
-    parallelism, and biases.
-
-    Args:
-        architecture: the model.
-        layout: how it is spread.
-        sequence: positions of an example.
-        microbatches: of each pipeline in a step; None: enough to fill it.
+    or without; where the layout says anything else, those without. `microbatches` are those of each
+    pipeline in a step; None: enough to fill it. Leaves out context and expert parallelism, and
+    biases.
     """
     a = architecture
     table = "vocab * hidden"
@@ -65,7 +60,7 @@ def _megatron_block(architecture: Architecture) -> float:
     a, d, latent = architecture, architecture.hidden, architecture.latent
     norm = 1 if a.norm == "rms" else 2
     if latent:
-        keys = a.heads * (a.d_head + latent.rotary)
+        keys = a.heads * a.d_key
         queries = latent.query_rank * (d + keys + norm) if latent.query_rank else d * keys
         pairs = latent.rank * (d + a.heads * (a.d_head + latent.value) + norm)
         attention = queries + pairs + d * latent.rotary + a.heads * latent.value * d

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.goodput import DEVICE_MTBF_HOURS, failures
-from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.planner.advice import advice, too_little_memory
 from jaxpar.cost.planner.candidates import Job, layouts, names_mesh, offloads
 from jaxpar.cost.planner.plan import RESERVE, Plan, fits_host, memory_terms, pick, time_terms
@@ -75,42 +73,6 @@ class Found:
     tried: int
 
 
-def search(
-    architecture: Architecture,
-    cluster: Cluster,
-    *,
-    devices: int,
-    batch: int,
-    sequence: int,
-    fixed: Mapping[str, Any] | None = None,
-    overlap: bool = False,
-    top: int = 10,
-) -> list[Plan]:
-    """The fastest plans that fit: of each mesh the best, fastest first; of a single mesh all.
-
-    Of plans that take the same time the one with least memory is first. A plan fits that leaves a
-    tenth of the device's memory free; if none does, or the mesh is fixed, one that needs no more
-    than there is. The optimizer, then all states, go to the host only if nothing fits without, and
-    the mesh is open. Where the mesh and `remat` are fixed and nothing fits, plans are those of the
-    layouts that need least, give or take a tenth, and say that they do not fit.
-
-    Args:
-        architecture: the model.
-        cluster: what devices there are.
-        devices: how many of them.
-        batch: examples in a step, over all devices.
-        sequence: positions in an example.
-        fixed: fields of `Layout` that are not searched, with their values.
-        overlap: whether what can run beside computation takes no time.
-        top: how many plans.
-
-    Raises:
-        ValueError: nothing fits; the message names the nearest that does.
-    """
-    job = Job(architecture, cluster, devices, batch, sequence)
-    return explore(job, fixed or {}, overlap=overlap, top=top).plans
-
-
 def explore(
     job: Job,
     fixed: Mapping[str, Any],
@@ -119,7 +81,20 @@ def explore(
     top: int = 10,
     mtbf_hours: float = DEVICE_MTBF_HOURS,
 ) -> Found:
-    """Like `search`, and what each known strategy comes to.
+    """The fastest plans that fit, and what each known strategy comes to.
+
+    Of plans that take the same time the one with least memory is first. A plan fits that leaves a
+    tenth of the device's memory free; if none does, or the mesh is fixed, one that needs no more
+    than there is. The optimizer, then all states, go to the host only if nothing fits without, and
+    the mesh is open. Where the mesh and `remat` are fixed and nothing fits, plans are those of the
+    layouts that need least, give or take a tenth, and say that they do not fit.
+
+    Args:
+        job: what is trained, and where.
+        fixed: fields of `Layout` that are not searched, with their values.
+        overlap: whether what can run beside computation takes no time.
+        top: how many plans.
+        mtbf_hours: the mean time between failures of one device.
 
     Raises:
         ValueError: nothing fits; the message names the nearest that does.

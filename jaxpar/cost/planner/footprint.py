@@ -84,9 +84,10 @@ class Training:
         numbers = {"parameters": self.model, "tp": layout.tp, "pp": layout.pp}
         numbers["shards"] = layout.state_shards
         split = " / (tp * pp)" if layout.tp * layout.pp > 1 else ""
-        sizes = (("parameters", each.params), ("gradients", each.gradients))
-        for stage, (name, size) in zip(
-            (3, 2, 1), (*sizes, ("optimizer", each.optimizer)), strict=True
+        for name, size, stage in (
+            ("parameters", each.params, 3),
+            ("gradients", each.gradients, 2),
+            ("optimizer", each.optimizer, 1),
         ):
             shards = " / shards" if layout.zero >= stage else ""
             yield make_term(name, f"{size} * parameters{split}{shards}", numbers)

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxpar.axes import parse_mesh
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.flops import hardware_flops, step_flops
+from jaxpar.cost.flops import hardware_flops, mfu, step_flops
 from jaxpar.cost.hardware import Cluster, Efficiency, find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.step import peak_flops, step_terms
@@ -60,8 +60,8 @@ class Run:
 
     def mfu(self, seconds: float) -> float:
         """Model FLOPs utilization of a step that takes so long."""
-        flops = total(step_flops(self.architecture, self.batch, self.sequence))
-        return flops / (seconds * self.layout.devices * peak_flops(self.cluster.device))
+        flops = step_flops(self.architecture, self.batch, self.sequence)
+        return mfu(flops, seconds, self.layout.devices, peak_flops(self.cluster.device))
 
 
 @cache

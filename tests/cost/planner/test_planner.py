@@ -12,7 +12,7 @@ from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner.candidates import Job, layouts
-from jaxpar.cost.planner.fastest import STRATEGIES, best_plan, explore, search
+from jaxpar.cost.planner.fastest import STRATEGIES, best_plan, explore
 from jaxpar.cost.planner.page import page
 from jaxpar.cost.planner.plan import RESERVE, Plan, memory_terms, pick, time_terms
 from jaxpar.cost.planner.report import GROUPS, heading, spent, strategies, summary, to_dict
@@ -27,15 +27,7 @@ NODES = Job(LLAMA, H100, 64, 256, 8192)
 
 
 def plans(job: Job, top: int = 10, **fixed: Any) -> list[Plan]:
-    return search(
-        job.architecture,
-        job.cluster,
-        devices=job.devices,
-        batch=job.batch,
-        sequence=job.sequence,
-        fixed=fixed,
-        top=top,
-    )
+    return explore(job, fixed, top=top).plans
 
 
 def one_by_one(job: Job) -> list[Layout]:
@@ -43,7 +35,7 @@ def one_by_one(job: Job) -> list[Layout]:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b", "deepseek-v3"])
 def test_many_layouts_at_once_cost_what_each_costs(name: str, overlap: bool) -> None:
     job = replace(SMALL, architecture=find_model(name), devices=32, batch=32)
     draw = np.random.default_rng(0)
