@@ -1,11 +1,12 @@
 """Configurations of Hugging Face, against what transformers builds from them.
 
-Those in configs/published.jsonl, a model on each line, and llama-7b.json are as transformers 4.57.3
-writes them for the sizes of models.toml. Counts in random.jsonl are of its models on the meta
-device: 4 random configurations of each type, with missing keys and nulls.
+Those in configs/ are as transformers 4.57.3 writes them for the sizes of models.toml. Counts in
+random.jsonl are of its models on the meta device: 4 random configurations of each type, with
+missing keys and nulls.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,10 @@ from jaxpar.cost.huggingface import read_config
 from jaxpar.cost.models import MODELS
 
 CONFIGS = Path(__file__).parent / "configs"
-LLAMA_7B = CONFIGS / "llama-7b.json"
-PUBLISHED, RANDOM = (
-    [json.loads(line) for line in (CONFIGS / file).read_text().splitlines()]
-    for file in ("published.jsonl", "random.jsonl")
-)
-MODEL_CONFIGS = dict(PUBLISHED) | {"llama-7b": json.loads(LLAMA_7B.read_text())}
+FILES = sorted(CONFIGS.glob("*.json"))
+RANDOM = [json.loads(line) for line in (CONFIGS / "random.jsonl").read_text().splitlines()]
 ONE_OF_EACH_FORM = ("deepseek-v3", "falcon-40b", "gpt2", "llama3-8b", "opt-13b", "qwen2-57b-a14b")
-LLAMA = MODEL_CONFIGS["llama2-70b"]
+LLAMA = json.loads((CONFIGS / "llama2-70b.json").read_text())
 
 
 def read(folder: Path, values: Any) -> Any:
@@ -44,17 +41,18 @@ def llama_error(folder: Path, **values: Any) -> str:
     return error(folder, json.dumps(LLAMA | values))
 
 
-@pytest.mark.parametrize("name", MODEL_CONFIGS)
-def test_a_published_model_is_its_preset(name: str, tmp_path: Path) -> None:
-    preset, ours = MODELS[name].architecture, read(tmp_path, MODEL_CONFIGS[name])
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_published_model_is_its_preset(file: Path) -> None:
+    preset, ours = MODELS[file.stem].architecture, read_config(file)
     assert ours.parameters == preset.parameters
     assert ours.active_parameters == preset.active_parameters
     assert ours.outer_parts == preset.outer_parts
     for experts in (False, True) if preset.experts else (False,):
         if experts or preset.dense_layers:  # else the size of an MLP means nothing
             assert ours.layer_parts(experts=experts) == preset.layer_parts(experts=experts)
-    heads = (preset.heads, preset.key_heads, preset.d_head)
-    assert (ours.heads, ours.key_heads, ours.d_head) == heads
+    assert (ours.name, ours.heads, ours.key_heads, ours.d_head) == (
+        *(file.stem, preset.heads, preset.key_heads, preset.d_head),
+    )
 
 
 @pytest.mark.parametrize("row", range(len(RANDOM)))
@@ -69,13 +67,12 @@ def test_every_type_is_tried(tmp_path: Path) -> None:
     assert set(known.split(", ")) == tried | {"kimi_k2"}  # DeepSeek-V3 by another name
 
 
-def test_the_model_is_named_after_its_folder_or_its_file(tmp_path: Path) -> None:
+def test_the_model_is_named_after_its_folder(tmp_path: Path) -> None:
     folder = tmp_path / "my.model-1b"
     folder.mkdir()
     ours = read(folder, LLAMA)
     assert ours.name == "my.model-1b"
-    assert read_config(folder / "config.json") == ours
-    assert read_config(LLAMA_7B).name == "llama-7b"
+    assert ours == replace(read_config(CONFIGS / "llama2-70b.json"), name="my.model-1b")
 
 
 def test_dropout_is_that_of_training(tmp_path: Path) -> None:
@@ -123,10 +120,10 @@ def test_a_missing_size_is_named(key: str, tmp_path: Path) -> None:
 
 
 def test_what_no_field_stands_for_is_refused(tmp_path: Path) -> None:
-    opt = MODEL_CONFIGS["opt-13b"]
+    opt = json.loads((CONFIGS / "opt-13b.json").read_text())
     for key, value in (("word_embed_proj_dim", 512), ("do_layer_norm_before", False)):
         assert error(tmp_path, json.dumps(opt | {key: value})).startswith(f"{key} is {value}; ")
-    moe = MODEL_CONFIGS["qwen3-30b-a3b"]
+    moe = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text())
     for values in ({"decoder_sparse_step": 0}, {"mlp_only_layers": "all"}):
         wrong = error(tmp_path, json.dumps(moe | values))
         assert "the first must be 1 or more, the second a list" in wrong
@@ -136,7 +133,8 @@ def test_what_no_field_stands_for_is_refused(tmp_path: Path) -> None:
 def test_any_value_of_any_key_gives_sizes_or_an_error_of_ours(tmp_path: Path) -> None:
     """A stranger's file never ends in another error, or in a loop."""
     strange = (None, True, 0, -1, 3, 10**18, "x", [None], {"a": []})
-    for values in (MODEL_CONFIGS[name] for name in ONE_OF_EACH_FORM):
+    for file in (CONFIGS / f"{name}.json" for name in ONE_OF_EACH_FORM):
+        values = json.loads(file.read_text())
         for key in values:
             for value in strange:
                 try:
