@@ -212,8 +212,9 @@ def temp_bytes(settings: Settings, split: Split, remat: str, layers: int) -> int
         in_specs=(specs, x_spec),
         out_specs=(specs, x_spec),
     )
-    compiled = jax.jit(run, compiler_options=QUICKLY).lower(params, x).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
+    memory = jax.jit(run, compiler_options=QUICKLY).lower(params, x).compile().memory_analysis()
+    assert memory
+    return memory.temp_size_in_bytes
 
 
 @pytest.mark.full
