@@ -5,22 +5,14 @@ from typing import Any
 
 
 def check_one_of(where: str, name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Checks that a value is among those that are allowed.
-
-    Raises:
-        ValueError: it is not; the message names those that are.
-    """
+    """Raises a ValueError that names what is allowed if `value` is not among it."""
     if value not in allowed:
         words = ", ".join(map(str, allowed))
         raise ValueError(f"{where}: {name} is {value!r}; use one of {words}")
 
 
 def check_positive(where: str, numbers: Mapping[str, float]) -> None:
-    """Checks that every number is above 0.
-
-    Raises:
-        ValueError: one is not; the message gives its name and its value.
-    """
+    """Raises a ValueError that names the first number that is not above 0, if there is one."""
     for name, number in numbers.items():
         if not number > 0:
             raise ValueError(f"{where}: {name} is {number!r}; use a number above 0")

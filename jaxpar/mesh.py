@@ -150,11 +150,7 @@ def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:
-    """Checks that x is [n, ...], a chunk for each of the n devices of the axis, and returns n.
-
-    Raises:
-        ValueError: the size of dim 0 of x is not n.
-    """
+    """Checks that x is [n, ...], a chunk for each of the n devices of the axis, and returns n."""
     n = jax.lax.axis_size(axis or ())
     if x.shape[:1] != (n,):
         raise ValueError(
@@ -165,11 +161,7 @@ def check_chunks(where: str, x: jax.Array, axis: Axis) -> int:
 
 
 def check_root(where: str, root: int, axis: Axis) -> int:
-    """Checks that the axis has a device number `root`, and returns the number n of its devices.
-
-    Raises:
-        ValueError: `root` is negative, or n or more.
-    """
+    """Checks that the axis has a device number `root`, and returns the number of its devices."""
     n = jax.lax.axis_size(axis or ())
     if not 0 <= root < n:
         raise ValueError(
@@ -180,11 +172,7 @@ def check_root(where: str, root: int, axis: Axis) -> int:
 
 
 def check_power_of_two(where: str, axis: str) -> int:
-    """Checks that the size of the axis is a power of two, and returns it.
-
-    Raises:
-        ValueError: the size is not a power of two.
-    """
+    """Checks that the size of the axis is a power of two, and returns it."""
     n = jax.lax.axis_size(axis)
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)

@@ -45,7 +45,7 @@ def rms_norm(x: Float[Array, "*n d"], scale: Float[Array, " d"]) -> Float[Array,
     """Divides every vector of x by its root mean square (Zhang and Sennrich 2019)."""
     wide = _at_least_float32(x)
     unit = wide * lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + 1e-6)
-    return (unit * _expand_to(x, scale)).astype(x.dtype)
+    return (unit * expand_to(x, scale)).astype(x.dtype)
 
 
 def layer_norm(
@@ -55,7 +55,7 @@ def layer_norm(
     wide = _at_least_float32(x)
     centred = wide - jnp.mean(wide, axis=-1, keepdims=True)
     unit = centred * lax.rsqrt(jnp.mean(centred * centred, axis=-1, keepdims=True) + 1e-6)
-    return (unit * _expand_to(x, scale) + _expand_to(x, bias)).astype(x.dtype)
+    return (unit * expand_to(x, scale) + expand_to(x, bias)).astype(x.dtype)
 
 
 def gelu(x: Float[Array, "*n f"]) -> Float[Array, "*n f"]:
@@ -114,7 +114,7 @@ def _at_least_float32(x: Array) -> Array:
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def _expand_to(x: Array, weight: Array) -> Array:
+def expand_to(x: Array, weight: Array) -> Array:
     """Adds leading dims of size 1 to a weight [d], so that it has as many dims as x."""
     # It is not broadcast to the shape of x: in `shard_map`, where the weight is equal on all
     # devices, JAX would then sum over the devices a gradient as large as x.

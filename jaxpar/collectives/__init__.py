@@ -27,12 +27,8 @@ holds applies; a long line continues on the next, indented. Memory is the size o
 device.
 """
 
-from jaxpar.collectives.hierarchical import (
-    hierarchical_all_gather as hierarchical_all_gather,
-)
-from jaxpar.collectives.hierarchical import (
-    hierarchical_all_reduce as hierarchical_all_reduce,
-)
+from jaxpar.collectives.hierarchical import hierarchical_all_gather as hierarchical_all_gather
+from jaxpar.collectives.hierarchical import hierarchical_all_reduce as hierarchical_all_reduce
 from jaxpar.collectives.hierarchical import (
     hierarchical_reduce_scatter as hierarchical_reduce_scatter,
 )
@@ -54,11 +50,7 @@ from jaxpar.collectives.ring import ring_all_gather as ring_all_gather
 from jaxpar.collectives.ring import ring_all_reduce as ring_all_reduce
 from jaxpar.collectives.ring import ring_reduce_scatter as ring_reduce_scatter
 from jaxpar.collectives.ring import two_way_ring_all_gather as two_way_ring_all_gather
-from jaxpar.collectives.tree import (
-    recursive_doubling_all_gather as recursive_doubling_all_gather,
-)
-from jaxpar.collectives.tree import (
-    recursive_doubling_all_reduce as recursive_doubling_all_reduce,
-)
+from jaxpar.collectives.tree import recursive_doubling_all_gather as recursive_doubling_all_gather
+from jaxpar.collectives.tree import recursive_doubling_all_reduce as recursive_doubling_all_reduce
 from jaxpar.collectives.tree import tree_broadcast as tree_broadcast
 from jaxpar.collectives.tree import tree_reduce as tree_reduce

@@ -4,10 +4,10 @@ Devices are counted node by node, as in a mesh "node=2,device=4". Over the slow 
 sends only its own part, never a whole array.
 """
 
-import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num, Shaped
 
+from jaxpar.collectives._chunks import join, split
 from jaxpar.mesh import check_chunks
 
 
@@ -60,9 +60,8 @@ def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> 
     Memory: x
     Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
     """
-    n = lax.axis_size(inner)
-    chunks = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)  # [n_inner, c]
+    chunks = split(x, lax.axis_size(inner))  # [n_inner, c]
     chunk = lax.psum_scatter(chunks, inner)  # [c], the sum over the node
     chunk = lax.psum(chunk, outer)  # [c], the sum over all nodes
     y = lax.all_gather(chunk, inner, to="invarying")  # [n_inner, c], equal on every device
-    return y.ravel()[: x.size].reshape(x.shape)
+    return join(y, x.shape)

@@ -1,19 +1,12 @@
 """The model: one decoder-only transformer, scanned over its layers."""
 
-from jaxpar.model.decoder import Decoder
-from jaxpar.model.functions import Pieces, init, logits, loss_fn, pieces
-from jaxpar.model.settings import Settings
-from jaxpar.model.split import Split, check_split, split_specs
-
-__all__ = [
-    "Decoder",
-    "Pieces",
-    "Settings",
-    "Split",
-    "check_split",
-    "init",
-    "logits",
-    "loss_fn",
-    "pieces",
-    "split_specs",
-]
+from jaxpar.model.decoder import Decoder as Decoder
+from jaxpar.model.functions import Pieces as Pieces
+from jaxpar.model.functions import init as init
+from jaxpar.model.functions import logits as logits
+from jaxpar.model.functions import loss_fn as loss_fn
+from jaxpar.model.functions import pieces as pieces
+from jaxpar.model.settings import Settings as Settings
+from jaxpar.model.split import Split as Split
+from jaxpar.model.split import check_split as check_split
+from jaxpar.model.split import split_specs as split_specs

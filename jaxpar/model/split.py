@@ -123,12 +123,7 @@ def split_specs(
 
 
 def check_split(settings: Settings, split: Split, n: int) -> None:
-    """Checks that n devices can split a decoder so.
-
-    Raises:
-        ValueError: they do not divide its heads, the size inside its MLP, its vocabulary, or, by
-            positions, its sequence.
-    """
+    """Checks that n devices can split a decoder's heads, MLP and vocabulary, and its positions."""
     if split.axis is None:
         return
     tensor.check_heads("Split: heads", settings.heads, settings.key_heads, split.axis, n)

@@ -55,7 +55,7 @@ def column_linear(
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3
     """
     y = nn.matmul(enter(x, axis=axis), w)
-    return y if b is None else y + _expand_to(y, b)
+    return y if b is None else y + nn.expand_to(y, b)
 
 
 def row_linear(
@@ -77,7 +77,7 @@ def row_linear(
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3
     """
     y = lax.psum(nn.matmul(x, w), axis)
-    return y if b is None else y + _expand_to(y, b)  # after the sum, which would add it n times
+    return y if b is None else y + nn.expand_to(y, b)  # after the sum, which would add it n times
 
 
 def parallel_mlp(
@@ -250,8 +250,3 @@ def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
         return PartitionSpec()
 
     return tree_map_with_path(spec, params)
-
-
-def _expand_to(y: Array, bias: Array) -> Array:
-    """Adds leading dims of size 1 to a bias [d], so that it has as many dims as y."""
-    return bias.reshape((1,) * (y.ndim - 1) + bias.shape)

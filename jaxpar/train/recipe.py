@@ -53,11 +53,7 @@ class Recipe:
         return Split.of(self.layout)
 
     def check(self, settings: Settings) -> None:
-        """Checks that a decoder can be split so.
-
-        Raises:
-            ValueError: it cannot.
-        """
+        """Raises a ValueError if a decoder cannot be split as this recipe says."""
         check_split(settings, self.split, self.layout.tp)
         if self.table:
             layer_order(self.table, settings.layers)
@@ -180,12 +176,7 @@ def _check_states(mesh: str, sizes: dict[str, int], stage: int, remat: str) -> N
 
 
 def _make_table(schedule: str, stages: int, microbatches: int) -> Table:
-    """A schedule by its name, or from a CSV file.
-
-    Raises:
-        ValueError: there is no such schedule; or the file cannot be read, holds no schedule, or
-            one for other devices or microbatches.
-    """
+    """A schedule by its name, or from a CSV file that is for these stages and microbatches."""
     if not schedule.endswith(".csv"):
         return make_table(schedule, stages, microbatches)
     try:

@@ -93,13 +93,8 @@ def begin(
 ) -> Run:
     """Makes the parameters, and compiles and inspects the step.
 
-    Args:
-        settings: those of the decoder.
-        recipe: what to run.
-        mesh: the mesh of its layout.
-        text: what to train on.
-        seed: chooses the first parameters, and the order of the examples.
-        name: the text's name, with which an error about it begins.
+    `seed` chooses the first parameters and the order of the examples. An error about the text
+    begins with `name`.
 
     Raises:
         ValueError: the model cannot be split so, or the text does not fill a batch.

@@ -27,11 +27,8 @@ def technique_of(
 ) -> Technique:
     """What each device does in a step of this layout, and how the step's values are sharded.
 
-    Args:
-        layout: how the run is spread.
-        settings: those of the decoder.
-        params: the shapes of the parameters.
-        optimizer: elementwise, where its state is sharded.
+    `params` are the shapes of the parameters. Where its state is sharded, the optimizer must be
+    elementwise.
     """
     return Technique(
         partial(mean_gradients, layout),

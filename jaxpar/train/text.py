@@ -91,13 +91,9 @@ def batches(
 ) -> Iterator[Int[Array, "b bytes"]]:
     """Batches without end; every process makes the rows of its own devices.
 
-    Args:
-        text: the same on every process.
-        sharding: that of a batch on the mesh.
-        batch: examples in a batch, over all devices.
-        sequence: t, predicted bytes in an example.
-        seed: chooses the order.
-        name: what an error begins with.
+    The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
+    has `batch` examples over all devices, each with `sequence` bytes to predict. An error begins
+    with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.

@@ -13,7 +13,6 @@ from flax import nnx
 from jax import P
 from jax.sharding import NamedSharding
 
-from jaxpar.inspector import Report, inspect
 from jaxpar.inspector.residuals import Residual, saved_residuals
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
@@ -34,7 +33,8 @@ GPT = Settings(
 FEW = Settings(vocabulary=48, layers=2, d_model=32, heads=8, kv_heads=2, d_ff=48)
 MODELS = {"Llama": LLAMA, "GPT": GPT, "few kv heads": FEW}
 B, S = 2, 12
-Gradients = Callable[[Any, Any], Any]
+# Machine code that is not optimized is compiled in a third of the time.
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 each_split = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 
@@ -43,34 +43,43 @@ def tokens(settings: Settings) -> np.ndarray:
     return np.random.default_rng(0).integers(0, settings.vocabulary, (B, S + 1))
 
 
+def shapes(settings: Settings) -> Any:
+    return jax.eval_shape(partial(init, settings), jax.random.key(0))
+
+
 def laid_out(sizes: str, settings: Settings) -> Any:
-    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    return split_specs(settings, params, axis="tp", n=make_mesh(sizes).shape["tp"])
+    n = make_mesh(sizes).shape["tp"]
+    return split_specs(settings, shapes(settings), axis="tp", n=n)
 
 
 def split_program(
     sizes: str, settings: Settings, split: Split, remat: str = "products", *, forward: bool = False
-) -> Gradients:
+) -> jax.stages.Wrapped:
     """Loss and gradient on a mesh, or the loss alone."""
     loss = loss_fn(settings, partial(scan_layers, remat=remat), split)
     specs = laid_out(sizes, settings)
     gives = P() if forward else (P(), specs)
     run = loss if forward else jax.value_and_grad(loss)
     return jax.jit(
-        jax.shard_map(run, mesh=make_mesh(sizes), in_specs=(specs, P()), out_specs=gives)
+        jax.shard_map(run, mesh=make_mesh(sizes), in_specs=(specs, P()), out_specs=gives),
+        compiler_options=QUICKLY,
     )
 
 
 @cache
 def one_device(settings: Settings) -> Any:
-    params = init(settings, jax.random.key(1))
-    return params, *jax.jit(jax.value_and_grad(loss_fn(settings)))(params, tokens(settings))
+    random = np.random.default_rng(1)
+    params = jax.tree.map(lambda leaf: random.normal(0, 0.2, leaf.shape), shapes(settings))
+    params = jax.tree.map(np.float32, params)
+    run = jax.jit(jax.value_and_grad(loss_fn(settings)), compiler_options=QUICKLY)
+    return params, *run(params, tokens(settings))
 
 
 @pytest.mark.full
 @each_split
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("sizes", ["tp=4", "dp=3,tp=2"])
+@pytest.mark.parametrize(
+    ("sizes", "model"), [*(("tp=4", model) for model in MODELS), ("dp=3,tp=2", "few kv heads")]
+)
 def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split) -> None:
     settings = MODELS[model]
     params, loss, gradients = one_device(settings)
@@ -80,10 +89,11 @@ def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split
     jax.tree.map(check, by_shards, gradients)
 
 
-def sent(run: Callable, settings: Settings) -> tuple[Counter, Counter]:
+@cache
+def sent(settings: Settings, split: Split, remat: str, *, forward: bool) -> tuple[Counter, Counter]:
     """The collectives of one layer and those outside: how many of each kind and size."""
-    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    lowered = jax.jit(run).lower(params, tokens(settings))
+    run = split_program("tp=4", settings, split, remat, forward=forward)
+    lowered = run.lower(shapes(settings), tokens(settings))
     layer, outside = Counter(), Counter()
     module = lowered.compiler_ir("stablehlo")
     assert module is not None
@@ -107,16 +117,13 @@ LAYER = {  # forward, then what the gradient sends besides
 @pytest.mark.parametrize("remat", ["products", "selective"])
 @pytest.mark.parametrize("name", SPLITS)
 def test_what_a_layer_sends(name: str, remat: str) -> None:
-    forward, both = (
-        sent(split_program("tp=4", LLAMA, SPLITS[name], remat, forward=f), LLAMA)[0]
-        for f in (True, False)
-    )
+    forward, both = (sent(LLAMA, SPLITS[name], remat, forward=f)[0] for f in (True, False))
     assert (forward, both - forward) == tuple(map(Counter, LAYER[name]))
 
 
 def test_what_a_layer_with_few_kv_heads_sends() -> None:
     """The gradients of replicated matrices are summed as well."""
-    layer, _ = sent(split_program("tp=4", FEW, Split("tp")), FEW)
+    layer, _ = sent(FEW, Split("tp"), "products", forward=False)
     whole = FEW.d_model * FEW.key_heads * FEW.d_head
     assert layer == Counter({("all_reduce", X): 4, ("all_reduce", whole): 2})
 
@@ -132,14 +139,13 @@ ENDS = {  # of the embedding and the head, forward and backward, and gradients o
 
 @pytest.mark.parametrize("name", SPLITS)
 def test_of_logits_a_number_a_token_is_sent(name: str) -> None:
-    _, outside = sent(split_program("tp=4", LLAMA, SPLITS[name]), LLAMA)
+    _, outside = sent(LLAMA, SPLITS[name], "products", forward=False)
     assert outside == Counter({("all_reduce", B * S): 3} | ENDS[name])
 
 
 @pytest.mark.parametrize("settings", [LLAMA, GPT], ids=["Llama", "GPT"])
 def test_a_device_holds_its_part_of_every_matrix(settings: Settings) -> None:
     mesh = make_mesh("tp=4")
-    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
 
     def check(path: Any, leaf: Any, spec: P) -> None:
         held = np.prod(NamedSharding(mesh, spec).shard_shape(leaf.shape))
@@ -147,7 +153,7 @@ def test_a_device_holds_its_part_of_every_matrix(settings: Settings) -> None:
         whole = path[-1].key in ("scale", "bias", "positions")
         assert held == leaf.size / (1 if whole else 4), jax.tree_util.keystr(path)
 
-    jax.tree.map_with_path(check, params, laid_out("tp=4", settings))
+    jax.tree.map_with_path(check, shapes(settings), laid_out("tp=4", settings))
 
 
 def layer_program(settings: Settings, split: Split) -> tuple[Callable, Any, Any]:
@@ -189,7 +195,8 @@ def kept(settings: Settings, split: Split, remat: str) -> list[Residual]:
     return found
 
 
-def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
+def temp_bytes(settings: Settings, split: Split, remat: str, layers: int) -> int:
+    """What a device holds while it computes the gradients of so many layers."""
     layer_fn, one, specs = layer_program(settings, split)
     params = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((layers, *leaf.shape), leaf.dtype), one)
     specs = jax.tree.map(lambda spec: P(None, *spec), specs, is_leaf=_is_spec)
@@ -205,7 +212,9 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
         in_specs=(specs, x_spec),
         out_specs=(specs, x_spec),
     )
-    return inspect(jax.jit(run), params, x)
+    memory = jax.jit(run, compiler_options=QUICKLY).lower(params, x).compile().memory_analysis()
+    assert memory
+    return memory.temp_size_in_bytes
 
 
 @pytest.mark.full
@@ -213,9 +222,8 @@ def report(settings: Settings, split: Split, remat: str, layers: int) -> Report:
 @each_split
 def test_what_one_more_layer_keeps(split: Split, remat: str) -> None:
     settings = Settings(d_model=64, heads=8, kv_heads=4, d_ff=128)
-    less, more = (report(settings, split, remat, layers).memory for layers in (4, 8))
-    assert less and more
-    added = (more.temp_bytes - less.temp_bytes) / 4
+    less, more = (temp_bytes(settings, split, remat, layers) for layers in (4, 8))
+    added = (more - less) / 4
     listed = sum(one.bytes for one in kept(settings, split, remat))
     # With `sequence` a device has gradients of norms by its own positions, until they are summed.
     assert added == pytest.approx(listed, rel=0.05 if split.sequence else 1e-9)

@@ -77,24 +77,12 @@ def test_every_size_that_is_taken_runs(name, stages, microbatches):
     assert table.stages == stages * table.chunks
 
 
-@pytest.mark.parametrize(("p", "m"), [*SIZES, *FEW])
-def test_in_flight_is_as_published(p, m):
-    ranks = range(p)
-    assert peak_in_flight(make_table("naive", p, m)) == [1] * p
-    assert peak_in_flight(make_table("gpipe", p, m)) == [m] * p
-    assert peak_in_flight(make_table("1f1b", p, m)) == [min(m, p - r) for r in ranks]
-    assert peak_in_flight(make_table("breadth-first", p, m, 3)) == [3 * m] * p
-    assert max(peak_in_flight(make_table("zb-h1", p, m))) == min(m, p)
-    assert max(peak_in_flight(make_table("zb-h2", p, m))) == min(m, 2 * p - 1)
+@pytest.mark.parametrize(("p", "m"), [*FEW, (4, 4)])
+def test_few_microbatches_are_all_in_flight(p, m):
+    """`test_published.py` compares sizes for which the published formulas hold."""
+    assert max(peak_in_flight(make_table("zb-h1", p, m))) == m
+    assert max(peak_in_flight(make_table("zb-h2", p, m))) == m
     assert max(peak_in_flight(make_table("zb-v", p, m))) <= 2 * p
-    if m >= 2 * p:
-        assert peak_in_flight(make_table("zb-v", p, m)) == [2 * p] * p
-        assert peak_in_flight(make_table("dualpipe-v", p, m)) == [2 * p + 1] * p
-    if m % p == 0:
-        for v in (2, 3):
-            assert peak_in_flight(make_table("interleaved", p, m, v)) == [
-                min(m * v, 2 * (p - r - 1) + (v - 1) * p + 1) for r in ranks
-            ]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ from jaxpar.schedules import NAMES, Costs, make_table, simulate
 from jaxpar.schedules.generators import LOOPED
 from jaxpar.schedules.published import PUBLISHED
 
-SIZES = [(1, 2), (2, 4), (3, 9), (4, 4), (4, 8), (4, 12)]
+SIZES = [(1, 2), (2, 4), (3, 5), (3, 9), (4, 3), (4, 4), (4, 8), (4, 12)]
 COSTS = [Costs(), Costs(F=2, B=3, I=2, W=1), Costs(F=2, B=5, I=3, W=2), Costs(F=3, I=3, W=3)]
 
 

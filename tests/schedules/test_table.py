@@ -1,5 +1,7 @@
 """Tables: reading, writing, what is refused, and ticks."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def changed(row: int, cells: str) -> Table:
 
 
 def refusal(table: Table) -> str:
-    with pytest.raises(ValueError, match=r"^schedule: row \d+ .*cell \d+") as error:
+    with pytest.raises(ValueError, match=r"^schedule: row \d+.* cell \d+") as error:
         check(table)
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -83,17 +85,11 @@ def test_what_is_no_action_is_refused_at_its_cell(cell):
         (Table.parse([["1F0", "0F0", "1B0", "0B0"]]), "row 1 .*cell 1 .*before 0F0 .cell 2"),
         (Table.parse([*ONE_F_ONE_B, []]), "row 3 .*cell 1: the row has no action"),
         (Table.parse([["", ""]]), "row 1 .*cell 1: the row has no action"),
+        (Table(()), "row 1, cell 1: no rows"),
     ],
 )
 def test_a_wrong_table_is_refused_at_its_cell(table, says):
-    with pytest.raises(ValueError, match=says):
-        check(table)
-    refusal(table)
-
-
-def test_no_rows_at_all_are_refused():
-    with pytest.raises(ValueError, match="row 1, cell 1: no rows"):
-        check(Table(()))
+    assert re.search(says, refusal(table))
 
 
 def test_the_circle_of_an_order_that_can_never_run_is_shown():
