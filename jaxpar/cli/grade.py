@@ -237,11 +237,7 @@ def read_secret(file: Path | None) -> tuple[bytes, Path]:
 
 
 def _settings(
-    rows: list[Exercise],
-    secret: bytes,
-    sandboxes: list[Sandbox],
-    fresh: bool,
-    only_changed: bool,
+    rows: list[Exercise], secret: bytes, sandboxes: list[Sandbox], fresh: bool, only_changed: bool
 ) -> GradingSettings:
     from jaxpar.classroom.grader import GradedExercise, GradingSettings
 

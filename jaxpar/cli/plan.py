@@ -47,8 +47,7 @@ Remat = Annotated[
 Microbatch = Annotated[int | None, whole(f"Examples that a device takes at once; {SEARCHED}.")]
 Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
 SequenceParallel = Annotated[
-    bool | None,
-    typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}."),
+    bool | None, typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}.")
 ]
 Offload = Annotated[
     str | None,

@@ -102,11 +102,7 @@ def test_one_beneath_the_other(run: Any) -> None:
 )
 @pytest.mark.usefixtures("table")
 def test_bad_use_is_one_line_and_ends_with_2(
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    line: str,
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("binary.csv").write_bytes(b"\xff\x00")
