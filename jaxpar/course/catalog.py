@@ -16,27 +16,27 @@ class BadUseError(ValueError):
     """What was asked for cannot be done; the message says why, and what to do."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exercise:
     """One exercise.
 
     Attributes:
         id: the name of its function, and of its file.
         lesson: number of its lesson.
+        title: what to write, in a few words.
         kind: `program` for a function that runs on many devices, `value` for plain numbers,
             `specs` for partition specs, by which the compiler splits a program, `schedule` for a
             pipeline's table.
         minutes: how long it takes someone who has read the lesson.
-        title: what to write, in a few words.
         needs: exercises that help with this one.
         variant: which of its contract's variants a course has; 0 is the contract itself.
     """
 
     id: str
     lesson: str
+    title: str
     kind: Kind
     minutes: int
-    title: str
     needs: tuple[str, ...] = ()
     variant: int = field(default=0, compare=False)
 
@@ -183,103 +183,228 @@ LESSONS = (
     ),
 )  # fmt: skip
 
-# Id, lesson, kind, minutes, title, and the exercises that help with this one.
 EXERCISES = (
-    Exercise("device_coordinates", "01", "value", 10, "the position of a device in a mesh"),
-    Exercise("local_shape", "01", "value", 15, "the shape of each device's part"),
-    Exercise("add_rank", "01", "program", 10, "add this device's index"),
-    Exercise("mean_over_devices", "02", "program", 10, "a mean by one all-reduce", ("add_rank",)),
-    Exercise("scatter", "02", "program", 20, "to each device one part of the root's array",
-             ("mean_over_devices",)),
-    Exercise("gather", "02", "program", 20, "every device's array, on the root only", ("scatter",)),
-    Exercise("reduce_max_location", "02", "program", 25, "the maximum, and who holds it",
-             ("mean_over_devices",)),
-    Exercise("all_to_all_by_permutes", "02", "program", 30, "a transpose across devices",
-             ("scatter",)),
-    Exercise("ring_reduce_scatter", "03", "program", 30, "sums that travel round a ring",
-             ("all_to_all_by_permutes",)),
-    Exercise("two_way_ring_all_gather", "03", "program", 30, "both ways round the ring at once",
-             ("all_to_all_by_permutes",)),
-    Exercise("tree_broadcast", "03", "program", 30, "from one to all in log2 n steps",
-             ("scatter",)),
-    Exercise("recursive_doubling_all_reduce", "03", "program", 25, "a sum in log2 n exchanges",
-             ("tree_broadcast",)),
-    Exercise("hierarchical_all_reduce", "03", "program", 30, "fast links first, slow links least",
-             ("ring_reduce_scatter",)),
-    Exercise("training_state_bytes", "04", "value", 10,
-             "what a model takes before it sees a token"),
-    Exercise("transformer_step_flops", "04", "value", 15, "all products of a step, counted"),
-    Exercise("model_flops_utilization", "04", "value", 5, "the share of the peak that is of use",
-             ("transformer_step_flops",)),
-    Exercise("all_reduce_seconds", "04", "value", 10, "how long a ring takes on a link",
-             ("ring_reduce_scatter",)),
-    Exercise("hierarchical_all_reduce_seconds", "04", "value", 10, "on two kinds of links",
-             ("all_reduce_seconds", "hierarchical_all_reduce")),
-    Exercise("data_parallel_gradients", "05", "program", 20, "gradients of a split batch",
-             ("mean_over_devices",)),
-    Exercise("accumulate_gradients", "05", "program", 30, "many microbatches, one all-reduce",
-             ("data_parallel_gradients",)),
-    Exercise("bucketed_all_reduce", "05", "program", 30, "several leaves in one all-reduce",
-             ("data_parallel_gradients",)),
-    Exercise("parameter_server_step", "05", "program", 25, "one device updates for all",
-             ("data_parallel_gradients", "gather")),
-    Exercise("masked_mean", "05", "program", 15, "a mean that leaves padding out",
-             ("mean_over_devices",)),
-    Exercise("shard_indices", "05", "value", 20, "which examples each device takes"),
-    Exercise("update_loss_scale", "07", "program", 15, "how the factor of the loss follows"),
-    Exercise("mixed_precision_step", "07", "program", 30, "a step in float16 that skips overflows",
-             ("update_loss_scale",)),
-    Exercise("activation_bytes", "08", "value", 15, "what a GPT keeps for its gradient"),
-    Exercise("remat_layers", "08", "program", 25, "keep the inputs of segments only",
-             ("activation_bytes",)),
-    Exercise("zero1_update", "09", "program", 30, "each device updates its rows",
-             ("data_parallel_gradients",)),
-    Exercise("global_norm_of_shards", "09", "program", 15, "one norm of what all share",
-             ("mean_over_devices",)),
-    Exercise("zero2_accumulate", "09", "program", 25, "gradients shared as they are added up",
-             ("accumulate_gradients", "zero1_update")),
-    Exercise("fsdp_apply", "10", "program", 25, "one layer whole at a time",
-             ("zero1_update", "remat_layers")),
-    Exercise("hybrid_gradients", "10", "program", 15, "rows in a node, copies between nodes",
-             ("zero1_update",)),
-    Exercise("fsdp_shardings", "10", "specs", 20, "what the compiler must know", ("local_shape",)),
-    Exercise("parallel_swiglu", "11", "program", 20, "a gated MLP by columns and rows",
-             ("mean_over_devices",)),
-    Exercise("parallel_attention", "11", "program", 35, "each device has its heads",
-             ("parallel_swiglu",)),
-    Exercise("megatron_specs", "11", "specs", 15, "the same, made by the compiler",
-             ("parallel_swiglu", "local_shape")),
-    Exercise("vocab_parallel_embedding", "12", "program", 20, "rows that the devices share",
-             ("parallel_swiglu",)),
-    Exercise("vocab_parallel_cross_entropy", "12", "program", 30,
-             "a loss of logits that no device has whole", ("vocab_parallel_embedding",)),
-    Exercise("sequence_parallel_mlp", "12", "program", 20, "positions split between the blocks",
-             ("parallel_swiglu",)),
-    Exercise("ring_matmul", "12", "program", 30, "a product whose rows travel",
-             ("ring_reduce_scatter", "sequence_parallel_mlp")),
-    Exercise("summa_matmul", "13", "program", 30, "blocks of a product, on a square of devices",
-             ("fsdp_apply",)),
-    Exercise("matmul_2_5d", "13", "program", 15, "several squares, and one matrix in all",
-             ("summa_matmul",)),
-    Exercise("matmul_3d", "13", "program", 20, "one product on each device of a cube",
-             ("summa_matmul",)),
-    Exercise("gpipe_schedule", "15", "schedule", 15, "a table of who does what, in which order"),
-    Exercise("bubble_fraction", "15", "value", 10, "the idle share of a pipeline",
-             ("gpipe_schedule",)),
-    Exercise("pipeline_forward", "15", "program", 30,
-             "microbatches through all stages, one each tick", ("gpipe_schedule",)),
-    Exercise("one_f_one_b_schedule", "16", "schedule", 20, "a backward after each forward",
-             ("gpipe_schedule",)),
-    Exercise("interleaved_schedule", "16", "schedule", 35, "several chunks on each device",
-             ("one_f_one_b_schedule",)),
-    Exercise("zero_bubble_h1_schedule", "16", "schedule", 25, "weight gradients fill the bubble",
-             ("one_f_one_b_schedule",)),
-    Exercise("stash_size", "16", "value", 15, "what a schedule keeps at most", ("gpipe_schedule",)),
-    Exercise("kv_cache_bytes", "19", "value", 5, "what tokens leave behind"),
-    Exercise("max_batch_that_fits", "19", "value", 5, "how many find room beside the weights",
-             ("kv_cache_bytes",)),
-    Exercise("young_daly_interval", "19", "value", 10, "how often to save, if devices fail"),
-    Exercise("best_plan", "19", "value", 10, "the fastest that fits"),
+    Exercise(
+        id="device_coordinates", lesson="01", kind="value", minutes=10,
+        title="the position of a device in a mesh",
+    ),
+    Exercise(
+        id="local_shape", lesson="01", kind="value", minutes=15,
+        title="the shape of each device's part",
+    ),
+    Exercise(
+        id="add_rank", lesson="01", kind="program", minutes=10,
+        title="add this device's index",
+    ),
+    Exercise(
+        id="mean_over_devices", lesson="02", kind="program", minutes=10,
+        title="a mean by one all-reduce", needs=("add_rank",),
+    ),
+    Exercise(
+        id="scatter", lesson="02", kind="program", minutes=20,
+        title="to each device one part of the root's array", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="gather", lesson="02", kind="program", minutes=20,
+        title="every device's array, on the root only", needs=("scatter",),
+    ),
+    Exercise(
+        id="reduce_max_location", lesson="02", kind="program", minutes=25,
+        title="the maximum, and who holds it", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="all_to_all_by_permutes", lesson="02", kind="program", minutes=30,
+        title="a transpose across devices", needs=("scatter",),
+    ),
+    Exercise(
+        id="ring_reduce_scatter", lesson="03", kind="program", minutes=30,
+        title="sums that travel round a ring", needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
+        id="two_way_ring_all_gather", lesson="03", kind="program", minutes=30,
+        title="both ways round the ring at once", needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
+        id="tree_broadcast", lesson="03", kind="program", minutes=30,
+        title="from one to all in log2 n steps", needs=("scatter",),
+    ),
+    Exercise(
+        id="recursive_doubling_all_reduce", lesson="03", kind="program", minutes=25,
+        title="a sum in log2 n exchanges", needs=("tree_broadcast",),
+    ),
+    Exercise(
+        id="hierarchical_all_reduce", lesson="03", kind="program", minutes=30,
+        title="fast links first, slow links least", needs=("ring_reduce_scatter",),
+    ),
+    Exercise(
+        id="training_state_bytes", lesson="04", kind="value", minutes=10,
+        title="what a model takes before it sees a token",
+    ),
+    Exercise(
+        id="transformer_step_flops", lesson="04", kind="value", minutes=15,
+        title="all products of a step, counted",
+    ),
+    Exercise(
+        id="model_flops_utilization", lesson="04", kind="value", minutes=5,
+        title="the share of the peak that is of use", needs=("transformer_step_flops",),
+    ),
+    Exercise(
+        id="all_reduce_seconds", lesson="04", kind="value", minutes=10,
+        title="how long a ring takes on a link", needs=("ring_reduce_scatter",),
+    ),
+    Exercise(
+        id="hierarchical_all_reduce_seconds", lesson="04", kind="value", minutes=10,
+        title="on two kinds of links", needs=("all_reduce_seconds", "hierarchical_all_reduce"),
+    ),
+    Exercise(
+        id="data_parallel_gradients", lesson="05", kind="program", minutes=20,
+        title="gradients of a split batch", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="accumulate_gradients", lesson="05", kind="program", minutes=30,
+        title="many microbatches, one all-reduce", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="bucketed_all_reduce", lesson="05", kind="program", minutes=30,
+        title="several leaves in one all-reduce", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="parameter_server_step", lesson="05", kind="program", minutes=25,
+        title="one device updates for all", needs=("data_parallel_gradients", "gather"),
+    ),
+    Exercise(
+        id="masked_mean", lesson="05", kind="program", minutes=15,
+        title="a mean that leaves padding out", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="shard_indices", lesson="05", kind="value", minutes=20,
+        title="which examples each device takes",
+    ),
+    Exercise(
+        id="update_loss_scale", lesson="07", kind="program", minutes=15,
+        title="how the factor of the loss follows",
+    ),
+    Exercise(
+        id="mixed_precision_step", lesson="07", kind="program", minutes=30,
+        title="a step in float16 that skips overflows", needs=("update_loss_scale",),
+    ),
+    Exercise(
+        id="activation_bytes", lesson="08", kind="value", minutes=15,
+        title="what a GPT keeps for its gradient",
+    ),
+    Exercise(
+        id="remat_layers", lesson="08", kind="program", minutes=25,
+        title="keep the inputs of segments only", needs=("activation_bytes",),
+    ),
+    Exercise(
+        id="zero1_update", lesson="09", kind="program", minutes=30,
+        title="each device updates its rows", needs=("data_parallel_gradients",),
+    ),
+    Exercise(
+        id="global_norm_of_shards", lesson="09", kind="program", minutes=15,
+        title="one norm of what all share", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="zero2_accumulate", lesson="09", kind="program", minutes=25,
+        title="gradients shared as they are added up",
+        needs=("accumulate_gradients", "zero1_update"),
+    ),
+    Exercise(
+        id="fsdp_apply", lesson="10", kind="program", minutes=25,
+        title="one layer whole at a time", needs=("zero1_update", "remat_layers"),
+    ),
+    Exercise(
+        id="hybrid_gradients", lesson="10", kind="program", minutes=15,
+        title="rows in a node, copies between nodes", needs=("zero1_update",),
+    ),
+    Exercise(
+        id="fsdp_shardings", lesson="10", kind="specs", minutes=20,
+        title="what the compiler must know", needs=("local_shape",),
+    ),
+    Exercise(
+        id="parallel_swiglu", lesson="11", kind="program", minutes=20,
+        title="a gated MLP by columns and rows", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="parallel_attention", lesson="11", kind="program", minutes=35,
+        title="each device has its heads", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="megatron_specs", lesson="11", kind="specs", minutes=15,
+        title="the same, made by the compiler", needs=("parallel_swiglu", "local_shape"),
+    ),
+    Exercise(
+        id="vocab_parallel_embedding", lesson="12", kind="program", minutes=20,
+        title="rows that the devices share", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="vocab_parallel_cross_entropy", lesson="12", kind="program", minutes=30,
+        title="a loss of logits that no device has whole", needs=("vocab_parallel_embedding",),
+    ),
+    Exercise(
+        id="sequence_parallel_mlp", lesson="12", kind="program", minutes=20,
+        title="positions split between the blocks", needs=("parallel_swiglu",),
+    ),
+    Exercise(
+        id="ring_matmul", lesson="12", kind="program", minutes=30,
+        title="a product whose rows travel", needs=("ring_reduce_scatter", "sequence_parallel_mlp"),
+    ),
+    Exercise(
+        id="summa_matmul", lesson="13", kind="program", minutes=30,
+        title="blocks of a product, on a square of devices", needs=("fsdp_apply",),
+    ),
+    Exercise(
+        id="matmul_2_5d", lesson="13", kind="program", minutes=15,
+        title="several squares, and one matrix in all", needs=("summa_matmul",),
+    ),
+    Exercise(
+        id="matmul_3d", lesson="13", kind="program", minutes=20,
+        title="one product on each device of a cube", needs=("summa_matmul",),
+    ),
+    Exercise(
+        id="gpipe_schedule", lesson="15", kind="schedule", minutes=15,
+        title="a table of who does what, in which order",
+    ),
+    Exercise(
+        id="bubble_fraction", lesson="15", kind="value", minutes=10,
+        title="the idle share of a pipeline", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="pipeline_forward", lesson="15", kind="program", minutes=30,
+        title="microbatches through all stages, one each tick", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="one_f_one_b_schedule", lesson="16", kind="schedule", minutes=20,
+        title="a backward after each forward", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="interleaved_schedule", lesson="16", kind="schedule", minutes=35,
+        title="several chunks on each device", needs=("one_f_one_b_schedule",),
+    ),
+    Exercise(
+        id="zero_bubble_h1_schedule", lesson="16", kind="schedule", minutes=25,
+        title="weight gradients fill the bubble", needs=("one_f_one_b_schedule",),
+    ),
+    Exercise(
+        id="stash_size", lesson="16", kind="value", minutes=15,
+        title="what a schedule keeps at most", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
+        title="what tokens leave behind",
+    ),
+    Exercise(
+        id="max_batch_that_fits", lesson="19", kind="value", minutes=5,
+        title="how many find room beside the weights", needs=("kv_cache_bytes",),
+    ),
+    Exercise(
+        id="young_daly_interval", lesson="19", kind="value", minutes=10,
+        title="how often to save, if devices fail",
+    ),
+    Exercise(
+        id="best_plan", lesson="19", kind="value", minutes=10,
+        title="the fastest that fits",
+    ),
 )  # fmt: skip
 
 

@@ -14,7 +14,12 @@ from jaxpar.grading.files import write_atomically
 TEMPLATES = Path(__file__).with_name("templates") / "exercise"
 NEEDED = {"Array": "jax", "lax": "jax", "Float": "jaxtyping"}
 CATALOG = "jaxpar/course/catalog.py"
-ROW = '    Exercise("{id}", "{number}", "program", 20, "{title}"),\n'
+ROW = """\
+    Exercise(
+        id="{id}", lesson="{number}", kind="program", minutes=20,
+        title="{title}",
+    ),
+"""
 
 
 def write_skeleton(root: Path, topic: str, id: str) -> list[str]:
@@ -86,5 +91,6 @@ def _with_imports(source: str) -> str:
 def _with_row(catalog: str, row: Lesson, words: dict[str, str]) -> str:
     """The catalog with one row more, behind the last exercise of the lesson."""
     last = row.asks[-1].id
-    end = catalog.index("),\n", catalog.index(f'Exercise("{last}"')) + len("),\n")
+    start = catalog.index(f'id="{last}"')
+    end = catalog.index("    ),\n", start) + len("    ),\n")
     return catalog[:end] + ROW.format(number=row.number, **words) + catalog[end:]
