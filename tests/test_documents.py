@@ -64,17 +64,6 @@ def test_every_lesson_is_listed() -> None:
     assert set(re.findall(r"\(lessons/([0-9][0-9])_", readme)) == WRITTEN
 
 
-def test_every_file_of_the_library_has_its_line() -> None:
-    listed = re.split(r"^### (.*)/$", (ROOT / "docs/design.md").read_text("utf-8"), flags=re.M)
-    named = {
-        f"{folder}/{name}"
-        for folder, table in zip(listed[1::2], listed[2::2], strict=True)
-        for name in re.findall(r"^\| `([^`]+)` \| \S", table, re.MULTILINE)
-    }
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxpar").rglob("*.py")}
-    assert not [path for path in modules - named if not path.endswith("__init__.py")]
-
-
 def test_what_stands_beside_the_library_is_there() -> None:
     beside = (ROOT / "docs/design.md").read_text("utf-8").partition("Beside the library")[2]
     named = re.findall(r"^\| `([^`]+)` \|", beside.partition("\n## ")[0], re.MULTILINE)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,6 +39,26 @@ def listed(option: str, first: list[str] | None, more: list[str] | None) -> list
         raise BadUseError(f"jaxpar: {more[0]!r} beside the folder; give one folder, then {option}")
     words = [word for some in (*(first or []), *(more or [])) for word in some.split(",") if word]
     return list(dict.fromkeys(words))
+
+
+@contextmanager
+def errors_as_bad_use() -> Iterator[None]:
+    """Makes bad use of a ValueError: its message is printed, and the command ends with 2."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadUseError(str(error)) from None
+
+
+def write_text(verb: str, path: Path, text: str) -> None:
+    """Writes a file that an option of the verb names; raises ValueError where it cannot."""
+    from jaxpar.grading.files import write_atomically
+
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        reason = f"{error.strerror}; give a file that can be written"
+        raise ValueError(f"{verb}: {path}: {reason}") from None
 
 
 def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jaxpar.cli.base import AsJson, More, app, listed, show
+from jaxpar.cli.base import AsJson, More, app, errors_as_bad_use, listed, show
 from jaxpar.cli.grade import Exercises, SecretFile, Variants, named, read_secret, varied
 from jaxpar.course.catalog import LESSONS, BadUseError, Lesson, lesson
 
@@ -44,10 +44,8 @@ def handout(
         exercises = varied(exercises, read_secret(secret_file)[0])
     course = fixed_files(rows) | stub_files(exercises) | variants_file(exercises)
     readme_lines = map(_readme_line, rows)
-    try:
+    with errors_as_bad_use():
         written = make_student_repository(out, readme_lines, rows[0].number, course, fixed_files())
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     lines = [
         f"{out}: {len(written)} files. It holds the stubs, and jaxpar as it is installed here.",
         f"Next: try {out / 'README.md'} in a new environment, then publish the folder:",
@@ -97,10 +95,8 @@ def gradescope(
 
     rows = named(exercises, more)
     options = ["--exercises", ",".join(row.id for row in rows), *["--variants"][:variants]]
-    try:
+    with errors_as_bad_use():
         written = make_autograder(out, options, read_secret(secret_file)[1], fixed_files())
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     lines = [
         f"{out}: {len(written)} files; {len(rows)} exercises, {sum(row.points for row in rows)} "
         "points.",

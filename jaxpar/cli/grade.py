@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import BAD_USE, LEFT, More, app, listed, warn
+from jaxpar.cli.base import BAD_USE, LEFT, More, app, errors_as_bad_use, listed, warn
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 
 if TYPE_CHECKING:
@@ -229,21 +229,15 @@ def read_secret(file: Path | None) -> tuple[bytes, Path]:
 
     path = file or seeds.default_secret_file()
     new = not path.exists()
-    try:
+    with errors_as_bad_use():
         secret = seeds.read_secret(path)
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     if new:
         warn(f"A new secret of the course is in {path}. Keep it: a re-grade needs the same.")
     return secret, path
 
 
 def _settings(
-    rows: list[Exercise],
-    secret: bytes,
-    sandboxes: list[Sandbox],
-    fresh: bool,
-    only_changed: bool,
+    rows: list[Exercise], secret: bytes, sandboxes: list[Sandbox], fresh: bool, only_changed: bool
 ) -> GradingSettings:
     from jaxpar.classroom.grader import GradedExercise, GradingSettings
 

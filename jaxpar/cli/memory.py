@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import WRONG, AsJson, app, print_json, print_lines
+from jaxpar.cli.base import WRONG, AsJson, app, errors_as_bad_use, print_json, print_lines
 from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, option, parse_axes, tokens, whole
-from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
@@ -140,10 +139,8 @@ def show_memory(
     if not, what would. Models without dropout have fused attention: with --remat none they keep no
     scores, as with selective.
     """
-    try:
+    with errors_as_bad_use():
         answer = _answer({name: it for name, it in context.params.items() if it is not None})
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     if as_json:
         print_json(answer.to_dict())
     else:

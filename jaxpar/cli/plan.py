@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import AsJson, app, console, print_json
+from jaxpar.cli.base import AsJson, app, console, errors_as_bad_use, print_json, write_text
 from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, parse_axes, tokens, whole
-from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
@@ -48,8 +47,7 @@ Remat = Annotated[
 Microbatch = Annotated[int | None, whole(f"Examples that a device takes at once; {SEARCHED}.")]
 Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {SEARCHED}.")]
 SequenceParallel = Annotated[
-    bool | None,
-    typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}."),
+    bool | None, typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}.")
 ]
 Offload = Annotated[
     str | None,
@@ -116,7 +114,7 @@ def plan_training(
     fixed = {name: value for name, value in choices.items() if value is not None}
     mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
-    try:
+    with errors_as_bad_use():
         check_sizes("plan", fixed | {"devices": devices, "batch": batch, "sequence": sequence})
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
         architecture, cluster = _architecture(model), find_cluster(hardware)
@@ -125,9 +123,9 @@ def plan_training(
         found = explore(job, fixed | axes, **more)
         other = explore(job, fixed | beside, **more).plans[0] if beside else None
         if html:
-            _write(html, [found.plans[0], other] if other else found.plans)
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
+            from jaxpar.cost.planner.page import page
+
+            write_text("plan", html, page([found.plans[0], other] if other else found.plans))
     _show(found, other, explain=explain, as_json=as_json)
 
 
@@ -137,18 +135,6 @@ def _architecture(model: str) -> Architecture:
 
     is_file = model.endswith(".json") or os.path.exists(model)  # false where it may not look
     return read_config(model) if is_file else find_model(model)
-
-
-def _write(path: Path, plans: list[Plan]) -> None:
-    from jaxpar.cost.planner.page import page
-    from jaxpar.grading.files import write_atomically
-
-    try:
-        write_atomically(path, page(plans).encode())
-    except OSError as error:
-        raise ValueError(
-            f"plan: {path}: {error.strerror}; give a file that can be written"
-        ) from None
 
 
 def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import BAD_USE, AsJson, app, console, print_json
+from jaxpar.cli.base import BAD_USE, AsJson, app, console, print_json, write_text
 from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def draw_schedule(
         if beside:
             tracks.append(tracks[0].rival(beside, chunks if beside in LOOPED else None))
         if csv:
-            _write(csv, to_ticks(table).to_csv())
+            write_text("schedule", csv, to_ticks(table).to_csv())
         if svg:
-            _write(svg, Timeline(tuple(tracks)).to_svg())
+            write_text("schedule", svg, Timeline(tuple(tracks)).to_svg())
         _show(tracks, as_json)
     except BrokenTableError as error:
         if not as_json:
@@ -151,17 +151,6 @@ def _costs(text: str) -> Costs:
             )
         costs[letter] = int(value) if value.is_integer() else value
     return Costs(**costs)
-
-
-def _write(path: Path, text: str) -> None:
-    from jaxpar.grading.files import write_atomically
-
-    try:
-        write_atomically(path, text.encode())
-    except OSError as error:
-        raise ValueError(
-            f"schedule: {path}: {error.strerror}; give a file that can be written"
-        ) from None
 
 
 def _show(tracks: list[Track], as_json: bool) -> None:

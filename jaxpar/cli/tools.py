@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import WRONG, AsJson, app, console, dev, print_json, print_lines, show, warn
-from jaxpar.course.catalog import BadUseError
+from jaxpar.cli.base import (
+    WRONG,
+    AsJson,
+    app,
+    console,
+    dev,
+    errors_as_bad_use,
+    print_json,
+    print_lines,
+    show,
+    warn,
+)
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course, make_course
 
@@ -45,10 +55,8 @@ def _attacks_held(as_json: bool) -> bool:
     from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
     from jaxpar.classroom.sandbox.levels import best_sandbox
 
-    try:
+    with errors_as_bad_use():
         sandbox = best_sandbox()
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     warn(f"Isolation: {sandbox.name}.")
     warn(forecast())
     outcomes = []
@@ -92,10 +100,8 @@ def inspect_program(
     """
     from jaxpar.inspector import inspect_path, render
 
-    try:
+    with errors_as_bad_use():
         report = inspect_path(target)
-    except ValueError as error:
-        raise BadUseError(str(error)) from None
     if as_json:
         print_json(report.to_dict())
     else:

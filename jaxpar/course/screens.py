@@ -41,7 +41,7 @@ class Screen:
 
 def screen(session: Session, plain: bool, brevity: Brevity = Brevity.NOTHING) -> Screen:
     """The screen of a session; `plain` leaves out tables and colours."""
-    keys = [] if plain and session.job else [_text(_keys(session, plain), "dim")]
+    keys = [] if plain and session.job else [Text(_keys(session, plain), "dim")]
     return Screen(
         list(_head(session, brevity)),
         list(_views(session, plain, brevity)),
@@ -54,11 +54,11 @@ def _head(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
     row, lesson = session.current, session.lesson
     full = brevity < Brevity.HEADING
     name = f"Lesson {lesson.number}: {lesson.title}" if full else row.id
-    yield _text(bar(session.rows), "bold") + Text(f"   {name}")
+    yield Text(bar(session.rows), "bold") + Text(f"   {name}")
     if full and session.view not in ("lesson", "list"):
         yield ""
-        yield _text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
-        yield _text(f"file: {row.file}", "")
+        yield Text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
+        yield Text(f"file: {row.file}")
 
 
 def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
@@ -66,7 +66,7 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
         case "lesson":
             yield from _lesson(session)
         case "list" if plain:
-            yield from (_text(line, "") for line in plain_table(session.rows))
+            yield from (Text(line) for line in plain_table(session.rows))
         case "list":
             yield exercise_table(session.rows, session.current.id)
         case "solution":
@@ -74,9 +74,9 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
         case "predict":
             yield from _question(session)
         case "reset?":
-            yield _text("Put the stub back? A copy of your file is kept. Type y for yes.", "bold")
+            yield Text("Put the stub back? A copy of your file is kept. Type y for yes.", "bold")
         case "give up?":
-            yield _text(
+            yield Text(
                 'Show the solution before you have solved it? It is marked "seen". '
                 "Type y for yes.", "bold",
             )  # fmt: skip
@@ -86,25 +86,25 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
 
 def _lesson(session: Session) -> Iterator[RenderableType]:
     lesson = session.lesson
-    yield _text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
-    yield _text(f"  open  {lesson.file}  in your editor", "")
-    yield _text(f"  run   {command()} lesson {lesson.number}  in another terminal", "")
+    yield Text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
+    yield Text(f"  open  {lesson.file}  in your editor")
+    yield Text(f"  run   {command()} lesson {lesson.number}  in another terminal")
     yield ""
-    yield _text(f"It shows {', '.join(lesson.prints)}.", "")
-    yield _text(f"Then you write {', '.join(row.id for row in lesson.asks)}.", "")
+    yield Text(f"It shows {', '.join(lesson.prints)}.")
+    yield Text(f"Then you write {', '.join(row.id for row in lesson.asks)}.")
     yield ""
-    yield _text(f"Press Enter for the first exercise: {session.current.id}.", "bold")
+    yield Text(f"Press Enter for the first exercise: {session.current.id}.", "bold")
 
 
 def _exercise(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
     if session.problem:
-        yield _text(session.problem, "bold red")
+        yield Text(session.problem, "bold red")
     elif not session.started:
-        yield _text(f"To do: {session.contract.task}.", "")
-        yield _text("Open the file, write the function, save: it is judged at once.", "")
-        yield _text(f"Or, in another terminal: {command()} check {session.current.id}", "dim")
+        yield Text(f"To do: {session.contract.task}.")
+        yield Text("Open the file, write the function, save: it is judged at once.")
+        yield Text(f"Or, in another terminal: {command()} check {session.current.id}", "dim")
     elif session.job:
-        yield _text("Judging ...", "")
+        yield Text("Judging ...")
     elif session.verdict:
         yield from _verdict(session, session.verdict, plain, brevity)
         if session.verdict.passed:
@@ -121,12 +121,12 @@ def _verdict(
     if brevity >= Brevity.OUTPUT:
         verdict = replace(verdict, printed=_last_lines(verdict.printed))
     if plain:
-        yield from (_text(line, "") for line in plain_lines(verdict, predicted))
+        yield from (Text(line) for line in plain_lines(verdict, predicted))
     else:
         yield render(verdict, predicted)
     if verdict.sent and predicted is not None:
         right = predicted == verdict.sent.measured_bytes
-        yield _text("As you predicted." if right else "That is not what you predicted.", "")
+        yield Text("As you predicted." if right else "That is not what you predicted.")
 
 
 def _last_lines(printed: str) -> str:
@@ -139,27 +139,27 @@ def _afterwards(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
     least = "Why it is so" if contract.kind == "value" else "Why this is the least"
     later = ", ".join(row.id for row in used_by(session.current.id))
     yield ""
-    yield _text(f"{least}: {contract.minimal}", "")
+    yield Text(f"{least}: {contract.minimal}")
     if later and brevity < Brevity.LATER:
-        yield _text(f"What builds on it: {later}.", "")
+        yield Text(f"What builds on it: {later}.")
     if brevity < Brevity.HARDER:
-        yield _text(f"Harder, if you like: {contract.harder}", "")
+        yield Text(f"Harder, if you like: {contract.harder}")
     yield ""
-    yield _text("Type n for the next exercise, s to compare with the library's answer.", "bold")
+    yield Text("Type n for the next exercise, s to compare with the library's answer.", "bold")
 
 
 def _question(session: Session) -> Iterator[RenderableType]:
-    yield _text("It runs. Predict before you see what it sends.", "bold")
-    yield _text(f"On one device: {describe_case(session.contract.cases[0])}.", "")
-    yield _text("How many bytes does each device send in one call? (backward not counted)", "")
-    yield _text("Type a number or a calculation, such as 3/4 * 128 or 2 KiB.", "dim")
+    yield Text("It runs. Predict before you see what it sends.", "bold")
+    yield Text(f"On one device: {describe_case(session.contract.cases[0])}.")
+    yield Text("How many bytes does each device send in one call? (backward not counted)")
+    yield Text("Type a number or a calculation, such as 3/4 * 128 or 2 KiB.", "dim")
 
 
 def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
     source, file = solution(session.contract)
-    yield _text(f"The library's own, in {file}:", "bold")
+    yield Text(f"The library's own, in {file}:", "bold")
     yield ""
-    yield _text(source, "") if plain else Code(source)
+    yield Text(source) if plain else Code(source)
 
 
 def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
@@ -169,13 +169,13 @@ def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
         first = session.hints - 1 if brevity >= Brevity.OLD_HINTS else 0
         for number in range(first, session.hints):
             yield ""
-            yield _text(f"Hint {number + 1} of {len(hints)}: {hints[number]}", "cyan")
+            yield Text(f"Hint {number + 1} of {len(hints)}: {hints[number]}", "cyan")
     if session.notice:
         yield ""
-        yield _text(session.notice, "yellow")
+        yield Text(session.notice, "yellow")
     if session.view in LINE_VIEWS:
         yield ""
-        yield _text(f"> {session.words.line}", "bold")
+        yield Text(f"> {session.words.line}", "bold")
 
 
 def _keys(session: Session, plain: bool) -> str:
@@ -189,7 +189,3 @@ def _keys(session: Session, plain: bool) -> str:
     keys = "  ".join(f"{word[0]} {word}" for word in WORDS)
     keys = f"Type a letter, then Enter: {keys}" if plain else keys
     return keys if session.view == "exercise" else f"Enter goes on.  {keys}"
-
-
-def _text(text: str, style: str) -> Text:
-    return Text(text, style=style)

@@ -147,9 +147,7 @@ def array_panels(title: str, x: Any) -> Panels:
 
 
 def step_panels(
-    title: str,
-    moments: Sequence[np.ndarray],
-    arrows: Sequence[Sequence[tuple[int, int]]],
+    title: str, moments: Sequence[np.ndarray], arrows: Sequence[Sequence[tuple[int, int]]]
 ) -> Panels:
     """What each device holds at the start and after each step; nan is nothing yet.
 

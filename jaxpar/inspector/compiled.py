@@ -56,9 +56,6 @@ def read_memory(compiled: Compiled) -> Memory | None:
     """Returns what one device holds while the program runs; None if the backend does not say.
 
     On CPU, XLA's own peak does not include temporaries, and none of its figures include constants.
-
-    Args:
-        compiled: The program.
     """
     stats = compiled.executable.memory_analysis()
     if stats is None:

@@ -2,12 +2,7 @@
 
 import re
 
-_BITS = {
-    "bool": 8,
-    "bfloat16": 16,
-    "complex64": 64,
-    "complex128": 128,
-}
+_BITS = {"bool": 8, "bfloat16": 16, "complex64": 64, "complex128": 128}
 _SPELLINGS = {
     "i1": "bool",
     "pred": "bool",

@@ -7,22 +7,19 @@ from jaxpar.cost.communication import wire_bytes
 from jaxpar.inspector.dtypes import buffer_bytes
 from jaxpar.inspector.report import Collective, Kind
 
+Mesh = Mapping[str, int]  # the sizes of the mesh's axes, in order
+# Positions in the mesh (not device ids), in row-major order; the order within a group is free.
 Groups = Sequence[Sequence[int]]
-Pairs = Sequence[tuple[int, int]]
-Operands = Sequence[tuple[str, int]]  # (dtype, elements) of each array that takes part
+Pairs = Sequence[tuple[int, int]]  # (source, target) positions in the mesh
+Operands = Sequence[tuple[str, int]]  # (dtype, elements) of each input array of one device
 
 
 def make_collective(
-    kind: Kind, groups: Groups, mesh: Mapping[str, int], operands: Operands, **rest
+    kind: Kind, groups: Groups, mesh: Mesh, operands: Operands, **rest
 ) -> Collective | None:
-    """Makes a collective over groups of devices; None if every group is a single device.
+    """Makes a collective other than a permute; None if every group is a single device.
 
-    Args:
-        kind: The kind of collective, any but a permute.
-        groups: Positions in the mesh (not device ids), in row-major order, as sets.
-        mesh: The sizes of the mesh's axes.
-        operands: The arrays that one device gives as input.
-        **rest: The other fields of `Collective`.
+    `rest` are the other fields of `Collective`.
     """
     size = max(len(set(group)) for group in groups)
     if size == 1:
@@ -33,16 +30,10 @@ def make_collective(
     return Collective(kind, axes, size, dtype, operand_bytes, sent, **rest)
 
 
-def make_permute(
-    pairs: Pairs, mesh: Mapping[str, int], operands: Operands, **rest
-) -> Collective | None:
-    """Makes a permute from (source, target) pairs; None if every device sends to itself.
+def make_permute(pairs: Pairs, mesh: Mesh, operands: Operands, **rest) -> Collective | None:
+    """Makes a permute; None if every device sends to itself.
 
-    Args:
-        pairs: Positions in the mesh.
-        mesh: The sizes of the mesh's axes.
-        operands: The arrays that one device sends.
-        **rest: The other fields of `Collective`.
+    `rest` are the other fields of `Collective`.
     """
     moves = [pair for pair in pairs if pair[0] != pair[1]]
     if not moves:
@@ -61,13 +52,13 @@ def make_permute(
     )
 
 
-def axis_groups(parts: Sequence[tuple[str, str, str]], mesh: Mapping[str, int]) -> list[list[int]]:
+def axis_groups(parts: Sequence[tuple[str, str, str]], mesh: Mesh) -> list[list[int]]:
     """Returns the groups of positions that differ only along these axes, or parts of axes.
 
     Args:
         parts: (axis, before, size) each. The size of the axis is `before` * `size` * some rest, and
             the part is the factor `size`; if both are empty, the part is the whole axis.
-        mesh: The sizes of the mesh's axes.
+        mesh: The mesh that has these axes.
     """
     groups: dict[tuple[int, ...], list[int]] = {}
     for position in range(math.prod(mesh.values())):
@@ -85,7 +76,7 @@ def _sum_operands(operands: Operands) -> tuple[str, int]:
     return names, sum(buffer_bytes(dtype, elements) for dtype, elements in operands)
 
 
-def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
+def _coordinates(position: int, mesh: Mesh) -> dict[str, int]:
     devices = math.prod(mesh.values())
     if not 0 <= position < devices:
         sizes = ",".join(f"{axis}={size}" for axis, size in mesh.items()) or "of no axes"
@@ -99,7 +90,7 @@ def _coordinates(position: int, mesh: Mapping[str, int]) -> dict[str, int]:
     return coordinates
 
 
-def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
+def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mesh) -> tuple[str, ...]:
     """The axes along which the members of some group differ, in mesh order."""
     varying = set()
     for group in groups:
@@ -109,7 +100,7 @@ def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mapping[str, int]) -> t
 
 
 def _common_pairs(
-    moves: Pairs, mesh: Mapping[str, int], axes: tuple[str, ...]
+    moves: Pairs, mesh: Mesh, axes: tuple[str, ...]
 ) -> tuple[tuple[int, int], ...] | None:
     """The pairs of positions along `axes`; None if they differ between groups of devices."""
     by_group: dict[tuple[int, ...], set[tuple[int, int]]] = {}
@@ -125,9 +116,7 @@ def _common_pairs(
     return tuple(sorted(first))
 
 
-def _position(
-    coordinates: Mapping[str, int], mesh: Mapping[str, int], axes: tuple[str, ...]
-) -> int:
+def _position(coordinates: Mapping[str, int], mesh: Mesh, axes: tuple[str, ...]) -> int:
     """The row-major position along `axes` only."""
     position = 0
     for axis in axes:

@@ -45,11 +45,7 @@ class HloSite:
 
 
 def walk_hlo(module: HloText) -> Iterator[HloSite]:
-    """Yields the instructions that a run reaches, in order; a call is followed by what it calls.
-
-    Args:
-        module: The program.
-    """
+    """Yields the instructions that a run reaches, in order; a call is followed by what it calls."""
 
     def visit(name: str, times: int | None, conditional: bool) -> Iterator[HloSite]:
         computation = module.computations[name]
@@ -157,9 +153,6 @@ def count_hlo_flops(text: str) -> int | None:
     """Returns one device's flops in matrix products and convolutions; None if they are not known.
 
     Every branch of a conditional counts.
-
-    Args:
-        text: The HLO module, printed after SPMD partitioning.
     """
     total = 0
     for site in walk_hlo(parse_hlo(text)):

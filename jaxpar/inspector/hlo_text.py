@@ -67,9 +67,6 @@ class HloText:
 def parse_hlo(text: str) -> HloText:
     """Reads a module as `compiled.as_text()` and XLA's dumps print it.
 
-    Args:
-        text: The HLO module.
-
     Raises:
         ValueError: A line has an unknown form.
     """

@@ -10,13 +10,10 @@ MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 
 def trip_count(loop: ir.Operation) -> int | None:
-    """Returns how often a loop's body runs; None if its counter does not tell.
+    """Returns how often a `stablehlo.while` runs its body; None if its counter does not tell.
 
     A counter is a carried integer that the condition compares with a constant, and to which the
     body adds a constant.
-
-    Args:
-        loop: A `stablehlo.while`.
     """
     condition, body = (region.blocks[0] for region in loop.regions)
     compare = _producer(_returned(condition)[0])

@@ -13,10 +13,7 @@ BYTECODE = b"ML\xefR"  # the first bytes of MLIR bytecode; the parser would acce
 
 
 def parse(serialized: bytes) -> ir.Module:
-    """Reads the module of an exported program (`Exported.mlir_module_serialized`).
-
-    Args:
-        serialized: The bytes, which are not trusted.
+    """Reads an exported program's module from untrusted bytes (`Exported.mlir_module_serialized`).
 
     Raises:
         ValueError: The bytes are not such a module.

@@ -15,12 +15,7 @@ from jaxpar.inspector.hlo import count_hlo_flops, read_hlo
 from jaxpar.inspector.mlir import ir
 from jaxpar.inspector.notes import describe_changes, unexplained
 from jaxpar.inspector.report import Collective, Report
-from jaxpar.inspector.stablehlo import (
-    count_flops,
-    is_partly_manual,
-    module_meshes,
-    read_module,
-)
+from jaxpar.inspector.stablehlo import count_flops, is_partly_manual, module_meshes, read_module
 from jaxpar.mesh import simulate_devices
 
 SIMULATED_DEVICES = 8

@@ -16,11 +16,7 @@ _PREFIXES = (("T", 10**12), ("G", 10**9), ("M", 10**6))
 
 
 def render(report: Report) -> RenderableType:
-    """Returns tables of what one device sends (by axis and by line), holds and computes.
-
-    Args:
-        report: What `inspect` found.
-    """
+    """Returns tables of what one device sends (by axis and by line), holds and computes."""
     parts: list[RenderableType] = [Text("One device, in one run of the program\n", style="bold")]
     if report.collectives:
         parts += [_by_axis(report.collectives), _by_line(report.collectives)]

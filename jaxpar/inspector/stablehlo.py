@@ -1,4 +1,7 @@
-"""Reads the collectives and flops of StableHLO: the program as written, before XLA changes it."""
+"""Reads the collectives and flops of StableHLO: the program as written, before XLA changes it.
+
+A module here is StableHLO as `jax.export` or `.lower()` return it.
+"""
 
 import math
 import re
@@ -48,7 +51,7 @@ def read_module(module: ir.Module, mesh: Mapping[str, int] | None = None) -> tup
     """Returns the collectives that one run of `main` executes, in program order.
 
     Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
+        module: The program.
         mesh: The names and sizes of the mesh's axes, in order; by default those of the module.
 
     Raises:
@@ -82,11 +85,7 @@ def module_meshes(module: ir.Module) -> dict[str, dict[str, int]]:
 
 
 def is_partly_manual(module: ir.Module) -> bool:
-    """Whether a `shard_map` leaves axes to the compiler, so that its shapes are not local ones.
-
-    Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
-    """
+    """Whether a `shard_map` leaves axes to the compiler, so that its shapes are not local ones."""
     meshes = module_meshes(module)
     for op in operations(module.operation):
         if op.name == "sdy.manual_computation":
@@ -99,11 +98,7 @@ def is_partly_manual(module: ir.Module) -> bool:
 
 
 def manual_mesh(manual: ir.Operation) -> str | None:
-    """Returns the symbol of the mesh that a manual computation runs on.
-
-    Args:
-        manual: A `sdy.manual_computation`.
-    """
+    """Returns the symbol of the mesh that a `sdy.manual_computation` runs on."""
     for attribute in ("in_shardings", "out_shardings"):
         for sharding in sdy.TensorShardingPerValueAttr(manual.attributes[attribute]).shardings:
             reference = sdy.TensorShardingAttr(sharding).mesh_or_ref
@@ -115,9 +110,6 @@ def count_flops(module: ir.Module) -> int | None:
     """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
 
     Inside `shard_map` these are those of one device. Every branch of a conditional counts.
-
-    Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
     """
     total = 0
     for site in walk(module):
@@ -129,11 +121,7 @@ def count_flops(module: ir.Module) -> int | None:
 
 
 def product_dtypes(module: ir.Module) -> tuple[str, ...]:
-    """Returns the dtypes of the operands of matrix products and convolutions.
-
-    Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
-    """
+    """Returns the dtypes of the operands of matrix products and convolutions."""
     products = (site.op for site in walk(module) if site.op.name in _FLOPS)
     return tuple(sorted({array_type(value)[0] for op in products for value in op.operands}))
 

@@ -37,9 +37,6 @@ class Site:
 def walk(module: ir.Module) -> Iterator[Site]:
     """Yields the operations that `main` runs, in order; a call is followed by the called body.
 
-    Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
-
     Raises:
         ValueError: There is no main, a function calls itself or does not exist, or the program
             exceeds MAX_OPERATIONS (calls expanded) or MAX_DEPTH (of regions and calls).
@@ -61,9 +58,6 @@ def walk(module: ir.Module) -> Iterator[Site]:
 
 def check_size(module: ir.Module) -> None:
     """Checks that a program is small enough to be walked; it reads each function only once.
-
-    Args:
-        module: StableHLO, as `jax.export` or `.lower()` return it.
 
     Raises:
         ValueError: As for `walk`.

@@ -1,8 +1,5 @@
 """The verbs of a learner: what they print, and how they end."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +46,6 @@ def test_list_says_how_each_file_stands(course: Course, run: Any) -> None:
         "seen": False,
     }
     assert f"1 of {len(EXERCISES)} solved" in run("list").out
-
-
-def test_list_never_waits_for_jax(course: Course) -> None:
-    program = (
-        "import sys; sys.argv = ['jaxpar', 'list']\n"
-        "from jaxpar import cli\n"
-        "try:\n    cli.main()\n"
-        "finally:\n    sys.exit('jax' in sys.modules)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, env=environment, cwd=course.root, capture_output=True)
-    assert (ended.returncode, ended.stderr) == (0, b"")
 
 
 def test_next_and_from(course: Course, run: Any) -> None:

@@ -1,9 +1,6 @@
 """`jaxpar memory`: what it answers, prints and refuses."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -215,18 +212,3 @@ def test_what_is_left_to_try_where_nothing_fits(run: Any, arguments: list[str], 
 def test_a_config_that_no_file_can_be_cannot_be_read(run: Any) -> None:
     ended = run("memory", "--config", "x" * 5000)
     assert ended.code == 2 and "cannot be read: File name too long" in ended.err
-
-
-def test_it_never_waits_for_jax(tmp_path: Path) -> None:
-    arguments = [*LLAMA, "--devices", "8", "--hardware", "rtx4090"]
-    program = (
-        f"import sys; sys.argv = ['jaxpar', *{arguments}]\n"
-        "from jaxpar import cli\n"
-        "try:\n    cli.main()\n"
-        "finally:\n    print('jax' in sys.modules)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert ended.stdout.endswith("False\n")

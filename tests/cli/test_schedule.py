@@ -1,14 +1,12 @@
 """`jaxpar schedule`: what it draws, reads, writes and refuses."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jaxpar.cli import schedule
-from jaxpar.schedules import NAMES, make_table
+from jaxpar.schedules import NAMES
 
 TABLE = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
@@ -104,11 +102,7 @@ def test_one_beneath_the_other(run: Any) -> None:
 )
 @pytest.mark.usefixtures("table")
 def test_bad_use_is_one_line_and_ends_with_2(
-    run: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    line: str,
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], line: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("binary.csv").write_bytes(b"\xff\x00")
@@ -163,18 +157,3 @@ def test_a_large_table_is_summed_up_quickly(run: Any) -> None:
     ended = run("schedule", "1f1b", "--stages", "16", "--microbatches", "64", "--json")
     assert ended.json["makespan"] == (64 + 15) * 3
     assert ended.json["peak_in_flight"] == list(range(16, 0, -1))
-
-
-def test_it_starts_without_jax_and_prints_what_any_terminal_shows() -> None:
-    code = "import sys\nfrom jaxpar import cli\ntry: cli.main()\nfinally: print(*sys.modules)"
-    arguments = [sys.executable, "-c", code, "schedule", "gpipe", "--stages", "2"]
-    ended = subprocess.run(
-        arguments, capture_output=True, check=True, env={"PYTHONIOENCODING": "ascii"}
-    )
-    out = ended.stdout.decode("ascii")
-    assert out.startswith("gpipe: 2 devices, 8 microbatches; F=1 B=2\n")
-    assert not {"jax", "numpy"} & set(out.split())
-
-
-def test_names_of_the_table_stay_what_they_are() -> None:
-    assert make_table("1f1b", 2, 2).to_rows() == [row.split(",") for row in TABLE.splitlines()]

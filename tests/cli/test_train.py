@@ -1,33 +1,16 @@
 """`jaxpar train` and `jaxpar launch`: what they refuse, and how they end."""
 
-import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from jaxpar import cli
 from jaxpar.inspector import Report
-from jaxpar.train import launch, run
+from jaxpar.train import launch
+from jaxpar.train import run as training
 from jaxpar.train.loop import Trained
-
-
-@pytest.fixture
-def ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command in this process: its code, and what it printed."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["jaxpar", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 @pytest.fixture
@@ -39,7 +22,9 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         yield Trained(4.5, 0.5, None, None)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(run, "start", lambda *_, **__: run.Run(Report(()), 7, 100, steps()))
+    monkeypatch.setattr(
+        training, "start", lambda *_, **__: training.Run(Report(()), 7, 100, steps())
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,43 +38,46 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),
     ],
 )
-def test_bad_use_is_one_line_and_ends_with_2(ended: Any, arguments: list[str], line: str) -> None:
-    code, out, err = ended(*arguments)
-    assert (code, out) == (2, "")
-    assert line in err
-    assert err.count("\n") == 1
+def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], line: str) -> None:
+    ended = run(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert line in ended.err
+    assert ended.err.count("\n") == 1
 
 
-def test_a_seed_that_jax_cannot_take_is_refused(ended: Any) -> None:
-    code, _, err = ended("train", "--seed", str(2**31))
-    assert code == 2
-    assert "'--seed'" in err
+def test_a_seed_that_jax_cannot_take_is_refused(run: Any) -> None:
+    ended = run("train", "--seed", str(2**31))
+    assert ended.code == 2
+    assert "'--seed'" in ended.err
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_ctrl_c_leaves_what_was_done(ended: Any) -> None:
-    code, out, err = ended("train", "--json")
-    assert (code, err) == (130, "")
-    assert json.loads(out)["losses"] == [5.5, 4.5]
-    code, out, _ = ended("train")
-    assert code == 130
-    assert out.endswith("stopped after 2 of 50 steps\n\nloss 5.5000 -> 4.5000, 200 tokens/s\n")
+def test_ctrl_c_leaves_what_was_done(run: Any) -> None:
+    ended = run("train", "--json")
+    assert (ended.code, ended.err) == (130, "")
+    assert ended.json["losses"] == [5.5, 4.5]
+    ended = run("train")
+    assert ended.code == 130
+    assert ended.out.endswith(
+        "stopped after 2 of 50 steps\n\nloss 5.5000 -> 4.5000, 200 tokens/s\n"
+    )
 
 
-def test_an_error_of_jax_keeps_its_traceback(ended: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_jax_keeps_its_traceback(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED")
 
-    monkeypatch.setattr(run, "start", fail)
-    code, out, err = ended("train", "--json")
-    assert (code, out) == (1, "")
-    assert err.startswith("Traceback") and err.endswith("RuntimeError: RESOURCE_EXHAUSTED\n")
+    monkeypatch.setattr(training, "start", fail)
+    ended = run("train", "--json")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("Traceback")
+    assert ended.err.endswith("RuntimeError: RESOURCE_EXHAUSTED\n")
 
 
-def test_launch_passes_the_command_on(ended: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_passes_the_command_on(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(launch, "launch", lambda *given, **sizes: asked.append((given, sizes)) or 5)
-    code, _, _ = ended("launch", "--processes", "3", "--", "train", "--mesh", "dp=3", "--json")
-    assert code == 5
+    ended = run("launch", "--processes", "3", "--", "train", "--mesh", "dp=3", "--json")
+    assert ended.code == 5
     command = [sys.executable, "-m", "jaxpar.cli", "train", "--mesh", "dp=3", "--json"]
     assert asked == [((command,), {"processes": 3, "devices": 4, "as_json": True})]

@@ -4,8 +4,6 @@ import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.course.check import Judge, Verdicts
 from jaxpar.course.events import Event, Job, JudgementEnded, Trouble
@@ -104,12 +102,3 @@ def test_a_judge_that_cannot_be_had_is_one_line(course: Course) -> None:
     thread.stop()
     assert isinstance(event, Trouble)
     assert "no processes left" in event.line
-
-
-@pytest.mark.parametrize("word", ["right", "wrong"])
-def test_the_same_bytes_have_the_same_verdict(course: Course, word: str) -> None:
-    with running(course, FakeJudge()) as (thread, events):
-        thread.want(job(1, course, word))
-        verdict = judged(events).verdict
-    assert verdict
-    assert verdict.passed is (word == "right")

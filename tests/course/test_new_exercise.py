@@ -34,16 +34,9 @@ def test_the_skeleton_passes_the_tests_of_every_exercise(project: Path) -> None:
         "jaxpar/collectives/hierarchical.py",
         "jaxpar/course/catalog.py",
     ]
+    tests = ["tests/contracts/test_contracts.py", "-k", "ring_sum"]
     ran = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "tests/contracts/test_contracts.py",
-            "-k",
-            "ring_sum",
-        ],
+        [sys.executable, "-m", "pytest", "-q", *tests],
         cwd=project,
         env={**os.environ, "PYTHONPATH": str(project)},
         capture_output=True,

@@ -8,7 +8,7 @@ from jaxpar.course.catalog import EXERCISES
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.learner_record import LearnerRecord
-from jaxpar.course.progress import at_hand, next_row, progress, status
+from jaxpar.course.progress import at_hand, progress, status
 from jaxpar.grading.submission import Submission, is_stub, read_submission
 from tests.course.fakes import answer, verdict, write
 
@@ -72,15 +72,6 @@ def test_a_missing_file_is_to_do(course: Course, verdicts: Verdicts) -> None:
 def test_a_solution_seen_is_marked(course: Course, verdicts: Verdicts) -> None:
     LearnerRecord(course.state).remember_seen(ROW.id)
     assert [row.exercise for row in progress(course, verdicts) if row.seen] == [ROW]
-
-
-def test_next_is_the_first_open_one_from_a_lesson_on(course: Course, verdicts: Verdicts) -> None:
-    rows = progress(course, verdicts)
-    assert next_row(rows) == rows[0]
-    first_of_03 = next_row(rows, "03")
-    assert first_of_03
-    assert first_of_03.exercise.id == "ring_reduce_scatter"
-    assert next_row([]) is None
 
 
 def test_at_hand_is_where_the_learner_was_or_what_is_open_after_it(

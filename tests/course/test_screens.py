@@ -7,22 +7,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jaxpar.course.catalog import EXERCISES, exercise
-from jaxpar.course.check import Verdicts
+from jaxpar.course.catalog import EXERCISES
 from jaxpar.course.events import JudgementEnded, Saved, Typed
 from jaxpar.course.folder import Course
-from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
-from tests.course.fakes import answer, verdict, write
+from tests.course.fakes import answer, verdict
+from tests.course.sittings import PROGRAM, VALUE, save, start
 
-VALUE, PROGRAM = exercise("device_coordinates"), exercise("add_rank")
 plain_or_not = pytest.mark.parametrize("plain", [True, False], ids=["plain", "tables"])
 
 
 @pytest.fixture
 def session(course: Course) -> Session:
-    return Session(course, Verdicts(course.verdicts), LearnerRecord(course.state))
+    return start(course)
 
 
 def text(session: Session, plain: bool, **console: bool) -> str:
@@ -33,8 +31,7 @@ def text(session: Session, plain: bool, **console: bool) -> str:
 
 
 def judge(session: Session, passes: bool, predicted: int = 100, **changes: Any) -> None:
-    write(session.course, session.current, answer(session.current, "answer"))
-    session.handle(Saved((session.current,)))
+    save(session, session.current, answer(session.current, "answer"))
     assert session.job
     found = replace(verdict(session.current, passes), **changes)
     session.handle(JudgementEnded(session.job.number, found))
@@ -98,8 +95,7 @@ def test_plain_numbers_have_no_least(session: Session) -> None:
 
 @plain_or_not
 def test_a_prediction_is_asked_for_with_the_call_in_view(session: Session, plain: bool) -> None:
-    write(session.course, PROGRAM, answer(PROGRAM, "right"))
-    session.handle(Saved((PROGRAM,)))
+    save(session, PROGRAM, answer(PROGRAM, "right"))
     assert session.job
     session.handle(JudgementEnded(session.job.number, verdict(PROGRAM, passes=True)))
     session.handle(Typed("4"))

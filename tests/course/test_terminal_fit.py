@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from jaxpar.course.catalog import EXERCISES, exercise
-from jaxpar.course.events import JudgementEnded, Saved, Typed
+from jaxpar.course.events import JudgementEnded, Typed
 from jaxpar.course.session import Session
 from jaxpar.course.terminal_fit import fit_to_terminal
-from tests.course.fakes import answer, verdict, write
+from tests.course.fakes import answer, verdict
+from tests.course.sittings import save
 
 PROGRAM = exercise("mean_over_devices")
 MESSAGE = "on tp=8, device tp=0, element [0] is 2.83193; it must be 0.353992 (all 9600 differ)"
@@ -27,8 +28,7 @@ def shown(session: Session, width: int, height: int) -> list[str]:
 
 def judged(session: Session, passes: bool) -> None:
     """A verdict as long as they come."""
-    write(session.course, PROGRAM, answer(PROGRAM, "answer"))
-    session.handle(Saved((PROGRAM,)))
+    save(session, PROGRAM, answer(PROGRAM, "answer"))
     assert session.job
     found = verdict(PROGRAM, passes)
     first = found.properties[0] if passes else replace(found.properties[0], message=MESSAGE)

@@ -2,8 +2,8 @@ from collections.abc import Mapping
 from xml.etree import ElementTree
 
 from jaxpar.drawing.bars import BAR, Bars
+from tests.drawing.svg import elements, numbers, texts
 
-SVG = "{http://www.w3.org/2000/svg}"
 MEMORY = {"training": {"parameters": 10.0, "states": 30.0}, "answering": {"parameters": 10.0}}
 
 
@@ -15,14 +15,6 @@ def rows(text: str) -> dict[str, str]:
     """What stands beside each name."""
     parts = [line.partition("\u2502") for line in text.splitlines()]
     return {name.strip(): rest for name, mark, rest in parts if mark}
-
-
-def elements(text: str, tag: str) -> list[ElementTree.Element]:
-    return list(ElementTree.fromstring(text).iter(f"{SVG}{tag}"))
-
-
-def numbers(element: ElementTree.Element, *names: str) -> list[float]:
-    return [float(element.get(name, 0)) for name in names]
 
 
 def test_bars_are_to_one_scale_with_the_limit() -> None:
@@ -60,7 +52,7 @@ def test_bars_in_svg_have_their_widths_and_stay_inside() -> None:
 
 def test_bars_in_svg_have_numbers_names_ticks_and_units() -> None:
     text = bars().to_svg()
-    words = ["".join(element.itertext()) for element in elements(text, "text")]
+    words = texts(text)
     assert words[0] == "Memory < 1 TB"
     assert {"a parameters 10.00", "b states 30.00", "40.00 GB", "a device: 20.00 GB"} <= set(words)
     assert {"0", "5", "40", "GB", "a  parameters", "b  states"} <= set(words)

@@ -1,14 +1,13 @@
 from collections.abc import Sequence
-from xml.etree import ElementTree
 
 import pytest
 
 from jaxpar.cost.roofline import attainable_flops
 from jaxpar.drawing.curves import COLUMNS, LETTERS_ON_A_CURVE, ROWS, Curves, Roofline
+from tests.drawing.svg import elements, texts
 
 DOWN, UP = [4.0, 2.0, 1.0], [1.0, 2.0, 4.0]
 POINTS = {"few rows": 1.0, "a few more": 1.01, "many rows": 500.0}
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def curves(**values: Sequence[float]) -> Curves:
@@ -22,17 +21,11 @@ def cells(text: str) -> list[str]:
     return rows[:ROWS]
 
 
-def texts(svg: str) -> list[str]:
-    root = ElementTree.fromstring(svg)
-    return ["".join(element.itertext()) for element in root.iter(f"{SVG}text")]
-
-
 def paths(svg: str, colour: str) -> list[list[tuple[float, float]]]:
     """The points of all lines of this colour."""
-    root = ElementTree.fromstring(svg)
     found = [
         path.get("d", "").replace("M", "L").split("L")
-        for path in root.iter(f"{SVG}path")
+        for path in elements(svg, "path")
         if f"stroke: {colour}" in path.get("style", "") and path.get("clip-path")
     ]
     return [[(float(x), float(y)) for x, y in map(str.split, points[1:])] for points in found]
@@ -79,11 +72,9 @@ def test_svg_has_a_line_for_each_curve() -> None:
 
 
 def test_svg_has_a_title_units_ticks_and_letters() -> None:
-    drawn = curves(one=DOWN, two=UP)
-    words = texts(drawn.to_svg())
-    assert {"Loss < 5", "step", "nats", "0", "1", "2", "4.0", "a  one", "b  two"} <= set(words)
-    root = ElementTree.fromstring(drawn.to_svg())
-    assert len(list(root.iter(f"{SVG}use"))) > 2 * 2 * LETTERS_ON_A_CURVE  # a disc and a letter
+    svg = curves(one=DOWN, two=UP).to_svg()
+    assert {"Loss < 5", "step", "nats", "0", "1", "2", "4.0", "a  one", "b  two"} <= set(texts(svg))
+    assert len(elements(svg, "use")) > 2 * 2 * LETTERS_ON_A_CURVE  # a disc and a letter
 
 
 def test_a_picture_is_the_same_file_each_time() -> None:

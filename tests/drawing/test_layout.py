@@ -1,5 +1,3 @@
-from xml.etree import ElementTree
-
 import jax
 import numpy as np
 import pytest
@@ -8,21 +6,13 @@ from jax.sharding import NamedSharding
 from jaxpar.drawing.elements import COLOURS
 from jaxpar.drawing.layout import NOBODY, Panel, Panels, array_panels, panel, step_panels
 from jaxpar.mesh import make_mesh, spec
+from tests.drawing.svg import elements, numbers, texts
 
-SVG = "{http://www.w3.org/2000/svg}"
 RING = [(0, 1), (1, 2), (2, 0)]
 
 
 def lines(*panels: Panel) -> list[str]:
     return Panels("Title", panels).to_text().splitlines()
-
-
-def elements(picture: Panels, tag: str) -> list[ElementTree.Element]:
-    return list(ElementTree.fromstring(picture.to_svg()).iter(f"{SVG}{tag}"))
-
-
-def texts(picture: Panels) -> list[str]:
-    return ["".join(element.itertext()) for element in elements(picture, "text")]
 
 
 def test_each_device_has_its_own_letter_and_a_dim_goes_down() -> None:
@@ -74,22 +64,21 @@ def test_eight_devices_fit_a_terminal_and_too_many_cells_do_not() -> None:
 
 def test_svg_has_numbers_letters_colours_and_arrows() -> None:
     steps = (panel("a < b", [7, 8, 9], arrows=RING), panel("after", [9, 7, 8], [2, 0, NOBODY]))
-    picture = Panels("Title", steps)
-    assert set(texts(picture)) >= {"Title", "a < b", "after", "device 2", "7", "8", "9", "a", "c"}
-    assert len(elements(picture, "line")) == len(RING)
-    fills = [element.get("fill") for element in elements(picture, "rect")]
+    svg = Panels("Title", steps).to_svg()
+    assert set(texts(svg)) >= {"Title", "a < b", "after", "device 2", "7", "8", "9", "a", "c"}
+    assert len(elements(svg, "line")) == len(RING)
+    fills = [element.get("fill") for element in elements(svg, "rect")]
     assert [fills.count(colour) for colour in COLOURS[:3]] == [2, 1, 2]
 
 
 def test_svg_holds_all_it_draws() -> None:
     picture = Panels("T", (panel("", [[1] * 9] * 8), panel("", [[[1] * 6]] * 4, columns=2)))
-    root = ElementTree.fromstring(picture.to_svg())
-    for element in elements(picture, "rect")[1:]:
-        x, y, width, height = (
-            float(element.get(name, 0)) for name in ("x", "y", "width", "height")
-        )
-        assert x >= 0 and x + width <= float(root.get("width", 0))
-        assert y >= 0 and y + height <= float(root.get("height", 0))
+    svg = picture.to_svg()
+    ((right, bottom),) = (numbers(root, "width", "height") for root in elements(svg, "svg"))
+    for element in elements(svg, "rect")[1:]:
+        x, y, width, height = numbers(element, "x", "y", "width", "height")
+        assert x >= 0 and x + width <= right
+        assert y >= 0 and y + height <= bottom
 
 
 def test_a_layout_shows_who_holds_what() -> None:

@@ -1,7 +1,6 @@
 """Timelines of schedules: in a terminal, and as SVG."""
 
 import re
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from jaxpar.drawing.elements import ASCII, HEIGHTS, round_numbers
 from jaxpar.drawing.schedule import COLOURS, Timeline, Track, lighter
 from jaxpar.schedules import Costs, make_table, simulate
+from tests.drawing.svg import elements, numbers, texts
 from tests.schedules.tables import Sizes, sizes
 
 SMALL = """\
@@ -33,14 +33,6 @@ def lines(timeline: Timeline, width: int = 80, start: str = "device") -> list[st
     """What the lines of devices show."""
     found = (line for line in timeline.to_text(width).splitlines() if line.startswith(start))
     return [line[10:] for line in found]
-
-
-def svg(timeline: Timeline) -> tuple[list[dict[str, str]], list[str]]:
-    """The boxes and the texts of a file."""
-    root = ElementTree.fromstring(timeline.to_svg())
-    space = "{http://www.w3.org/2000/svg}"
-    boxes = [dict(box.attrib) for box in root.iter(f"{space}rect")]
-    return boxes, [text.text or "" for text in root.iter(f"{space}text")]
 
 
 def test_a_small_one_reads_without_colour():
@@ -115,28 +107,32 @@ def test_nothing_is_wider_than_it_may_be(sizes: Sizes, width: int, costs: Costs)
 
 def test_svg_has_every_cell_with_its_label():
     table = make_table("interleaved", 2, 4)
-    boxes, texts = svg(Timeline((Track("<mine>.csv", simulate(table)),)))
-    cells = [box for box in boxes if box["fill"] in (COLOURS["B"], lighter(COLOURS["B"]))]
+    svg = Timeline((Track("<mine>.csv", simulate(table)),)).to_svg()
+    words = texts(svg)
+    cells = [
+        box
+        for box in elements(svg, "rect")
+        if box.get("fill") in (COLOURS["B"], lighter(COLOURS["B"]))
+    ]
     assert len(cells) == 2 * 2 * 4 + 1  # and one in the legend
-    assert {str(action) for action in table.places} <= set(texts)
-    assert texts[0] == "<mine>.csv: 2 devices, 2 chunks, 4 microbatches; F=1 B=2"
-    assert {"F: forward", "B: backward", "idle", "most 5", "most 7"} - set(texts) == {"most 7"}
+    assert {str(action) for action in table.places} <= set(words)
+    assert words[0] == "<mine>.csv: 2 devices, 2 chunks, 4 microbatches; F=1 B=2"
+    assert {"F: forward", "B: backward", "idle", "most 5", "most 7"} - set(words) == {"most 7"}
 
 
 def test_svg_needs_nothing_else_and_fits():
-    timeline = Timeline((track("1f1b", 3, 5), track("zb-h1", 3, 5)))
-    assert not re.search(r"href|url\(|@import|<script", timeline.to_svg())
-    boxes, _ = svg(timeline)
-    width = float(ElementTree.fromstring(timeline.to_svg()).attrib["width"])
-    assert all(float(box["x"]) + float(box["width"]) < width for box in boxes[1:])
-    assert timeline._repr_svg_() == timeline.to_svg()
+    svg = Timeline((track("1f1b", 3, 5), track("zb-h1", 3, 5))).to_svg()
+    assert not re.search(r"href|url\(|@import|<script", svg)
+    ((width,),) = (numbers(root, "width") for root in elements(svg, "svg"))
+    assert all(sum(numbers(box, "x", "width")) < width for box in elements(svg, "rect")[1:])
 
 
 def test_a_huge_svg_stays_a_picture():
-    boxes, texts = svg(Timeline((track("gpipe", 2, 400),)))
-    assert float(boxes[1]["width"]) <= 8000
+    svg = Timeline((track("gpipe", 2, 400),)).to_svg()
+    boxes = elements(svg, "rect")
+    assert numbers(boxes[1], "width")[0] <= 8000
     assert len(boxes) > 2 * 2 * 400
-    assert "0F7" not in texts
+    assert "0F7" not in texts(svg)
 
 
 def test_no_time_cannot_be_drawn():

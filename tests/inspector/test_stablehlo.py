@@ -8,8 +8,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.inspector.mlir import parse
-from jaxpar.inspector.stablehlo import count_flops, is_partly_manual, product_dtypes, read_module
-from jaxpar.mesh import make_mesh
+from jaxpar.inspector.stablehlo import count_flops, product_dtypes, read_module
 from tests.inspector.corpus import stablehlo
 from tests.inspector.modules import CHANNEL, all_reduce, module, permute, plain_module
 from tests.inspector.programs import ring, shift
@@ -186,19 +185,3 @@ def test_dtypes_of_what_is_multiplied() -> None:
 
     assert product_dtypes(stablehlo(program)) == ("bfloat16", "float16")
     assert product_dtypes(stablehlo(lambda x: x + x)) == ()
-
-
-def test_shard_map_over_some_axes_is_partly_manual() -> None:
-    def lowered(axes: set[str]):
-        program = jax.shard_map(
-            lambda x: lax.psum(x, "tp"),
-            mesh=make_mesh("dp=2,tp=4"),
-            in_specs=P(None, "tp"),
-            out_specs=P(),
-            axis_names=axes,
-        )
-        shape = jax.ShapeDtypeStruct((8, 16), "float32")
-        return jax.jit(program).lower(shape).compiler_ir("stablehlo")
-
-    assert is_partly_manual(lowered({"tp"}))
-    assert not is_partly_manual(lowered({"dp", "tp"}))

@@ -4,12 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from jax.sharding import NamedSharding
 
 from jaxpar.inspector import Memory, Report, inspect
 from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import read_hlo
-from jaxpar.mesh import make_mesh, spec
 from tests.inspector.corpus import Program, short
 from tests.inspector.programs import shift
 
@@ -71,14 +69,6 @@ def test_duplicates_and_loop_invariants_count_as_written() -> None:
     )
     twice = report(lambda x: lax.psum(x, "tp") + 2 * lax.psum(x, "tp"), out="b_dp t")
     assert len(twice.collectives) == 2
-
-
-def test_a_cpu_makes_no_reduce_scatter_from_shardings() -> None:
-    mesh = make_mesh("dp=8")
-    split = NamedSharding(mesh, spec("b_dp"))
-    shapes = [jax.ShapeDtypeStruct((8, 64), "float32", sharding=split)]
-    sums = jax.jit(lambda x: x.sum(0), out_shardings=split)
-    assert [one.kind for one in inspect(sums, *shapes).collectives] == ["all_reduce"]
 
 
 def test_memory_is_per_device_and_the_same_at_every_compile() -> None:
