@@ -126,8 +126,9 @@ CONTRACT = Contract(
         dtypes=("float16",),
     ),
     hints=(
-        "Differentiate by the float16 copy of the parameters, not by the float32 ones; "
-        "jax.tree.map makes the copy. The loss that loss_fn returns is float32: scale it there.",
+        "Differentiate with respect to the float16 copy of the parameters, not to the float32 "
+        "ones; jax.tree.map makes the copy. The loss that loss_fn returns is float32: scale it "
+        "there.",
         "The gradients come in float16. Convert them to float32 first, then divide by scale, and "
         "only then let the optimizer have them, with the float32 parameters.",
         "jnp.isfinite(leaf).all() for every leaf. Make the step in any case, and choose with "
