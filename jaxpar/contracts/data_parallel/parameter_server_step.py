@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar import collectives
-from jaxpar.contracts import updates
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import whole_on_all
 from jaxpar.contracts.case import Case, Function, Made, Sizes
@@ -22,6 +21,7 @@ from jaxpar.contracts.losses import (
     on_each_device,
     squared_error_args,
 )
+from jaxpar.contracts.optimizers import descend
 from jaxpar.contracts.steps import enter
 from jaxpar.parallel import server
 
@@ -33,7 +33,7 @@ def _expected_update(
     (states,) = update_fn.args
     rates = jax.tree.map(lambda r, p: r.reshape(-1, *p.shape)[server], states, params)
     gradients = jax.grad(loss_fn)(params, batch)
-    return whole_on_all(case, updates.descend(rates, params, gradients))
+    return whole_on_all(case, descend(rates, params, gradients))
 
 
 def _gradients_of_others(sizes: Sizes) -> int:
@@ -47,8 +47,8 @@ def _descend(params: Any, n: int, axis: str) -> Made:
     Its state is as large as the parameters, so that it is no shortcut to send it.
     """
     rates = on_each_device(params, n, axis, draw="positive")
-    descend = Function("jaxpar.contracts.updates:descend")
-    return Made(Function("functools:partial"), (descend, rates))
+    step = Function("jaxpar.contracts.optimizers:descend")
+    return Made(Function("functools:partial"), (step, rates))
 
 
 CONTRACT = Contract(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, Mistake, sentence_of, wrong
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.planner import best_plan
 
 Plan = dict[str, Any]
@@ -40,7 +40,7 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         call(80, (2, 90), (4e6, 70), (3e6, 80)),
     ]
     for _ in range(8):
-        device_bytes, fastest = random_size(rng, 1e9, 2e11), float(rng.uniform(0.1, 100))
+        device_bytes, fastest = int(log_uniform(rng, 1e9, 2e11)), float(rng.uniform(0.1, 100))
         # Three are as fast as each other; the other four are slower.
         parts = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))
         times = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())

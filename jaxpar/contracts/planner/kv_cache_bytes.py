@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import kv_cache_bytes
 
 # Layers, heads of keys, head size: Llama 3 8B, 70B and 405B, OPT-13B, GPT-3.
@@ -27,7 +27,7 @@ def _caches(rng: np.random.Generator) -> list[Call]:
     calls += [call(1, 1, *model) for model in _MODELS]
     calls += [call(16, 131_072, *model) for model in _MODELS]
     for each in (0.5, 1, 2, 4, 0.5, 2):
-        sizes = [random_size(rng, 2, high) for high in (300, 200_000, 130, 100, 300)]
+        sizes = [int(log_uniform(rng, 2, high)) for high in (300, 200_000, 130, 100, 300)]
         calls.append(call(*sizes, each=each))
     right = tuple(int(n) for n in rng.integers(2, 9, 5))
     for place, refused in product(range(5), (0, -1)):

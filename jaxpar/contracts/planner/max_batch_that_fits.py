@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import max_batch_that_fits
 
 # Device, parameters in 16 bits, an example of 8192 tokens of Llama 3 8B; of 2048 of OPT-13B.
@@ -27,7 +27,7 @@ def _batches(rng: np.random.Generator) -> list[Call]:
     calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
     calls += _SERVERS
     for _ in range(4):
-        states, each = random_size(rng, 1e3, 8e10), random_size(rng, 1e3, 1e9)
+        states, each = int(log_uniform(rng, 1e3, 8e10)), int(log_uniform(rng, 1e3, 1e9))
         full = states + int(rng.integers(3, 300)) * each
         rest = int(rng.integers(2, each))
         calls += [(full, states, each), (full - 1, states, each), (full + rest, states, each)]
