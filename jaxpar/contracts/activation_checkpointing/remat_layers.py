@@ -53,10 +53,7 @@ CONTRACT = Contract(
     task="call layer after layer, and keep only the inputs of `segments` segments for the gradient",
     reference=remat_layers,
     oracle=_layer_after_layer,
-    cases=(
-        _mlp(layers=512, b=128, d=4, segments=128),
-        _wave(layers=192, b=48, d=8, segments=24),
-    ),
+    cases=(_mlp(layers=512, b=128, d=4, segments=128), _wave(layers=192, b=48, d=8, segments=24)),
     hidden=(_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
     gradient=("params", "x"),
     memory=MemoryLimit(
@@ -71,10 +68,7 @@ CONTRACT = Contract(
         traded=(1.25, 0.9),
     ),
     errors=(
-        BadCall(
-            _wave(layers=10, b=4, d=8, segments=4),
-            "segments does not divide the layers",
-        ),
+        BadCall(_wave(layers=10, b=4, d=8, segments=4), "segments does not divide the layers"),
     ),
     hints=(
         "jax.checkpoint(f) keeps the arguments of f for the gradient, and calls f again in the "

@@ -27,11 +27,7 @@ CONTRACT = Contract(
     reference=data.data_parallel_gradients,
     oracle=loss_and_gradients,
     cases=(
-        Case(
-            "dp=8",
-            squared_error_args(6, 16, batch=("b_dp", (8 * 20,))),
-            {"axis": "dp"},
-        ),
+        Case("dp=8", squared_error_args(6, 16, batch=("b_dp", (8 * 20,))), {"axis": "dp"}),
         Case(
             "fsdp=3,tp=2",
             layered_error_args(5, 10, 2, batch=("b_fsdp", (3 * 16,))),
@@ -39,11 +35,7 @@ CONTRACT = Contract(
         ),
     ),
     hidden=(
-        Case(
-            "cp=2,dp=4",
-            squared_error_args(5, 12, batch=("b_dp", (4 * 24,))),
-            {"axis": "dp"},
-        ),
+        Case("cp=2,dp=4", squared_error_args(5, 12, batch=("b_dp", (4 * 24,))), {"axis": "dp"}),
     ),
     communication=Communication(
         "one all-reduce's bytes of the gradients, plus scalars",

@@ -103,10 +103,7 @@ CONTRACT = Contract(
                 "opt_state": Made(
                     _given("momentum_state"), (on_each_device(layers(5, 12, 3), 6, "fsdp_tp"),)
                 ),
-                "batch": (
-                    *layers_batch("b_fsdp_tp", (6 * 20,), 5, 3),
-                    _flags(6, "fsdp_tp"),
-                ),
+                "batch": (*layers_batch("b_fsdp_tp", (6 * 20,), 5, 3), _flags(6, "fsdp_tp")),
                 "optimizer": _given("MOMENTUM"),
             },
             {"scale": 2.0**31},

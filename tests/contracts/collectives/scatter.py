@@ -60,13 +60,6 @@ def scatter_by_tree(x, *, axis, root):
 
 
 @wrong("communication")
-def scatter_in_free_pieces(x, *, axis, root):
-    flat = from_root(x, axis, root).reshape(-1, 4)
-    whole = jnp.stack([lax.psum(piece, axis) for piece in flat]).reshape(x.shape)
-    return whole[lax.axis_index(axis)]
-
-
-@wrong("communication")
 def scatter_through_neighbours(x, *, axis, root):
     n = lax.axis_size(axis)
     distance = (lax.axis_index(axis) - root) % n

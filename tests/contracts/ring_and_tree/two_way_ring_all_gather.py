@@ -86,13 +86,6 @@ def gathers_lopsided(x, *, axis):
 
 
 @wrong("communication")
-def gathers_in_free_pieces(x, *, axis):
-    pieces = x.reshape(-1, 16 // x.dtype.itemsize)
-    y = lax.map(lambda piece: lax.all_gather(piece, axis), pieces)  # [pieces, n, elements]
-    return jnp.swapaxes(y, 0, 1).reshape(-1, *x.shape)
-
-
-@wrong("communication")
 def gathers_in_float32(x, *, axis):
     return gathers_in_one_loop(x.astype(jnp.float32), axis=axis).astype(x.dtype)
 
