@@ -104,7 +104,7 @@ def own_chunk_to_all(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def chunk_by_step(x: Array, *, axis: str) -> Array:
-    """Step k sends chunk k whatever the device; device i sends chunk i+k to device i+k."""
+    """In step k every device sends its chunk k; device i must send chunk i+k, to device i+k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros_like(x)
     for k in range(n):

@@ -32,8 +32,7 @@ def _all_reduces(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the seconds of a ring all-reduce, from its steps, the bytes of each step, and the "
-    "link",
+    task="return the seconds of a ring all-reduce, from its steps, the bytes of each, and the link",
     reference=all_reduce_seconds,
     oracle=all_reduce_seconds,
     values=_all_reduces,
@@ -54,7 +53,7 @@ _mistake = partial(wrong_result, all_reduce_seconds)
 
 
 def _ring(call: SimpleNamespace, steps: int, sent_bytes: float) -> float:
-    """The seconds of so many steps one after the other, in which a device sends so many bytes."""
+    """The seconds of `steps` steps, in which a device sends `sent_bytes` in all."""
     return steps * call.latency_seconds + sent_bytes / call.bytes_per_second
 
 

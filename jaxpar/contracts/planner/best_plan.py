@@ -202,7 +202,7 @@ CONTRACT = Contract(
     "gains nothing.",
     harder="Of plans within 1% of the fastest, return the one with least memory. Why would you "
     "want that?",
-    # Many answers raise besides, where nothing fits: they are told of their choice first.
+    # Where nothing fits, many answers raise as well: they are told of their wrong choice first.
     mistakes=tuple(
         Mistake(choice.__name__, _raising(choice, error), "values", sentence_of(choice))
         for error in (ValueError, IndexError)

@@ -1,4 +1,4 @@
-"""How many examples find room on a device beside the weights and other states."""
+"""How many examples fit on a device that also holds the weights and other states."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _mistake = partial(wrong_result, max_batch_that_fits)
 
 
 def _room(call: SimpleNamespace) -> float:
-    """How many examples find room, the last of them in part."""
+    """How many examples fit, where the last one may fit in part only."""
     return max(0, (call.device_bytes - call.state_bytes) / call.bytes_per_example)
 
 

@@ -129,8 +129,7 @@ def one_hop_too_few(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def forwards_without_adding(x: Array, *, axis: str) -> Array:
-    """The devices on the way pass the chunk on as it came; each must add its own x of that
-    chunk."""
+    """The devices on the way pass the chunk on unchanged; each must add its own x of that chunk."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     chunk = x[(i - 1) % n]
     for _ in range(n - 1):
