@@ -63,7 +63,7 @@ _mistake = partial(wrong_result, hierarchical_all_reduce_seconds)
 def _time(
     num_bytes: float, n: int, link: Link, *, latency: float = 1, bandwidth: float = 1
 ) -> float:
-    """The seconds of an all-reduce on a link whose latency and bandwidth are multiplied by these."""
+    """The seconds of a ring on a link whose latency and bandwidth are multiplied by these."""
     return all_reduce_seconds(
         num_bytes, n, latency_seconds=latency * link[0], bytes_per_second=bandwidth * link[1]
     )
