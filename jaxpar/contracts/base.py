@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from jaxpar.contracts.case import Case, Sizes
@@ -134,7 +133,7 @@ class Mistake:
     """A wrong answer that people write.
 
     Attributes:
-        name: the name of its function in the exercise's file.
+        name: the name of its function.
         function: the wrong answer itself.
         fails: the property by which it must fail.
         sentence: what the learner is told when an answer equals this mistake.
@@ -149,8 +148,8 @@ class Mistake:
 def wrong(fails: PropertyName) -> Callable[[Answer], Answer]:
     """Marks a function as a wrong answer, and says which property must fail first.
 
-    In the file of an exercise, a marked function is a known mistake: its name there is the
-    mistake's name, and its docstring is the sentence for the learner.
+    In the file of an exercise, a marked function is a known mistake: its name is the mistake's
+    name, and its docstring is the sentence for the learner.
     """
 
     def mark(function: Answer) -> Answer:
@@ -158,29 +157,6 @@ def wrong(fails: PropertyName) -> Callable[[Answer], Answer]:
         return function
 
     return mark
-
-
-def wrong_result(
-    reference: Callable[..., Any], sentence: str, change: Callable[[Any, SimpleNamespace], Any]
-) -> Callable[..., Any]:
-    """A known mistake of a value exercise, which makes another result of the right one.
-
-    It refuses what the reference refuses.
-
-    Args:
-        reference: gives the right result.
-        sentence: what the learner is told.
-        change: takes the right result and the arguments of the call, by their names, and gives the
-            result of the mistake.
-    """
-    signature = inspect.signature(reference)
-
-    def mistake(*args: Any, **kwargs: Any) -> Any:
-        right = reference(*args, **kwargs)
-        return change(right, SimpleNamespace(**signature.bind(*args, **kwargs).arguments))
-
-    mistake.__doc__ = sentence
-    return wrong("values")(mistake)
 
 
 def mistakes_in(module: ModuleType) -> tuple[Mistake, ...]:

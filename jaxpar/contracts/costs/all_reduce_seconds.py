@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
-
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_uniform, random_link
 from jaxpar.cost.communication import all_reduce_seconds
 
@@ -49,78 +46,102 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, all_reduce_seconds)
+@wrong("values")
+def seconds_of_one_pass(num_bytes: float, n: int, **link: float) -> float:
+    """You count only a reduce-scatter, or only an all-gather; an all-reduce is both, one after the
+    other, with 2(n - 1) steps."""
+    return all_reduce_seconds(num_bytes, n, **link) / 2
 
 
-def _ring(call: SimpleNamespace, steps: int, sent_bytes: float) -> float:
+def _ring(
+    num_bytes: float, n: int, link: dict[str, float], *, steps: float, sent_bytes: float
+) -> float:
     """The seconds of `steps` steps, in which a device sends `sent_bytes` in all."""
-    return steps * call.latency_seconds + sent_bytes / call.bytes_per_second
+    all_reduce_seconds(num_bytes, n, **link)  # raises where it must
+    return steps * link["latency_seconds"] + sent_bytes / link["bytes_per_second"]
 
 
-def _sent_bytes(call: SimpleNamespace) -> float:
+@wrong("values")
+def seconds_whole_each_step(num_bytes: float, n: int, **link: float) -> float:
+    """You let a device send all num_bytes in each step; it sends one of n parts, num_bytes / n."""
+    return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=2 * (n - 1) * num_bytes)
+
+
+@wrong("values")
+def seconds_a_step_for_each(num_bytes: float, n: int, **link: float) -> float:
+    """You count 2n steps; a ring all-reduce has 2(n - 1)."""
+    return _ring(num_bytes, n, link, steps=2 * n, sent_bytes=2 * num_bytes)
+
+
+@wrong("values")
+def seconds_own_part_sent(num_bytes: float, n: int, **link: float) -> float:
+    """You let a device send 2 * num_bytes in all; each of the two passes has n - 1 steps, so a
+    device sends 2(n - 1)/n times num_bytes."""
+    return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=2 * num_bytes)
+
+
+def _sent_bytes(num_bytes: float, n: int) -> float:
     """What a device really sends in all steps."""
-    return 2 * (call.n - 1) / call.n * call.num_bytes
+    return 2 * (n - 1) / n * num_bytes
 
 
-def _tree_steps(call: SimpleNamespace) -> int:
-    return 2 * (call.n - 1).bit_length()
+@wrong("values")
+def seconds_one_latency(num_bytes: float, n: int, **link: float) -> float:
+    """You count the latency once; each of the 2(n - 1) steps has one."""
+    return _ring(num_bytes, n, link, steps=1, sent_bytes=_sent_bytes(num_bytes, n))
 
 
-seconds_of_one_pass = _mistake(
-    "You count only a reduce-scatter, or only an all-gather; an all-reduce is both, one after the "
-    "other, with 2(n - 1) steps.",
-    lambda right, call: right / 2,
-)
-seconds_whole_each_step = _mistake(
-    "You let a device send all num_bytes in each step; it sends one of n parts, num_bytes / n.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), 2 * (call.n - 1) * call.num_bytes),
-)
-seconds_a_step_for_each = _mistake(
-    "You count 2n steps; a ring all-reduce has 2(n - 1).",
-    lambda right, call: _ring(call, 2 * call.n, 2 * call.num_bytes),
-)
-seconds_own_part_sent = _mistake(
-    "You let a device send 2 * num_bytes in all; each of the two passes has n - 1 steps, so a "
-    "device sends 2(n - 1)/n times num_bytes.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), 2 * call.num_bytes),
-)
-seconds_one_latency = _mistake(
-    "You count the latency once; each of the 2(n - 1) steps has one.",
-    lambda right, call: _ring(call, 1, _sent_bytes(call)),
-)
-seconds_no_latency = _mistake(
-    "You leave the latency out; each of the 2(n - 1) steps has one.",
-    lambda right, call: _ring(call, 0, _sent_bytes(call)),
-)
-seconds_latency_of_one_pass = _mistake(
-    "You count n - 1 latencies; each of the two passes has n - 1 steps, so count 2(n - 1).",
-    lambda right, call: _ring(call, call.n - 1, _sent_bytes(call)),
-)
-seconds_both_directions = _mistake(
-    "Sending the bytes takes half as long as it should; both passes have n - 1 steps, and a ring "
-    "sends one way round, so use `bytes_per_second` as it is.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), _sent_bytes(call) / 2),
-)
-seconds_of_a_tree = _mistake(
-    "These are the seconds of a tree, with 2 log2 n steps; a ring has 2(n - 1).",
-    lambda right, call: _ring(call, _tree_steps(call), _tree_steps(call) * call.num_bytes),
-)
-seconds_in_bits = _mistake(
-    "You multiply the bytes by 8; the bandwidth is in bytes, too.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), 8 * _sent_bytes(call)),
-)
-seconds_taken_for_bits = _mistake(
-    "You divide the bytes by 8; they are bytes already, and so is the bandwidth.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), _sent_bytes(call) / 8),
-)
-seconds_gib_over_gb = _mistake(
-    "The bytes are in GiB and the bandwidth in GB; use bytes for both.",
-    lambda right, call: _ring(call, 2 * (call.n - 1), _sent_bytes(call) * 1e9 / 2**30),
-)
-seconds_in_milliseconds = _mistake(
-    "The result is in milliseconds; return seconds.",
-    lambda right, call: 1e3 * right,
-)
+@wrong("values")
+def seconds_no_latency(num_bytes: float, n: int, **link: float) -> float:
+    """You leave the latency out; each of the 2(n - 1) steps has one."""
+    return _ring(num_bytes, n, link, steps=0, sent_bytes=_sent_bytes(num_bytes, n))
+
+
+@wrong("values")
+def seconds_latency_of_one_pass(num_bytes: float, n: int, **link: float) -> float:
+    """You count n - 1 latencies; each of the two passes has n - 1 steps, so count 2(n - 1)."""
+    return _ring(num_bytes, n, link, steps=n - 1, sent_bytes=_sent_bytes(num_bytes, n))
+
+
+@wrong("values")
+def seconds_both_directions(num_bytes: float, n: int, **link: float) -> float:
+    """Sending the bytes takes half as long as it should; both passes have n - 1 steps, and a ring
+    sends one way round, so use `bytes_per_second` as it is."""
+    return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=_sent_bytes(num_bytes, n) / 2)
+
+
+@wrong("values")
+def seconds_of_a_tree(num_bytes: float, n: int, **link: float) -> float:
+    """These are the seconds of a tree, with 2 log2 n steps; a ring has 2(n - 1)."""
+    all_reduce_seconds(num_bytes, n, **link)
+    steps = 2 * (n - 1).bit_length()
+    return _ring(num_bytes, n, link, steps=steps, sent_bytes=steps * num_bytes)
+
+
+@wrong("values")
+def seconds_in_bits(num_bytes: float, n: int, **link: float) -> float:
+    """You multiply the bytes by 8; the bandwidth is in bytes, too."""
+    return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=8 * _sent_bytes(num_bytes, n))
+
+
+@wrong("values")
+def seconds_taken_for_bits(num_bytes: float, n: int, **link: float) -> float:
+    """You divide the bytes by 8; they are bytes already, and so is the bandwidth."""
+    return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=_sent_bytes(num_bytes, n) / 8)
+
+
+@wrong("values")
+def seconds_gib_over_gb(num_bytes: float, n: int, **link: float) -> float:
+    """The bytes are in GiB and the bandwidth in GB; use bytes for both."""
+    return _ring(
+        num_bytes, n, link, steps=2 * (n - 1), sent_bytes=_sent_bytes(num_bytes, n) * 1e9 / 2**30
+    )
+
+
+@wrong("values")
+def seconds_in_milliseconds(num_bytes: float, n: int, **link: float) -> float:
+    """The result is in milliseconds; return seconds."""
+    return 1e3 * all_reduce_seconds(num_bytes, n, **link)
 
 
 @wrong("values")

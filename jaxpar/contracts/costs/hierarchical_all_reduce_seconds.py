@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_uniform, random_link
 from jaxpar.cost.communication import all_reduce_seconds, hierarchical_all_reduce_seconds
 
@@ -57,33 +56,42 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, hierarchical_all_reduce_seconds)
+def _time(num_bytes: float, n: int, link: Link) -> float:
+    return all_reduce_seconds(num_bytes, n, latency_seconds=link[0], bytes_per_second=link[1])
 
 
-def _time(
-    num_bytes: float, n: int, link: Link, *, latency: float = 1, bandwidth: float = 1
-) -> float:
-    """The seconds of a ring on a link whose latency and bandwidth are multiplied by these."""
-    return all_reduce_seconds(
-        num_bytes, n, latency_seconds=latency * link[0], bytes_per_second=bandwidth * link[1]
-    )
+@dataclass(frozen=True)
+class _Nodes:
+    """The arguments of a call that is not refused, and what its parts take."""
+
+    num_bytes: float
+    inner: int
+    outer: int
+    inner_link: Link
+    outer_link: Link
+
+    @property
+    def inside(self) -> float:
+        """The seconds of the two parts inside a node, together."""
+        return _time(self.num_bytes, self.inner, self.inner_link)
+
+    @property
+    def between(self) -> float:
+        """The seconds of the part between nodes."""
+        return _time(self.num_bytes / self.inner, self.outer, self.outer_link)
 
 
-def _inside(call: SimpleNamespace, **factors: float) -> float:
-    """The seconds of the two parts inside a node, together."""
-    return _time(call.num_bytes, call.inner, call.inner_link, **factors)
+def _nodes(num_bytes: float, how: dict) -> _Nodes:
+    hierarchical_all_reduce_seconds(num_bytes, **how)  # raises where it must
+    return _Nodes(num_bytes, **how)
 
 
-def _between(call: SimpleNamespace, **factors: float) -> float:
-    """The seconds of the part between nodes."""
-    return _time(call.num_bytes / call.inner, call.outer, call.outer_link, **factors)
-
-
-levels_whole_between = _mistake(
-    "You let each device send the whole array between nodes, or divide its bandwidth there by "
-    "`inner`; after the reduce-scatter it holds num_bytes / inner, and outer_link is its own.",
-    lambda right, call: _inside(call) + _time(call.num_bytes, call.outer, call.outer_link),
-)
+@wrong("values")
+def levels_whole_between(num_bytes: float, **how) -> float:
+    """You let each device send the whole array between nodes, or divide its bandwidth there by
+    `inner`; after the reduce-scatter it holds num_bytes / inner, and outer_link is its own."""
+    nodes = _nodes(num_bytes, how)
+    return nodes.inside + _time(num_bytes, nodes.outer, nodes.outer_link)
 
 
 @wrong("values")
@@ -100,60 +108,98 @@ def levels_sizes_swapped(num_bytes: float, *, inner: int, outer: int, **how) -> 
     return hierarchical_all_reduce_seconds(num_bytes, inner=outer, outer=inner, **how)
 
 
-levels_inside_once = _mistake(
-    "One of the two parts inside a node is missing; there is a reduce-scatter before, and an "
-    "all-gather after.",
-    lambda right, call: _inside(call) / 2 + _between(call),
-)
-levels_between_once = _mistake(
-    "You count half of the all-reduce between nodes; it has 2(outer - 1) steps.",
-    lambda right, call: _inside(call) + _between(call) / 2,
-)
-levels_inside_twice_over = _mistake(
-    "You count two all-reduces inside a node; the reduce-scatter before and the all-gather after "
-    "are one together.",
-    lambda right, call: 2 * _inside(call) + _between(call),
-)
-levels_flat_ring = _mistake(
-    "This is one ring over all devices on the slow link; add up the time inside nodes and that "
-    "between them.",
-    lambda right, call: _time(call.num_bytes, call.inner * call.outer, call.outer_link),
-)
-levels_all_between = _mistake(
-    "You let all devices join the ring between nodes; it has `outer` of them, those that hold the "
-    "same part.",
-    lambda right, call: (
-        _inside(call) + _time(call.num_bytes / call.inner, call.inner * call.outer, call.outer_link)
-    ),
-)
-levels_at_once = _mistake(
-    "This is the longer of both times; each part waits for the one before, so add them up.",
-    lambda right, call: max(_inside(call), _between(call)),
-)
-levels_part_of_a_node = _mistake(
-    "You reduce num_bytes / outer between nodes; a device's part is num_bytes / inner.",
-    lambda right, call: (
-        _inside(call) + _time(call.num_bytes / call.outer, call.outer, call.outer_link)
-    ),
-)
-levels_link_of_a_node = _mistake(
-    "You multiply the bandwidth between nodes by `inner`, as if outer_link were that of a whole "
-    "node; it is that of one device.",
-    lambda right, call: _inside(call) + _between(call, bandwidth=call.inner),
-)
-levels_both_directions = _mistake(
-    "Sending the bytes takes half as long as it should; a ring sends one way round, so use the "
-    "bandwidths as they are.",
-    lambda right, call: _inside(call, bandwidth=2) + _between(call, bandwidth=2),
-)
-levels_in_bits = _mistake(
-    "You multiply the bytes by 8; the bandwidths are in bytes, too.",
-    lambda right, call: _inside(call, bandwidth=1 / 8) + _between(call, bandwidth=1 / 8),
-)
-levels_without_latency = _mistake(
-    "You leave the latencies out; each step has the latency of its link.",
-    lambda right, call: _inside(call, latency=0) + _between(call, latency=0),
-)
+@wrong("values")
+def levels_inside_once(num_bytes: float, **how) -> float:
+    """One of the two parts inside a node is missing; there is a reduce-scatter before, and an
+    all-gather after."""
+    nodes = _nodes(num_bytes, how)
+    return nodes.inside / 2 + nodes.between
+
+
+@wrong("values")
+def levels_between_once(num_bytes: float, **how) -> float:
+    """You count half of the all-reduce between nodes; it has 2(outer - 1) steps."""
+    nodes = _nodes(num_bytes, how)
+    return nodes.inside + nodes.between / 2
+
+
+@wrong("values")
+def levels_inside_twice_over(num_bytes: float, **how) -> float:
+    """You count two all-reduces inside a node; the reduce-scatter before and the all-gather after
+    are one together."""
+    nodes = _nodes(num_bytes, how)
+    return 2 * nodes.inside + nodes.between
+
+
+@wrong("values")
+def levels_flat_ring(num_bytes: float, **how) -> float:
+    """This is one ring over all devices on the slow link; add up the time inside nodes and that
+    between them."""
+    nodes = _nodes(num_bytes, how)
+    return _time(num_bytes, nodes.inner * nodes.outer, nodes.outer_link)
+
+
+@wrong("values")
+def levels_all_between(num_bytes: float, **how) -> float:
+    """You let all devices join the ring between nodes; it has `outer` of them, those that hold the
+    same part."""
+    nodes = _nodes(num_bytes, how)
+    part, n = num_bytes / nodes.inner, nodes.inner * nodes.outer
+    return nodes.inside + _time(part, n, nodes.outer_link)
+
+
+@wrong("values")
+def levels_at_once(num_bytes: float, **how) -> float:
+    """This is the longer of both times; each part waits for the one before, so add them up."""
+    nodes = _nodes(num_bytes, how)
+    return max(nodes.inside, nodes.between)
+
+
+@wrong("values")
+def levels_part_of_a_node(num_bytes: float, **how) -> float:
+    """You reduce num_bytes / outer between nodes; a device's part is num_bytes / inner."""
+    nodes = _nodes(num_bytes, how)
+    return nodes.inside + _time(num_bytes / nodes.outer, nodes.outer, nodes.outer_link)
+
+
+@wrong("values")
+def levels_link_of_a_node(num_bytes: float, **how) -> float:
+    """You multiply the bandwidth between nodes by `inner`, as if outer_link were that of a whole
+    node; it is that of one device."""
+    nodes = _nodes(num_bytes, how)
+    latency, bandwidth = nodes.outer_link
+    part = num_bytes / nodes.inner
+    return nodes.inside + _time(part, nodes.outer, (latency, bandwidth * nodes.inner))
+
+
+def _scaled(num_bytes: float, how: dict, *, bandwidth: float = 1, latency: float = 1) -> float:
+    """The seconds on links with so many times the bandwidth and the latency."""
+    nodes = _nodes(num_bytes, how)
+
+    def scaled(link: Link) -> Link:
+        return latency * link[0], bandwidth * link[1]
+
+    inside = _time(num_bytes, nodes.inner, scaled(nodes.inner_link))
+    return inside + _time(num_bytes / nodes.inner, nodes.outer, scaled(nodes.outer_link))
+
+
+@wrong("values")
+def levels_both_directions(num_bytes: float, **how) -> float:
+    """Sending the bytes takes half as long as it should; a ring sends one way round, so use the
+    bandwidths as they are."""
+    return _scaled(num_bytes, how, bandwidth=2)
+
+
+@wrong("values")
+def levels_in_bits(num_bytes: float, **how) -> float:
+    """You multiply the bytes by 8; the bandwidths are in bytes, too."""
+    return _scaled(num_bytes, how, bandwidth=1 / 8)
+
+
+@wrong("values")
+def levels_without_latency(num_bytes: float, **how) -> float:
+    """You leave the latencies out; each step has the latency of its link."""
+    return _scaled(num_bytes, how, latency=0)
 
 
 @wrong("values")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import operator
-from functools import partial
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.flops import model_flops_utilization
 
@@ -52,56 +51,75 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, model_flops_utilization)
+@wrong("values")
+def mfu_of_one_device(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You compare the tokens of all devices with the peak of one; divide by `devices`, too."""
+    return model_flops_utilization(tokens, flops, devices, peak) * devices
 
-mfu_of_one_device = _mistake(
-    "You compare the tokens of all devices with the peak of one; divide by `devices`, too.",
-    lambda right, call: right * call.devices,
-)
-mfu_tokens_of_each = _mistake(
-    "You multiply the tokens by `devices`; they are those of all devices already, so divide by "
-    "`devices` instead.",
-    lambda right, call: right * call.devices**2,
-)
-mfu_in_percent = _mistake(
-    "The result is in percent; return a fraction, at most 1.",
-    lambda right, call: 100 * right,
-)
-mfu_upside_down = _mistake(
-    "You divide the peak by what the model took; divide the other way round.",
-    lambda right, call: 1 / right,
-)
-mfu_sparse_peak = _mistake(
-    "The result is half as large as it should be, as with a sparse peak, which is twice the dense "
-    "one; divide by `peak_flops` as it is.",
-    lambda right, call: right / 2,
-)
-mfu_peak_halved = _mistake(
-    "The result is twice as large as it should be; `peak_flops` is dense already, and "
-    "`flops_per_token` counts a multiplication and an addition as 2, so scale neither.",
-    lambda right, call: right * 2,
-)
-mfu_with_recomputation = _mistake(
-    "You add a third for what is computed again; that is of no use to the model, and counts in HFU "
-    "only.",
-    lambda right, call: 4 / 3 * right,
-)
-mfu_three_passes = _mistake(
-    "You count the FLOPs three times; `flops_per_token` is forward and backward together already.",
-    lambda right, call: 3 * right,
-)
-mfu_parameters_for_flops = _mistake(
-    "The result is six times too large; `flops_per_token` counts FLOPs, not parameters.",
-    lambda right, call: 6 * right,
-)
-mfu_peak_in_tera = _mistake(
-    "You multiply `peak_flops` by 1e12; it is in FLOPs per second already, not in tera.",
-    lambda right, call: right / 1e12,
-)
-mfu_in_whole_numbers = _mistake(
-    "You round the fraction down to 0; use / in place of //.",
-    lambda right, call: float(right // 1),
-)
+
+@wrong("values")
+def mfu_tokens_of_each(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You multiply the tokens by `devices`; they are those of all devices already, so divide by
+    `devices` instead."""
+    return model_flops_utilization(tokens, flops, devices, peak) * devices**2
+
+
+@wrong("values")
+def mfu_in_percent(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is in percent; return a fraction, at most 1."""
+    return 100 * model_flops_utilization(tokens, flops, devices, peak)
+
+
+@wrong("values")
+def mfu_upside_down(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You divide the peak by what the model took; divide the other way round."""
+    return 1 / model_flops_utilization(tokens, flops, devices, peak)
+
+
+@wrong("values")
+def mfu_sparse_peak(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is half as large as it should be, as with a sparse peak, which is twice the dense
+    one; divide by `peak_flops` as it is."""
+    return model_flops_utilization(tokens, flops, devices, 2 * peak)
+
+
+@wrong("values")
+def mfu_peak_halved(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is twice as large as it should be; `peak_flops` is dense already, and
+    `flops_per_token` counts a multiplication and an addition as 2, so scale neither."""
+    return model_flops_utilization(tokens, flops, devices, peak / 2)
+
+
+@wrong("values")
+def mfu_with_recomputation(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You add a third for what is computed again; that is of no use to the model, and counts in HFU
+    only."""
+    return model_flops_utilization(tokens, 4 / 3 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_three_passes(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You count the FLOPs three times; `flops_per_token` is forward and backward together
+    already."""
+    return model_flops_utilization(tokens, 3 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_parameters_for_flops(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """The result is six times too large; `flops_per_token` counts FLOPs, not parameters."""
+    return model_flops_utilization(tokens, 6 * flops, devices, peak)
+
+
+@wrong("values")
+def mfu_peak_in_tera(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You multiply `peak_flops` by 1e12; it is in FLOPs per second already, not in tera."""
+    return model_flops_utilization(tokens, flops, devices, 1e12 * peak)
+
+
+@wrong("values")
+def mfu_in_whole_numbers(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You round the fraction down to 0; use / in place of //."""
+    return float(model_flops_utilization(tokens, flops, devices, peak) // 1)
 
 
 @wrong("values")

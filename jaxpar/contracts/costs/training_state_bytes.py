@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.zero import STAGES, training_state_bytes
 
@@ -57,74 +55,101 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, training_state_bytes)
+@wrong("values")
+def states_in_gib(parameters: float, **how) -> float:
+    """The result is in GiB; return bytes."""
+    return training_state_bytes(parameters, **how) / 2**30
+
+
+@wrong("values")
+def states_in_gb(parameters: float, **how) -> float:
+    """The result is in GB; return bytes."""
+    return training_state_bytes(parameters, **how) / 1e9
+
+
+@wrong("values")
+def states_in_bits(parameters: float, **how) -> float:
+    """The result is eight times too large: it is in bits; return bytes."""
+    return 8 * training_state_bytes(parameters, **how)
+
+
+@wrong("values")
+def states_given_in_bits(parameters: float, **how) -> float:
+    """The result is an eighth of the right one; param_bytes, grad_bytes and state_bytes are in
+    bytes already, so do not divide them by 8."""
+    return training_state_bytes(parameters, **how) / 8
+
 
 # The stage from which on each of the three is sharded.
 _SHARDED_FROM = {"param_bytes": 3, "grad_bytes": 2, "state_bytes": 1}
 
 
-def _held(call: SimpleNamespace, sharded_from: dict[str, int]) -> float:
-    """The bytes of all three, if each is sharded from another stage on."""
+def _sharded_from(first: dict[str, int], parameters: float, how: dict) -> float:
+    """The bytes of all three, if each is sharded from the stage that `first` names on."""
+    training_state_bytes(parameters, **how)  # raises where it must
     parts = (
-        call.parameters * vars(call)[name] / (call.devices if call.zero >= stage else 1)
-        for name, stage in sharded_from.items()
+        parameters * how[name] / (how["devices"] if how["zero"] >= stage else 1)
+        for name, stage in first.items()
     )
     return sum(parts)
 
 
-states_in_gib = _mistake("The result is in GiB; return bytes.", lambda right, call: right / 2**30)
-states_in_gb = _mistake("The result is in GB; return bytes.", lambda right, call: right / 1e9)
-states_in_bits = _mistake(
-    "The result is eight times too large: it is in bits; return bytes.",
-    lambda right, call: 8 * right,
-)
-states_given_in_bits = _mistake(
-    "The result is an eighth of the right one; param_bytes, grad_bytes and state_bytes are in "
-    "bytes already, so do not divide them by 8.",
-    lambda right, call: right / 8,
-)
-states_never_sharded = _mistake(
-    "`zero` changes nothing in your answer; divide by `devices` what its stage shards.",
-    lambda right, call: _held(call, dict.fromkeys(_SHARDED_FROM, 4)),
-)
-states_always_sharded = _mistake(
-    "You divide everything by `devices` in every stage, which is right for stage 3 only; look at "
-    "`zero`.",
-    lambda right, call: _held(call, dict.fromkeys(_SHARDED_FROM, 0)),
-)
-stage_one_late = _mistake(
-    "Each of your stages shards what the stage before it should; stage 1 shards the optimizer "
-    "states, stage 2 the gradients as well, and stage 3 the parameters too.",
-    lambda right, call: _held(call, {name: s + 1 for name, s in _SHARDED_FROM.items()}),
-)
-stage_one_early = _mistake(
-    "Each of your stages shards what the next one should; stage 0 shards nothing, and stage 1 the "
-    "optimizer states alone.",
-    lambda right, call: _held(call, {name: s - 1 for name, s in _SHARDED_FROM.items()}),
-)
-parameters_sharded_first = _mistake(
-    "Your stage 1 shards the parameters; the optimizer states come first, then the gradients, then "
-    "the parameters.",
-    lambda right, call: _held(call, {"param_bytes": 1, "grad_bytes": 2, "state_bytes": 3}),
-)
-gradients_sharded_first = _mistake(
-    "Your stage 1 shards the gradients; the optimizer states come first.",
-    lambda right, call: _held(call, {"param_bytes": 3, "grad_bytes": 1, "state_bytes": 2}),
-)
-one_state_sharded = _mistake(
-    "Each of your stages shards only one of the three; it must also shard what the stages before "
-    "it do.",
-    lambda right, call: _held(
-        call, {name: 0 if call.zero == s else 4 for name, s in _SHARDED_FROM.items()}
-    ),
-)
-weights_counted_twice = _mistake(
-    "You count the weights twice: as parameters, and once more among the optimizer states; "
-    "state_bytes includes any float32 copy of them already, so add nothing.",
-    lambda right, call: (
-        right + call.parameters * call.param_bytes / (call.devices if call.zero >= 1 else 1)
-    ),
-)
+@wrong("values")
+def states_never_sharded(parameters: float, **how) -> float:
+    """`zero` changes nothing in your answer; divide by `devices` what its stage shards."""
+    return _sharded_from(dict.fromkeys(_SHARDED_FROM, 4), parameters, how)
+
+
+@wrong("values")
+def states_always_sharded(parameters: float, **how) -> float:
+    """You divide everything by `devices` in every stage, which is right for stage 3 only; look at
+    `zero`."""
+    return _sharded_from(dict.fromkeys(_SHARDED_FROM, 0), parameters, how)
+
+
+@wrong("values")
+def stage_one_late(parameters: float, **how) -> float:
+    """Each of your stages shards what the stage before it should; stage 1 shards the optimizer
+    states, stage 2 the gradients as well, and stage 3 the parameters too."""
+    return _sharded_from({name: s + 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
+
+
+@wrong("values")
+def stage_one_early(parameters: float, **how) -> float:
+    """Each of your stages shards what the next one should; stage 0 shards nothing, and stage 1 the
+    optimizer states alone."""
+    return _sharded_from({name: s - 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
+
+
+@wrong("values")
+def parameters_sharded_first(parameters: float, **how) -> float:
+    """Your stage 1 shards the parameters; the optimizer states come first, then the gradients, then
+    the parameters."""
+    first = {"param_bytes": 1, "grad_bytes": 2, "state_bytes": 3}
+    return _sharded_from(first, parameters, how)
+
+
+@wrong("values")
+def gradients_sharded_first(parameters: float, **how) -> float:
+    """Your stage 1 shards the gradients; the optimizer states come first."""
+    first = {"param_bytes": 3, "grad_bytes": 1, "state_bytes": 2}
+    return _sharded_from(first, parameters, how)
+
+
+@wrong("values")
+def one_state_sharded(parameters: float, **how) -> float:
+    """Each of your stages shards only one of the three; it must also shard what the stages before
+    it do."""
+    first = {name: 0 if how["zero"] == s else 4 for name, s in _SHARDED_FROM.items()}
+    return _sharded_from(first, parameters, how)
+
+
+@wrong("values")
+def weights_counted_twice(parameters: float, **how) -> float:
+    """You count the weights twice: as parameters, and once more among the optimizer states;
+    state_bytes includes any float32 copy of them already, so add nothing."""
+    how["state_bytes"] = how["state_bytes"] + how["param_bytes"]
+    return training_state_bytes(parameters, **how)
 
 
 @wrong("values")
@@ -141,10 +166,10 @@ def always_adam_mixed(parameters: float, **how) -> float:
     return training_state_bytes(parameters, **how | each)
 
 
-states_of_all_devices = _mistake(
-    "This is what all devices hold together; return what one holds.",
-    lambda right, call: call.devices * right,
-)
+@wrong("values")
+def states_of_all_devices(parameters: float, **how) -> float:
+    """This is what all devices hold together; return what one holds."""
+    return how["devices"] * training_state_bytes(parameters, **how)
 
 
 @wrong("values")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.flops import transformer_step_flops
 from jaxpar.cost.layout import REMATS
@@ -72,61 +70,84 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, transformer_step_flops)
+class _Step(NamedTuple):
+    """The FLOPs of the forward pass, and those that the backward pass computes again."""
+
+    matrices: float
+    attention: float
+    head: float
+    again: float
+
+    @property
+    def total(self) -> float:
+        return 3 * (self.matrices + self.attention + self.head) + self.again
 
 
-class _Forward(NamedTuple):
-    """The FLOPs of the forward pass."""
-
-    matrices: int
-    attention: int
-    head: int
-
-
-def _forward(call: SimpleNamespace) -> _Forward:
-    tokens = call.batch * call.sequence
-    return _Forward(
-        matrices=call.layers * tokens * 24 * call.hidden**2,
-        attention=call.layers * tokens * 4 * call.sequence * call.hidden,
-        head=2 * tokens * call.hidden * call.vocab,
-    )
+def _step(sizes: tuple[int, ...], remat: str) -> _Step:
+    right = transformer_step_flops(*sizes, remat=remat)
+    batch, sequence, layers, hidden, vocab = sizes
+    tokens = batch * sequence
+    matrices, head = layers * tokens * 24 * hidden**2, 2 * tokens * hidden * vocab
+    attention = layers * tokens * 4 * sequence * hidden
+    return _Step(matrices, attention, head, right - 3 * (matrices + attention + head))
 
 
-attention_left_out = _mistake(
-    "You leave the two products of attention out, as the rule of 6 FLOPs for each parameter and "
-    "token does; add 4*B*s*s*h for each layer's forward pass.",
-    lambda right, call: right - (3 + (call.remat != "none")) * _forward(call).attention,
-)
-causal_half = _mistake(
-    "You count half of attention's FLOPs; a causal mask halves nothing here, and both products "
-    "count: 4*B*s*s*h for each layer's forward pass.",
-    lambda right, call: right - (3 + (call.remat != "none")) * _forward(call).attention / 2,
-)
-multiply_adds = _mistake(
-    "The result is half as large as it should be; count a multiplication and an addition as 2.",
-    lambda right, call: right / 2,
-)
-flops_of_forward = _mistake(
-    "You leave the backward pass out; it takes twice what the forward pass takes.",
-    lambda right, call: float(right - 2 * sum(_forward(call))),
-)
-backward_as_forward = _mistake(
-    "You count the backward pass as much as the forward pass; it has two products for each one of "
-    "the forward pass, so count it twice.",
-    lambda right, call: float(right - sum(_forward(call))),
-)
-head_left_out = _mistake(
-    "You leave the head out; it is a product of [tokens, h] by [h, V].",
-    lambda right, call: right - 3 * _forward(call).head,
-)
-embedding_as_product = _mistake(
-    "You count the embedding as a product; it only looks rows up, so leave it out.",
-    lambda right, call: right + 3 * _forward(call).head,
-)
-head_computed_again = _mistake(
-    "With full you compute the head again; it is not part of a layer, so leave it out.",
-    lambda right, call: right + (_forward(call).head if call.remat == "full" else 0),
-)
+@wrong("values")
+def attention_left_out(*sizes: int, remat: str) -> float:
+    """You leave the two products of attention out, as the rule of 6 FLOPs for each parameter and
+    token does; add 4*B*s*s*h for each layer's forward pass."""
+    step = _step(sizes, remat)
+    return 3 * (step.matrices + step.head) + (step.matrices if remat == "full" else 0)
+
+
+@wrong("values")
+def causal_half(*sizes: int, remat: str) -> float:
+    """You count half of attention's FLOPs; a causal mask halves nothing here, and both products
+    count: 4*B*s*s*h for each layer's forward pass."""
+    step = _step(sizes, remat)
+    return step.total - (3 + (remat != "none")) * step.attention / 2
+
+
+@wrong("values")
+def multiply_adds(*sizes: int, remat: str) -> float:
+    """The result is half as large as it should be; count a multiplication and an addition as 2."""
+    return transformer_step_flops(*sizes, remat=remat) / 2
+
+
+@wrong("values")
+def flops_of_forward(*sizes: int, remat: str) -> float:
+    """You leave the backward pass out; it takes twice what the forward pass takes."""
+    step = _step(sizes, remat)
+    return (step.total - step.again) / 3 + step.again
+
+
+@wrong("values")
+def backward_as_forward(*sizes: int, remat: str) -> float:
+    """You count the backward pass as much as the forward pass; it has two products for each one of
+    the forward pass, so count it twice."""
+    step = _step(sizes, remat)
+    return (step.total - step.again) * 2 / 3 + step.again
+
+
+@wrong("values")
+def head_left_out(*sizes: int, remat: str) -> float:
+    """You leave the head out; it is a product of [tokens, h] by [h, V]."""
+    step = _step(sizes, remat)
+    return step.total - 3 * step.head
+
+
+@wrong("values")
+def embedding_as_product(*sizes: int, remat: str) -> float:
+    """You count the embedding as a product; it only looks rows up, so leave it out."""
+    step = _step(sizes, remat)
+    return step.total + 3 * step.head
+
+
+@wrong("values")
+def head_computed_again(*sizes: int, remat: str) -> float:
+    """With full you compute the head again; it is not part of a layer, so leave it out."""
+    step = _step(sizes, remat)
+    return step.total + (step.head if remat == "full" else 0)
 
 
 @wrong("values")
@@ -135,19 +156,25 @@ def flops_of_one_layer(batch: int, sequence: int, layers: int, *rest: int, remat
     return transformer_step_flops(batch, sequence, 1, *rest, remat=remat)
 
 
-flops_of_a_token = _mistake(
-    "These are the FLOPs of one token; a step has batch * sequence of them.",
-    lambda right, call: right / (call.batch * call.sequence),
-)
-output_projection_left_out = _mistake(
-    "Your matrices of a layer take 22h^2 for each token; attention has a fourth one, for its "
-    "output, so count 24h^2.",
-    lambda right, call: right - (4 if call.remat == "full" else 3) * _forward(call).matrices / 12,
-)
-recomputation_ignored = _mistake(
-    "`remat` changes nothing in your answer; add what the backward pass computes again.",
-    lambda right, call: 3 * sum(_forward(call)),
-)
+@wrong("values")
+def flops_of_a_token(*sizes: int, remat: str) -> float:
+    """These are the FLOPs of one token; a step has batch * sequence of them."""
+    return transformer_step_flops(*sizes, remat=remat) / (sizes[0] * sizes[1])
+
+
+@wrong("values")
+def output_projection_left_out(*sizes: int, remat: str) -> float:
+    """Your matrices of a layer take 22h^2 for each token; attention has a fourth one, for its
+    output, so count 24h^2."""
+    step = _step(sizes, remat)
+    return step.total - (4 if remat == "full" else 3) * step.matrices / 12
+
+
+@wrong("values")
+def recomputation_ignored(*sizes: int, remat: str) -> float:
+    """`remat` changes nothing in your answer; add what the backward pass computes again."""
+    step = _step(sizes, remat)
+    return step.total - step.again
 
 
 @wrong("values")
@@ -158,10 +185,11 @@ def selective_is_full(*sizes: int, remat: str) -> float:
     return transformer_step_flops(*sizes, remat=remat)
 
 
-selective_one_product = _mistake(
-    "With selective you compute only one product of attention again; count both.",
-    lambda right, call: right - (_forward(call).attention / 2 if call.remat == "selective" else 0),
-)
+@wrong("values")
+def selective_one_product(*sizes: int, remat: str) -> float:
+    """With selective you compute only one product of attention again; count both."""
+    step = _step(sizes, remat)
+    return step.total - (step.attention / 2 if remat == "selective" else 0)
 
 
 @wrong("values")

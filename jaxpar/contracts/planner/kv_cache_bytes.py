@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from itertools import product
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import kv_cache_bytes
 
@@ -60,56 +59,91 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, kv_cache_bytes)
+@wrong("values")
+def cache_of_keys_alone(*sizes: int, element_bytes: float) -> float:
+    """The result is half as large as it should be; both keys and values are kept."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 2
 
-cache_of_keys_alone = _mistake(
-    "The result is half as large as it should be; both keys and values are kept.",
-    lambda right, call: right / 2,
-)
-cache_of_one_example = _mistake(
-    "This is the cache of one example; multiply by `batch`.",
-    lambda right, call: right / call.batch,
-)
-cache_of_one_token = _mistake(
-    "This is what one token adds; multiply by `sequence`.",
-    lambda right, call: right / call.sequence,
-)
-cache_of_one_layer = _mistake(
-    "This is the cache of one layer; each has its own, so multiply by `layers`.",
-    lambda right, call: right / call.layers,
-)
-cache_of_one_head = _mistake(
-    "You leave `kv_heads` out; each head of keys has head_size elements.",
-    lambda right, call: right / call.kv_heads,
-)
-cache_of_one_element = _mistake(
-    "You leave `head_size` out; a key has that many elements in each head.",
-    lambda right, call: right / call.head_size,
-)
-cache_of_scores = _mistake(
-    "The cache grows with the square of `sequence`; scores are not kept, so count keys and values "
-    "alone.",
-    lambda right, call: right * call.sequence,
-)
-cache_in_bits = _mistake(
-    "The cache is eight times too large: it is in bits; return bytes.",
-    lambda right, call: right * 8,
-)
-cache_given_in_bits = _mistake(
-    "The result is an eighth of the right one; element_bytes is in bytes already, so do not divide "
-    "it by 8.",
-    lambda right, call: right / 8,
-)
-cache_in_gb = _mistake("The cache is in GB; return bytes.", lambda right, call: right / 1e9)
-cache_in_gib = _mistake("The cache is in GiB; return bytes.", lambda right, call: right / 2**30)
-cache_always_16_bits = _mistake(
-    "Elements always take 2 bytes; use `element_bytes`.",
-    lambda right, call: right / call.element_bytes * 2,
-)
-cache_of_whole_bytes = _mistake(
-    "You round element_bytes; two elements of 4 bits fit into one byte, so use it as it is.",
-    lambda right, call: right / call.element_bytes * math.ceil(call.element_bytes),
-)
+
+@wrong("values")
+def cache_of_one_example(*sizes: int, element_bytes: float) -> float:
+    """This is the cache of one example; multiply by `batch`."""
+    batch, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / batch
+
+
+@wrong("values")
+def cache_of_one_token(*sizes: int, element_bytes: float) -> float:
+    """This is what one token adds; multiply by `sequence`."""
+    _, sequence, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / sequence
+
+
+@wrong("values")
+def cache_of_one_layer(*sizes: int, element_bytes: float) -> float:
+    """This is the cache of one layer; each has its own, so multiply by `layers`."""
+    _, _, layers, _, _ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / layers
+
+
+@wrong("values")
+def cache_of_one_head(*sizes: int, element_bytes: float) -> float:
+    """You leave `kv_heads` out; each head of keys has head_size elements."""
+    _, _, _, kv_heads, _ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / kv_heads
+
+
+@wrong("values")
+def cache_of_one_element(*sizes: int, element_bytes: float) -> float:
+    """You leave `head_size` out; a key has that many elements in each head."""
+    *_, head_size = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / head_size
+
+
+@wrong("values")
+def cache_of_scores(*sizes: int, element_bytes: float) -> float:
+    """The cache grows with the square of `sequence`; scores are not kept, so count keys and values
+    alone."""
+    _, sequence, *_ = sizes
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) * sequence
+
+
+@wrong("values")
+def cache_in_bits(*sizes: int, element_bytes: float) -> float:
+    """The cache is eight times too large: it is in bits; return bytes."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) * 8
+
+
+@wrong("values")
+def cache_given_in_bits(*sizes: int, element_bytes: float) -> float:
+    """The result is an eighth of the right one; element_bytes is in bytes already, so do not divide
+    it by 8."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 8
+
+
+@wrong("values")
+def cache_in_gb(*sizes: int, element_bytes: float) -> float:
+    """The cache is in GB; return bytes."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 1e9
+
+
+@wrong("values")
+def cache_in_gib(*sizes: int, element_bytes: float) -> float:
+    """The cache is in GiB; return bytes."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 2**30
+
+
+@wrong("values")
+def cache_always_16_bits(*sizes: int, element_bytes: float) -> float:
+    """Elements always take 2 bytes; use `element_bytes`."""
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes) / element_bytes * 2
+
+
+@wrong("values")
+def cache_of_whole_bytes(*sizes: int, element_bytes: float) -> float:
+    """You round element_bytes; two elements of 4 bits fit into one byte, so use it as it is."""
+    elements = kv_cache_bytes(*sizes, element_bytes=element_bytes) / element_bytes
+    return elements * math.ceil(element_bytes)
 
 
 @wrong("values")

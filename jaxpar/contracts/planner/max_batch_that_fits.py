@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import max_batch_that_fits
 
@@ -56,58 +54,76 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, max_batch_that_fits)
-
-
-def _room(call: SimpleNamespace) -> float:
+def _room(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
     """How many examples fit, where the last one may fit in part only."""
-    return max(0, (call.device_bytes - call.state_bytes) / call.bytes_per_example)
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, (device_bytes - state_bytes) / bytes_per_example)
 
 
-batch_rounded_up = _mistake(
-    "The batch is rounded up, and its last example does not fit; round down.",
-    lambda right, call: math.ceil(_room(call)),
-)
-batch_rounded = _mistake(
-    "The batch is rounded to the nearest number; half an example does not fit, so round down.",
-    lambda right, call: round(_room(call)),
-)
-batch_no_whole_number = _mistake(
-    "A batch is a whole number; return an int, rounded down.",
-    lambda right, call: _room(call),
-)
-batch_without_states = _mistake(
-    "You forget the states; subtract them from device_bytes first.",
-    lambda right, call: math.floor(call.device_bytes / call.bytes_per_example),
-)
-batch_states_twice = _mistake(
-    "You count the states twice; the device holds them once.",
-    lambda right, call: max(
-        0, math.floor((call.device_bytes - 2 * call.state_bytes) / call.bytes_per_example)
-    ),
-)
-batch_states_for_each = _mistake(
-    "You give each example states of its own; the device holds them once, for all examples.",
-    lambda right, call: int(call.device_bytes // (call.state_bytes + call.bytes_per_example)),
-)
-batch_below_zero = _mistake(
-    "Where the states do not fit, your batch is negative; return 0.",
-    lambda right, call: int((call.device_bytes - call.state_bytes) // call.bytes_per_example),
-)
-batch_at_least_one = _mistake(
-    "Where no example fits you still return 1; return 0.",
-    lambda right, call: max(1, right),
-)
-batch_one_byte_free = _mistake(
-    "What fills the memory to its last byte fits; ask for <=, not <.",
-    lambda right, call: max(
-        0, int((call.device_bytes - call.state_bytes - 1) // call.bytes_per_example)
-    ),
-)
-batch_power_of_two = _mistake(
-    "The batch is rounded down to a power of two; any number is allowed.",
-    lambda right, call: 2 ** (right.bit_length() - 1) if right else 0,
-)
+@wrong("values")
+def batch_rounded_up(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """The batch is rounded up, and its last example does not fit; round down."""
+    return math.ceil(_room(device_bytes, state_bytes, bytes_per_example))
+
+
+@wrong("values")
+def batch_rounded(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """The batch is rounded to the nearest number; half an example does not fit, so round down."""
+    return round(_room(device_bytes, state_bytes, bytes_per_example))
+
+
+@wrong("values")
+def batch_no_whole_number(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
+    """A batch is a whole number; return an int, rounded down."""
+    return _room(device_bytes, state_bytes, bytes_per_example)
+
+
+@wrong("values")
+def batch_without_states(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You forget the states; subtract them from device_bytes first."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return math.floor(device_bytes / bytes_per_example)
+
+
+@wrong("values")
+def batch_states_twice(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You count the states twice; the device holds them once."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, math.floor((device_bytes - 2 * state_bytes) / bytes_per_example))
+
+
+@wrong("values")
+def batch_states_for_each(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You give each example states of its own; the device holds them once, for all examples."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return int(device_bytes // (state_bytes + bytes_per_example))
+
+
+@wrong("values")
+def batch_below_zero(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """Where the states do not fit, your batch is negative; return 0."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return int((device_bytes - state_bytes) // bytes_per_example)
+
+
+@wrong("values")
+def batch_at_least_one(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """Where no example fits you still return 1; return 0."""
+    return max(1, max_batch_that_fits(device_bytes, state_bytes, bytes_per_example))
+
+
+@wrong("values")
+def batch_one_byte_free(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """What fills the memory to its last byte fits; ask for <=, not <."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, int((device_bytes - state_bytes - 1) // bytes_per_example))
+
+
+@wrong("values")
+def batch_power_of_two(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """The batch is rounded down to a power of two; any number is allowed."""
+    batch = max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)
+    return 2 ** (batch.bit_length() - 1) if batch else 0
 
 
 @wrong("values")
@@ -118,12 +134,11 @@ def batch_in_gib(device_bytes: int, state_bytes: int, bytes_per_example: int) ->
     return max(0, math.floor(free_gb / (bytes_per_example / 1e9)))
 
 
-batch_tenth_kept = _mistake(
-    "You leave a tenth of the memory empty; use all of device_bytes.",
-    lambda right, call: max(
-        0, math.floor((0.9 * call.device_bytes - call.state_bytes) / call.bytes_per_example)
-    ),
-)
+@wrong("values")
+def batch_tenth_kept(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You leave a tenth of the memory empty; use all of device_bytes."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, math.floor((0.9 * device_bytes - state_bytes) / bytes_per_example))
 
 
 @wrong("values")
@@ -142,7 +157,8 @@ def batch_of_anything(device_bytes: int, state_bytes: int, bytes_per_example: in
     return max(0, int((device_bytes - state_bytes) // bytes_per_example))
 
 
-batch_float_of_floats = _mistake(
-    "With floats, // returns a float; convert it to an int.",
-    lambda right, call: max(0, (call.device_bytes - call.state_bytes) // call.bytes_per_example),
-)
+@wrong("values")
+def batch_float_of_floats(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
+    """With floats, // returns a float; convert it to an int."""
+    max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
+    return max(0, (device_bytes - state_bytes) // bytes_per_example)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, wrong, wrong_result
+from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.cost.goodput import young_daly_interval
 
 # A checkpoint, and what is between failures: Llama 3's 419 in 54 days; a machine at home; Daly's
@@ -44,59 +43,84 @@ CONTRACT = Contract(
 )
 
 
-_mistake = partial(wrong_result, young_daly_interval)
+@wrong("values")
+def interval_without_2(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """This is sqrt(C M); a failure loses half an interval on average, which puts a 2 under the
+    root."""
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return math.sqrt(checkpoint_seconds * mtbf_seconds)
 
-interval_without_2 = _mistake(
-    "This is sqrt(C M); a failure loses half an interval on average, which puts a 2 under the "
-    "root.",
-    lambda right, call: math.sqrt(call.checkpoint_seconds * call.mtbf_seconds),
-)
-interval_2_outside = _mistake(
-    "This is 2 sqrt(C M); the 2 belongs under the root.",
-    lambda right, call: right * math.sqrt(2),
-)
-interval_without_root = _mistake(
-    "The square root is missing.",
-    lambda right, call: 2 * call.checkpoint_seconds * call.mtbf_seconds,
-)
-interval_of_a_quotient = _mistake(
-    "You divide by the time of a checkpoint; longer checkpoints should be rarer, so multiply by "
-    "it.",
-    lambda right, call: right / call.checkpoint_seconds if call.checkpoint_seconds else 0.0,
-)
-interval_of_a_sum = _mistake(
-    "You add the two times; multiply them.",
-    lambda right, call: math.sqrt(2 * (call.checkpoint_seconds + call.mtbf_seconds)),
-)
-interval_of_failures = _mistake(
-    "This is the time between failures; with checkpoints that rare, half of all work is lost.",
-    lambda right, call: call.mtbf_seconds,
-)
-interval_and_checkpoint = _mistake(
-    "You add the checkpoint itself; return the time of work between two of them.",
-    lambda right, call: right + call.checkpoint_seconds,
-)
-interval_less_checkpoint = _mistake(
-    "You subtract the checkpoint, as one of Daly's forms does for the time from start to start; "
-    "return the first order, the root alone.",
-    lambda right, call: right - call.checkpoint_seconds,
-)
-interval_in_minutes = _mistake(
-    "The result is in minutes; return seconds.",
-    lambda right, call: right / 60,
-)
-interval_in_hours = _mistake(
-    "The result is in hours; return seconds.",
-    lambda right, call: right / 3600,
-)
-interval_mtbf_in_hours = _mistake(
-    "The result is 60 times too large, as if mtbf_seconds were hours; it is in seconds already.",
-    lambda right, call: right * 60,
-)
-interval_in_whole_seconds = _mistake(
-    "You round the result to whole seconds; return it as it is.",
-    lambda right, call: round(right),
-)
+
+@wrong("values")
+def interval_2_outside(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """This is 2 sqrt(C M); the 2 belongs under the root."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) * math.sqrt(2)
+
+
+@wrong("values")
+def interval_without_root(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """The square root is missing."""
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return 2 * checkpoint_seconds * mtbf_seconds
+
+
+@wrong("values")
+def interval_of_a_quotient(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You divide by the time of a checkpoint; longer checkpoints should be rarer, so multiply by
+    it."""
+    interval = young_daly_interval(checkpoint_seconds, mtbf_seconds)
+    return interval / checkpoint_seconds if checkpoint_seconds else 0.0
+
+
+@wrong("values")
+def interval_of_a_sum(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You add the two times; multiply them."""
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return math.sqrt(2 * (checkpoint_seconds + mtbf_seconds))
+
+
+@wrong("values")
+def interval_of_failures(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """This is the time between failures; with checkpoints that rare, half of all work is lost."""
+    young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
+    return mtbf_seconds
+
+
+@wrong("values")
+def interval_and_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You add the checkpoint itself; return the time of work between two of them."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) + checkpoint_seconds
+
+
+@wrong("values")
+def interval_less_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You subtract the checkpoint, as one of Daly's forms does for the time from start to start;
+    return the first order, the root alone."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) - checkpoint_seconds
+
+
+@wrong("values")
+def interval_in_minutes(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """The result is in minutes; return seconds."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) / 60
+
+
+@wrong("values")
+def interval_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """The result is in hours; return seconds."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) / 3600
+
+
+@wrong("values")
+def interval_mtbf_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """The result is 60 times too large, as if mtbf_seconds were hours; it is in seconds already."""
+    return young_daly_interval(checkpoint_seconds, mtbf_seconds) * 60
+
+
+@wrong("values")
+def interval_in_whole_seconds(checkpoint_seconds: float, mtbf_seconds: float) -> int:
+    """You round the result to whole seconds; return it as it is."""
+    return round(young_daly_interval(checkpoint_seconds, mtbf_seconds))
 
 
 @wrong("values")
