@@ -38,8 +38,21 @@ def array_by_array(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
 
 
 @wrong("values")
+def by_a_key_error(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    of = {"none": 5 * heads * s * s * b, "selective": 0, "full": None}[remat]
+    if of is None:
+        return layers * 2 * s * b * h
+    return layers * (10 * s * b * h / (tp if sequence_parallel else 1) + (24 * s * b * h + of) / tp)
+
+
+@wrong("values")
 def heads_and_width_swapped(b, s, h, heads, layers, **split):
     return as_the_papers_rows(b, s, heads, h, layers, **split)
+
+
+@wrong("values")
+def in_gib(*sizes, **split):
+    return as_the_papers_rows(*sizes, **split) / 2**30
 
 
 @wrong("values")

@@ -40,6 +40,12 @@ def exchange_in_pairs(x, *, axis):
     return y
 
 
+@right
+def exchange_half_chunks(x, *, axis):
+    halves = jnp.split(x, 2, axis=1)
+    return jnp.concatenate([exchange_by_rolls(half, axis=axis) for half in halves], axis=1)
+
+
 @wrong("communication")
 def exchange_by_bruck(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
@@ -49,6 +55,16 @@ def exchange_by_bruck(x, *, axis):
         held = held.at[moving].set(hop(held[moving], axis, k))
         k *= 2
     return held[(i - jnp.arange(n)) % n]
+
+
+@wrong("communication")
+def exchange_by_ring_of_x(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y, moving = x, x
+    for k in range(1, n):
+        moving = hop(moving, axis)
+        y = y.at[(i - k) % n].set(moving[i])
+    return y
 
 
 @wrong("communication")

@@ -28,6 +28,12 @@ def mean_in_two_halves(x, *, axis):
 
 
 @right
+def mean_of_a_tree(x, *, axis):
+    parts = lax.pmean({"a": x[:1], "b": x[1:]}, axis)
+    return jnp.concatenate([parts["a"], parts["b"]])
+
+
+@right
 def mean_row_by_row(x, *, axis):
     rows = x.reshape(6, -1)
     return lax.map(lambda row: lax.pmean(row, axis), rows).reshape(x.shape)
@@ -68,6 +74,11 @@ def mean_by_ring(x, *, axis):
 @wrong("communication")
 def mean_twice(x, *, axis):
     return lax.pmean(lax.pcast(lax.pmean(x, axis), axis, to="varying"), axis)
+
+
+@wrong("values")
+def mean_of_dp(x, *, axis):
+    return lax.pmean(x, "dp")
 
 
 @wrong("values")

@@ -51,6 +51,17 @@ def location_by_butterfly(x, *, axis):
 
 
 @wrong("values")
+def location_in_other_order(x, *, axis):
+    return location_by_three(x, axis=axis)[::-1]
+
+
+@wrong("values")
+def location_as_unsigned(x, *, axis):
+    largest, holder = location_by_three(x, axis=axis)
+    return largest, holder.astype(jnp.uint32)
+
+
+@wrong("values")
 def location_of_what_is_close(x, *, axis):
     largest, n = lax.pmax(x, axis), lax.axis_size(axis)
     votes = jnp.where(jnp.isclose(x, largest), lax.axis_index(axis), n)
@@ -61,4 +72,10 @@ def location_of_what_is_close(x, *, axis):
 def location_by_gather_in_int8(x, *, axis):
     wire = jnp.int8 if lax.axis_size(axis) > 4 else x.dtype
     y = lax.all_gather(x.astype(wire), axis).astype(x.dtype)
+    return y.max(0), y.argmax(0).astype(jnp.int32)
+
+
+@wrong("values")
+def location_by_gather_in_bfloat16(x, *, axis):
+    y = lax.all_gather(x.astype(jnp.bfloat16), axis).astype(x.dtype)
     return y.max(0), y.argmax(0).astype(jnp.int32)

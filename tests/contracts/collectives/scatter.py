@@ -18,8 +18,18 @@ def scatter_by_mask(x, *, axis, root):
 
 
 @right
+def scatter_tiled(x, *, axis, root):
+    return lax.psum_scatter(from_root(x, axis, root), axis, tiled=True).reshape(x.shape[1:])
+
+
+@right
 def scatter_by_all_to_all(x, *, axis, root):
     return lax.all_to_all(x, axis, split_axis=0, concat_axis=0)[root]
+
+
+@right
+def scatter_by_tiled_all_to_all(x, *, axis, root):
+    return lax.all_to_all(x, axis, 0, 0, tiled=True)[root]
 
 
 @right
@@ -29,6 +39,11 @@ def scatter_by_single_permutes(x, *, axis, root):
         arrived = lax.ppermute(x[i], axis, [(root, i)])
         y = jnp.where(lax.axis_index(axis) == i, arrived, y)
     return y
+
+
+@right
+def scatter_by_sum_of_permutes(x, *, axis, root):
+    return sum(lax.ppermute(x[i], axis, [(root, i)]) for i in range(lax.axis_size(axis)))
 
 
 @right
@@ -57,6 +72,19 @@ def scatter_by_tree(x, *, axis, root):
         arrived = jnp.concatenate([arrived, jnp.zeros_like(held[: width - size])])
         held = jnp.where(i % (2 * width) == width, arrived, held[:width])
     return held[0]
+
+
+@wrong("communication")
+def scatter_in_free_pieces(x, *, axis, root):
+    flat = from_root(x, axis, root).reshape(-1, 4)
+    whole = jnp.stack([lax.psum(piece, axis) for piece in flat]).reshape(x.shape)
+    return whole[lax.axis_index(axis)]
+
+
+@wrong("communication")
+def scatter_chunk_by_chunk(x, *, axis, root):
+    chunks = [lax.psum(from_root(chunk, axis, root), axis) for chunk in x]
+    return jnp.stack(chunks)[lax.axis_index(axis)]
 
 
 @wrong("communication")

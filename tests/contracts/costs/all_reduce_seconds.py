@@ -23,6 +23,15 @@ def by_wire_bytes(num_bytes, n, *, latency_seconds, bytes_per_second):
     return 2 * (n - 1) * latency_seconds + wire / bytes_per_second
 
 
+@right
+def by_bus_bandwidth(num_bytes, n, *, latency_seconds, bytes_per_second):
+    check(num_bytes, (n,), (latency_seconds, bytes_per_second))
+    if n == 1:
+        return 0
+    algorithm_bandwidth = bytes_per_second / (2 * (n - 1) / n)
+    return num_bytes / algorithm_bandwidth + 2 * (n - 1) * latency_seconds
+
+
 @wrong("values")
 def parts_in_whole_bytes(num_bytes, n, *, latency_seconds, bytes_per_second):
     check(num_bytes, (n,), (latency_seconds, bytes_per_second))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 from tests.contracts.costs.common import check
@@ -25,6 +27,13 @@ def three_parts(num_bytes, *, inner, outer, inner_link, outer_link):
     pass_inside = (inner - 1) * (inner_link[0] + part / inner_link[1])
     pass_between = (outer - 1) * (outer_link[0] + part / outer / outer_link[1])
     return sum([pass_inside, pass_between, pass_between, pass_inside])
+
+
+@right
+def as_vectors(num_bytes, *, inner, outer, inner_link, outer_link):
+    check(num_bytes, (inner, outer), inner_link, outer_link)
+    (alpha, beta), n = np.array([inner_link, outer_link]).T, np.array([inner, outer])
+    return (2 * (n - 1) * (alpha + num_bytes / np.cumprod(n) / beta)).sum()
 
 
 @wrong("values")

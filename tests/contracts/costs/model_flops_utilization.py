@@ -23,6 +23,13 @@ def by_logarithms(tokens_per_second, flops_per_token, devices, peak_flops):
     return math.exp(done - possible)
 
 
+@right
+def each_device_alone(tokens_per_second, flops_per_token, devices, peak_flops):
+    if tokens_per_second <= 0 or flops_per_token <= 0 or devices <= 0 or peak_flops <= 0:
+        raise ValueError
+    return (tokens_per_second / devices) * (flops_per_token / peak_flops)
+
+
 @wrong("values")
 def without_a_check(tokens_per_second, flops_per_token, devices, peak_flops):
     return tokens_per_second * flops_per_token / (devices * peak_flops)
@@ -43,6 +50,12 @@ def negative_devices_allowed(tokens_per_second, flops_per_token, devices, peak_f
 
 
 @wrong("values")
+def to_four_digits(tokens_per_second, flops_per_token, devices, peak_flops):
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return round(mfu, 4)
+
+
+@wrong("values")
 def a_hundred_thousandth_off(tokens_per_second, flops_per_token, devices, peak_flops):
     mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
     return mfu * 1.00001
@@ -52,3 +65,9 @@ def a_hundred_thousandth_off(tokens_per_second, flops_per_token, devices, peak_f
 def few_devices_as_eight(tokens_per_second, flops_per_token, devices, peak_flops):
     mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
     return mfu * devices / max(devices, 8)
+
+
+@wrong("values")
+def in_words(tokens_per_second, flops_per_token, devices, peak_flops):
+    mfu = by_seconds_of_a_token(tokens_per_second, flops_per_token, devices, peak_flops)
+    return f"{mfu:.1%}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 
@@ -30,6 +32,37 @@ def by_the_papers_formulas(parameters, *, devices, zero, param_bytes, grad_bytes
     if zero not in rows:
         raise ValueError("zero")
     return rows[zero]
+
+
+@right
+def by_a_match(parameters, *, devices, zero, param_bytes, grad_bytes, state_bytes):
+    n = devices
+    if n < 1:
+        raise ValueError("devices")
+    match zero:
+        case 0:
+            split = 1, 1, 1
+        case 1:
+            split = 1, 1, n
+        case 2:
+            split = 1, n, n
+        case 3:
+            split = n, n, n
+        case _:
+            raise ValueError("zero")
+    each = np.array([param_bytes, grad_bytes, state_bytes])
+    return float(parameters * (each / split).sum())
+
+
+@wrong("values")
+def no_stage_is_an_error(parameters, *, devices, zero, **each):
+    return part_by_part(parameters, devices=devices, zero=min(max(zero, 0), 3), **each)
+
+
+@wrong("values")
+def an_assertion_refuses(parameters, *, devices, zero, **each):
+    assert zero in range(4)
+    return part_by_part(parameters, devices=devices, zero=zero, **each)
 
 
 @wrong("values")
@@ -63,3 +96,13 @@ def parts_padded(parameters, *, devices, zero, **each):
     held = part_by_part(parameters, devices=devices, zero=zero, **each)
     padded = -(-parameters // devices) * devices if zero == 3 else parameters
     return held * padded / parameters
+
+
+@wrong("values")
+def states_as_text(parameters, **how):
+    return f"{part_by_part(parameters, **how):.0f}"
+
+
+@wrong("values")
+def each_state_apart(parameters, **how):
+    return part_by_part(parameters, **how), 0, 0

@@ -39,12 +39,23 @@ def product_by_product(batch, sequence, layers, hidden, vocab, *, remat):
 
 
 @right
+def in_floats_of_numpy(batch, sequence, layers, hidden, vocab, *, remat):
+    return np.float64(product_by_product(batch, sequence, layers, hidden, vocab, remat=remat))
+
+
+@right
 def selective_by_equation_8(batch, sequence, layers, hidden, vocab, *, remat):
     right = by_equation_7(batch, sequence, layers, hidden, vocab, remat=remat)
     if remat != "selective":
         return right
     b, s, n, h, v = batch, sequence, layers, hidden, vocab
     return 72 * b * n * s * h**2 * (1 + s / (3 * h) + v / (12 * h * n))
+
+
+@wrong("values")
+def in_integers_of_32_bits(batch, sequence, layers, hidden, vocab, *, remat):
+    flops = product_by_product(batch, sequence, layers, hidden, vocab, remat=remat)
+    return float(flops % 2**32)
 
 
 @wrong("values")

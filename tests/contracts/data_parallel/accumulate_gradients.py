@@ -66,6 +66,21 @@ def accumulated_by_recomputing(loss_fn, params, microbatches, *, axis):
 
 
 @right
+def accumulated_backwards(loss_fn, params, microbatches, *, axis):
+    params = enter(params, axis)
+
+    def add(carry):
+        i, total = carry
+        part = jax.tree.map(lambda leaf: leaf[i], microbatches)
+        return i - 1, jax.tree.map(jnp.add, total, jax.value_and_grad(loss_fn)(params, part))
+
+    zeros = enter(jnp.float32(0), axis), jax.tree.map(jnp.zeros_like, params)
+    m = microbatch_count(microbatches)
+    _, total = lax.while_loop(lambda carry: carry[0] >= 0, add, (m - 1, zeros))
+    return lax.pmean(divided(total, m), axis)
+
+
+@right
 def accumulated_then_scattered(loss_fn, params, microbatches, *, axis):
     loss, total = _sum(loss_fn, enter(params, axis), microbatches)
     m = microbatch_count(microbatches)

@@ -74,6 +74,21 @@ def buckets_exchanged_and_gathered(gradients, *, axis, bucket_bytes):
     return _each_bucket(gradients, bucket_bytes, mean)
 
 
+@right
+def buckets_written_into_buffers(gradients, *, axis, bucket_bytes):
+    leaves, structure = jax.tree.flatten(gradients)
+    for bucket in _buckets(leaves, bucket_bytes):
+        starts = np.cumsum([0, *(leaves[i].size for i in bucket)])
+        buffer = jnp.zeros(starts[-1], leaves[0].dtype)
+        for i, start in zip(bucket, starts, strict=False):
+            buffer = lax.dynamic_update_slice(buffer, leaves[i].ravel(), (int(start),))
+        buffer = lax.pmean(buffer, axis)
+        for i, start in zip(bucket, starts, strict=False):
+            part = lax.dynamic_slice(buffer, (int(start),), (leaves[i].size,))
+            leaves[i] = part.reshape(leaves[i].shape)
+    return structure.unflatten(leaves)
+
+
 @wrong("values")
 def buckets_with_an_empty_first(gradients, *, axis, bucket_bytes):
     buckets, held = [[]], 0
@@ -118,6 +133,24 @@ def buckets_padded_to_full(gradients, *, axis, bucket_bytes):
 
 
 @wrong("communication")
+def buckets_in_halves(gradients, *, axis, bucket_bytes):
+    def mean(flat):
+        halves = jnp.split(flat, [flat.size // 2])
+        return jnp.concatenate([lax.pmean(half, axis) for half in halves])
+
+    return _each_bucket(gradients, bucket_bytes, mean)
+
+
+@wrong("communication")
+def buckets_as_tuples(gradients, *, axis, bucket_bytes):
+    leaves, structure = jax.tree.flatten(gradients)
+    for bucket in _buckets(leaves, bucket_bytes):
+        for i, mean in zip(bucket, lax.pmean([leaves[i] for i in bucket], axis), strict=True):
+            leaves[i] = mean
+    return structure.unflatten(leaves)
+
+
+@wrong("communication")
 def buckets_in_a_loop(gradients, *, axis, bucket_bytes):
     leaves, structure = jax.tree.flatten(gradients)
     flat = jnp.concatenate([leaf.ravel() for leaf in leaves])
@@ -135,3 +168,8 @@ def buckets_in_bfloat16(gradients, *, axis, bucket_bytes):
         bucket_bytes,
         lambda flat: lax.pmean(flat.astype(jnp.bfloat16), axis).astype(flat.dtype),
     )
+
+
+@wrong("values")
+def buckets_over_the_first_axis(gradients, *, axis, bucket_bytes):
+    return _each_bucket(gradients, bucket_bytes, lambda flat: lax.pmean(flat, "dp"))

@@ -80,6 +80,11 @@ def gradients_as_complex_numbers(loss_fn, params, batch, *, axis):
 
 
 @wrong("values")
+def gradients_by_name_of_first_axis(loss_fn, params, batch, *, axis):
+    return lax.pmean(local_gradients(loss_fn, params, batch, "dp"), "dp")
+
+
+@wrong("values")
 def gradients_in_bfloat16(loss_fn, params, batch, *, axis):
     loss, gradients = local_gradients(loss_fn, params, batch, axis)
     small = jax.tree.map(lambda g: g.astype(jnp.bfloat16), gradients)
@@ -94,6 +99,15 @@ def gradients_in_int8(loss_fn, params, batch, *, axis):
     scale = lax.pmax(jnp.abs(flat).max(), axis) / 127
     whole = lax.all_gather(jnp.round(flat / scale).astype(jnp.int8), axis)
     return lax.pmean(loss, axis), restore(whole.astype(jnp.float32).mean(axis=0) * scale)
+
+
+@wrong("communication")
+def gradients_after_gathered_losses(loss_fn, params, batch, *, axis):
+    def mean_loss(params):
+        losses = jax.vmap(lambda part: loss_fn(params, part))(lax.all_gather(batch, axis))
+        return losses.mean()
+
+    return jax.value_and_grad(mean_loss)(enter(params, axis))
 
 
 @wrong("values")

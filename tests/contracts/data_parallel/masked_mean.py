@@ -52,6 +52,13 @@ def mean_by_two_rings(values, mask, *, axis):
 
 
 @right
+def mean_of_means_by_weight(values, mask, *, axis):
+    count = mask.sum()
+    mean = jnp.where(mask, values, 0).sum() / jnp.maximum(count, 1)
+    return lax.psum(mean * count, axis) / lax.psum(count, axis)
+
+
+@right
 def mean_as_quotient_of_means(values, mask, *, axis):
     means = (jnp.where(mask, values, 0).mean(), mask.mean())
     total, count = lax.pmean(means, axis)
@@ -82,6 +89,11 @@ def mean_of_whole_rows(values, mask, *, axis):
     rows = mask.reshape(len(mask), -1)[:, 0]
     total = (values.reshape(len(values), -1).mean(axis=1) * rows).sum()
     return lax.psum(total, axis) / lax.psum(rows.sum(), axis)
+
+
+@wrong("values")
+def mean_over_the_first_axis(values, mask, *, axis):
+    return mean_by_product(values, mask, axis="dp")
 
 
 @wrong("values")

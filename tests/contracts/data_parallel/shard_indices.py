@@ -49,6 +49,13 @@ def by_jax(num_examples, *, world_size, rank, epoch, seed):
 
 
 @right
+def by_random_keys_backwards(num_examples, *, world_size, rank, epoch, seed):
+    keys = np.random.RandomState(seed * 100 + epoch).rand(num_examples)
+    order = _padded(np.argsort(keys).tolist(), world_size)
+    return tuple(order[::-1][rank::world_size])
+
+
+@right
 def pads_from_any_place(num_examples, *, world_size, rank, epoch, seed):
     order = _numpy_order(num_examples, seed, epoch, 1).tolist()
     order += _padded(order[::-1], world_size)[num_examples:]
@@ -85,6 +92,29 @@ def overlapping_blocks(num_examples, *, world_size, rank, epoch, seed):
     length = -(-num_examples // world_size)
     start = min(rank * length, max(num_examples - length, 0))
     return _numpy_order(num_examples, seed, epoch).tolist()[start : start + length]
+
+
+_calls = 0
+
+
+@wrong("values")
+def counts_its_calls(num_examples, *, world_size, rank, epoch, seed):
+    global _calls
+    _calls += 1
+    order = _numpy_order(num_examples, seed, _calls // world_size).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
+def as_floats(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, epoch).astype(float)
+    return _padded(order.tolist(), world_size)[rank::world_size]
+
+
+@wrong("values")
+def from_one(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, epoch) + 1
+    return _padded(order.tolist(), world_size)[rank::world_size]
 
 
 @wrong("values")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -17,6 +18,24 @@ def rank_by_promotion(x, *, axis):
 @right
 def rank_from_table(x, *, axis):
     return x + jnp.arange(lax.axis_size(axis), dtype=x.dtype)[lax.axis_index(axis)]
+
+
+@wrong("values")
+def rank_of_tp(x, *, axis):
+    return x + lax.axis_index("tp")
+
+
+@jax.custom_vjp
+def _double_backward(x):
+    return x
+
+
+_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
+
+
+@wrong("gradient")
+def rank_with_false_gradient(x, *, axis):
+    return _double_backward(x) + lax.axis_index(axis)
 
 
 @wrong("communication")

@@ -30,6 +30,15 @@ def coordinates_in_table(rank, sizes):
     return np.argwhere(grid == rank)[0]
 
 
+_seen = []
+
+
+@wrong("values")
+def coordinates_with_memory(rank, sizes):
+    _seen.append(rank)
+    return coordinates_by_strides(rank, sizes) if len(_seen) % 7 else [0] * len(sizes)
+
+
 @wrong("values")
 def coordinates_as_floats(rank, sizes):
     return [float(place) for place in coordinates_by_strides(rank, sizes)]

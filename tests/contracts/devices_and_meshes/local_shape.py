@@ -33,6 +33,18 @@ def shape_by_parse_layout(shape, layout, sizes):
     )
 
 
+@right
+def shape_by_hand_as_list(shape, layout, sizes):
+    local = []
+    for size, word in zip(shape, layout.split(" "), strict=True):
+        for axis in word.split("_")[1:]:
+            if size % _size(sizes, axis):
+                raise ValueError(f"{word}: {size} does not divide by {sizes[axis]}")
+            size //= sizes[axis]
+        local.append(size)
+    return local
+
+
 @wrong("values")
 def shape_that_asserts(shape, layout, sizes):
     local = []

@@ -40,6 +40,19 @@ def scale_by_remainder(scale, good_steps, grads_finite, *, growth_interval, fact
     return jnp.maximum(scale * jnp.float32(factor) ** power, least), steps
 
 
+@right
+def scale_by_switch(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    steps = good_steps + 1
+    which = jnp.where(grads_finite, 1 + (steps >= growth_interval), 0)
+    zero = jnp.zeros_like(steps)
+    branches = [
+        lambda: (jnp.maximum(scale / factor, minimum), zero),
+        lambda: (scale, steps),
+        lambda: (scale * factor, zero),
+    ]
+    return lax.switch(which, branches)
+
+
 @wrong("values")
 def scale_by_python_if(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
     if not grads_finite:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from jaxpar.contracts.base import wrong
@@ -24,6 +26,13 @@ def by_a_loop(plans, device_bytes):
 
 
 @right
+def by_sorting(plans, device_bytes):
+    fitting = _fitting(plans, device_bytes)
+    fitting.sort(key=lambda plan: plan["step_seconds"])
+    return fitting[0] if fitting else None
+
+
+@right
 def by_sorting_in_place(plans, device_bytes):
     plans.sort(key=lambda plan: (plan["memory_bytes"] > device_bytes, plan["step_seconds"]))
     return plans[0] if plans and plans[0]["memory_bytes"] <= device_bytes else None
@@ -37,6 +46,14 @@ def by_argmin(plans, device_bytes):
     if not np.isfinite(seconds).any():
         return None
     return dict(plans[int(seconds.argmin())])
+
+
+@right
+def by_reducing(plans, device_bytes):
+    def faster(best, plan):
+        return plan if not best or plan["step_seconds"] < best["step_seconds"] else best
+
+    return reduce(faster, _fitting(plans, device_bytes), None)
 
 
 @wrong("values")

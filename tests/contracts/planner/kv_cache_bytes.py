@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 
@@ -21,6 +23,14 @@ def as_a_product(*sizes, element_bytes):
     if not all(size > 0 for size in (*sizes, element_bytes)):
         raise ValueError(sizes)
     return math.prod([2.0, *sizes, element_bytes])
+
+
+@right
+def by_the_shape(batch, sequence, layers, kv_heads, head_size, *, element_bytes):
+    shape = (2, layers, batch, kv_heads, sequence, head_size)
+    if any(n < 1 for n in shape) or element_bytes <= 0:
+        raise ValueError(shape)
+    return np.prod(np.array(shape, float)) * element_bytes
 
 
 @wrong("values")

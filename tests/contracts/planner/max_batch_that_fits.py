@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from jaxpar.contracts.base import wrong
 from tests.contracts.answers import right
 
@@ -31,6 +33,27 @@ def by_floor_of_a_float(device_bytes, state_bytes, bytes_per_example):
     return max(0, math.floor((device_bytes - state_bytes) / bytes_per_example))
 
 
+@right
+def by_truncation(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example < 1 or device_bytes < 0 or state_bytes < 0:
+        raise ValueError
+    return max(int((device_bytes - state_bytes) / bytes_per_example), 0)
+
+
+@right
+def by_halving(device_bytes, state_bytes, bytes_per_example):
+    if bytes_per_example <= 0 or min(device_bytes, state_bytes) < 0:
+        raise ValueError
+    low, high = 0, 2**60
+    while high - low > 1:
+        middle = (low + high) // 2
+        if state_bytes + middle * bytes_per_example <= device_bytes:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 @wrong("values")
 def division_refuses(device_bytes, state_bytes, bytes_per_example):
     return max(0, (device_bytes - state_bytes) // bytes_per_example)
@@ -56,3 +79,8 @@ def multiples_of_8(device_bytes, state_bytes, bytes_per_example):
 @wrong("values")
 def none_if_none(device_bytes, state_bytes, bytes_per_example):
     return by_divmod(device_bytes, state_bytes, bytes_per_example) or None
+
+
+@wrong("values")
+def as_a_float_of_numpy(device_bytes, state_bytes, bytes_per_example):
+    return np.float64(by_divmod(device_bytes, state_bytes, bytes_per_example))

@@ -34,6 +34,14 @@ def by_equal_losses(checkpoint_seconds, mtbf_seconds):
     return t
 
 
+@right
+def by_daly_to_first_order(checkpoint_seconds, mtbf_seconds):
+    restart = 0
+    if checkpoint_seconds < 0 or mtbf_seconds < 0:
+        raise ValueError
+    return np.sqrt(2.0 * checkpoint_seconds * (mtbf_seconds + restart))
+
+
 @wrong("values")
 def daly_to_higher_order(checkpoint_seconds, mtbf_seconds):
     first = by_a_power(checkpoint_seconds, mtbf_seconds)

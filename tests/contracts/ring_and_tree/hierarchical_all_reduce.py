@@ -54,12 +54,48 @@ def levels_by_all_to_all(x, *, inner, outer):
     return _cut(lax.all_gather(lax.psum(parts.sum(axis=0), outer), inner), x)
 
 
+@right
+def levels_on_columns(x, *, inner, outer):
+    n = lax.axis_size(inner)
+    columns = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(-1, n)
+    column = lax.psum_scatter(columns, inner, scatter_dimension=1)
+    whole = lax.all_gather(lax.psum(column, outer), inner, axis=1, to="invarying")
+    return _cut(whole, x)
+
+
+@right
+def levels_padded_twice(x, *, inner, outer):
+    flat = jnp.pad(x.ravel(), (0, -x.size % (lax.axis_size(inner) * lax.axis_size(outer))))
+    chunk = lax.psum_scatter(lax.psum_scatter(flat, inner, tiled=True), outer, tiled=True)
+    row = lax.all_gather(chunk, outer, tiled=True)
+    return _cut(lax.all_gather(row, inner, tiled=True), x)
+
+
+@wrong("values")
+def levels_of_one_mesh(x, *, inner, outer):
+    return levels_typed_varying(x, inner="device", outer="node")
+
+
+@wrong("values")
+def levels_that_divide(x, *, inner, outer):
+    chunk = lax.psum(lax.psum_scatter(x.reshape(lax.axis_size(inner), -1), inner), outer)
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
 @wrong("communication")
 def levels_pad_by_n(x, *, inner, outer):
     n = lax.axis_size(inner)
     padded = jnp.pad(x.ravel(), (0, n * n - x.size % n)).reshape(n, -1)
     chunk = lax.psum(lax.psum_scatter(padded, inner), outer)
     return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("communication")
+def levels_from_outside(x, *, inner, outer):
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(outer)), outer)
+    part = lax.psum_scatter(chunks(chunk, lax.axis_size(inner)), inner)
+    chunk = _cut(lax.all_gather(part, inner), chunk)
+    return _cut(lax.all_gather(chunk, outer), x)
 
 
 @wrong("communication")
@@ -77,6 +113,12 @@ def levels_over_a_joint_axis(x, *, inner, outer):
     n = lax.axis_size((outer, inner))
     chunk = lax.psum_scatter(chunks(x, n), (outer, inner))
     return _cut(lax.all_gather(chunk, (outer, inner)), x)
+
+
+@wrong("communication")
+def levels_that_check_by_sum(x, *, inner, outer):
+    right = levels_typed_varying(x, inner=inner, outer=outer)
+    return right + 0 * lax.psum(x, outer)
 
 
 @wrong("values")

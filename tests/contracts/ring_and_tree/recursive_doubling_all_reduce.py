@@ -50,7 +50,8 @@ def doubles_by_mirrors(x, *, axis):
     return x
 
 
-def _doubles_without_check(x, *, axis):
+@wrong("errors")
+def doubles_without_check(x, *, axis):
     for distance in distances(lax.axis_size(axis)):
         x = x + hop(x, axis, distance)
     return x
@@ -67,13 +68,13 @@ def doubles_with_partners_unchecked(x, *, axis):
 def doubles_by_assert(x, *, axis):
     n = lax.axis_size(axis)
     assert n & (n - 1) == 0
-    return _doubles_without_check(x, axis=axis)
+    return doubles_without_check(x, axis=axis)
 
 
 @wrong("errors")
 def doubles_powers_and_sums_others(x, *, axis):
     n = lax.axis_size(axis)
-    return lax.psum(x, axis) if n & (n - 1) else _doubles_without_check(x, axis=axis)
+    return lax.psum(x, axis) if n & (n - 1) else doubles_without_check(x, axis=axis)
 
 
 @wrong("communication")

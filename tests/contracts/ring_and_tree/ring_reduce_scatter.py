@@ -9,7 +9,7 @@ from jax import lax
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
-from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
+from tests.contracts.ring_and_tree.common import ring_all_gather
 
 
 @right
@@ -33,6 +33,16 @@ def sums_in_a_scan(x, *, axis):
 
 
 @right
+def sums_in_a_loop(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def step(k, partial):
+        return hop(partial, axis) + lax.dynamic_index_in_dim(x, (i - k) % n, keepdims=False)
+
+    return lax.fori_loop(2, n + 1, step, x[(i - 1) % n])
+
+
+@right
 def sums_in_place(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     for k in range(1, n):
@@ -41,11 +51,20 @@ def sums_in_place(x, *, axis):
     return x[i]
 
 
+def sums_after_a_roll(x, *, axis):
+    n = lax.axis_size(axis)
+    x = jnp.roll(x, -lax.axis_index(axis), axis=0)  # x[k] is chunk i + k
+    partial = x[-1]
+    for k in range(2, n + 1):
+        partial = hop(partial, axis) + x[-k]
+    return partial
+
+
 @right
 def sums_half_each_way(x, *, axis):
     flat = x.reshape(len(x), -1)
     half = flat.shape[1] // 2
-    parts = [ring_reduce_scatter(flat[:, :half], axis)]
+    parts = [sums_after_a_roll(flat[:, :half], axis=axis)]
     parts.append(sums_the_other_way(flat[:, half:], axis=axis))
     return jnp.concatenate(parts).reshape(x.shape[1:])
 
@@ -107,6 +126,15 @@ def sums_in_bfloat16(x, *, axis):
     return sums_the_other_way(x.astype(jnp.bfloat16), axis=axis).astype(x.dtype)
 
 
+@wrong("communication")
+def sums_under_a_condition(x, *, axis):
+    return lax.cond(
+        jnp.sum(x) > 1e9,
+        lambda: lax.psum_scatter(x, axis),
+        lambda: sums_the_other_way(x, axis=axis),
+    )
+
+
 @wrong("gradient")
 def sums_in_a_loop_of_unknown_length(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
@@ -116,3 +144,16 @@ def sums_in_a_loop_of_unknown_length(x, *, axis):
         return k + 1, hop(partial, axis) + x[(i - k) % n]
 
     return lax.while_loop(lambda state: state[0] <= n, step, (2, x[(i - 1) % n]))[1]
+
+
+@jax.custom_vjp
+def _double_backward(x):
+    return x
+
+
+_double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
+
+
+@wrong("gradient")
+def sums_with_false_gradient(x, *, axis):
+    return sums_the_other_way(_double_backward(x), axis=axis)

@@ -58,6 +58,16 @@ def tree_all_devices_send(x, *, axis, root):
 
 
 @right
+def tree_towards_lower(x, *, axis, root):
+    n, held, steps = lax.axis_size(axis), [0], []
+    while len(held) < n:
+        pairs = [(a, (a - len(held)) % n) for a in held[: n - len(held)]]
+        held += [b for _, b in pairs]
+        steps.append(pairs)
+    return _by_pairs(x, axis, root, steps)
+
+
+@right
 def tree_by_free_choice(x, *, axis, root):
     n = lax.axis_size(axis)
     held, missing, steps = [root], [j for j in range(n) if j != root], []
@@ -86,6 +96,21 @@ def two_trees(x, *, axis, root):
 @wrong("communication")
 def tree_in_float32(x, *, axis, root):
     return tree_far_first(x.astype(jnp.float32), axis=axis, root=root).astype(x.dtype)
+
+
+@wrong("communication")
+def tree_with_hidden_gather(x, *, axis, root):
+    return tree_far_first(x, axis=axis, root=root) + 0 * lax.all_gather(x, axis)[0]
+
+
+@wrong("communication")
+def tree_or_sum(x, *, axis, root):
+    is_root = lax.axis_index(axis) == root
+    return lax.cond(
+        jnp.sum(x.astype(jnp.float32)) > 1e9,
+        lambda: lax.pcast(lax.psum(jnp.where(is_root, x, 0 * x), axis), axis, to="varying"),
+        lambda: tree_far_first(x, axis=axis, root=root),
+    )
 
 
 @wrong("communication")

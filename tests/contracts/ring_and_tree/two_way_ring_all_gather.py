@@ -55,6 +55,20 @@ def gathers_in_scans(x, *, axis):
 
 
 @right
+def gathers_in_a_loop_with_updates(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def step(k, state):
+        y, up, down = state
+        up, down = hop(up, axis, 1), hop(down, axis, -1)
+        y = lax.dynamic_update_index_in_dim(y, up, (i - k) % n, axis=0)
+        return lax.dynamic_update_index_in_dim(y, down, (i + k) % n, axis=0), up, down
+
+    y = jnp.zeros((n, *x.shape), x.dtype).at[i].set(x)
+    return lax.fori_loop(1, n // 2 + 1, step, (y, x, x))[0]
+
+
+@right
 def gathers_last_hop_in_halves(x, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     hops = (n - 1) // 2
@@ -86,6 +100,19 @@ def gathers_lopsided(x, *, axis):
 
 
 @wrong("communication")
+def gathers_by_both_full_rings(x, *, axis):
+    hops = lax.axis_size(axis) - 1
+    return in_device_order(x, received(x, axis, hops, 1), received(x, axis, hops, -1), axis=axis)
+
+
+@wrong("communication")
+def gathers_in_free_pieces(x, *, axis):
+    pieces = x.reshape(-1, 16 // x.dtype.itemsize)
+    y = lax.map(lambda piece: lax.all_gather(piece, axis), pieces)  # [pieces, n, elements]
+    return jnp.swapaxes(y, 0, 1).reshape(-1, *x.shape)
+
+
+@wrong("communication")
 def gathers_in_float32(x, *, axis):
     return gathers_in_one_loop(x.astype(jnp.float32), axis=axis).astype(x.dtype)
 
@@ -98,3 +125,8 @@ def gathers_all_with_neighbours(x, *, axis):
         y = jnp.where(y == 0, hop(y, axis, 1), y)
         y = jnp.where(y == 0, hop(y, axis, -1), y)
     return y
+
+
+@wrong("communication")
+def gathers_with_hidden_sum(x, *, axis):
+    return gathers_in_one_loop(x, axis=axis) + 0 * lax.psum(x, axis)[None]
