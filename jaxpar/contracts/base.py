@@ -284,7 +284,7 @@ class Contract:
             if self.communication is None:
                 return {"values": 2, "sharding": 4, "memory": 4}
             return {"values": 2, "sharding": 3, "communication": 3, "memory": 2}
-        shares = {
+        points = {
             "gradient": (bool(self.gradient), 1),
             "sharding": (self.sharding, 1),
             "communication": (self.communication is not None, 3),
@@ -292,7 +292,7 @@ class Contract:
             "flops": (self.flops is not None, 1),
             "errors": (bool(self.errors), 1),
         }
-        earned = {name: share for name, (applies, share) in shares.items() if applies}
+        earned = {name: most for name, (applies, most) in points.items() if applies}
         return {"values": 10 - sum(earned.values())} | earned
 
 

@@ -1,4 +1,4 @@
-"""What oracles and limits share: an array cut into what each device holds, bytes of collectives."""
+"""What oracles and limits need: what each device holds of an array, and bytes of collectives."""
 
 from __future__ import annotations
 

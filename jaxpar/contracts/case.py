@@ -54,7 +54,7 @@ class Made:
 class Case:
     """One call of the answer on one mesh.
 
-    Arguments are arrays, functions, plain values, or dicts, lists, tuples and makes of these.
+    Arguments are arrays, functions, plain values, or dicts, lists, tuples and `Made` of these.
     `args` are passed by position in this order, `kwargs` by name.
     """
 

@@ -1,10 +1,11 @@
-"""Elementwise optimizers that answers are given, and their states made of arrays."""
+"""Optimizers that answers are given, element by element, and their states made of arrays."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
@@ -29,3 +30,11 @@ def _step(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
 
 # Momentum whose weights decay only if they are given: optax's AdamW raises without them.
 MOMENTUM = optax.GradientTransformation(lambda params: jax.tree.map(lambda p: 0 * p, params), _step)
+
+
+def descend(rates: Any, params: Any, gradients: Any) -> Any:
+    """A step by the rates in the optimizer's state, one for each element of the parameters.
+
+    Not linear in the gradients: the mean of two steps is not the step by their mean.
+    """
+    return jax.tree.map(lambda r, p, g: (1 - r / 8) * p - r * jnp.tanh(g), rates, params, gradients)

@@ -30,16 +30,18 @@ def _calls(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the bytes of activations that one device keeps, by table 2 of the paper",
+    task="return the bytes of activations that one device keeps, as in table 2 of the paper",
     reference=activation_bytes,
     oracle=activation_bytes,
     values=_calls,
     hints=(
         "Without tensor parallelism and remat a layer keeps s*b*h*(34 + 5*heads*s/h) bytes; of the "
         "34, attention has 11, the MLP 19 and the norms 4.",
-        "10 of the 34 are outside: both norms' inputs, both blocks' inputs, the masks of both "
-        "dropouts. tp divides the 24, and heads; it divides the 10 only if sequence_parallel.",
-        "selective: leave the 5*heads*s*s*b out. full: 2*s*b*h for each layer, and nothing else.",
+        "10 of the 34 are outside attention and MLP: the inputs of both norms and of both blocks, "
+        "and the masks of both dropouts. tp divides the other 24, and the heads; it divides the 10 "
+        "only if sequence_parallel.",
+        "With selective, leave the 5*heads*s*s*b out. With full, count 2*s*b*h for each layer, and "
+        "nothing else.",
     ),
     minimal="It is arithmetic on sizes: what is kept is known before anything runs.",
     harder="Add the stages of a pipeline: what does the first of p stages keep under 1F1B?",
@@ -54,22 +56,22 @@ def one_layer(b, s, h, heads, layers, **split):
 
 @wrong("values")
 def all_split(*sizes, tp, sequence_parallel, remat):
-    """What is outside attention and MLP (10 bytes an element) is divided by tp without sequence
-    parallelism, too; then every device holds it whole."""
+    """You divide what is outside attention and MLP (10 bytes an element) by tp even without
+    sequence parallelism; without it every device holds that whole."""
     return activation_bytes(*sizes, tp=tp, sequence_parallel=True, remat=remat)
 
 
 @wrong("values")
 def none_split_by_sequence(*sizes, tp, sequence_parallel, remat):
-    """Sequence parallelism makes no difference; with it a device holds 1/tp of what is outside
-    attention and MLP, too."""
+    """Sequence parallelism makes no difference in your answer; with it a device holds only 1/tp of
+    what is outside attention and MLP, too."""
     return activation_bytes(*sizes, tp=tp, sequence_parallel=False, remat=remat)
 
 
 @wrong("values")
 def attention_whole(*sizes, tp, sequence_parallel, remat):
-    """The 5*heads*s*s*b bytes of softmax and dropout are not divided by tp; each device has heads /
-    tp of the heads."""
+    """You do not divide the 5*heads*s*s*b bytes of softmax and dropout by tp; each device has heads
+    / tp of the heads."""
     split = {"tp": tp, "sequence_parallel": sequence_parallel}
     kept = activation_bytes(*sizes, remat=remat, **split)
     if remat != "none":
@@ -80,7 +82,7 @@ def attention_whole(*sizes, tp, sequence_parallel, remat):
 
 @wrong("values")
 def selective_keeps_attention(*sizes, remat, **split):
-    """The 5*heads*s*s*b bytes of softmax and dropout are kept under selective, too; they are what
+    """Under selective you keep the 5*heads*s*s*b bytes of softmax and dropout, too; they are what
     it computes again."""
     remat = "none" if remat == "selective" else remat
     return activation_bytes(*sizes, remat=remat, **split)
@@ -88,23 +90,23 @@ def selective_keeps_attention(*sizes, remat, **split):
 
 @wrong("values")
 def full_split(*sizes, tp, sequence_parallel, remat):
-    """Under full the layer's input is divided by tp with sequence parallelism; here each device
-    keeps it whole, as the paper's table has it."""
+    """Under full you divide the layer's input by tp with sequence parallelism; here each device
+    keeps it whole, as in the paper's table."""
     kept = activation_bytes(*sizes, tp=tp, sequence_parallel=sequence_parallel, remat=remat)
     return kept / tp if remat == "full" and sequence_parallel else kept
 
 
 @wrong("values")
 def full_keeps_nothing(*sizes, remat, **split):
-    """Full keeps nothing; without the input of each layer there is nothing to compute it from
+    """Under full you keep nothing; without the input of each layer, nothing can be computed
     again."""
     return 0.0 if remat == "full" else activation_bytes(*sizes, remat=remat, **split)
 
 
 @wrong("values")
 def masks_left_out(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
-    """The dropout masks are left out: a byte for each element of two outside and of one in
-    attention."""
+    """You leave the dropout masks out; they take a byte for each element of the two outside and of
+    the one in attention."""
     sizes = (b, s, h, heads, layers)
     kept = activation_bytes(*sizes, tp=tp, sequence_parallel=sequence_parallel, remat=remat)
     if remat == "full":
@@ -116,18 +118,18 @@ def masks_left_out(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
 
 @wrong("values")
 def activations_as_elements(*sizes, **split):
-    """The result is half of the right one; an element takes 2 bytes."""
+    """The result is half as large as it should be; an element takes 2 bytes."""
     return activation_bytes(*sizes, **split) / 2
 
 
 @wrong("values")
 def activations_in_32_bits(*sizes, **split):
-    """The result is twice the right one; an element takes 2 bytes, not 4."""
+    """The result is twice as large as it should be; an element takes 2 bytes, not 4."""
     return activation_bytes(*sizes, **split) * 2
 
 
 @wrong("values")
 def unknown_remat_is_none(*sizes, remat, **split):
-    """A `remat` other than none, selective and full must raise ValueError."""
+    """Raise ValueError where `remat` is none of the three: none, selective and full."""
     remat = remat if remat in ("selective", "full") else "none"
     return activation_bytes(*sizes, remat=remat, **split)

@@ -53,10 +53,7 @@ CONTRACT = Contract(
     task="call layer after layer, and keep only the inputs of `segments` segments for the gradient",
     reference=remat_layers,
     oracle=_layer_after_layer,
-    cases=(
-        _mlp(layers=512, b=128, d=4, segments=128),
-        _wave(layers=192, b=48, d=8, segments=24),
-    ),
+    cases=(_mlp(layers=512, b=128, d=4, segments=128), _wave(layers=192, b=48, d=8, segments=24)),
     hidden=(_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
     gradient=("params", "x"),
     memory=MemoryLimit(
@@ -71,21 +68,18 @@ CONTRACT = Contract(
         traded=(1.25, 0.9),
     ),
     errors=(
-        BadCall(
-            _wave(layers=10, b=4, d=8, segments=4),
-            "segments does not divide the layers",
-        ),
+        BadCall(_wave(layers=10, b=4, d=8, segments=4), "segments does not divide the layers"),
     ),
     hints=(
         "jax.checkpoint(f) keeps the arguments of f for the gradient, and calls f again in the "
-        "backward pass. What must f be, that its arguments are the input of a segment?",
+        "backward pass. What must f be, so that its argument is the input of a segment?",
         "Reshape each leaf of params to [segments, l / segments, ...]: an outer lax.scan goes over "
         "the segments, an inner one over the layers of one.",
         "The outer loop's function is jax.checkpoint of the inner loop. Python loops would not do: "
         "on a CPU the compiler merges what is computed twice.",
     ),
-    minimal="Whatever is not kept must come from what is: of every segment one x at least, and "
-    "while its gradient is computed, what its own layers need.",
+    minimal="What is not kept must be computed from what is: each segment needs at least its input "
+    "x, and, while its gradient is computed, what its own layers need.",
     harder="Checkpoint in three levels, with cube roots: what is kept then, and how often is each "
     "layer computed?",
 )
@@ -104,7 +98,7 @@ def _layers(params: Any) -> int:
 
 @wrong("values")
 def one_layer_of_each(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
-    """One layer of each segment is called; all l are to be."""
+    """You call only one layer of each segment; call all l layers."""
     first = jax.tree.map(lambda leaf: leaf[:: _layers(params) // segments], params)
     return _scan(jax.checkpoint(layer_fn), first, x)
 
@@ -118,8 +112,8 @@ def keeps_everything(layer_fn: LayerFn, params: Any, x: Array, *, segments: int)
 
 @wrong("memory")
 def checkpoints_each_layer(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
-    """The input of every layer is kept, all l; checkpoint a segment, of l / segments layers, so
-    that the inputs of segments are kept."""
+    """You keep the input of every layer, all l of them; checkpoint a segment of l / segments
+    layers, so that only the inputs of segments are kept."""
     return _scan(jax.checkpoint(layer_fn), params, x)
 
 
@@ -156,15 +150,15 @@ def saves_the_products(layer_fn: LayerFn, params: Any, x: Array, *, segments: in
 
 @wrong("flops")
 def checkpoints_twice(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
-    """The forward pass is computed three times, and as much is kept as if it were two times: one
-    checkpoint is around another. One, around a segment, is enough."""
+    """One checkpoint is around another, so the forward pass is computed three times, and no less is
+    kept than with two; one checkpoint, around each segment, is enough."""
     return jax.checkpoint(partial(_segmented, layer_fn, segments=segments))(params, x)
 
 
 @wrong("errors")
 def rest_left_out(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
-    """Where `segments` does not divide the layers, raise ValueError yourself; else another error
-    comes, or the last layers are left out without a word."""
+    """Where `segments` does not divide the layers, raise ValueError yourself; otherwise another
+    error is raised, or the last layers are left out without a word."""
     whole = _layers(params) // segments * segments
     return _segmented(
         layer_fn, jax.tree.map(lambda leaf: leaf[:whole], params), x, segments=segments

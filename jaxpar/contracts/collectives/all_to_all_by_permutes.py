@@ -46,10 +46,12 @@ CONTRACT = Contract(
     hints=(
         "Draw 4 devices with 4 chunks each. In one permute every device sends one chunk.",
         "In step k, let every device i send to device (i + k) % n: which chunk of x is that?",
-        "Send x[(i + k) % n]; what you receive came from device (i - k) % n, and goes there.",
+        "Send x[(i + k) % n]; the chunk that you receive came from device (i - k) % n, so store it "
+        "in y at that index.",
     ),
     minimal="n-1 of the n chunks belong to other devices, and each crosses the wire once.",
-    harder="For n a power of two, let step k exchange with device i ^ k: both ways on one link.",
+    harder="For n a power of two, let device i exchange chunks with device i ^ k in step k, so "
+    "that both directions of a link are used.",
     variants=(
         Variant(
             all_to_all_by_permutes,
@@ -89,20 +91,20 @@ def chunk_for_another(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def placed_by_target(x: Array, *, axis: str) -> Array:
-    """The chunk received in step k is stored at i+k, where this device sent to; it came from device
-    i-k."""
+    """You store the chunk received in step k at y[i+k], by the device that you sent to; it came
+    from device i-k, so store it at y[i-k]."""
     return _steps(x, axis, towards=1, back=1)
 
 
 @wrong("values")
 def own_chunk_to_all(x: Array, *, axis: str) -> Array:
-    """Each device sends its own chunk i to all; device j gets chunk j."""
+    """Each device sends its chunk i to all the others; send chunk j to device j."""
     return _steps(x, axis, towards=0, back=-1)
 
 
 @wrong("values")
 def chunk_by_step(x: Array, *, axis: str) -> Array:
-    """Step k sends chunk k whatever the device; device i sends chunk i+k to device i+k."""
+    """In step k every device sends its chunk k; device i must send chunk i+k, to device i+k."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros_like(x)
     for k in range(n):
@@ -112,7 +114,7 @@ def chunk_by_step(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def keeps_nothing(x: Array, *, axis: str) -> Array:
-    """y[i] on device i is empty; a device's own chunk stays where it is."""
+    """You leave y[i] on device i empty; a device keeps its own chunk there."""
     y = _steps(x, axis, towards=1, back=-1)
     return y.at[lax.axis_index(axis)].set(0)
 

@@ -67,7 +67,7 @@ CONTRACT = Contract(
 
 @wrong("values")
 def gather_on_every_device(x: Array, *, axis: str, root: int) -> Array:
-    """Every device returns the gathered array; all but the root return zeros."""
+    """Every device returns the gathered array; all but the root must return zeros."""
     return lax.all_gather(x, axis)
 
 
@@ -100,7 +100,7 @@ def concatenates(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("values")
 def others_keep_their_slot(x: Array, *, axis: str, root: int) -> Array:
-    """The other devices return their own x in its slot; they return zeros."""
+    """The other devices return their own x in its slot; they must return zeros."""
     i = lax.axis_index(axis)
     y = lax.all_gather(x, axis)
     own = jnp.where((jnp.arange(len(y)) == i).reshape(-1, *(1,) * x.ndim), y, jnp.zeros_like(y))
@@ -115,7 +115,7 @@ def gather_cuts_gradient(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("communication")
 def slots_by_all_reduce(x: Array, *, axis: str, root: int) -> Array:
-    """An all-reduce sums slots that are zero but one: twice the bytes of an all-gather."""
+    """You all-reduce n slots, all zero but one; that sends twice the bytes of an all-gather."""
     slots = jnp.zeros((lax.axis_size(axis), *x.shape), x.dtype)
     return from_root(lax.psum(slots.at[lax.axis_index(axis)].set(x), axis), axis, root)
 

@@ -48,7 +48,7 @@ CONTRACT = Contract(
         "A mean is a sum over the devices and a division on each of them.",
         "lax.psum sums over a mesh axis; lax.axis_size gives the number to divide by.",
     ),
-    minimal="The x of each device must leave it, and the mean, which none knew, must come back: "
+    minimal="Each device must send its x away and receive the mean, which no device knew before: "
     "(n-1)/n of x each way.",
     harder="Take a weight on each device, and return the weighted mean with one all-reduce.",
     variants=(
@@ -76,8 +76,8 @@ def axis_by_its_name(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def constant_n(x: Array, *, axis: str) -> Array:
-    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
-    size of the axis."""
+    """You divide by a constant, 8, or by the number of all devices; divide by lax.axis_size(axis),
+    the size of the axis."""
     return lax.psum(x, axis) / 8
 
 

@@ -59,7 +59,7 @@ CONTRACT = Contract(
         "lax.pmax of x; then lax.pmin of jnp.where(x == largest, index, n).",
     ),
     minimal="A device knows whether to vote only once it knows the maximum: two all-reduces, one "
-    "after the other. JAX has none that carries both.",
+    "after the other. JAX has no all-reduce that does both.",
     harder="Send 3/4 of that: an all-to-all, a local maximum and argmax, and two all-gathers.",
     variants=(
         Variant(

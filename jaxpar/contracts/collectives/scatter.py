@@ -51,7 +51,8 @@ CONTRACT = Contract(
         "Replace x by zeros off the root with jnp.where, then call lax.psum_scatter.",
     ),
     minimal="The root must send n-1 chunks, one to each other device: (n-1)/n of x.",
-    harder="Send from the root in ceil(log2 n) permutes, each with half of what is left.",
+    harder="Send from the root in ceil(log2 n) permutes, in each of which a device passes on half "
+    "of the chunks that it still holds.",
     variants=(
         Variant(
             scatter, "return chunk n-1-i of the root's x on device i of `axis`", before=jnp.flipud
@@ -68,7 +69,7 @@ def scatter_ignores_root(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("values")
 def scatter_from_zero(x: Array, *, axis: str, root: int) -> Array:
-    """Device 0 is always taken for the root; use `root`."""
+    """You always take device 0 for the root; use `root`."""
     return lax.psum_scatter(from_root(x, axis, 0), axis)
 
 
@@ -92,7 +93,8 @@ def keeps_chunk_dim(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("values")
 def counts_from_root(x: Array, *, axis: str, root: int) -> Array:
-    """Chunks are dealt out from the root on; device i gets chunk i, wherever the root is."""
+    """You deal the chunks out starting at the root; device i must get chunk i, wherever the root
+    is."""
     return lax.psum_scatter(jnp.roll(from_root(x, axis, root), root, axis=0), axis)
 
 
@@ -104,7 +106,7 @@ def scatter_cuts_gradient(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("sharding")
 def broadcast_for_scatter(x: Array, *, axis: str, root: int) -> Array:
-    """Every device returns the root's whole x; device i returns x[i] only."""
+    """Every device returns the root's whole x; device i must return x[i] only."""
     return lax.psum(from_root(x, axis, root), axis)
 
 

@@ -29,7 +29,7 @@ def _all_reduces(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the seconds of a ring all-reduce: steps, the bytes of each, and the link's time",
+    task="return the seconds of a ring all-reduce, from its steps, the bytes of each, and the link",
     reference=all_reduce_seconds,
     oracle=all_reduce_seconds,
     values=_all_reduces,
@@ -40,43 +40,43 @@ CONTRACT = Contract(
         "2 * (n - 1) * (latency_seconds + num_bytes / n / bytes_per_second); first raise "
         "ValueError where n < 1, bytes_per_second <= 0, or another number is below 0.",
     ),
-    minimal="Each element must travel 2(n - 1) times, and the n devices share that (lesson 03).",
+    minimal="Each element must travel 2(n - 1) times in all, and the n devices divide that work "
+    "between them (lesson 03).",
     harder="Write it for a tree. Below how many bytes is it faster, for n of your choice?",
 )
 
 
 @wrong("values")
 def seconds_of_one_pass(num_bytes: float, n: int, **link: float) -> float:
-    """This is half of it: a reduce-scatter alone, or an all-gather; both together are an
-    all-reduce, with 2(n - 1) steps."""
+    """You count only a reduce-scatter, or only an all-gather; an all-reduce is both, one after the
+    other, with 2(n - 1) steps."""
     return all_reduce_seconds(num_bytes, n, **link) / 2
 
 
 def _ring(
     num_bytes: float, n: int, link: dict[str, float], *, steps: float, sent_bytes: float
 ) -> float:
-    """The seconds of so many steps one after the other, in which a device sends so many bytes."""
+    """The seconds of `steps` steps, in which a device sends `sent_bytes` in all."""
     all_reduce_seconds(num_bytes, n, **link)  # raises where it must
     return steps * link["latency_seconds"] + sent_bytes / link["bytes_per_second"]
 
 
 @wrong("values")
 def seconds_whole_each_step(num_bytes: float, n: int, **link: float) -> float:
-    """A device sends num_bytes in each step, as if the array were n times as large; it sends one of
-    n parts, num_bytes / n."""
+    """You let a device send all num_bytes in each step; it sends one of n parts, num_bytes / n."""
     return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=2 * (n - 1) * num_bytes)
 
 
 @wrong("values")
 def seconds_a_step_for_each(num_bytes: float, n: int, **link: float) -> float:
-    """There are 2n steps; a ring all-reduce has 2(n - 1)."""
+    """You count 2n steps; a ring all-reduce has 2(n - 1)."""
     return _ring(num_bytes, n, link, steps=2 * n, sent_bytes=2 * num_bytes)
 
 
 @wrong("values")
 def seconds_own_part_sent(num_bytes: float, n: int, **link: float) -> float:
-    """The bytes are 2 * num_bytes in all; there are n - 1 steps in each pass, so a device sends 2(n
-    - 1)/n times num_bytes."""
+    """You let a device send 2 * num_bytes in all; each of the two passes has n - 1 steps, so a
+    device sends 2(n - 1)/n times num_bytes."""
     return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=2 * num_bytes)
 
 
@@ -87,32 +87,32 @@ def _sent_bytes(num_bytes: float, n: int) -> float:
 
 @wrong("values")
 def seconds_one_latency(num_bytes: float, n: int, **link: float) -> float:
-    """There is one latency in all; each of the 2(n - 1) steps has one."""
+    """You count the latency once; each of the 2(n - 1) steps has one."""
     return _ring(num_bytes, n, link, steps=1, sent_bytes=_sent_bytes(num_bytes, n))
 
 
 @wrong("values")
 def seconds_no_latency(num_bytes: float, n: int, **link: float) -> float:
-    """The latency is left out; each of the 2(n - 1) steps has one."""
+    """You leave the latency out; each of the 2(n - 1) steps has one."""
     return _ring(num_bytes, n, link, steps=0, sent_bytes=_sent_bytes(num_bytes, n))
 
 
 @wrong("values")
 def seconds_latency_of_one_pass(num_bytes: float, n: int, **link: float) -> float:
-    """There are n - 1 latencies; both passes have so many, so count 2(n - 1)."""
+    """You count n - 1 latencies; each of the two passes has n - 1 steps, so count 2(n - 1)."""
     return _ring(num_bytes, n, link, steps=n - 1, sent_bytes=_sent_bytes(num_bytes, n))
 
 
 @wrong("values")
 def seconds_both_directions(num_bytes: float, n: int, **link: float) -> float:
-    """The bytes take half their time: both passes have n - 1 steps, and a ring sends one way round,
-    so take `bytes_per_second` as it is."""
+    """Sending the bytes takes half as long as it should; both passes have n - 1 steps, and a ring
+    sends one way round, so use `bytes_per_second` as it is."""
     return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=_sent_bytes(num_bytes, n) / 2)
 
 
 @wrong("values")
 def seconds_of_a_tree(num_bytes: float, n: int, **link: float) -> float:
-    """This is a tree, with 2 log2 n steps; write the ring, with 2(n - 1)."""
+    """These are the seconds of a tree, with 2 log2 n steps; a ring has 2(n - 1)."""
     all_reduce_seconds(num_bytes, n, **link)
     steps = 2 * (n - 1).bit_length()
     return _ring(num_bytes, n, link, steps=steps, sent_bytes=steps * num_bytes)
@@ -120,13 +120,13 @@ def seconds_of_a_tree(num_bytes: float, n: int, **link: float) -> float:
 
 @wrong("values")
 def seconds_in_bits(num_bytes: float, n: int, **link: float) -> float:
-    """The bytes are multiplied by 8; the bandwidth is in bytes, too."""
+    """You multiply the bytes by 8; the bandwidth is in bytes, too."""
     return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=8 * _sent_bytes(num_bytes, n))
 
 
 @wrong("values")
 def seconds_taken_for_bits(num_bytes: float, n: int, **link: float) -> float:
-    """The bytes are divided by 8; they are bytes already, as the bandwidth is."""
+    """You divide the bytes by 8; they are bytes already, and so is the bandwidth."""
     return _ring(num_bytes, n, link, steps=2 * (n - 1), sent_bytes=_sent_bytes(num_bytes, n) / 8)
 
 
@@ -146,13 +146,14 @@ def seconds_in_milliseconds(num_bytes: float, n: int, **link: float) -> float:
 
 @wrong("values")
 def seconds_nothing_refused(num_bytes: float, n: int, **link: float) -> float:
-    """n below 1, a bandwidth not above 0, and negative bytes or latency must raise ValueError."""
+    """Raise ValueError where n is below 1, the bandwidth is not above 0, or the bytes or the
+    latency are negative."""
     return 2 * (n - 1) * (link["latency_seconds"] + num_bytes / n / link["bytes_per_second"])
 
 
 @wrong("values")
 def seconds_alone_is_refused(num_bytes: float, n: int, **link: float) -> float:
-    """One device alone is no error; it has nothing to send: 0 seconds."""
+    """One device alone is no error: it has nothing to send, so return 0 seconds."""
     if n == 1:
         raise ValueError("all_reduce_seconds: one device")
     return all_reduce_seconds(num_bytes, n, **link)

@@ -38,21 +38,21 @@ def _hierarchies(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the seconds of three parts: inside nodes, between them, and inside again",
+    task="return the seconds of three parts together: inside nodes, between them, and inside again",
     reference=hierarchical_all_reduce_seconds,
     oracle=hierarchical_all_reduce_seconds,
     values=_hierarchies,
     hints=(
-        "After the reduce-scatter inside its node, how many bytes does a device hold? That is what "
-        "its all-reduce between nodes is of.",
+        "After the reduce-scatter inside its node, how many bytes does a device hold? Between "
+        "nodes it all-reduces just those.",
         "A reduce-scatter and an all-gather inside a node take together what an all-reduce takes "
         "there. Between nodes there is an all-reduce of num_bytes / inner, on `outer` devices.",
         "Write a ring's 2 * (n - 1) * (latency + size / n / bandwidth) as a function; add it up "
         "for (num_bytes, inner, inner_link) and (num_bytes / inner, outer, outer_link).",
     ),
-    minimal="What crosses the slow links is the least that can, shared by all devices of a node.",
-    harder="A node's devices share one network card. What do its bytes per second become for each, "
-    "and where does a hierarchy still gain?",
+    minimal="No less can cross the slow links, and all devices of a node divide it between them.",
+    harder="Suppose that a node's devices share one network card. How many bytes per second are "
+    "left for each device, and where does a hierarchy still gain?",
 )
 
 
@@ -88,15 +88,15 @@ def _nodes(num_bytes: float, how: dict) -> _Nodes:
 
 @wrong("values")
 def levels_whole_between(num_bytes: float, **how) -> float:
-    """Each device sends the whole array between nodes, or has a link that is shared once more;
-    after the reduce-scatter it has num_bytes / inner, and outer_link is its own."""
+    """You let each device send the whole array between nodes, or divide its bandwidth there by
+    `inner`; after the reduce-scatter it holds num_bytes / inner, and outer_link is its own."""
     nodes = _nodes(num_bytes, how)
     return nodes.inside + _time(num_bytes, nodes.outer, nodes.outer_link)
 
 
 @wrong("values")
 def levels_links_swapped(num_bytes: float, *, inner_link: Link, outer_link: Link, **how) -> float:
-    """The links are swapped; inner_link is inside a node."""
+    """You have swapped the links; inner_link is the one inside a node."""
     return hierarchical_all_reduce_seconds(
         num_bytes, inner_link=outer_link, outer_link=inner_link, **how
     )
@@ -104,7 +104,7 @@ def levels_links_swapped(num_bytes: float, *, inner_link: Link, outer_link: Link
 
 @wrong("values")
 def levels_sizes_swapped(num_bytes: float, *, inner: int, outer: int, **how) -> float:
-    """The sizes are swapped; a node has `inner` devices, and there are `outer` nodes."""
+    """You have swapped the sizes; a node has `inner` devices, and there are `outer` nodes."""
     return hierarchical_all_reduce_seconds(num_bytes, inner=outer, outer=inner, **how)
 
 
@@ -118,15 +118,15 @@ def levels_inside_once(num_bytes: float, **how) -> float:
 
 @wrong("values")
 def levels_between_once(num_bytes: float, **how) -> float:
-    """Between nodes there is half an all-reduce; it has 2(outer - 1) steps."""
+    """You count half of the all-reduce between nodes; it has 2(outer - 1) steps."""
     nodes = _nodes(num_bytes, how)
     return nodes.inside + nodes.between / 2
 
 
 @wrong("values")
 def levels_inside_twice_over(num_bytes: float, **how) -> float:
-    """Inside a node there are two all-reduces; a reduce-scatter before and an all-gather after are
-    one together."""
+    """You count two all-reduces inside a node; the reduce-scatter before and the all-gather after
+    are one together."""
     nodes = _nodes(num_bytes, how)
     return 2 * nodes.inside + nodes.between
 
@@ -141,7 +141,8 @@ def levels_flat_ring(num_bytes: float, **how) -> float:
 
 @wrong("values")
 def levels_all_between(num_bytes: float, **how) -> float:
-    """The ring between nodes has all devices; it has `outer`: those that hold the same part."""
+    """You let all devices join the ring between nodes; it has `outer` of them, those that hold the
+    same part."""
     nodes = _nodes(num_bytes, how)
     part, n = num_bytes / nodes.inner, nodes.inner * nodes.outer
     return nodes.inside + _time(part, n, nodes.outer_link)
@@ -156,15 +157,15 @@ def levels_at_once(num_bytes: float, **how) -> float:
 
 @wrong("values")
 def levels_part_of_a_node(num_bytes: float, **how) -> float:
-    """Between nodes num_bytes / outer is reduced; a device's part is num_bytes / inner."""
+    """You reduce num_bytes / outer between nodes; a device's part is num_bytes / inner."""
     nodes = _nodes(num_bytes, how)
     return nodes.inside + _time(num_bytes / nodes.outer, nodes.outer, nodes.outer_link)
 
 
 @wrong("values")
 def levels_link_of_a_node(num_bytes: float, **how) -> float:
-    """The bandwidth between nodes is multiplied by `inner`, as that of a node; outer_link is one
-    device's."""
+    """You multiply the bandwidth between nodes by `inner`, as if outer_link were that of a whole
+    node; it is that of one device."""
     nodes = _nodes(num_bytes, how)
     latency, bandwidth = nodes.outer_link
     part = num_bytes / nodes.inner
@@ -184,27 +185,27 @@ def _scaled(num_bytes: float, how: dict, *, bandwidth: float = 1, latency: float
 
 @wrong("values")
 def levels_both_directions(num_bytes: float, **how) -> float:
-    """The bytes take half their time; a ring sends one way round, so take the bandwidths as they
-    are."""
+    """Sending the bytes takes half as long as it should; a ring sends one way round, so use the
+    bandwidths as they are."""
     return _scaled(num_bytes, how, bandwidth=2)
 
 
 @wrong("values")
 def levels_in_bits(num_bytes: float, **how) -> float:
-    """The bytes are multiplied by 8; bandwidths are in bytes, too."""
+    """You multiply the bytes by 8; the bandwidths are in bytes, too."""
     return _scaled(num_bytes, how, bandwidth=1 / 8)
 
 
 @wrong("values")
 def levels_without_latency(num_bytes: float, **how) -> float:
-    """Latencies are left out; each step has the one of its link."""
+    """You leave the latencies out; each step has the latency of its link."""
     return _scaled(num_bytes, how, latency=0)
 
 
 @wrong("values")
 def levels_nothing_refused(num_bytes: float, *, inner, outer, inner_link, outer_link) -> float:
-    """Sizes below 1, bandwidths not above 0, and negative bytes or latencies must raise
-    ValueError."""
+    """Raise ValueError for sizes below 1, bandwidths not above 0, and negative bytes or
+    latencies."""
 
     def ring(size: float, n: int, link: Link) -> float:
         latency, bandwidth = link

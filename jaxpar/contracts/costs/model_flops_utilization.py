@@ -34,96 +34,97 @@ def _runs(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the FLOPs that the model takes in a second, as a share of what devices could do",
+    task="return the model's FLOPs per second as a fraction of what all devices could do",
     reference=model_flops_utilization,
     oracle=model_flops_utilization,
     values=_runs,
     hints=(
-        "Both sides are FLOPs in a second: those that the model took, and those that the devices "
+        "Divide FLOPs per second by FLOPs per second: what the model took, by what the devices "
         "could have done.",
         "The model took tokens_per_second * flops_per_token. Each device could have done "
         "peak_flops.",
         "tokens_per_second * flops_per_token / (devices * peak_flops)",
     ),
-    minimal="It needs no profile: a clock, and the model's sizes.",
-    harder="From a step's seconds and remat, compute HFU: what share of the peak did the devices "
-    "really do?",
+    minimal="You need no profile: a clock and the model's sizes are enough.",
+    harder="From a step's seconds and remat, compute HFU: what fraction of their peak did the "
+    "devices really reach?",
 )
 
 
 @wrong("values")
 def mfu_of_one_device(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The tokens of all devices are held against the peak of one; divide by `devices`, too."""
+    """You compare the tokens of all devices with the peak of one; divide by `devices`, too."""
     return model_flops_utilization(tokens, flops, devices, peak) * devices
 
 
 @wrong("values")
 def mfu_tokens_of_each(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The tokens are multiplied by `devices`; they are those of all devices already, so divide by
+    """You multiply the tokens by `devices`; they are those of all devices already, so divide by
     `devices` instead."""
     return model_flops_utilization(tokens, flops, devices, peak) * devices**2
 
 
 @wrong("values")
 def mfu_in_percent(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The result is in percent; return a share, at most 1."""
+    """The result is in percent; return a fraction, at most 1."""
     return 100 * model_flops_utilization(tokens, flops, devices, peak)
 
 
 @wrong("values")
 def mfu_upside_down(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """This is the peak by what the model took; turn it round."""
+    """You divide the peak by what the model took; divide the other way round."""
     return 1 / model_flops_utilization(tokens, flops, devices, peak)
 
 
 @wrong("values")
 def mfu_sparse_peak(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The result is half of the right one; that is a sparse peak, twice the dense one, so divide by
-    `peak_flops` as it is."""
+    """The result is half as large as it should be, as with a sparse peak, which is twice the dense
+    one; divide by `peak_flops` as it is."""
     return model_flops_utilization(tokens, flops, devices, 2 * peak)
 
 
 @wrong("values")
 def mfu_peak_halved(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The result is twice the right one; `peak_flops` is dense already, and `flops_per_token`
-    counts a multiplication and an addition as 2, so scale neither."""
+    """The result is twice as large as it should be; `peak_flops` is dense already, and
+    `flops_per_token` counts a multiplication and an addition as 2, so scale neither."""
     return model_flops_utilization(tokens, flops, devices, peak / 2)
 
 
 @wrong("values")
 def mfu_with_recomputation(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """A third is added for what is computed again; that is no use to the model, and counts in HFU
+    """You add a third for what is computed again; that is of no use to the model, and counts in HFU
     only."""
     return model_flops_utilization(tokens, 4 / 3 * flops, devices, peak)
 
 
 @wrong("values")
 def mfu_three_passes(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The FLOPs are taken three times; `flops_per_token` is forward and backward already."""
+    """You count the FLOPs three times; `flops_per_token` is forward and backward together
+    already."""
     return model_flops_utilization(tokens, 3 * flops, devices, peak)
 
 
 @wrong("values")
 def mfu_parameters_for_flops(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The result is six times too large; `flops_per_token` is FLOPs, not parameters."""
+    """The result is six times too large; `flops_per_token` counts FLOPs, not parameters."""
     return model_flops_utilization(tokens, 6 * flops, devices, peak)
 
 
 @wrong("values")
 def mfu_peak_in_tera(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """`peak_flops` is multiplied by 1e12; it is in FLOPs, not in tera."""
+    """You multiply `peak_flops` by 1e12; it is in FLOPs per second already, not in tera."""
     return model_flops_utilization(tokens, flops, devices, 1e12 * peak)
 
 
 @wrong("values")
 def mfu_in_whole_numbers(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """The share is rounded down to 0; use / in place of //."""
+    """You round the fraction down to 0; use / in place of //."""
     return float(model_flops_utilization(tokens, flops, devices, peak) // 1)
 
 
 @wrong("values")
 def mfu_zero_for_nothing(tokens: float, flops: float, devices: int, peak: float) -> float:
-    """A number of 0 or below must raise ValueError."""
+    """Raise ValueError where a number is 0 or below."""
     if min(tokens, flops, devices, peak) <= 0:
         return 0.0
     return model_flops_utilization(tokens, flops, devices, peak)

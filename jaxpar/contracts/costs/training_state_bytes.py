@@ -34,20 +34,24 @@ def _states(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the bytes of states that one device holds, by figure 1 of the ZeRO paper",
+    task="return the bytes of training states that one device holds, as in figure 1 of the ZeRO "
+    "paper",
     reference=training_state_bytes,
     oracle=training_state_bytes,
     values=_states,
     hints=(
-        "Write down parameters, gradients and optimizer states apart: bytes of one parameter times "
-        "parameters. Which of the three is divided by the number of devices, in each stage?",
-        "A stage shares what the stage before it shares, and one thing more: with zero >= 1 the "
-        "optimizer states are divided, with zero >= 2 the gradients, with zero >= 3 parameters.",
+        "Write down the bytes of parameters, gradients and optimizer states separately: each is "
+        "the number of parameters times the bytes for one. Which of the three does each stage "
+        "divide by the number of devices?",
+        "Each stage shards what the stage before it shards, and one thing more: with zero >= 1 the "
+        "optimizer states are divided, with zero >= 2 the gradients as well, and with zero >= 3 "
+        "the parameters too.",
         "parameters * (param_bytes / (devices if zero >= 3 else 1) + ...), after ValueError for "
         "devices < 1 and for zero not in (0, 1, 2, 3).",
     ),
-    minimal="What is divided is held once in all. Only what every device must have whole stays.",
-    harder="Find the stage that fits into a given memory, and sends least.",
+    minimal="What is sharded is held once, by all devices together; only what every device needs "
+    "whole is replicated.",
+    harder="Find the stage that fits into a given memory and sends the fewest bytes.",
 )
 
 
@@ -71,8 +75,8 @@ def states_in_bits(parameters: float, **how) -> float:
 
 @wrong("values")
 def states_given_in_bits(parameters: float, **how) -> float:
-    """The result is an eighth of the right one; param_bytes, grad_bytes and state_bytes are bytes
-    already, so divide by nothing."""
+    """The result is an eighth of the right one; param_bytes, grad_bytes and state_bytes are in
+    bytes already, so do not divide them by 8."""
     return training_state_bytes(parameters, **how) / 8
 
 
@@ -91,71 +95,72 @@ def _sharded_from(first: dict[str, int], parameters: float, how: dict) -> float:
 
 
 @wrong("values")
-def states_never_shared(parameters: float, **how) -> float:
-    """`zero` changes nothing; divide by devices what its stage shares."""
+def states_never_sharded(parameters: float, **how) -> float:
+    """`zero` changes nothing in your answer; divide by `devices` what its stage shards."""
     return _sharded_from(dict.fromkeys(_SHARDED_FROM, 4), parameters, how)
 
 
 @wrong("values")
-def states_always_shared(parameters: float, **how) -> float:
-    """Everything is divided by devices in every stage; that is stage 3, so look at `zero`."""
+def states_always_sharded(parameters: float, **how) -> float:
+    """You divide everything by `devices` in every stage, which is right for stage 3 only; look at
+    `zero`."""
     return _sharded_from(dict.fromkeys(_SHARDED_FROM, 0), parameters, how)
 
 
 @wrong("values")
 def stage_one_late(parameters: float, **how) -> float:
-    """Each stage shares what the one before it should; stage 1 shares the optimizer states, 2 the
-    gradients too, and 3 the parameters too."""
+    """Each of your stages shards what the stage before it should; stage 1 shards the optimizer
+    states, stage 2 the gradients as well, and stage 3 the parameters too."""
     return _sharded_from({name: s + 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
 
 
 @wrong("values")
 def stage_one_early(parameters: float, **how) -> float:
-    """Each stage shares what the next one should; stage 0 shares nothing, and stage 1 the optimizer
-    states alone."""
+    """Each of your stages shards what the next one should; stage 0 shards nothing, and stage 1 the
+    optimizer states alone."""
     return _sharded_from({name: s - 1 for name, s in _SHARDED_FROM.items()}, parameters, how)
 
 
 @wrong("values")
-def parameters_shared_first(parameters: float, **how) -> float:
-    """Stage 1 divides the parameters; the optimizer states come first, then gradients, then
-    parameters."""
+def parameters_sharded_first(parameters: float, **how) -> float:
+    """Your stage 1 shards the parameters; the optimizer states come first, then the gradients, then
+    the parameters."""
     first = {"param_bytes": 1, "grad_bytes": 2, "state_bytes": 3}
     return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
-def gradients_shared_first(parameters: float, **how) -> float:
-    """Stage 1 divides the gradients; the optimizer states come first."""
+def gradients_sharded_first(parameters: float, **how) -> float:
+    """Your stage 1 shards the gradients; the optimizer states come first."""
     first = {"param_bytes": 3, "grad_bytes": 1, "state_bytes": 2}
     return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
-def one_state_shared(parameters: float, **how) -> float:
-    """Each stage divides one of the three only; it divides what the stage before it does as
-    well."""
+def one_state_sharded(parameters: float, **how) -> float:
+    """Each of your stages shards only one of the three; it must also shard what the stages before
+    it do."""
     first = {name: 0 if how["zero"] == s else 4 for name, s in _SHARDED_FROM.items()}
     return _sharded_from(first, parameters, how)
 
 
 @wrong("values")
 def weights_counted_twice(parameters: float, **how) -> float:
-    """The weights are counted twice, beside the parameters with the optimizer states, too;
-    state_bytes has any float32 copy of them already, so add nothing."""
+    """You count the weights twice: as parameters, and once more among the optimizer states;
+    state_bytes includes any float32 copy of them already, so add nothing."""
     how["state_bytes"] = how["state_bytes"] + how["param_bytes"]
     return training_state_bytes(parameters, **how)
 
 
 @wrong("values")
 def gradients_not_counted(parameters: float, **how) -> float:
-    """Gradients are left out; add grad_bytes for each parameter."""
+    """You leave the gradients out; add grad_bytes for each parameter."""
     return training_state_bytes(parameters, **how | {"grad_bytes": 0})
 
 
 @wrong("values")
 def always_adam_mixed(parameters: float, **how) -> float:
-    """The bytes are always 2, 2 and 12, those of mixed precision with Adam; use the three
+    """You always use 2, 2 and 12 bytes, those of mixed precision with Adam; use the three
     arguments."""
     each = {"param_bytes": 2, "grad_bytes": 2, "state_bytes": 12}
     return training_state_bytes(parameters, **how | each)
@@ -169,7 +174,7 @@ def states_of_all_devices(parameters: float, **how) -> float:
 
 @wrong("values")
 def whole_parameters(parameters: float, **how) -> float:
-    """The parameters of a device are rounded down; use / in place of //."""
+    """You round a device's number of parameters down; use / in place of //."""
     part = parameters // how["devices"]
     training_state_bytes(parameters, **how)
     return sum(
@@ -179,13 +184,13 @@ def whole_parameters(parameters: float, **how) -> float:
 
 @wrong("values")
 def unknown_stage_is_3(parameters: float, **how) -> float:
-    """A `zero` that is none of 0, 1, 2, 3 must raise ValueError."""
+    """Raise ValueError where `zero` is none of 0, 1, 2 and 3."""
     zero = how.pop("zero")
     return training_state_bytes(parameters, zero=zero if zero in (0, 1, 2) else 3, **how)
 
 
 @wrong("values")
 def no_devices_taken_for_one(parameters: float, **how) -> float:
-    """With no devices, or fewer, ValueError must be raised."""
+    """Raise ValueError where `devices` is below 1."""
     devices = max(1, how.pop("devices"))
     return training_state_bytes(parameters, devices=devices, **how)

@@ -49,20 +49,23 @@ def _by_equation_8(*sizes: int, remat: str) -> float:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the FLOPs of one training step: of all products, forward, backward, and again",
+    task="return the FLOPs of all matrix products of a training step: forward, backward and "
+    "recomputed",
     reference=transformer_step_flops,
     oracle=lambda *sizes, remat: float(transformer_step_flops(*sizes, remat=remat)),
     also_right=(_by_equation_8,),
     values=_steps,
     hints=(
-        "A product of [m, k] by [k, n] takes 2*m*k*n. List those of one layer's forward pass: "
-        "queries, keys, values, scores, what they make of the values, the output, two of the MLP.",
-        "For each token a layer has 12h^2 elements of matrices, 24h^2 FLOPs. Scores and what they "
-        "make of the values take 2*B*s*s*h each. The head takes 2*B*s*h*V, once.",
-        "3 * (layers * (24*B*s*h*h + 4*B*s*s*h) + 2*B*s*h*V), and again: for selective "
-        "layers * 4*B*s*s*h, for full the forward pass of all layers.",
+        "A product of [m, k] by [k, n] takes 2*m*k*n FLOPs. List the products of one layer's "
+        "forward pass: queries, keys, values, scores, scores times values, the output, and two in "
+        "the MLP.",
+        "A layer's matrices have 12h^2 elements, which take 24h^2 FLOPs for each token. The "
+        "scores, and their product with the values, take 2*B*s*s*h each. The head takes 2*B*s*h*V, "
+        "once.",
+        "3 * (layers * (24*B*s*h*h + 4*B*s*s*h) + 2*B*s*h*V), plus what is computed again: for "
+        "selective layers * 4*B*s*s*h, for full the forward pass of all layers.",
     ),
-    minimal="It is arithmetic on shapes: no other products are in the model.",
+    minimal="It is arithmetic on shapes: the model has no other products.",
     harder="Write it for grouped queries and a gated MLP of any width, and for experts.",
 )
 
@@ -91,15 +94,15 @@ def _step(sizes: tuple[int, ...], remat: str) -> _Step:
 
 @wrong("values")
 def attention_left_out(*sizes: int, remat: str) -> float:
-    """The two products of attention are left out, as in 6 FLOPs for each parameter and token; add
-    4*B*s*s*h for each layer's forward pass."""
+    """You leave the two products of attention out, as the rule of 6 FLOPs for each parameter and
+    token does; add 4*B*s*s*h for each layer's forward pass."""
     step = _step(sizes, remat)
     return 3 * (step.matrices + step.head) + (step.matrices if remat == "full" else 0)
 
 
 @wrong("values")
 def causal_half(*sizes: int, remat: str) -> float:
-    """The products of attention count half; a causal mask halves nothing here, and both products
+    """You count half of attention's FLOPs; a causal mask halves nothing here, and both products
     count: 4*B*s*s*h for each layer's forward pass."""
     step = _step(sizes, remat)
     return step.total - (3 + (remat != "none")) * step.attention / 2
@@ -107,49 +110,49 @@ def causal_half(*sizes: int, remat: str) -> float:
 
 @wrong("values")
 def multiply_adds(*sizes: int, remat: str) -> float:
-    """The result is half of the right one; a multiplication and an addition are 2."""
+    """The result is half as large as it should be; count a multiplication and an addition as 2."""
     return transformer_step_flops(*sizes, remat=remat) / 2
 
 
 @wrong("values")
 def flops_of_forward(*sizes: int, remat: str) -> float:
-    """The backward pass is left out; it takes twice what the forward takes."""
+    """You leave the backward pass out; it takes twice what the forward pass takes."""
     step = _step(sizes, remat)
     return (step.total - step.again) / 3 + step.again
 
 
 @wrong("values")
 def backward_as_forward(*sizes: int, remat: str) -> float:
-    """The backward pass counts as much as the forward pass; it has two products for each one, so
-    count it twice."""
+    """You count the backward pass as much as the forward pass; it has two products for each one of
+    the forward pass, so count it twice."""
     step = _step(sizes, remat)
     return (step.total - step.again) * 2 / 3 + step.again
 
 
 @wrong("values")
 def head_left_out(*sizes: int, remat: str) -> float:
-    """The head is left out; it is a product of [tokens, h] by [h, V]."""
+    """You leave the head out; it is a product of [tokens, h] by [h, V]."""
     step = _step(sizes, remat)
     return step.total - 3 * step.head
 
 
 @wrong("values")
 def embedding_as_product(*sizes: int, remat: str) -> float:
-    """The embedding counts as a product; it looks rows up, so leave it out."""
+    """You count the embedding as a product; it only looks rows up, so leave it out."""
     step = _step(sizes, remat)
     return step.total + 3 * step.head
 
 
 @wrong("values")
 def head_computed_again(*sizes: int, remat: str) -> float:
-    """With full the head is computed again; it is no layer, so leave it out."""
+    """With full you compute the head again; it is not part of a layer, so leave it out."""
     step = _step(sizes, remat)
     return step.total + (step.head if remat == "full" else 0)
 
 
 @wrong("values")
 def flops_of_one_layer(batch: int, sequence: int, layers: int, *rest: int, remat: str) -> float:
-    """There is one layer only; multiply what layers take by `layers`."""
+    """You count one layer only; multiply what a layer takes by `layers`."""
     return transformer_step_flops(batch, sequence, 1, *rest, remat=remat)
 
 
@@ -161,44 +164,44 @@ def flops_of_a_token(*sizes: int, remat: str) -> float:
 
 @wrong("values")
 def output_projection_left_out(*sizes: int, remat: str) -> float:
-    """A layer's matrices take 22h^2 for each token; attention has a fourth one, for its output, so
-    count 24h^2."""
+    """Your matrices of a layer take 22h^2 for each token; attention has a fourth one, for its
+    output, so count 24h^2."""
     step = _step(sizes, remat)
     return step.total - (4 if remat == "full" else 3) * step.matrices / 12
 
 
 @wrong("values")
 def recomputation_ignored(*sizes: int, remat: str) -> float:
-    """`remat` changes nothing; add what the backward pass computes again."""
+    """`remat` changes nothing in your answer; add what the backward pass computes again."""
     step = _step(sizes, remat)
     return step.total - step.again
 
 
 @wrong("values")
 def selective_is_full(*sizes: int, remat: str) -> float:
-    """Selective computes all layers again; count attention's scores and what they make of the
-    values alone."""
+    """With selective you compute all layers again; count only attention's scores and their product
+    with the values."""
     remat = "full" if remat == "selective" else remat
     return transformer_step_flops(*sizes, remat=remat)
 
 
 @wrong("values")
 def selective_one_product(*sizes: int, remat: str) -> float:
-    """Selective computes one product of attention again; count both."""
+    """With selective you compute only one product of attention again; count both."""
     step = _step(sizes, remat)
     return step.total - (step.attention / 2 if remat == "selective" else 0)
 
 
 @wrong("values")
 def other_remat_is_none(*sizes: int, remat: str) -> float:
-    """A `remat` that is none of the three must raise ValueError."""
+    """Raise ValueError where `remat` is none of the three."""
     known = remat in ("selective", "full")
     return transformer_step_flops(*sizes, remat=remat if known else "none")
 
 
 @wrong("values")
 def no_sizes_counted(*sizes: int, remat: str) -> float:
-    """A size of 0 or below must raise ValueError."""
+    """Raise ValueError where a size is 0 or below."""
     if min(sizes) > 0:
         return transformer_step_flops(*sizes, remat=remat)
     return 0.0

@@ -31,7 +31,7 @@ def _accumulated(case: Case, loss_fn: Loss, params: Any, microbatches: Any) -> l
 
 CONTRACT = Contract(
     kind="program",
-    task="return the mean loss and gradient of m microbatches, one at a time, and over `axis`",
+    task="return the mean loss and gradient over m microbatches, one at a time, and over `axis`",
     reference=data.accumulate_gradients,
     oracle=_accumulated,
     cases=(
@@ -69,8 +69,8 @@ CONTRACT = Contract(
         "lax.pcast params before the loop; inside, JAX would sum each gradient over the devices. "
         "jnp.zeros_like of what is cast is typed as the gradients are.",
     ),
-    minimal="The sum over the microbatches is the device's own; only its mean over the devices is "
-    "news to the others.",
+    minimal="A device can sum over its own microbatches alone; only the mean over the devices has "
+    "to be sent.",
     harder="Let the microbatches have masks, and weigh each by its number of real examples.",
 )
 
@@ -142,16 +142,16 @@ def neither_cast_nor_divided(loss_fn: Loss, params: Any, microbatches: Any, *, a
 
 @wrong("values")
 def nothing_averaged(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
-    """The loss is that of each device's own part, and the gradients are sums: JAX made them,
-    because `params` were not cast; first lax.pcast params to varying, then take the mean of both
-    over the devices."""
+    """Each device returns the loss of its own shards, and gradients that JAX has summed, because
+    `params` were not cast; first lax.pcast params to varying, then take the mean of both over the
+    devices."""
     return divided(_add_up(loss_fn, params, microbatches), microbatch_count(microbatches))
 
 
 @wrong("values")
 def result_stays_local(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
-    """Each device returns loss and gradient of its own part; take the mean of both over the
-    devices."""
+    """Each device returns the loss and the gradient of its own shards; take the mean of both over
+    the devices."""
     return divided(_local_sums(loss_fn, params, microbatches, axis), microbatch_count(microbatches))
 
 

@@ -120,15 +120,16 @@ CONTRACT = Contract(
     ),
     communication=Communication("one all-reduce for each bucket, of its bytes", forward=_BUCKETS),
     hints=(
-        "jax.tree.flatten gives the leaves in order, and what puts them together again. First "
-        "decide which leaves share a bucket; sizes are known when the function is traced.",
+        "jax.tree.flatten gives the leaves in order, and the structure that puts them together "
+        "again. First decide which leaves go into the same bucket; sizes are known when the "
+        "function is traced.",
         "A bucket is one array: concatenate its leaves, each made flat, and take lax.pmean of "
         "that. lax.pmean of a list sends each leaf by itself.",
         "Cut the mean where the leaves end, in the order in which you packed them, and give each "
         "its shape.",
     ),
-    minimal="Every leaf must be reduced; a bucket saves the start of a message for each leaf after "
-    "its first, and its size decides how early the first can go.",
+    minimal="Every leaf must be reduced; a bucket saves the latency of a message for each leaf "
+    "after its first, and its size decides how early the first message can go.",
     harder="Fill the buckets from the last leaf, whose gradient is ready first, as PyTorch does.",
 )
 
@@ -186,8 +187,8 @@ def sum_for_mean(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
 
 @wrong("values")
 def constant_n(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
-    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
-    size of the axis."""
+    """You divide by a constant, 8, or by the number of all devices; divide by lax.axis_size(axis),
+    the size of the axis."""
     return _reduce(gradients, _buckets(gradients, bucket_bytes), axis, divisor=8)
 
 
@@ -229,7 +230,7 @@ def bucket_for_each_leaf(gradients: Any, *, axis: str, bucket_bytes: int) -> Any
 
 @wrong("communication")
 def last_leaf_over(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
-    """A bucket takes one leaf more than fits; look before the leaf joins."""
+    """A bucket takes one leaf more than fits; check before you add the leaf."""
 
     def fits(held: int, more: int, capacity: int) -> bool:
         return held < capacity
@@ -239,7 +240,7 @@ def last_leaf_over(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
 
 @wrong("communication")
 def never_quite_full(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
-    """A leaf that fills the bucket exactly is turned away; it fits."""
+    """You turn away a leaf that would fill the bucket exactly; it fits."""
 
     def fits(held: int, more: int, capacity: int) -> bool:
         return held + more < capacity

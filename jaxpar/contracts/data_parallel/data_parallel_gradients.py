@@ -27,11 +27,7 @@ CONTRACT = Contract(
     reference=data.data_parallel_gradients,
     oracle=loss_and_gradients,
     cases=(
-        Case(
-            "dp=8",
-            squared_error_args(6, 16, batch=("b_dp", (8 * 20,))),
-            {"axis": "dp"},
-        ),
+        Case("dp=8", squared_error_args(6, 16, batch=("b_dp", (8 * 20,))), {"axis": "dp"}),
         Case(
             "fsdp=3,tp=2",
             layered_error_args(5, 10, 2, batch=("b_fsdp", (3 * 16,))),
@@ -39,25 +35,21 @@ CONTRACT = Contract(
         ),
     ),
     hidden=(
-        Case(
-            "cp=2,dp=4",
-            squared_error_args(5, 12, batch=("b_dp", (4 * 24,))),
-            {"axis": "dp"},
-        ),
+        Case("cp=2,dp=4", squared_error_args(5, 12, batch=("b_dp", (4 * 24,))), {"axis": "dp"}),
     ),
     communication=Communication(
         "one all-reduce's bytes of the gradients, plus scalars",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", one_all_reduce),),),
     ),
     hints=(
-        "Each device can compute the loss and the gradient of its own part; jax.value_and_grad "
-        "gives both. Then both are averaged over the devices.",
+        "Each device can compute the loss and the gradient of its own shard of the batch; "
+        "jax.value_and_grad gives both. Then both are averaged over the devices.",
         "Where params are typed as equal on every device, JAX sums their gradient over the "
         "devices by itself. lax.pcast(params, axis, to='varying') leaves it to you.",
         "lax.pmean takes a whole pytree: the pair of loss and gradients, for example.",
     ),
-    minimal="Each device's gradient must leave it, and the mean, which none knew, must come back: "
-    "(n-1)/n of the gradients each way.",
+    minimal="Each device must send its gradient away and receive the mean, which no device knew "
+    "before: (n-1)/n of the gradients each way.",
     harder="Clip the mean gradient to a norm of 1, and send no more than one scalar for it.",
 )
 
@@ -102,38 +94,39 @@ def totals_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> 
 
 @wrong("values")
 def nothing_averaged(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """The loss is that of each device's own part, and the gradients are sums: JAX made them,
-    because `params` were not cast; first lax.pcast params to varying, then take the mean of both
-    over the devices."""
+    """Each device returns the loss of its own shard of the batch, and gradients that JAX has
+    summed, because `params` were not cast; first lax.pcast params to varying, then take the mean of
+    both over the devices."""
     return jax.value_and_grad(loss_fn)(params, batch)
 
 
 @wrong("values")
 def result_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """Each device returns loss and gradient of its own part; take the mean of both over the
-    devices."""
+    """Each device returns the loss and the gradient of its own shard of the batch; take the mean of
+    both over the devices."""
     return local_gradients(loss_fn, params, batch, axis)
 
 
 @wrong("values")
 def gradients_stay_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """Each device returns the gradient of its own part; take the mean over the devices."""
+    """Each device returns the gradient of its own shard of the batch; take the mean over the
+    devices."""
     loss, gradients = local_gradients(loss_fn, params, batch, axis)
     return lax.pmean(loss, axis), gradients
 
 
 @wrong("values")
 def loss_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """The gradients are right, but each device returns the loss of its own part; take the mean of
-    the loss, too."""
+    """The gradients are right, but each device returns the loss of its own shard of the batch; take
+    the mean of the loss, too."""
     loss, gradients = local_gradients(loss_fn, params, batch, axis)
     return loss, lax.pmean(gradients, axis)
 
 
 @wrong("values")
 def constant_n(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """The number of devices is a constant, 8, or counts all devices; lax.axis_size(axis) is the
-    size of the axis."""
+    """You divide by a constant, 8, or by the number of all devices; divide by lax.axis_size(axis),
+    the size of the axis."""
     return divided(lax.psum(local_gradients(loss_fn, params, batch, axis), axis), 8)
 
 
@@ -148,8 +141,8 @@ def means_over_whole_mesh(loss_fn: Loss, params: Any, batch: Any, *, axis: str) 
 
 @wrong("communication")
 def gathers_batch(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
-    """The batch is gathered, and every device computes all of it; let each keep its part, and
-    reduce the gradients."""
+    """The batch is gathered, and every device computes all of it; let each device keep its own
+    shard, and reduce the gradients."""
     return local_gradients(loss_fn, params, lax.all_gather(batch, axis, tiled=True), axis)
 
 

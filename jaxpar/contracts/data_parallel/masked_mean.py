@@ -41,7 +41,7 @@ CONTRACT = Contract(
     hidden=(_case("tp=2,dp=4", (4 * 15, 2 * 3), "b_dp t_tp", axis="dp"),),
     gradient=("values",),
     communication=Communication(
-        "scalars only: a total and a number from each device",
+        "scalars only: a total and a count from each device",
         forward=(
             (
                 Limit(
@@ -54,12 +54,12 @@ CONTRACT = Contract(
         backward="forward",
     ),
     hints=(
-        "A mean is a total divided by a number, and padding may be in neither.",
-        "Devices have different numbers of real values, so their means may not be averaged.",
-        "Sum total and number over the devices with lax.psum, and divide after that: a device "
-        "with padding only has 0 of both.",
+        "A mean is a total divided by a count, and padding may be in neither.",
+        "Devices have different numbers of real values, so you may not average their means.",
+        "Sum the total and the count over the devices with lax.psum, and divide after that; a "
+        "device that has nothing but padding adds 0 to both.",
     ),
-    minimal="Each device must tell two numbers, and hear two.",
+    minimal="Each device must send two numbers and receive two.",
     harder="Return the largest of the real values, too.",
 )
 
@@ -71,29 +71,29 @@ def _total(values: Array, mask: Array) -> Array:
 
 @wrong("values")
 def mean_of_means(values: Array, mask: Array, *, axis: str) -> Array:
-    """The means of the devices are averaged, though they have different numbers of real values; sum
-    the totals and the numbers over the devices, then divide."""
+    """You average the means of the devices, though they have different numbers of real values; sum
+    the totals and the counts over the devices, then divide."""
     mean = _total(values, mask) / jnp.maximum(mask.sum(), 1)
     return lax.pmean(mean, axis)
 
 
 @wrong("values")
 def nan_of_padding(values: Array, mask: Array, *, axis: str) -> Array:
-    """Each device divides by its own number of real values, and one that has none makes nan of 0/0,
-    which spoils the mean; sum totals and numbers over the devices, then divide."""
+    """Each device divides by its own count of real values, and a device that has none computes 0/0,
+    a nan that spoils the mean; sum totals and counts over the devices, then divide."""
     return lax.pmean(_total(values, mask) / mask.sum(), axis)
 
 
 @wrong("values")
 def nan_stays_local(values: Array, mask: Array, *, axis: str) -> Array:
-    """Each device returns the mean of its own values, and nan where it has no real one; sum totals
-    and numbers over the devices, then divide."""
+    """Each device returns the mean of its own values, which is nan where it has no real one; sum
+    totals and counts over the devices, then divide."""
     return _total(values, mask) / mask.sum()
 
 
 @wrong("values")
 def padding_counted(values: Array, mask: Array, *, axis: str) -> Array:
-    """The total is divided by the number of all values; count the real ones."""
+    """You divide the total by the number of all values; count the real ones only."""
     return lax.pmean(_total(values, mask) / mask.size, axis)
 
 
@@ -111,21 +111,21 @@ def padding_added(values: Array, mask: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def numerator_only(values: Array, mask: Array, *, axis: str) -> Array:
-    """The totals are summed over the devices, but divided by the number of real values on this
-    device; sum the numbers, too."""
+    """You sum the totals over the devices, but divide by the count of real values on this device;
+    sum the counts, too."""
     return lax.psum(_total(values, mask), axis) / jnp.maximum(mask.sum(), 1)
 
 
 @wrong("values")
 def numerator_as_mean(values: Array, mask: Array, *, axis: str) -> Array:
-    """The mean of the devices' totals is divided by the number on all devices: n times too small;
-    take the sum of the totals."""
+    """You divide the mean of the devices' totals by the count on all devices, so the result is n
+    times too small; take the sum of the totals."""
     return lax.pmean(_total(values, mask), axis) / lax.psum(mask.sum(), axis)
 
 
 @wrong("values")
 def mean_stays_local(values: Array, mask: Array, *, axis: str) -> Array:
-    """Each device returns the mean of its own values; sum totals and numbers over the devices."""
+    """Each device returns the mean of its own values; sum totals and counts over the devices."""
     return _total(values, mask) / jnp.maximum(mask.sum(), 1)
 
 
@@ -137,8 +137,8 @@ def sum_of_real(values: Array, mask: Array, *, axis: str) -> Array:
 
 @wrong("gradient")
 def masked_mean_cuts_gradient(values: Array, mask: Array, *, axis: str) -> Array:
-    """The gradient is 1 over the number of real values on this device; it is 1 over their number on
-    all devices."""
+    """Your gradient is 1 over the number of real values on this device; it must be 1 over their
+    number on all devices."""
     total = lax.psum(lax.stop_gradient(_total(values, mask)), axis)
     mine = _total(values, mask) - lax.stop_gradient(_total(values, mask))
     return total / lax.psum(mask.sum(), axis) + mine / jnp.maximum(mask.sum(), 1)
@@ -146,14 +146,14 @@ def masked_mean_cuts_gradient(values: Array, mask: Array, *, axis: str) -> Array
 
 @wrong("communication")
 def gathers_values(values: Array, mask: Array, *, axis: str) -> Array:
-    """Every device's values are gathered; a total and a number from each are enough."""
+    """Every device's values are gathered; a total and a count from each are enough."""
     values, mask = lax.all_gather((values, mask), axis)
     return _total(values, mask) / mask.sum()
 
 
 @wrong("communication")
 def adds_devices_first(values: Array, mask: Array, *, axis: str) -> Array:
-    """The values are summed over the devices one by one; sum them on each device first, and send a
-    total and a number."""
+    """You sum the values over the devices one by one; sum them on each device first, and send a
+    total and a count."""
     total, count = lax.psum((jnp.where(mask, values, 0), mask.astype(values.dtype)), axis)
     return total.sum() / count.sum()

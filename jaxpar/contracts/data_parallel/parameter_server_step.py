@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar import collectives
-from jaxpar.contracts import updates
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import whole_on_all
 from jaxpar.contracts.case import Case, Function, Made, Sizes
@@ -22,6 +21,7 @@ from jaxpar.contracts.losses import (
     on_each_device,
     squared_error_args,
 )
+from jaxpar.contracts.optimizers import descend
 from jaxpar.contracts.steps import enter
 from jaxpar.parallel import server
 
@@ -33,7 +33,7 @@ def _expected_update(
     (states,) = update_fn.args
     rates = jax.tree.map(lambda r, p: r.reshape(-1, *p.shape)[server], states, params)
     gradients = jax.grad(loss_fn)(params, batch)
-    return whole_on_all(case, updates.descend(rates, params, gradients))
+    return whole_on_all(case, descend(rates, params, gradients))
 
 
 def _gradients_of_others(sizes: Sizes) -> int:
@@ -47,13 +47,13 @@ def _descend(params: Any, n: int, axis: str) -> Made:
     Its state is as large as the parameters, so that it is no shortcut to send it.
     """
     rates = on_each_device(params, n, axis, draw="positive")
-    descend = Function("jaxpar.contracts.updates:descend")
-    return Made(Function("functools:partial"), (descend, rates))
+    step = Function("jaxpar.contracts.optimizers:descend")
+    return Made(Function("functools:partial"), (step, rates))
 
 
 CONTRACT = Contract(
     kind="program",
-    task="return the parameters that `server` makes of the mean gradients, on every device",
+    task="return on every device the parameters that `server` computes from the mean gradients",
     reference=server.parameter_server_step,
     oracle=_expected_update,
     cases=(
@@ -98,10 +98,11 @@ CONTRACT = Contract(
         "tree_broadcast(leaf, axis=axis, root=server) for each leaf of what update_fn returns; "
         "jax.tree.map goes through the leaves.",
     ),
-    minimal="n-1 gradients come together on one device, and the result goes to n-1. A tree adds up "
-    "on the way, and ceil(log2 n) enter the server; without a server, an all-reduce sends 2(n-1)/n "
-    "on each device.",
-    harder="Keep each half of the parameters on a server of its own: half the bytes through each.",
+    minimal="n-1 gradients must reach one device, and its result must reach the n-1 others. A tree "
+    "adds the gradients up on the way, so that only ceil(log2 n) enter the server; without a "
+    "server, an all-reduce sends 2(n-1)/n of the gradients on each device.",
+    harder="Keep each half of the parameters on a server of its own: only half of the bytes go "
+    "through each.",
 )
 
 
@@ -128,7 +129,7 @@ def _updated_on_root(loss_fn, params, batch, update_fn, axis, root):
 
 @wrong("values")
 def server_is_zero(loss_fn, params, batch, update_fn, *, axis, server):
-    """Device 0 is always taken for the server; use `server`."""
+    """You always take device 0 for the server; use `server`."""
     return _broadcast(_updated_on_root(loss_fn, params, batch, update_fn, axis, 0), axis, 0)
 
 
@@ -153,8 +154,8 @@ def server_keeps_result(loss_fn, params, batch, update_fn, *, axis, server):
 
 @wrong("values")
 def server_alone(loss_fn, params, batch, update_fn, *, axis, server):
-    """The server updates with the gradient of its own part; it needs the mean of all devices'
-    gradients."""
+    """The server updates with the gradient of its own shard of the batch; it needs the mean of all
+    devices' gradients."""
     return _broadcast(update_fn(params, _local(loss_fn, params, batch, axis)), axis, server)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.parallel.sampler import shard_indices
 
-_MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices about 1/6 meet again by chance
-_MANY = 10  # numbers that no shuffle leaves in order, but for one in millions
+_MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices chance repeats about 1/6
+_MANY = 10  # numbers that a shuffle leaves in order only once in millions
 
 
 class Deal(NamedTuple):
@@ -60,7 +60,7 @@ def _wrong_deal(deal: Deal, parts: list[Any]) -> Iterator[str]:
     length = -(-deal.num_examples // deal.world_size)
     for rank, part in enumerate(parts):
         if not isinstance(part, list) or not all(type(i) is int for i in part):
-            yield f"rank {rank}: {str(part)[:80]}, where a list of integers must be"
+            yield f"rank {rank}: {str(part)[:80]}; a list of integers is expected"
         elif len(part) != length:
             yield f"rank {rank} takes {len(part)} examples; every rank must take {length}"
         elif length >= _MANY and part == sorted(part):
@@ -82,8 +82,8 @@ def _alike(deals: dict[Deal, list[list[int]]]) -> Iterator[str]:
             before, after = _pairs(deals[one]), _pairs(deals[other])
             if len(before & after) > _MUCH_THE_SAME * len(before):
                 yield (
-                    f"{one}: devices share much the same examples as in epoch {other.epoch}, seed "
-                    f"{other.seed}; deal all examples out anew"
+                    f"{one}: much the same examples are together on a device as in epoch "
+                    f"{other.epoch}, seed {other.seed}; deal all examples out anew"
                 )
 
 
@@ -94,7 +94,8 @@ def _pairs(parts: list[list[int]]) -> set[tuple[int, int]]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the examples of device `rank`, shuffled alike on all devices by epoch and seed",
+    task="return the examples of device `rank`, dealt from one shuffle that epoch and seed alone "
+    "decide",
     reference=shard_indices,
     oracle=shard_indices,
     values=_calls,
@@ -103,10 +104,10 @@ CONTRACT = Contract(
         "Every device computes the same order of all examples, and takes its own part of it: so "
         "no device has to ask another.",
         "np.random.default_rng([seed, epoch]).permutation(num_examples) is such an order. Make it "
-        "longer until world_size divides its length, going on from its own first.",
+        "longer until world_size divides its length, by going on from its own beginning.",
         "np.resize(order, length * world_size) repeats it so; then take [rank::world_size].",
     ),
-    minimal="Equal seeds stand for equal orders: nothing has to be sent.",
+    minimal="Equal seeds give equal orders, so nothing has to be sent.",
     harder="Make it resumable: skip the first k examples of an epoch without dealing anew.",
 )
 
@@ -129,13 +130,13 @@ def rank_in_seed(num_examples, *, world_size, rank, epoch, seed):
 
 @wrong("values")
 def epoch_not_in_seed(num_examples, *, world_size, rank, epoch, seed):
-    """Every epoch deals the examples out alike; shuffle by `epoch`, too."""
+    """Every epoch deals the examples out in the same way; shuffle by `epoch`, too."""
     return _dealt(_order(num_examples, seed), world_size, rank)
 
 
 @wrong("values")
 def seed_not_used(num_examples, *, world_size, rank, epoch, seed):
-    """Every seed deals the examples out alike; shuffle by `seed`, too."""
+    """Every seed deals the examples out in the same way; shuffle by `seed`, too."""
     return _dealt(_order(num_examples, epoch), world_size, rank)
 
 
@@ -171,8 +172,8 @@ def rest_dropped(num_examples, *, world_size, rank, epoch, seed):
 
 @wrong("values")
 def rest_not_padded(num_examples, *, world_size, rank, epoch, seed):
-    """Some devices have an example more than others, which would wait for them; repeat some
-    examples until all have the same number."""
+    """Some devices have one example more than others, which would have to wait for them; repeat
+    some examples until all have the same number."""
     return _order(num_examples, seed, epoch)[rank::world_size]
 
 
@@ -185,7 +186,7 @@ def padded_with_last(num_examples, *, world_size, rank, epoch, seed):
 
 @wrong("values")
 def padded_once(num_examples, *, world_size, rank, epoch, seed):
-    """The examples are repeated once, which is too few where there are more than twice as many
-    devices; go round until each device has one."""
+    """You repeat the examples only once, which is too few where there are more than twice as many
+    devices as examples; go round until each device has one."""
     order = _order(num_examples, seed, epoch)
     return (order + order[: -num_examples % world_size])[rank::world_size]

@@ -35,7 +35,7 @@ CONTRACT = Contract(
     hints=(
         "Every device runs the same program; only its index on the axis differs.",
         "jax.lax has a function that gives the index of this device on a mesh axis.",
-        "lax.axis_index(axis) is an int32: x plus it keeps the dtype of x.",
+        "lax.axis_index(axis) is an int32 scalar; adding it to x keeps the dtype of x.",
     ),
     minimal="A device knows its own index: nothing has to be sent.",
     harder="Add the rank in the whole mesh, from the indices on its axes and their sizes.",
@@ -68,8 +68,8 @@ def axis_by_its_name(x: jax.Array, *, axis: str) -> jax.Array:
 
 @wrong("values")
 def row_for_rank(x: jax.Array, *, axis: str) -> jax.Array:
-    """This adds the row number within the device's own x; every element gets the same index, that
-    of the device."""
+    """You add the row number within the device's own x; add the index of the device to every
+    element."""
     rows = jnp.arange(x.shape[0], dtype=x.dtype)
     return x + rows.reshape(-1, *(1,) * (x.ndim - 1))
 

@@ -30,9 +30,10 @@ CONTRACT = Contract(
     oracle=_position,
     values=_ranks_and_sizes,
     hints=(
-        "A rank is a number whose digits are the positions: write 11 in a mesh of 3 by 4.",
+        "A rank is a number whose digits are the positions: try to write 11 in a mesh of 3 by 4.",
         "The last digit is rank % size of the last axis; what is left over is rank // size.",
-        "Go through reversed(sizes) with rank, place = divmod(rank, size); then turn it round.",
+        "Go through reversed(sizes) with rank, place = divmod(rank, size), and reverse the list at "
+        "the end.",
     ),
     minimal="It is arithmetic on the rank: no device has to ask another where it is.",
     harder="Write the inverse: the rank of the device at given coordinates.",
@@ -52,7 +53,7 @@ def first_axis_fastest(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 @wrong("values")
 def not_turned_round(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """The positions are right, but the last axis comes first; turn them round."""
+    """The positions are right, but the last axis comes first; reverse their order."""
     position = []
     for size in reversed(sizes):
         rank, place = divmod(rank, size)

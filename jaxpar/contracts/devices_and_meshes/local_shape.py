@@ -62,18 +62,19 @@ def _shapes_and_layouts(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the shape of each device's part; a size that does not divide raises",
+    task="return the shape of each device's shard; raise ValueError where a size does not divide",
     reference=mesh.local_shape,
     oracle=_divided_shape,
     values=_shapes_and_layouts,
     hints=(
         "Each word of the layout is one dim; what follows its underscores are mesh axes.",
-        "A dim is divided by the product of the sizes of its axes; no axis, no division.",
+        "A dim is divided by the product of the sizes of its axes; a dim without axes stays whole.",
         "jaxpar.mesh.parse_layout gives (dim, axes) pairs; check size % product before //. A "
-        "layout fits if it has as many dims as the shape, and no axis that sizes has not.",
+        "layout fits if it has as many dims as the shape and names only axes that are in sizes.",
     ),
-    minimal="Every element is on one device along a split dim, so no part can be smaller.",
-    harder="Return the slice of the global array, too, that the device at given coordinates holds.",
+    minimal="The shards along a split dim must together hold every element, so none can be "
+    "smaller.",
+    harder="Return also the slice of the global array that the device at given coordinates holds.",
 )
 
 
@@ -117,5 +118,5 @@ def first_dim_by_whole_mesh(shape: Shape, layout: str, sizes: Sizes) -> Shape:
 
 @wrong("values")
 def global_shape(shape: Shape, layout: str, sizes: Sizes) -> Shape:
-    """This is the shape of the whole array; each device holds a part of it."""
+    """This is the shape of the whole array; each device holds one shard of it."""
     return tuple(shape)

@@ -14,7 +14,14 @@ from jax import Array, lax
 from jaxpar.contracts.base import Contract, Expected, FlopsLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.contracts.losses import layers, layers_batch, network_batch, on_each_device
-from jaxpar.contracts.mixed_precision.common import half, unscaled, updated, wide
+from jaxpar.contracts.mixed_precision.common import (
+    finished,
+    gradients_of,
+    half,
+    unscaled,
+    updated,
+    wide,
+)
 from jaxpar.parallel import precision
 from jaxpar.parallel.precision import all_finite, select
 
@@ -96,10 +103,7 @@ CONTRACT = Contract(
                 "opt_state": Made(
                     _given("momentum_state"), (on_each_device(layers(5, 12, 3), 6, "fsdp_tp"),)
                 ),
-                "batch": (
-                    *layers_batch("b_fsdp_tp", (6 * 20,), 5, 3),
-                    _flags(6, "fsdp_tp"),
-                ),
+                "batch": (*layers_batch("b_fsdp_tp", (6 * 20,), 5, 3), _flags(6, "fsdp_tp")),
                 "optimizer": _given("MOMENTUM"),
             },
             {"scale": 2.0**31},
@@ -126,8 +130,9 @@ CONTRACT = Contract(
         dtypes=("float16",),
     ),
     hints=(
-        "Differentiate by the float16 copy of the parameters, not by the float32 ones; "
-        "jax.tree.map makes the copy. The loss that loss_fn returns is float32: scale it there.",
+        "Differentiate with respect to the float16 copy of the parameters, not to the float32 "
+        "ones; jax.tree.map makes the copy. The loss that loss_fn returns is float32: scale it "
+        "there.",
         "The gradients come in float16. Convert them to float32 first, then divide by scale, and "
         "only then let the optimizer have them, with the float32 parameters.",
         "jnp.isfinite(leaf).all() for every leaf. Make the step in any case, and choose with "
@@ -139,23 +144,11 @@ CONTRACT = Contract(
 )
 
 
-def _gradients(loss_fn, low, batch, scale):
-    """The gradients of the scaled loss in float32, and divided by the scale."""
-    return unscaled(wide(jax.grad(lambda p: scale * loss_fn(p, batch))(low)), scale)
-
-
-def _finish(master, opt_state, optimizer, gradients):
-    """The end of a right step, from gradients in float32 on."""
-    finite = all_finite(gradients)
-    new = updated(master, opt_state, optimizer, gradients)
-    return *select(finite, new, (master, opt_state)), finite
-
-
 @wrong("values")
 def in_float32(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """No gradient overflows, because nothing is computed in float16; give loss_fn a float16 copy of
     the parameters."""
-    return _finish(master, opt_state, optimizer, _gradients(loss_fn, master, batch, scale))
+    return finished(gradients_of(loss_fn, master, batch, scale), master, opt_state, optimizer)
 
 
 @wrong("flops")
@@ -166,8 +159,8 @@ def cast_back_to_float32(loss_fn, master, opt_state, batch, optimizer, *, scale)
     def widened_loss(low, batch):
         return loss_fn(wide(low), batch)
 
-    gradients = _gradients(widened_loss, half(master), batch, scale)
-    return _finish(master, opt_state, optimizer, gradients)
+    gradients = gradients_of(widened_loss, half(master), batch, scale)
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
@@ -176,7 +169,7 @@ def scaled_after_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale
     differentiated; scaled after the cast, they stay 0."""
     gradients = wide(jax.grad(loss_fn)(half(master), batch))
     gradients = jax.tree.map(lambda g: g * scale / scale, gradients)
-    return _finish(master, opt_state, optimizer, gradients)
+    return finished(gradients, master, opt_state, optimizer)
 
 
 def _scale_in_float16(scale):
@@ -193,14 +186,14 @@ def scaled_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
         return loss_fn(low, batch).astype(jnp.float16) * _scale_in_float16(scale)
 
     gradients = unscaled(wide(jax.grad(scaled_loss)(half(master))), scale)
-    return _finish(master, opt_state, optimizer, gradients)
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
 def not_unscaled(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The gradients are not divided by scale before the optimizer takes them."""
     gradients = wide(jax.grad(lambda p: scale * loss_fn(p, batch))(half(master)))
-    return _finish(master, opt_state, optimizer, gradients)
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
@@ -209,14 +202,14 @@ def unscaled_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     float32 first."""
     scaled = jax.grad(lambda p: scale * loss_fn(p, batch))(half(master))
     gradients = wide(unscaled(scaled, _scale_in_float16(scale)))
-    return _finish(master, opt_state, optimizer, gradients)
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
 def master_in_float16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """The update is added to the float16 copy, which rounds it away; add it to `master`, in
     float32."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     updates, state = optimizer.update(gradients, opt_state, master)
     new = wide(optax.apply_updates(half(master), updates))
@@ -228,7 +221,7 @@ def decay_of_rounded_weights(loss_fn, master, opt_state, batch, optimizer, *, sc
     """The optimizer is given the float16 copy of the parameters, from which weight decay comes out
     rounded; give it `master`."""
     low = half(master)
-    gradients = _gradients(loss_fn, low, batch, scale)
+    gradients = gradients_of(loss_fn, low, batch, scale)
     finite = all_finite(gradients)
     updates, state = optimizer.update(gradients, opt_state, low)
     new = (optax.apply_updates(master, updates), state)
@@ -239,7 +232,7 @@ def decay_of_rounded_weights(loss_fn, master, opt_state, batch, optimizer, *, sc
 def steps_by_zeros(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the optimizer makes a step by gradients of 0: its means decay, its count
     moves, and weights decay. Nothing may change."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     gradients = jax.tree.map(lambda g: jnp.where(finite, g, 0), gradients)
     return *updated(master, opt_state, optimizer, gradients), finite
@@ -248,7 +241,7 @@ def steps_by_zeros(loss_fn, master, opt_state, batch, optimizer, *, scale):
 @wrong("values")
 def count_advanced(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the optimizer's count still moves on; choose it, too, with jnp.where."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     new = updated(master, opt_state, optimizer, gradients)
 
@@ -263,7 +256,7 @@ def count_advanced(loss_fn, master, opt_state, batch, optimizer, *, scale):
 def state_moves_on(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """After an overflow the parameters are kept, and the state takes the infinite gradients; keep
     the old state, too."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     finite = all_finite(gradients)
     new, state = updated(master, opt_state, optimizer, gradients)
     return select(finite, new, master), state, finite
@@ -273,7 +266,7 @@ def state_moves_on(loss_fn, master, opt_state, batch, optimizer, *, scale):
 def overflow_ignored(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Gradients that are not finite reach the parameters; where there is one, keep everything as it
     was."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     return *updated(master, opt_state, optimizer, gradients), all_finite(gradients)
 
 
@@ -283,14 +276,14 @@ def only_the_loss_checked(loss_fn, master, opt_state, batch, optimizer, *, scale
     gradient."""
     low = half(master)
     finite = jnp.isfinite(loss_fn(low, batch))
-    new = updated(master, opt_state, optimizer, _gradients(loss_fn, low, batch, scale))
-    return *select(finite, new, (master, opt_state)), finite
+    gradients = gradients_of(loss_fn, low, batch, scale)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
 @wrong("values")
 def infinite_parts_left_out(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """What is not finite is set to 0, and the rest makes a step; one infinite element means that
     nothing may change."""
-    gradients = _gradients(loss_fn, half(master), batch, scale)
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
     kept = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0), gradients)
     return *updated(master, opt_state, optimizer, kept), all_finite(gradients)

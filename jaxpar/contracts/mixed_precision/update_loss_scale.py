@@ -84,7 +84,7 @@ CONTRACT = Contract(
         "jnp.maximum(scale / factor, minimum) after an overflow; and the count is 0 after an "
         "overflow as after a growth.",
     ),
-    minimal="All that decides is on every device: nothing has to be sent.",
+    minimal="Every device has all that decides the next scale, so nothing has to be sent.",
     harder="Let the first overflow pass, and lower the scale at the next (hysteresis).",
 )
 
@@ -94,7 +94,7 @@ Scaled = tuple[Array, Array]  # the next scale, and the steps that count for its
 
 @wrong("values")
 def no_reset_after_growth(scale: Array, good_steps: Array, finite: Array, **how: Any) -> Scaled:
-    """The count goes on after a growth; it begins at 0 again, or the scale never grows a second
+    """Your count goes on after a growth; start it at 0 again, or the scale never grows a second
     time."""
     new, _ = update_loss_scale(scale, good_steps, finite, **how)
     return new, jnp.where(finite, good_steps + 1, 0)
@@ -110,7 +110,7 @@ def no_reset_after_overflow(scale: Array, good_steps: Array, finite: Array, **ho
 
 @wrong("values")
 def counts_overflows(scale: Array, good_steps: Array, finite: Array, **how: Any) -> Scaled:
-    """A step that overflowed is counted like the others; the count is 0 after it."""
+    """A step that overflowed is counted like the others; the count must be 0 after it."""
     new, _ = update_loss_scale(scale, good_steps, finite, **how)
     return new, (good_steps + 1) % how["growth_interval"]
 
@@ -135,8 +135,8 @@ def grows_from_a_step_early(
 
 @wrong("values")
 def grows_every_step(scale: Array, good_steps: Array, finite: Array, **how: Any) -> Scaled:
-    """The scale grows after every step without overflow; growth_interval of them must come
-    together."""
+    """The scale grows after every step without overflow; it may grow only after growth_interval
+    such steps in a row."""
     new, counted = update_loss_scale(scale, good_steps, finite, **how)
     return jnp.where(finite, scale * how["factor"], new), counted
 
@@ -175,5 +175,5 @@ def flag_turned_round(scale: Array, good_steps: Array, finite: Array, **how: Any
 def factor_of_two(
     scale: Array, good_steps: Array, finite: Array, *, factor: float, **how: Any
 ) -> Scaled:
-    """The scale changes by 2; use `factor`."""
+    """You always change the scale by a factor of 2; use `factor`."""
     return update_loss_scale(scale, good_steps, finite, factor=2.0, **how)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, Mistake, sentence_of, wrong
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.planner import best_plan
 
 Plan = dict[str, Any]
@@ -40,7 +40,7 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         call(80, (2, 90), (4e6, 70), (3e6, 80)),
     ]
     for _ in range(8):
-        device_bytes, fastest = random_size(rng, 1e9, 2e11), float(rng.uniform(0.1, 100))
+        device_bytes, fastest = int(log_uniform(rng, 1e9, 2e11)), float(rng.uniform(0.1, 100))
         # Three are as fast as each other; the other four are slower.
         parts = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))
         times = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
@@ -59,7 +59,8 @@ def _choices(rng: np.random.Generator) -> list[Call]:
 
 @wrong("values")
 def plan_memory_ignored(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """This is the fastest of all, fitting or not; leave out what needs more than device_bytes."""
+    """This is the fastest plan of all, whether it fits or not; leave out the plans that need more
+    than device_bytes."""
     return min(plans, key=_seconds, default=None)
 
 
@@ -69,49 +70,50 @@ def _fitting(plans: list[Plan], device_bytes: float) -> list[Plan]:
 
 @wrong("values")
 def plan_with_least_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """This is the plan with least memory; take the fastest that fits."""
+    """This is the plan with the least memory; take the fastest that fits."""
     return min(_fitting(plans, device_bytes), key=_held, default=None)
 
 
 @wrong("values")
 def plan_with_most_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """This is the plan with most memory; take the fastest that fits."""
+    """This is the plan with the most memory; take the fastest that fits."""
     return max(_fitting(plans, device_bytes), key=_held, default=None)
 
 
 @wrong("values")
 def plan_slowest(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """This is the slowest that fits; take the least step_seconds."""
+    """This is the slowest plan that fits; take the one with the least step_seconds."""
     return max(_fitting(plans, device_bytes), key=_seconds, default=None)
 
 
 @wrong("values")
 def plan_first_that_fits(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """This is the first that fits; the plans are in no order, so compare all."""
+    """This is the first plan that fits; the plans are in no order, so compare all that fit."""
     return next(iter(_fitting(plans, device_bytes)), None)
 
 
 @wrong("values")
 def plan_last_on_ties(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """Of plans that are as fast, the last is taken; take the first."""
+    """Of plans that are equally fast you take the last; take the first."""
     return best_plan(plans[::-1], device_bytes)
 
 
 @wrong("values")
 def plan_ties_by_memory(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """Of plans that are as fast, the one with least memory is taken; take the first of the list."""
+    """Of plans that are equally fast you take the one with the least memory; take the first of the
+    list."""
     return best_plan(sorted(plans, key=_held), device_bytes)
 
 
 @wrong("values")
 def plan_less_than_the_device(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """A plan that needs exactly device_bytes fits; ask for <=, not <."""
+    """You refuse a plan that needs exactly device_bytes; it fits, so ask for <=, not <."""
     return best_plan([plan for plan in plans if _held(plan) < device_bytes], device_bytes)
 
 
 @wrong("values")
 def plan_tenth_left_free(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """Plans must leave a tenth of device_bytes free here; all of it may be used."""
+    """You ask the plans to leave a tenth of device_bytes free; all of it may be used."""
     return best_plan(plans, 0.9 * device_bytes)
 
 
@@ -131,28 +133,28 @@ def plan_its_place(plans: list[Plan], device_bytes: float) -> int | None:
 
 @wrong("values")
 def plan_fastest_or_none(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """If the fastest of all does not fit there is no plan; look at those that fit, and take the
-    fastest of them."""
+    """You return None where the fastest plan of all does not fit; look only at the plans that fit,
+    and take the fastest of them."""
     fastest = min(plans, key=_seconds, default=None)
     return fastest if fastest and _held(fastest) <= device_bytes else None
 
 
 @wrong("values")
 def plan_first_taken_for_granted(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """The first plan is the best so far before it is known to fit; begin with None."""
+    """You take the first plan for the best so far before you know that it fits; begin with None."""
     fitting = _fitting(plans, device_bytes)
     return min([plans[0], *fitting], key=_seconds) if fitting else None
 
 
 @wrong("values")
 def plan_smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """Where nothing fits a plan is returned; return None."""
+    """Where nothing fits you return a plan; return None."""
     return best_plan(plans, device_bytes) or min(plans, key=_held, default=None)
 
 
 # Not marked: it is wrong only if it raises, as `_raising` makes it.
 def plan_none_raises(plans: list[Plan], device_bytes: float) -> Plan | None:
-    """Where nothing fits an error is raised; return None."""
+    """Where nothing fits you raise an error; return None."""
     return best_plan(plans, device_bytes)
 
 
@@ -185,7 +187,7 @@ def _raising(choose: Callable, error: type[Exception]) -> Callable:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the dict with least step_seconds of those that fit, or None",
+    task="return the dict with the least step_seconds of those that fit, or None",
     reference=best_plan,
     oracle=best_plan,
     values=_choices,
@@ -196,10 +198,11 @@ CONTRACT = Contract(
         'min((p for p in plans if p["memory_bytes"] <= device_bytes), key=lambda p: '
         'p["step_seconds"], default=None)',
     ),
-    minimal="Memory beyond what is there is no use, and memory left over none either.",
+    minimal="A plan that needs more memory than there is cannot run, and memory that is left over "
+    "gains nothing.",
     harder="Of plans within 1% of the fastest, return the one with least memory. Why would you "
     "want that?",
-    # Many answers raise besides, where nothing fits: they are told of their choice first.
+    # Where nothing fits, many answers raise as well: they are told of their wrong choice first.
     mistakes=tuple(
         Mistake(choice.__name__, _raising(choice, error), "values", sentence_of(choice))
         for error in (ValueError, IndexError)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import kv_cache_bytes
 
 # Layers, heads of keys, head size: Llama 3 8B, 70B and 405B, OPT-13B, GPT-3.
@@ -26,7 +26,7 @@ def _caches(rng: np.random.Generator) -> list[Call]:
     calls += [call(1, 1, *model) for model in _MODELS]
     calls += [call(16, 131_072, *model) for model in _MODELS]
     for each in (0.5, 1, 2, 4, 0.5, 2):
-        sizes = [random_size(rng, 2, high) for high in (300, 200_000, 130, 100, 300)]
+        sizes = [int(log_uniform(rng, 2, high)) for high in (300, 200_000, 130, 100, 300)]
         calls.append(call(*sizes, each=each))
     right = tuple(int(n) for n in rng.integers(2, 9, 5))
     for place, refused in product(range(5), (0, -1)):
@@ -42,12 +42,14 @@ def _as_float(*sizes: int, element_bytes: float) -> float:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the bytes of all keys and values: what each token adds, times tokens",
+    task="return the bytes of all keys and values: what each token adds, times the number of "
+    "tokens",
     reference=kv_cache_bytes,
     oracle=_as_float,
     values=_caches,
     hints=(
-        "What does one token leave behind in one layer, for one head? How many such are there?",
+        "What does one token leave behind in one layer, for one head? How many tokens, layers and "
+        "heads are there?",
         "A key and a value, each of head_size elements, for each head of keys, layer and token.",
         "2 * batch * sequence * layers * kv_heads * head_size * element_bytes; first raise "
         "ValueError where one of them is 0 or below.",
@@ -59,7 +61,7 @@ CONTRACT = Contract(
 
 @wrong("values")
 def cache_of_keys_alone(*sizes: int, element_bytes: float) -> float:
-    """The result is half of the right one; keys and values are both kept."""
+    """The result is half as large as it should be; both keys and values are kept."""
     return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 2
 
 
@@ -86,14 +88,14 @@ def cache_of_one_layer(*sizes: int, element_bytes: float) -> float:
 
 @wrong("values")
 def cache_of_one_head(*sizes: int, element_bytes: float) -> float:
-    """`kv_heads` is left out; each head of keys has head_size elements."""
+    """You leave `kv_heads` out; each head of keys has head_size elements."""
     _, _, _, kv_heads, _ = sizes
     return kv_cache_bytes(*sizes, element_bytes=element_bytes) / kv_heads
 
 
 @wrong("values")
 def cache_of_one_element(*sizes: int, element_bytes: float) -> float:
-    """`head_size` is left out; a key has so many elements in each head."""
+    """You leave `head_size` out; a key has that many elements in each head."""
     *_, head_size = sizes
     return kv_cache_bytes(*sizes, element_bytes=element_bytes) / head_size
 
@@ -114,8 +116,8 @@ def cache_in_bits(*sizes: int, element_bytes: float) -> float:
 
 @wrong("values")
 def cache_given_in_bits(*sizes: int, element_bytes: float) -> float:
-    """The result is an eighth of the right one; element_bytes is bytes already, so divide by
-    nothing."""
+    """The result is an eighth of the right one; element_bytes is in bytes already, so do not divide
+    it by 8."""
     return kv_cache_bytes(*sizes, element_bytes=element_bytes) / 8
 
 
@@ -139,12 +141,12 @@ def cache_always_16_bits(*sizes: int, element_bytes: float) -> float:
 
 @wrong("values")
 def cache_of_whole_bytes(*sizes: int, element_bytes: float) -> float:
-    """element_bytes is rounded; two elements of 4 bits share a byte, so take it as it is."""
+    """You round element_bytes; two elements of 4 bits fit into one byte, so use it as it is."""
     elements = kv_cache_bytes(*sizes, element_bytes=element_bytes) / element_bytes
     return elements * math.ceil(element_bytes)
 
 
 @wrong("values")
 def cache_of_anything(*sizes: int, element_bytes: float) -> float:
-    """A cache of sizes or element_bytes of 0 or below must raise ValueError."""
+    """Raise ValueError where a size or element_bytes is 0 or below."""
     return 2 * math.prod(sizes) * element_bytes

@@ -1,4 +1,4 @@
-"""How many examples find room on a device beside the weights and other states."""
+"""How many examples fit on a device that also holds the weights and other states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.planner.common import random_size
+from jaxpar.contracts.costs.common import log_uniform
 from jaxpar.cost.inference import max_batch_that_fits
 
 # Device, parameters in 16 bits, an example of 8192 tokens of Llama 3 8B; of 2048 of OPT-13B.
@@ -25,7 +25,7 @@ def _batches(rng: np.random.Generator) -> list[Call]:
     calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
     calls += _SERVERS
     for _ in range(4):
-        states, each = random_size(rng, 1e3, 8e10), random_size(rng, 1e3, 1e9)
+        states, each = int(log_uniform(rng, 1e3, 8e10)), int(log_uniform(rng, 1e3, 1e9))
         full = states + int(rng.integers(3, 300)) * each
         rest = int(rng.integers(2, each))
         calls += [(full, states, each), (full - 1, states, each), (full + rest, states, each)]
@@ -36,13 +36,13 @@ def _batches(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return how many examples find room beside the states; 0 if the states alone do not",
+    task="return how many examples fit beside the states, or 0 if the states alone do not fit",
     reference=max_batch_that_fits,
     oracle=max_batch_that_fits,
     values=_batches,
     hints=(
-        "What is left of the device when the states are on it? How often does an example go into "
-        "that?",
+        "How many bytes of the device are left when it holds the states? How many examples fit "
+        "into those?",
         "Only whole examples count, and one that fills the memory to its last byte still fits. "
         "If the states need more than there is, what is left is negative: the answer is 0.",
         "max(0, int((device_bytes - state_bytes) // bytes_per_example)), after ValueError for "
@@ -55,7 +55,7 @@ CONTRACT = Contract(
 
 
 def _room(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
-    """How many examples find room, the last of them in part."""
+    """How many examples fit, where the last one may fit in part only."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return max(0, (device_bytes - state_bytes) / bytes_per_example)
 
@@ -80,35 +80,35 @@ def batch_no_whole_number(device_bytes: int, state_bytes: int, bytes_per_example
 
 @wrong("values")
 def batch_without_states(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """The states are forgotten; take them off device_bytes first."""
+    """You forget the states; subtract them from device_bytes first."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return math.floor(device_bytes / bytes_per_example)
 
 
 @wrong("values")
 def batch_states_twice(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """The states are counted twice; they are there once, weights and all."""
+    """You count the states twice; the device holds them once."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return max(0, math.floor((device_bytes - 2 * state_bytes) / bytes_per_example))
 
 
 @wrong("values")
 def batch_states_for_each(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """Each example brings its own states; they are there once, for all."""
+    """You give each example states of its own; the device holds them once, for all examples."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return int(device_bytes // (state_bytes + bytes_per_example))
 
 
 @wrong("values")
 def batch_below_zero(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """Where the states do not fit the batch is negative; return 0."""
+    """Where the states do not fit, your batch is negative; return 0."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return int((device_bytes - state_bytes) // bytes_per_example)
 
 
 @wrong("values")
 def batch_at_least_one(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """Where no example fits there is still one; return 0."""
+    """Where no example fits you still return 1; return 0."""
     return max(1, max_batch_that_fits(device_bytes, state_bytes, bytes_per_example))
 
 
@@ -136,7 +136,7 @@ def batch_in_gib(device_bytes: int, state_bytes: int, bytes_per_example: int) ->
 
 @wrong("values")
 def batch_tenth_kept(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """A tenth of the memory stays empty; use all of device_bytes."""
+    """You leave a tenth of the memory empty; use all of device_bytes."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return max(0, math.floor((0.9 * device_bytes - state_bytes) / bytes_per_example))
 
@@ -151,7 +151,7 @@ def batch_too_large_refused(device_bytes: int, state_bytes: int, bytes_per_examp
 
 @wrong("values")
 def batch_of_anything(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
-    """bytes_per_example of 0 or below, and other negative numbers, must raise ValueError."""
+    """Raise ValueError where bytes_per_example is 0 or below, or another number is negative."""
     if bytes_per_example == 0:
         return 0
     return max(0, int((device_bytes - state_bytes) // bytes_per_example))
@@ -159,6 +159,6 @@ def batch_of_anything(device_bytes: int, state_bytes: int, bytes_per_example: in
 
 @wrong("values")
 def batch_float_of_floats(device_bytes: int, state_bytes: int, bytes_per_example: int) -> float:
-    """Of floats // makes a float; return an int of it."""
+    """With floats, // returns a float; convert it to an int."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return max(0, (device_bytes - state_bytes) // bytes_per_example)

@@ -25,17 +25,19 @@ def _intervals(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the seconds of work between checkpoints that lose least, as Young and Daly do",
+    task="return the seconds of work between checkpoints at which least time is lost (Young and "
+    "Daly)",
     reference=young_daly_interval,
     oracle=young_daly_interval,
     values=_intervals,
     hints=(
-        "Write down the share of time that is lost, C/t + t/(2M). Where is its slope over t zero?",
-        "The slope is -C/t^2 + 1/(2M). Solve for t.",
+        "Write down the fraction of time that is lost, C/t + t/(2M). For which t is its derivative "
+        "zero?",
+        "The derivative is -C/t^2 + 1/(2M). Set it to zero and solve for t.",
         "math.sqrt(2 * checkpoint_seconds * mtbf_seconds), after ValueError where one of the two "
         "is negative.",
     ),
-    minimal="There the checkpoints cost as much as the work that failures destroy.",
+    minimal="At this interval the checkpoints cost as much time as the work that failures destroy.",
     harder="Daly's complete function has restarts, and failures during checkpoints, too: lesson 19 "
     "prints it. Find its best interval by trying many; when does the square root miss it?",
 )
@@ -57,41 +59,42 @@ def interval_2_outside(checkpoint_seconds: float, mtbf_seconds: float) -> float:
 
 @wrong("values")
 def interval_without_root(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """The root is missing."""
+    """The square root is missing."""
     young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
     return 2 * checkpoint_seconds * mtbf_seconds
 
 
 @wrong("values")
 def interval_of_a_quotient(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """The time of a checkpoint divides; longer checkpoints should be rarer, so multiply by it."""
+    """You divide by the time of a checkpoint; longer checkpoints should be rarer, so multiply by
+    it."""
     interval = young_daly_interval(checkpoint_seconds, mtbf_seconds)
     return interval / checkpoint_seconds if checkpoint_seconds else 0.0
 
 
 @wrong("values")
 def interval_of_a_sum(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """The two times are added; multiply them."""
+    """You add the two times; multiply them."""
     young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
     return math.sqrt(2 * (checkpoint_seconds + mtbf_seconds))
 
 
 @wrong("values")
 def interval_of_failures(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """This is the time between failures; with a checkpoint that rare, half of all work is lost."""
+    """This is the time between failures; with checkpoints that rare, half of all work is lost."""
     young_daly_interval(checkpoint_seconds, mtbf_seconds)  # raises where it must
     return mtbf_seconds
 
 
 @wrong("values")
 def interval_and_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """The checkpoint itself is added; return the time of work between two of them."""
+    """You add the checkpoint itself; return the time of work between two of them."""
     return young_daly_interval(checkpoint_seconds, mtbf_seconds) + checkpoint_seconds
 
 
 @wrong("values")
 def interval_less_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """The checkpoint is taken off, as for the time from start to start in one of Daly's forms;
+    """You subtract the checkpoint, as one of Daly's forms does for the time from start to start;
     return the first order, the root alone."""
     return young_daly_interval(checkpoint_seconds, mtbf_seconds) - checkpoint_seconds
 
@@ -116,19 +119,19 @@ def interval_mtbf_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> fl
 
 @wrong("values")
 def interval_in_whole_seconds(checkpoint_seconds: float, mtbf_seconds: float) -> int:
-    """The result is rounded to seconds; return it as it is."""
+    """You round the result to whole seconds; return it as it is."""
     return round(young_daly_interval(checkpoint_seconds, mtbf_seconds))
 
 
 @wrong("values")
 def interval_of_anything(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """A negative time must raise ValueError."""
+    """Raise ValueError where a time is negative."""
     return math.sqrt(abs(2 * checkpoint_seconds * mtbf_seconds))
 
 
 @wrong("values")
 def interval_zero_refused(checkpoint_seconds: float, mtbf_seconds: float) -> float:
-    """Zero is a time, too: the interval is 0 then; refuse negative times only."""
+    """A time may be zero, and then the interval is 0; refuse negative times only."""
     if min(checkpoint_seconds, mtbf_seconds) <= 0:
         raise ValueError("not positive")
     return young_daly_interval(checkpoint_seconds, mtbf_seconds)

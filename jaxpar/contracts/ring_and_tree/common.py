@@ -39,7 +39,7 @@ def chunks(x: Array, n: int) -> Array:
 
 
 def received(x: Array, axis: str, hops: int, by: int = 1) -> list[Array]:
-    """What arrives on this device in each of so many hops, if each passes on what came last."""
+    """What arrives on this device in each hop, where each device passes on what came last."""
     blocks = [x]
     for _ in range(hops):
         blocks.append(hop(blocks[-1], axis, by))

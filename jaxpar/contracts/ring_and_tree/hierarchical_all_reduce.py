@@ -44,7 +44,7 @@ def _over_outer(sizes: Sizes) -> int:
 
 CONTRACT = Contract(
     kind="program",
-    task="return the sum of x over `inner` and `outer`; over `outer` goes 1/n_inner of x only",
+    task="return the sum of x over `inner` and `outer`, sending only 1/n_inner of x over `outer`",
     reference=collectives.hierarchical_all_reduce,
     oracle=_sum_over_both,
     cases=(
@@ -69,15 +69,16 @@ CONTRACT = Contract(
         backward="forward",
     ),
     hints=(
-        "An all-reduce is a reduce-scatter and an all-gather. Between the two, a device holds "
-        "1/n of the sum over its node: that is all it has to share with other nodes.",
+        "An all-reduce is a reduce-scatter and an all-gather. Between the two, a device holds 1/n "
+        "of the sum over its node: only that has to be summed with the other nodes.",
         "Reduce-scatter over inner, all-reduce over outer, all-gather over inner. Flatten x and "
         "pad it first, so that it divides into n_inner chunks.",
         "jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1) makes the chunks; after "
         "lax.psum_scatter, lax.psum and lax.all_gather, cut to x.size and reshape.",
     ),
-    minimal="A node must give away its sum, all of x, and its devices share the work: 1/n_inner "
-    "each. Inside a node it stays one all-reduce.",
+    minimal="A node must send its sum, which is as large as x, to the other nodes; its devices "
+    "divide that work, and each sends 1/n_inner of it. Inside a node it takes the bytes of one "
+    "all-reduce.",
     harder="Write it for three levels: device, node, and rack.",
 )
 
@@ -152,7 +153,8 @@ def flat_sum(x: Array, *, inner: str, outer: str) -> Array:
 
 @wrong("communication")
 def whole_x_between_nodes(x: Array, *, inner: str, outer: str) -> Array:
-    """All of x is all-reduced over `outer`; n_inner devices could carry 1/n_inner of it each."""
+    """You all-reduce all of x over `outer`; let each of the n_inner devices all-reduce 1/n_inner of
+    it."""
     return lax.psum(lax.psum(x, inner), outer)
 
 

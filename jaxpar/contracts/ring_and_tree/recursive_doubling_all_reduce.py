@@ -18,7 +18,8 @@ def _sum(case: Case, x: Array) -> list[Expected]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return the sum of x over `axis` on every device, in log2 n permutes; other n raise",
+    task="return on every device the sum of x over `axis`, in log2 n permutes; other n raise "
+    "ValueError",
     reference=collectives.recursive_doubling_all_reduce,
     oracle=_sum,
     cases=(
@@ -39,11 +40,13 @@ CONTRACT = Contract(
     ),
     hints=(
         "If partners swap their sums and add, each sum is over twice as many devices as before.",
-        "Partners are 1 apart, then 2, then 4: sums that overlap would count a device twice.",
+        "Partners are 1 apart, then 2, then 4, because sums that overlap would count a device "
+        "twice.",
         "The partner of device j at distance d is j ^ d. Raise ValueError if n & (n - 1).",
     ),
-    minimal="A sum over n devices, each step at most twice as many: log2 n steps. For large x a "
-    "ring sends less; for small x the number of steps is the time.",
+    minimal="In each step a sum can come to cover at most twice as many devices as before, so a "
+    "sum over n devices takes log2 n steps. For large x a ring sends less; for small x the number "
+    "of steps decides the time.",
     harder="Halve what is sent in each step (recursive halving), then double it back: the bytes "
     "of a ring in 2 log2 n steps.",
 )
@@ -67,7 +70,7 @@ def distances_by_one(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def three_steps(x: Array, *, axis: str) -> Array:
-    """There are always three steps; make log2 n, for the size n of the axis."""
+    """You always make three steps; make log2 n, where n is the size of the axis."""
     for distance in (1, 2, 4):
         x = x + hop(x, axis, distance)
     return x
@@ -95,7 +98,7 @@ def one_of_each_pair_sends(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def keeps_partners(x: Array, *, axis: str) -> Array:
-    """What arrives replaces the sum; add it."""
+    """What arrives replaces the sum so far; add it to the sum."""
     for distance in distances(lax.axis_size(axis)):
         x = hop(x, axis, distance)
     return x

@@ -57,7 +57,8 @@ CONTRACT = Contract(
     ),
     minimal="The sum of chunk i needs something from each of the n-1 other devices; a device "
     "passes on one partial sum for each chunk but its own, (n-1)/n of x.",
-    harder="Halve each chunk, and send one half each way round: as many bytes, on two links.",
+    harder="Split each chunk into halves, and send one half each way round the ring: the same "
+    "bytes, but on two links.",
     variants=(
         Variant(
             ring_reduce_scatter,
@@ -108,13 +109,15 @@ def ring_of_eight(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def hops_of_two(x: Array, *, axis: str) -> Array:
-    """Each hop goes two devices on, which for even n never reaches half of them."""
+    """Each hop goes two devices on, so for even n half of the devices are never reached; go to the
+    next device."""
     return _travel(x, axis, hops=len(x) - 1, first=-2, step=-2, by=2)
 
 
 @wrong("values")
 def one_hop_too_many(x: Array, *, axis: str) -> Array:
-    """There are n hops: a sum that has met every device is sent once more, and added to twice."""
+    """You make n hops: a sum that is complete after n-1 of them is sent on once more, and one
+    device adds to it twice."""
     return _travel(x, axis, hops=len(x))
 
 
@@ -126,8 +129,7 @@ def one_hop_too_few(x: Array, *, axis: str) -> Array:
 
 @wrong("values")
 def forwards_without_adding(x: Array, *, axis: str) -> Array:
-    """The devices on the way pass the chunk on as it came; each must add its own x of that
-    chunk."""
+    """The devices on the way pass the chunk on unchanged; each must add its own x of that chunk."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     chunk = x[(i - 1) % n]
     for _ in range(n - 1):
@@ -148,7 +150,7 @@ def ring_cuts_gradient(x: Array, *, axis: str) -> Array:
 
 @wrong("sharding")
 def every_chunk_everywhere(x: Array, *, axis: str) -> Array:
-    """Every device returns the sums of all chunks; device i returns that of chunk i only."""
+    """Every device returns the sums of all chunks; device i must return that of chunk i only."""
     return lax.psum(x, axis)
 
 

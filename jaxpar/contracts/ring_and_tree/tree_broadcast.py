@@ -83,8 +83,8 @@ def root_is_zero(x: Array, *, axis: str, root: int) -> Array:
 
 @wrong("values")
 def place_from_zero(x: Array, *, axis: str, root: int) -> Array:
-    """Who keeps what it receives is decided by the index of the device; count places from the
-    root."""
+    """You decide by the index of the device whether it keeps what it receives; count its place from
+    the root."""
     return _tree(x, axis, root, lax.axis_index(axis))
 
 

@@ -153,6 +153,6 @@ def one_all_gather(x: Array, *, axis: str) -> Array:
 
 @wrong("communication")
 def sums_slots(x: Array, *, axis: str) -> Array:
-    """An all-reduce sums n slots that are zero but one: twice the bytes needed, and not by
+    """You all-reduce n slots, all zero but one; that sends twice the bytes needed, and not by
     permutes."""
     return lax.psum(in_device_order(x, [], [], axis=axis), axis)

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.collectives.common import from_root
 from jaxpar.contracts.steps import hop
 from tests.contracts.answers import right
 
@@ -49,13 +48,6 @@ def location_by_butterfly(x, *, axis):
         largest, holder = jnp.where(better, other, largest), jnp.where(better, theirs, holder)
         width *= 2
     return largest, holder
-
-
-@wrong("communication")
-def location_device_by_device(x, *, axis):
-    n = lax.axis_size(axis)
-    everything = jnp.stack([lax.psum(from_root(x, axis, j), axis) for j in range(n)])
-    return everything.max(axis=0), everything.argmax(axis=0).astype(jnp.int32)
 
 
 @wrong("values")

@@ -75,8 +75,3 @@ def shape_of_axes_looked_up(shape, layout, sizes):
         divide("mine", dim, size, axes, math.prod(sizes[axis] for axis in axes))
         for size, (dim, axes) in pairs
     )
-
-
-@wrong("values")
-def shape_that_always_raises(shape, layout, sizes):
-    raise ValueError("it does not divide")

@@ -8,27 +8,26 @@ import optax
 from jax import lax
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.mixed_precision.common import half, unscaled, updated, wide
+from jaxpar.contracts.mixed_precision.common import (
+    finished,
+    gradients_of,
+    half,
+    unscaled,
+    updated,
+    wide,
+)
 from jaxpar.mesh import varying_axes
 from jaxpar.parallel.precision import all_finite, cast, select
 from tests.contracts.answers import right
 
 
-def _ended(gradients, master, opt_state, optimizer, finite):
-    new = updated(master, opt_state, optimizer, gradients)
-    return *select(finite, new, (master, opt_state)), finite
-
-
-def _axes(tree):
-    return sorted(set().union(*map(varying_axes, jax.tree.leaves(tree))))
-
-
 @right
 def step_by_pullback(loss_fn, master, opt_state, batch, optimizer, *, scale):
     _, pull = jax.vjp(lambda p: loss_fn(p, batch), half(master))
-    cotangent = lax.pcast(jnp.float32(scale), tuple(_axes(master)), to="varying")
+    axes = set().union(*map(varying_axes, jax.tree.leaves(master)))
+    cotangent = lax.pcast(jnp.float32(scale), tuple(sorted(axes)), to="varying")
     gradients = unscaled(wide(pull(cotangent)[0]), scale)
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @right
@@ -37,7 +36,7 @@ def step_through_the_cast(loss_fn, master, opt_state, batch, optimizer, *, scale
     gradients = jax.grad(lambda p: scale * loss_fn(half(p), batch))(master)
     gradients = jax.tree.map(lambda g: g * (1 / scale), gradients)
     finite = jnp.isfinite(sum(jnp.sum(g * g) for g in jax.tree.leaves(gradients)))
-    return _ended(gradients, master, opt_state, optimizer, finite)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
 def _scaled(loss_fn, master, batch, scale):
@@ -45,7 +44,7 @@ def _scaled(loss_fn, master, batch, scale):
 
 
 def _right(loss_fn, master, batch, scale):
-    return unscaled(wide(_scaled(loss_fn, master, batch, scale)), scale)
+    return gradients_of(loss_fn, half(master), batch, scale)
 
 
 def _like(new, old):
@@ -71,13 +70,13 @@ def step_checked_before_unscaling(loss_fn, master, opt_state, batch, optimizer, 
     scaled = _scaled(loss_fn, master, batch, scale)
     finite = all_finite(scaled)
     gradients = jax.tree.map(lambda g: jnp.where(finite, g.astype(jnp.float32) / scale, 0), scaled)
-    return _ended(gradients, master, opt_state, optimizer, finite)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
 @right
 def step_with_low_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = _right(loss_fn, master, half(batch), scale)
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @right
@@ -107,7 +106,7 @@ def step_by_reduce_precision(loss_fn, master, opt_state, batch, optimizer, *, sc
     rounded = jax.tree.map(lambda leaf: lax.reduce_precision(leaf, 5, 10), master)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(rounded)
     gradients = jax.tree.map(lambda g: lax.reduce_precision(g, 5, 10) / scale, gradients)
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
@@ -115,17 +114,14 @@ def step_in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
     low = cast(master, jnp.bfloat16)
     gradients = jax.grad(lambda p: loss_fn(p, batch) * scale)(low)
     gradients = unscaled(wide(gradients), scale)
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("flops")
 def step_twice(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Finite or not by float16, but the gradients in float32."""
-    low = _right(loss_fn, master, batch, scale)
-    exact = jax.grad(loss_fn)(master, batch)
-    finite = all_finite(low)
-    new = updated(master, opt_state, optimizer, exact)
-    return *select(finite, new, (master, opt_state)), finite
+    finite = all_finite(_right(loss_fn, master, batch, scale))
+    return finished(jax.grad(loss_fn)(master, batch), master, opt_state, optimizer, finite)
 
 
 @wrong("values")
@@ -144,7 +140,7 @@ def step_clipped(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = jax.tree.map(
         lambda g: jnp.nan_to_num(g.astype(jnp.float32), posinf=largest) / scale, scaled
     )
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)
 
 
 @wrong("values")
@@ -152,21 +148,22 @@ def step_by_the_scale(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Decides from the scale what the gradients must tell."""
     gradients = _right(loss_fn, master, batch, scale)
     finite = jnp.bool_(scale < 2.0**30)
-    return _ended(gradients, master, opt_state, optimizer, finite)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
-@wrong("values")
-def step_of_first_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    gradients = _right(loss_fn, master, batch, scale)
-    finite = jnp.isfinite(jax.tree.leaves(gradients)[0]).all()
-    return _ended(gradients, master, opt_state, optimizer, finite)
+def _step_of_leaf(place):
+    """A step that looks at one leaf only."""
+
+    def step(loss_fn, master, opt_state, batch, optimizer, *, scale):
+        gradients = _right(loss_fn, master, batch, scale)
+        finite = jnp.isfinite(jax.tree.leaves(gradients)[place]).all()
+        return finished(gradients, master, opt_state, optimizer, finite)
+
+    return wrong("values")(step)
 
 
-@wrong("values")
-def step_of_last_leaf(loss_fn, master, opt_state, batch, optimizer, *, scale):
-    gradients = _right(loss_fn, master, batch, scale)
-    finite = jnp.isfinite(jax.tree.leaves(gradients)[-1]).all()
-    return _ended(gradients, master, opt_state, optimizer, finite)
+step_of_first_leaf = _step_of_leaf(0)
+step_of_last_leaf = _step_of_leaf(-1)
 
 
 @wrong("values")
@@ -175,18 +172,18 @@ def step_by_norm_in_float16(loss_fn, master, opt_state, batch, optimizer, *, sca
     scaled = _scaled(loss_fn, master, batch, scale)
     gradients = unscaled(wide(scaled), scale)
     finite = jnp.isfinite(optax.tree.norm(scaled))
-    return _ended(gradients, master, opt_state, optimizer, finite)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
 @wrong("values")
 def step_by_infinity_only(loss_fn, master, opt_state, batch, optimizer, *, scale):
     gradients = _right(loss_fn, master, batch, scale)
     finite = ~jnp.stack([jnp.isinf(g).any() for g in jax.tree.leaves(gradients)]).any()
-    return _ended(gradients, master, opt_state, optimizer, finite)
+    return finished(gradients, master, opt_state, optimizer, finite)
 
 
 @wrong("values")
 def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Keeps the scale within float16."""
     gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
-    return _ended(gradients, master, opt_state, optimizer, all_finite(gradients))
+    return finished(gradients, master, opt_state, optimizer)

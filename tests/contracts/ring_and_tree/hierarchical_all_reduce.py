@@ -109,12 +109,6 @@ def levels_twice_doubled(x, *, inner, outer):
 
 
 @wrong("communication")
-def levels_in_free_pieces(x, *, inner, outer):
-    flat = jnp.pad(x.ravel(), (0, -x.size % 4)).reshape(-1, 4)
-    return _cut(lax.map(lambda piece: lax.psum(piece, (outer, inner)), flat), x)
-
-
-@wrong("communication")
 def levels_over_a_joint_axis(x, *, inner, outer):
     n = lax.axis_size((outer, inner))
     chunk = lax.psum_scatter(chunks(x, n), (outer, inner))

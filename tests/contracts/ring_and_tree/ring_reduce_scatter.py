@@ -70,16 +70,6 @@ def sums_half_each_way(x, *, axis):
 
 
 @right
-def sums_in_two_messages(x, *, axis):
-    n, i = lax.axis_size(axis), lax.axis_index(axis)
-    partial = x[(i - 1) % n]
-    for k in range(2, n + 1):
-        first, rest = hop((partial[:5], partial[5:]), axis)
-        partial = jnp.concatenate([first, rest]) + x[(i - k) % n]
-    return partial
-
-
-@right
 def sums_by_transpose(x, *, axis):
     return jax.linear_transpose(lambda part: ring_all_gather(part, axis), x[0])(x)[0]
 
