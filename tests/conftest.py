@@ -16,6 +16,7 @@ simulate_devices(16)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 HASHES = pytest.StashKey[dict[str, str]]()
+SUBJECT = "proves"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Takes the hashes before anything runs: what is edited meanwhile is not proved."""
     config = session.config
-    partly = config.option.keyword or config.option.markexpr or config.option.collectonly
+    option = config.option
+    partly = option.keyword or option.markexpr or option.collectonly or option.maxfail
     whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not partly
-    if config.option.record and whole and not hasattr(config, "workerinput"):
+    if option.record and whole and not hasattr(config, "workerinput"):
         config.stash[HASHES] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
 
 
@@ -45,6 +47,8 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        item.user_properties += [(SUBJECT, subject) for subject in _subjects(item)]
     if config.option.all:
         return
     functions: set[str] = set()
@@ -61,14 +65,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if exitstatus == 0 and HASHES in session.config.stash:
-        proofs.write(session.config.stash[HASHES])
+    config = session.config
+    ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    if ended and HASHES in config.stash:
+        stats = config.pluginmanager.get_plugin("terminalreporter").stats
+        reports = [*stats.get("failed", ()), *stats.get("error", ())]
+        failures = [[v for name, v in r.user_properties if name == SUBJECT] for r in reports]
+        proofs.write(config.stash[HASHES], failures)
+
+
+def _subjects(item: pytest.Item) -> list[str]:
+    """What a test proves: the subject that its mark names, if it names one, and its own file."""
+    mark = item.get_closest_marker("full")
+    return [*(mark.args if mark else ()), item.path.relative_to(proofs.ROOT).as_posix()]
 
 
 def _is_proved(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("full")
-    own = item.path.relative_to(proofs.ROOT).as_posix()
-    subject = mark.args[0] if mark and mark.args else own
+    subject = _subjects(item)[0]
     if hasattr(item.config, "workerinput"):
         return subject in item.config.workerinput["proved"]
     return proofs.is_proved(subject)

@@ -6,7 +6,8 @@ depends on: the Python files that it reaches through imports, without comments a
 data in the folders of these files, and the versions of Python and JAX. Where that hash is in the
 record, what is marked `full` is left out, and each test function runs with its first parameters
 only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
-that no import shows. `make test` and `make test-all` write the record anew when all has passed.
+that no import shows. `make test` and `make test-all` write the record anew, without the subjects of
+tests that failed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Collection, Iterable
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -61,9 +63,19 @@ def recorded() -> dict[str, str]:
     return _read().get(environment(), {})
 
 
-def write(hashes: dict[str, str]) -> None:
-    """Writes what has been proved now, in place of what was."""
-    record = _read() | {environment(): hashes}
+def write(hashes: dict[str, str], failures: Iterable[Collection[str]] = ()) -> None:
+    """Writes what has been proved now, in place of what was.
+
+    Args:
+        hashes: of all subjects, from before the run.
+        failures: for each test that failed, its subjects; with none, any subject may have failed.
+    """
+    failures = list(failures)
+    if not all(failures):
+        return
+    failed = {subject for subjects in failures for subject in subjects}
+    proved = {subject: value for subject, value in hashes.items() if subject not in failed}
+    record = _read() | {environment(): proved}
     RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

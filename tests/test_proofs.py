@@ -93,3 +93,11 @@ def test_the_record_is_kept_for_each_environment(
     assert proofs.recorded() == {}
     proofs.write({CONTRACT: "2"})
     assert proofs.recorded() == {CONTRACT: "2"}
+
+
+def test_what_failed_is_not_recorded(tree: Path) -> None:
+    hashes = {CONTRACT: "1", "tests/test_trees.py": "2", "lessons/03_rings.py": "3"}
+    proofs.write(hashes, [[CONTRACT, "tests/contracts/test_contracts.py"], ["lessons/03_rings.py"]])
+    assert proofs.recorded() == {"tests/test_trees.py": "2"}
+    proofs.write(hashes, [[CONTRACT], []])  # a process died, with whatever it was testing
+    assert proofs.recorded() == {"tests/test_trees.py": "2"}

@@ -1,6 +1,6 @@
-"""Exercise local_shape (lesson 01): the shape of each device's part.
+"""Exercise local_shape (lesson 01): the shape of each device's shard.
 
-Your task: return the shape of each device's part; a size that does not divide raises.
+Your task: return the shape of each device's shard; raise ValueError where a size does not divide.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check local_shape`.
 """
@@ -28,5 +28,5 @@ def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -
             divide its size.
     """
     raise NotImplementedError(
-        "return the shape of each device's part; a size that does not divide raises"
+        "return the shape of each device's shard; raise ValueError where a size does not divide"
     )

@@ -1,4 +1,4 @@
-"""Exercise scatter (lesson 02): to each device one part of the root's array.
+"""Exercise scatter (lesson 02): one part of the root's array for each device.
 
 Your task: return chunk i of the root's x on device i of `axis`.
 

@@ -1,6 +1,6 @@
 """Exercise hierarchical_all_reduce (lesson 03): fast links first, slow links least.
 
-Your task: return the sum of x over `inner` and `outer`; over `outer` goes 1/n_inner of x only.
+Your task: return the sum of x over `inner` and `outer`, sending only 1/n_inner of x over `outer`.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check hierarchical_all_reduce`.
 """
@@ -31,5 +31,5 @@ def hierarchical_all_reduce(x: Num[Array, "..."], *, inner: str, outer: str) -> 
     Source: Cho, Finkler, Kung and Hunter 2019 (BlueConnect)
     """
     raise NotImplementedError(
-        "return the sum of x over `inner` and `outer`; over `outer` goes 1/n_inner of x only"
+        "return the sum of x over `inner` and `outer`, sending only 1/n_inner of x over `outer`"
     )

@@ -1,6 +1,6 @@
 """Exercise recursive_doubling_all_reduce (lesson 03): a sum in log2 n exchanges.
 
-Your task: return the sum of x over `axis` on every device, in log2 n permutes; other n raise.
+Your task: return on every device the sum of x over `axis`, in log2 n permutes.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check recursive_doubling_all_reduce`.
 """
@@ -33,6 +33,4 @@ def recursive_doubling_all_reduce(x: Num[Array, "..."], *, axis: str) -> Num[Arr
     Raises:
         ValueError: the size of the axis is not a power of two.
     """
-    raise NotImplementedError(
-        "return the sum of x over `axis` on every device, in log2 n permutes; other n raise"
-    )
+    raise NotImplementedError("return on every device the sum of x over `axis`, in log2 n permutes")

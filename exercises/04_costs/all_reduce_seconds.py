@@ -1,6 +1,7 @@
 """Exercise all_reduce_seconds (lesson 04): how long a ring takes on a link.
 
-Your task: return the seconds of a ring all-reduce: steps, the bytes of each, and the link's time.
+Your task: return the seconds of a ring all-reduce, from its steps, the bytes of each, and the
+link.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check all_reduce_seconds`.
 """
@@ -32,5 +33,5 @@ def all_reduce_seconds(
         ValueError: n is below 1, the bandwidth not above 0, or bytes or the latency negative.
     """
     raise NotImplementedError(
-        "return the seconds of a ring all-reduce: steps, the bytes of each, and the link's time"
+        "return the seconds of a ring all-reduce, from its steps, the bytes of each, and the link"
     )

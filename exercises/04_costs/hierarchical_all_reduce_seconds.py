@@ -1,6 +1,7 @@
-"""Exercise hierarchical_all_reduce_seconds (lesson 04): on two kinds of links.
+"""Exercise hierarchical_all_reduce_seconds (lesson 04): an all-reduce over two kinds of links.
 
-Your task: return the seconds of three parts: inside nodes, between them, and inside again.
+Your task: return the seconds of three parts together: inside nodes, between them, and inside
+again.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check hierarchical_all_reduce_seconds`.
 """
@@ -42,5 +43,5 @@ def hierarchical_all_reduce_seconds(
         ValueError: a size is below 1, a bandwidth not above 0, or bytes or a latency negative.
     """
     raise NotImplementedError(
-        "return the seconds of three parts: inside nodes, between them, and inside again"
+        "return the seconds of three parts together: inside nodes, between them, and inside again"
     )

@@ -1,6 +1,6 @@
-"""Exercise model_flops_utilization (lesson 04): the share of the peak that is of use.
+"""Exercise model_flops_utilization (lesson 04): the fraction of the peak that training reaches.
 
-Your task: return the FLOPs that the model takes in a second, as a share of what devices could do.
+Your task: return the model's FLOPs per second as a fraction of what all devices could do.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check model_flops_utilization`.
 """
@@ -23,11 +23,11 @@ Save it while `jaxpar` runs, or check it with `jaxpar check model_flops_utilizat
 def model_flops_utilization(
     tokens_per_second: float, flops_per_token: float, devices: int, peak_flops: float
 ) -> float:
-    """The share of all devices' peak that training reaches (MFU).
+    """The fraction of all devices' peak that training reaches (MFU).
 
-    `tokens_per_second` is that of all devices together; `flops_per_token` what the model takes,
-    forward and backward, with nothing computed again; `peak_flops` what one device could do in a
-    second, for dense matrices.
+    `tokens_per_second` is the rate of all devices together; `flops_per_token` is what the model
+    takes, forward and backward, with nothing computed again; `peak_flops` is what one device could
+    do in a second, with dense matrices.
 
     Source: Chowdhery et al. 2022, appendix B
 
@@ -35,5 +35,5 @@ def model_flops_utilization(
         ValueError: a number is not positive.
     """
     raise NotImplementedError(
-        "return the FLOPs that the model takes in a second, as a share of what devices could do"
+        "return the model's FLOPs per second as a fraction of what all devices could do"
     )

@@ -1,6 +1,6 @@
 """Exercise training_state_bytes (lesson 04): what a model takes before it sees a token.
 
-Your task: return the bytes of states that one device holds, by figure 1 of the ZeRO paper.
+Your task: return the bytes of training states on one device, as in figure 1 of the ZeRO paper.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check training_state_bytes`.
 """
@@ -41,8 +41,8 @@ def training_state_bytes(
     Source: Rajbhandari et al. 2020, figure 1
 
     Raises:
-        ValueError: `zero` is none of the four, or `devices` is below 1.
+        ValueError: `zero` is none of 0, 1, 2 and 3, or `devices` is below 1.
     """
     raise NotImplementedError(
-        "return the bytes of states that one device holds, by figure 1 of the ZeRO paper"
+        "return the bytes of training states on one device, as in figure 1 of the ZeRO paper"
     )

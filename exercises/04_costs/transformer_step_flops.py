@@ -1,6 +1,6 @@
 """Exercise transformer_step_flops (lesson 04): all products of a step, counted.
 
-Your task: return the FLOPs of one training step: of all products, forward, backward, and again.
+Your task: return the FLOPs of all products of a step: forward, backward and recomputed.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check transformer_step_flops`.
 """
@@ -27,9 +27,10 @@ def transformer_step_flops(
     key: the causal mask halves nothing. The head counts, the embedding does not. The backward
     pass takes twice what the forward pass takes.
 
-    `remat` is what the backward pass computes again: "none"; "selective", attention's scores and
-    what they make of the values; "full", all layers, but not the head. Selective is 16*B*L*s^2*h of
-    attention in all. Korthikanti et al. print 24 in equation 8; an answer may follow that.
+    `remat` is what the backward pass computes again: "none"; "selective", the scores of attention
+    and their product with the values; "full", all layers, but not the head. With "selective",
+    attention takes 16*B*L*s^2*h in all. Korthikanti et al. print 24 in equation 8; an answer may
+    follow that.
 
     Math: a layer's forward pass B*s*(24h^2 + 4sh), of which selective computes 4Bs^2h again; the
         head's 2BshV
@@ -39,5 +40,5 @@ def transformer_step_flops(
         ValueError: `remat` is none of the three, or a size is not positive.
     """
     raise NotImplementedError(
-        "return the FLOPs of one training step: of all products, forward, backward, and again"
+        "return the FLOPs of all products of a step: forward, backward and recomputed"
     )

@@ -1,6 +1,6 @@
 """Exercise accumulate_gradients (lesson 05): many microbatches, one all-reduce.
 
-Your task: return the mean loss and gradient of m microbatches, one at a time, and over `axis`.
+Your task: return the mean loss and gradient over m microbatches, one at a time, and over `axis`.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients`.
 """
@@ -47,5 +47,5 @@ def accumulate_gradients(
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2.4
     """
     raise NotImplementedError(
-        "return the mean loss and gradient of m microbatches, one at a time, and over `axis`"
+        "return the mean loss and gradient over m microbatches, one at a time, and over `axis`"
     )

@@ -8,7 +8,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check masked_mean`.
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
 #   gradient      1  the gradient with respect to values
-#   communication 3  scalars only: a total and a number from each device
+#   communication 3  scalars only: a total and a count from each device
 #
 # Tried with, on each device:
 #   mesh dp=8: values float32[40], mask bool[40], axis="dp"

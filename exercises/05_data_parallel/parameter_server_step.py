@@ -1,6 +1,6 @@
 """Exercise parameter_server_step (lesson 05): one device updates for all.
 
-Your task: return the parameters that `server` makes of the mean gradients, on every device.
+Your task: return on every device the parameters that `server` computes from the mean gradients.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_step`.
 """
@@ -50,5 +50,5 @@ def parameter_server_step(
     Source: Li et al. 2014 (Scaling Distributed Machine Learning with the Parameter Server)
     """
     raise NotImplementedError(
-        "return the parameters that `server` makes of the mean gradients, on every device"
+        "return on every device the parameters that `server` computes from the mean gradients"
     )

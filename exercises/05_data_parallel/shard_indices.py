@@ -1,6 +1,6 @@
 """Exercise shard_indices (lesson 05): which examples each device takes.
 
-Your task: return the examples of device `rank`, shuffled alike on all devices by epoch and seed.
+Your task: return the examples of device `rank`, from a shuffle that depends on epoch and seed.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check shard_indices`.
 """
@@ -31,5 +31,5 @@ def shard_indices(
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler
     """
     raise NotImplementedError(
-        "return the examples of device `rank`, shuffled alike on all devices by epoch and seed"
+        "return the examples of device `rank`, from a shuffle that depends on epoch and seed"
     )

@@ -1,4 +1,4 @@
-"""Exercise update_loss_scale (lesson 07): how the factor of the loss follows.
+"""Exercise update_loss_scale (lesson 07): how the loss scale grows and shrinks.
 
 Your task: return the next scale, and the steps without overflow that count for its growth.
 

@@ -1,4 +1,4 @@
-"""Exercise remat_layers (lesson 08): keep the inputs of segments only.
+"""Exercise remat_layers (lesson 08): keep only the inputs of segments.
 
 Your task: call layer after layer, and keep only the inputs of `segments` segments for the
 gradient.

@@ -1,6 +1,6 @@
-"""Exercise global_norm_of_shards (lesson 09): one norm of what all share.
+"""Exercise global_norm_of_shards (lesson 09): one norm over leaves that are sharded.
 
-Your task: return the norm of all leaves together, each of which is shared over `axis`.
+Your task: return the norm of all leaves together, where each leaf is split over `axis`.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check global_norm_of_shards`.
 """
@@ -32,5 +32,5 @@ def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> 
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; Shoeybi et al. 2019, section 3
     """
     raise NotImplementedError(
-        "return the norm of all leaves together, each of which is shared over `axis`"
+        "return the norm of all leaves together, where each leaf is split over `axis`"
     )

@@ -1,4 +1,4 @@
-"""Exercise zero2_accumulate (lesson 09): gradients shared as they are added up.
+"""Exercise zero2_accumulate (lesson 09): gradients scattered as they accumulate.
 
 Your task: return this device's rows of the mean gradient of m microbatches, over `axis`.
 

@@ -1,4 +1,4 @@
-"""Exercise fsdp_apply (lesson 10): one layer whole at a time.
+"""Exercise fsdp_apply (lesson 10): one layer gathered at a time.
 
 Your task: return x after all layers, each gathered when it is used, and again backward.
 

@@ -1,13 +1,13 @@
-"""Exercise fsdp_shardings (lesson 10): what the compiler must know.
+"""Exercise fsdp_shardings (lesson 10): specs from which the compiler makes FSDP.
 
-Your task: return a partition spec for each leaf: large ones shared over `axis`, small ones whole.
+Your task: return a partition spec for each leaf: large ones split over `axis`, small ones whole.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_shardings`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        2  a partition spec for each leaf, such as its shape and the mesh allow
-#   sharding      4  large leaves are shared over the axis alone, small ones whole
+#   sharding      4  large leaves are split over the axis alone, small ones are replicated
 #   memory        4  parameters and AdamW's state take 1/n of their bytes, small leaves apart;
 #                    intermediate results at most 1.5 times the library's
 #
@@ -43,5 +43,5 @@ def fsdp_shardings(
     Source: Xu et al. 2021 (GSPMD), section 3.2
     """
     raise NotImplementedError(
-        "return a partition spec for each leaf: large ones shared over `axis`, small ones whole"
+        "return a partition spec for each leaf: large ones split over `axis`, small ones whole"
     )

@@ -1,4 +1,4 @@
-"""Exercise hybrid_gradients (lesson 10): rows in a node, copies between nodes.
+"""Exercise hybrid_gradients (lesson 10): shards inside a node, replicas between nodes.
 
 Your task: return the mean gradient over both axes, this device's rows of `shard_axis` only.
 

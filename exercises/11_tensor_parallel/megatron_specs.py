@@ -1,13 +1,14 @@
-"""Exercise megatron_specs (lesson 11): the same, made by the compiler.
+"""Exercise megatron_specs (lesson 11): specs from which the compiler splits layers.
 
-Your task: return a partition spec for each leaf: matrices by columns or by rows, the rest whole.
+Your task: return a partition spec for each leaf: matrices split by columns or rows, the rest
+whole.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check megatron_specs`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        2  a partition spec for each leaf, such as its shape and the mesh allow
-#   sharding      3  large leaves are shared over the axis alone, small ones whole
+#   sharding      3  large leaves are split over the axis alone, small ones are replicated
 #   communication 3  forward, the compiler sends two all-reduces of x's size for each layer
 #   memory        2  matrices take 1/n of their bytes; intermediate results at most 1.5 times the
 #                    library's
@@ -42,5 +43,5 @@ def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
     Source: Xu et al. 2021 (GSPMD), section 4.1 (transformers); Shoeybi et al. 2019, section 3
     """
     raise NotImplementedError(
-        "return a partition spec for each leaf: matrices by columns or by rows, the rest whole"
+        "return a partition spec for each leaf: matrices split by columns or rows, the rest whole"
     )

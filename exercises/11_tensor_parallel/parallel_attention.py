@@ -1,4 +1,4 @@
-"""Exercise parallel_attention (lesson 11): each device has its heads.
+"""Exercise parallel_attention (lesson 11): each device computes its own heads.
 
 Your task: return causal attention of x; this device has its part of the heads.
 

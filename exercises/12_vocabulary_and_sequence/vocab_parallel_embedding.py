@@ -1,4 +1,4 @@
-"""Exercise vocab_parallel_embedding (lesson 12): rows that the devices share.
+"""Exercise vocab_parallel_embedding (lesson 12): a table whose rows are split.
 
 Your task: return the row of each id on every device, zeros for an id that no device has.
 

@@ -1,6 +1,6 @@
 """Exercise matmul_2_5d (lesson 13): several squares, and one matrix in all.
 
-Your task: return this device's block of x @ w; the squares along `depth` share the rows of x.
+Your task: return this device's block of x @ w, where the rows of x are split over `depth`, too.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
 """
@@ -48,5 +48,5 @@ def matmul_2_5d(
         ValueError: `rows` and `cols` have different sizes.
     """
     raise NotImplementedError(
-        "return this device's block of x @ w; the squares along `depth` share the rows of x"
+        "return this device's block of x @ w, where the rows of x are split over `depth`, too"
     )

@@ -1,6 +1,6 @@
-"""Exercise bubble_fraction (lesson 15): the idle share of a pipeline.
+"""Exercise bubble_fraction (lesson 15): the idle fraction of a pipeline.
 
-Your task: return the idle share of the makespan, where all chunks take equally long.
+Your task: return the idle fraction of the makespan, where all chunks take equally long.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check bubble_fraction`.
 """
@@ -27,5 +27,5 @@ def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
     """
     raise NotImplementedError(
-        "return the idle share of the makespan, where all chunks take equally long"
+        "return the idle fraction of the makespan, where all chunks take equally long"
     )

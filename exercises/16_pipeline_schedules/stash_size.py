@@ -1,4 +1,4 @@
-"""Exercise stash_size (lesson 16): what a schedule keeps at most.
+"""Exercise stash_size (lesson 16): how many inputs a schedule keeps at most.
 
 Your task: return how many activations each device must have room for: for each row, the peak.
 

@@ -1,6 +1,6 @@
-"""Exercise best_plan (lesson 19): the fastest that fits.
+"""Exercise best_plan (lesson 19): the fastest plan that fits.
 
-Your task: return the dict with least step_seconds of those that fit, or None.
+Your task: return the dict with the least step_seconds of those that fit, or None.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check best_plan`.
 """
@@ -29,4 +29,6 @@ def best_plan(plans: list[dict[str, Any]], device_bytes: float) -> dict[str, Any
 
     A plan fits if its memory_bytes <= device_bytes. If none does there is no best one: None.
     """
-    raise NotImplementedError("return the dict with least step_seconds of those that fit, or None")
+    raise NotImplementedError(
+        "return the dict with the least step_seconds of those that fit, or None"
+    )

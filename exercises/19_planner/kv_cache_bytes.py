@@ -1,6 +1,7 @@
-"""Exercise kv_cache_bytes (lesson 19): what tokens leave behind.
+"""Exercise kv_cache_bytes (lesson 19): the bytes of a key-value cache.
 
-Your task: return the bytes of all keys and values: what each token adds, times tokens.
+Your task: return the bytes of all keys and values: what each token adds, times the number of
+tokens.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check kv_cache_bytes`.
 """
@@ -32,5 +33,5 @@ def kv_cache_bytes(
         ValueError: a number is not positive.
     """
     raise NotImplementedError(
-        "return the bytes of all keys and values: what each token adds, times tokens"
+        "return the bytes of all keys and values: what each token adds, times the number of tokens"
     )

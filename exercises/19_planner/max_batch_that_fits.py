@@ -1,6 +1,6 @@
-"""Exercise max_batch_that_fits (lesson 19): how many find room beside the weights.
+"""Exercise max_batch_that_fits (lesson 19): how many examples fit beside the weights.
 
-Your task: return how many examples find room beside the states; 0 if the states alone do not.
+Your task: return how many examples fit beside the states, or 0 if the states alone do not fit.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check max_batch_that_fits`.
 """
@@ -19,13 +19,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check max_batch_that_fits`
 
 
 def max_batch_that_fits(device_bytes: float, state_bytes: float, bytes_per_example: float) -> int:
-    """The largest batch that a device holds beside what it holds in any case.
+    """The largest batch that fits on a device, next to a state that does not depend on the batch.
 
-    0 where that alone does not fit.
+    The result is 0 where the state alone does not fit.
 
     Raises:
         ValueError: `bytes_per_example` is not positive, or another number negative.
     """
     raise NotImplementedError(
-        "return how many examples find room beside the states; 0 if the states alone do not"
+        "return how many examples fit beside the states, or 0 if the states alone do not fit"
     )

@@ -1,6 +1,6 @@
 """Exercise young_daly_interval (lesson 19): how often to save, if devices fail.
 
-Your task: return the seconds of work between checkpoints that lose least, as Young and Daly do.
+Your task: return the seconds between checkpoints at which least time is lost (Young and Daly).
 
 Save it while `jaxpar` runs, or check it with `jaxpar check young_daly_interval`.
 """
@@ -21,14 +21,15 @@ Save it while `jaxpar` runs, or check it with `jaxpar check young_daly_interval`
 def young_daly_interval(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The time of work between two checkpoints that loses least, to first order.
 
-    A checkpoint of C seconds after every t seconds of work takes a share C/t. A failure every M
-    seconds, on average, loses half an interval, a share t/(2M). Their sum is least at this t.
+    A checkpoint of C seconds after every t seconds of work costs a fraction C/t of the time. A
+    failure every M seconds, on average, loses half an interval, which is a fraction t/(2M). The sum
+    of both is least at this t.
 
     Source: Young 1974; Daly 2006, section 2
 
     Raises:
-        ValueError: a time is negative, or no number.
+        ValueError: a time is negative or NaN.
     """
     raise NotImplementedError(
-        "return the seconds of work between checkpoints that lose least, as Young and Daly do"
+        "return the seconds between checkpoints at which least time is lost (Young and Daly)"
     )

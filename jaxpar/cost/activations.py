@@ -21,16 +21,18 @@ def activation_bytes(
 ) -> float:
     """Bytes that one device keeps of all layers of a GPT, in 16 bits.
 
-    What takes 2 bytes an element: the inputs of products, norms, softmax' gradient (its result),
-    and GELU. Queries, keys and values have one input in common. The masks of three dropouts take
-    1 byte an element: after softmax, and at the ends of attention and MLP.
+    Kept in 2 bytes an element are the inputs of products, norms and GELU, and the result of the
+    softmax, which its gradient needs. Queries, keys and values are products of one input, which is
+    kept once. The masks of the three dropouts take 1 byte an element: after the softmax, and at the
+    ends of attention and MLP.
 
-    With tensor parallelism each device has 1/tp of the heads and of the MLP's 4h, and holds what
-    is outside of them (both norms' and both blocks' inputs, the masks at the ends) whole, or if
-    `sequence_parallel`, 1/tp of it.
+    With tensor parallelism each device has 1/tp of the heads and of the MLP's 4h. What is outside
+    of them (the inputs of both norms and of both blocks, the masks at their ends) it keeps whole,
+    or 1/tp of it with `sequence_parallel`.
 
-    `remat`: "none" keeps all this. "selective" computes again what has s*s elements for each head.
-    "full" keeps each layer's input alone, and that whole on every device, in any case.
+    `remat`: "none" keeps all this. "selective" keeps nothing that has s*s elements for each head,
+    and computes it again. "full" keeps only the input of each layer, whole on every device even
+    with `sequence_parallel`.
 
     Source: Korthikanti et al. 2022, table 2
 

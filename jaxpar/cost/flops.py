@@ -138,9 +138,10 @@ def transformer_step_flops(
     key: the causal mask halves nothing. The head counts, the embedding does not. The backward
     pass takes twice what the forward pass takes.
 
-    `remat` is what the backward pass computes again: "none"; "selective", attention's scores and
-    what they make of the values; "full", all layers, but not the head. Selective is 16*B*L*s^2*h of
-    attention in all. Korthikanti et al. print 24 in equation 8; an answer may follow that.
+    `remat` is what the backward pass computes again: "none"; "selective", the scores of attention
+    and their product with the values; "full", all layers, but not the head. With "selective",
+    attention takes 16*B*L*s^2*h in all. Korthikanti et al. print 24 in equation 8; an answer may
+    follow that.
 
     Math: a layer's forward pass B*s*(24h^2 + 4sh), of which selective computes 4Bs^2h again; the
         head's 2BshV
@@ -163,11 +164,11 @@ def transformer_step_flops(
 def model_flops_utilization(
     tokens_per_second: float, flops_per_token: float, devices: int, peak_flops: float
 ) -> float:
-    """The share of all devices' peak that training reaches (MFU).
+    """The fraction of all devices' peak that training reaches (MFU).
 
-    `tokens_per_second` is that of all devices together; `flops_per_token` what the model takes,
-    forward and backward, with nothing computed again; `peak_flops` what one device could do in a
-    second, for dense matrices.
+    `tokens_per_second` is the rate of all devices together; `flops_per_token` is what the model
+    takes, forward and backward, with nothing computed again; `peak_flops` is what one device could
+    do in a second, with dense matrices.
 
     Source: Chowdhery et al. 2022, appendix B
 

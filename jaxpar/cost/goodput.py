@@ -18,13 +18,14 @@ RESTART_SECONDS = 600.0  # assumed, as in Daly's figures 3 to 5
 def young_daly_interval(checkpoint_seconds: float, mtbf_seconds: float) -> float:
     """The time of work between two checkpoints that loses least, to first order.
 
-    A checkpoint of C seconds after every t seconds of work takes a share C/t. A failure every M
-    seconds, on average, loses half an interval, a share t/(2M). Their sum is least at this t.
+    A checkpoint of C seconds after every t seconds of work costs a fraction C/t of the time. A
+    failure every M seconds, on average, loses half an interval, which is a fraction t/(2M). The sum
+    of both is least at this t.
 
     Source: Young 1974; Daly 2006, section 2
 
     Raises:
-        ValueError: a time is negative, or no number.
+        ValueError: a time is negative or NaN.
     """
     for name, seconds in (("checkpoint", checkpoint_seconds), ("mtbf", mtbf_seconds)):
         if not seconds >= 0:

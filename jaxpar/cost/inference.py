@@ -45,9 +45,9 @@ def kv_cache_bytes(
 
 
 def max_batch_that_fits(device_bytes: float, state_bytes: float, bytes_per_example: float) -> int:
-    """The largest batch that a device holds beside what it holds in any case.
+    """The largest batch that fits on a device, next to a state that does not depend on the batch.
 
-    0 where that alone does not fit.
+    The result is 0 where the state alone does not fit.
 
     Raises:
         ValueError: `bytes_per_example` is not positive, or another number negative.

@@ -72,7 +72,7 @@ def training_state_bytes(
     Source: Rajbhandari et al. 2020, figure 1
 
     Raises:
-        ValueError: `zero` is none of the four, or `devices` is below 1.
+        ValueError: `zero` is none of 0, 1, 2 and 3, or `devices` is below 1.
     """
     if devices < 1:
         raise ValueError(

@@ -190,7 +190,7 @@ EXERCISES = (
     ),
     Exercise(
         id="local_shape", lesson="01", kind="value", minutes=15,
-        title="the shape of each device's part",
+        title="the shape of each device's shard",
     ),
     Exercise(
         id="add_rank", lesson="01", kind="program", minutes=10,
@@ -202,7 +202,7 @@ EXERCISES = (
     ),
     Exercise(
         id="scatter", lesson="02", kind="program", minutes=20,
-        title="to each device one part of the root's array", needs=("mean_over_devices",),
+        title="one part of the root's array for each device", needs=("mean_over_devices",),
     ),
     Exercise(
         id="gather", lesson="02", kind="program", minutes=20,
@@ -246,7 +246,7 @@ EXERCISES = (
     ),
     Exercise(
         id="model_flops_utilization", lesson="04", kind="value", minutes=5,
-        title="the share of the peak that is of use", needs=("transformer_step_flops",),
+        title="the fraction of the peak that training reaches", needs=("transformer_step_flops",),
     ),
     Exercise(
         id="all_reduce_seconds", lesson="04", kind="value", minutes=10,
@@ -254,7 +254,8 @@ EXERCISES = (
     ),
     Exercise(
         id="hierarchical_all_reduce_seconds", lesson="04", kind="value", minutes=10,
-        title="on two kinds of links", needs=("all_reduce_seconds", "hierarchical_all_reduce"),
+        title="an all-reduce over two kinds of links",
+        needs=("all_reduce_seconds", "hierarchical_all_reduce"),
     ),
     Exercise(
         id="data_parallel_gradients", lesson="05", kind="program", minutes=20,
@@ -282,7 +283,7 @@ EXERCISES = (
     ),
     Exercise(
         id="update_loss_scale", lesson="07", kind="program", minutes=15,
-        title="how the factor of the loss follows",
+        title="how the loss scale grows and shrinks",
     ),
     Exercise(
         id="mixed_precision_step", lesson="07", kind="program", minutes=30,
@@ -294,7 +295,7 @@ EXERCISES = (
     ),
     Exercise(
         id="remat_layers", lesson="08", kind="program", minutes=25,
-        title="keep the inputs of segments only", needs=("activation_bytes",),
+        title="keep only the inputs of segments", needs=("activation_bytes",),
     ),
     Exercise(
         id="zero1_update", lesson="09", kind="program", minutes=30,
@@ -302,24 +303,24 @@ EXERCISES = (
     ),
     Exercise(
         id="global_norm_of_shards", lesson="09", kind="program", minutes=15,
-        title="one norm of what all share", needs=("mean_over_devices",),
+        title="one norm over leaves that are sharded", needs=("mean_over_devices",),
     ),
     Exercise(
         id="zero2_accumulate", lesson="09", kind="program", minutes=25,
-        title="gradients shared as they are added up",
+        title="gradients scattered as they accumulate",
         needs=("accumulate_gradients", "zero1_update"),
     ),
     Exercise(
         id="fsdp_apply", lesson="10", kind="program", minutes=25,
-        title="one layer whole at a time", needs=("zero1_update", "remat_layers"),
+        title="one layer gathered at a time", needs=("zero1_update", "remat_layers"),
     ),
     Exercise(
         id="hybrid_gradients", lesson="10", kind="program", minutes=15,
-        title="rows in a node, copies between nodes", needs=("zero1_update",),
+        title="shards inside a node, replicas between nodes", needs=("zero1_update",),
     ),
     Exercise(
         id="fsdp_shardings", lesson="10", kind="specs", minutes=20,
-        title="what the compiler must know", needs=("local_shape",),
+        title="specs from which the compiler makes FSDP", needs=("local_shape",),
     ),
     Exercise(
         id="parallel_swiglu", lesson="11", kind="program", minutes=20,
@@ -327,15 +328,16 @@ EXERCISES = (
     ),
     Exercise(
         id="parallel_attention", lesson="11", kind="program", minutes=35,
-        title="each device has its heads", needs=("parallel_swiglu",),
+        title="each device computes its own heads", needs=("parallel_swiglu",),
     ),
     Exercise(
         id="megatron_specs", lesson="11", kind="specs", minutes=15,
-        title="the same, made by the compiler", needs=("parallel_swiglu", "local_shape"),
+        title="specs from which the compiler splits layers",
+        needs=("parallel_swiglu", "local_shape"),
     ),
     Exercise(
         id="vocab_parallel_embedding", lesson="12", kind="program", minutes=20,
-        title="rows that the devices share", needs=("parallel_swiglu",),
+        title="a table whose rows are split", needs=("parallel_swiglu",),
     ),
     Exercise(
         id="vocab_parallel_cross_entropy", lesson="12", kind="program", minutes=30,
@@ -367,7 +369,7 @@ EXERCISES = (
     ),
     Exercise(
         id="bubble_fraction", lesson="15", kind="value", minutes=10,
-        title="the idle share of a pipeline", needs=("gpipe_schedule",),
+        title="the idle fraction of a pipeline", needs=("gpipe_schedule",),
     ),
     Exercise(
         id="pipeline_forward", lesson="15", kind="program", minutes=30,
@@ -387,15 +389,15 @@ EXERCISES = (
     ),
     Exercise(
         id="stash_size", lesson="16", kind="value", minutes=15,
-        title="what a schedule keeps at most", needs=("gpipe_schedule",),
+        title="how many inputs a schedule keeps at most", needs=("gpipe_schedule",),
     ),
     Exercise(
         id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
-        title="what tokens leave behind",
+        title="the bytes of a key-value cache",
     ),
     Exercise(
         id="max_batch_that_fits", lesson="19", kind="value", minutes=5,
-        title="how many find room beside the weights", needs=("kv_cache_bytes",),
+        title="how many examples fit beside the weights", needs=("kv_cache_bytes",),
     ),
     Exercise(
         id="young_daly_interval", lesson="19", kind="value", minutes=10,
@@ -403,7 +405,7 @@ EXERCISES = (
     ),
     Exercise(
         id="best_plan", lesson="19", kind="value", minutes=10,
-        title="the fastest that fits",
+        title="the fastest plan that fits",
     ),
 )  # fmt: skip
 

@@ -106,7 +106,7 @@ def _rule(contract: Contract, name: str) -> str:
     if name == "gradient":
         return f"the gradient with respect to {', '.join(contract.gradient)}"
     if name == "sharding" and contract.kind == "specs":
-        return "large leaves are shared over the axis alone, small ones whole"
+        return "large leaves are split over the axis alone, small ones are replicated"
     if name == "sharding":
         return "each device returns its own part only"
     if contract.kind == "schedule":

@@ -53,8 +53,8 @@ def wrongly_split(case: Case, specs: Specs, model: Specs) -> str | None:
     for (place, shape), spec, right in zip(_leaves(case).items(), specs, model, strict=True):
         used, required = ([name for e in one for name in _axes(e)] for one in (spec, right))
         if used != required:
-            how = f"split over {' and '.join(used)}" if used else "whole on every device"
-            must = f"be shared over {axis}" if required else "stay whole"
+            how = f"split over {' and '.join(used)}" if used else "replicated"
+            must = f"be split over {axis}" if required else "be replicated"
             return f"params{place} {list(shape)} is {how}; it must {must}"
     return None
 

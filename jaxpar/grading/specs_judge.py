@@ -16,7 +16,7 @@ from jaxpar.grading.reader_messages import Facts
 from jaxpar.grading.verdict import Sent, in_bytes
 
 FITS = "a partition spec for each leaf"
-SPLIT = "large leaves are shared, small ones whole"
+SPLIT = "large leaves are split, small ones are replicated"
 
 
 @dataclass

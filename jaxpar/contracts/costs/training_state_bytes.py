@@ -34,8 +34,7 @@ def _states(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the bytes of training states that one device holds, as in figure 1 of the ZeRO "
-    "paper",
+    task="return the bytes of training states on one device, as in figure 1 of the ZeRO paper",
     reference=training_state_bytes,
     oracle=training_state_bytes,
     values=_states,

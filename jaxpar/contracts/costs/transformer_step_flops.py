@@ -49,8 +49,7 @@ def _by_equation_8(*sizes: int, remat: str) -> float:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the FLOPs of all matrix products of a training step: forward, backward and "
-    "recomputed",
+    task="return the FLOPs of all products of a step: forward, backward and recomputed",
     reference=transformer_step_flops,
     oracle=lambda *sizes, remat: float(transformer_step_flops(*sizes, remat=remat)),
     also_right=(_by_equation_8,),

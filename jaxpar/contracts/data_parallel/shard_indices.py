@@ -94,8 +94,7 @@ def _pairs(parts: list[list[int]]) -> set[tuple[int, int]]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the examples of device `rank`, dealt from one shuffle that epoch and seed alone "
-    "decide",
+    task="return the examples of device `rank`, from a shuffle that depends on epoch and seed",
     reference=shard_indices,
     oracle=shard_indices,
     values=_calls,

@@ -25,8 +25,7 @@ def _intervals(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="value",
-    task="return the seconds of work between checkpoints at which least time is lost (Young and "
-    "Daly)",
+    task="return the seconds between checkpoints at which least time is lost (Young and Daly)",
     reference=young_daly_interval,
     oracle=young_daly_interval,
     values=_intervals,
