@@ -70,7 +70,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if ended and HASHES in config.stash:
         stats = config.pluginmanager.get_plugin("terminalreporter").stats
         reports = [*stats.get("failed", ()), *stats.get("error", ())]
-        failures = [[v for name, v in r.user_properties if name == SUBJECT] for r in reports]
+        properties = [getattr(report, "user_properties", ()) for report in reports]
+        failures = [[value for name, value in of if name == SUBJECT] for of in properties]
         proofs.write(config.stash[HASHES], failures)
 
 
