@@ -98,7 +98,7 @@ IN_CONTRACTS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "one_device"), CALLS, ids=str)
+@pytest.mark.parametrize(("call", "one_device"), CALLS, ids=[str(call) for call, _ in CALLS])
 def test_values_and_gradient_equal_one_device(call: Call, one_device: Callable) -> None:
     """The bias of rows is added once, and its gradient is that of one device on each."""
     assert_equal_one_device(call, one_device, "tp=4")
