@@ -6,7 +6,6 @@ like those that judge them.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 
 from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.results import Results
+from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.processes import Child, ChildEnded, Limits, Start
 
 COMPARER = "jaxpar.classroom.passage_comparer"
@@ -128,7 +128,7 @@ def _compare(exercise: ExerciseAnswers, students: list[str], start: Start) -> li
     answers = [exercise.answers[student] for student in students]
     texts = [exercise.given.encode(), exercise.ours.encode(), *answers]
     child, place = Child(COMPARER, start), -1
-    deadline = time.monotonic() + LIMITS.wall_seconds
+    deadline = Deadline(LIMITS.wall_seconds)
     try:
         child.receive(deadline)
         child.send({**LIMITS.job(), "texts": len(texts)})

@@ -11,6 +11,7 @@ from typing import IO, Any, NoReturn
 HEADER = struct.Struct(">cI")
 MAX_JSON_BYTES = 1 << 22
 MAX_BLOB_BYTES = 1 << 28
+MAX_MODULE_BYTES = 1 << 21
 MAX_DEPTH = 32
 END_OF_OUTPUT = b"\0"
 """On standard error: all is printed that belongs to what was answered so far."""

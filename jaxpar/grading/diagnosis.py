@@ -7,6 +7,7 @@ nothing about a mistake.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from jaxpar.contracts.base import Contract, Mistake
 from jaxpar.grading import compare
 from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.oracle import Blocks
+from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.reader_client import Refusal
 from jaxpar.grading.reader_messages import Facts, MistakeName
@@ -32,21 +34,27 @@ NOTHING_ARRIVED = (
 def diagnose(judge: ProgramJudge) -> str:
     """The sentence of the first mistake that equals the answer, or else what its errors mean."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
-    candidates = [m for m in judge.contract.mistakes if m.fails == wrong]
-    equal: list[Mistake] = []
-    for mistake in candidates:
-        try:
-            if _equals(judge, mistake):
-                equal.append(mistake)
-                if _sends_the_same(judge, mistake):
-                    return mistake.sentence
-        except Refusal:
-            continue
-    if equal:
-        return equal[0].sentence
+    if found := _equal_mistake(judge, [m for m in judge.contract.mistakes if m.fails == wrong]):
+        return found.sentence
     if wrong == "values" and _ends_with_zeros(judge):
         return NOTHING_ARRIVED
     return _first_error(judge)
+
+
+def _equal_mistake(judge: ProgramJudge, candidates: Iterable[Mistake]) -> Mistake | None:
+    """The first mistake that equals the answer; of several, the first that also sends the same.
+
+    A reader that dies or is too slow ends the search, and changes nothing else of the verdict.
+    """
+    equal: list[Mistake] = []
+    with contextlib.suppress(ChildEnded):
+        for mistake in candidates:
+            with contextlib.suppress(Refusal):
+                if _equals(judge, mistake):
+                    equal.append(mistake)
+                    if _sends_the_same(judge, mistake):
+                        return mistake
+    return equal[0] if equal else None
 
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:

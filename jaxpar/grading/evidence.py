@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import builtins
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +17,7 @@ from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Function, Made
 from jaxpar.grading import messages
 from jaxpar.grading.channel import printable
+from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.messages import Call, Output, ProgramKey
 from jaxpar.grading.processes import OUT_OF_CPU, WORKER, Child, ChildEnded, ChildPool, Limits
 from jaxpar.grading.submission import Submission
@@ -156,7 +156,7 @@ def _worker_job(
 
 def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.HiddenCases) -> Evidence:
     evidence = Evidence()
-    deadline = time.monotonic() + pool.limits.wall_seconds
+    deadline = Deadline(pool.limits.wall_seconds)
     worker, told_hidden = pool.take(WORKER), False
     try:
         messages.decode(messages.Ready, worker.receive(deadline))
@@ -193,7 +193,7 @@ def _forget_words(evidence: Evidence, first_hidden: int) -> None:
 
 
 def _receive_replies(
-    evidence: Evidence, worker: Child, asked: set[ReplyKey], deadline: float
+    evidence: Evidence, worker: Child, asked: set[ReplyKey], deadline: Deadline
 ) -> None:
     """Files the replies to a job until the worker is done.
 
@@ -239,15 +239,11 @@ def _key(reply: messages.WorkerReply) -> ReplyKey | None:
 
 
 def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
-    """The reply with texts that cannot steer a terminal.
-
-    Raises:
-        ValueError: the outputs are too many, or of a type that no program has.
-    """
+    """The reply with harmless texts, or a failure where the types of its results are odd."""
     match reply:
-        case messages.ExportedProgram(_, outputs):
-            if not 0 < len(outputs) <= MAX_OUTPUTS:
-                raise ValueError(f"{len(outputs)} outputs")
+        case messages.ExportedProgram(program, outputs):
+            if why := _why_unjudged(outputs):
+                return messages.ExportFailure(program, "result", why)
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
         case messages.ExportFailure() | messages.BadCallOutcome() | messages.RaisedByCall():
             texts = {name: text for name, text in vars(reply).items() if isinstance(text, str)}
@@ -255,11 +251,25 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
     return reply
 
 
+def _why_unjudged(outputs: Sequence[Output]) -> str:
+    """Why results of these types cannot be judged; empty if they can."""
+    if not 0 < len(outputs) <= MAX_OUTPUTS:
+        return f"The function returns {len(outputs)} arrays; at most {MAX_OUTPUTS} can be judged."
+    for output in map(_checked_output, outputs):
+        name = f"The result{output.place}"
+        if output.dtype not in DTYPES:
+            return f"{name} has the dtype {output.dtype}; return the one that the docstring names."
+        if not all(0 <= size < MAX_DIM_SIZE for size in output.shape):
+            return (
+                f"{name} has the shape {output.shape}; a dim may have at most {MAX_DIM_SIZE - 1}."
+            )
+    return ""
+
+
 def _checked_output(output: Output) -> Output:
-    """Checks what the worker says of an output; the bytes must agree with it later."""
-    if output.dtype not in DTYPES or not all(0 <= size < MAX_DIM_SIZE for size in output.shape):
-        raise ValueError("an output of an unknown type")
-    return replace(output, place=printable(output.place)[:MAX_PLACE_CHARACTERS])
+    """Bounds what the worker says of an output; the bytes of the program must agree with it."""
+    place, dtype = (printable(t)[:MAX_PLACE_CHARACTERS] for t in (output.place, output.dtype))
+    return replace(output, place=place, dtype=dtype)
 
 
 def public_name(raised: str | None) -> str:
@@ -282,7 +292,7 @@ def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
     """Status and reason of an answer that could not be called, or exported in no case."""
     failures = list(evidence.failures.values())
     if failures and not evidence.programs:
-        kinds: dict[str, Status] = {"not-implemented": "fail", "memory": "memory"}
+        kinds: dict[str, Status] = {"not-implemented": "fail", "result": "fail", "memory": "memory"}
         return kinds.get(failures[0].kind, "error"), failures[0].message
     for reply in evidence.values.values():
         if isinstance(reply, messages.RaisedByCall) and reply.kind == "not-implemented":

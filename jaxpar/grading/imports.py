@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 LIBRARIES = ("jax", "numpy", "optax", "flax", "jaxtyping", "jaxpar.mesh")
 STANDARD = (
@@ -25,6 +25,8 @@ DENIED_EVENTS = (
     "socket.connect", "socket.bind", "os.kill", "ctypes.dlopen", "ctypes.dlsym",
     "ctypes.dlsym/handle",
 )  # fmt: skip
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 def refused_text(text: str, extra: Sequence[str]) -> str:
@@ -62,12 +64,20 @@ def allowed_in_words(extra: Sequence[str]) -> str:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop(0)
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = "." * node.level + (node.module or "")
             yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+        waiting += node.orelse if _only_as_a_script(node) else ast.iter_child_nodes(node)
+
+
+def _only_as_a_script(node: ast.AST) -> TypeGuard[ast.If]:
+    """Whether it is `if __name__ == "__main__":`, whose body never runs in an answer."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def _allowed(name: str, extra: Sequence[str]) -> bool:
@@ -103,6 +113,8 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
             path = os.path.realpath(os.fsdecode(args[0]))
             if path.startswith(library):
                 raise PermissionError(f"an answer may not read {os.path.basename(path)}")
+        if event == "open" and args[2] & WRITES and args[0] != os.devnull:
+            raise PermissionError("an answer may not write to files")
         if event in DENIED_EVENTS:
             raise PermissionError(f"an answer may not call {event}")
 

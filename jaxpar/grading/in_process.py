@@ -21,6 +21,7 @@ import jax
 
 from jaxpar.contracts.base import Contract, load
 from jaxpar.grading import messages, reader_messages
+from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.judge import judge
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import WORKER, Limits, Store
@@ -57,7 +58,7 @@ class InProcessChild:
         for reply in self._answer(arrived, blobs or []):
             self._frames.append(reply if isinstance(reply, bytes) else messages.encode(reply))
 
-    def receive(self, deadline: float) -> Any:
+    def receive(self, deadline: Deadline) -> Any:
         """The next reply, whatever the time."""
         return self._frames.popleft()
 

@@ -28,6 +28,7 @@ TruthSource = Callable[[Contract, int, int], Truth]
 
 SEED_BITS = 32
 KNOWN_GOOD_SECONDS = 60
+DIAGNOSIS_SECONDS = 20
 ENDED = {
     "timeout": "the program does not end within {seconds:g} seconds",
     "killed": "the program ends the process that runs it: {detail}",
@@ -131,6 +132,7 @@ def _finish(attempt: Attempt) -> Judgement:
     if attempt.findings.shown_only():
         diagnosis = SHOWN_ONLY
     else:
+        attempt.reader.set_time_left(DIAGNOSIS_SECONDS)
         diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
     return Judgement("fail", properties, diagnosis, attempt.sent)
 

@@ -17,12 +17,19 @@ PR_SET_PDEATHSIG = 1
 CPU_GRACE_SECONDS = 2
 
 
-def begin_child() -> IO[bytes]:
-    """Ties this process to its parent; returns the pipe of replies, and frees standard output."""
+def begin_child() -> tuple[IO[bytes], IO[bytes]]:
+    """Ties this process to its parent; returns the pipes of requests and of replies.
+
+    Standard output becomes standard error, and standard input is at its end: nobody is there who
+    could answer.
+    """
     die_with_parent()
-    replies = os.fdopen(os.dup(1), "wb")
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return replies
+    return requests, replies
 
 
 def die_with_parent() -> None:

@@ -20,19 +20,20 @@ from jaxpar.grading.channel import (
     END_OF_OUTPUT,
     MAX_BLOB_BYTES,
     MAX_JSON_BYTES,
+    MAX_MODULE_BYTES,
     ProtocolError,
     printable,
     receive,
     send_blob,
     send_json,
 )
+from jaxpar.grading.deadline import PAUSE_SECONDS, Deadline, processor_seconds
 from jaxpar.grading.verdict import Cause
 
 WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
 KEPT_OUTPUT_BYTES = 4096
 LATE_OUTPUT_SECONDS = 1.0
-MAX_MODULE_BYTES = 1 << 21
 OUT_OF_CPU = "processor time"
 SEND_SECONDS = 60
 XCPU = 24  # the signal that ends what runs out of processor time
@@ -161,21 +162,28 @@ class Child:
         finally:
             patience.cancel()
 
-    def receive(self, deadline: float) -> Any:
+    def receive(self, deadline: Deadline) -> Any:
         """The next frame.
 
         Raises:
-            ChildEnded: it died, broke the protocol, or the deadline (monotonic) passed.
+            ChildEnded: it died, broke the protocol, or did not answer in time.
         """
-        try:
-            frame = self._frames.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise ChildEnded("timeout") from None
+        frame = self._next_frame(deadline)
         if isinstance(frame, ProtocolError):
             raise ChildEnded("protocol", str(frame))
         if frame is None:
             raise self._death()
         return frame
+
+    def _next_frame(self, deadline: Deadline) -> Any:
+        wait, before = deadline.seconds_left(), None
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._frames.get(timeout=wait)
+            used = processor_seconds(self._process.pid)
+            if not deadline.may_go_on(before, used):
+                raise ChildEnded("timeout")
+            wait, before = PAUSE_SECONDS, used
 
     def _death(self) -> ChildEnded:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.contracts.base import Contract
@@ -57,13 +58,14 @@ def compile_exported(
 
     `header` makes an exported program of the same interface, whose bytes are replaced.
     """
-    exported = dataclasses.replace(header(interface), mlir_module_serialized=blob)
-    jitted = jax.jit(
-        exported.call,
-        in_shardings=tuple(a.sharding for a in interface.inputs),
-        out_shardings=[r.sharding for r in interface.results],
-    )
-    return compile_program(jitted.lower(*interface.inputs))
+    with jax.enable_x64(_is_wide(interface)):
+        exported = dataclasses.replace(header(interface), mlir_module_serialized=blob)
+        jitted = jax.jit(
+            exported.call,
+            in_shardings=tuple(a.sharding for a in interface.inputs),
+            out_shardings=[r.sharding for r in interface.results],
+        )
+        return compile_program(jitted.lower(*interface.inputs))
 
 
 @dataclass
@@ -183,11 +185,12 @@ class ProgramReader:
         checked = self.programs[author, program]
         compiled = self.compile(checked.blob, checked.interface)
         arrays = []
-        for struct, blob in zip(checked.interface.inputs, blobs, strict=True):
-            data = np.frombuffer(blob, struct.dtype).reshape(struct.shape)
-            arrays.append(jax.device_put(data, struct.sharding))
-        results = [np.asarray(r) for r in compiled.executable(*arrays)]
-        return [np.ascontiguousarray(r).tobytes() for r in results]
+        with jax.enable_x64(_is_wide(checked.interface)):
+            for struct, blob in zip(checked.interface.inputs, blobs, strict=True):
+                data = np.frombuffer(blob, struct.dtype).reshape(struct.shape)
+                arrays.append(jax.device_put(data, struct.sharding))
+            results = compiled.executable(*arrays)
+        return [np.ascontiguousarray(r).tobytes() if r.size else b"" for r in results]
 
     def _case(self, program: ProgramKey) -> Case:
         return self.contract.cases[program[1]]
@@ -208,6 +211,11 @@ class ProgramReader:
                 f"{', '.join(by_name) or 'none'}; use one of these names"
             )
         return by_name[author.mistake]
+
+
+def _is_wide(interface: Interface) -> bool:
+    """Whether a result has 64 bits, which JAX would make 32; it is wrong, and said to be so."""
+    return any(jnp.dtype(r.dtype).itemsize == 8 for r in interface.results)
 
 
 def _memory(compiled: Compiled) -> Memory:

@@ -53,6 +53,12 @@ PYTHON_ERRORS = (
         r"RecursionError",
         "This function calls itself without an end. Use a loop over `range(n)`.",
     ),
+    (
+        "nobody",
+        r"EOFError: EOF when reading a line|BdbQuit",
+        "This line waits for somebody to type, and nobody is there while an answer is judged. "
+        "Leave it out; print shows what it is given.",
+    ),
     ("exit", r"SystemExit", "This line ends Python. Return the result instead."),
     (
         "memory",

@@ -6,15 +6,13 @@ and do no more than that.
 
 from __future__ import annotations
 
-import sys
-
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.lifetime import begin_child, importing, limit_process
 
 
 def main() -> None:
     """Answers requests until the other side closes the pipe."""
-    replies = begin_child()
+    requests, replies = begin_child()
     with importing():
         from jaxpar.contracts.base import load
         from jaxpar.grading.messages import Ready, decode, encode
@@ -23,7 +21,7 @@ def main() -> None:
         from jaxpar.mesh import simulate_devices
 
     send_json(replies, encode(Ready()))
-    frame = receive(sys.stdin.buffer)
+    frame = receive(requests)
     if frame is None:
         return
     job: ReaderJob = decode(ReaderJob, frame)
@@ -32,9 +30,9 @@ def main() -> None:
     with importing():
         reader = ProgramReader(load(job.where, hidden=job.hidden))
     send_json(replies, encode(Started()))
-    while (frame := receive(sys.stdin.buffer)) is not None:
+    while (frame := receive(requests)) is not None:
         request = decode(ReaderRequest, frame)
-        blobs = [receive(sys.stdin.buffer) for _ in range(blobs_after(request))]
+        blobs = [receive(requests) for _ in range(blobs_after(request))]
         reply, results = reader.answer(request, blobs)
         send_json(replies, encode(reply))
         for result in results:

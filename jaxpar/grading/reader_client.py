@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from jaxpar.contracts.base import Contract
 from jaxpar.contracts.case import Case
 from jaxpar.grading import messages, reader_messages
 from jaxpar.grading.channel import ProtocolError
+from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.evidence import devices_needed
 from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.partition_specs import Specs
@@ -44,7 +44,7 @@ class ReaderClient:
         """
         self._pool, self._contract, self._filename = pool, contract, filename
         self._reader = pool.take(READER)
-        self._deadline = time.monotonic() + pool.limits.wall_seconds
+        self._deadline = Deadline(pool.limits.wall_seconds)
         job = reader_messages.ReaderJob(
             **pool.limits.job(),
             where=where,
@@ -60,7 +60,7 @@ class ReaderClient:
 
     def set_time_left(self, seconds: float) -> None:
         """Gives this much time to all that follows."""
-        self._deadline = time.monotonic() + seconds
+        self._deadline = Deadline(seconds)
 
     def read(self, program: ProgramKey, outputs: Sequence[Output], blob: bytes) -> Facts:
         """Reads one program of the answer.

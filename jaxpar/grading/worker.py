@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from jaxpar.grading.channel import END_OF_OUTPUT, receive, send_blob, send_json
 from jaxpar.grading.imports import close_library, learner_builtins, refused_text
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Answers one job; the process ends with it, or with its parent."""
-    replies = begin_child()
+    requests, replies = begin_child()
     with importing():  # a warm spare has these behind it
         from jaxpar.grading import messages, worker_replies  # noqa: F401
 
     send_json(replies, messages.encode(messages.Ready()))
-    frame = receive(sys.stdin.buffer)
+    frame = receive(requests)
     if frame is None:
         return
     job: WorkerJob = messages.decode(messages.WorkerJob, frame)
     limit_process(job.memory_bytes, job.cpu_seconds)
-    for message, blob in _replies(job):
+    for message, blob in _replies(job, requests):
         send_json(replies, messages.encode(message))
         if blob is not None:
             send_blob(replies, blob)
@@ -47,7 +47,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _replies(job: WorkerJob) -> Iterator[Reply]:
+def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
     # Imported by now; once the library is closed behind the answer, they could not be.
     from jaxpar.grading import messages, worker_replies
 
@@ -65,7 +65,7 @@ def _replies(job: WorkerJob) -> Iterator[Reply]:
     yield from worker_replies.replies(function, job)
     yield from _end(messages)
     # Hidden cases come when those that are shown have been answered.
-    while (frame := receive(sys.stdin.buffer)) is not None:
+    while (frame := receive(requests)) is not None:
         job = job.with_hidden(messages.decode(messages.HiddenCases, frame))
         yield from worker_replies.replies(function, job)
         yield from _end(messages)

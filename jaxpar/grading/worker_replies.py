@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxpar.grading import messages, partition_specs, program_export
+from jaxpar.grading.channel import MAX_MODULE_BYTES
 from jaxpar.grading.translate import Explanation, translate
 
 MAX_RESULT_CHARACTERS = 1 << 15  # more of them in all would break the protocol
 MAX_MESSAGE_CHARACTERS = 4000
+TOO_LARGE = (
+    "The program has {size:.1f} MiB, and at most {most:.0f} MiB can be judged: a loop of Python is "
+    "written out, turn by turn. Use lax.fori_loop or lax.scan."
+)
 PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 
 Reply = tuple[messages.WorkerReply, bytes | None]
@@ -37,13 +42,13 @@ def _programs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
         which = "forward"
         try:
             program = program_export.export_forward(function, case)
-            yield messages.ExportedProgram((which, i), program.outputs), program.module
+            yield _exported((which, i), program)
             if job.gradient:
                 which = "gradient"
                 program = program_export.export_gradient(
                     function, case, job.gradient, program.outputs
                 )
-                yield messages.ExportedProgram((which, i), program.outputs), program.module
+                yield _exported((which, i), program)
         except BaseException as error:
             yield _failure((which, i), error, job.filename), None
     for i, case in enumerate(job.errors):
@@ -52,6 +57,14 @@ def _programs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
             yield messages.BadCallOutcome(i, None, False), None
         except BaseException as error:
             yield messages.BadCallOutcome(i, *_exception(error)), None
+
+
+def _exported(which: messages.ProgramKey, program: program_export.Program) -> Reply:
+    size = len(program.module)
+    if size > MAX_MODULE_BYTES:
+        why = TOO_LARGE.format(size=size / 2**20, most=MAX_MODULE_BYTES / 2**20)
+        return messages.ExportFailure(which, "result", why), None
+    return messages.ExportedProgram(which, program.outputs), program.module
 
 
 def _values(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:

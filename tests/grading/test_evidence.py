@@ -11,6 +11,7 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import EXERCISES
+from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.evidence import Evidence, collect_evidence, devices_needed, public_name
 from jaxpar.grading.processes import ChildEnded, Pool
 from jaxpar.grading.submission import Submission
@@ -42,7 +43,7 @@ class Worker:
     def send(self, value: dict) -> None:
         self.sent.append(value)
 
-    def receive(self, deadline: float) -> Any:
+    def receive(self, deadline: Deadline) -> Any:
         if not self.frames:
             raise ChildEnded("killed")
         return self.frames.pop(0)

@@ -23,7 +23,7 @@ def done(quietly=False):
 
 def told(quietly=False):
     done(quietly)
-    job.update(worker["receive"](sys.stdin.buffer))
+    job.update(worker["receive"](frame.f_locals["requests"]))
     return "{MARK}" + str(job["cases"])
 
 def failure(case, message, kind="unknown", which="forward"):
