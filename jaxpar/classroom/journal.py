@@ -144,7 +144,7 @@ def contract_hash(where: str) -> str:
 
 @cache
 def environment() -> str:
-    """Returns the hash of all that judges but the contracts: this library, and its versions."""
+    """Returns the hash of the code that judges, without the contracts, and of what it runs on."""
     digest = hashlib.sha256(home.environment(without=("contracts",)).encode())
     for path in sorted(CLASSROOM.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Makes words such as `hint` and `next` of single keys and of typed lines.
+"""Makes words such as `hint` and `next` from single keys and from typed lines.
 
 `keyboard` delivers the keys and lines, and `session` acts on the words.
 """

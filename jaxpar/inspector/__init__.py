@@ -2,8 +2,8 @@
 
 `program` lowers and compiles a program. `stablehlo` reads the collectives that its author wrote,
 with `mlir`, `walk` and `loops`; `hlo` reads those that the compiler made, with `hlo_text`. Both
-build them with `groups`, and the result is a `report`, which `render` shows. Lessons and `jaxpar
-inspect` call `inspect`; the reader that reads programs for the judge calls the parts.
+build them with `groups`, and the result is a `report`, which `render` shows. Lessons call
+`inspect`, and so does the command `jaxpar inspect`; the reader of an answer calls the parts.
 """
 
 from jaxpar.inspector.program import inspect as inspect

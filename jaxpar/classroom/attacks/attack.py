@@ -1,6 +1,7 @@
 """What an attack is, and what the files of several attacks have in common.
 
-The other files of this folder make attacks of the classes and sources here; `suite` runs them.
+The other files of this folder build their attacks from the class and the sources here, and `suite`
+runs them.
 """
 
 from __future__ import annotations
