@@ -37,7 +37,7 @@ _PART = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of collective over one axis argument: `size` elements go in, over all its calls."""
+    """One kind of collective over one axis argument; in all its calls `size` elements go in."""
 
     kind: str
     axis: str
@@ -96,7 +96,7 @@ def measured(program: jax.stages.Lowered) -> Sent:
 
 
 def comm(function: Callable, direction: str, op: str | None = None) -> tuple[Part, ...] | None:
-    """What the docstring says of a direction; None where there is no derivative."""
+    """What the docstring says about a direction; None if the function has no derivative."""
     for line in _section(function, "Comm").splitlines():
         match = _LINE.fullmatch(line)
         assert match, f"{function.__name__}: {line!r} is not a Comm: line"

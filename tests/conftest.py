@@ -1,7 +1,7 @@
 """Every test runs on simulated CPU devices and refuses numpy's silent rank promotion.
 
-What has not changed since it was proved last is tried only, unless `--all` is given;
-`tests/proofs.py` says how that is known.
+Unless `--all` is given, only a part of the tests runs on what has not changed since it was last
+proved; `tests/proofs.py` says how that is known.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Takes the hashes before anything runs: what is edited meanwhile is not proved."""
+    """Takes the hashes before anything runs, since what is edited meanwhile is not proved."""
     config = session.config
     option = config.option
     partly = option.keyword or option.markexpr or option.collectonly or option.maxfail
@@ -76,7 +76,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def _subjects(item: pytest.Item) -> list[str]:
-    """What a test proves: the subject that its mark names, if it names one, and its own file."""
+    """The subjects that a test proves: the one that its mark names, if any, and its own file."""
     mark = item.get_closest_marker("full")
     return [*(mark.args if mark else ()), item.path.relative_to(proofs.ROOT).as_posix()]
 

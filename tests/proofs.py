@@ -1,10 +1,10 @@
-"""What has been proved in full, so that `make test` repeats only what has changed since.
+"""Records what was proved in full, so that `make test` repeats only what has changed since.
 
 Every test belongs to a subject: an exercise or a lesson where its mark `full` names one, else its
 own file. The record beside this file holds, for each subject, a hash of everything that its proof
 depends on: the Python files that it reaches through imports, without comments and docstrings, the
 data in the folders of these files, and the versions of Python and JAX. Where that hash is in the
-record, what is marked `full` is left out, and each test function runs with its first parameters
+record, tests marked `full` are left out, and each test function runs with its first parameters
 only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
 that no import shows. `make test` and `make test-all` write the record anew, without the subjects of
 tests that failed.
@@ -99,7 +99,7 @@ def _read() -> dict[str, dict[str, str]]:
 
 @cache
 def _reached(file: str) -> frozenset[str]:
-    """A file, and all files of ours that it imports or names, and so on."""
+    """A file, the files of ours that it imports or names, the files that these name, and so on."""
     found, waiting = set(), [file]
     while waiting:
         here = waiting.pop()
@@ -124,7 +124,7 @@ def _named(file: str) -> tuple[str, ...]:
 
 
 def _modules_in(text: str, file: str) -> set[str]:
-    """The modules that a text names: one as a whole, or in a test any, as in a program it runs."""
+    """The modules that a text names: a text that is a name; in a test, all names in the text."""
     if file.startswith("tests/"):
         return {"jaxpar.cli" if name == "jaxpar" else name for name in OURS.findall(text)}
     module = text.partition(":")[0]  # the path of a function
@@ -139,7 +139,7 @@ def _data_beside(files: set[str]) -> set[str]:
 
 @cache
 def _data() -> dict[str, Path]:
-    """The files of the package and of the tests that are no Python, and the package they are in."""
+    """All files of the package and of the tests but Python's, each with its nearest package."""
     files = (path for folder in ("jaxpar", "tests") for path in (ROOT / folder).rglob("*.*"))
     others = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
     return {path.relative_to(ROOT).as_posix(): _package_of(path) for path in others}
@@ -168,7 +168,10 @@ def _tree(file: str) -> ast.Module:
 
 @cache
 def _file_hash(file: str) -> str:
-    """Of what can change a proof: docstrings do only where they are sentences for the learner."""
+    """The hash of what in a file can change a proof.
+
+    Docstrings count in contracts only, where they are sentences for the learner.
+    """
     if not file.endswith(".py"):
         return hashlib.sha256((ROOT / file).read_bytes()).hexdigest()
     tree = _tree(file)

@@ -30,7 +30,7 @@ def mlp(layer: Any, x: jax.Array) -> jax.Array:
 
 
 def twice(layer: Any, x: jax.Array) -> jax.Array:
-    """A layer that uses one parameter twice, another one never, and a loop."""
+    """A layer that uses one parameter twice and another one never, and that has a loop."""
     y, _ = lax.scan(lambda y, _: (jnp.tanh(y @ layer["up"] @ layer["down"]), None), x, length=2)
     return y * nn.rms_norm(x, scale=layer["up"].sum(axis=1))
 
@@ -85,7 +85,7 @@ def test_whole_and_in_halves_it_is_the_gradient(name: str) -> None:
 
 
 def costs(function: Callable, *given: Any) -> float:
-    """The flops of everything, by XLA; a loop's body counts once, and the stack has one layer."""
+    """The flops that XLA counts; it counts a loop's body once, and here the stack has one layer."""
     analysis = jax.jit(function).lower(*given).compile().cost_analysis()
     assert analysis
     return analysis["flops"]

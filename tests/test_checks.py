@@ -1,4 +1,4 @@
-"""What arguments must be."""
+"""Checks of arguments accept what is allowed, and name what they refuse."""
 
 import math
 

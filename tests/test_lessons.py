@@ -26,7 +26,7 @@ HEADINGS = [
     "Sources",
 ]
 
-pytestmark = pytest.mark.always  # each lesson is read, and imported by nothing
+pytestmark = pytest.mark.always  # no import shows that these tests read the lessons
 every_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 
 
@@ -45,7 +45,7 @@ def test_it_runs_and_prints_what_the_catalog_says(lesson: Lesson, tmp_path: Path
     started = time.monotonic()
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / lesson.file)],
-        cwd=tmp_path,  # pictures go there
+        cwd=tmp_path,  # so that pictures are written there
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",

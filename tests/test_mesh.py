@@ -1,3 +1,5 @@
+"""Meshes, simulated devices, and layouts that are written as strings."""
+
 import math
 
 import jax

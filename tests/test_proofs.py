@@ -99,5 +99,5 @@ def test_what_failed_is_not_recorded(tree: Path) -> None:
     hashes = {CONTRACT: "1", "tests/test_trees.py": "2", "lessons/03_rings.py": "3"}
     proofs.write(hashes, [[CONTRACT, "tests/contracts/test_contracts.py"], ["lessons/03_rings.py"]])
     assert proofs.recorded() == {"tests/test_trees.py": "2"}
-    proofs.write(hashes, [[CONTRACT], []])  # a process died, with whatever it was testing
+    proofs.write(hashes, [[CONTRACT], []])  # a process died, and may have failed any subject
     assert proofs.recorded() == {"tests/test_trees.py": "2"}

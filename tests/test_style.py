@@ -38,7 +38,7 @@ def place(path: Path, line: int) -> str:
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` of an attribute or a name, else the empty string."""
+    """Returns the dotted name of an attribute or a name, as in `a.b.c`, else the empty string."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):

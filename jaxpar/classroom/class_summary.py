@@ -1,4 +1,7 @@
-"""What a class did, counted in one pass over its gradebook."""
+"""What a class did, counted in one pass over its gradebook.
+
+The page of the class and the last lines in the terminal are written from this summary.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,7 @@ class ClassSummary:
         )
 
     def lines(self, most_mistakes: int = 5) -> Iterator[str]:
-        """Yields what the terminal says at the end of a run."""
+        """Yields the lines that are printed at the end of a run."""
         count = len(self.scores)
         yield f"{count} student{'s' * (count != 1)}: {self.score_line()}."
         for reason, students in self.attention.items():
@@ -174,7 +177,7 @@ def mistake_in(record: dict[str, Any]) -> MistakeMade | None:
 
 @cache
 def _names_by_sentence(exercise: str) -> dict[str, str]:
-    """Returns the names of the known mistakes by what the learner is told, as records spell it."""
+    """Maps the sentence of each known mistake, as records spell it, to the mistake's name."""
     where = find(exercise)
     if where is None:
         return {}

@@ -1,4 +1,7 @@
-"""The gradebook: each student's result, with what the roster and the last run say of it."""
+"""The gradebook: each student's result, with what the roster and the last run say of it.
+
+It joins what is stored about a class, and every report for the whole class is written from it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class GradebookEntry:
         person: the row of the roster, or what stands for it.
         listed: whether there is such a row, or no roster at all.
         difference: the points gained since before this run; None if nothing was graded before.
-        moved: the exercises where the same file has another verdict than before.
+        moved: the exercises where the same file has another verdict than before this run.
     """
 
     file_name: str
@@ -36,7 +39,7 @@ class GradebookEntry:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The record of each exercise."""
+        """The records of all exercises of the result."""
         return self.result["exercises"]
 
     @property
@@ -54,7 +57,7 @@ class GradebookEntry:
         ]
 
     def attention(self) -> Iterator[str]:
-        """Yields what a person should look at."""
+        """Yields the reasons why a person should look at this result."""
         if not self.listed:
             yield NOT_LISTED
         reasons = {NEAR: self.near_limit, "infrastructure": self.ungraded, "moved": self.moved}

@@ -1,4 +1,8 @@
-"""Judges hand-ins, several at a time, each file once, and writes a result for each student."""
+"""Judges hand-ins, several at a time, each file once, and writes a result for each student.
+
+A file whose judgement is in the journal is not judged again. Each thread judges one file at a time
+with its own worker and reader, which run in a sandbox.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +52,10 @@ class GradingSettings:
         exercises: the exercises to grade.
         secret: the secret of the course, of which seeds are made.
         level: the level of isolation, which each result names.
-        starts: how child processes start, for each of the jobs that run at once.
-        fresh: files are run again, whatever is in the journal.
-        only_changed: a file that was judged before keeps its verdict, whatever has changed here.
+        starts: how child processes start, one function for each file judged at the same time.
+        fresh: whether all files are run again, whatever is in the journal.
+        only_changed: whether a file that was judged before keeps its verdict, even if contracts or
+            the library have changed.
     """
 
     exercises: tuple[GradedExercise, ...]
@@ -63,7 +68,7 @@ class GradingSettings:
 
 @dataclass
 class JudgingTask:
-    """One file to judge, and whose it is; `alone` if nothing else is judged beside it."""
+    """One file to judge, and its student; `alone` if nothing else is judged at the same time."""
 
     student: StudentRecords
     exercise: GradedExercise
@@ -90,12 +95,12 @@ class StudentRecords:
 
 @dataclass
 class RecordNotice:
-    """What is told of each record while a class is graded.
+    """What the grader reports about each record while it grades a class.
 
     Attributes:
         student: the name of the student's folder.
         record: the record.
-        known: whether nothing had to be judged for it.
+        known: whether the record was known without judging anything.
         moved: whether the same file had another verdict before.
     """
 
@@ -138,7 +143,7 @@ class Grader:
                 for folder in folders:
                     self._begin(folder)
                 self._wait(serving)
-                if self._later and not self._trouble:  # Once more, with nothing beside it.
+                if self._later and not self._trouble:  # Once more, one at a time.
                     serving = [threads.submit(self._serve, self._pools[0])]
                     for task in self._later:
                         self._tasks.put(replace(task, alone=True))
@@ -168,7 +173,7 @@ class Grader:
         return Pool(LIMITS, start, store)
 
     def _begin(self, folder: Path) -> None:
-        """Reads a hand-in; queues the files that must be judged, and files the other records."""
+        """Reads a hand-in, and queues its files; what was not handed in gets its record at once."""
         wanted = [exercise.id for exercise in self._settings.exercises]
         handin = read_handin(folder, wanted)
         before = self._results.records(handin.student)
@@ -215,7 +220,7 @@ class Grader:
             return
         verdict = self._judge(task, key, pool)
         by_the_clock = verdict.status == "timeout" and OUT_OF_CPU not in verdict.diagnosis
-        # Threads and memory are shared, too: what another submission may have caused is repeated.
+        # Submissions share threads and memory, too. What another one may have caused is repeated.
         maybe_by_another = by_the_clock or verdict.status in ("killed", "infrastructure")
         if maybe_by_another and not task.alone and len(self._pools) > 1:
             with self._lock:
@@ -247,7 +252,7 @@ class Grader:
             if verdict.status not in ("killed", "infrastructure"):
                 break
             if verdict.status == "killed" and _works(pool):
-                break  # The machine is well, so it was the submission.
+                break  # The machine works, so the submission was at fault.
             verdict = _judge_once(task, pool, seed)
         else:
             if verdict.status == "killed" and not _works(pool):
@@ -266,7 +271,7 @@ class Grader:
         )
 
     def _file(self, student: StudentRecords, record: dict[str, Any], *, known: bool) -> None:
-        """Files a record; with a student's last one the result is written."""
+        """Adds a record to a student's; with the last of them, writes the student's result."""
         with self._lock:
             student.records[record["exercise"]] = record
             complete = len(student.records) == len(self._settings.exercises)

@@ -1,6 +1,7 @@
 """What students handed in: folders, of which only the exercise files are read, each once.
 
-Nothing in a folder is followed, waited for, imported or run.
+This is the first step of grading a class, and what it reads goes to the grader. No link in a folder
+is followed, no pipe is waited for, and nothing is imported or run.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def read_handin(folder: Path, exercises: Collection[str]) -> Handin:
 
 
 def _read(handin: Handin, exercise: str, inside: int, paths: list[Path]) -> None:
-    """Reads the file at these paths if there is only one of them."""
+    """Reads the file of an exercise, unless several of that name were found."""
     if len(paths) > 1:
         handin.files.pop(exercise, None)
         handin.refused[exercise] = f"handed in twice: {paths[0]} and {paths[1]}"
@@ -112,7 +113,7 @@ def _read(handin: Handin, exercise: str, inside: int, paths: list[Path]) -> None
 
 
 def _walk(directory: int, above: Path, handin: Handin) -> Iterator[tuple[int, Path, bool]]:
-    """Yields each file and folder: the descriptor of its folder, its path, whether it is one."""
+    """Yields the parent's descriptor and the path of each entry, and whether it is a folder."""
     with os.scandir(directory) as entries:
         some = itertools.islice(entries, MOST_ENTRIES + 1)
         found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in some)

@@ -1,6 +1,7 @@
 """The journal of a course: a record of each judgement, found by all that the judgement depends on.
 
-A run that is killed and started again finds what was done, and does the rest.
+The grader looks here before it has a file judged, so that a run which is killed and started again
+repeats nothing that was done. Beside the records lie the judged files and the workers' evidence.
 """
 
 from __future__ import annotations
@@ -104,10 +105,10 @@ class Journal:
 
 
 class EvidenceStore:
-    """Evidence on disk by the job that it answers; it is judged again without running the file."""
+    """Evidence on disk by its job, so that it can be judged again without running the file."""
 
     def __init__(self, folder: Path, runs_on: str, *, fresh: bool) -> None:
-        """Uses this folder; `fresh` evidence takes the place of what is there."""
+        """Uses this folder; if `fresh`, nothing is read from it, and what is there is replaced."""
         self._folder, self._runs_on, self._fresh = folder, runs_on, fresh
 
     def get(self, job: dict[str, Any]) -> Evidence | None:
@@ -120,7 +121,7 @@ class EvidenceStore:
             return None
 
     def put(self, job: dict[str, Any], evidence: Evidence) -> None:
-        """Keeps what a worker sent, unless it broke off.
+        """Keeps what a worker sent, unless the worker ended early.
 
         Raises:
             OSError: the folder cannot be written.
@@ -134,7 +135,7 @@ class EvidenceStore:
 
 
 def contract_hash(where: str) -> str:
-    """Returns the hash of the files among the contracts that a contract is made of."""
+    """Returns the hash of a contract's file and of the contract modules that it imports."""
     digest = hashlib.sha256(where.encode())
     for path in sorted(_files(where.partition("@")[0])):
         digest.update(path.read_bytes())
@@ -143,7 +144,7 @@ def contract_hash(where: str) -> str:
 
 @cache
 def environment() -> str:
-    """Returns the hash of what judges besides the contracts: this library, and what it runs on."""
+    """Returns the hash of the code that judges, without the contracts, and of what it runs on."""
     digest = hashlib.sha256(home.environment(without=("contracts",)).encode())
     for path in sorted(CLASSROOM.rglob("*.py")):
         digest.update(path.read_bytes())

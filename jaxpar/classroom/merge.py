@@ -1,4 +1,7 @@
-"""Makes several folders of results one, as where each submission was graded by a job of its own."""
+"""Merges several folders of results, as where each submission was graded by a job of its own.
+
+`jaxpar grade --merge` calls this instead of the grader, and then writes the reports as usual.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def merge(folders: Sequence[Path], out: Path) -> MergeReport:
 
 
 def _results_by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
-    """Returns the files of each student by their name; all of them are results."""
+    """Returns the files of each student by their name, and checks that each is a result."""
     found: dict[str, list[Path]] = {}
     for folder in folders:
         paths = sorted((folder / "students").glob("*.json"))
@@ -87,7 +90,7 @@ def _results_by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def _merged_result(paths: Sequence[Path], report: MergeReport) -> dict[str, Any]:
-    """Returns one student's result made of several."""
+    """Merges several results of one student into one."""
     results = [_load_checked(path) for path in paths]
     records: dict[str, dict[str, Any]] = {}
     for result in results:

@@ -1,7 +1,7 @@
 """The process that compares answers by their passages; it gets texts over a pipe and runs none.
 
-It is started as `python -m jaxpar.classroom.passage_comparer`. A text that breaks the parser ends
-this process and nothing else.
+`similarity` starts it in a sandbox as `python -m jaxpar.classroom.passage_comparer`. A text that
+breaks the parser ends this process and nothing else.
 
 Source: Schleimer, Wilkerson and Aiken, "Winnowing: Local Algorithms for Document Fingerprinting",
 2003; all passages of these short files are kept, so that nothing need be winnowed
@@ -26,16 +26,17 @@ MOST_WORDS = 20_000  # of one text; what comes later is not compared
 LEAST_ALIKE = 12  # passages; fewer are chance
 LEAST_FRACTION = 0.6  # of the shorter answer
 MOST_PAIRS = 200
-# A passage that this many have, and this fraction of the class, is how one writes it.
+# A passage that more answers have than this number and this fraction of all is common usage.
 USUAL, USUAL_FRACTION = 10, 0.25
 
 Passages = set[int]
 
 
 def words(text: str) -> list[str]:
-    """Returns the words of a program without layout, comments, docstrings and chosen names.
+    """Returns the words of a program without layout, comments and docstrings.
 
-    A name after a dot is the library's, and stays.
+    Each text and each chosen name becomes the same word; a name after a dot is a library's, and
+    stays.
     """
     found: list[str] = []
     for kind, word in itertools.islice(PythonLexer().get_tokens(text), MOST_WORDS):
@@ -61,9 +62,9 @@ def compare(given: Passages, ours: Passages, answers: Sequence[Passages]) -> lis
     """Finds the pairs of answers that are alike, most alike first.
 
     Args:
-        given: what everybody was given, which does not count.
-        ours: our own answer.
-        answers: the answers that were handed in.
+        given: the passages of what everybody was given, which do not count.
+        ours: the passages of our own answer.
+        answers: the passages of each answer that was handed in.
 
     Returns:
         For each pair the positions of both, where -1 is our own answer; what percentage of the
@@ -95,7 +96,7 @@ def main() -> None:
     limit_process(job["memory_bytes"], job["cpu_seconds"])
     read = []
     for place in range(job["texts"]):
-        receive(sys.stdin.buffer)  # which one; then its text
+        receive(sys.stdin.buffer)  # the number of the text, which follows
         text: bytes = receive(sys.stdin.buffer)
         read.append(passages(text.decode(errors="replace")))
         send_json(replies, {"read": place})

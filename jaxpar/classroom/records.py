@@ -1,4 +1,8 @@
-"""The record of a judgement: what is kept of it, without anything that differs from run to run."""
+"""The record of a judgement: what is kept of it, without anything that differs from run to run.
+
+The grader makes a record of the judge's verdict. The journal keeps it, it becomes a part of the
+student's result, and all reports are written from records.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ def not_submitted(exercise: str, max_score: int, message: str) -> dict[str, Any]
 
 
 def same_verdict(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tells whether two records say the same of an answer."""
+    """Tells whether two records have the same status, score and properties."""
     return all(one.get(key) == other.get(key) for key in ("status", "score", "properties"))
 
 
@@ -61,14 +65,14 @@ def verdict_moved(before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class PropertyResult:
-    """The result of one property of an answer; of an answer that was not judged, of the whole.
+    """The result of one property of an answer, or of a whole answer that was not judged.
 
     Attributes:
         exercise: the id of the exercise.
         name: the name of the property.
         status: `pass`, `fail`, `not-judged`, or `infrastructure`.
         score: the points earned, of `max_score`.
-        text: what was found; that of the first failure also says what went wrong.
+        text: what was found; for the first failure, also the diagnosis.
     """
 
     exercise: str
@@ -94,7 +98,7 @@ def property_results(record: dict[str, Any]) -> Iterator[PropertyResult]:
         lines += [f"{word}: {value}" for word, value in found if value not in row["message"]]
         if row["status"] == "fail" and diagnosis not in ("", row["message"]):
             lines.append(diagnosis)
-            diagnosis = ""  # It is said once.
+            diagnosis = ""  # The diagnosis is told only once.
         text = "\n".join(filter(None, lines))
         yield PropertyResult(
             exercise, row["name"], row["status"], row["score"], row["max_score"], text

@@ -1,4 +1,8 @@
-"""The folder of results: one JSON file for each student, from which every report is written."""
+"""The folder of results: one JSON file for each student, from which every report is written.
+
+The grader writes a student's result when all its records are there. This file also locks the folder
+for one grader, and keeps the results of the previous run until a new run has ended.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +89,7 @@ class Results:
         return (result for _, result in self.named())
 
     def named(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields the same with the name of the file, which no two students have in common."""
+        """Yields each result with the name of its file, which is unique to the student."""
         for path in sorted(self.students.glob("*.json")):
             if data := load_result(path):
                 yield path.stem, data
@@ -107,7 +111,7 @@ class EarlierResults:
         self._students, self._folder = results.students, results.folder / "before"
 
     def keep(self) -> None:
-        """Keeps the results of now, unless a run that was begun before has not ended.
+        """Keeps the present results, unless those from before an unfinished run are kept already.
 
         Raises:
             OSError: the folder cannot be written.
@@ -125,7 +129,7 @@ class EarlierResults:
         new.rename(self._folder)
 
     def forget(self) -> None:
-        """Removes them once the run has ended."""
+        """Removes the earlier results once the run has ended."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def difference(self, name: str, result: dict[str, Any]) -> int | None:
@@ -179,7 +183,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def file_name(student: str) -> str:
-    """Returns the name of a student's file; what no file name should have is spelled in bytes."""
+    """Returns the name of a student's file, in which unusual characters are spelled in bytes."""
     if _PLAIN_NAME.fullmatch(student):
         return f"{student}.json"
     data = student.encode(errors="surrogateescape")

@@ -1,6 +1,7 @@
 """The secret of a course, and what follows from it: seeds, and the variants of exercises.
 
-Nobody can guess them, and anybody who has the secret can repeat them.
+The grader asks for the seed of each judgement here. A student cannot guess it, and whoever has the
+secret can repeat it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LEAST_BYTES = 16
 
 
 def default_secret_file() -> Path:
-    """Returns where the secret of a course is kept unless somebody says where."""
+    """Returns the file in which the secret of a course is kept unless another one is named."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "jaxpar" / "course.secret"
 
@@ -60,7 +61,7 @@ def seed_id(secret: bytes, exercise: str, submission_hash: str) -> str:
 
 
 def chosen_variants(secret: bytes, contracts: Mapping[str, str]) -> dict[str, int]:
-    """Returns which variant of each exercise the course has.
+    """Returns the number of the variant of each exercise that the course with this secret has.
 
     Args:
         secret: the secret of the course.

@@ -1,7 +1,7 @@
 """Finds answers that are alike, for a person to read; no points depend on it.
 
-The files that were judged are found by their hash, and compared in a process that is confined
-like those that judge them.
+The files that were judged are found in the journal by their hash, and compared in a process that
+is confined like those that judge them. `reports/similarity_report.py` writes down what is found.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def find_alike(exercises: Iterable[ExerciseAnswers], start: Start) -> AlikeAnswe
 
 
 class _ProcessBroke(Exception):
-    """The process ended at the text of the student in this position, or below 0 at no student's."""
+    """The process ended at the text of the student number `at`; if negative, at no student's."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)

@@ -1,7 +1,8 @@
 """Strings of strangers (names, file names, errors, printed text), made safe to show.
 
-Every function here returns text that can be printed and encoded, without escape sequences and
-without characters that turn the direction of writing.
+Every writer of reports passes the strings of a record through this file. Every function here
+returns text that can be printed and encoded, without escape sequences and without characters that
+reverse the direction of writing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""The command line: parses and prints. What it does is in `jaxpar.course` and below."""
+"""The command line: parses and prints. What it does is in `jaxpar.course` and below.
+
+Each module here adds its verbs, that is, its commands, to the application in `base` when it is
+imported. `jaxpar --help` must answer at once, so a verb imports what it needs only when it runs.
+"""
 
 from __future__ import annotations
 
 import sys
 
 try:
-    # Importing them adds their verbs.
+    # Each of these modules adds its verbs when it is imported.
     from jaxpar.cli import (  # noqa: F401
         classroom,
         grade,
@@ -21,7 +25,7 @@ try:
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError
 except KeyboardInterrupt:
-    sys.exit(130)  # as verbs end that are interrupted: nothing has begun
+    sys.exit(130)  # the exit code of an interrupted verb
 
 
 def main() -> None:

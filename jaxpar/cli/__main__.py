@@ -1,4 +1,4 @@
-"""`python -m jaxpar.cli`."""
+"""Runs the command line by `python -m jaxpar.cli`."""
 
 from jaxpar.cli import main
 

@@ -26,14 +26,14 @@ dev = typer.Typer(help="For those who write the course.", rich_markup_mode=None)
 app.add_typer(dev, name="dev")
 
 AsJson = Annotated[bool, typer.Option(AS_JSON, help="Print JSON.")]
-More = Annotated[list[str] | None, typer.Argument(hidden=True)]  # --option a b c: b and c
+More = Annotated[list[str] | None, typer.Argument(hidden=True)]  # the b and c of `--option a b c`
 
 
 def listed(option: str, first: list[str] | None, more: list[str] | None) -> list[str]:
-    """The words that an option was given, each once: `--option a b` or `--option a,b`.
+    """Returns the words given to an option, each once: `--option a b` or `--option a,b`.
 
     Raises:
-        BadUseError: the option was not given, and `more` are words that nobody asked for.
+        BadUseError: the option was not given, so that the words in `more` belong to nothing.
     """
     if more and not first:
         raise BadUseError(f"jaxpar: {more[0]!r} beside the folder; give one folder, then {option}")
@@ -43,7 +43,7 @@ def listed(option: str, first: list[str] | None, more: list[str] | None) -> list
 
 @contextmanager
 def errors_as_bad_use() -> Iterator[None]:
-    """Makes bad use of a ValueError: its message is printed, and the command ends with 2."""
+    """Turns a ValueError into bad use: its message is printed, and the command ends with 2."""
     try:
         yield
     except ValueError as error:
@@ -62,7 +62,7 @@ def write_text(verb: str, path: Path, text: str) -> None:
 
 
 def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:
-    """The data as JSON, or the lines."""
+    """Prints the data as JSON, or the lines."""
     if as_json:
         print_json(data)
     else:
@@ -70,7 +70,7 @@ def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:
 
 
 def warn(line: str) -> None:
-    """A line of trouble, if there is one."""
+    """Prints a line to standard error, unless it is empty."""
     if line and sys.stderr.isatty():
         console(stderr=True).print(line, markup=False)
     elif line:
@@ -78,12 +78,15 @@ def warn(line: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON."""
+    """Prints the value as JSON."""
     print(json.dumps(value, indent=2))
 
 
 def print_lines(lines: Iterable[str], *renderables: Any) -> None:
-    """The renderables, else lines broken between words, where there is a terminal; else lines."""
+    """Prints lines, or in a terminal the renderables if there are any.
+
+    In a terminal, lines that are too long are broken between words.
+    """
     if sys.stdout.isatty():
         console().print(*(renderables or lines), sep="\n", markup=False)
         return
@@ -92,7 +95,10 @@ def print_lines(lines: Iterable[str], *renderables: Any) -> None:
 
 
 def console(stderr: bool = False) -> Console:
-    """Standard output, or standard error; loaded when needed, as most verbs print lines."""
+    """Returns a console on standard output or standard error.
+
+    rich is imported only here, since most verbs print lines and need not wait for it.
+    """
     from rich.console import Console
 
     return Console(highlight=False, stderr=stderr)

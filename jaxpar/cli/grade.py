@@ -1,4 +1,4 @@
-"""The verbs of an instructor: they grade a class."""
+"""The verb by which an instructor grades a class, and what other verbs share with it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def grade_class(
 
 
 def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
-    """Makes the results of all folders those in `out`, and writes all reports of them."""
+    """Merges the results of all folders into `out`, and writes all reports on them."""
     from jaxpar.classroom.merge import merge
     from jaxpar.classroom.roster import read_roster
 
@@ -152,8 +152,8 @@ def _gradebook(out: Path, roster: Roster | None) -> Iterator[Gradebook]:
 
 @contextmanager
 def _errors_in_one_line(out: Path) -> Iterator[None]:
-    """Makes one line and an exit code of what ends a run."""
-    if isinstance(sys.stdout, TextIOWrapper):  # No name of a student ends a run.
+    """Turns an error that ends a run into one line and an exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):  # so that any name can be printed
         sys.stdout.reconfigure(errors="replace")
     try:
         yield
@@ -224,7 +224,7 @@ def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
 
 
 def read_secret(file: Path | None) -> tuple[bytes, Path]:
-    """Returns the secret of the course and where it is, and tells of a new one."""
+    """Returns the secret of the course and its file, and warns if the secret is new."""
     from jaxpar.classroom import seeds
 
     path = file or seeds.default_secret_file()

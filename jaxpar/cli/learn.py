@@ -201,7 +201,7 @@ def _course() -> Course:
 
 
 def _exercise(id: str | None) -> Exercise:
-    """The exercise with this id, or the one at hand."""
+    """Returns the exercise with this id, or the one at hand."""
     if id is not None:
         course = course_around(Path.cwd())
         return course.exercise(id) if course else exercise(id)

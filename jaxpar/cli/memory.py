@@ -220,7 +220,7 @@ def _model(given: Mapping[str, Any]) -> Architecture | float:
 
 
 def _number(name: str, given: Mapping[str, Any]) -> Any:
-    """A number of parameters, if it is given."""
+    """Returns a number of parameters, or None if it is not given."""
     number = given.get(name)
     if number is not None and not 1 <= number <= MOST_PARAMETERS:
         raise ValueError(

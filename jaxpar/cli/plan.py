@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxpar.cost.planner.fastest import Found
     from jaxpar.cost.planner.plan import Plan
 
-# The first character keeps lines as they are.
+# A line that is \b alone keeps the lines after it as they are.
 EXAMPLES = """\b
 jaxpar plan --model llama3-70b --hardware h100 --devices 256 --sequence 8192
 jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
@@ -133,7 +133,7 @@ def _architecture(model: str) -> Architecture:
     from jaxpar.cost.huggingface import read_config
     from jaxpar.cost.models import find_model
 
-    is_file = model.endswith(".json") or os.path.exists(model)  # false where it may not look
+    is_file = model.endswith(".json") or os.path.exists(model)  # false if it may not be read
     return read_config(model) if is_file else find_model(model)
 
 

@@ -109,7 +109,7 @@ def _make(name: str | None, sizes: dict[str, int | None], beside: str | None) ->
             f"{MOST_FORWARDS:,} forwards; use fewer"
         )
     if name not in LOOPED and beside in LOOPED:
-        chunks = None  # they are meant for the other
+        chunks = None  # the chunks are meant for the schedule beneath
     return make_table(name, devices, microbatches, chunks)
 
 

@@ -1,4 +1,4 @@
-"""The verb that compares what was handed in."""
+"""The verb that finds answers of a class that are alike."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def similarity(
 
 
 def _texts(row: Exercise) -> tuple[str, str]:
-    """Returns what everybody was given, and our own answer; of a variant also the library's."""
+    """Returns what everybody was given, and our own answers to a variant and to its original."""
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import solution
     from jaxpar.course.stubs import stub

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 SEQUENCE = 2048
 OF_SEQUENCE = f"Tokens of an example; else {SEQUENCE}, or all positions of a model with fewer."
-# Beyond any run; products of two still fit 64 bits.
+# Larger than in any run, yet so small that products of two of them fit into 64 bits.
 LARGEST, MOST_DEVICES, MOST_EXAMPLES = 1 << 30, 1 << 20, 1 << 24
 
 
 def whole(help: str) -> Any:
-    """An option that takes a whole number of 1 or more."""
+    """Returns an option that takes a whole number of 1 or more."""
     return typer.Option(min=1, metavar="N", help=help)
 
 
 def option(name: str) -> str:
-    """An option as it is written on the command line."""
+    """Returns the name of an option as it is written on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -37,7 +37,7 @@ def check_sizes(where: str, given: Mapping[str, Any]) -> None:
 
 
 def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
-    """The sizes of axes that `mesh` names, if it is given.
+    """Returns the sizes of the axes that `mesh` names; none if it is not given.
 
     Raises:
         ValueError: it cannot be read, names an axis that no layout has, or too many devices.
@@ -57,5 +57,5 @@ def parse_axes(where: str, mesh: str | None) -> dict[str, int]:
 
 
 def tokens(sequence: int | None, model: Architecture | float) -> int:
-    """Tokens in an example: as given, else as many as the model has positions for, up to 2048."""
+    """Returns the tokens in an example: as given, else the model's positions, up to 2048."""
     return sequence or min(getattr(model, "positions", 0) or SEQUENCE, SEQUENCE)

@@ -1,4 +1,4 @@
-"""The verbs around the course: the machine, programs, folders, stubs."""
+"""The verbs `doctor`, `inspect` and `init`, and those for people who write the course."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
 
 
 def _attacks_held(as_json: bool) -> bool:
-    """Runs the attack suite on the best level, tells what held, and whether all did."""
+    """Runs the attacks on the best level, prints what held, and returns whether all did."""
     from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
     from jaxpar.classroom.sandbox.levels import best_sandbox
 
@@ -70,7 +70,7 @@ def _attacks_held(as_json: bool) -> bool:
 
 
 def _attack_lines(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
-    """One line for each group of attacks, one for each attack that was not held."""
+    """Yields a line for each group of attacks, and one for each attack that was not held."""
     yield f"{sandbox.name} held against"
     for group in dict.fromkeys(outcome.attack.group for outcome in outcomes):
         those = [outcome for outcome in outcomes if outcome.attack.group == group]

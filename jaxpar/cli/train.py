@@ -135,7 +135,7 @@ def _train(
     recipe: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Trains and prints, as far as Ctrl-C lets it, and ends this process."""
+    """Trains and prints until the end or Ctrl-C, and then ends this process."""
     with _held_back() as interrupts:
         from rich.console import Console
 
@@ -179,7 +179,7 @@ def _train(
 
 @contextmanager
 def _held_back() -> Iterator[list[int]]:
-    """Holds Ctrl-C back and lists it: an interrupted import of JAX fails in ways of its own."""
+    """Holds Ctrl-C back and yields a list of the signals: JAX breaks if its import ends early."""
     held: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:

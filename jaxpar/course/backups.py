@@ -1,4 +1,4 @@
-"""Putting a stub back, after a copy of the learner's file was written."""
+"""Puts a stub back, after a copy of the learner's file was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The lessons and exercises of the course: plain data, read without JAX."""
+"""The lessons and exercises of the course: plain data, read without JAX.
+
+Every list of lessons or exercises is derived from these two tables, in the course's order.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ class Exercise:
 
     Attributes:
         id: the name of its function, and of its file.
-        lesson: number of its lesson.
+        lesson: the number of its lesson.
         title: what to write, in a few words.
         kind: `program` for a function that runs on many devices, `value` for plain numbers,
             `specs` for partition specs, by which the compiler splits a program, `schedule` for a
             pipeline's table.
         minutes: how long it takes someone who has read the lesson.
         needs: exercises that help with this one.
-        variant: which of its contract's variants a course has; 0 is the contract itself.
+        variant: the number of the contract's variant that a course has; 0 is the contract itself.
     """
 
     id: str
@@ -42,13 +45,13 @@ class Exercise:
 
     @property
     def where(self) -> str:
-        """The module of its contract, with `@variant` behind it unless it is as written."""
+        """The module of its contract, followed by `@variant` if it is a variant."""
         module = f"jaxpar.contracts.{lesson(self.lesson).topic}.{self.id}"
         return module + (f"@{self.variant}" if self.variant else "")
 
     @property
     def points(self) -> int:
-        """What a right answer earns."""
+        """The points that a right answer earns."""
         return {"program": 10, "value": 5, "specs": 10, "schedule": 10}[self.kind]
 
     @property
@@ -411,7 +414,7 @@ EXERCISES = (
 
 
 def lesson(number: str) -> Lesson:
-    """The lesson with this number: "2", "02" and its full name all do.
+    """Returns the lesson with this number or name, such as "2", "02" or "02_collectives".
 
     Raises:
         BadUseError: there is none.
@@ -425,7 +428,7 @@ def lesson(number: str) -> Lesson:
 
 
 def exercise(id: str) -> Exercise:
-    """The exercise with this id; as much of it will do as no other begins with.
+    """Returns the exercise with this id, which may be cut short as long as it is unambiguous.
 
     Raises:
         BadUseError: there is none; the message names the nearest.

@@ -1,4 +1,8 @@
-"""Judging one file, and remembering what was said about it."""
+"""Has one file judged, and remembers its verdict.
+
+Watch mode, `jaxpar check` and `pytest exercises` all judge through this file, so that they agree
+and none repeats what another has judged.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,11 @@ class Judge(Protocol):
     """A judge of exercises; every method but `cancel` belongs to the thread that opened it."""
 
     def warm(self) -> None:
-        """Makes the next judgement quick."""
+        """Prepares the next judgement, so that it is quick."""
         ...
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
-        """The verdict on one file; raises Cancelled."""
+        """Returns the verdict on one file; raises Cancelled if the judgement is cancelled."""
         ...
 
     def cancel(self) -> None:
@@ -46,7 +50,7 @@ class PoolJudge:
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
         """Judges against the contract of the exercise."""
-        self.pool.warm()  # the children import while this process does
+        self.pool.warm()  # the child processes import while this process imports the judge
         from jaxpar.grading.judge import judge
 
         return judge(row.where, submission, pool=self.pool, seed=seed)
@@ -58,7 +62,7 @@ class PoolJudge:
 
 @contextmanager
 def open_judge() -> Iterator[Judge]:
-    """A judge whose children end with this block."""
+    """Yields a judge whose child processes end with this block."""
     from jaxpar.grading.processes import Pool
 
     with Pool() as pool:
@@ -89,7 +93,7 @@ class Verdicts:
 def check(
     row: Exercise, path: Path, judge: Judge, verdicts: Verdicts | None, seed: int | None = None
 ) -> Verdict:
-    """The verdict on a file: the remembered one, if there is one and no seed is given."""
+    """Returns the verdict on a file: the remembered one, if there is one and no seed is given."""
     try:
         submission = read_submission(path)
     except SubmissionError as error:

@@ -1,4 +1,4 @@
-"""A student's exercise files as one zip file to hand in, and nothing else of theirs."""
+"""Packs a student's exercise files as one zip file to hand in, and nothing else of theirs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Collected:
 
     Attributes:
         file: the zip file.
-        packed: by exercise, how its file stands.
-        left_out: by exercise, why its file is not in it.
+        packed: by exercise, whether its file passes here.
+        left_out: by exercise, why its file is not in the zip file.
     """
 
     file: str
@@ -43,7 +43,7 @@ class Collected:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """What a student reads."""
+        """Returns the lines that are printed for the student."""
         files = "file" if len(self.packed) == 1 else "files"
         return [
             f"{self.file}: {len(self.packed)} {files} to hand in",
@@ -56,7 +56,7 @@ def collect(course: Course, out: Path) -> Collected:
     """Packs the files of a course folder that hold an answer.
 
     Raises:
-        BadUseError: there is none, or the zip file cannot be written.
+        BadUseError: there is no answer, or the zip file cannot be written.
     """
     if out.suffix != ".zip":
         raise BadUseError(f"collect: {out} would be a zip file; use --out {out.name}.zip")

@@ -1,4 +1,4 @@
-"""How this program is called from where the learner is."""
+"""The name by which the learner's shell finds this program, for messages that say what to type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine has, and what is missing."""
+"""What this machine has, and what it lacks for the course."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Diagnosis:
     """Facts about the machine.
 
     Attributes:
-        versions: of Python, of this package and of those that it needs.
+        versions: the versions of Python, of this package, and of those that it needs.
         devices: what JAX computes on, one line each.
-        memory_bytes: of the machine, where it tells.
-        disk_free_bytes: where the course is.
+        memory_bytes: the memory of the machine; None if it is unknown.
+        disk_free_bytes: the free space on the disk that the course is on.
         course: the course folder, if there is one.
         missing: what is missing, and what to do about it, one line each.
     """
@@ -48,7 +48,7 @@ class Diagnosis:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """One fact a line."""
+        """Returns one fact in each line."""
         memory = f"{self.memory_bytes / GB:.1f} GB" if self.memory_bytes else "unknown"
         facts = [
             *self.versions.items(),
@@ -88,7 +88,7 @@ def _version(package: str) -> str | None:
 
 
 def _devices() -> tuple[list[str], list[str]]:
-    """What JAX shows, with the CPU made to look like several devices."""
+    """Returns the devices that JAX has, with several simulated on the CPU, and what is missing."""
     try:
         import jax
 

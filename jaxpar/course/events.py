@@ -1,4 +1,8 @@
-"""What can happen in a sitting, and what a sitting asks for."""
+"""What can happen in a sitting, and what a sitting asks for.
+
+A sitting is one run of watch mode. The keyboard, the watcher of files, the judging thread and the
+terminal post events; `session` handles them, and says which job it wants judged.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from jaxpar.grading.verdict import Verdict
 
 @dataclass(frozen=True)
 class Saved:
-    """Files of these exercises changed."""
+    """The files of these exercises were saved."""
 
     exercises: tuple[Exercise, ...]
 
@@ -49,7 +53,7 @@ Event = Saved | Typed | JudgementEnded | Resized | Trouble
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be judged."""
+    """A file that is to be judged, with a number by which its verdict is recognized."""
 
     number: int
     exercise: Exercise

@@ -1,4 +1,7 @@
-"""What is judged, in words: properties with points, the calls tried, the imports allowed."""
+"""What is judged, in words: properties with points, the calls tried, the imports allowed.
+
+`stubs` writes these lines as a comment into each stub.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ WIDTH = 96
 
 
 def rule_lines(contract: Contract) -> Iterator[str]:
-    """The lines of the comment in a stub."""
+    """Yields the lines of the comment in a stub."""
     points = contract.points()
     total, first = sum(points.values()), contract.first
     yield f"What is judged ({total} points; {first} must be right to earn the rest)"
@@ -44,14 +47,14 @@ def rule_lines(contract: Contract) -> Iterator[str]:
 
 
 def describe_case(case: Case) -> str:
-    """The mesh, and the arguments on one device: `tp=4: x float32[2, 6], axis="tp"`."""
+    """Returns mesh and arguments on one device: `mesh tp=4: x float32[2, 6], axis="tp"`."""
     arguments = [f"{name} {_describe(value, case)}" for name, value in case.args.items()]
     arguments += [f"{name}={_quoted(value)}" for name, value in case.kwargs.items()]
     return f"mesh {case.mesh}: {', '.join(arguments)}"
 
 
 def _examples(contract: Contract) -> Iterator[str]:
-    """The first calls, and the first that must raise; a single table, since tables are long."""
+    """Yields the first calls and the first that must raise; of the long tables, only one."""
     assert contract.values
     results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
     yield from results[: 1 if contract.kind == "schedule" else 3]

@@ -17,7 +17,7 @@ PACKAGE = Path(str(files("jaxpar")))
 
 @dataclass(frozen=True)
 class Course:
-    """One learner's folder."""
+    """One learner's course folder."""
 
     root: Path
 
@@ -58,7 +58,7 @@ class Course:
 
 
 def exercise_of(path: Path) -> Exercise | None:
-    """The exercise that this file belongs to, in any course folder."""
+    """Returns the exercise whose file this is, in any course folder; None for other files."""
     name = "/".join(path.parts[-3:])
     id = next((row.id for row in EXERCISES if row.file == name), None)
     return Course(path.parents[2]).exercise(id) if id else None
@@ -118,7 +118,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> tuple[list[str], list[
 
 
 def original(row: Exercise) -> bytes:
-    """The stub of an exercise: derived, so that no answer saved anywhere can be taken for it."""
+    """Returns the stub of an exercise; it is derived, so that no saved answer is taken for it."""
     from jaxpar.course.stubs import stub
 
     return stub(row).encode()
@@ -133,7 +133,7 @@ def fixed_files(lessons: Sequence[Lesson] = LESSONS) -> dict[str, bytes]:
     """The files that are the same in every new course folder, by their names there.
 
     Raises:
-        BadUseError: this installation does not have it.
+        BadUseError: this installation lacks one of them.
     """
     source = PACKAGE / "_course"
     if not source.is_dir():

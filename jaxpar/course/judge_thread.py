@@ -1,4 +1,7 @@
-"""A thread of its own for judging, so that keys are answered meanwhile."""
+"""The thread that judges in a sitting, so that keys are answered meanwhile.
+
+`watch` tells it which job the session wants; it posts the verdict as an event.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from jaxpar.grading.verdict import Verdict
 
 
 class JudgeThread(threading.Thread):
-    """Judges the job that is wanted, and drops the one that no longer is."""
+    """Judges the wanted job, and cancels one that is no longer wanted."""
 
     def __init__(
         self,
@@ -21,7 +24,7 @@ class JudgeThread(threading.Thread):
         verdicts: Verdicts,
         post: Callable[[Event], None],
     ) -> None:
-        """Starts nothing yet; verdicts are posted as events."""
+        """Starts nothing yet; `post` gets the verdicts as events."""
         super().__init__(name="judging", daemon=True)
         self._open, self._verdicts, self._post = open_judge, verdicts, post
         self._changed = threading.Condition()
@@ -31,7 +34,7 @@ class JudgeThread(threading.Thread):
         self._stopped = False
 
     def want(self, job: Job | None) -> None:
-        """Says what is to be judged now; what runs for another job is cancelled."""
+        """Sets the job to be judged now, and cancels the judgement of any other job."""
         with self._changed:
             self._wanted = job
             if self._running and self._running != job and self._judge:

@@ -1,4 +1,4 @@
-"""Keys and typed lines from standard input."""
+"""Keys and typed lines from standard input, for sittings and for pages of lessons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END_OF_INPUT = "\x04"
 
 @contextlib.contextmanager
 def single_keys(wanted: bool) -> Iterator[bool]:
-    """Lets keys arrive without Enter where that is wanted and the terminal can; says whether."""
+    """Lets keys arrive without Enter, if this is wanted and possible; yields whether they do."""
     if not wanted or sys.platform == "win32" or not os.isatty(STDIN):
         yield False
         return
@@ -31,7 +31,7 @@ def single_keys(wanted: bool) -> Iterator[bool]:
 
 
 def goes_on() -> bool:
-    """Waits for Enter or q in a terminal with single keys; whether it was Enter."""
+    """Waits for Enter or q in a terminal with single keys; returns whether it was Enter."""
     while key := os.read(STDIN, 1):
         if key in (b"\n", b"\r", b" "):
             return True
@@ -41,7 +41,7 @@ def goes_on() -> bool:
 
 
 def read_keys(typed: Callable[[str], None]) -> threading.Thread:
-    """Passes on what is typed, from a thread of its own; END_OF_INPUT at its end.
+    """Calls `typed` with what is typed, from a thread of its own, and at the end END_OF_INPUT.
 
     Reads the descriptor itself: a thread that waits inside `sys.stdin` would hold its lock when
     the process ends.
@@ -62,7 +62,7 @@ def read_keys(typed: Callable[[str], None]) -> threading.Thread:
 
 
 def split_keys(text: str) -> tuple[list[str], str]:
-    """Whole lines as lines, single characters as keys; what begins with Escape is dropped.
+    """Splits text into whole lines and single keys; what begins with Escape is dropped.
 
     A line that arrived in one piece was pasted, or ended with Enter in a terminal without single
     keys. Nothing is left over unless a paste was cut in the middle.

@@ -15,8 +15,8 @@ from jaxpar.grading.files import write_atomically
 class LearnerRecord:
     """Facts under the state folder of a course; what cannot be read counts as not remembered.
 
-    What cannot be written is remembered until the process ends; `remember_...` return what went
-    wrong, in one line, or nothing.
+    What cannot be written is remembered until the process ends. Each `remember_...` returns what
+    went wrong in one line, or an empty text.
     """
 
     folder: Path

@@ -1,4 +1,8 @@
-"""What lessons print with: source code, tables, and their exercises; and how a lesson is run."""
+"""What lessons print with: source code, tables, and their exercises; and how a lesson is run.
+
+A lesson is a script that imports the first part. `lesson_process` runs this module as a process,
+with the path of a lesson as its argument.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def show(*functions: Callable[..., Any]) -> None:
 
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; numbers stand to the right, with commas, and alike within a column."""
+    """Prints a table; the numbers of a column are aligned and have equally many decimals."""
     shown = Table(box=box.SIMPLE_HEAD)
     columns = list(zip(*rows, strict=True))
     for header, column in zip(headers, columns, strict=True):
@@ -61,14 +65,14 @@ def exercises(number: str) -> None:
 
 
 def run_lesson(path: Path) -> bool:
-    """Runs a lesson cell by cell: prints its prose and its code, and in between what it prints.
+    """Runs a lesson cell by cell: prints its prose, its code, and what the code prints.
 
-    In a terminal it stops before each section, where it is the reader's turn, and where the screen
-    is full. Returns whether the reader stayed to its end.
+    In a terminal it stops before each section, after a question to the reader, and where the screen
+    is full. Returns whether the reader stayed to the end.
     """
     pager = Pager() if _is_interactive() else None
     try:
-        if sys.platform != "win32":  # whoever started this process may have held Ctrl-C back
+        if sys.platform != "win32":  # `lesson_process` holds Ctrl-C back until now
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _run_cells(path, pager)
     except (ReaderLeft, KeyboardInterrupt):
@@ -103,7 +107,7 @@ def _is_interactive() -> bool:
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:
-    """The kind of each cell, the number of lines before it, and its lines."""
+    """Yields the kind of each cell, the number of lines before it, and its lines."""
     marks = [place for place, line in enumerate(lines) if line.startswith("# %%")]
     for mark, end in zip(marks, [*marks[1:], len(lines)], strict=True):
         kind = "markdown" if lines[mark].endswith("[markdown]") else "code"
@@ -111,7 +115,7 @@ def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:
 
 
 def _cells_of_column(column: Sequence[object]) -> list[str]:
-    """The column as text; all its numbers have as many decimals as the one with the most."""
+    """Returns a column as text; all numbers have as many decimals as the one with the most."""
     floats = (value for value in column if isinstance(value, float) and not value.is_integer())
     decimals = max((len(str(value).partition(".")[2]) for value in floats), default=0)
     return [

@@ -25,7 +25,7 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
         raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
     pipe = subprocess.PIPE if captured else None
     reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path)]
-    _hold_interrupts(True)  # as the lesson inherits it, until it can answer
+    _hold_interrupts(True)  # the lesson inherits this, until it can handle Ctrl-C
     with subprocess.Popen(reader, stdout=pipe, stderr=pipe, text=True) as lesson:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the lesson ends itself
         _hold_interrupts(False)
@@ -39,7 +39,10 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
 
 
 def what_next(course: Course, row: Lesson) -> list[str]:
-    """What to type after a lesson; goes to the lesson's first open exercise, if it is elsewhere."""
+    """Returns what to type after a lesson.
+
+    Unless the exercise at hand is one of the lesson's, its first open one is now at hand.
+    """
     record, rows = LearnerRecord(course.state), progress(course, Verdicts(course.verdicts))
     here = at_hand(rows, record).exercise
     asked = next((one for one in rows if one.open and one.exercise in row.asks), None)
@@ -50,6 +53,6 @@ def what_next(course: Course, row: Lesson) -> list[str]:
 
 
 def _hold_interrupts(hold: bool) -> None:
-    """Holds Ctrl-C back, or lets it through: JAX does not survive an import that is interrupted."""
+    """Holds Ctrl-C back, or lets it through: JAX breaks if its import is interrupted."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if hold else signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -17,7 +17,7 @@ BAR = 26
 
 
 def bar(rows: Sequence[Standing]) -> str:
-    """How much is solved: `[######----] 3 of 13 solved`."""
+    """Returns a bar of how much is solved, such as `[######----] 3 of 13 solved`."""
     solved = sum(not row.open for row in rows)
     filled = BAR * solved // len(rows)
     return f"[{'#' * filled}{'-' * (BAR - filled)}] {solved} of {len(rows)} solved"
@@ -69,7 +69,7 @@ def where_to_go(rows: Sequence[Standing]) -> list[str]:
 
 
 def to_solve(row: Standing | None) -> list[str]:
-    """What to read, what to write and what to type for an exercise."""
+    """Returns what to read, what to write and what to type for an exercise."""
     if row is None:
         return ["Every exercise is solved."]
     exercise = row.exercise

@@ -1,4 +1,7 @@
-"""The skeleton of a new exercise: contract, answers, library function and catalog row."""
+"""Writes the skeleton of a new exercise: contract, answers, library function and catalog row.
+
+`jaxpar dev new` calls this for those who write the course.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ def write_skeleton(root: Path, topic: str, id: str) -> list[str]:
 
     Args:
         root: the folder of the project.
-        topic: of the lesson, or its number.
+        topic: the topic of the lesson, or its number.
         id: the name of the exercise and of its function.
 
     Returns:
         The files written, as they are called from `root`.
 
     Raises:
-        BadUseError: there is no such lesson, or the name is taken or no name of a function.
+        BadUseError: there is no such lesson, or the name is taken or cannot name a function.
     """
     row = lesson(topic)
     _check_name(id)
@@ -65,7 +68,7 @@ def _check_name(id: str) -> None:
 
 
 def _library_module(row: Lesson) -> str:
-    """The module in which the reference of the lesson's last program stands."""
+    """Returns the module that defines the reference of the lesson's last program exercise."""
     references = (load(asked.where).reference for asked in row.asks if asked.kind == "program")
     found = [inspect.unwrap(reference).__module__ for reference in references]
     return found[-1] if found else f"jaxpar.parallel.{row.topic}"

@@ -1,4 +1,4 @@
-"""Pages of a terminal: nothing scrolls away before it was read."""
+"""Prints a lesson page by page, so that nothing scrolls away before it was read."""
 
 from __future__ import annotations
 

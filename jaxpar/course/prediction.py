@@ -1,4 +1,7 @@
-"""Reading a predicted number of bytes: `96`, `3/4 * 128`, `1.5 kB`, `2 KiB`."""
+"""Reading a predicted number of bytes: `96`, `3/4 * 128`, `1.5 kB`, `2 KiB`.
+
+Before a learner sees what a right program sends, a sitting asks for a prediction.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ MAX_LETTERS = 100
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes that `text` says: a number or a sum, with a unit after it if need be.
+    """Returns the bytes in `text`: a number or a calculation, with or without a unit after it.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither.
     """
     match = re.fullmatch(r"([\d\s.()+*/-]+?)\s*([a-z]*)", text.strip().lower())
     if match and len(text) <= MAX_LETTERS and match[2] in UNITS:

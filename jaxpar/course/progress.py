@@ -1,4 +1,7 @@
-"""How far a learner is: derived from the verdicts on the files as they are now."""
+"""How far a learner is: derived from the verdicts on the files as they are now.
+
+Nothing is judged here: a file that was never judged as it is now counts as changed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ class Standing:
 
     Attributes:
         exercise: the exercise.
-        status: `todo` while nothing was written, `changed` when not judged as it is now.
+        status: `todo` if nothing was written yet, `changed` if the file was not judged as it is
+            now, else `pass` or `fail`.
         seen: whether the solution was shown before it was solved.
     """
 
@@ -52,7 +56,7 @@ class Standing:
 
 
 def progress(course: Course, verdicts: Verdicts) -> list[Standing]:
-    """Every exercise of the folder in order; never waits."""
+    """Returns how every exercise of the folder stands, in order, without judging any."""
     record = LearnerRecord(course.state)
     return [
         Standing(row, status(course, verdicts, row), record.seen(row.id))
@@ -81,7 +85,10 @@ def next_row(rows: Sequence[Standing], start: str = "01") -> Standing | None:
 
 
 def at_hand(rows: Sequence[Standing], record: LearnerRecord) -> Standing:
-    """Where the learner was; if that is solved the next one that is not, going round."""
+    """Returns the exercise that the learner was at; if it is solved, the next one that is not.
+
+    After the last exercise, the search goes on at the first one.
+    """
     ids = [row.exercise.id for row in rows]
     place = record.place()
     start = ids.index(place) if place in ids else 0

@@ -1,4 +1,7 @@
-"""pytest as a way to judge: one item for each property, one judgement for each exercise."""
+"""Judges exercises under pytest: one item for each property, one judgement for each exercise.
+
+`exercises/conftest.py` loads this plugin. The verdicts are those of watch mode and `jaxpar check`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def pytest_collect_file(
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps the items of one exercise in one process, so that it is judged once."""
+    """Keeps the items of one exercise in one process, so that it is judged only once."""
     from xdist.scheduler import LoadFileScheduling
 
     return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
@@ -58,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Ends the children of the judge."""
+    """Ends the child processes of the judge."""
     _judges.clear()
     _children.close()
 
@@ -77,12 +80,12 @@ class ExerciseFile(pytest.File):
         """One item for each property that is judged."""
         for name, points in load(self.exercise.where).points().items():
             item = PropertyItem.from_parent(self, name=name, points=points)
-            if self.config.pluginmanager.has_plugin("xdist"):  # which alone knows the mark
+            if self.config.pluginmanager.has_plugin("xdist"):  # other runs do not know this mark
                 item.add_marker(pytest.mark.xdist_group(self.exercise.id))
             yield item
 
     def problem(self) -> str:
-        """Why there is nothing to judge, if so."""
+        """Returns why there is nothing to judge, or an empty text."""
         try:
             untouched = is_stub(read_submission(self.path), self.exercise.id)
         except SubmissionError as error:
@@ -103,7 +106,7 @@ class ExerciseFile(pytest.File):
 
 
 class FailureText:
-    """A failure in our words: in full, and in pytest's summary its first line."""
+    """A failure without a traceback: shown in full, and by its first line in pytest's summary."""
 
     def __init__(self, text: str) -> None:
         """Shows `text`."""
@@ -115,7 +118,7 @@ class FailureText:
         return self.text
 
     def toterminal(self, writer: Any) -> None:
-        """Prints it."""
+        """Prints the text."""
         writer.line(self.text)
 
 
@@ -159,5 +162,5 @@ class PropertyItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """What stands over a failure."""
+        """Returns what pytest prints above a failure."""
         return self.path, None, f"{self.parent.exercise.id}: {self.name}"

@@ -1,4 +1,8 @@
-"""The screen of a session: its parts, each as text that a terminal can colour."""
+"""The screen of a session: its parts, each as text that a terminal can colour.
+
+It only reads the session. `watch` prints the parts, and `terminal_fit` asks for shorter ones where
+the terminal is small.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,14 @@ class Brevity(IntEnum):
 
 @dataclass(frozen=True)
 class Screen:
-    """Where the learner is, what there is to see, what was said, and what can be typed."""
+    """A screen in four parts.
+
+    Attributes:
+        head: where the learner is.
+        body: what there is to see: an exercise with its verdict, or another view.
+        said: the hints, the notice about the last event, and the line that is being typed.
+        foot: what can be typed.
+    """
 
     head: Sequence[RenderableType]
     body: Sequence[RenderableType]
@@ -163,7 +174,7 @@ def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
 
 
 def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
-    """Hints, what the last event brought, and the line that is being typed."""
+    """Yields hints, the notice about the last event, and the line that is being typed."""
     if session.hints and session.view in ("exercise", "predict"):
         hints = session.contract.hints
         first = session.hints - 1 if brevity >= Brevity.OLD_HINTS else 0

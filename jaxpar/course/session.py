@@ -1,7 +1,7 @@
 """One sitting of a learner, as a state machine: events in, state for the screen out.
 
-It starts nothing and waits for nothing: `job` says what should be judged now, and whoever runs
-the session sees to it.
+It starts nothing and waits for nothing. `watch` passes events to `handle`, draws the screen from
+this state, and has `job` judged, which says what should be judged now.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Session:
         rows: every exercise and how it stands.
         current: the exercise at hand.
         view: what the screen is about.
-        submission: the file as it was last read, if it could be.
-        problem: why it could not, in one line.
+        submission: the file as it was last read; None if it could not be read.
+        problem: why it could not be read, in one line.
         verdict: the verdict on `submission`.
         job: what is to be judged now.
         notice: one line about the last event.
         hints: how many hints are on the screen.
         words: what was typed so far.
-        page: which part of a view that is longer than the screen is on it.
-        more: whether there is another; whoever draws the screen says so.
+        page: the page that is shown of a view that is longer than the screen.
+        more: whether there is another page; whoever draws the screen sets this.
         done: whether the sitting is over.
     """
 
@@ -113,7 +113,7 @@ class Session:
                 self.notice = line
 
     def _saved(self, exercises: tuple[Exercise, ...]) -> None:
-        """Judges the current file again, or turns to the one other file that was saved."""
+        """Reads the current file again, or goes to the exercise of another file that was saved."""
         if self.current in exercises:
             self._read()
         elif len(exercises) == 1:
@@ -121,7 +121,7 @@ class Session:
             self._refresh()
 
     def _go(self, row: Exercise, lesson_first: bool = True) -> None:
-        """Makes another exercise the current one."""
+        """Makes another exercise the current one, and shows its lesson first if that is new."""
         self.current, self.submission, self.hints, self.words.line = row, None, 0, ""
         self.record.remember_place(row.id)
         self._read()
@@ -132,7 +132,7 @@ class Session:
             self.view = "lesson"
 
     def _turn(self) -> None:
-        """Shows the exercise; what it sends is shown after a prediction was asked for."""
+        """Shows the exercise, or asks for a prediction before it shows what a program sends."""
         sent = self.verdict and self.verdict.sent
         self.view = "predict" if sent and not self.record.asked(self.current.id) else "exercise"
 
@@ -140,7 +140,7 @@ class Session:
         self.rows = progress(self.course, self.verdicts)
 
     def _read(self) -> None:
-        """Reads the current file; what is new in it is judged."""
+        """Reads the current file, and judges it if it has changed."""
         try:
             submission = read_submission(self.course.file(self.current))
         except SubmissionError as error:
@@ -153,7 +153,7 @@ class Session:
             self._judge(submission)
 
     def _judge(self, submission: Submission) -> None:
-        """Takes a new file: its verdict is known, or wanted now."""
+        """Takes a changed file: looks its verdict up, or wants it judged now."""
         self.submission, self.verdict, self.job = submission, None, None
         self.notice, self.page = "", 0
         if b"\r\n" in submission.source and os.linesep == "\n":
@@ -200,7 +200,7 @@ class Session:
         self._turn()
 
     def _go_to(self, word: str) -> None:
-        """Turns to the exercise of that name; a lone letter is one only where lines are typed."""
+        """Goes to an exercise by its name; a single letter is a name only where lines are typed."""
         if len(word) == 1 and self.view not in LINE_VIEWS:
             self.notice = f"{word!r} means nothing here; the words are {', '.join(WORDS)}"
             return

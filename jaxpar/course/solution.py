@@ -13,13 +13,16 @@ from jaxpar.course.learner_record import LearnerRecord
 
 
 def next_hint(record: LearnerRecord, contract: Contract) -> tuple[int, str]:
-    """The number of the hint to show now, the last one over and over; and what went wrong."""
+    """Returns the number of the hint to show now, and what went wrong while it was recorded.
+
+    After the last hint has been shown, it is the last one again.
+    """
     number = min(record.hints_shown(contract.id) + 1, len(contract.hints))
     return number, record.remember_hints(contract.id, number)
 
 
 def hints_left(record: LearnerRecord, contract: Contract) -> int:
-    """How many hints were not shown yet; at none, one may give up."""
+    """Returns how many hints were not shown yet; if none are left, the learner may give up."""
     return len(contract.hints) - record.hints_shown(contract.id)
 
 
@@ -27,7 +30,7 @@ def allow_solution(record: LearnerRecord, contract: Contract, give_up: bool) -> 
     """Lets the solution be seen before the exercise passes; returns what went wrong.
 
     Raises:
-        BadUseError: the learner does not give up, or has not had every hint.
+        BadUseError: the learner does not want to give up, or has not seen every hint.
     """
     if record.seen(contract.id):
         return ""
@@ -44,7 +47,7 @@ def solution(contract: Contract) -> tuple[str, str]:
     """The source of the reference and of its helpers, and the file of the library they are in."""
     file = contract.reference.__module__.replace(".", "/")
     functions = [contract.reference]
-    for function in functions:  # grows on the way: a helper may have helpers
+    for function in functions:  # the list grows in the loop: a helper may have helpers
         functions += [helper for helper in _helpers(function) if helper not in functions]
     return "\n\n".join(map(inspect.getsource, functions)), f"{file}.py"
 

@@ -1,4 +1,4 @@
-"""Stubs: what the learner starts from, derived from the library and the contract."""
+"""Derives stubs, which a learner starts from, from the library and the contracts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(root: Path) -> list[str]:
 
 
 def stale(root: Path) -> dict[str, str]:
-    """Files under `root` that differ from the stub that the library gives, and what to do."""
+    """Returns the files under `root` that differ from their stubs, each with what to do."""
     found = {row: _read(root / row.file) for row in EXERCISES}
     return {
         row.file: f"it holds an answer; `{command()} reset {row.id}` keeps a copy of it"
@@ -46,7 +46,7 @@ def stale(root: Path) -> dict[str, str]:
 
 
 def stub(row: Exercise) -> str:
-    """The text of one stub."""
+    """Returns the text of one stub."""
     contract = load(row.where)
     function = _definition(contract.reference)
     rules = list(rule_lines(contract))
@@ -92,7 +92,7 @@ def _annotations(function: ast.FunctionDef) -> list[ast.expr]:
 
 
 def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
-    """What the signature needs, and for a program what every answer uses."""
+    """Returns the imports that the signature needs, and those that every SPMD answer uses."""
     names = {
         node.id: _origin(contract.reference, node.id)
         for annotation in _annotations(function)
@@ -112,13 +112,13 @@ def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
 
 
 def _isort_block(module: str) -> int:
-    """Python's own modules, then those of others, then ours."""
+    """Returns the position of a module: Python's own first, then those of others, then ours."""
     package = module.partition(".")[0]
     return 0 if package in sys.stdlib_module_names else 1 + (package == "jaxpar")
 
 
 def _origin(function: Callable, name: str) -> str:
-    """The module from which the library imports `name`, that defines it, or that it is."""
+    """Returns the module from which a stub must import `name`, or the name itself of a module."""
     module = inspect.getmodule(function)
     assert module is not None
     if name not in vars(module):
@@ -132,7 +132,7 @@ def _origin(function: Callable, name: str) -> str:
 
 
 def _signature(function: ast.FunctionDef) -> Iterator[str]:
-    """The def line, as the formatter breaks it."""
+    """Yields the lines of the signature, broken as the formatter would break them."""
     parts = [ast.unparse(argument) for argument in function.args.args]
     named = [ast.unparse(argument) for argument in function.args.kwonlyargs]
     parts = [part.replace("'", '"') for part in (*parts, *["*"][: len(named)], *named)]
@@ -149,7 +149,7 @@ def _signature(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _docstring(function: Callable, hidden_sections: tuple[str, ...]) -> str:
-    """The docstring without what the learner is to predict, and what is not judged."""
+    """Returns the docstring without what the learner is to predict, and what is not judged."""
     kept: list[str] = []
     hidden = False
     for line in (inspect.getdoc(function) or "").splitlines():

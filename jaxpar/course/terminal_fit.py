@@ -16,7 +16,7 @@ Lines = list[list[Segment]]
 
 
 def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType, bool]:
-    """The screen with as much as there is room for, and whether another page follows."""
+    """Returns as much of the screen as there is room for, and whether another page follows."""
     room = console.height - 1  # the last line is for the cursor
     above, body, below = _parts(session, Brevity.NOTHING, console)
     for brevity in list(Brevity)[1:] if session.view not in WHOLE_VIEWS else ():

@@ -1,4 +1,7 @@
-"""Makes words of keys and typed lines."""
+"""Makes words such as `hint` and `next` from single keys and from typed lines.
+
+`keyboard` delivers the keys and lines, and `session` acts on the words.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ class TypedWords:
     """
 
     line: str = ""
-    _rest: str = ""  # what a word whose first letter was enough still lacks
+    _rest: str = ""  # the letters after the first one of the latest word
 
     def take(self, text: str, as_line: bool) -> str | None:
-        """The word that a key or a line makes, if it makes one; `as_line` waits for Enter."""
+        """Returns the word that a key or a line makes, if any; if `as_line`, after Enter only."""
         text = text.lower()
         if as_line:
             return self._edit(text)
         if self._rest and text == self._rest[0]:
-            self._rest = self._rest[1:]  # a word that is typed out: no new key
+            self._rest = self._rest[1:]  # the learner types the word in full: this is no new key
             return None
         named = next((word for word in WORDS if word[0] == text), "")
         self._rest = f"{named[1:]}\n" if named else ""
         return text.strip()
 
     def _edit(self, text: str) -> str | None:
-        for letter in text:  # several, where they came in one piece
+        for letter in text:  # there are several if they arrived in one piece
             self.line = self.line[:-1] if letter in ERASE else self.line + letter
         if not self.line.endswith("\n"):
             return None

@@ -1,4 +1,8 @@
-"""`jaxpar` alone: judges the exercise at hand whenever its file is saved."""
+"""`jaxpar` alone: judges the exercise at hand whenever its file is saved.
+
+This file joins the parts of a sitting: it feeds events to a `session`, shows its screen, and tells
+the judging thread which job the session wants.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ def watch(
     plain: bool = False,
     open_judge: Callable[[], AbstractContextManager[Judge]] = open_judge,
 ) -> None:
-    """Runs a sitting until the learner quits; leaves no child behind."""
+    """Runs a sitting until the learner quits, and leaves no child process behind."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     verdicts = Verdicts(course.verdicts)
     session = Session(course, verdicts, LearnerRecord(course.state))
@@ -77,7 +81,7 @@ class RedrawnScreen:
         console.print("\n" * console.height)
 
     def __call__(self, session: Session, asked: bool) -> bool:
-        """Draws; returns whether there is another page."""
+        """Draws the screen; returns whether there is another page."""
         shown, more = fit_to_terminal(session, self._console)
         self._console.clear()
         self._console.print(shown, end="")
@@ -114,19 +118,19 @@ class PlainScreen:
         return False
 
     def _text(self, part: Sequence[RenderableType]) -> str:
-        """As the terminal would wrap it; elsewhere each line stays whole."""
+        """Returns a part as the terminal would wrap it; elsewhere, each line stays whole."""
         with self._console.capture() as capture:
             for renderable in part:
                 self._console.print(renderable, soft_wrap=not self._console.is_terminal)
         return capture.get()
 
     def close(self) -> None:
-        """Nothing is left to say."""
+        """Does nothing: the last lines stay as they are."""
 
 
 @contextlib.contextmanager
 def _signals(resized: Callable[[], None]) -> Iterator[None]:
-    """Ends the sitting in good order when it is told to end, or its terminal is closed."""
+    """Ends the sitting in good order on SIGTERM and SIGHUP, and reports a resized terminal."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

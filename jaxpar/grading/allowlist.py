@@ -1,4 +1,8 @@
-"""What a program may contain, checked in its bytes before anything compiles them."""
+"""What a program may contain, checked in its bytes before anything compiles them.
+
+The reader calls this for every program before it counts, compiles or runs it: the bytes may come
+from a stranger, and nothing that they declare about themselves is believed.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,13 @@ class Refused(ValueError):
 
 
 def check_program(module: ir.Module, case: Case, interface: Interface) -> None:
-    """Checks every operation, and that `main` is one manual computation of this interface.
+    """Checks every operation, and that `main` is one manual computation with this interface.
 
     Nothing in the module about its layout is believed: sizes, shardings and types must be those
     of the contract, axis for axis by position.
 
     Raises:
-        Refused: something else is there.
+        Refused: the program contains anything else.
     """
     for op in operations(module.operation):
         _check_operation(op)
@@ -68,7 +72,7 @@ def _check_operation(op: ir.Operation) -> None:
 
 
 def _check_main(module: ir.Module, interface: Interface, names: dict[str, str]) -> None:
-    """Checks that `main` is constants, one manual computation over every axis, and a return."""
+    """Checks that `main` holds constants, one manual computation over every axis, and a return."""
     main = next(
         op.operation
         for op in module.body
@@ -124,12 +128,12 @@ def _declared(attributes: ir.Attribute) -> str:
 
 
 def _spelled(attribute: ir.Attribute) -> str:
-    """The text of an attribute, with one name for every mesh, since all were found to be equal."""
+    """Returns the text of an attribute with one name for all meshes, which were found equal."""
     return re.sub(r"<@[\w.$-]+, ", "<@mesh, ", str(attribute))
 
 
 def _layout(struct: jax.ShapeDtypeStruct, names: dict[str, str]) -> str:
-    """The sharding as the module must spell it, with its own names of the axes."""
+    """Returns the sharding as the module must spell it, with its own names for the axes."""
     entries = [*struct.sharding.spec, *[None] * len(struct.shape)][: len(struct.shape)]
     dims = []
     for entry in entries:

@@ -1,4 +1,7 @@
-"""A cache of verdicts, by all that they depend on: the file, the contract, and all code below."""
+"""A cache of verdicts on disk, by what they depend on: the file, the contract, and the library.
+
+At home, watch mode, `jaxpar check` and pytest look here before they have a file judged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,11 @@ TRANSIENT = ("timeout", "memory", "killed", "infrastructure")
 
 @cache
 def environment(*, without: tuple[str, ...] = ()) -> str:
-    """The hash of this library's sources, without some folders, and of the versions it runs on."""
+    """Returns a hash of the library's sources, and of the versions of all that they run on.
+
+    Args:
+        without: names in `FOLDERS` whose sources are left out.
+    """
     digest = hashlib.sha256(f"{platform.python_version()} {platform.machine()}".encode())
     for package in PACKAGES:
         digest.update(f"{package}={version(package)};".encode())
@@ -36,14 +43,14 @@ def environment(*, without: tuple[str, ...] = ()) -> str:
 
 
 class VerdictCache:
-    """A folder of verdicts; a file whose content contradicts its name is not believed."""
+    """A folder of verdicts; a file whose content does not belong to its name is ignored."""
 
     def __init__(self, folder: Path) -> None:
         """Uses this folder, which need not exist."""
         self._folder = folder
 
     def get(self, where: str, submission: Submission) -> Verdict | None:
-        """The verdict on exactly these bytes, if it is known."""
+        """Returns the verdict on exactly these bytes, or None if it is not known."""
         key = _key(where, submission)
         try:
             data = json.loads((self._folder / f"{key}.json").read_text())

@@ -1,4 +1,8 @@
-"""Frames over a pipe: strict JSON or raw bytes, each after its kind and its length."""
+"""Frames over a pipe: strict JSON or raw bytes, each preceded by its kind and its length.
+
+The judge exchanges its messages with the worker and the reader as such frames. The other end of a
+pipe may be under a stranger's control, so that every frame is checked as it arrives.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +43,10 @@ def receive(
     """Returns the next frame: JSON as plain data, a blob as bytes; None at the end of the stream.
 
     Args:
-        pipe: where it comes from.
+        pipe: the stream to read from.
         max_blob_bytes: the most that a blob may have.
-        spend: is told the length of a JSON frame before it is read; may raise ProtocolError.
+        spend: called with the length of a JSON frame before it is read; it may raise
+            ProtocolError, so that the frame is not read.
 
     Raises:
         ProtocolError: the frame is broken, too long, or not strict JSON.
@@ -64,10 +69,10 @@ def receive(
 
 
 def printable(text: str) -> str:
-    """The text of a child, with a question mark for each character that would steer a terminal.
+    """Returns text with a question mark for each character that could control a terminal.
 
     Raises:
-        TypeError: it is no text.
+        TypeError: `text` is not a string.
     """
     if not isinstance(text, str):
         raise TypeError(f"{type(text).__name__} where text must be")

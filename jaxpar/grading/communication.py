@@ -1,4 +1,8 @@
-"""Whether a program sends no more than its contract allows, and if it does, where."""
+"""Whether a program sends more than its contract allows, and if so, where.
+
+`properties` calls this with the collectives that the reader counted, and makes a finding of the
+first excess.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class Excess:
 
 
 def describe(collectives: Iterable[Collective]) -> str:
-    """What a program sends, in one line: kind, axes, how often, bytes on the wire."""
+    """Says in one line what a program sends: kinds, axes, how often, bytes on the wire."""
     groups: Counter[tuple] = Counter()
     for c in collectives:
         key = (c.kind, c.axes, c.dtype, c.operand_bytes, c.wire_bytes, c.times is None)
@@ -49,7 +53,7 @@ def describe(collectives: Iterable[Collective]) -> str:
 def charged(
     rule: Communication, collectives: Sequence[Collective], passes: int = 1
 ) -> list[Collective]:
-    """The collectives that count under a rule: all but a few scalars, which are free in each pass.
+    """Returns the collectives that count under a rule; a few scalars are free in each pass.
 
     Where nothing may be sent, not even scalars are free.
     """
@@ -64,12 +68,15 @@ def charged(
 
 
 def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
-    """The wire bytes of the busiest device over each axis; a collective over two counts on both."""
+    """Returns the busiest device's wire bytes over each axis.
+
+    A collective over two axes counts for both of them.
+    """
     return _busiest(_loads(collectives))
 
 
 def _loads(collectives: Iterable[Collective]) -> Loads:
-    """What each device sends and receives; a permute counts for the devices in its pairs only."""
+    """Returns what each device sends and receives; a permute counts for devices in its pairs."""
     loads: Loads = defaultdict(float)
     for c in collectives:
         total = float("inf") if c.times is None else c.times * c.wire_bytes
@@ -95,7 +102,7 @@ def _busiest(loads: Loads) -> Totals:
 def forward_excess(
     rule: Communication, sizes: Sizes, collectives: Sequence[Collective]
 ) -> Excess | None:
-    """What the forward program sends beyond every alternative; the nearest one is named."""
+    """Returns what the forward program sends beyond the nearest alternative; None if nothing."""
     return _nearest(rule.forward, sizes, charged(rule, collectives))
 
 
@@ -106,7 +113,10 @@ def backward_excess(
     both: Sequence[Collective],
     reference: Totals,
 ) -> Excess | None:
-    """What the backward pass sends beyond its rule: the gradient program less the forward one."""
+    """Returns what the backward pass sends beyond its rule.
+
+    The backward pass is what the gradient program sends and the forward program does not.
+    """
     if not isinstance(rule.backward, str):
         return _nearest(
             rule.backward, sizes, _without(charged(rule, both, 2), charged(rule, forward))
@@ -140,7 +150,7 @@ def _option_totals(option: Sequence[Limit], sizes: Sizes) -> Totals:
 
 
 def _without(both: Sequence[Collective], forward: Sequence[Collective]) -> list[Collective]:
-    """The collectives of both passes, less as many of each shape as the forward pass has."""
+    """Returns the collectives of both passes, less as many alike as the forward pass has."""
     left = Counter(map(_shape, forward))
     result = []
     for c in both:
@@ -167,7 +177,7 @@ def _nearest(
 def _option_excess(
     option: Sequence[Limit], sizes: Sizes, collectives: Sequence[Collective]
 ) -> list[Excess]:
-    """Every way in which the collectives break one alternative."""
+    """Returns every way in which the collectives break one alternative."""
     under: dict[int, list[Collective]] = {i: [] for i in range(len(option))}
     found: list[Excess] = []
     for c in collectives:
@@ -249,7 +259,7 @@ def _to_neighbours(c: Collective, n: int) -> bool:
 
 
 def _by_way(collectives: list[Collective], n: int) -> list[tuple[str, list[Collective]]]:
-    """Permutes to the next device and to the previous one; a mixed one counts as both."""
+    """Divides permutes into those to the next and to the previous device; some are in both."""
     up = [c for c in collectives if c.pairs and any((b - a) % n == 1 for a, b in c.pairs)]
     down = [c for c in collectives if c.pairs and any((b - a) % n != 1 for a, b in c.pairs)]
     return [(" to the next device", up), (" to the previous device", down)]

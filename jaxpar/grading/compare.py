@@ -12,7 +12,7 @@ RELATIVE_TOLERANCE = {"float64": 1e-12, "float32": 4e-6, "float16": 4e-3, "bfloa
 
 
 def bound(dtype: str, expected: np.ndarray, multiple: float) -> float:
-    """How far an element of a right result may be from `expected`."""
+    """Returns how far an element of a right result may be from `expected`."""
     if dtype not in RELATIVE_TOLERANCE:
         return 0.0
     scale = float(np.max(np.abs(expected), initial=0.0)) or 1.0
@@ -29,12 +29,15 @@ def same(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> 
 
 
 def near(dtype: str, got: np.ndarray, expected: np.ndarray, multiple: float) -> bool:
-    """Whether an element of a right result has more than half of the error that is allowed."""
+    """Whether some element of a right result has more than half of the allowed error."""
     return dtype in RELATIVE_TOLERANCE and not same(dtype, got, expected, multiple / 2)
 
 
 def alike(dtype: str, got: np.ndarray, other: np.ndarray, multiple: float) -> bool:
-    """Whether two results, right or wrong, are equal within the tolerance; NaN is infinity."""
+    """Whether two results, right or wrong, are equal within the tolerance.
+
+    Elements that are not finite are equal to each other, whether infinite or NaN.
+    """
     finite = np.isfinite(other.astype(np.float64))
     if got.shape != other.shape or np.any(np.isfinite(got.astype(np.float64)) != finite):
         return False
@@ -46,8 +49,8 @@ def first_difference(
 ) -> Finding | None:
     """The first wrong element of blocks [*mesh sizes, *local shape], or None.
 
-    `multiple` is that of the usual tolerance, and `place` tells where the array stands in the
-    result, if that is more than this array.
+    `multiple` scales the usual tolerance, and `place` tells where the array is in the result, if
+    the result is more than this array.
     """
     mesh_dims = len(case.sizes)
     if got.shape != expected.shape:

@@ -1,4 +1,7 @@
-"""Which known mistake a wrong answer equals, by its results, its traffic or its memory.
+"""Finds the known mistake that a wrong answer equals, by its results, its traffic or its memory.
+
+The judge calls this when all properties of a program have been judged, and the sentence that is
+found here becomes the diagnosis in the verdict.
 
 Of several mistakes with the same results, the one that sends the same is named. An answer that
 raises in some cases is compared in the others if it is wrong there, since a right result says
@@ -32,7 +35,7 @@ NOTHING_ARRIVED = (
 
 
 def diagnose(judge: ProgramJudge) -> str:
-    """The sentence of the first mistake that equals the answer, or else what its errors mean."""
+    """Returns the sentence of a mistake that the answer equals, or what its first error means."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
     if found := _equal_mistake(judge, [m for m in judge.contract.mistakes if m.fails == wrong]):
         return found.sentence
@@ -58,7 +61,7 @@ def _equal_mistake(judge: ProgramJudge, candidates: Iterable[Mistake]) -> Mistak
 
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
-    """Whether an answer agrees with a mistake, in every case, in the property that this fails."""
+    """Whether an answer agrees with a mistake in every case, in the property that it fails."""
     if mistake.fails == "errors":
         return True
     which = _program(judge.contract, mistake)
@@ -70,7 +73,7 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
 
 
 def _program(contract: Contract, mistake: Mistake) -> Literal["forward", "gradient"]:
-    """The kind of program in which the mistake shows."""
+    """Returns the kind of program in which the mistake shows."""
     rule = {"memory": contract.memory, "flops": contract.flops}.get(mistake.fails)
     if rule:
         return rule.programs[-1]
@@ -179,7 +182,7 @@ def _products(facts: Facts) -> tuple[int | None, tuple[str, ...]]:
 
 
 def _traffic(collectives: Iterable[Collective]) -> Counter[tuple]:
-    """How often each collective runs; permutes are told apart by their distance around the ring."""
+    """Counts how often each collective runs; permutes of different distances count separately."""
     sent: Counter[tuple] = Counter()
     for c in collectives:
         n = c.group_size

@@ -1,7 +1,8 @@
-"""What a worker sent about an answer: asked for, checked as a stranger's, and kept.
+"""The evidence: what a worker sends about an answer, which is requested, checked and kept here.
 
-The worker runs the learner's Python, so that nothing in its frames is believed: each reply is
-decoded by its declared types, must have been asked for, and is taken once.
+The worker runs the learner's Python, so nothing in its frames is trusted: each reply is decoded by
+its declared types, must have been asked for, and is accepted only once. The judge then passes the
+programs among the evidence to a reader, and compares plain values with the contract itself.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ ReplyKey = tuple[str, int]
 
 @dataclass
 class Evidence:
-    """What the worker sent: programs, failures, the outcome of bad calls, and values."""
+    """What a worker has sent about one answer.
+
+    Attributes:
+        programs: the declared outputs and the bytes of each exported program.
+        failures: why a program could not be exported, or the file not be loaded.
+        errors: the outcome of each call that must raise ValueError, by its number.
+        values: what each call with plain data returned or raised, by its number.
+        printed: what the answer printed in the cases that are shown.
+        ended: how the worker ended, if it ended before it had answered everything.
+    """
 
     programs: dict[ProgramKey, tuple[tuple[Output, ...], bytes]] = field(default_factory=dict)
     failures: dict[ReplyKey, messages.ExportFailure] = field(default_factory=dict)
@@ -47,11 +57,11 @@ class Evidence:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer could be called."""
+        """Whether a program was exported, or a call returned or raised something."""
         return bool(self.programs or self.values)
 
     def add(self, reply: messages.WorkerReply, blob: bytes = b"") -> None:
-        """Puts a reply where it belongs; `blob` is the bytes of a program."""
+        """Adds a reply; `blob` holds the bytes of the program if the reply is about one."""
         match reply:
             case messages.ExportedProgram(program, outputs):
                 self.programs[program] = outputs, blob
@@ -63,7 +73,7 @@ class Evidence:
                 self.values[number] = reply
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for JSON; how the worker ended is not among it."""
+        """Returns the evidence as plain data for JSON, without how the worker ended."""
         programs = [
             [
                 messages.encode(messages.ExportedProgram(program, outputs)),
@@ -76,7 +86,7 @@ class Evidence:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Evidence:
-        """The inverse of `to_json`.
+        """Returns the evidence that `to_json` made this data from.
 
         Raises:
             ValueError, KeyError, TypeError: the data is something else.
@@ -90,7 +100,10 @@ class Evidence:
 
 
 def devices_needed(contract: Contract) -> int:
-    """Devices to simulate: enough for each case, and so many that they tell of no hidden one."""
+    """Returns how many devices to simulate: as many as a case needs, or `LEAST_DEVICES`.
+
+    The minimum keeps the number from revealing that a hidden case needs more than those shown.
+    """
     cases = [*contract.cases, *(bad.case for bad in contract.errors)]
     needed = [math.prod(case.sizes.values()) for case in cases]
     return max(LEAST_DEVICES, *needed) if needed else 0
@@ -103,7 +116,7 @@ def collect_evidence(
     calls: Sequence[Call] = (),
     order: Sequence[int] = (),
 ) -> Evidence:
-    """Runs one worker to its end, and keeps what it sent until then; or takes what is kept already.
+    """Runs one worker and returns what it has sent, unless the store holds that evidence already.
 
     Args:
         pool: where the worker comes from; its store may hold the evidence.
@@ -131,7 +144,7 @@ def _worker_job(
     calls: tuple[Call, ...],
     order: tuple[int, ...],
 ) -> messages.WorkerJob:
-    """The job of a worker without hidden cases; nothing in it tells what is right."""
+    """Returns the job for a worker, without hidden cases and without any expected value."""
     reference = contract.reference
     functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
     imports = {name.rpartition(".")[0] for name in contract.imports}
@@ -163,7 +176,7 @@ def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.Hidde
         worker.send(messages.encode(job))
         _receive_replies(evidence, worker, _asked(job), deadline)
         if hidden.cases and evidence.answered:
-            evidence.printed = worker.printed_to_its_end()  # more may be of a hidden case
+            evidence.printed = worker.printed_to_its_end()  # later text may tell a hidden case
             told_hidden = True
             worker.send(messages.encode(hidden))
             _receive_replies(evidence, worker, _asked(job.with_hidden(hidden)), deadline)
@@ -181,7 +194,7 @@ def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.Hidde
 
 
 def _forget_words(evidence: Evidence, first_hidden: int) -> None:
-    """Drops the words about hidden cases: they may tell what these are."""
+    """Drops the messages about hidden cases, which may reveal what these cases are."""
     for which, failure in evidence.failures.items():
         if which[1] >= first_hidden:
             name = public_name(failure.raised)
@@ -195,7 +208,7 @@ def _forget_words(evidence: Evidence, first_hidden: int) -> None:
 def _receive_replies(
     evidence: Evidence, worker: Child, asked: set[ReplyKey], deadline: Deadline
 ) -> None:
-    """Files the replies to a job until the worker is done.
+    """Adds the replies to a job to the evidence until the worker is done.
 
     Raises:
         ChildEnded: the worker ended, or sent what was not asked for.
@@ -218,7 +231,7 @@ def _receive_replies(
 
 
 def _asked(job: messages.WorkerJob) -> set[ReplyKey]:
-    """The replies that a job may have; none of a hidden case can stand for one that is shown."""
+    """Returns which replies a job may have; those of shown and of hidden cases do not overlap."""
     cases = range(job.first, job.first + len(job.cases))
     kinds = ("forward", "gradient") if job.kind == "program" else ("value",)
     asked = {(kind, number) for kind in kinds for number in cases}
@@ -239,7 +252,7 @@ def _key(reply: messages.WorkerReply) -> ReplyKey | None:
 
 
 def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
-    """The reply with harmless texts, or a failure where the types of its results are odd."""
+    """Makes the texts of a reply safe to print; a failure where its outputs cannot be judged."""
     match reply:
         case messages.ExportedProgram(program, outputs):
             if why := _why_unjudged(outputs):
@@ -273,7 +286,10 @@ def _checked_output(output: Output) -> Output:
 
 
 def public_name(raised: str | None) -> str:
-    """The name of what was raised, if it is Python's own: other names may tell anything."""
+    """Returns the name of an exception if it is one of Python's own, else "an error".
+
+    A name that the answer has chosen could reveal what a hidden case is.
+    """
     name = raised or ""
     known = getattr(builtins, name, None)
     return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
@@ -289,7 +305,7 @@ STOPPED: dict[Cause, str] = {
 
 
 def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
-    """Status and reason of an answer that could not be called, or exported in no case."""
+    """Returns status and reason of an answer that cannot be judged at all; None if it can be."""
     failures = list(evidence.failures.values())
     if failures and not evidence.programs:
         kinds: dict[str, Status] = {"not-implemented": "fail", "result": "fail", "memory": "memory"}

@@ -1,4 +1,8 @@
-"""What was found about each property, and the points that it earns."""
+"""What was found about each property, and the points that it earns.
+
+While a judge works, it adds findings here case by case. At the end they become the properties of
+the verdict, and here it is also decided what may be told of a hidden case.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +38,13 @@ class Finding:
     """What was found about one property.
 
     Attributes:
-        right: whether it is right; None where it was not reached.
+        right: whether it is right; None where it was not judged.
         message: what a person reads.
         expected: what is required, if that is short.
         got: what was found, if that is short.
-        how: the kind of error, of which nothing else is told where its case is hidden.
-        near: right, with an error of more than half of what is allowed.
-        hidden: the case is hidden.
+        how: the kind of error, which is all that is told of it if its case is hidden.
+        near: whether it is right, but with more than half of the allowed error.
+        hidden: whether its case is hidden.
     """
 
     right: bool | None
@@ -53,7 +57,7 @@ class Finding:
 
 
 def hide(name: str, finding: Finding) -> Finding:
-    """What may be told of a finding about a hidden case: the property, and the kind of error."""
+    """Returns what may be told of a finding about a hidden case: whether, and how, it is wrong."""
     how = finding.how or HIDDEN[name] if finding.right is False else NEAR * finding.near
     message = f"{how} on a hidden case" if how else ""
     return Finding(finding.right, message, near=finding.near, hidden=True)
@@ -67,12 +71,14 @@ class Findings:
     by_name: dict[str, Finding] = field(default_factory=dict)
 
     def add(self, name: str, finding: Finding, index: int | None = None) -> None:
-        """Files a finding: the first wrong one stays, or else the first near the limit, or any.
+        """Adds a finding; for each property, only the first of the most serious ones is kept.
+
+        A wrong finding is more serious than one near the limit, and that one than any other.
 
         Args:
-            name: of the property.
+            name: the name of the property.
             finding: what was found.
-            index: of the case that it is about, if it is about one.
+            index: the number of the case that it is about, if it is about one.
         """
         if index is not None and self.contract.is_hidden(index):
             finding = hide(name, finding)
@@ -80,7 +86,7 @@ class Findings:
             self.by_name[name] = finding
 
     def shown_only(self) -> bool:
-        """Whether what is wrong first is so on hidden cases only."""
+        """Whether the first property that is wrong is wrong in hidden cases only."""
         names = self.contract.points()
         first = next((self.by_name[name] for name in names if self.wrong(name)), None)
         return first is not None and first.hidden
@@ -90,7 +96,7 @@ class Findings:
         return name in self.by_name and self.by_name[name].right is False
 
     def properties(self) -> tuple[PropertyVerdict, ...]:
-        """One verdict per property of the contract; points only when the first is right."""
+        """Returns a verdict on each property; unless the first is right, no other earns points."""
         first = self.contract.first
         judged = self.by_name.get(first, Finding(False, "")).right is True
         return tuple(
@@ -111,12 +117,12 @@ class Findings:
 
 
 def _weight(finding: Finding) -> int:
-    """The weight of a finding; of two, the heavier one is told."""
+    """Returns how serious a finding is."""
     return 2 if finding.right is False else int(finding.near)
 
 
 def unjudged(contract: Contract, status: Status, message: str, printed: str = "") -> Judgement:
-    """The judgement on an answer about which nothing but this message can be said."""
+    """Returns the judgement on an answer of which no property could be judged, and says why."""
     findings = Findings(contract)
     findings.add(contract.first, Finding(False, message))
     return Judgement(status, findings.properties(), message, printed=printed)

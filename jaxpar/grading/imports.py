@@ -1,4 +1,8 @@
-"""What an answer may import, checked in its text and again while it runs."""
+"""What an answer may import, checked in its text and again while it runs.
+
+The worker calls these functions: it refuses a file by its text, and then closes the library to the
+code that it runs. The list of allowed imports is also printed in the stubs.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,8 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 def refused_text(text: str, extra: Sequence[str]) -> str:
     """Why a file is not run, from its text alone: its syntax or its imports; empty if it may run.
 
-    Parsing may take a stranger's time and memory: this is for a process that has limits.
+    Parsing a stranger's file may take much time and memory, so only a process with limits may call
+    this.
     """
     try:
         refused = refused_import(text, extra)
@@ -50,7 +55,7 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
     """The line and the name of the first import that is not allowed, if there is one."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in the learner's strings
+        warnings.simplefilter("ignore")  # such as those about escapes in the learner's strings
         tree = ast.parse(text)
     for line, name in _imports(tree):
         if not _allowed(name, extra):
@@ -59,7 +64,7 @@ def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
 
 
 def allowed_in_words(extra: Sequence[str]) -> str:
-    """What may be imported, as a list for a message."""
+    """Returns what may be imported, as a list for a message."""
     return ", ".join((*LIBRARIES, *extra)) + " and, of Python's own, " + ", ".join(STANDARD[1:])
 
 
@@ -98,8 +103,9 @@ class _Closed:
 def close_library(reference: str, extra: Sequence[str]) -> None:
     """Makes the reference raise, and the rest of the library unreachable by import or open.
 
-    This keeps honest answers honest. It is a fence, not a wall: a sandbox is for the others.
-    `extra` must have been imported already. There is no way back within this process.
+    This keeps honest answers honest; only a sandbox can hold code that sets out to get round it.
+    The modules in `extra` stay reachable and must have been imported already. Nothing undoes this
+    within the process.
     """
     _replace_reference(reference)
     for name in [n for n in sys.modules if n.split(".")[0] == "jaxpar"]:
@@ -122,12 +128,12 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
 
 
 def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:
-    """The builtins for the learner's frames, with an `__import__` that follows the same list."""
+    """Returns the builtins for the learner's code, with an `__import__` that checks the list."""
 
     def guarded(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
-        from_c = isinstance(fromlist, list)  # an extension imports what it needs, in our frame
+        from_c = isinstance(fromlist, list)  # a C extension imports what it needs in our frame
         if from_c or (not level and _names(name, fromlist, extra)):
             return builtins.__import__(name, globals, locals, fromlist, level)
         raise ImportError(f"an answer may not import {name}")

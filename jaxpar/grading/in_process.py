@@ -1,8 +1,8 @@
-"""A pool that judges in one process: hundreds of answers of our own, and no start of a process.
+"""A pool that judges trusted answers within this process, so that none has to be started.
 
-It is for functions that are trusted: the suite, reports, and whoever writes an exercise. The
-verdicts are those of the processes, since worker, reader and judge are the same code; but nothing
-isolates the answer and no clock ends it.
+The tests judge hundreds of answers with it, and so does whoever writes an exercise. The verdicts
+are those that separate processes would reach, since worker, reader and judge run the same code; but
+nothing isolates the answer, and no clock ends it.
 """
 
 from __future__ import annotations
@@ -45,37 +45,39 @@ ELSEWHERE = Submission(Path("answer.py"), b"# elsewhere")
 
 
 class InProcessChild:
-    """What a child process is to the judge: messages in, messages out."""
+    """Stands for a child process: takes the messages of the judge, and answers them."""
 
     def __init__(self, answer: Callable[[Any, list[bytes]], Iterator[Any]]) -> None:
-        """Answers each frame as `answer` does, which yields messages and raw bytes."""
+        """Answers each frame with the messages and raw bytes that `answer` yields for it."""
         self._answer = answer
         self._frames: deque[Any] = deque([messages.encode(messages.Ready())])
 
     def send(self, frame: dict, blobs: list[bytes] | None = None) -> None:
-        """Takes a frame as it would arrive, and keeps the replies."""
+        """Passes a frame through JSON, as a pipe would, and queues the replies to it."""
         arrived = json.loads(json.dumps(frame, allow_nan=False))
         for reply in self._answer(arrived, blobs or []):
             self._frames.append(reply if isinstance(reply, bytes) else messages.encode(reply))
 
     def receive(self, deadline: Deadline) -> Any:
-        """The next reply, whatever the time."""
+        """Returns the next reply; the deadline has no effect."""
         return self._frames.popleft()
 
     def printed(self) -> str:
-        """Nothing is kept of what the answer prints."""
+        """Returns nothing, since what the answer prints is not captured."""
         return ""
 
     printed_to_its_end = printed
 
 
 class Compiler:
-    """Compiles the same program once, whoever wrote it: a mistake is an answer and a diagnosis.
+    """Compiles each program once, also where the answer is one of the contract's mistakes.
 
-    Programs of the reference and of mistakes are kept, those of an answer until the next one comes.
+    The suite judges each mistake as an answer, and the diagnosis then compares it with all
+    mistakes. Programs of the reference and of mistakes are kept, and those of an answer until the
+    next answer is judged.
 
     Attributes:
-        keeps: whether what is compiled now is to be kept.
+        keeps: whether the next program belongs to the reference or to a mistake, and is kept.
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class Compiler:
         self._texts: dict[bytes, str] = {}
 
     def __call__(self, blob: bytes, interface: Interface) -> Compiled:
-        """The compiled program; two that differ in source lines alone are one."""
+        """Returns the compiled program; programs that differ only in source lines share one."""
         if blob not in self._texts:
             self._texts[blob] = str(parse(blob))
         key = self._texts[blob], interface
@@ -100,7 +102,7 @@ class Compiler:
         self._texts.clear()
 
     def forget(self) -> None:
-        """Drops all programs: a process may map only so many pieces of memory."""
+        """Drops all programs, since a process may have only a limited number of memory maps."""
         self._kept.clear()
         self.forget_answer()
 
@@ -109,13 +111,14 @@ _header = cache(template)
 
 
 class InProcessPool:
-    """A pool whose workers export one function, and whose readers remember the contract's own.
+    """A pool for one exercise, whose workers export `function` as the answer.
 
-    The programs of the reference and of the mistakes are the same in every judgement.
+    Its readers remember what they found in the programs of the reference and of the mistakes, which
+    are the same in every judgement.
     """
 
     def __init__(self, where: str, contract: Contract | None = None) -> None:
-        """Reads by the contract of an exercise, hidden cases and all, or by another one."""
+        """Uses the contract at `where` with its hidden cases, or `contract` in its place."""
         self.where = where
         self.limits, self.cancelled = Limits(), False
         self.store: Store | None = None
@@ -127,30 +130,30 @@ class InProcessPool:
         self._truths: dict[tuple[int, int], Truth] = {}
 
     def forget(self) -> None:
-        """Drops compiled programs; what was found about them stays."""
+        """Drops compiled programs, but not the facts that were found about them."""
         self._compiler.forget()
         jax.clear_caches()
         _return_free_memory()
 
     def truth(self, contract: Contract, index: int, seed: int) -> Truth:
-        """Inputs and right results of a case, computed once for each seed."""
+        """Returns the inputs and right results of a case, which are computed once for each seed."""
         if (index, seed) not in self._truths:
             self._truths[index, seed] = truth(self._reader.contract, index, seed)
         return self._truths[index, seed]
 
     def begin(self) -> None:
-        """The programs of the answer before are not needed any more."""
+        """Drops the programs of the previous answer, which are no longer needed."""
         self._compiler.forget_answer()
 
     def take(self, module: str) -> InProcessChild:
-        """A worker or a reader."""
+        """Returns a worker or a reader."""
         return InProcessChild(self._worker() if module == WORKER else self._read)
 
     def end(self, child: InProcessChild) -> None:
-        """Nothing ends."""
+        """Does nothing, since there is no process to end."""
 
     def _worker(self) -> Callable[[Any, list[bytes]], Iterator[Any]]:
-        jobs: list[messages.WorkerJob] = []  # the first; hidden cases come in a second frame
+        jobs: list[messages.WorkerJob] = []  # the job, then that of the hidden cases
 
         def work(frame: Any, blobs: list[bytes]) -> Iterator[Any]:
             assert self.function
@@ -185,7 +188,7 @@ class InProcessPool:
 
 
 def _return_free_memory() -> None:
-    """Gives back what was freed: glibc keeps it, scattered over the arenas of XLA's threads."""
+    """Returns freed memory to the system; glibc would keep it in the arenas of XLA's threads."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).malloc_trim(0)
@@ -195,7 +198,7 @@ _latest: list[InProcessPool] = []  # the pool that judged last, if any
 
 
 def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
-    """The verdict on a function as the answer to an exercise; inputs are the same each time."""
+    """Returns the verdict on a function as an answer; its inputs are the same each time."""
     if _latest and _latest[-1] is not pool:
         _latest.pop().forget()
     _latest[:] = [pool]
@@ -209,7 +212,7 @@ def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Ve
 
 
 def judged_source(source: str, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
-    """The verdict on the function of that name in a source."""
+    """Returns the verdict on the function in a source that has the exercise's name."""
     module: dict[str, Any] = {}
     exec(compile(source, ELSEWHERE.path.name, "exec"), module)
     return judged(module[load(pool.where).id], pool, hidden=hidden)

@@ -1,7 +1,8 @@
 """The errors of JAX that newcomers meet: kind, what it looks like, what it means in plain words.
 
-A pattern is searched in `<who raised it> <type of error>: <text>`, in this order; see `translate`
-for who. Its named groups fill the message.
+Each rule is a kind of error, a pattern, and a message for the learner. `translate` searches the
+pattern in `<place> <type of error>: <text>`, where the place is `raised`, `inside`, `later` or
+`outside` and tells who raised the error. Named groups of the pattern fill the message.
 """
 
 _CARRY = (

@@ -1,4 +1,9 @@
-"""From a submission to a verdict, without importing the learner's file or parsing its programs."""
+"""From a submission to a verdict, without importing the learner's file or parsing its programs.
+
+The judge has a worker export the answer, which is the evidence, and a reader read and run the
+exported programs. It compares their results with the contract, and returns a verdict, from which
+the writers print. Values and schedules need no reader, since their evidence is plain data.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +63,8 @@ def judge(
         pool: where child processes come from.
         seed: repeats an earlier run; drawn at random if not given, and never shown to a child.
         hidden: whether hidden cases are judged, too.
-        truths: where inputs and right results come from; whoever judges many answers with one
-            seed may keep them.
+        truths: draws inputs and computes right results; a caller that judges many answers with
+            one seed may pass a function that remembers them.
 
     Raises:
         Cancelled: another thread called `pool.cancel()`.
@@ -95,7 +100,7 @@ def _judge_program(
     pool: ChildPool,
     truth_of: Callable[[int], Truth],
 ) -> Judgement:
-    """The reader loads the contract while the worker exports; then the evidence is read."""
+    """Judges exported programs or specs; the reader loads while the worker exports."""
     filename = submission.path.name
     reader = ReaderClient(pool, where, contract, filename)
     try:
@@ -138,14 +143,17 @@ def _finish(attempt: Attempt) -> Judgement:
 
 
 def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Attempt) -> Judgement:
-    """Tries once more, alone; if that fails, a known-good program tells whose fault it is."""
+    """Judges once more with a fresh reader, which has all the time.
+
+    If that fails too, a known-good program is run, to tell whether the machine is at fault.
+    """
     contract = attempt.contract
     try:
         return _finish(attempt)
     except ChildEnded as ended:
         cause: Cause = ended.cause
         hidden = contract.shown is not None and ended.cause == "killed"
-        detail = "" if hidden else str(ended)  # it may be of a hidden case
+        detail = "" if hidden else str(ended)  # it may come from a hidden case
     finally:
         reader.close()
     status: Status = cause

@@ -1,5 +1,8 @@
 """Landlock: closes all files to a process but those that it names.
 
+The sandbox of a class confines whole processes with it, and a worker in any sandbox closes the
+library's own files to itself before it runs the learner's code.
+
 Source: landlock(7), and Documentation/userspace-api/landlock.rst of Linux
 """
 
@@ -30,7 +33,12 @@ def version() -> int:
 
 
 def outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
-    """Yields what these paths hold, without one folder that may be within them."""
+    """Yields paths that together hold what these paths hold, but for one folder.
+
+    Args:
+        paths: files and folders.
+        closed: the folder to leave out, which may be inside one of them.
+    """
     for path in map(Path, paths):
         if path in closed.parents:
             yield from outside(map(str, path.iterdir()), closed)
@@ -39,12 +47,12 @@ def outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
 
 
 def install(readable: Iterable[str], writable: Iterable[str], folder: str | None) -> None:
-    """Closes all files to this process but those beneath these paths, for good.
+    """Closes all files to this process for good, but for those at or below these paths.
 
     Args:
         readable: files, and folders with all in them; those that do not exist are left out.
-        writable: files that may be written, too.
-        folder: where files may be made and removed, too.
+        writable: files that may be read and written.
+        folder: a folder in which files may also be made and removed.
 
     Raises:
         OSError: the kernel refuses.

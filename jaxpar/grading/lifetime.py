@@ -1,4 +1,7 @@
-"""A child process that cannot outlive its parent or take the machine with it."""
+"""Keeps a child process from outliving its parent, and from using up the machine.
+
+The worker and the reader, which the judge starts, call these functions before anything else.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ CPU_GRACE_SECONDS = 2
 
 
 def begin_child() -> tuple[IO[bytes], IO[bytes]]:
-    """Ties this process to its parent; returns the pipes of requests and of replies.
+    """Ties this process to its parent, and returns the pipes of requests and of replies.
 
-    Standard output becomes standard error, and standard input is at its end: nobody is there who
-    could answer.
+    They are what was standard input and output. What is printed from now on goes to standard error,
+    and what is read from standard input has come to its end: nobody is there to type.
     """
     die_with_parent()
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
@@ -33,7 +36,11 @@ def begin_child() -> tuple[IO[bytes], IO[bytes]]:
 
 
 def die_with_parent() -> None:
-    """Ends this process when the thread that started it ends, at once on Linux."""
+    """Lets this process end when its parent ends.
+
+    On Linux, the kernel ends it as soon as the thread that started it ends; elsewhere, this process
+    looks once a second whether its parent is still there.
+    """
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -51,7 +58,10 @@ def _watch(parent: int) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Imports without garbage collection, which would take a sixth of the time: all of it stays."""
+    """Switches garbage collection off while the block imports modules.
+
+    It would take a sixth of the time and free nothing, since what is imported stays.
+    """
     gc.disable()
     try:
         yield
@@ -72,6 +82,6 @@ def limit_process(memory_bytes: int, cpu_seconds: int) -> None:
     for which, value in limits.items():
         _, hard = resource.getrlimit(which)
         hard = sys.maxsize if hard == resource.RLIM_INFINITY else hard
-        # At the first limit of time the kernel says so, at the second it kills.
+        # At the first limit of time the kernel sends a signal, at the second it kills.
         later = value + CPU_GRACE_SECONDS if which == resource.RLIMIT_CPU else value
         resource.setrlimit(which, (min(value, hard), min(later, hard)))

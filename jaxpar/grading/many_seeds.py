@@ -1,4 +1,8 @@
-"""Right answers judged with many seeds: exported and compiled once, then run with each seed."""
+"""Right answers judged with many seeds: exported and compiled once, then run with each seed.
+
+Whoever writes an exercise finds out with it whether rounding makes some right answers fail, or
+nearly fail, with some inputs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ Judged = Iterator[tuple[int, Answer, tuple[PropertyVerdict, ...]]]
 
 
 def failures(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Iterator[str]:
-    """What is wrong, or near the limit, with right answers to an exercise; a line for each."""
+    """Yields a line for each property that right answers fail, or nearly fail, with a seed."""
     kind = load(where).kind
     judged = _plain if kind in ("value", "schedule") else _programs
     for seed, answer, properties in judged(where, answers, seeds):
@@ -39,7 +43,7 @@ def _plain(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judge
 
 
 def _programs(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judged:
-    """All answers with one seed, then with the next: what is right is computed once for each."""
+    """Judges all answers with one seed after the other; right results are computed once a seed."""
     contract = load(where, hidden=True)
     contract = replace(contract, communication=None, memory=None, flops=None, errors=())
     kept_truth = lru_cache(maxsize=len(contract.cases))(truth)

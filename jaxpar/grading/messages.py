@@ -4,8 +4,8 @@ Those of the reader are in `reader_messages`, so that a worker need not import t
 
 A message travels as the JSON object of its fields, and the names of the fields say which message it
 is; the bytes of programs and arrays follow in frames of their own. What arrives is decoded by the
-declared types and by nothing else: an unknown name, a field too many or too few, and a value of
-another type are refused. Neither end trusts the other to have encoded anything well.
+declared types and by nothing else: a message with an unknown, a superfluous or a missing field, or
+with a value of another type, is refused. Neither end relies on what the other end has checked.
 """
 
 # The decoder reads the types of the fields, so this module has no postponed annotations.
@@ -67,14 +67,14 @@ class WorkerJob:
         memory_bytes: the address space that the process may have.
         cpu_seconds: the processor time that it may take.
         exercise: the name of the function to call.
-        kind: of the exercise, as in a contract.
+        kind: the kind of the exercise, as in its contract.
         source: the text of the file.
         filename: its name, for the line numbers in errors.
         cases: the calls of an SPMD function, each on its mesh.
         first: the number of the first of these cases.
         errors: further cases, which must raise ValueError.
-        gradient: the arguments whose gradient is wanted.
-        imports: what the file may import besides the usual.
+        gradient: the names of the arguments with respect to which gradients are wanted.
+        imports: what the file may import besides the libraries that every answer may.
         modules: what is imported before the library is closed.
         reference: the library's own answer, `module:name`, which is made to raise.
         devices: how many devices are simulated.
@@ -100,7 +100,7 @@ class WorkerJob:
     order: tuple[int, ...] = ()
 
     def with_hidden(self, hidden: "HiddenCases") -> "WorkerJob":
-        """The job of the hidden cases, which follows this one."""
+        """Returns the job for the hidden cases, which the worker does after this one."""
         return replace(self, cases=hidden.cases, first=hidden.first, errors=())
 
 
@@ -128,7 +128,7 @@ class ExportFailure:
     """What was raised where a program should have been exported, or the file loaded.
 
     Attributes:
-        failure: the program; `load` where the file could not be loaded.
+        failure: which program could not be exported; `load` if the file could not be loaded.
         kind: the kind of error, as the translator names it.
         message: what the error means.
         raised: the name of the exception, where one was raised.
@@ -144,7 +144,13 @@ class ExportFailure:
 
 @dataclass(frozen=True)
 class BadCallOutcome:
-    """What a call raised that must raise ValueError: the name of the exception, if any."""
+    """What was raised by a call that must raise ValueError.
+
+    Attributes:
+        error: the number of the call among the bad calls of the contract.
+        raised: the name of the exception; None if nothing was raised.
+        is_value_error: whether it is a ValueError.
+    """
 
     error: int
     raised: str | None
@@ -153,7 +159,12 @@ class BadCallOutcome:
 
 @dataclass(frozen=True)
 class ReturnedValue:
-    """What a call returned, as plain data, or in words what it is instead."""
+    """What a call returned.
+
+    Attributes:
+        value: the number of the call.
+        result: the plain data that was returned; a text says in words what was returned instead.
+    """
 
     value: int
     result: Any
@@ -161,7 +172,15 @@ class ReturnedValue:
 
 @dataclass(frozen=True)
 class RaisedByCall:
-    """What a call raised instead of returning a value, and what that means."""
+    """What a call raised instead of returning a value.
+
+    Attributes:
+        value: the number of the call.
+        kind: the kind of error, as the translator names it.
+        explained: what the error means.
+        raised: the name of the exception.
+        is_value_error: whether it is a ValueError.
+    """
 
     value: int
     kind: str
@@ -172,7 +191,7 @@ class RaisedByCall:
 
 @dataclass(frozen=True)
 class Done:
-    """All that was asked has been answered."""
+    """The worker has answered everything that the job asks for."""
 
     done: Literal[True] = True
 
@@ -181,7 +200,7 @@ WorkerReply = ExportedProgram | ExportFailure | BadCallOutcome | ReturnedValue |
 
 
 def encode(message: Any) -> Any:
-    """The message as plain data for JSON."""
+    """Returns the message as plain data for JSON."""
     if isinstance(message, Case | Call):
         return {
             field.name: _encode_value(getattr(message, field.name)) for field in fields(message)
@@ -196,7 +215,7 @@ def encode(message: Any) -> Any:
 
 
 def decode(kind: Any, data: Any) -> Any:
-    """The inverse of `encode`.
+    """Returns the message that `encode` made this data from.
 
     Args:
         kind: the class of the message, or the union of the classes that it may have.
@@ -227,7 +246,7 @@ def _decode_fields(kind: Any, data: dict) -> Any:
     types_by_name = {field.name: field.type for field in fields(kind)}
     if data.keys() != types_by_name.keys():
         raise ProtocolError(f"the fields of {_name(kind)} are {', '.join(types_by_name)}")
-    if kind in (Case, Call):  # data of our own, which only the worker and the reader decode
+    if kind in (Case, Call):  # the judge sends these, so only the worker and the reader decode them
         return kind(**{name: _decode_value(item) for name, item in data.items()})
     return kind(**{name: decode(types_by_name[name], item) for name, item in data.items()})
 

@@ -1,4 +1,7 @@
-"""The inputs of a case and the results that they must give, drawn where no answer can look."""
+"""Draws the inputs of a case and computes the right results, in the judge's own process.
+
+The judge does so after the evidence is complete, so that no answer can have seen the inputs.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,14 @@ Blocks = np.ndarray
 
 @dataclass(frozen=True)
 class Truth:
-    """The inputs of one case, and everything that they must give.
+    """The inputs of one case, and the right results.
 
     Attributes:
         inputs: global arrays, in the order of the case.
-        expected: one per output, as numpy arrays in float64.
-        cotangents: c_i for each float output, stacked like its blocks; None for the others.
-        gradients: blocks of the gradient of the sum over devices of <c_i, y_i>.
+        expected: the right value of each output, as numpy arrays in float64.
+        cotangents: the drawn c_i of each float output y_i, stacked like its blocks; None for the
+            other outputs.
+        gradients: the blocks of the gradients of the sum over devices of <c_i, y_i>.
     """
 
     inputs: list[np.ndarray]
@@ -40,7 +44,7 @@ class Truth:
 
 
 def truth(contract: Contract, index: int, seed: int) -> Truth:
-    """Draws the inputs of a case and computes what they must give, in float64 on one device."""
+    """Draws the inputs of a case, and computes the right results in float64 on one device."""
     case = contract.cases[index]
     rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
     inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
@@ -70,7 +74,10 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
 def _compiled(
     contract: Contract, index: int, chosen: tuple[int, ...]
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Functions that give the types of the results of a case, and the results; compiled once."""
+    """Returns two functions of the inputs: the types of the right results, and these results.
+
+    The second one also computes the gradients, and is compiled once for each case.
+    """
     case = contract.cases[index]
     shapes: list[Any] = []
 
@@ -84,7 +91,7 @@ def _compiled(
 
 
 def blocks(array: np.ndarray, case: Case, layout: str) -> Blocks:
-    """The shards of a global array: what each device holds of it."""
+    """Returns the shards of a global array, stacked over the devices that hold them."""
     sizes = case.sizes
     parts = []
     for position in np.ndindex(*sizes.values()):
@@ -126,6 +133,7 @@ def _with_gradient(
 
 
 def _draw(leaf: ArraySpec, rng: np.random.Generator) -> np.ndarray:
+    """Draws one array from the distribution that `leaf.draw` names; `ArraySpec` explains each."""
     dtype = jnp.dtype(leaf.dtype)
     if leaf.draw == "ties":
         two = rng.standard_normal(2).astype(dtype)

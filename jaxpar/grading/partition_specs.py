@@ -1,4 +1,8 @@
-"""Partition specs as plain data: what an answer returns for a case, and what is wrong there."""
+"""Partition specs as plain data: what an answer returns for a case, and what is wrong there.
+
+The worker turns an answer's specs into plain data, the judge checks these data, and the reader
+turns them into JAX's specs again, by which it compiles the contract's program.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def to_partition_specs(specs: Specs) -> list[P]:
 
 
 def complaint(case: Case, specs: Any) -> str | None:
-    """The first of an answer's specs that is not a spec, or does not fit its leaf or the mesh."""
+    """Says which of an answer's specs is none, or does not fit its leaf or the mesh, if any."""
     leaves = _leaves(case)
     if not isinstance(specs, list) or len(specs) != len(leaves):
         shown = specs if isinstance(specs, str) else "another pytree than params"
@@ -48,7 +52,7 @@ def complaint(case: Case, specs: Any) -> str | None:
 
 
 def wrongly_split(case: Case, specs: Specs, model: Specs) -> str | None:
-    """The first leaf that is not split over the axis alone, or kept whole, as the model has it."""
+    """Says which leaf is not split over the axes over which `model` splits it, if any."""
     axis = case.kwargs["axis"]
     for (place, shape), spec, right in zip(_leaves(case).items(), specs, model, strict=True):
         used, required = ([name for e in one for name in _axes(e)] for one in (spec, right))
@@ -60,7 +64,7 @@ def wrongly_split(case: Case, specs: Specs, model: Specs) -> str | None:
 
 
 def same(specs: Any, other: Specs) -> bool:
-    """Whether an answer's specs mean the same as others; a None at the end has no meaning."""
+    """Whether an answer's specs mean the same as others; a None at the end changes nothing."""
     if not isinstance(specs, list) or not all(isinstance(spec, list) for spec in specs):
         return False
     return _splits(specs) == _splits(other)
@@ -88,7 +92,7 @@ def _leaves(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def _plain(spec: Any) -> Any:
-    """A spec as plain data; of anything else, the name of its type."""
+    """Returns a spec as plain data, and for anything else the name of its type."""
     if not isinstance(spec, P):
         return type(spec).__name__
     entries = [list(entry) if isinstance(entry, tuple) else entry for entry in spec]
@@ -96,7 +100,7 @@ def _plain(spec: Any) -> Any:
 
 
 def _unfit(sizes: dict[str, int], shape: tuple[int, ...], spec: Any) -> Iterator[str]:
-    """What is wrong with one spec, which comes from the answer and may be anything."""
+    """Yields what is wrong with one spec, which comes from the answer and may be anything."""
     if not isinstance(spec, list):
         yield f"is of type {str(spec)[:40]}; it must be a jax.sharding.PartitionSpec"
         return
@@ -119,12 +123,12 @@ def _unfit(sizes: dict[str, int], shape: tuple[int, ...], spec: Any) -> Iterator
 
 
 def _splits(specs: Specs) -> list[list[tuple[int, list]]]:
-    """The dims of each leaf that are split, each with its axes."""
+    """Returns the dims of each leaf that are split, each with the axes that split it."""
     return [[(dim, _axes(e)) for dim, e in enumerate(spec) if _axes(e)] for spec in specs]
 
 
 def _axes(entry: Any) -> list:
-    """The axes of one entry; an entry that is neither None nor a list counts as one axis."""
+    """Returns the axes of one entry; an entry that is neither None nor a list is one axis."""
     if entry is None:
         return []
     return entry if isinstance(entry, list) else [entry]

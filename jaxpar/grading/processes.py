@@ -1,4 +1,8 @@
-"""Child processes of the judge: started ahead, bounded, and never left behind."""
+"""Child processes of the judge: started ahead, bounded, and never left behind.
+
+The judge runs one worker and one reader for each answer. They are the only processes that touch
+what a stranger has written, so that limits, a clock and this file decide when they end.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ KEPT_OUTPUT_BYTES = 4096
 LATE_OUTPUT_SECONDS = 1.0
 OUT_OF_CPU = "processor time"
 SEND_SECONDS = 60
-XCPU = 24  # the signal that ends what runs out of processor time
+XCPU = 24  # the signal to a process that has used up its processor time
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
                "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
 
@@ -46,9 +50,11 @@ class Limits:
     """Bounds on one judgement.
 
     Attributes:
-        wall_seconds: for the answer to be exported, and again for its programs to run.
+        wall_seconds: the time for exporting the answer. Reading and running its programs may take
+            a third of it, and all of it in a second attempt.
         memory_bytes: address space of a child.
-        cpu_seconds: processor time of a child; more than the wall clock allows, unless said.
+        cpu_seconds: processor time of a child; the default is so much that the wall clock usually
+            ends a child first.
     """
 
     wall_seconds: float = 30.0
@@ -56,7 +62,7 @@ class Limits:
     cpu_seconds: int = 130
 
     def job(self) -> dict[str, int]:
-        """The limits as a child is told them."""
+        """Returns the limits that a child sets for itself, as fields of its job."""
         return {"memory_bytes": self.memory_bytes, "cpu_seconds": self.cpu_seconds}
 
 
@@ -71,15 +77,15 @@ class Store(Protocol):
         """What was kept for this job, or None."""
 
     def put(self, job: dict[str, Any], evidence: Any) -> None:
-        """Keeps it; raises OSError."""
+        """Keeps the evidence for this job; raises OSError if it cannot be written."""
 
 
 class ChildPool(Protocol):
-    """Where the judge takes a worker or a reader from: processes, or what stands for them.
+    """What provides the judge with workers and readers: processes, or stand-ins within this one.
 
     Attributes:
         limits: bounds on one judgement.
-        store: where evidence is kept, if it is.
+        store: keeps evidence for later judgements; None if none is kept.
         cancelled: whether the running judgement was cancelled.
     """
 
@@ -88,10 +94,10 @@ class ChildPool(Protocol):
     cancelled: bool
 
     def begin(self) -> None:
-        """A new judgement starts."""
+        """Prepares for a new judgement."""
 
     def take(self, module: str) -> Any:
-        """A fresh child: something that sends and receives as `Child` does."""
+        """Returns a fresh child, which has the methods of `Child`."""
 
     def end(self, child: Any) -> None:
         """Ends a child that was taken."""
@@ -102,7 +108,7 @@ class Cancelled(Exception):
 
 
 class ChildEnded(Exception):
-    """The child died, or said nothing in time."""
+    """The child died, broke the protocol, or did not answer in time."""
 
     def __init__(self, cause: Cause, detail: str = "") -> None:
         super().__init__(detail or cause)
@@ -110,7 +116,7 @@ class ChildEnded(Exception):
 
 
 def start_plainly(module: str) -> subprocess.Popen[bytes]:
-    """Starts `python -m module` with an environment of its own."""
+    """Starts `python -m module` with few environment variables, and without a sandbox."""
     environment = {k: v for k, v in os.environ.items() if k in ENVIRONMENT}
     environment |= {
         "JAX_PLATFORMS": "cpu",
@@ -131,10 +137,10 @@ def start_plainly(module: str) -> subprocess.Popen[bytes]:
 
 
 class Child:
-    """One process with frames on its pipes; what else it prints is kept, up to 4 kB."""
+    """A child process, with which frames are exchanged; up to 4 kB of what it prints are kept."""
 
     def __init__(self, module: str, start: Start) -> None:
-        """Starts a module as `start` does, with frames on its pipes."""
+        """Starts a module by calling `start`, and two threads that read from it."""
         self._process = start(module)
         self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
         self._json_bytes_left = MAX_JSON_BYTES if module == WORKER else math.inf
@@ -150,7 +156,7 @@ class Child:
             threading.Thread(target=target, args=(pipe,), daemon=True).start()
 
     def send(self, value: dict, blobs: list[bytes] | None = None) -> None:
-        """Sends a JSON frame, then blobs; a child that does not take them is ended."""
+        """Sends a JSON frame, then blobs; kills a child that does not read them in time."""
         patience = threading.Timer(SEND_SECONDS, self._process.kill)
         patience.start()
         try:
@@ -187,16 +193,19 @@ class Child:
 
     def _death(self) -> ChildEnded:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(timeout=1) in (-XCPU, 128 + XCPU):  # 128 +: as a shell says it
+            if self._process.wait(timeout=1) in (-XCPU, 128 + XCPU):  # a shell adds 128
                 return ChildEnded("timeout", OUT_OF_CPU)
         return ChildEnded("killed", self.printed())
 
     def printed(self) -> str:
-        """What the child wrote besides frames, up to its mark that this was all."""
+        """Returns what the child has printed, up to its mark `END_OF_OUTPUT` if there is one."""
         return printable(self._output().partition(END_OF_OUTPUT)[0].decode(errors="replace"))
 
     def printed_to_its_end(self) -> str:
-        """The same for a child that goes on; waits until all that it wrote so far has arrived."""
+        """Waits for the mark `END_OF_OUTPUT`, then returns what the child printed before it.
+
+        This is for a child that goes on running. If no mark arrives, the wait ends after a while.
+        """
         deadline = time.monotonic() + LATE_OUTPUT_SECONDS
         while time.monotonic() < deadline:
             output = self._output()
@@ -240,7 +249,7 @@ class Child:
             self._frames.put(None)
 
     def _spend(self, length: int) -> None:
-        """Bounds a stranger's JSON in all: parsed, it takes time and twenty times its length."""
+        """Bounds the JSON of a worker in all, since parsed JSON takes twenty times its length."""
         self._json_bytes_left -= length
         if self._json_bytes_left < 0:
             raise ProtocolError(f"more than {MAX_JSON_BYTES} bytes of JSON in all")
@@ -271,7 +280,7 @@ class Pool:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Pool:
-        """Nothing is started before it is needed."""
+        """Starts nothing; children start when they are needed."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -286,7 +295,7 @@ class Pool:
                 self._spares[module] = Child(module, self.start)
 
     def take(self, module: str) -> Child:
-        """A fresh child: the spare one, or a new one."""
+        """Returns a fresh child: the spare one, or a new one."""
         child = self._spares.pop(module, None)
         if child is None or not child.alive:
             child = Child(module, self.start)
@@ -310,6 +319,6 @@ class Pool:
                 child.kill()
 
     def begin(self) -> None:
-        """A new judgement starts; an earlier cancel no longer counts."""
+        """Prepares for a new judgement: an earlier cancellation no longer counts."""
         with self._lock:
             self.cancelled = False

@@ -1,4 +1,8 @@
-"""Exporting the programs of an answer: its forward call, and its gradient."""
+"""Exports the programs of an answer: its forward call, and its gradient.
+
+The worker exports the learner's function with this, and the reader exports the reference and the
+mistakes, so that all programs that are compared have the same interface.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class Interface:
 
 
 def differentiated(case: Case, names: Sequence[str]) -> dict[int, tuple[str, ArraySpec]]:
-    """The arrays whose gradient is asked for, by position, each with the name of its argument."""
+    """Returns the arrays whose gradient is wanted, by position, with their arguments' names."""
     return {
         i: (name, leaf)
         for i, (name, leaf) in enumerate(case.arrays())
@@ -45,13 +49,17 @@ def differentiated(case: Case, names: Sequence[str]) -> dict[int, tuple[str, Arr
 
 
 def forward_interface(case: Case, outputs: Sequence[Output]) -> Interface:
-    """The interface of a forward program; each of its outputs is stacked over every mesh axis."""
+    """Returns the interface of a forward program, with outputs stacked over every mesh axis."""
     results = tuple(_stacked(case, case.sizes, o.shape, o.dtype) for o in outputs)
     return Interface(_inputs(case), results)
 
 
 def gradient_interface(case: Case, names: Sequence[str], outputs: Sequence[Output]) -> Interface:
-    """The same with a cotangent for each float output, and the gradient of each named argument."""
+    """Returns the interface of a gradient program.
+
+    It has the arguments and results of the forward program, a cotangent for each float output, and
+    the gradient with respect to each named argument.
+    """
     forward = forward_interface(case, outputs)
     cotangents = tuple(_stacked(case, o.varying, o.shape, o.dtype) for o in outputs if _is_float(o))
     chosen = [forward.inputs[i] for i in differentiated(case, names)]
@@ -75,7 +83,7 @@ def export_forward(function: Callable, case: Case) -> Program:
 
 
 def trace(function: Callable, case: Case) -> None:
-    """Traces one call of the answer; nothing is lowered, so that no error is the compiler's."""
+    """Traces one call of the answer without lowering it, so that no error is the compiler's."""
 
     def body(*leaves: jax.Array) -> list[jax.Array]:
         return [_stack(case, output) for output in _call(function, case, leaves).values()]
@@ -87,7 +95,10 @@ def trace(function: Callable, case: Case) -> None:
 def export_gradient(
     function: Callable, case: Case, names: Sequence[str], outputs: Sequence[Output]
 ) -> Program:
-    """Exports outputs and gradients of the sum over devices of <c_i, y_i>."""
+    """Exports the outputs y_i and the gradients of the sum over devices of <c_i, y_i>.
+
+    The cotangents c_i are further arguments of the program.
+    """
     interface = gradient_interface(case, names, outputs)
     count = len(_inputs(case))
     chosen = differentiated(case, names)
@@ -118,7 +129,7 @@ def _is_float(output: Output) -> bool:
 
 
 def _call(function: Callable, case: Case, leaves: Sequence[jax.Array]) -> dict[str, jax.Array]:
-    """The arrays of the result, by their place in it."""
+    """Calls the answer, and returns the arrays of its result by their place in it."""
     arrays = iter(leaves)
     args = [fill(value, arrays) for value in case.args.values()]
     kwargs = {name: fill(value, arrays) for name, value in case.kwargs.items()}
@@ -141,7 +152,7 @@ def _inputs(case: Case) -> Arguments:
 def _stacked(
     case: Case, axes: Iterable[str], shape: Sequence[int], dtype: Any
 ) -> jax.ShapeDtypeStruct:
-    """The blocks of the devices on these axes: one leading dim for each axis, split over it."""
+    """Returns the type of stacked blocks: one leading dim for each axis, split over that axis."""
     sizes = [case.sizes[axis] for axis in axes]
     sharding = NamedSharding(make_mesh(case.mesh), P(*axes))
     return jax.ShapeDtypeStruct((*sizes, *shape), jnp.dtype(dtype), sharding=sharding)
@@ -176,7 +187,7 @@ def _export(body: Callable, case: Case, inputs: Arguments) -> bytes:
 
 
 def template(interface: Interface) -> export.Exported:
-    """An exported program of this interface, of which only the header is used."""
+    """Returns an exported program of this interface; a reader takes its header for other bytes."""
     results = interface.results
 
     def zeros(*_: jax.Array) -> list[jax.Array]:

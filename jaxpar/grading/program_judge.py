@@ -1,4 +1,8 @@
-"""Judges an SPMD function by the programs that were exported from it."""
+"""Judges an SPMD function by the programs that were exported from it.
+
+`judge` calls this with the worker's evidence and a reader, and makes a verdict of the findings. For
+a wrong answer, `diagnosis` goes on from what is stored here.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +35,13 @@ class ProgramJudge:
         reader: the process that reads and runs the programs.
         evidence: what the worker sent.
         findings: what was found about each property.
-        truth_of: draws the inputs of a case, and computes what they must give. It is called after
-            the evidence is complete, so that no answer can look.
+        truth_of: draws the inputs of a case, and computes the right results. It is called after
+            the evidence is complete, so that no answer can depend on the inputs.
         answer: facts of the answer's programs.
         reference: facts of the reference's programs.
         results: outputs of each forward program, gradients of each gradient program.
         truths: inputs and right results of each case that was run.
-        sent: bytes of the first case, for the learner's prediction.
+        sent: what a device sends in the first case, to compare with the learner's prediction.
     """
 
     contract: Contract
@@ -57,7 +61,7 @@ class ProgramJudge:
         for index in range(len(self.contract.cases)):
             for which in self._kinds():
                 program: ProgramKey = (which, index)
-                if program not in known:  # read before any byte of an answer's comes
+                if program not in known:  # read before any byte of the answer arrives
                     known[program] = self.reader.export("reference", program)
                 self.reference[program] = known[program]
         for index in range(len(self.contract.cases)):
@@ -69,7 +73,7 @@ class ProgramJudge:
     def run_gradient(
         self, author: Author, program: ProgramKey, outputs: Sequence[Output]
     ) -> tuple[list[Blocks], list[Blocks]]:
-        """Outputs and gradients of a gradient program, on the drawn inputs and cotangents."""
+        """Runs a gradient program on the drawn inputs and cotangents; returns both results."""
         case, true = self.contract.cases[program[1]], self.truths[program[1]]
         leaves = [leaf for _, leaf in differentiated(case, self.contract.gradient).values()]
         gradients = [
@@ -84,7 +88,7 @@ class ProgramJudge:
         return ("forward", "gradient") if self.contract.gradient else ("forward",)
 
     def _judge_case(self, index: int) -> None:
-        """Every property of one case, from the bytes whose outputs are compared."""
+        """Judges every property of one case from the same programs whose outputs are compared."""
         contract, case = self.contract, self.contract.cases[index]
         forward: ProgramKey = ("forward", index)
         if not self._read(forward, "values"):
@@ -110,7 +114,7 @@ class ProgramJudge:
         self._judge_cost(index)
 
     def _judge_cost(self, index: int) -> None:
-        """What the programs of a case send and hold; shown also where values are wrong."""
+        """Judges what the programs of a case send, compute and hold, even if values are wrong."""
         contract, case = self.contract, self.contract.cases[index]
         answer = {w: f for (w, i), f in self.answer.items() if i == index}
         reference = {w: f for (w, i), f in self.reference.items() if i == index}
@@ -142,7 +146,10 @@ class ProgramJudge:
         self.findings.add("gradient", finding, index)
 
     def _read(self, program: ProgramKey, name: str) -> bool:
-        """Reads a program, once; what cannot be read is a finding about the property `name`."""
+        """Reads a program unless it was read before; returns whether it can be run.
+
+        If not, the reason is a finding about the property `name`.
+        """
         if program in self.answer:
             return True
         if program not in self.evidence.programs:
@@ -167,7 +174,10 @@ class ProgramJudge:
 
 @lru_cache(maxsize=512)
 def _references(contract: Contract) -> dict[ProgramKey, Facts]:
-    """Facts of a reference's programs: the same for every answer, and read once."""
+    """Returns a dict of facts about the reference's programs, empty at first.
+
+    It is the same dict for every answer to the exercise, so that each program is read only once.
+    """
     del contract
     return {}
 

@@ -1,4 +1,7 @@
-"""Exported programs, checked, counted, compiled and run: in the reader's process only."""
+"""Checks, counts, compiles and runs exported programs, in the reader's process only.
+
+`reader` passes the judge's requests to `ProgramReader.answer`, and sends back what it returns.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,8 @@ def compile_exported(
 ) -> Compiled:
     """Compiles the bytes of a program that was checked against this interface.
 
-    `header` makes an exported program of the same interface, whose bytes are replaced.
+    `header` makes an exported program of the same interface. Its bytes are replaced by these, so
+    that nothing in a stranger's header is used.
     """
     with jax.enable_x64(_is_wide(interface)):
         exported = dataclasses.replace(header(interface), mlir_module_serialized=blob)
@@ -134,7 +138,7 @@ class ProgramReader:
         )
 
     def _measure(self, author: Author, program: ProgramKey, facts: Facts) -> Facts:
-        """Compiles a program: adds what it holds, and what it sends beyond what it says."""
+        """Compiles a program; adds what it holds, and the collectives that the compiler added."""
         checked, sizes = self.programs[author, program], self._case(program).sizes
         compiled = self.compile(checked.blob, checked.interface)
         held = _memory(compiled)
@@ -161,7 +165,7 @@ class ProgramReader:
         return facts if self.contract.memory is None else self._measure(author, program, facts)
 
     def _partition(self, index: int, specs: partition_specs.Specs) -> Facts:
-        """What a device sends and holds of our own program, which is split as the specs say."""
+        """Returns what a device sends and holds in our own program, split as the specs say."""
         assert self.contract.partitioned
         case = self.contract.cases[index]
         try:
@@ -181,7 +185,7 @@ class ProgramReader:
         )
 
     def _run(self, author: Author, program: ProgramKey, blobs: list[bytes]) -> list[bytes]:
-        """The raw results of a program that was read, with these inputs."""
+        """Runs a program that was read on these inputs, and returns its raw results."""
         checked = self.programs[author, program]
         compiled = self.compile(checked.blob, checked.interface)
         arrays = []

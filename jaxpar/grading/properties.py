@@ -1,4 +1,8 @@
-"""Judging the properties of one case from the facts that the reader found."""
+"""Judges the properties of one case from the facts that the reader found.
+
+`program_judge` and `specs_judge` call these functions with the facts about the answer and about the
+reference, and add what they return to the findings.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ def judge_values(
     reference: Facts,
     got: Sequence[Blocks],
 ) -> tuple[Finding, bool]:
-    """Compares the outputs, and tells whether every device returned a whole result.
+    """Compares the outputs, and tells whether each device returned the whole of one of them.
 
     The places and the dtypes of the outputs in `got` are those that `answer` declares; they must
     be those of the reference.
@@ -60,7 +64,7 @@ def judge_values(
 
 
 def judge_sharding(whole: bool) -> Finding:
-    """Judges whether each device returns its own part."""
+    """Judges whether each device returns its own part, and not the whole result."""
     if whole:
         message = "every device returns the whole result, where it must return its own part"
         return Finding(False, message, "its own part", "the whole")
@@ -182,12 +186,12 @@ def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:
 
 
 def meshes(contract: Contract) -> str:
-    """The meshes of the cases, for a message."""
+    """Returns the meshes of the shown cases, for a message."""
     return " and ".join(dict.fromkeys(case.mesh for case in contract.visible))
 
 
 def _right(contract: Contract, case: Case, near: bool) -> Finding:
-    """The finding of a right result, which tells if a little more rounding would make it wrong."""
+    """Returns the finding of a right result, which tells whether it is near the limit."""
     where = f"{NEAR}: on {case.mesh}, rounding takes more than half of what is allowed; " * near
     return Finding(True, f"{where}right on {meshes(contract)}", near=near)
 
@@ -204,7 +208,11 @@ def _multiple(
     answer: Facts,
     reference: Facts,
 ) -> float:
-    """The multiple of the reference's cost that is allowed; another where few bytes are taken."""
+    """Returns which multiple of the reference's cost is allowed.
+
+    Where a rule lets memory be traded for communication or flops, a program that takes few of the
+    traded bytes is allowed another multiple.
+    """
     if rule.traded:
         multiple, of_bytes = rule.traded
         if traded_bytes(answer) <= of_bytes * traded_bytes(reference):

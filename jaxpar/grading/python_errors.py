@@ -1,4 +1,9 @@
-"""The errors of Python, and those of the worker, in plain words; see `jax_errors` for the form."""
+"""The errors of Python, and those of the worker, in plain words.
+
+Each rule is a kind of error, a pattern, and a message for the learner. `translate` searches the
+pattern in `<place> <type of error>: <text>`, where the place is `raised`, `inside`, `later` or
+`outside` and tells who raised the error. Named groups of the pattern fill the message.
+"""
 
 PYTHON_ERRORS = (
     (

@@ -1,7 +1,8 @@
 """The process that reads exported programs.
 
-Started as `python -m jaxpar.grading.reader`. It runs no learner's Python. Crafted bytes can end it,
-and do no more than that.
+The judge starts it as `python -m jaxpar.grading.reader` through `reader_client`, and
+`program_reader` does the work. It never runs a learner's Python. Crafted bytes can crash it, but
+the judge survives that, and the crash becomes the verdict.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from jaxpar.grading.lifetime import begin_child, importing, limit_process
 
 
 def main() -> None:
-    """Answers requests until the other side closes the pipe."""
+    """Loads a contract, then answers requests until the judge closes the pipe."""
     requests, replies = begin_child()
     with importing():
         from jaxpar.contracts.base import load

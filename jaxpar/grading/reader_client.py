@@ -1,4 +1,8 @@
-"""The judge's side of one reader process."""
+"""The judge's side of one reader process.
+
+Each method sends a request and returns the reply. The reader may have been taken over by crafted
+bytes, so every reply is checked before the judge sees it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class Refusal(ValueError):
 
 
 class ReaderClient:
-    """One reader process, and what was read in it."""
+    """One reader process, to which the judge sends its requests."""
 
     def __init__(
         self, pool: ChildPool, where: str, contract: Contract, filename: str | None = None
@@ -39,8 +43,8 @@ class ReaderClient:
         Args:
             pool: where the process comes from.
             where: the contract, as `module:id`.
-            contract: the same, loaded.
-            filename: of the answer; a source location in another file is not believed.
+            contract: the same contract, loaded.
+            filename: the name of the answer's file; source locations in other files are dropped.
         """
         self._pool, self._contract, self._filename = pool, contract, filename
         self._reader = pool.take(READER)
@@ -59,14 +63,14 @@ class ReaderClient:
         self._pool.end(self._reader)
 
     def set_time_left(self, seconds: float) -> None:
-        """Gives this much time to all that follows."""
+        """Sets how much time is left for all requests that follow."""
         self._deadline = Deadline(seconds)
 
     def read(self, program: ProgramKey, outputs: Sequence[Output], blob: bytes) -> Facts:
         """Reads one program of the answer.
 
         Raises:
-            Refusal: it is not a program that is run.
+            Refusal: the reader will not run this program.
         """
         facts = self._facts(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
         located = tuple(map(self._located, facts.collectives))
@@ -81,10 +85,10 @@ class ReaderClient:
         return self._facts(reader_messages.ExportOurs(program, author))
 
     def partition(self, index: int, specs: Specs) -> Facts:
-        """Facts of the program of a case, where the compiler splits it by these specs.
+        """Returns the facts of the contract's program, which the compiler splits by these specs.
 
         Raises:
-            Refusal: the compiler does not take them.
+            Refusal: the compiler does not accept them.
         """
         plain = (
             tuple(e if e is None or isinstance(e, str) else tuple(e) for e in spec)
@@ -126,6 +130,7 @@ class ReaderClient:
             raise ChildEnded("protocol", str(error)) from None
 
     def _located(self, collective: Collective) -> Collective:
+        """Keeps the source location only if it is a line of the answer's own file."""
         name, _, line = (collective.source or "").rpartition(":")
         own = name == self._filename and line.isdigit()
         return replace(collective, source=f"line {line}" if own else None)
@@ -148,7 +153,7 @@ class ReaderClient:
         return reply
 
     def _receive(self) -> messages.Ready | reader_messages.ReaderReply:
-        """The next message; crafted bytes may have taken the reader over.
+        """Returns the next message; crafted bytes may have taken the reader over.
 
         Raises:
             ChildEnded: there is none, or it is of no known kind.
@@ -162,7 +167,11 @@ class ReaderClient:
 
 
 def cotangent_inputs(case: Case, outputs: Sequence[Output], drawn: Sequence) -> list[np.ndarray]:
-    """c_i for each float output, summed over the axes on which its type does not vary."""
+    """Returns the cotangents c_i of the float outputs as a gradient program takes them.
+
+    An output whose type does not vary over an axis is one value for that axis, so its cotangents
+    are summed over it here on the host.
+    """
     arrays = []
     for output, cotangent in zip(outputs, drawn, strict=True):
         if cotangent is not None:

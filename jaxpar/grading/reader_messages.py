@@ -1,4 +1,8 @@
-"""The messages between the judge and its reader; see `messages` for how they travel."""
+"""The messages between the judge and its reader; see `messages` for how they travel.
+
+The judge sends one `ReaderJob`, then requests; the reader replies to each. Arrays and programs
+follow their message as frames of raw bytes.
+"""
 
 # The decoder reads the types of the fields, so this module has no postponed annotations.
 
@@ -13,7 +17,15 @@ from jaxpar.inspector.report import Collective, Memory
 
 @dataclass(frozen=True)
 class ReaderJob:
-    """The contract by which the reader reads, and what it may use."""
+    """The contract that the reader is to load, and its limits.
+
+    Attributes:
+        memory_bytes: the address space that the process may have.
+        cpu_seconds: the processor time that it may take.
+        where: the contract, as `module:id`.
+        hidden: whether the contract's hidden cases are loaded, too.
+        devices: how many devices are simulated.
+    """
 
     memory_bytes: int
     cpu_seconds: int
@@ -24,7 +36,7 @@ class ReaderJob:
 
 @dataclass(frozen=True)
 class MistakeName:
-    """A mistake of the contract, as the author of a program."""
+    """Names a mistake of the contract as the author of a program."""
 
     mistake: str
 
@@ -60,7 +72,7 @@ class PartitionProgram:
 
 @dataclass(frozen=True)
 class RunProgram:
-    """Asks for the outputs of a program that was read; as many inputs follow as are announced."""
+    """Asks for the outputs of a program that was read; `inputs` says how many arrays follow."""
 
     run: ProgramKey
     author: Author
@@ -71,7 +83,7 @@ ReaderRequest = ReadProgram | ExportOurs | PartitionProgram | RunProgram
 
 
 def blobs_after(request: ReaderRequest) -> int:
-    """How many frames of raw bytes follow a request."""
+    """Returns how many frames of raw bytes follow a request."""
     if isinstance(request, ReadProgram):
         return 1
     return request.inputs if isinstance(request, RunProgram) else 0
@@ -92,11 +104,11 @@ class Facts:
     """What the reader found in one program.
 
     Attributes:
-        collectives: as the program has them.
-        flops: of its matrix products; None where a loop has an unknown length.
+        collectives: the collectives of the program as it is written.
+        flops: the flops of its matrix products; None where a loop has an unknown length.
         product_dtypes: the dtypes that these products multiply.
-        memory: what the compiled program holds, where it was measured.
-        unexplained: in words, the collectives that the compiler added.
+        memory: what the compiled program holds; None where it was not measured.
+        unexplained: the collectives that the compiler added, in words.
         outputs: the outputs of the program.
     """
 
@@ -110,7 +122,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class RunResults:
-    """How many results follow."""
+    """Says how many results of a program follow."""
 
     results: int
 

@@ -1,4 +1,8 @@
-"""Calls of an answer with plain data: twice, in two fresh processes, in different orders."""
+"""Calls an answer with plain data twice: in two fresh processes, in opposite orders.
+
+The judges of values and of schedules use this. An answer whose results differ between the two
+depends on earlier calls.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ class Outcomes:
 
     Attributes:
         got: in the order of the calls.
-        again: the same from the process that was asked in the reverse order.
+        again: the same, from the process that was asked in the reverse order.
         explained: what an exception means, by the number of the call.
         printed: what the answer printed the first time.
         ended: status and reason, where the answer could not be called to the end.
@@ -36,7 +40,7 @@ class Outcomes:
     ended: tuple[Status, str] | None = None
 
     def meaning(self, expected: Sequence[Any]) -> str:
-        """What the first exception means that was not asked for."""
+        """Returns what the first unexpected exception means, or an empty text if there is none."""
         unwanted = (self.explained.get(i) for i, one in enumerate(expected) if one != RAISES)
         return next(filter(None, unwanted), "")
 
@@ -61,7 +65,7 @@ def call_twice(
 
 
 def outcome(function: Callable[..., Any], call: Call) -> Any:
-    """What a function of ours returns for a call, or raises, as plain data."""
+    """Returns what a function of ours returns for a call as plain data, or what it raises."""
     args, kwargs = call
     try:
         return _plain(function(*args, **kwargs))
@@ -72,7 +76,7 @@ def outcome(function: Callable[..., Any], call: Call) -> Any:
 
 
 def raised(outcome: Any) -> bool:
-    """Whether an outcome is an exception and not a result; no result of an answer is a text."""
+    """Whether an outcome is an exception, which is a text; no result of an answer is a text."""
     return isinstance(outcome, str) and outcome.startswith("raises ")
 
 
@@ -83,10 +87,10 @@ def matching_sentence(
     expected: list[Any],
     same: Callable[[Any, Any], bool],
 ) -> str:
-    """The sentence of the first mistake with the same results as an answer; empty if there is none.
+    """Returns the sentence of the first mistake with the results of an answer, or an empty text.
 
-    If no mistake has the same results for all calls, those calls are compared that must return
-    something: an answer that refuses too little may have another mistake, too.
+    If no mistake has the same results for all calls, only the calls that must not raise are
+    compared, because an answer that fails to raise where it must may have another mistake as well.
     """
     everywhere = list(zip(calls, got, expected, strict=True))
     answered = [triple for triple in everywhere if not raised(triple[2])]
@@ -100,7 +104,7 @@ def matching_sentence(
 
 
 def in_words(contract: Contract, call: Call) -> str:
-    """The call as a learner would write it."""
+    """Returns the call as a learner would write it."""
     return f"{contract.id}({', '.join(_arguments(*call))})"
 
 
@@ -121,7 +125,7 @@ def _outcome_of(reply: ReturnedValue | RaisedByCall | None) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value with tuples as lists, so that both are right."""
+    """Returns the value with tuples as lists, so that an answer may return either."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     if isinstance(value, dict):

@@ -1,4 +1,8 @@
-"""Judges pipeline schedules: whether they can run, how long they take, and what they keep."""
+"""Judges pipeline schedules: whether they can run, how long they take, and what they keep.
+
+`judge` calls this for exercises of the kind `schedule`. The worker's evidence holds the tables as
+plain data; they are simulated here, so that no reader is needed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class SimulatedTable:
 
     @classmethod
     def of(cls, table: Table, limits: PipelineLimits) -> SimulatedTable:
-        """The table with these costs."""
+        """Simulates the table with the costs of the contract."""
         return cls(table, tuple(simulate(table, costs) for costs in limits.costs))
 
     @property
@@ -56,7 +60,7 @@ class SimulatedTable:
 def judge_schedules(
     contract: Contract, submission: Submission, pool: ChildPool, seed: int
 ) -> Judgement:
-    """Asks for tables of drawn sizes, and simulates each; its limits are the reference's costs."""
+    """Asks for tables of drawn sizes, and holds each against the reference's table."""
     assert contract.values is not None and contract.pipeline is not None
     calls = contract.values(np.random.default_rng(seed))
     expected = [outcome(contract.reference, call) for call in calls]
@@ -91,10 +95,10 @@ def judge_schedules(
 
 
 def _read(right: Any, got: Any, again: Any) -> Table | None:
-    """The table that an answer returned; None where the answer rightly raised ValueError.
+    """Returns the table of an answer; None where the answer rightly raised ValueError.
 
     Raises:
-        ValueError: it must return one, or another.
+        ValueError: the answer must return a table here, or another one, or must raise.
     """
     if got != again:
         raise ValueError(FORGETFUL)
@@ -114,7 +118,7 @@ def _limit(
     answer: SimulatedTable,
     model: SimulatedTable,
 ) -> None:
-    """Files what is found about one table's costs."""
+    """Adds the findings about one table: its makespan, and the activations that it keeps."""
     findings.add("bubble", Finding(True, limits.bubble))
     for simulation, least in zip(answer.simulations, model.makespans, strict=True):
         if simulation.makespan > least:
@@ -136,7 +140,7 @@ def _limit(
 def _named_by_cost(
     contract: Contract, wrong: str, calls: list[Call], costed: list[SimulatedTable]
 ) -> str:
-    """The sentence of the mistake with tables that cost the same."""
+    """Returns the sentence of the mistake whose tables cost the same, or an empty text."""
     for mistake in contract.mistakes:
         if mistake.fails == wrong:
             tables = [outcome(mistake.function, call) for call in calls]
@@ -155,10 +159,10 @@ def _bills(costed: list[SimulatedTable]) -> list[tuple]:
 
 
 def read_table(value: Any, model: Table) -> Table:
-    """The table in an answer's result, for as many devices, stages and microbatches as `model`.
+    """Returns the table in a result, if it is one for the sizes of `model` and can run.
 
     Raises:
-        ValueError: it is none, it can never run, or it is one for other sizes.
+        ValueError: the result is no table, its table can never run, or it has other sizes.
     """
     table = Table.parse(_rows(value, model.devices))
     check(table)
@@ -178,26 +182,26 @@ def _same_order(got: Any, other: Any) -> bool:
 
 
 def busy_cells(value: Any) -> Any:
-    """Rows without their idle cells, to be compared; any other data as it is."""
+    """Returns rows without their idle cells, and any other data as it is."""
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
         return value
     return [[cell for cell in row if cell] for row in value]
 
 
 def draw(name: str, simulation: Simulation) -> str:
-    """When each device does what, as lines of text without colour."""
+    """Returns a picture of when each device does what, as lines of text without colour."""
     track = Track(name, simulation)
     return Timeline((track,)).to_text(PICTURE_WIDTH).partition(f"\n{track.heading}")[0]
 
 
 def costs_in_words(costs: Costs, table: Table) -> str:
-    """The costs of the kinds of cell in a table."""
+    """Returns the costs of the kinds of cell in a table as text, such as `F=1 B=2`."""
     kinds = sorted({action.kind for action in table.places}, key="FBIW".index)
     return " ".join(f"{kind}={getattr(costs, kind)}" for kind in kinds)
 
 
 def _rows(value: Any, devices: int) -> list[list]:
-    """The result if it is a list of rows with not too many cells; the cells are not looked at."""
+    """Returns the result if it is a list of rows of a readable size; cells are not checked."""
     if not isinstance(value, list):
         shown = value if isinstance(value, str) else repr(value)
         raise ValueError(f"the result is {shown[:80]}; return a list of rows, one for each device")

@@ -1,4 +1,8 @@
-"""Judges partition specs by the program that the compiler makes with them."""
+"""Judges partition specs by the program that the compiler makes with them.
+
+`judge` calls this with the worker's evidence, which holds the specs as plain data, and a reader,
+which compiles the contract's program with them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ class SpecsJudge:
                 self._judge_case(index, case)
 
     def diagnose(self) -> str:
-        """The sentence of the mistake with the same specs, or what the first error means."""
+        """Returns the sentence of a mistake with the same specs, or what the first error means."""
         for mistake in self.contract.mistakes:
             if all(
                 partition_specs.same(
@@ -88,7 +92,7 @@ class SpecsJudge:
 
 
 def _judge_memory(contract: Contract, case: Case, answer: Facts, reference: Facts) -> Finding:
-    """Allows the arguments the reference's bytes, and intermediate results those of the limit."""
+    """Judges memory: arguments may take the reference's bytes, temporaries what the limit says."""
     held, least = answer.memory, reference.memory
     assert contract.memory and held and least
     if held.arguments_bytes > least.arguments_bytes:

@@ -1,4 +1,8 @@
-"""The learner's file, opened once; only the bytes read here are judged."""
+"""The learner's file, opened once; only the bytes read here are judged.
+
+This is where grading begins: the worker gets the text from here, and verdicts are kept under the
+hash of these bytes. A change of the file after it was read changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ class Submission:
 
     @property
     def text(self) -> str:
-        """The source with line ends as Python reads them."""
+        """The source as text, with each line end as a single newline."""
         return self.source.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -52,10 +56,11 @@ def read_within(folder: int, name: str) -> Submission:
 
     Args:
         folder: descriptor of the folder.
-        name: of the file in it.
+        name: the name of the file in it.
 
     Raises:
-        SubmissionError: as `read_submission`; or it has other names, or changed while it was read.
+        SubmissionError: as `read_submission`; or the file has further hard links, or changed while
+            it was read.
     """
     return _checked(Submission(Path(name), _read(name, folder)))
 

@@ -1,4 +1,9 @@
-"""Spellings of PyTorch, and what JAX calls the same; see `jax_errors` for the form of a rule."""
+"""Errors caused by names of PyTorch, and what JAX calls the same.
+
+Each rule is a kind of error, a pattern, and a message for the learner. `translate` searches the
+pattern in `<place> <type of error>: <text>`, where the place is `raised`, `inside`, `later` or
+`outside` and tells who raised the error. Named groups of the pattern fill the message.
+"""
 
 _IN_JAX = {
     "to": "x.astype(dtype)",

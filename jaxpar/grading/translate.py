@@ -1,4 +1,8 @@
-"""Errors of Python and JAX in the learner's words: which line, what it means, what to write."""
+"""Errors of Python and JAX in the learner's words: which line, what it means, what to write.
+
+This runs in the worker, which has the exception with its traceback; the explanation is part of the
+reply. The rules are in `jax_errors`, `python_errors` and `torch_names`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class Explanation:
 
 
 def translate(error: BaseException, filename: str) -> Explanation:
-    """Explains an error that the code in `filename` caused, by hand or through a library."""
+    """Explains an error that the code in `filename` raised, or caused within a library."""
     if isinstance(error, SyntaxError) and error.filename == filename:
         return Explanation("syntax", error.lineno, f"Python cannot read this line: {error.msg}.")
     where, line = _place(error, filename)
@@ -48,11 +52,11 @@ def translate(error: BaseException, filename: str) -> Explanation:
 
 
 def explain(where: str, error: str) -> tuple[str, str, dict[str, str]]:
-    """Kind and meaning of an error `type: text`, and the parts of the text that its rule names.
+    """Returns kind and meaning of an error, and the parts of its text that its rule names.
 
     Args:
         where: who raised it; see `_place`.
-        error: its type and its text.
+        error: its type and its text, as in `ValueError: no such axis`.
     """
     for kind, pattern, message in RULES:
         if found := re.search(pattern, f"{where} {error}", re.DOTALL):
@@ -66,12 +70,12 @@ def explain(where: str, error: str) -> tuple[str, str, dict[str, str]]:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)[:MAX_CHARACTERS]
-    except Exception:  # an error of the learner's own, whose __str__ fails
+    except Exception:  # the learner may have defined an error whose __str__ fails
         return ""
 
 
 def _place(error: BaseException, filename: str) -> tuple[str, int | None]:
-    """Who raised the error, and the learner's line behind it.
+    """Returns who raised the error, and the line of the learner's file that caused it.
 
     `raised`: the learner's code, by a raise or an assert. `inside`: something that this code
     called. `later`: JAX, after tracing, with the traced line as the cause. `outside`: nothing in
@@ -95,7 +99,7 @@ def _last_frame(traceback: TracebackType | None, filename: str) -> TracebackType
 
 
 def _mentioned(kind: str, parts: dict[str, str], filename: str) -> int | None:
-    """First line of the file that mentions what this kind of error is about."""
+    """Returns the first line of the file that mentions what this kind of error is about."""
     if kind not in _MENTIONED_BY:
         return None
     wanted = _MENTIONED_BY[kind].format_map(parts)

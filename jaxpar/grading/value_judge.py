@@ -1,4 +1,8 @@
-"""Judges plain numbers by comparing each with the oracle's."""
+"""Judges plain numbers by comparing each with the oracle's.
+
+`judge` calls this for exercises of the kind `value`. The worker's evidence holds the numbers as
+plain data, so that no reader is needed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no sta
 def judge_values(
     contract: Contract, submission: Submission, pool: ChildPool, seed: int
 ) -> Judgement:
-    """Calls the answer on drawn arguments and compares with the oracle."""
+    """Has the answer called with drawn arguments, and compares the results with an oracle's."""
     assert contract.values is not None
     calls = contract.values(np.random.default_rng(seed))
     oracles = (contract.oracle, *contract.also_right)
@@ -75,12 +79,15 @@ def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
 
 
 def _close(got: Any, right: Any) -> bool:
-    """Whether two results are equal with at most half of the rounding that is allowed."""
+    """Whether two results are equal within half of the rounding that is allowed."""
     return _same(got, right, ROUNDING / 2)
 
 
 def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:
-    """Whether two results are equal: integers exactly, floats within rounding; 2 may be 2.0."""
+    """Whether two results are equal: integers exactly, floats within rounding.
+
+    Where the right result is the float 2.0, the integer 2 is right, too.
+    """
     if isinstance(right, list):
         if not isinstance(got, list) or len(got) != len(right):
             return False

@@ -1,4 +1,8 @@
-"""What the judge says about one answer."""
+"""What the judge says about one answer.
+
+Grading ends with a verdict: a frozen value with everything that a writer may show on a
+screen or in a file, so that no writer needs to ask the judge.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,13 @@ Status = Literal[
 
 
 def in_bytes(count: float) -> str:
-    """A number of bytes, as every verdict writes it."""
+    """Returns a number of bytes in words, as every verdict writes it."""
     return f"{count:,.1f}".removesuffix(".0") + " bytes"
 
 
 @dataclass(frozen=True)
 class PropertyVerdict:
-    """One property of an answer: what was expected and what was seen."""
+    """The verdict on one property: what was expected, what was seen, and the points."""
 
     name: str
     status: Literal["pass", "fail", "not-judged"]

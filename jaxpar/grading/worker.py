@@ -1,7 +1,8 @@
-"""The process that runs the learner's Python: it exports programs, and expects nothing.
+"""The worker: the process that runs the learner's Python, and never holds an expected value.
 
-Started as `python -m jaxpar.grading.worker`. It reads one job from its standard input and replies
-on what was its standard output; what the answer prints goes to standard error.
+The judge starts it as `python -m jaxpar.grading.worker`, and `evidence` checks what it sends. It
+reads one job from its standard input, loads the learner's file, and sends exported programs or
+plain values through what was its standard output; what the answer prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Answers one job; the process ends with it, or with its parent."""
+    """Answers one job, then ends this process; if the parent ends, so does this process."""
     requests, replies = begin_child()
-    with importing():  # a warm spare has these behind it
+    with importing():  # so a spare worker has imported them before its job comes
         from jaxpar.grading import messages, worker_replies  # noqa: F401
 
     send_json(replies, messages.encode(messages.Ready()))
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
-    # Imported by now; once the library is closed behind the answer, they could not be.
+    # `main` has imported these. After `close_library` they could no longer be imported.
     from jaxpar.grading import messages, worker_replies
 
     refused = refused_text(job.source, job.imports)
@@ -64,7 +65,7 @@ def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
         return
     yield from worker_replies.replies(function, job)
     yield from _end(messages)
-    # Hidden cases come when those that are shown have been answered.
+    # The judge sends the hidden cases after those that are shown have been answered.
     while (frame := receive(requests)) is not None:
         job = job.with_hidden(messages.decode(messages.HiddenCases, frame))
         yield from worker_replies.replies(function, job)
@@ -72,18 +73,18 @@ def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
 
 
 def _end(messages: ModuleType) -> Iterator[Reply]:
-    """Says that all is printed so far, and that all is answered.
+    """Marks the end of what has been printed so far, and yields that the job is done.
 
-    What is printed later may be of a hidden case.
+    What is printed after the mark may come from a hidden case, so the judge does not show it.
     """
-    with contextlib.suppress(OSError, ValueError):  # closed, by the answer
+    with contextlib.suppress(OSError, ValueError):  # the answer may have closed it
         sys.stdout.flush()
         os.write(2, END_OF_OUTPUT)
     yield messages.Done(), None
 
 
 def _load(job: WorkerJob) -> Callable:
-    """Runs the learner's module with the library closed behind it."""
+    """Closes the library, runs the learner's module, and returns the function of the exercise."""
     import jax
 
     source, filename = job.source, job.filename
@@ -113,7 +114,10 @@ def _load(job: WorkerJob) -> Callable:
 
 
 def _close_files() -> None:
-    """In a sandbox, closes the library's files too, while there is one thread, for all to come."""
+    """In a sandbox, closes the library's files to this process.
+
+    It has only one thread yet, so that all later threads inherit the restriction.
+    """
     if sys.argv[1:]:
         from jaxpar.grading import landlock
 

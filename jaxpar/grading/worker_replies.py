@@ -1,4 +1,8 @@
-"""What a worker replies about a function: its exported programs, its values, or what they raise."""
+"""What a worker replies about a function: its exported programs, its values, or what they raise.
+
+The worker process runs this, and so does `in_process`, which judges trusted answers without a
+process. `evidence` checks the replies.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from jaxpar.grading import messages, partition_specs, program_export
 from jaxpar.grading.channel import MAX_MODULE_BYTES
 from jaxpar.grading.translate import Explanation, translate
 
-MAX_RESULT_CHARACTERS = 1 << 15  # more of them in all would break the protocol
+MAX_RESULT_CHARACTERS = 1 << 15  # longer results are only described
 MAX_MESSAGE_CHARACTERS = 4000
 TOO_LARGE = (
     "The program has {size:.1f} MiB, and at most {most:.0f} MiB can be judged: a loop of Python is "
@@ -23,7 +27,7 @@ Reply = tuple[messages.WorkerReply, bytes | None]
 
 
 def replies(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
-    """Calls the function as the job says, and yields a reply to each call."""
+    """Calls or exports the function as the job says, and yields a reply for each case or call."""
     if job.kind in ("value", "schedule"):
         yield from _values(function, job)
     elif job.kind == "specs":
@@ -33,7 +37,7 @@ def replies(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
 
 
 def load_failure(error: BaseException, filename: str) -> messages.ExportFailure:
-    """What is replied where the file cannot be loaded."""
+    """Returns the reply that says why the file cannot be loaded."""
     return _failure(("load", 0), error, filename)
 
 
@@ -81,7 +85,7 @@ def _specs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
 def _value(
     position: int, call: Callable[[], Any], filename: str
 ) -> messages.ReturnedValue | messages.RaisedByCall:
-    """The result of one call as plain data, or what it raises."""
+    """Makes one call, and returns its result as plain data, or what it raises."""
     try:
         result = call()
     except BaseException as error:
@@ -95,7 +99,7 @@ def _value(
         plain = json.loads(text)
     except Exception:  # what the answer returns may have code of its own
         plain = ""
-    if isinstance(plain, str):  # nor is a text plain data
+    if isinstance(plain, str):  # a text counts as not plain: it stands for a description
         plain = _not_plain(result)
     elif len(text) > MAX_RESULT_CHARACTERS:
         plain = f"{len(text):,} characters long, which is too much"
@@ -110,7 +114,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _not_plain(value: Any) -> str:
-    """In words, what a value is that is not plain data."""
+    """Describes in words a value that is not plain data."""
     if issubclass(type(value), float):  # infinite, or not a number
         return float.__repr__(value)
     parts = value if type(value) in (list, tuple) else ()

@@ -1,4 +1,8 @@
-"""A verdict as JSON, as plain lines, and as tables for a terminal."""
+"""A verdict as JSON, as plain lines, and as tables for a terminal.
+
+These writers are for a learner; those for a class are in `jaxpar.classroom.reports`. A writer shows
+what the verdict holds, and judges nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ REASONS = {
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
-    """What `jaxpar check --json` prints."""
+    """Returns what `jaxpar check --json` prints."""
     return {
         "exercise": verdict.exercise,
         "status": verdict.status,
@@ -36,7 +40,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def headline(verdict: Verdict) -> str:
-    """Points, status, time and seed in one line."""
+    """Returns points, status, time and seed in one line."""
     return (
         f"{verdict.exercise}: {verdict.status}, {verdict.score} of {verdict.max_score} points "
         f"({verdict.seconds:.1f} s, seed {verdict.seed})"
@@ -44,7 +48,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def failure_lines(verdict: Verdict, row: PropertyVerdict | None) -> list[str]:
-    """A property that failed, in full, then the diagnosis; nothing twice."""
+    """Returns what a failed property says, then the diagnosis unless it says the same."""
     diagnosis = verdict.diagnosis.splitlines()
     if row is None:
         return diagnosis
@@ -56,14 +60,14 @@ def failure_lines(verdict: Verdict, row: PropertyVerdict | None) -> list[str]:
 
 
 def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
-    """What each device sent in one call: as predicted, as measured, and the least possible."""
+    """Returns what each device sends in one call: predicted, measured, and the least possible."""
     rows = [("predicted", predicted)] if predicted is not None else []
     rows += [("measured", sent.measured_bytes), ("minimum", sent.minimum_bytes)]
     return [(word, in_bytes(count)) for word, count in rows]
 
 
 def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]:
-    """The verdict without colour or boxes."""
+    """Yields the lines of the verdict without colour or boxes."""
     yield headline(verdict)
     for row in verdict.properties:
         note = f"  {_first_line(row.message)}".rstrip()
@@ -97,7 +101,7 @@ def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
 
 
 def _property_table(verdict: Verdict) -> Table:
-    """What was judged, with those texts that fit beside each other in a small terminal."""
+    """Returns the table of judged properties, without texts too long for a small terminal."""
     table = Table(pad_edge=False, box=None, header_style="underline")
     table.add_column("property", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -113,13 +117,13 @@ def _property_table(verdict: Verdict) -> Table:
 
 
 def _cells(verdict: Verdict, row: PropertyVerdict) -> tuple[str, str]:
-    """What was expected and what came; the first failure's message is told in full elsewhere."""
+    """Returns the texts of the last two columns; the first failure is told below the table."""
     message = "" if row == verdict.first_failure() else row.message
     return _first_line(row.expected), _first_line(row.got or message)
 
 
 def _under_table(verdict: Verdict) -> Iterator[str]:
-    """What did not fit into the table, and what was not judged."""
+    """Yields what did not fit into the table, and what was not judged."""
     waiting: dict[str, list[str]] = {}
     for row in verdict.properties:
         if row.status == "not-judged":

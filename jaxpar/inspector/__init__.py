@@ -1,4 +1,10 @@
-"""The inspector: what a JAX program sends, stores and computes."""
+"""The inspector: what a JAX program sends, stores and computes.
+
+`program` lowers and compiles a program. `stablehlo` reads the collectives that its author wrote,
+with `mlir`, `walk` and `loops`; `hlo` reads those that the compiler made, with `hlo_text`. Both
+build them with `groups`, and the result is a `report`, which `render` shows. Lessons call
+`inspect`, and so does the command `jaxpar inspect`; the reader of an answer calls the parts.
+"""
 
 from jaxpar.inspector.program import inspect as inspect
 from jaxpar.inspector.program import inspect_path as inspect_path

@@ -1,4 +1,8 @@
-"""Compiles a program, and keeps its HLO from after the partitioning and from the end."""
+"""Compiles a program, and keeps its HLO from after the partitioning and from the end.
+
+The inspector reads the former to count collectives, and the latter for memory and for notes on what
+XLA has changed.
+"""
 
 import math
 import tempfile
@@ -18,7 +22,7 @@ class Compiled:
     """A compiled program.
 
     Attributes:
-        executable: What runs.
+        executable: The program that can be run.
         partitioned: The HLO text just after SPMD partitioning; None for a single device.
         final: The HLO text of what runs.
     """

@@ -1,4 +1,8 @@
-"""Reads the collectives and flops of HLO: what each device does after XLA has partitioned it."""
+"""Reads the collectives and flops of HLO: what each device does after XLA has partitioned it.
+
+This is the inspector's second front end, for programs that the compiler splits. The first one,
+`stablehlo`, reads what a program's author wrote.
+"""
 
 import math
 import re
@@ -100,7 +104,7 @@ def trip_count(loop: Instruction, around: Computation, module: HloText) -> int |
 
 
 def _step(counter: int, body: Computation) -> int | None:
-    """What the body adds to element `counter` of its carried values; None if not a constant."""
+    """Returns what the body adds to its carried value `counter`; None if that is no constant."""
     update = body.instructions.get(body.root.operands[counter])
     if update is None or update.opcode not in ("add", "subtract"):
         return None

@@ -1,4 +1,7 @@
-"""Parses HLO text into computations, their instructions, and the source line of each."""
+"""Parses HLO text into computations, their instructions, and the source line of each.
+
+XLA gives HLO as text only. `hlo` counts the collectives in what is parsed here.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -57,7 +60,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class HloText:
-    """A module: its computations, the name of its entry, and "file:line" by number of frame."""
+    """A module: its computations, the name of its entry, and "file:line" of each stack frame."""
 
     computations: Mapping[str, Computation]
     entry: str

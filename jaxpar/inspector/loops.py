@@ -1,4 +1,8 @@
-"""Trip counts: how often a counted loop runs, and how a `stablehlo.while` counts."""
+"""Trip counts: how often a counted loop runs, and how a `stablehlo.while` counts.
+
+A collective inside a loop is counted as often as the loop runs; where that cannot be read from the
+program, the number is unknown and never guessed.
+"""
 
 import re
 
@@ -62,7 +66,7 @@ def count_trips(direction: str, start: int, stop: int, step: int, dtype: str) ->
 
 
 def _step(body: ir.Block, counter: int) -> int | None:
-    """What the body adds to the carried value number `counter`; None if that is not a constant."""
+    """Returns what the body adds to its carried value `counter`; None if that is no constant."""
     update = _producer(_returned(body)[counter])
     if update is None or update.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
@@ -76,7 +80,7 @@ def _step(body: ir.Block, counter: int) -> int | None:
 
 
 def _constant(value: ir.Value) -> int | None:
-    """The constant value of a scalar, followed through loops that carry it unchanged."""
+    """Returns the constant value of a scalar, also where loops carry it unchanged; else None."""
     while (producer := _producer(value)) is None:
         argument = ir.BlockArgument(value)
         loop = argument.owner.owner.operation

@@ -1,4 +1,8 @@
-"""Describes, in sentences, how the program that XLA runs differs from the one that was written."""
+"""Describes, in sentences, how the program that XLA runs differs from the one that was written.
+
+It compares the collectives of the three stages that the inspector reads: as written, just after
+partitioning, and at the end.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,9 +17,9 @@ def unexplained(
     """Returns the collectives after partitioning that no written collective explains.
 
     Args:
-        written: Those of the StableHLO, with the axis names of the same mesh.
-        partitioned: Those of the HLO just after partitioning, in which the length of a loop may be
-            unknown although it is known in the StableHLO.
+        written: The collectives of the StableHLO, with the axis names of the same mesh.
+        partitioned: The collectives of the HLO just after partitioning, in which the length of a
+            loop may be unknown although it is known in the StableHLO.
     """
     unmatched = list(written)
     added = []

@@ -53,7 +53,7 @@ def saved_residuals(
         layer_fn: `layer_fn(layer_params, x)` is the next x.
         layer_params: arrays, or `jax.ShapeDtypeStruct` in their place.
         x: an array, or a `jax.ShapeDtypeStruct` in its place.
-        remat: as `jaxpar.parallel.remat.scan_layers` takes it.
+        remat: what is recomputed, as in `jaxpar.parallel.remat.scan_layers`.
 
     Raises:
         ValueError: `remat` is unknown.

@@ -1,6 +1,7 @@
 """Reads the collectives and flops of StableHLO: the program as written, before XLA changes it.
 
-A module here is StableHLO as `jax.export` or `.lower()` return it.
+This is the inspector's first front end, for programs written with `shard_map`. A module here is
+StableHLO as `jax.export` or `.lower()` return it. What the compiler adds later is read by `hlo`.
 """
 
 import math
@@ -25,7 +26,7 @@ _KINDS: dict[str, Kind] = {
     "stablehlo.collective_permute": "permute",
     "stablehlo.collective_broadcast": "broadcast",
 }
-# The sdy operations may make the compiler send something, but that appears in the HLO, not here.
+# Some sdy operations make the compiler send something; that is counted in the HLO, not here.
 _LOCAL_OPS = re.compile(
     r"(stablehlo|chlo)\.\w+|func\.(call|return)|sdy\.(manual_computation|named_computation|"
     r"return|sharding_constraint|reshard|sharding_group|propagation_barrier)"

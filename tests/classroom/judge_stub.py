@@ -1,4 +1,4 @@
-"""A class whose answers say what the judge finds: the grader alone, without a process."""
+"""A class whose answers say what the judge finds, to test the grader without processes."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -30,14 +30,14 @@ def verdict(exercise: str, status: Any = "pass", diagnosis: str = "", score: int
 
 
 def by_text(where: str, submission: Submission) -> Verdict:
-    """What the answer itself says: its text is a status."""
+    """Stands for the judge: the first word of an answer is the status of its verdict."""
     exercise = exercise_id(where)
     status = submission.text.split()[0]
     return verdict(exercise, status, score=10 if status == "pass" else 0)
 
 
 class StubClass:
-    """Submissions and results in a folder; counts what is judged."""
+    """A class with its submissions and results in a folder; lists what was judged."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.submissions, self.results = folder / "class", Results(folder / "out")
@@ -72,7 +72,7 @@ class StubClass:
         return {name: r["status"] for name, r in self.results.records(student).items()}
 
     def written(self) -> dict[str, bytes]:
-        """All results, byte by byte."""
+        """The bytes of all results."""
         paths = (self.results.folder / "students").iterdir()
         return {path.name: path.read_bytes() for path in paths}
 

@@ -37,7 +37,7 @@ HOSTILE = (
 
 
 def record_of(exercise: str, status: Status = "pass", text: str = "", printed: str = "") -> dict:
-    """A record; a `fail` fails by its communication, any other end by its values."""
+    """Returns a record; a `fail` fails in communication, any other status but `pass` in values."""
     wrong = {"pass": None, "fail": "communication"}.get(status, "values")
     rows = []
     for name, points in POINTS.items():
@@ -61,14 +61,14 @@ def record_of(exercise: str, status: Status = "pass", text: str = "", printed: s
 def write_result(
     results: Results, student: str, judged: list[dict[str, Any]], ignored: tuple[str, ...] = ()
 ) -> None:
-    """Writes a student's result, with what is not there as not handed in."""
+    """Writes a student's result; an exercise that is not given was not handed in."""
     there = {r["exercise"] for r in judged}
     absent = [records.not_submitted(e, 10, "not handed in") for e in EXERCISES if e not in there]
     results.write(Handin(student, ignored=list(ignored)), [*judged, *absent], level=1)
 
 
 def gradebook(folder: Path, roster: Roster | None = None) -> Gradebook:
-    """Returns what reports are written of."""
+    """Returns the gradebook from which reports are written."""
     results = Results(folder)
     return Gradebook(results, roster, EarlierResults(results))
 

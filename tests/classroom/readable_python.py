@@ -1,7 +1,7 @@
-"""Levels of isolation to test with, and a Python that a dropped user can read.
+"""The levels of isolation to test with, and a Python that an unprivileged user can read.
 
-Graders that run as root give children to a user of their own, who cannot read an interpreter in
-root's home. There the tests take a copy of it, made of hard links.
+A grader that runs as root runs its children as another user, who cannot read an interpreter in
+root's home. Where that is so, the tests use a copy of it, made of hard links.
 """
 
 import atexit
@@ -37,14 +37,14 @@ def readable_python() -> str:
     """The path of a Python that every user can run, with all that this one can import."""
     python, user = _readable_python(), levels.user_of(0)
     done = subprocess.run([python, "-c", ""], capture_output=True, text=True, user=user)
-    if done.returncode:  # of shared libraries it looks for the original, in a closed folder
+    if done.returncode:  # the copy may still load shared libraries from a closed folder
         pytest.skip(f"user {user} cannot run a copy of {sys.executable}: {done.stderr.strip()}")
     return python
 
 
 @cache
 def _readable_python() -> str:
-    """Each module that imports the fixture has one of its own; this is once for the process."""
+    """Makes the fixture's value once for the process, since each module has its own fixture."""
     try:
         levels.check_readable(levels.user_of(0))
     except levels.LevelUnavailable:
@@ -69,7 +69,7 @@ def _shared_copy() -> Iterator[Path]:
             yield folder / "venv" / "bin" / "python"
         finally:
             fcntl.flock(made, fcntl.LOCK_EX)
-            with contextlib.suppress(BlockingIOError):  # others still use it
+            with contextlib.suppress(BlockingIOError):  # other workers still use it
                 fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
                 Path(made.name).unlink()
@@ -110,7 +110,7 @@ def _link(source: Path, target: Path) -> None:
 
 @cache
 def why_not(level: int, python: str) -> str:
-    """Why this machine cannot test a level; empty if it can."""
+    """Returns why a level cannot be tested on this machine, or an empty text."""
     ask = f"from jaxpar.classroom.sandbox import levels; print(levels.why_not({level}))"
     done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
     return done.stdout.strip()

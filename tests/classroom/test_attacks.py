@@ -1,7 +1,7 @@
 """Attacks gain nothing, reach nothing and leave nothing behind, on each level of isolation.
 
-`jaxpar doctor --grading` runs all of them; here a reader is started for some only, and programs
-are attacked in `test_allowlist.py` and `test_refused.py` without one.
+`jaxpar doctor --grading` runs all of them; here only some are run with a reader, and attacks by
+programs are tested in `test_allowlist.py` and `test_refused.py` without one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ for one in suite.run([attack for attack in ATTACKS if attack.name in names]):
 
 
 def broken(python: str, level: int, attacks: list[Attack]) -> list[str]:
-    """What was not held, or held for another reason than it should be."""
+    """Runs attacks, and returns which were not held, or held for another reason than stated."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     asked = json.dumps([level, 100 + int(worker[2:]), [a.name for a in attacks]])
     done = subprocess.run(
@@ -77,7 +77,7 @@ def best_level(python: str) -> int:
 
 
 def chosen(*groups: str) -> list[Attack]:
-    """Those without a reader and a few with one; of the two largest groups every second."""
+    """Attacks without a reader, and a few with one; of the two largest groups, every second."""
     cheap = [a for a in ATTACKS if a.where == VALUE or a.name in WITH_READER]
     return [
         attack

@@ -1,4 +1,4 @@
-"""The grader: every file once, its own trouble never the student's, and nothing lost."""
+"""The grader judges each file once, blames no student for its own trouble, and loses nothing."""
 
 import errno
 import os
@@ -54,7 +54,7 @@ def test_a_changed_file_alone_is_judged_again(stub: StubClass) -> None:
     stub.grade()
     assert stub.judged == ["gather"]
     assert stub.statuses("anna") == {"scatter": "pass", "gather": "pass"}
-    assert not any(graded.moved for graded in stub.told)  # it is another file
+    assert not any(graded.moved for graded in stub.told)  # since the file is another one
 
 
 def test_fresh_judges_all_and_says_what_moved(stub: StubClass) -> None:
@@ -212,7 +212,7 @@ def test_an_interruption_ends_the_run_and_the_next_goes_on(
 
 
 def test_an_interruption_waits_for_what_is_running(stub: StubClass) -> None:
-    """Where the interpreter ends while a thread is inside XLA, XLA aborts the process."""
+    """If the interpreter ended while a thread is inside XLA, XLA would abort the process."""
 
     def answer(where: str, submission: Submission) -> Verdict:
         if len(stub.judged) == 3:  # the last: the main thread waits

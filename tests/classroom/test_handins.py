@@ -1,4 +1,4 @@
-"""A hand-in is read once; whatever is in it, nothing is followed, waited for or run.
+"""A hand-in is read once; no link in it is followed, nothing is waited for, and nothing run.
 
 What may stand in place of a file is among the attacks, in `jaxpar/classroom/attacks/folders.py`.
 """

@@ -121,4 +121,4 @@ def test_zips_do_not_depend_on_order() -> None:
 def test_constraints_cover_what_the_package_needs() -> None:
     names = {line.partition("==")[0] for line in constraints().splitlines()}
     assert {"jax", "jaxlib", "numpy", "flax", "optax", "typer", "pytest"} <= names
-    assert "ruff" not in names  # an extra's
+    assert "ruff" not in names  # only an extra needs it

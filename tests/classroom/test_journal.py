@@ -1,4 +1,4 @@
-"""The journal finds what was judged by all that it depends on, and believes no other file."""
+"""The journal finds a judgement by all that it depends on, and ignores files that differ."""
 
 import json
 from dataclasses import replace

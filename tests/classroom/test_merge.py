@@ -1,4 +1,4 @@
-"""Several folders of results made one."""
+"""Several folders of results are merged into one."""
 
 import json
 from pathlib import Path

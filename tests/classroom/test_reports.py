@@ -1,4 +1,4 @@
-"""What is written of a class: every format, from results that are partly hostile."""
+"""The reports on a class in every format, from results that are partly hostile."""
 
 import csv
 import json
@@ -42,7 +42,7 @@ def folder_name(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a class of attackers, with all that is written of it."""
+    """The results of a class of attackers, with all reports on it."""
     folder = tmp_path_factory.mktemp("results") / "lab1"
     for text in HOSTILE:
         records = [

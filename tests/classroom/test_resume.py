@@ -1,4 +1,4 @@
-"""A run that is interrupted, killed or out of room goes on, and ends as an undisturbed one."""
+"""A run that was interrupted, killed or short of disk goes on, and ends as if undisturbed."""
 
 import os
 import shutil
@@ -44,9 +44,9 @@ class Class:
         self._command += ["--out", str(self.out), "--unsafe", "--exercises", *EXERCISES]
 
     def start(self, *more: str, limit: int | None = None) -> subprocess.Popen[str]:
-        """Begins to grade; `limit` is the most bytes that a file may have."""
+        """Starts grading; `limit` is the largest size of a file that it may write."""
         command = [*self._command, *more]
-        if limit is not None:  # by the process itself: JAX warns where one with it forks
+        if limit is not None:  # set by the new process: JAX warns if a process that uses it forks
             command = [command[0], "-c", LIMITED.format(limit=limit), *command]
         process = subprocess.Popen(
             command,
@@ -60,20 +60,20 @@ class Class:
         return process
 
     def end(self) -> None:
-        """Leaves no process behind."""
+        """Kills all processes that were started."""
         for process in self._started:
             with process:
                 process.kill()
 
     def grade(self, *more: str) -> str:
-        """Grades to the end; what was printed."""
+        """Grades to the end, and returns what was printed."""
         process = self.start(*more)
         out, trouble = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, trouble
         return out
 
     def after(self, count: int) -> list[Path]:
-        """Waits until so many files were judged; their records."""
+        """Waits until so many files were judged, and returns the paths of their records."""
         end = time.monotonic() + SECONDS
         while len(found := list(self.out.glob("journal/records/*.json"))) < count:
             assert time.monotonic() < end

@@ -73,7 +73,7 @@ print("end", fcntl.fcntl(ends[0], fcntl.F_GETFL) & os.O_NONBLOCK != 0)
 
 @pytest.mark.skipif(not seccomp.available(), reason="there is no filter for this processor")
 def test_the_filter_alone_keeps_descriptors_from_signals_and_locks(tmp_path: Path) -> None:
-    """Landlock keeps signals in since Linux 6.12 only."""
+    """Landlock confines signals only since Linux 6.12, so the filter must do so alone."""
     file = tmp_path / "file"
     file.touch()
     done = subprocess.run(

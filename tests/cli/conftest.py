@@ -1,4 +1,4 @@
-"""A course folder, and a way to run commands in it."""
+"""Fixtures for tests of commands: a course folder, and a function that runs a command in it."""
 
 import json
 import sys

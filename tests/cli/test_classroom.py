@@ -1,4 +1,4 @@
-"""The verbs around a class, and the scripts that grade it on machines of others."""
+"""The verbs around a class, and the scripts that grade it on other machines."""
 
 import csv
 import os
@@ -58,7 +58,7 @@ def submissions(tmp_path: Path) -> Path:
 
 
 def shell(script: str | Path, *arguments: str, **variables: str) -> str:
-    """Runs a script of bash as GitHub and Slurm do; returns what it prints."""
+    """Runs a bash script as GitHub and Slurm do; returns what it prints."""
     command = [str(script), *arguments] if isinstance(script, Path) else ["-e", "-c", script]
     done = subprocess.run(
         ["bash", *command], env=dict(os.environ) | variables, capture_output=True, text=True
@@ -95,7 +95,7 @@ def test_variants_come_from_the_secret(run: Any, tmp_path: Path) -> None:
             "--secret-file", str(secret),
         )  # fmt: skip
         assert ended.code == 0
-    assert ("A new secret" in ended.err) is False  # the second time it is there
+    assert ("A new secret" in ended.err) is False  # the second time, there is one
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
     one, two = (
         {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.py")}
@@ -119,7 +119,7 @@ def test_answers_are_collected(run: Any, course: Course) -> None:
 
 
 def test_a_zip_of_a_student_is_unpacked_for_grading(run: Any, course: Course) -> None:
-    """The command of docs/classroom.md, which holds a bomb to a limit."""
+    """The command of docs/classroom.md unpacks files, and limits the size of each."""
     row = exercise(EXERCISE)
     write(course, row, RIGHT)
     zips = course.root / "zips"
@@ -132,7 +132,7 @@ def test_a_zip_of_a_student_is_unpacked_for_grading(run: Any, course: Course) ->
     (script,) = re.findall(r"```\n([^`]*ulimit .*?)```", page, re.DOTALL)
     script += "ulimit -f > limit"
     subprocess.run(["bash", "-c", script], cwd=course.root, capture_output=True)
-    assert (course.root / "limit").read_text() != "1024\n"  # an instructor's shell is as it was
+    assert (course.root / "limit").read_text() != "1024\n"  # an instructor's shell keeps its limit
     assert (course.root / "submissions" / "anna b" / row.file).read_text() == RIGHT
     found = [path for path in course.root.rglob("*") if path.name in ("outside.py", "bomb.py")]
     assert all(path.is_relative_to(course.root / "submissions/eve") for path in found)
@@ -142,7 +142,7 @@ def test_a_zip_of_a_student_is_unpacked_for_grading(run: Any, course: Course) ->
 def test_gradescope_gets_its_results(
     run: Any, jaxpar: Path, submissions: Path, tmp_path: Path
 ) -> None:
-    """The autograder in the folders that Gradescope makes; setup.sh needs its machine."""
+    """Runs the autograder in folders like Gradescope's; setup.sh can run only on its machine."""
     root = tmp_path / "autograder"
     secret = tmp_path / "secret"
     ended = run(

@@ -74,7 +74,7 @@ def test_check_refuses_a_wrong_answer_and_repeats_a_seed(course: Course, run: An
     assert first.code == second.code == 1
     assert "seed 3" in first.out
     assert first.out.splitlines()[1:] == second.out.splitlines()[1:]
-    assert run("list", "--json").json[0]["status"] == "todo"  # the learner's own is untouched
+    assert run("list", "--json").json[0]["status"] == "todo"  # their own file was not judged
 
 
 def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> None:

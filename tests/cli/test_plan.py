@@ -110,7 +110,7 @@ def test_a_name_in_brackets_is_shown(run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "tokens"), [("gpt2", "1,024"), ("opt-13b", "2,048")])
 def test_tokens_default_to_the_positions_of_the_model(run: Any, model: str, tokens: str) -> None:
-    """Of OPT's 2,050 positions two are for padding."""
+    """OPT has 2,050 positions, but two of them are for padding."""
     assert f"256 x {tokens} tokens" in run("plan", "--model", model).out.replace("\n", " ")
 
 

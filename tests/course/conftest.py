@@ -1,4 +1,4 @@
-"""A fresh course folder for each test, and a sitting in it."""
+"""Fixtures: a fresh course folder for each test, and a sitting in it."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def course(tmp_path: Path) -> Course:
 
 @pytest.fixture
 def session(course: Course) -> Session:
-    """A sitting at the first exercise, its lesson read."""
+    """A sitting at the first exercise, after its lesson has been read."""
     session = start(course)
     type_keys(session, "\n")
     return session

@@ -1,4 +1,4 @@
-"""A course folder, and a judge that decides by what stands in the file."""
+"""A course folder, and a fake judge that decides by words in the file."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ def verdict(row: Exercise, passes: bool, seconds: float = 1.0) -> Verdict:
 
 @dataclass
 class FakeJudge:
-    """Passes what says `right`; waits on what says `slow` until it is cancelled."""
+    """A judge that passes files with `right` in them; at `slow`, it waits to be cancelled."""
 
     cancels: int = 0
     started: threading.Event = field(default_factory=threading.Event)
     _cancelled: threading.Event = field(default_factory=threading.Event)
 
     def warm(self) -> None:
-        """Needs no warmth."""
+        """Does nothing, since there is no process to start."""
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
-        """Decides by the text."""
+        """Returns a verdict that depends on the words in the file."""
         self._cancelled.clear()
         self.started.set()
         if b"crash" in submission.source:
@@ -93,11 +93,11 @@ class FakeJudge:
         return verdict(row, b"right" in submission.source)
 
     def cancel(self) -> None:
-        """Ends the wait."""
+        """Ends the wait at a slow file."""
         self.cancels += 1
         self._cancelled.set()
 
     @contextmanager
     def open(self) -> Iterator[FakeJudge]:
-        """Hands itself out."""
+        """Yields itself, as `open_judge` yields a judge."""
         yield self

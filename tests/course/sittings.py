@@ -1,4 +1,4 @@
-"""What happens in a sitting: saves, keys, and the end of a judgement."""
+"""Makes happen in a sitting what a learner does: saves, keys, and the end of a judgement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def type_keys(session: Session, *texts: str) -> None:
 
 
 def finish(session: Session, passes: bool, runs: bool = True) -> None:
-    """What the judging thread does: keeps the verdict, then posts it."""
+    """Does what the judging thread does: keeps the verdict, then posts it."""
     job = session.job
     assert job
     result = verdict(job.exercise, passes)
@@ -40,6 +40,6 @@ def finish(session: Session, passes: bool, runs: bool = True) -> None:
 
 
 def turn_to(session: Session, row: Exercise) -> None:
-    """Makes an exercise the current one by a save that changes nothing."""
+    """Makes an exercise the current one, by saving its file without a change."""
     session.handle(Saved((row,)))
     assert session.current == row

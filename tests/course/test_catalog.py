@@ -44,7 +44,7 @@ def test_a_lesson_is_found_by_number_and_by_name() -> None:
 def test_an_unknown_exercise_is_answered_with_the_nearest() -> None:
     with pytest.raises(BadUseError, match="'tree_brodcast'; did you mean tree_broadcast"):
         exercise("tree_brodcast")
-    for unknown in ("x", "", "r"):  # two names begin with the last
+    for unknown in ("x", "", "r"):  # two names begin with "r"
         with pytest.raises(BadUseError, match="jaxpar list"):
             exercise(unknown)
 

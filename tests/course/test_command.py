@@ -1,4 +1,4 @@
-"""The name to type, wherever the learner's shell finds the program."""
+"""The command that messages tell the learner to type, depending on what the shell finds."""
 
 import sys
 from pathlib import Path

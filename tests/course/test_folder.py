@@ -15,7 +15,7 @@ SOLVED = b"# solved by whoever built it\n"
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What an older wheel had: the files of a course inside the package, answers among them."""
+    """The files of a course as an older wheel had them inside the package, with answers."""
     package = tmp_path / "jaxpar"
     files = [lesson.file for lesson in LESSONS] + ["exercises/conftest.py"]
     for name in [*files, *(row.file for row in EXERCISES)]:

@@ -44,7 +44,7 @@ def test_a_verdict_is_posted_and_kept(course: Course) -> None:
         wanted = job(1, course, "right")
         thread.want(wanted)
         event = judged(events)
-        thread.want(wanted)  # the session has not heard yet
+        thread.want(wanted)  # as where the session does not know of the verdict yet
     assert (event.job, event.problem) == (1, "")
     assert event.verdict
     assert Verdicts(course.verdicts).get(ROW.where, wanted.submission) == event.verdict

@@ -1,3 +1,5 @@
+"""What lessons print with, and how a lesson is run."""
+
 import sys
 from pathlib import Path
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of what a new exercise touches, and of what judges it."""
+    """A copy of the files that a new exercise changes, and of those that judge it."""
     for folder in ("jaxpar", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -1,3 +1,5 @@
+"""A lesson is shown page by page, and nothing leaves the screen before it was read."""
+
 import os
 import pty
 from contextlib import nullcontext

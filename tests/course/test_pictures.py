@@ -1,3 +1,5 @@
+"""Pictures of lessons are printed as lines, and written as SVG files."""
+
 import io
 import sys
 from pathlib import Path

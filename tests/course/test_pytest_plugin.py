@@ -74,7 +74,7 @@ def test_one_judgement_for_all_items_of_an_exercise_in_several_processes(course:
     assert "pytest_plugin.py" not in out
     processes = re.findall(r"\[(gw\d)\].*add_rank.py::", out)
     assert len(processes) == len(load(PROGRAM.where).points())
-    assert len(set(processes)) == 1  # where the first item judged, the others find its verdict
+    assert len(set(processes)) == 1  # one process judged for all items
 
 
 @pytest.mark.full

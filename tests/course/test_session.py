@@ -42,7 +42,7 @@ def test_an_edit_during_judging_wants_the_new_bytes(session: Session) -> None:
     assert session.job
     assert session.job.number > old.number
     session.handle(JudgementEnded(old.number, verdict(VALUE, False)))
-    assert session.verdict is None  # the verdict on bytes that are gone
+    assert session.verdict is None  # that verdict was on an older version of the file
     finish(session, passes=True)
     assert session.verdict
     assert session.rows[0].status == "pass"
@@ -177,7 +177,7 @@ def test_saving_another_exercise_turns_to_it(session: Session) -> None:
     save(session, row, answer(row, "wrong"))
     assert session.current == row
     assert session.job
-    session.handle(Saved((VALUE, PROGRAM)))  # several at once: not somebody who edits one
+    session.handle(Saved((VALUE, PROGRAM)))  # a learner does not save several files at once
     assert session.current == row
 
 

@@ -21,7 +21,7 @@ def test_hints_come_one_by_one_by_key_and_by_word(session: Session, typed: list[
         assert session.hints == expected
     assert "no more hints" in session.notice
     assert session.record.hints_shown(VALUE.id) == count
-    assert session.current == VALUE  # the n of hint is no `next`
+    assert session.current == VALUE  # the n in hint is not taken for `next`
 
 
 @pytest.mark.parametrize("typed", [["q"], ["quit\n"], ["QUIT\n"], list("quit\n")])

@@ -22,7 +22,7 @@ each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id
 @each_exercise
 def test_the_stub_in_the_repository_is_the_derived_one(row: Exercise) -> None:
     committed = Submission(ROOT / row.file, (ROOT / row.file).read_bytes())
-    if is_stub(committed, row.id):  # else it is the answer of whoever runs this
+    if is_stub(committed, row.id):  # else it is an answer of the person who runs the tests
         assert committed.text == stub(row)
 
 

@@ -1,4 +1,4 @@
-"""What a screen looks like where there is little room."""
+"""What a screen looks like in a small terminal."""
 
 import io
 from dataclasses import replace
@@ -27,7 +27,7 @@ def shown(session: Session, width: int, height: int) -> list[str]:
 
 
 def judged(session: Session, passes: bool) -> None:
-    """A verdict as long as they come."""
+    """A sitting with a verdict that has as many lines as any."""
     save(session, PROGRAM, answer(PROGRAM, "answer"))
     assert session.job
     found = verdict(PROGRAM, passes)

@@ -1,4 +1,4 @@
-"""The loop as a person has it: real processes, files and signals."""
+"""Watch mode as a learner has it, with real processes, files and signals."""
 
 import os
 import pty

@@ -62,7 +62,7 @@ def test_a_crafted_program_is_refused(honest: Honest, change: Change) -> None:
 
 @pytest.mark.full
 def test_bytes_that_are_no_program(honest: Honest) -> None:
-    """In a real reader: junk, a cut program and flipped bytes end in a refusal or its death."""
+    """A real reader refuses junk, a cut program and flipped bytes, or is ended by them."""
     good = serialize_portable_artifact(module(honest[0]), VERSION)
     outputs = [Output((6, 5, 2), "float32", ())]
     flipped = bytearray(good)

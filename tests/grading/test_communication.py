@@ -34,7 +34,7 @@ HOP = sends("permute", X_BYTES, X_BYTES, pairs=RING)
 
 
 def only(words: str, *kinds: str, wire_bytes: float, **more: Any) -> Communication:
-    """A rule that allows so many bytes of some kinds, and nothing else."""
+    """A rule that allows these kinds of collective up to a number of bytes, and nothing else."""
     return Communication(words, ((Limit(kinds, "axis", lambda s: wire_bytes, **more),),))
 
 

@@ -1,4 +1,4 @@
-"""What is said about a wrong answer that is no known mistake in every case."""
+"""What is said about wrong answers that equal a known mistake in some cases only, or in none."""
 
 from collections.abc import Callable
 

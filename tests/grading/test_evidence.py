@@ -1,4 +1,4 @@
-"""A worker that lies is a verdict, and tells nothing of a hidden case."""
+"""A worker that lies leads to a verdict, and cannot reveal a hidden case."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = {"kind": "unknown", "message": "mesh fsdp=4", "raised": "ValueError",
 
 
 def program(**said: Any) -> list:
-    """The frames of a program whose one output is said to be this."""
+    """The frames of a program with one output, which is described as these fields say."""
     return [{"program": ["forward", 0], "outputs": [OUTPUT | said]}, b"bytes"]
 
 
@@ -34,7 +34,7 @@ PROGRAM = program()
 
 
 class Worker:
-    """A worker that says what it likes."""
+    """Stands for a worker process, and sends the frames that it is given."""
 
     def __init__(self, frames: list) -> None:
         self.frames = [{"ready": True}, *frames]

@@ -1,4 +1,4 @@
-"""A file is the old one or the new one."""
+"""After a write, a file is wholly the old one or wholly the new one."""
 
 import os
 from pathlib import Path

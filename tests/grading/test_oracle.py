@@ -51,7 +51,7 @@ def test_integers_around_those_of_others() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_shifted_vectors(dtype: str) -> None:
-    """Each is about -100, 0 or 100 as a whole, and not all are the same."""
+    """The elements of a vector are all about -100, 0 or 100, and not all vectors agree."""
     drawn = _draw(ArraySpec((4, 5, 30), "b t v", dtype, "shifted"), np.random.default_rng(0))
     assert drawn.dtype == dtype
     means = drawn.astype(np.float64).mean(axis=-1)
@@ -61,7 +61,7 @@ def test_shifted_vectors(dtype: str) -> None:
 
 
 def test_peaked_vectors() -> None:
-    """One element of about every fourth is 200 larger."""
+    """In about every fourth vector, one element is 200 larger."""
     drawn = _draw(ArraySpec((10, 20, 30), "b t v", draw="peaked"), np.random.default_rng(0))
     above = drawn - np.median(drawn, axis=-1, keepdims=True)
     peaks = (above > 150).sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Partition specs from an answer: plain data of any kind is judged, and none ends the judge."""
+"""Partition specs from an answer: plain data of any kind is judged, and none breaks the judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules from an answer: data of any kind is judged, none ends the judge, and it is drawn."""
+"""Schedules from an answer: data of any kind is judged, none breaks the judge, and it is drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One verdict, written three ways."""
+"""A verdict as JSON, as plain lines, and as tables."""
 
 import io
 from dataclasses import replace

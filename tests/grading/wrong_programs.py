@@ -1,4 +1,7 @@
-"""Answers that JAX or Python refuses: (kind, body). The line to blame ends in `# here`."""
+"""Answers in which Python or JAX raises an error: the kind of error, and the body.
+
+The line that the explanation must name ends in `# here`.
+"""
 
 PROGRAMS = (
     ("nothing-returned", "lax.pmean(x, axis)"),

@@ -1,4 +1,4 @@
-"""A program of the corpus: a function on a mesh, and what each device sends."""
+"""The form of a program in the corpus: a function on a mesh, and what each device sends."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,13 +24,15 @@ class Program:
     """A program over a mesh, and what each of its devices sends.
 
     Attributes:
-        name: Its own in the profile.
-        function: Per shard where `out` is given; else global, split by the compiler.
-        sent: As written, in order; "dp+tp" is two axes, "?" before a kind means conditional.
-        mesh: Its sizes.
-        out: Layout of its result.
+        name: A name of its own, by which it is found in the profile.
+        function: If `out` is given, a function of shards; else of global arrays, which the compiler
+            splits.
+        sent: The collectives as written, in order; "dp+tp" stands for two axes, and "?" before a
+            kind for a conditional one.
+        mesh: The sizes of its mesh.
+        out: The layout of its result.
         arrays: Its arguments.
-        run: How often a kind runs, where XLA or the data decides.
+        run: How often a kind runs, where this depends on XLA or on the data.
     """
 
     name: str
@@ -60,7 +62,7 @@ class Program:
         return jax.jit(program)
 
     def shapes(self) -> list[jax.ShapeDtypeStruct]:
-        """The arguments without data."""
+        """The shapes, dtypes and shardings of the arguments."""
         mesh = make_mesh(self.mesh)
         return [
             jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec(layout)))
@@ -68,7 +70,7 @@ class Program:
         ]
 
     def data(self) -> list[jax.Array]:
-        """The arguments, small whole numbers."""
+        """The arguments, filled with small whole numbers."""
         numbers = np.random.default_rng(0)
         return [
             jax.device_put(numbers.integers(1, 5, one.shape).astype(one.dtype), one.sharding)
@@ -100,6 +102,6 @@ def short(collectives: tuple[Collective, ...]) -> tuple[Sent, ...]:
 
 
 def stablehlo(function: Callable[..., Any], **fields: Any) -> ir.Module:
-    """What JAX lowers a per-shard function to."""
+    """The StableHLO that JAX makes of a function of shards."""
     program = Program("program", function, (), **fields)
     return program.jitted().lower(*program.shapes()).compiler_ir("stablehlo")

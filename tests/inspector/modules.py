@@ -7,7 +7,7 @@ PAIR = "tensor<2xf32>"
 
 
 def module(body: str, functions: str = "", mesh: str = '"dp"=2, "tp"=4') -> ir.Module:
-    """A module whose main computes with %x, 2 float32, on each device of a mesh."""
+    """A module whose main computes with %x, two float32 elements, on each device of a mesh."""
     manual = f"""%0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{}}]>]
           out_shardings=[<@mesh, [{{}}]>] manual_axes={{"dp", "tp"}} (%x_local: {PAIR}) {{
         {body.replace("%x", "%x_local")}
@@ -26,13 +26,13 @@ def plain_module(body: str, functions: str = "") -> ir.Module:
 
 
 def written(text: str) -> ir.Module:
-    """A module of this text."""
+    """The module that a text describes."""
     with make_ir_context():
         return ir.Module.parse(text)
 
 
 def permute(value: str = "%x", attributes: str = CHANNEL) -> str:
-    """A permute of one pair along tp, 8 bytes."""
+    """A permute of 8 bytes with one pair along tp."""
     pairs = "source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>"
     return (
         f'"stablehlo.collective_permute"({value}) <{{{attributes}, {pairs}}}> : ({PAIR}) -> {PAIR}'
@@ -40,7 +40,7 @@ def permute(value: str = "%x", attributes: str = CHANNEL) -> str:
 
 
 def all_reduce(groups: str, attributes: str = f"{CHANNEL}, use_global_device_ids") -> str:
-    """A sum of 8 bytes."""
+    """An all-reduce of 8 bytes."""
     return f"""%sum = "stablehlo.all_reduce"(%x) <{{{attributes}, replica_groups = {groups}}}> ({{
       ^bb0(%a: tensor<f32>, %b: tensor<f32>):
         %c = stablehlo.add %a, %b : tensor<f32>
@@ -56,7 +56,7 @@ def loop(
     update: str = "add",
     dtype: str = "i32",
 ) -> str:
-    """A loop around a permute, its counter the second value it carries."""
+    """A loop around a permute; its counter is the second value that it carries."""
     return f"""
         %start = stablehlo.constant dense<{start}> : tensor<{dtype}>
         %stop = stablehlo.constant dense<{stop}> : tensor<{dtype}>

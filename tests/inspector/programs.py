@@ -78,7 +78,7 @@ def data_parallel(w, x):  # w [4, 8] whole, x [16, 4] split: the gradient of w i
 
 
 def fully_sharded(w, x):
-    """Gathers w [16, 4] from 2 rows a device; sums its gradient, then cuts it: CPU's way."""
+    """Gathers w [16, 4] from 2 rows a device; on CPU its gradient is all-reduced, then sliced."""
     gradient = jax.grad(lambda w: ((x @ w) ** 2).sum())(w)
     return lax.with_sharding_constraint(gradient, NamedSharding(make_mesh("dp=8"), spec("d_dp f")))
 

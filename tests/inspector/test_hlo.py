@@ -10,7 +10,7 @@ MESH = {"dp": 2, "tp": 4}
 
 
 def hlo(body: str, computations: str = "") -> str:
-    """A module of which each device has x, 8 float32, and one loop counter's constants."""
+    """A module in which each device has x, 8 float32, and the constants of a loop counter."""
     return f"""HloModule program, num_partitions=8
 
 FileNames
@@ -97,7 +97,7 @@ def test_lines_that_are_not_understood_are_refused(line: str) -> None:
 
 
 def test_names_that_users_chose_are_not_read() -> None:
-    """A scope may be called like an attribute."""
+    """A named scope may have the name of an attribute of HLO."""
     lie = '%y = f32[8]{0} copy(%x), metadata={op_name="/*\\", replica_groups={{0}}, all-reduce("}'
     groups = 'metadata={op_name="replica_groups={{0}}" stack_frame_id=1}, channel_id=1'
     body = f"{lie}\n  %r = f32[8]{{0}} all-reduce(%x), {groups}, replica_groups=[2,4]<=[8]"

@@ -39,7 +39,7 @@ def test_counters(form: dict, expected: int) -> None:
         {"step": -1},
         {"stop": 5, "step": 2, "direction": "NE"},  # steps over 5
         {"direction": "EQ"},
-        {"stop": 120, "step": 100, "dtype": "i8"},  # 200 does not fit: it goes on from -56
+        {"stop": 120, "step": 100, "dtype": "i8"},  # 200 does not fit into i8 and becomes -56
         {"start": 3, "stop": 0, "direction": "GE", "update": "subtract", "dtype": "ui8"},
         {"update": "multiply"},
     ],

@@ -1,4 +1,4 @@
-"""`inspect` reads every kind of program, also programs that a command line names."""
+"""`inspect` reads every kind of program, also those that are named on the command line."""
 
 import json
 import os

@@ -8,7 +8,7 @@ from jaxpar.inspector import Collective, Memory, Report, render
 
 
 def shown(report: Report) -> list[str]:
-    """Every line, its words one space apart."""
+    """Every line of the report, with a single space between its words."""
     console = Console(file=io.StringIO(), width=100)
     console.print(render(report))
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]

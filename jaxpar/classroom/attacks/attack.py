@@ -1,4 +1,8 @@
-"""What an attack is, and what the files of several attacks have in common."""
+"""What an attack is, and what the files of several attacks have in common.
+
+The other files of this folder build their attacks from the class and the sources here, and `suite`
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +32,12 @@ class Attack:
     Attributes:
         name: the name of the attack, unlike any other's.
         group: what the attack is aimed at.
-        source: the file that is handed in; if several attacks share it, it runs once for all.
-        ends: the statuses that may come of it.
-        honest: the points of an honest file with the same values.
+        source: the file that is handed in; a file that several attacks share runs only once.
+        ends: the statuses that the verdict may have.
+        honest: the points that an honest file with the same values would earn.
         where: where the contract of the exercise is.
-        limits: the limits on its processes.
-        says: a pattern of what the verdict says, among other things.
+        limits: the limits on the processes that judge it.
+        says: a pattern that must occur in the record.
         hand_in: makes the folder that is handed in, if that is more than one file.
         hidden: whether it is judged on hidden cases, too, as it is in a class.
     """
@@ -50,7 +54,7 @@ class Attack:
     hidden: bool = False
 
 
-# The answers that attacks give beside what they do.
+# The right answers, which attacks give besides what they try.
 MEAN = """
 from jax import lax
 
@@ -68,7 +72,7 @@ def device_coordinates(rank, sizes):
     return tuple(place)
 """
 
-# Takes the fence down that keeps honest answers honest: from here on, only the sandbox is left.
+# Undoes what keeps honest answers honest within the worker, so that only the sandbox is left.
 UNFENCED = """
 import collections
 sys = collections._sys
@@ -83,7 +87,7 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ 
 LIBRARY = os.path.dirname(sys.modules["jaxpar"].__file__)
 """
 
-# Takes the worker's own place: its pipe, its job, and the functions that answer it.
+# Takes over the worker: its pipe, its job, and the functions that answer the job.
 WORKER = (
     UNFENCED
     + """

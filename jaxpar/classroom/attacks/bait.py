@@ -1,4 +1,7 @@
-"""The bait: files, ports and processes that are there to be found, and that nothing may reach."""
+"""The bait: files, ports and processes that are there to be found, and that nothing may reach.
+
+The suite puts it out, tells each attack where it is, and afterwards asks what was harmed.
+"""
 
 from __future__ import annotations
 

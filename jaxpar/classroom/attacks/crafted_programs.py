@@ -1,4 +1,4 @@
-"""Programs that no compiler of ours wrote: an honest one with its text changed, or other bytes."""
+"""Programs that JAX did not export: an honest one with its text changed, or other bytes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ CHANGES = (
            f"func.func private @{'f' * 5000}() {{\n return\n}}\n}}", "too long"),
 )  # fmt: skip
 
-# This one is let through, so the compiler has to cope with it.
+# The reader does not refuse this one, so the limits on its process must hold the compiler.
 COMPILE_BOMB = Change(
     "a compile bomb of calls", r"stablehlo\.divide (%\d+), %\d+ : (tensor<[^>]*>)([\s\S]*)\}\s*\Z",
     r"func.call @f0(\1) : (\2) -> \2\3"
@@ -154,7 +154,7 @@ def _changed(change: Change) -> Attack:
 
 
 def _bytes(name: str, body: str, *, says: str = "", harmless: bool = False) -> Attack:
-    """Makes an attack of a function that changes the bytes of honest programs.
+    """Makes an attack from the body of a function that changes the bytes of honest programs.
 
     Harmless bytes may run; they are judged by what they compute, and earn what that is worth.
     """

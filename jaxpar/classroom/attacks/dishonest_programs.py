@@ -23,7 +23,7 @@ def _answer(
     limits: Limits = READ_LOOP,
     says: str = "",
 ) -> Attack:
-    """Makes an attack of the body of `mean_over_devices`, which may use `mean`."""
+    """Makes an attack from a body of `mean_over_devices`, which may call the right one, `mean`."""
     function = f"def mean_over_devices(x, *, axis):\n{textwrap.indent(body.strip(), '    ')}\n"
     source = f"{_HEAD}{_MEAN}{before}{function}"
     return Attack(name, group, source, ends, honest, limits=limits, says=says)

@@ -22,7 +22,7 @@ INJECTION = "\\x1b[2J\\x07\\r\\n::error::x\\n=HYPERLINK(1)<script>alert(1)</scri
 def _coordinates(
     name: str, body: str, *ends: Status, group: str = "answers", honest: int = 0, before: str = ""
 ) -> Attack:
-    """Makes an attack of the body of `device_coordinates`, with the right one as `right`."""
+    """Makes an attack from a body of `device_coordinates`; it may call the right one, `right`."""
     right = COORDINATES.replace("device_coordinates", "right")
     function = f"def device_coordinates(rank, sizes):\n{textwrap.indent(body.strip(), '    ')}\n"
     return Attack(name, group, f"{right}{before}{function}", ends, honest, VALUE, LOOP)
@@ -31,7 +31,7 @@ def _coordinates(
 def _patched(
     name: str, patch: str, *ends: Status, honest: int = 0, answer: str = "return x"
 ) -> Attack:
-    """Makes an attack of a patch and `mean_over_devices` with this body, or with the right one."""
+    """Makes an attack from a patch and a body of `mean_over_devices`; if empty, the right one."""
     source = f"{UNFENCED}import jax\nimport jax.numpy as jnp\nimport numpy as np\n{patch}\n"
     body = f"def mean_over_devices(x, *, axis):\n    {answer}\n"
     return Attack(name, "patching", source + MEAN + body * bool(answer), ends, honest)

@@ -60,7 +60,7 @@ def _shadows(file: Path) -> None:
 def _attack(
     name: str, make: Callable[[Path], object], *ends: Status, honest: int = 0, says: str = ""
 ) -> Attack:
-    """Makes an attack of a function that makes the file, or what there is in its place."""
+    """Makes an attack from a function that creates the file, or something else in its place."""
 
     def hand_in(folder: Path) -> None:
         make(folder / NAME)

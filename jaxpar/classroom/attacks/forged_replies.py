@@ -22,7 +22,7 @@ def _values(name: str, body: str, *ends: Status, honest: int = 0, limits: Limits
 
 
 def _json(name: str, text: str) -> Attack:
-    """Makes an attack of the text of a JSON frame, given as an expression."""
+    """Makes an attack that sends one JSON frame, whose text is given as an expression."""
     frame = 'raw(b"J" + len(text).to_bytes(4, "big") + text)'
     return _values(name, f"\ntext = {text}\n{frame}", "protocol")
 
@@ -34,7 +34,7 @@ def _programs(name: str, body: str, *ends: Status, honest: int = 0) -> Attack:
 
 
 def _described(name: str, change: str, *ends: Status) -> Attack:
-    """Makes an attack of honest programs, each with its description changed."""
+    """Makes an attack that sends honest programs, each with a changed description."""
     loop = "\nfor described, blob in exported():"
     return _programs(name, f"{loop}\n    {change}\n    send(described, blob)", *ends)
 

@@ -32,7 +32,7 @@ def mean_over_devices(x, *, axis):
 
 
 def _specs(name: str, body: str, *ends: Status) -> Attack:
-    """Makes the same of an answer that returns partition specs."""
+    """Makes such an answer that returns partition specs."""
     source = f"""
 import jax
 from jax.sharding import PartitionSpec as P

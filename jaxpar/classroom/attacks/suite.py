@@ -1,4 +1,9 @@
-"""Runs attacks through the chain of processes that grades a class, and tells which were held."""
+"""Runs attacks through the chain of processes that grades a class, and tells which were held.
+
+An attack was held if its verdict is among those expected, it earned no more than an honest file,
+it changed nothing outside the sandbox, and its record holds no text that could steer a terminal and
+nothing about a hidden case.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +55,7 @@ class Outcome:
     Attributes:
         attack: the attack.
         record: the record that a class would have in its results.
-        harm: what was changed or left behind outside; empty if nothing was.
+        harm: what was changed or left behind outside the sandbox; empty if nothing was.
     """
 
     attack: Attack
@@ -59,7 +64,7 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        """What the attack gained or broke; empty if it was held."""
+        """Says what the attack gained or broke; empty if it was held."""
         attack, made = self.attack, self.record
         if f"{REACHED}{attack.name}" in made["printed"].splitlines():
             return "it reached what it tried"
@@ -93,7 +98,7 @@ class Outcome:
 
 @dataclass
 class Suite:
-    """Attacks on one level of isolation, one at a time."""
+    """Runs attacks one at a time on one level of isolation."""
 
     sandbox: Sandbox
     _shared: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
@@ -117,7 +122,7 @@ class Suite:
         """Returns the record of an attack, and what it harmed."""
         try:
             return self._grade(attack, bait, pool), bait.harm()
-        except Exception as error:  # Whatever it is, no attack may bring it about.
+        except Exception as error:  # No attack may make the grader raise anything.
             nothing = not_submitted(load(attack.where).id, 0, "")
             return nothing, f"it ends the grader: {type(error).__name__}: {error}"
 

@@ -1,4 +1,7 @@
-"""The autograder of a Gradescope assignment: a folder, and the zip file of it to upload."""
+"""The autograder of a Gradescope assignment: a folder, and the zip file of it to upload.
+
+On Gradescope's machine its scripts install the wheel and run `jaxpar grade` on one submission.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def make_autograder(
         folder: where it goes.
         options: options of `jaxpar grade`, without blanks in them.
         secret: the file with the secret of the course, which goes with it.
-        whole_course: what is the same in every course folder, which goes with the library.
+        whole_course: the files that every course folder has, which go into the wheel.
 
     Raises:
         ValueError: the folder holds something, or cannot be written.

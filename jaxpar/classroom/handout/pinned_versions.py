@@ -20,7 +20,7 @@ def constraints() -> str:
         seen.add((name, extra))
         try:
             installed = distribution(name)
-        except PackageNotFoundError:  # an extra's that is not used here
+        except PackageNotFoundError:  # it belongs to an extra that is not installed
             continue
         found[name] = installed.version
         for line in installed.requires or []:

@@ -1,4 +1,4 @@
-"""The repository that a class starts from, made for one course."""
+"""Makes the repository that a class starts from: stubs, workflow, and the library as a wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_student_repository(
         lessons: a line for each lesson of the course.
         first: the number of the first lesson.
         course: the files that students start from, by their name in the folder.
-        whole_course: what is the same in every course folder, which goes with the library.
+        whole_course: the files that every course folder has, which go into the wheel.
 
     Raises:
         ValueError: the folder holds something, or cannot be written.
@@ -52,7 +52,7 @@ def make_student_repository(
     }
     written = write_new_folder(folder, {**course, **kit})
     for file in written:
-        (folder / file).chmod(0o644)  # Everybody may copy it from here.
+        (folder / file).chmod(0o644)  # so that everybody may copy it from here
     return written
 
 
@@ -77,10 +77,10 @@ def write_new_folder(folder: Path, contents: Mapping[str, bytes]) -> list[str]:
 
 
 def template(name: str) -> bytes:
-    """Returns a file of the package that goes into what is made as it is."""
+    """Returns a file of the package's templates, which is copied as it is."""
     return (TEMPLATES / name).read_bytes()
 
 
 def _filled(name: str, words: dict[str, str]) -> bytes:
-    """Returns such a file with words in place of each `$name`."""
+    """Returns a file of the package's templates with each `$name` replaced by its word."""
     return Template(template(name).decode()).substitute(words).encode()

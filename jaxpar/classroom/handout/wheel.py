@@ -1,4 +1,7 @@
-"""A wheel of this very installation, so that what grades here is what students install."""
+"""A wheel of this very installation, so that what grades here is what students install.
+
+pip can build a wheel only from a checkout and with network access; this needs neither.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def zipped(contents: Mapping[str, bytes], programs: tuple[str, ...] = ()) -> byt
         for name, data in sorted(contents.items()):
             entry = zipfile.ZipInfo(name)  # with a date that is always the same
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Of Unix, so that the mode below is read.
+            entry.create_system = 3  # Unix, so that the mode below is read
             entry.external_attr = (0o100000 | (PROGRAM if name in programs else PLAIN)) << 16
             archive.writestr(entry, data)
     return buffer.getvalue()
@@ -32,10 +35,8 @@ def zipped(contents: Mapping[str, bytes], programs: tuple[str, ...] = ()) -> byt
 def wheel(whole_course: Mapping[str, bytes]) -> tuple[str, bytes]:
     """Returns the name of a wheel, and the wheel.
 
-    pip builds wheels from a checkout only, and with the network; this needs neither.
-
     Args:
-        whole_course: what is the same in every course folder, by its name there.
+        whole_course: the files that every course folder has, by their names there.
 
     Raises:
         ValueError: jaxpar is only imported here, and not installed.

@@ -1,1 +1,1 @@
-"""What is written of a class: spreadsheets, pages, and the formats of other systems."""
+"""Reports on a class: spreadsheets, pages, and the formats of other systems."""

@@ -1,4 +1,7 @@
-"""Classroom 50's `result/v1`: github.com/foundation50/classroom50, wiki, Advanced Autograding."""
+"""A student's result in the format `result/v1` of Classroom 50.
+
+Source: https://github.com/foundation50/classroom50, wiki, Advanced Autograding
+"""
 
 from __future__ import annotations
 

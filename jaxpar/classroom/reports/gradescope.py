@@ -1,4 +1,7 @@
-"""Gradescope's results.json: https://gradescope-autograders.readthedocs.io/en/latest/specs/."""
+"""A student's result as the results.json of Gradescope.
+
+Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 
 def results(result: dict[str, Any]) -> dict[str, Any]:
-    """Returns what Gradescope shows a student of a result, in plain text throughout."""
+    """Returns what Gradescope shows to a student, in plain text throughout."""
     return {
         "score": result["score"],
         "output": safe_text("\n".join(_summary(result))),

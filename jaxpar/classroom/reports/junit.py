@@ -14,7 +14,7 @@ TAGS = {"fail": "failure", "not-judged": "skipped", "infrastructure": "error"}
 
 
 def document(gradebook: Iterable[GradebookEntry]) -> Iterator[bytes]:
-    """Yields the file in parts."""
+    """Yields the parts of the XML file, one for each student."""
     yield b'<?xml version="1.0" encoding="utf-8"?>\n<testsuites>\n'
     for entry in gradebook:
         suite = _suite(entry)

@@ -1,4 +1,4 @@
-"""Pages to read, each a file of its own that loads nothing and runs only the script in it.
+"""The HTML pages: each is a single file that loads nothing, and runs only the script in it.
 
 The policy of a page names its style and its script by their hashes, so a string that slipped
 through the escaping would be shown, and could neither run nor load anything.
@@ -80,7 +80,7 @@ def environment() -> Environment:
 
 
 def _made_safe(value: Any) -> Any:
-    """Returns any value as text that nothing obeys, but what a template has escaped already."""
+    """Returns a value as safe text; what a template has escaped already stays as it is."""
     return value if hasattr(value, "__html__") else safe_text(str(value))
 
 

@@ -1,1 +1,1 @@
-"""What keeps a stranger's program from everything but its own pipe."""
+"""The sandbox: confines a stranger's program, so that it reaches nothing but its own pipes."""

@@ -1,7 +1,7 @@
 """The first thing that a confined process does: it gives up for good what it will not need.
 
-It is started as `python -m jaxpar.classroom.sandbox.enter JSON`, where the JSON says what to give
-up, and which module to run then.
+`levels` starts it as `python -m jaxpar.classroom.sandbox.enter JSON`, where the JSON says what to
+give up, and which module to run then: the worker, say, or the reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The levels of isolation: which is the best here, and how a process is started on one."""
+"""The levels of isolation: which is the best here, and how a process is started on one.
+
+`best_sandbox` finds the level, and the grader's pools start their workers and readers by calling
+`Sandbox.start`. What a child gives up for good, it gives up itself in `enter`.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,7 @@ class Sandbox:
 
     @property
     def name(self) -> str:
-        """The level as a person is told of it."""
+        """The level in words."""
         library_is_open = self.level == NAMESPACES and not landlock.version()
         return LEVEL_NAMES[self.level] + (
             ", no Landlock: answers can read jaxpar" * library_is_open
@@ -102,7 +106,7 @@ class Sandbox:
         """Returns what `enter` does before it runs the module."""
         paths = [*readable(), *DEVICES]
         arguments = []
-        if module == WORKER and landlock.version():  # What it closes once it is loaded.
+        if module == WORKER and landlock.version():  # What the worker closes once it has loaded.
             arguments = [json.dumps({"closed": str(LIBRARY), "readable": paths})]
         return {
             "module": module,
@@ -164,7 +168,7 @@ def best_sandbox(*, unsafe: bool = False) -> Sandbox:
 
 
 def user_of(slot: int) -> int | None:
-    """Returns the user of a slot as root, else None for the user of this process."""
+    """Returns the number of a slot's user if this process is root, else None for its own user."""
     return None if os.geteuid() else FIRST_USER + slot % USERS
 
 

@@ -1,6 +1,7 @@
 """Tries what a confined process must not be able to do, and prints what was possible.
 
-It imports nothing heavy, since it runs once for each level of isolation before a class is graded.
+`levels` runs it in a sandbox on each level of isolation before a class is graded, so it imports
+nothing heavy. If anything was possible, that level is not used on this machine.
 """
 
 from __future__ import annotations

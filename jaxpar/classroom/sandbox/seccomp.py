@@ -1,5 +1,7 @@
 """A filter of system calls that allows threads, files and memory, but no processes or sockets.
 
+`enter` installs it in every confined process, on each level of isolation.
+
 Source: seccomp(2), and Documentation/userspace-api/seccomp_filter.rst of Linux
 """
 
@@ -49,14 +51,14 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "pivot_root": (155, 41), "chroot": (161, 51), "fsopen": (430, 430), "open_tree": (428, 428),
     "move_mount": (429, 429), "open_by_handle_at": (304, 265),
 }  # fmt: skip
-# Those that name a process first: it must be this one, or 0.
+# Calls whose first argument is a process: it must be this one, or 0, which means the same.
 OWN: dict[str, tuple[int, int]] = {
     "kill": (62, 129), "tgkill": (234, 131), "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
 }  # fmt: skip
-# Commands of fcntl: to send signals to the owner of a descriptor, who may be any process, and
-# locks, leases and notices, by which a process holds up or tells others.
+# Commands of fcntl: those that have signals sent to the owner of a descriptor, who may be any
+# process; and locks, leases and notices, by which a process can hold up or inform others.
 FCNTL, FCNTL_DENIED = (72, 25), (5, 6, 7, 8, 10, 15, 36, 37, 38, 1024, 1026)
 CLONE, CLONE3 = (56, 220), 435
 CLONE_THREAD = 0x10000
@@ -104,7 +106,7 @@ def filter_program(pid: int) -> list[Instruction]:
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
         *([(_AT_LEAST, 0, 1, X32), _error(errno.ENOSYS)] if column == 0 else []),
-        # glibc takes clone where there is no clone3, whose flags a filter cannot see
+        # A filter cannot see the flags of clone3; where it does not exist, glibc calls clone.
         *_if_number(CLONE3, [_error(errno.ENOSYS)]),
         *_if_number(CLONE[column], list(_threads_only())),
         *_if_number(FCNTL[column], list(_fcntl())),
@@ -126,6 +128,7 @@ def _if_number(number: int, then: list[Instruction]) -> Iterator[Instruction]:
 
 
 def _threads_only() -> Iterator[Instruction]:
+    """Yields the check of clone's flags: it may start a thread, but no process."""
     yield (_LOAD, 0, 0, _FIRST)
     yield (_ANY_BIT, 1, 0, CLONE_THREAD)
     yield _error(errno.EPERM)
@@ -133,6 +136,7 @@ def _threads_only() -> Iterator[Instruction]:
 
 
 def _fcntl() -> Iterator[Instruction]:
+    """Yields the check of fcntl's command."""
     yield (_LOAD, 0, 0, _SECOND)
     for command in FCNTL_DENIED:
         yield (_EQUAL, 0, 1, command)
@@ -141,6 +145,7 @@ def _fcntl() -> Iterator[Instruction]:
 
 
 def _own(pid: int) -> Iterator[Instruction]:
+    """Yields the check that the first argument is this process, or 0."""
     yield (_LOAD, 0, 0, _FIRST)
     yield (_EQUAL, 2, 0, pid)
     yield (_EQUAL, 1, 0, 0)
