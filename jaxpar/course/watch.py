@@ -160,7 +160,7 @@ def _saves(root: Path, post: Callable[[Event], None]) -> Iterator[None]:
                 rows = tuple(row for row in found if row)
                 if rows:
                     post(Saved(rows))
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             post(Trouble(f"saves are no longer noticed ({error}); quit and start jaxpar again"))
 
     thread = threading.Thread(target=run, name="saves", daemon=True)

@@ -159,7 +159,10 @@ def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Atte
     status: Status = cause
     message = _why(cause, detail, pool, attempt)
     if not _known_good_runs(where, contract, pool):
-        status, message = "infrastructure", f"the reader cannot run any program here: {detail}"
+        status, message = (
+            "infrastructure",
+            f"the reader cannot run any program here: {detail or cause}",
+        )
     return unjudged(contract, status, message)
 
 

@@ -146,7 +146,7 @@ class Child:
         self._json_bytes_left = MAX_JSON_BYTES if module == WORKER else math.inf
         self._frames: queue.Queue[Any] = queue.Queue(maxsize=64)
         self._printed: deque[bytes] = deque()
-        self._over = False
+        self._over, self._ending = False, threading.Lock()
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._stdin = self._process.stdin
         for target, pipe in (
@@ -218,14 +218,17 @@ class Child:
         return b"".join(list(self._printed))
 
     def kill(self) -> None:
-        """Ends the child and everything in its session."""
-        self._over = True  # a child may have left more frames than the queue can hold
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
-                os.killpg(self._process.pid, 9)
-        self._process.wait()
+        """Ends the child and everything in its session, once: its number may be another's later."""
+        with self._ending:
+            if self._over:
+                return
+            self._over = True  # a child may have left more frames than the queue can hold
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if sys.platform == "win32":
+                    self._process.kill()
+                else:
+                    os.killpg(self._process.pid, 9)
+            self._process.wait()
         with contextlib.suppress(queue.Empty):  # lets a blocked reading thread end
             while True:
                 self._frames.get_nowait()
