@@ -20,7 +20,7 @@ from jaxpar.train.step import WHOLE, shardings
 
 
 def compiled_step(recipe: Recipe, mesh: Mesh) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    """The jitted step, and where its arguments lie: parameters, state and tokens."""
+    """The jitted step, and the shardings of its arguments: parameters, state and tokens."""
     params = jax.eval_shape(partial(init, SETTINGS), jax.random.key(0))
     trees = (params, jax.eval_shape(OPTIMIZER.init, params))
     over = {"axis": "tp", "n": recipe.layout.tp}

@@ -67,7 +67,7 @@ def seeded_split(num_examples: int, fractions: Sequence[float], *, seed: int) ->
 def pad_batch(
     batch: PyTree[np.ndarray], size: int
 ) -> tuple[PyTree[np.ndarray], Bool[np.ndarray, " size"]]:
-    """Pads a batch of b examples with zeros to `size`, and makes a mask that is true for the real.
+    """Pads a batch of b examples with zeros to `size`, and returns a mask of the real ones.
 
     Math: mask[i] = i < b
     Memory: size*batch/b+size
