@@ -17,6 +17,7 @@ def bytes_sent(run: Run, kind: str, axis: str) -> float:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [
