@@ -50,7 +50,7 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         ("Slurm", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_NTASKS"),
         ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ):
-        if mark in environment and int(environment.get(count, 1)) > 1:
+        if mark in environment and environment.get(count, "1") != "1":
             number, total = _numbers(environment, rank, count)
             return Place(starter, number, total, address)
     if {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"} <= environment.keys():

@@ -28,7 +28,7 @@ from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
-Taken = tuple[float, float]
+StepResult = tuple[float, float]
 """The loss of a step, and its seconds."""
 
 
@@ -119,7 +119,7 @@ def begin(
     )
 
 
-def results(run: Run | None, steps: Sequence[Taken]) -> dict[str, Any]:
+def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     """The results of a run so far, as data for JSON; memory and collectives are per device."""
     memory = run and run.report.memory
     return {
@@ -133,7 +133,7 @@ def results(run: Run | None, steps: Sequence[Taken]) -> dict[str, Any]:
     }
 
 
-def tokens_per_second(run: Run, steps: Sequence[Taken]) -> float | None:
+def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
     seconds = sum(seconds for _, seconds in steps)
     return len(steps) * run.tokens / seconds if seconds else None

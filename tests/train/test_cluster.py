@@ -55,6 +55,11 @@ def test_half_a_place_is_refused(change: dict, line: str) -> None:
         find_place(OURS | change)
 
 
+def test_a_number_of_tasks_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="SLURM_PROCID=1, SLURM_NTASKS=two; each must be"):
+        find_place(SLURM | {"SLURM_NTASKS": "two"})
+
+
 def test_an_address_alone_is_half_a_place() -> None:
     with pytest.raises(ValueError, match="JAX_PROCESS_ID=, JAX_NUM_PROCESSES=; each must be"):
         find_place({"JAX_COORDINATOR_ADDRESS": "host:1"})
