@@ -1,6 +1,6 @@
 """How long a verdict takes: from a cold `jaxpar check`, and on a file saved again in watch mode.
 
-Each third exercise is judged with a right answer.
+Every third exercise is judged, with a right answer.
 """
 
 import json

@@ -23,7 +23,7 @@ from jaxpar.grading.processes import READER, Pool
 from jaxpar.grading.submission import Submission
 
 STUDENTS, SAMPLE = 200, 2
-EACH = 4  # processor time is measured on each so many exercises
+EACH = 4  # processor time is measured on every fourth exercise
 COMPILES = """
 import time
 from jaxpar.grading import reader
@@ -63,13 +63,13 @@ class Graded:
     memory: list[float] = field(default_factory=list)
 
     def growth(self) -> float:
-        """MB that the grader holds more at the end than when half was done."""
+        """How many MB more the grader holds at the end than half way through."""
         late = self.memory[len(self.memory) // 2 : -1]  # the last may be of a process that ends
         return late[-1] - late[0]
 
 
 def grade(students: int, exercises: list[Exercise]) -> Graded:
-    """Grades a class as an instructor does, and looks at the grader meanwhile."""
+    """Grades a class as an instructor does, and samples the memory of the grader."""
     found = Graded()
     with synthetic_class.folder() as place:
         synthetic_class.make(place / "class", students, exercises)
@@ -94,7 +94,7 @@ def _held(pid: int) -> float:
 
 
 def cpu_seconds(row: Exercise) -> tuple[float, float]:
-    """Processor time of a judgement after the first: beside compiling, and of compiling."""
+    """Processor time of a second judgement: all except compiling, and compiling."""
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder) / "compiles"
 
@@ -126,7 +126,7 @@ def _cpu() -> float:
 
 
 def table(graded: Graded, students: int, costs: list[tuple[float, float]]) -> list[Row]:
-    """What was measured."""
+    """The measurements as rows."""
     each = graded.seconds / graded.files
     hours = each * STUDENTS * len(EXERCISES) / 3600
     beside, compiling = zip(*costs, strict=True)

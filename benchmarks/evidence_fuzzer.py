@@ -85,7 +85,7 @@ class Kept:
         self.rng: random.Random | None = None
 
     def get(self, job: dict[str, Any]) -> Evidence | None:
-        """What the judge takes for a worker's."""
+        """The evidence that the judge takes for a worker's."""
         del job
         if self.honest is None or self.rng is None:
             return None

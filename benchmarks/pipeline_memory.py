@@ -28,8 +28,8 @@ def temp_bytes(schedule: str, microbatches: int) -> int:
         f"pp={STAGES}", batch=batch_size, schedule=schedule, microbatches=microbatches
     )
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    shape, lie = (batch_size, SETTINGS.sequence + 1), NamedSharding(mesh, P())
-    batch = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=lie)
+    shape, replicated = (batch_size, SETTINGS.sequence + 1), NamedSharding(mesh, P())
+    batch = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=replicated)
     memory = set_up(SETTINGS, recipe, mesh, batch, 0, None).report.memory
     assert memory
     return memory.temp_bytes

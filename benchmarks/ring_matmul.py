@@ -27,8 +27,8 @@ def gather_then_matmul(x: jax.Array, w: jax.Array, *, axis: str) -> jax.Array:
 
 def on_devices(function: Callable, mesh: jax.sharding.Mesh) -> jax.stages.Wrapped:
     product = partial(function, axis="tp")
-    lie = (ROWS, COLUMNS)
-    return jax.jit(jax.shard_map(product, mesh=mesh, in_specs=lie, out_specs=COLUMNS))
+    specs = (ROWS, COLUMNS)
+    return jax.jit(jax.shard_map(product, mesh=mesh, in_specs=specs, out_specs=COLUMNS))
 
 
 def seconds(step: Callable[[], jax.Array]) -> float:

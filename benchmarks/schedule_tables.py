@@ -9,7 +9,7 @@ STAGES, MICROBATCHES = 64, 1024
 
 
 def seconds(name: str) -> float:
-    """From a name to a makespan."""
+    """The time from the name of a schedule to its makespan."""
     start = time.perf_counter()
     table = make_table(name, STAGES, MICROBATCHES)
     check(table)

@@ -6,7 +6,7 @@ from jaxpar.cost.planner.published import published_runs
 
 
 def rows() -> list[Row]:
-    """The papers with bounds, and every paper with what is fitted without it."""
+    """The errors of runs that tests bound, and those of each paper by a fit to the others."""
     must = [run.error() for run in published_runs() if run.must]
     what = f"error of predicted step time, {len(must)} published runs"
     table = [Row(what, "median 8%, worst 20%", summary(must))]

@@ -10,4 +10,5 @@ def rows() -> list[Row]:
     subprocess.run(["make", ".venv/.dev"], check=True)
     start = time.perf_counter()
     subprocess.run(["make", "test"], check=True)
-    return [Row("`make test`, warm install", "4 min", f"{time.perf_counter() - start:.0f} s")]
+    seconds = time.perf_counter() - start
+    return [Row("`make test`, all proved before, warm install", "5 min", f"{seconds:.0f} s")]

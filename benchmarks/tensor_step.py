@@ -27,8 +27,8 @@ def wire_bytes(mesh_text: str) -> tuple[float, float]:
     """What a device sends over tp in our step, and in the compiler's."""
     recipe = make_recipe(mesh_text, batch=BATCH)
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    step, lie = compiled_step(recipe, mesh)
-    batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=lie[2])
+    step, given = compiled_step(recipe, mesh)
+    batch = jax.ShapeDtypeStruct((BATCH, SETTINGS.sequence + 1), jnp.int32, sharding=given[2])
     params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
     theirs = inspect(step, params, jax.eval_shape(OPTIMIZER.init, params), batch)
     own = set_up(SETTINGS, recipe, mesh, batch, 0, None).report

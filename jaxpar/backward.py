@@ -163,7 +163,7 @@ class _SplitBackward:
         used = {name for step in self._second for name in step.inputs} | {*self._layer_gradient}
         computed = [name for step in self._first for name in step.outputs]
         dy_name = self._arguments[-1]
-        # What the second half needs of the first; it crosses the time between them.
+        # The results of the first half that the second half needs; they are stored in between.
         self._crossing = [name for name in (*computed, dy_name) if name in used]
 
     def _inline(self, jaxpr: Jaxpr, names: dict[Any, Any]) -> list[_Step]:

@@ -12,7 +12,7 @@ from jaxpar.checks import check_one_of
 
 AXES = ("pp", "dp", "fsdp", "ep", "cp", "tp")
 ZERO_STAGES = (0, 1, 2, 3)
-# What a layer keeps of its forward pass for its gradient; the rest is computed again.
+# What a layer keeps of its forward pass for the backward pass; the rest is recomputed.
 REMAT_KINDS = {
     "none": "everything that its gradient needs",
     "selective": "all but what has s*s elements for each head: attention is computed again",
@@ -48,10 +48,10 @@ class Layout:
         zero: the stage of ZeRO: 0 shards nothing, 1 the states of the optimizer, 2 the gradients
             as well, 3 the parameters too; over fsdp if that has more than one device, else dp.
         remat: what a layer keeps for its gradient, one of `REMAT_KINDS`.
-        sequence_parallel: the devices of tp split the positions wherever they do not split a
-            layer.
-        offload: which states wait outside of the devices, one of `OFFLOAD_KINDS`. All of them
-            includes the parameters, which come layer by layer.
+        sequence_parallel: whether the devices of tp also split the positions, in the norms,
+            dropout and sums between the products that they split.
+        offload: which states wait outside of the devices, one of `OFFLOAD_KINDS`. With "all"
+            these include the parameters, which are fetched layer by layer.
         store: where they wait: in the memory of the host, or on disk.
     """
 
@@ -70,7 +70,7 @@ class Layout:
     store: str = "host"
 
     def __post_init__(self) -> None:
-        """Checks every choice; which of them go together, only their user can say."""
+        """Checks each choice by itself; whether they go together is checked where they are used."""
         for name, allowed in (
             ("zero", ZERO_STAGES),
             ("remat", tuple(REMAT_KINDS)),
@@ -120,7 +120,7 @@ class Layout:
 
     @property
     def state_shards(self) -> Any:
-        """The number of devices over which ZeRO shards the states of all that is no expert.
+        """The number of devices over which ZeRO shards the states of parameters outside of experts.
 
         These are the devices of `state_axis`, with those of ep and cp, which hold the same
         parameters.
@@ -153,5 +153,5 @@ def describe(layout: Layout) -> str:
 
 
 def _several(n: Any) -> bool:
-    """Whether an axis has several devices; of many layouts either all have it or none."""
+    """Whether an axis has several devices; in an array of layouts, all have several or none."""
     return bool((n > 1) if isinstance(n, int) else (n > 1).any())

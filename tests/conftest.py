@@ -4,6 +4,7 @@ Unless `--all` is given, only a part of the tests runs on what has not changed s
 proved; `tests/proofs.py` says how that is known.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs() -> Iterator[None]:
+    """Frees what JAX has traced and compiled; it would keep hundreds of megabytes to the end."""
+    yield
+    jax.clear_caches()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -20,27 +20,29 @@ from jaxpar.train.step import WHOLE, shardings
 
 
 def compiled_step(recipe: Recipe, mesh: Mesh) -> tuple[jax.stages.Wrapped, tuple[Any, ...]]:
-    """The jitted step, and where its arguments lie: parameters, state and tokens."""
+    """The jitted step, and the shardings of its arguments: parameters, state and tokens."""
     params = jax.eval_shape(partial(init, SETTINGS), jax.random.key(0))
     trees = (params, jax.eval_shape(OPTIMIZER.init, params))
     over = {"axis": "tp", "n": recipe.layout.tp}
     specs = [split_specs(SETTINGS, tree, **over) for tree in trees]
-    lie = shardings(mesh, (*specs, P(recipe.layout.batch_axes)))
-    gives = (*lie[:2], shardings(mesh, WHOLE))
-    step = jax.jit(one_device_step, in_shardings=lie, out_shardings=gives, donate_argnums=(0, 1))
-    return step, lie
+    given = shardings(mesh, (*specs, P(recipe.layout.batch_axes)))
+    returned = (*given[:2], shardings(mesh, WHOLE))
+    step = jax.jit(
+        one_device_step, in_shardings=given, out_shardings=returned, donate_argnums=(0, 1)
+    )
+    return step, given
 
 
 def take_steps(recipe: Recipe) -> None:
     """Steps of AdamW on random tokens."""
     simulate_devices(recipe.layout.devices)
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    compiled, (params_lie, state_lies, tokens_lie) = compiled_step(recipe, mesh)
+    compiled, (of_params, of_state, of_tokens) = compiled_step(recipe, mesh)
     shape = (BATCH, SETTINGS.sequence + 1)
     tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
-    tokens = jax.device_put(tokens, tokens_lie)
-    params = jax.device_put(init(SETTINGS, jax.random.key(0)), params_lie)
-    state = jax.device_put(OPTIMIZER.init(params), state_lies)
+    tokens = jax.device_put(tokens, of_tokens)
+    params = jax.device_put(init(SETTINGS, jax.random.key(0)), of_params)
+    state = jax.device_put(OPTIMIZER.init(params), of_state)
 
     def step() -> float:
         nonlocal params, state

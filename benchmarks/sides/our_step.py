@@ -1,4 +1,4 @@
-"""Our training step on simulated devices, of the options of a recipe in JSON."""
+"""Our training step on simulated devices, by the options of a recipe, given as JSON."""
 
 import json
 import sys

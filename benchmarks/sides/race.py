@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 STEPS, TURNS = 5, 3
-LAUNCHES = 2  # where a process finds its memory makes some 5% of a step
+LAUNCHES = 2  # where a process gets its memory changes the time of a step by some 5%
 
 
 def serve(step: Callable[[], object]) -> None:

@@ -97,7 +97,7 @@ def train(processes: int, wrap: Callable[[Decoder], nn.Module], parts: int = 1) 
     """Steps of AdamW on random tokens, one process's part of them."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     model = wrap(Decoder())
-    # A fused update takes what is split over processes and what is not by itself.
+    # A fused update needs parameters that are split over processes in a group of their own.
     split, whole = (
         [p for p in model.parameters() if isinstance(p, DTensor) == s] for s in (True, False)
     )
@@ -145,7 +145,7 @@ WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded, "tp": tensor_par
 
 @contextmanager
 def meet(rank: int, processes: int, meeting: str) -> Iterator[None]:
-    """Several processes, which find each other in a file, for a while."""
+    """Joins several processes, which find each other through a file, for as long as it is open."""
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
     )
@@ -155,7 +155,7 @@ def meet(rank: int, processes: int, meeting: str) -> Iterator[None]:
 
 
 def lead(module: str, arguments: Sequence[str], processes: int) -> None:
-    """Starts every process and passes on to all what is asked; the first one answers."""
+    """Starts every process, and passes each line of stdin on to all; only the first answers."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(

@@ -23,9 +23,9 @@ def shard_indices(
     """The indices of the examples that device `rank` takes in one epoch; all take equally many.
 
     Each epoch and each seed has another random order. If the number of devices does not divide the
-    number of examples, some are repeated, so that no example appears more than once more often than
-    another. Nothing is sent: the same arguments give the same answer on every device, in every
-    process.
+    number of examples, some are repeated, as evenly as can be: how often two examples appear
+    differs by 1 at most. Nothing is sent: the same arguments give the same answer on every device,
+    in every process.
 
     Math: ceil(num_examples / world_size) numbers from 0 to num_examples - 1
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler

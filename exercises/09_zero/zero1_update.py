@@ -39,9 +39,9 @@ def zero1_update(
     """Updates the parameters with the mean gradients; each device computes its shard of the update.
 
     `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
-    Device i updates the i-th of n equal parts of dim 0 of each leaf, and `opt_shard` is the
-    optimizer state for these parts. Every device gets the full new parameters, and the new state
-    for the same parts.
+    Device i updates the i-th of n equal parts of each leaf, split along the first dim that n
+    divides (in an exercise dim 0), and `opt_shard` is the optimizer state for these parts. Every
+    device gets the full new parameters, and the new state for the same parts.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]

@@ -38,7 +38,8 @@ Exercises = Annotated[
     list[str] | None, typer.Option("--exercises", metavar="ID...", help="Only these exercises.")
 ]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Files judged at once; one per core unless given.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Files judged at once; one per core unless given."),
 ]
 RosterFile = Annotated[
     Path | None,
@@ -86,7 +87,7 @@ def grade_class(
 ) -> None:
     """Grades a class of untrusted files, each in a sandbox.
 
-    After it was killed or interrupted, the same command goes on where it stopped.
+    If it is killed or interrupted, the same command goes on from there.
     """
     if merge:
         if exercises:

@@ -34,7 +34,7 @@ def learn(
 ) -> None:
     """A course on training models too large for one device, in JAX.
 
-    Without a command: shows the exercise at hand, and judges it whenever you save its file.
+    Without a command it shows the exercise at hand, and judges it whenever you save its file.
     """
     if version:
         print(f"jaxpar {__version__}")

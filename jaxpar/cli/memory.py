@@ -133,11 +133,11 @@ def show_memory(
     largest_layer: LargestLayer = None,
     as_json: AsJson = False,
 ) -> None:
-    """Shows what a model takes on each device, term by term, with each formula.
+    """Shows the memory that a model takes on each device, term by term, with the formulas.
 
-    It does so for training and for inference. With --hardware it says whether the model fits, and
-    if not, what would. Models without dropout have fused attention: with --remat none they keep no
-    scores, as with selective.
+    It covers training and inference. With --hardware it says whether the model fits, and if it
+    does not, what would. Models without dropout are taken to have fused attention, which keeps no
+    scores: for them --remat none is the same as selective.
     """
     with errors_as_bad_use():
         answer = _answer({name: it for name, it in context.params.items() if it is not None})

@@ -99,11 +99,12 @@ def plan_training(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Finds the fastest ways to train a model on a cluster, of all that fit, and says why.
+    """Finds the fastest of all plans that fit, to train a model on a cluster, and says why.
 
-    What you name is kept, and the rest is searched. If nothing fits a --mesh of all devices with
-    its --remat, plans are shown all the same, with what would fit. Models without dropout have
-    fused attention: --remat none keeps no scores, but computes them twice, as selective does.
+    Whatever you set is kept, and the rest is searched. If you set a --mesh of all devices and a
+    --remat that do not fit, the plans are shown all the same, with what would fit. Models without
+    dropout are taken to have fused attention: with --remat none it keeps no scores and computes
+    them twice, as selective does.
     """
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster

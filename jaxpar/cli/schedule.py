@@ -19,16 +19,21 @@ NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dua
 
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help=f"One of {NAMES}.")]
 Stages = Annotated[
-    int | None, typer.Option(min=1, help=f"The number of devices; {STAGES} unless given.")
+    int | None,
+    typer.Option(min=1, metavar="N", help=f"The number of devices; {STAGES} unless given."),
 ]
 Microbatches = Annotated[
-    int | None, typer.Option(min=1, help=f"Their number; {MICROBATCHES} unless given.")
+    int | None, typer.Option(min=1, metavar="N", help=f"Their number; {MICROBATCHES} unless given.")
 ]
 Chunks = Annotated[
     int | None,
-    typer.Option(min=1, help="Stages on each device, for interleaved and breadth-first."),
+    typer.Option(
+        min=1, metavar="N", help="Stages on each device, for interleaved and breadth-first."
+    ),
 ]
-Cost = Annotated[str, typer.Option(help="The time of a cell of each kind; P is a transfer.")]
+Cost = Annotated[
+    str, typer.Option(metavar="TIMES", help="The time of a cell of each kind; P is a transfer.")
+]
 ToCsv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Write the table to a CSV file.")
 ]
@@ -62,10 +67,11 @@ def draw_schedule(
     beside: Beside = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draws a pipeline schedule: who does what when, where it idles, what is in flight.
+    """Draws a pipeline schedule: what each device does when, its bubble, and what is in flight.
 
-    A CSV file has a row for each device. A cell is a stage, F (forward), B (backward), or its
-    halves I (input gradient) and W (weight gradient), and a microbatch: 0F0. Empty ones are idle.
+    A CSV file has a row for each device. A cell such as 0F0 names a stage, what it computes, and a
+    microbatch. F is a forward pass and B a backward pass, whose halves are I (gradient of the
+    input) and W (gradient of the weights). In an empty cell the device is idle.
     """
     from jaxpar.drawing.schedule import Timeline, Track
     from jaxpar.schedules import simulate, to_ticks

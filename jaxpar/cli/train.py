@@ -24,27 +24,33 @@ PRECISION = (
 MeshOption = Annotated[
     str,
     typer.Option(
+        metavar="SIZES",
         help="The axes of the mesh: dp and fsdp split the batch, tp splits each layer, and pp "
-        "splits the stack of layers."
+        "splits the stack of layers.",
     ),
 ]
 Zero = Annotated[
     int | None,
     typer.Option(
+        metavar="0..3",
         help="Stage of ZeRO: 0 replicates all states, 1 shards the optimizer state, 2 the "
-        "gradients too, 3 the parameters too. Unless given, 3 over fsdp and 0 elsewhere."
+        "gradients too, 3 the parameters too. Unless given, 3 over fsdp and 0 elsewhere.",
     ),
 ]
 Remat = Annotated[
     str,
     typer.Option(
+        metavar="WHAT",
         help="What is recomputed for the gradient: none; full (a layer keeps only its input); "
         "selective (attention); products (all but products with weights); segments (only some "
-        "layers keep their input)."
+        "layers keep their input).",
     ),
 ]
 Microbatches = Annotated[
-    int, typer.Option(min=1, help="Parts of its batch that a device takes one by one.")
+    int,
+    typer.Option(
+        min=1, metavar="N", help="Parts of its batch that each device takes one after the other."
+    ),
 ]
 SequenceParallel = Annotated[
     bool,
@@ -53,28 +59,38 @@ SequenceParallel = Annotated[
 Schedule = Annotated[
     str | None,
     typer.Option(
+        metavar="NAME",
         help="The pipeline schedule over pp: a name, as `schedule` draws it, or a table in "
-        "FILE.csv; 1f1b unless given."
+        "FILE.csv; 1f1b unless given.",
     ),
 ]
 Offload = Annotated[
     str | None,
-    typer.Option(help="Where the optimizer state waits between steps: none, host or disk."),
+    typer.Option(
+        metavar="WHAT", help="Where the optimizer state waits between steps: none, host or disk."
+    ),
 ]
 DataOption = Annotated[
-    Path | None, typer.Option(help="A text; without it, the sources of Python's library.")
+    Path | None,
+    typer.Option(metavar="FILE", help="A text; without it, the sources of Python's library."),
 ]
-Steps = Annotated[int, typer.Option(min=1, help="Training steps.")]
-Layers = Annotated[int, typer.Option(min=1, help="Layers of the decoder.")]
-DModel = Annotated[int, typer.Option(min=1, help="The size of an activation.")]
-Heads = Annotated[int, typer.Option(min=1, help="Attention heads.")]
+Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
+Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]
+DModel = Annotated[int, typer.Option(min=1, metavar="N", help="The size of an activation.")]
+Heads = Annotated[int, typer.Option(min=1, metavar="N", help="Attention heads.")]
 Seed = Annotated[
     int,
-    typer.Option(min=0, max=2**31 - 1, help="Chooses the parameters and the order of examples."),
+    typer.Option(
+        min=0, max=2**31 - 1, metavar="N", help="Chooses the parameters and the order of examples."
+    ),
 ]
-Batch = Annotated[int, typer.Option(min=1, help="Examples in a step, over all devices.")]
-Sequence = Annotated[int, typer.Option(min=1, help="Bytes in an example.")]
-Timeout = Annotated[int, typer.Option(min=1, help="Seconds to wait for the other processes.")]
+Batch = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
+]
+Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Bytes in an example.")]
+Timeout = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Seconds to wait for the other processes.")
+]
 
 
 # A line that is \b alone keeps the lines after it as they are.
@@ -91,7 +107,7 @@ Examples:
 def train_model(
     mesh: MeshOption = "dp=8",
     zero: Zero = None,
-    precision: Annotated[str, typer.Option(help=PRECISION)] = "fp32",
+    precision: Annotated[str, typer.Option(metavar="WHAT", help=PRECISION)] = "fp32",
     remat: Remat = "products",
     microbatches: Microbatches = 1,
     offload: Offload = None,
@@ -111,8 +127,8 @@ def train_model(
     """Trains a byte-level decoder on real text, and shows what each device sends and holds.
 
     It simulates as many CPU devices as the mesh needs, unless there are others, or the environment
-    chooses: JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS. With several
-    processes, each calls this: Slurm, Open MPI and Kubernetes are found; elsewhere set
+    chooses: JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS. To train in
+    several processes, run this in each. Slurm, Open MPI and Kubernetes are detected; elsewhere set
     JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
     """
     from jaxpar.train.launch import follow_launcher
@@ -192,12 +208,16 @@ def _held_back() -> Iterator[list[int]]:
 def launch_processes(
     arguments: Annotated[
         list[str],
-        typer.Argument(metavar="VERB", help="The command to run, train, and its options."),
+        typer.Argument(metavar="COMMAND", help="The command to run: train and its options."),
     ],
-    processes: Annotated[int, typer.Option(min=1, help="Processes on this machine.")] = 2,
-    devices: Annotated[int, typer.Option(min=1, help="Simulated devices in each process.")] = 4,
+    processes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes on this machine.")
+    ] = 2,
+    devices: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Simulated devices in each process.")
+    ] = 4,
 ) -> None:
-    """Runs a verb in several processes on this machine, which talk over loopback.
+    """Runs a command in several processes on this machine, which talk over loopback.
 
     As in: jaxpar launch --processes 2 --devices 4 -- train --mesh dp=8
     """

@@ -43,10 +43,10 @@ def activation_bytes(
     x = s * b * h
     if remat == "full":
         return layers * 2.0 * x
-    # softmax, its mask, what dropout makes of it
+    # the softmax, its dropout mask, and the softmax after dropout
     scores = (2 + 1 + 2) * heads * s * s * b if remat == "none" else 0
-    # x, the stream between, what norms make of them; two masks
+    # the inputs of both norms and their outputs; two dropout masks
     outside = (4 * 2 + 2) * x / (tp if sequence_parallel else 1)
-    # queries, keys, values, what attention gives; GELU's input and result, each 4h wide
+    # queries, keys, values and attention's result; the input and the output of GELU, each 4h wide
     inside = (4 * 2 + 2 * 4 * 2) * x
     return layers * (outside + (inside + scores) / tp)

@@ -10,10 +10,10 @@ class Part:
     """Parameters of one kind, in one layer or outside of the layers.
 
     Attributes:
-        name: as in "mlp".
-        count: how many there are.
-        split: what a device holds of them: "tp" 1/tp, "kv" 1/tp but one head at least, "ep" 1/ep
-            of the experts and 1/tp of each, "none" all.
+        name: the name of the part, such as "mlp".
+        count: the number of parameters.
+        split: how many of them a device holds: "tp", 1/tp; "kv", 1/tp, but at least one head;
+            "ep", 1/ep of the experts and 1/tp of each; "none", all.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Experts:
     """A mixture of experts in place of the MLP.
 
     Attributes:
-        count: routed experts in a layer.
+        count: the number of routed experts in a layer.
         per_token: how many of them a token goes to.
-        ffn: the size inside an expert.
-        shared: the size inside the expert that every token goes to; 0 if there is none.
-        shared_gate: a vector weighs what that expert gives.
-        dense_layers: the first layers, which have an MLP instead.
+        ffn: the hidden size of an expert.
+        shared: the hidden size of the expert that every token goes to; 0 if there is none.
+        shared_gate: whether the output of that expert is weighted by a gate, which has a vector.
+        dense_layers: how many of the first layers have an MLP instead.
         router_bias: whether the router has a bias for each expert.
     """
 
@@ -44,7 +44,7 @@ class Experts:
     router_bias: bool = False
 
     def __post_init__(self) -> None:
-        """Refuses sizes that no mixture has."""
+        """Checks that the sizes are possible."""
         at_least_1 = dict.fromkeys(("count", "per_token", "ffn"), 1)
         _check("experts", self, at_least_1 | {"shared": 0, "dense_layers": 0})
         if self.per_token > self.count:
@@ -61,10 +61,10 @@ class Latent:
     Source: DeepSeek-AI 2024, DeepSeek-V2, section 2.1
 
     Attributes:
-        query_rank: the size of the vector that queries are made of; 0: made of x.
+        query_rank: the size of the vector that queries are made of; 0 if they are made of x.
         rank: the size of the vector that keys and values are made of.
-        rotary: the size of the part of a key that is turned, which all heads share.
-        value: the size of a head's value; `head_size` is that of a key without its turned part.
+        rotary: the size of the part of a key that is rotated by its position; all heads share it.
+        value: the size of a head's value; `head_size` is that of a key without the rotated part.
     """
 
     query_rank: int
@@ -73,7 +73,7 @@ class Latent:
     value: int
 
     def __post_init__(self) -> None:
-        """Refuses sizes that no attention has."""
+        """Checks that the sizes are possible."""
         _check("latent", self, {"query_rank": 0, "rank": 1, "rotary": 0, "value": 1})
 
 
@@ -82,27 +82,27 @@ class Architecture:
     """The sizes and parts of a decoder.
 
     Attributes:
-        name: what people call it.
-        layers: how many layers.
+        name: the common name of the model.
+        layers: the number of layers.
         hidden: the size of an activation.
-        heads: query heads.
-        vocab: tokens, padded ones with them, if the tables have rows for these.
-        kv_heads: heads of keys and values; None: as many as query heads.
-        head_size: None: hidden / heads.
-        ffn: the size inside the MLP; None: 4 hidden.
-        gated: the MLP has three matrices, not two.
-        tied: the head is the embedding, transposed.
-        positions: rows of a table of learned positions; 0: there is none.
-        norm: "rms", of one vector; "layer", of two; "plain", of none.
-        biases: matrices with a bias: "none"; "qkv"; "attention", with what follows it; "all", but
-            for the head.
-        query_key_norm: queries and keys have a norm of one vector of the head's size.
-        embedding_norm: a norm follows the embedding.
-        norms: of a layer: 2; 1 where attention and MLP share one; 4 where each has
-            one before and one after.
-        dropout: it is trained with dropout, whose masks are kept.
-        experts: a mixture of experts in place of the MLP, or None.
-        latent: attention of latent vectors, or None.
+        heads: the number of query heads.
+        vocab: the number of rows of the embedding table, with those that pad it.
+        kv_heads: the number of heads of keys and values; None means as many as query heads.
+        head_size: the size of a head; None means hidden / heads.
+        ffn: the hidden size of the MLP; None means 4 hidden.
+        gated: whether the MLP has three matrices instead of two.
+        tied: whether the head is the transposed embedding.
+        positions: the rows of the table of learned positions; 0 if there is no table.
+        norm: the kind of norm: "rms" has one vector of parameters, "layer" two, "plain" none.
+        biases: which matrices have a bias: "none"; "qkv", those of queries, keys and values;
+            "attention", these and the output of attention; "all", all except the head.
+        query_key_norm: whether queries and keys have a norm, of one vector of the head's size.
+        embedding_norm: whether a norm follows the embedding.
+        norms: the number of norms in a layer: 2; 1 if attention and MLP share one; 4 if each has
+            one before and one after it.
+        dropout: whether it is trained with dropout, whose masks are kept.
+        experts: the mixture of experts in place of the MLP, or None.
+        latent: the sizes of latent attention, or None.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Architecture:
     latent: Latent | None = None
 
     def __post_init__(self) -> None:
-        """Refuses sizes that no decoder has."""
+        """Checks that the sizes are possible and divide one another."""
         least = dict.fromkeys(("layers", "hidden", "heads", "vocab"), 1) | {"positions": 0}
         given = [
             name for name in ("kv_heads", "head_size", "ffn") if getattr(self, name) is not None
@@ -155,9 +155,9 @@ class Architecture:
 
     @property
     def fused_attention(self) -> bool:
-        """Whether attention is one kernel, which keeps no scores, and computes them twice.
+        """Whether attention is a single kernel that recomputes the scores and does not keep them.
 
-        As FlashAttention is (Dao et al. 2022); models trained with dropout are taken to be older.
+        FlashAttention is one (Dao et al. 2022). Models with dropout are assumed to be older.
         """
         return not self.dropout
 
@@ -168,7 +168,7 @@ class Architecture:
 
     @property
     def d_key(self) -> int:
-        """The size of a head's query and key, with the part that latent attention turns."""
+        """The size of a head's query and key, with the part that latent attention rotates."""
         return self.d_head + (self.latent.rotary if self.latent else 0)
 
     @property
@@ -178,7 +178,7 @@ class Architecture:
 
     @property
     def d_ffn(self) -> int:
-        """The size inside the MLP."""
+        """The hidden size of the MLP."""
         return 4 * self.hidden if self.ffn is None else self.ffn
 
     @property
@@ -194,7 +194,8 @@ class Architecture:
     def layer_parts(self, *, experts: bool) -> tuple[Part, ...]:
         """The parts of a layer, with a mixture of experts or with an MLP.
 
-        Biases are with their matrices, but for those of matrices that are split by rows.
+        A bias counts with its matrix, but the bias of a matrix that is split by rows is a part of
+        its own.
         """
         norms = Part("norms", self.norms * self._norm(self.hidden), "none")
         mlp = self._expert_parts() if experts else self._mlp_parts()
@@ -222,7 +223,7 @@ class Architecture:
 
     @property
     def active_parameters(self) -> int:
-        """How many a token meets: of the experts those it goes to."""
+        """How many parameters a token uses: of the experts, only those that it goes to."""
         if not self.experts:
             return self.parameters
         idle = self.experts.count - self.experts.per_token
@@ -282,7 +283,7 @@ def _present(*parts: Part) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.count)
 
 
-# Beyond any model; arithmetic on sizes stays quick, and a search that tries numbers of layers.
+# More than any model has. The limits keep arithmetic fast, and searches over numbers of layers.
 _LARGEST, _MOST_LAYERS = 10_000_000, 10_000
 
 

@@ -5,8 +5,8 @@ The latency-bandwidth model, also called alpha-beta: a message of s bytes takes
 two-way ring), all devices send at once, and arithmetic is free.
 
 Everywhere n is the number of devices. Operand bytes are what one device gives in: the shard of an
-all-gather, the whole array of an all-reduce or a reduce-scatter. Both may be numpy arrays, but for
-recursive doubling.
+all-gather, the whole array of an all-reduce or a reduce-scatter. n and the bytes may be numpy
+arrays, except in recursive doubling.
 
 Sources: Thakur, Rabenseifner and Gropp 2005, Optimization of Collective Communication Operations
 in MPICH, sections 3 and 4; Chan, Heimlich, Purkayastha and van de Geijn 2007, Collective
@@ -27,9 +27,8 @@ Number = int | float
 def wire_bytes(kind: Kind, operand_bytes: Number, n: int) -> Number:
     """Bytes that one device sends by a ring algorithm.
 
-    For a permute, bytes through the busiest device, sent or received.
-
-    An int where the operand's bytes are and n divides them. Both may be arrays.
+    For a permute, these are the bytes through the busiest device, sent or received. The result is
+    an int if `operand_bytes` is one and the division leaves no rest. Both arguments may be arrays.
 
     Math: all_reduce 2(n-1)/n of the operand, reduce_scatter and all_to_all (n-1)/n, all_gather
         n-1 times the operand, permute and broadcast the operand.
@@ -63,8 +62,9 @@ class Cost:
 
     Attributes:
         steps: messages that wait for one another.
-        wire_bytes: bytes through the device, sent or received: once where it does both at once.
-        serial_bytes: those that wait for one another: half of them if it sends both ways at once.
+        wire_bytes: the bytes that the device sends or receives; what it sends while it receives
+            as much counts once.
+        serial_bytes: those that follow one another: about half if it sends both ways at once.
     """
 
     steps: Any
@@ -140,7 +140,7 @@ def recursive_doubling_all_reduce(operand_bytes: Number, n: int) -> Cost:
 
 
 def hierarchical_all_reduce(operand_bytes: Number, n_inner: int, n_outer: int) -> tuple[Cost, Cost]:
-    """What goes over the inner links, and what over the outer ones; the times add up.
+    """The cost on the inner links, and that on the outer links; their times add up.
 
     A ring reduce-scatter inside the node, a ring all-reduce of 1/n_inner of the array between
     nodes, a ring all-gather inside the node.
@@ -222,7 +222,7 @@ def _check_all_reduce(
     sizes: Mapping[str, int],
     links: Mapping[str, tuple[Number, Number]],
 ) -> None:
-    """Raises ValueError on what no devices and links have."""
+    """Raises a ValueError if a size, the bytes or a link are impossible."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{where}: {name} = {size}; it must be 1 or more; a device alone is 1")

@@ -42,7 +42,7 @@ def layer_flops(
 
 
 def head_flops(architecture: Architecture, batch: Any, sequence: Any) -> Term:
-    """The forward pass of the head: a score for each token of the vocabulary."""
+    """The forward pass of the head, which computes the logits."""
     return make_terms(_HEAD, _sizes(architecture, batch, sequence))[0]
 
 
@@ -119,7 +119,7 @@ def mfu(flops: list[Term], step_seconds: Any, devices: Any, peak_flops: Any) -> 
 
 
 def flops_per_token(architecture: Architecture, sequence: Any) -> Any:
-    """The model's, by the rule of thumb that takes every parameter for a matrix' element.
+    """The model's FLOPs per token, by the rule that every parameter is an element of a matrix.
 
     Math: 6 N + 12 L H Q T: active parameters, layers, heads, head size, sequence. Where the head
         is not tied, the embedding counts here, though it is no product.
@@ -237,7 +237,7 @@ def _sizes(architecture: Architecture, batch: Any, sequence: Any) -> dict[str, A
 
 
 def _unbounded(size: Any) -> Any:
-    """Whole numbers of numpy overflow at 2^63, which a step of a large model exceeds."""
+    """Makes numpy integers floats: they overflow at 2^63, which a large model's step exceeds."""
     return np.multiply(size, 1.0) if isinstance(size, np.ndarray | np.generic) else size
 
 

@@ -70,7 +70,7 @@ class Failures:
         Source: Daly 2006, its complete cost function
         """
         turn = (interval_seconds + self.checkpoint_seconds) / self.mtbf_seconds
-        # Powers of -turn, as e^turn overflows where nothing gets done.
+        # Written with e^-turn, because e^turn overflows where failures leave no time for work.
         lost = math.exp(-turn - self.restart_seconds / self.mtbf_seconds) / -math.expm1(-turn)
         return interval_seconds / self.mtbf_seconds * lost
 
@@ -79,7 +79,7 @@ def failures(state_bytes: float, devices: int, device_mtbf_hours: float) -> Fail
     """The failures of a run whose checkpoint writes `state_bytes`, over all devices.
 
     Raises:
-        ValueError: the mean time between failures is not a time above 0, or beyond all reason.
+        ValueError: the mean time between failures is not from 1e-6 to 1e12 hours.
     """
     if not 1e-6 <= device_mtbf_hours <= 1e12:
         raise ValueError(

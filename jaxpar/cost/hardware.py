@@ -1,7 +1,7 @@
 """Accelerators and clusters: what they compute, hold and send in a second.
 
-The figures are in hardware.toml, each with its source. A file of one's own has the form of one of
-its clusters, and may name what is there or give figures.
+The figures are in hardware.toml, each with its source. A file of your own has the form of a cluster
+there. It may name accelerators, links and efficiencies of hardware.toml, or give their figures.
 """
 
 import os
@@ -39,15 +39,16 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What programs reach of a kind of hardware, fitted once for all published runs on it.
+    """The fractions of its peaks that programs reach on a kind of hardware.
 
     Attributes:
-        kind: of what kind of hardware, as in "ampere".
-        products: the fraction of the peak that matrix products reach.
+        kind: the kind of hardware, such as "ampere".
+        products: the fraction of the peak that matrix products reach; the presets' is fitted to
+            published runs.
         memory: the fraction of the memory's bandwidth that all else reaches.
         links: the fraction of the bandwidth inside a node that collectives reach.
         network: the same between nodes.
-        overlap: the fraction of what runs beside computation that takes no time of its own.
+        overlap: the fraction of communication beside computation that takes no time of its own.
     """
 
     kind: str
@@ -63,14 +64,14 @@ class Cluster:
     """Nodes of devices.
 
     Attributes:
-        name: what people call it.
-        device: each device.
-        devices_per_node: devices joined by the fast link.
+        name: the common name of the cluster.
+        device: the kind of accelerator that all devices are.
+        devices_per_node: how many devices the fast link joins.
         inside: a device's link to others of its node, one direction.
         between: a device's part of its node's link to other nodes, one direction.
         host: a device's link to the memory of its host, one direction.
         host_bytes: a device's part of the memory of its host.
-        efficiency: what programs reach.
+        efficiency: the fractions of these figures that programs reach.
         torus: devices on each ring of a node of TPUs, where `inside` is the link to one of two
             neighbours on one ring; empty where a switch joins any two devices.
     """
@@ -113,7 +114,7 @@ def find_cluster(name_or_path: str) -> Cluster:
 
 
 class _Table:
-    """A table of a TOML file; each key that is read must be there and right, no other may."""
+    """A table of a TOML file, in which keys that are missing, wrong or never read are errors."""
 
     def __init__(self, where: str, values: Any) -> None:
         if not isinstance(values, dict):
@@ -235,12 +236,12 @@ def _presets() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _letters(name: str) -> str:
-    """Equal for "RTX 4090", "rtx-4090" and "rtx4090"."""
+    """Letters and digits of a name: equal for "RTX 4090", "rtx-4090" and "rtx4090"."""
     return "".join(filter(str.isalnum, name.lower()))
 
 
 def _near(word: str, allowed: Iterable[str]) -> str:
-    """The beginning of an advice: the nearest words, and all."""
+    """The beginning of a hint: the allowed words that are nearest to `word`, and all of them."""
     allowed = sorted(allowed)
     close = get_close_matches(word, allowed, n=3, cutoff=0.5)
     nearest = f"nearest: {', '.join(close)}; " if close else ""

@@ -1,7 +1,7 @@
 """Architectures from the config.json of Hugging Face.
 
-Keys, and what a missing one means, are those of transformers' configuration classes. A missing
-size that every file has is refused, whatever the class would take for it.
+Keys, and the defaults of missing ones, are those of transformers' configuration classes. But a size
+that every real file gives must be there, even if the class has a default for it.
 
 Source: huggingface/transformers 4.57.3, src/transformers/models/*/configuration_*.py and
 modeling_*.py
@@ -97,12 +97,12 @@ class _Config:
         return rate > 0
 
     def expect(self, key: str, value: Any, why: str) -> None:
-        """Refuses what no field of an architecture stands for."""
+        """Refuses another value than this one, which an `Architecture` could not express."""
         if self.values.get(key, value) != value:
             raise ValueError(f"{key} is {self.values[key]!r:.60}; {why} is not known")
 
     def decoder(self, *, tied: bool, **fields: Any) -> Architecture:
-        """An architecture of the keys that all types have, and of `fields`."""
+        """An architecture from the keys that all types of models have, and from `fields`."""
         path = self.path.absolute()
         return Architecture(
             path.parent.name if path.name == "config.json" else path.stem,
@@ -122,7 +122,7 @@ class _Config:
         tied: bool = False,
         **fields: Any,
     ) -> Architecture:
-        """Llama's form. `kv_heads` and `head_size` are for missing keys."""
+        """An architecture like Llama's; `kv_heads` and `head_size` replace missing keys."""
         bias = self.flag("attention_bias", False)
         sizes = {
             "kv_heads": self.maybe("num_key_value_heads", kv_heads),

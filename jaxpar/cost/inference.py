@@ -72,15 +72,15 @@ def inference_memory(
 ) -> list[Term]:
     """Bytes on a device of the fullest stage.
 
-    "parameters", with the "scales" of groups; "kv_cache", of all tokens of all examples, in all
-    layers alike; "activations", what one layer holds at once, in 16 bits, where attention keeps no
-    scores (FlashAttention); "logits" of each example's next token, in float32.
+    The terms are "parameters", with the "scales" of their groups; "kv_cache", for all tokens of all
+    examples in all layers; "activations", what one layer holds at once in 16 bits, where attention
+    keeps no scores (FlashAttention); and "logits", of each example's next token, in float32.
 
-    A whole prompt of `sequence` tokens goes through at once (prefill), one prompt after the other;
-    or a token of each example (decode): activations are those of the larger of the two.
+    The activations are those of prefill or of decode, whichever has more: a prompt of `sequence`
+    tokens, as prompts are processed one after the other, or one token of each example.
 
-    Keys and values have heads on each device, one at least, so that some hold the same if there
-    are fewer heads than devices. The vector of latent attention is on all.
+    Every device holds the keys and values of at least one head, so some devices hold the same ones
+    if there are fewer heads than devices. The vectors of latent attention are replicated.
 
     Args:
         architecture: the model.
@@ -119,7 +119,7 @@ def rule_of_thumb(parameters: Number, *, weight_bits: float = 16) -> list[Term]:
 
 
 def _numbers(architecture: Architecture, tp: Any, pp: Any) -> dict[str, Any]:
-    """The numbers that names in formulas stand for; parameters and layers are one device's."""
+    """The values of the names in formulas; parameters and layers are those of one device."""
     layout = Layout(pp=pp, tp=tp)
     held = shards.on_device(architecture, layout)
     numbers = {
@@ -140,8 +140,8 @@ def _numbers(architecture: Architecture, tp: Any, pp: Any) -> dict[str, Any]:
 def _widest(architecture: Architecture, tp: Any) -> Any:
     """Elements for each token that a device holds inside attention or the MLP, whichever is more.
 
-    Of attention queries, keys, values and what they give; of an MLP what its nonlinearity takes
-    and gives; of experts, what goes into them, and the same for each.
+    In attention these are queries, keys, values and the result, and in an MLP the inputs and the
+    result of its nonlinearity. In experts they are those of each expert, and its input.
     """
     mixture, heads = architecture.experts, architecture.heads / tp
     key_heads = heads if architecture.latent else np.ceil(architecture.key_heads / tp)

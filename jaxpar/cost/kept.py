@@ -1,8 +1,8 @@
 """What a layer keeps of its forward pass for its gradient, array by array.
 
-In 16 bits, as Megatron-LM keeps it: every input of a product and of a norm, what the nonlinearity
-and softmax need, and the masks of dropout in one byte an element. Not in the list: the one or two
-numbers that a norm or softmax keeps for each token.
+As in Megatron-LM, a layer keeps every input of a product and of a norm, and what the gradients of
+the nonlinearity and the softmax need, all in 16 bits, and the masks of dropout in one byte an
+element. The list leaves out the one or two numbers that a norm or a softmax keeps for each token.
 
 Source: Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models,
 sections 4 and 5.
@@ -17,7 +17,7 @@ from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.terms import Term, make_term
 from jaxpar.layout import Layout
 
-# What products with weights give, and the sums of the stream.
+# The results of products with weights, and the residual stream, which a layer adds to twice.
 _PRODUCTS = ("layer input", "queries", "keys", "values", "stream", "gate", "up")
 
 Split = Literal["tp", "kv", "positions", "whole"]
@@ -27,11 +27,12 @@ class _Array(NamedTuple):
     """An array that a layer keeps.
 
     Attributes:
-        name: what it is.
-        size: elements for each token.
-        split: what a device of tp has: "tp" its part; "kv" its part, one head at least;
-            "positions" its own positions with sequence parallelism, else all; "whole" all.
-        element_bytes: None: those of the dtype that the model computes in.
+        name: the name of the array.
+        size: the formula of its elements for each token.
+        split: what each of tp devices keeps: "tp", 1/tp of it; "kv", 1/tp, but at least one head;
+            "positions", its own positions with sequence parallelism, and otherwise all; "whole",
+            all of it.
+        element_bytes: the bytes of an element; None means those of the model's dtype.
     """
 
     name: str
@@ -50,14 +51,14 @@ def layer_arrays(
 ) -> list[Term]:
     """Bytes that one device keeps of each array, of one layer and one microbatch.
 
-    With remat "none" all is kept, with the scores of s*s elements for each head unless attention is
-    fused; "selective" computes these again. "full" keeps the layer's input; with sequence
-    parallelism each device keeps its own positions of it, where table 2 of the paper
-    (`activation_bytes`) has all of them.
+    Remat "none" keeps everything, including the scores (s*s elements for each head) unless
+    attention is fused. "selective" recomputes the scores. "full" keeps only the layer's input; with
+    sequence parallelism each device keeps its own positions of it, whereas table 2 of the paper
+    (`activation_bytes`) counts all positions.
 
-    With `experts` the layer has a mixture of them. It is balanced: a device gets as many copies of
-    tokens as its own tokens make. With tensor parallelism each device gets the whole of what goes
-    to an expert. `element_bytes` are those of the dtype that the model computes in.
+    With `experts`, the layer has a mixture of experts. Their load is balanced: a device receives as
+    many tokens as it sends. With tensor parallelism, each device receives full vectors for an
+    expert. `element_bytes` is the size of the dtype that the model computes in.
 
     Source: Korthikanti et al. 2022, table 2; for experts the token dispatcher of Megatron-LM
     """
@@ -73,9 +74,9 @@ def decoder_arrays(
     sequence: int,
     element_bytes: int = 4,
 ) -> list[Term]:
-    """The same of jaxpar's own decoder, for every kind of remat that it knows.
+    """Bytes of each array that a layer of jaxpar's own decoder keeps, for every kind of remat.
 
-    With "none" JAX keeps more than Megatron-LM, and some arrays several times.
+    With "none", JAX keeps more than Megatron-LM, and some arrays several times.
     """
     everything = layout.remat == "none"
     arrays = list(_kept(architecture, layout, scores=everything, experts=False))
@@ -89,7 +90,7 @@ def decoder_arrays(
 def outer_arrays(
     architecture: Architecture, layout: Layout, *, sequence: int, element_bytes: int = 2
 ) -> tuple[list[Term], list[Term]]:
-    """The same of what is before the layers, and of what is after them but for the logits.
+    """Bytes of each array kept before the layers, and after them, without the logits.
 
     Source: Korthikanti et al. 2022, section 4.3
     """
@@ -109,7 +110,7 @@ def outer_arrays(
 
 
 def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
-    """The arrays that JAX keeps besides, if nothing is to be computed again."""
+    """The arrays that JAX keeps in addition if nothing is recomputed."""
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
     for norm in ("attention", "mlp"):
         yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
@@ -120,7 +121,7 @@ def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]
     if staged:  # In one loop over all layers there is one mask for all of them.
         yield _Array("causal mask", "heads * sequence", "tp", 1)
         yield _Array("causal mask's other values", "heads * sequence")
-    # Of SwiGLU three, two of which XLA may find to be equal; of GELU four.
+    # SwiGLU keeps three, of which XLA may find two to be equal, and GELU keeps four.
     inside = (3 if split or staged else 2) if architecture.gated else 4
     yield from [_Array("inside the nonlinearity", "ffn")] * inside
 
@@ -154,7 +155,7 @@ def _kept(
 
 
 def _projected(architecture: Architecture) -> Iterator[_Array]:
-    """Queries, keys and values, and what they are made of."""
+    """Queries, keys and values, and the arrays that they are computed from."""
     if latent := architecture.latent:
         for name in (["queries"] if latent.query_rank else []) + ["keys"]:
             size = "query_rank" if name == "queries" else "rank"
@@ -173,7 +174,7 @@ def _projected(architecture: Architecture) -> Iterator[_Array]:
 
 
 def _mixed(architecture: Architecture) -> Iterator[_Array]:
-    """The arrays that a mixture of experts keeps beside its input."""
+    """The arrays that a mixture of experts keeps in addition to its input."""
     mixture = architecture.experts
     assert mixture, f"{architecture.name} has no experts"
     yield _Array("router's probabilities", "experts", "positions", 4)
@@ -193,7 +194,7 @@ def _inside(of: str, size: str, *, gated: bool) -> Iterator[_Array]:
 
 
 def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mapping[str, Any]:
-    """The numbers that the names in sizes stand for."""
+    """The values of the names in the formulas of sizes."""
     latent, mixture = architecture.latent, architecture.experts
     numbers = {
         "tokens": layout.microbatch * sequence / layout.cp,

@@ -4,7 +4,7 @@ from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.layout import AXES, Layout
 
-# Of the kinds of remat, those that the formulas know.
+# The kinds of remat that the formulas know.
 REMATS = ("none", "selective", "full")
 
 
@@ -12,7 +12,7 @@ def check_formulas(where: str, layout: Layout) -> None:
     """Checks that the formulas of memory and time hold for a layout.
 
     Raises:
-        ValueError: they do not know its kind of remat, or a disk.
+        ValueError: they do not know its kind of remat, or offload to disk.
     """
     check_one_of(where, "remat", layout.remat, REMATS)
     if layout.offload != "none":
@@ -75,7 +75,7 @@ def unfit(architecture: Architecture, sequence: int, axis: str, n: int) -> str:
 
 
 def remats(architecture: Architecture) -> tuple[str, ...]:
-    """Those of `REMATS` that differ: with fused attention "selective" is the same as "none"."""
+    """The kinds of remat that differ: with fused attention "selective" is the same as "none"."""
     fused = architecture.fused_attention
     return tuple(remat for remat in REMATS if not (fused and remat == "selective"))
 

@@ -1,7 +1,7 @@
 """What training holds on a device: each term with its formula and its numbers.
 
-What is gone before the next product is computed is not counted, and neither is what allocators,
-kernels and communication libraries take for themselves.
+Arrays that are freed before the next product is computed are not counted, and neither is the memory
+that allocators, kernels and communication libraries need for themselves.
 
 Sources: Rajbhandari et al. 2020, ZeRO, section 3; Korthikanti et al. 2022, Reducing Activation
 Recomputation in Large Transformer Models, sections 4 and 5; Narayanan et al. 2021, Efficient
@@ -34,14 +34,15 @@ def training_memory(
 ) -> list[Term]:
     """Bytes on a device of the fullest stage; terms that are 0 are left out.
 
-    "parameters", "gradients" and "optimizer" are the states of training, as far as ZeRO leaves
-    them on a device and the host does not have them. "gathered" is the part of them that is whole
-    for a while. "activations" is what the layers keep of all microbatches in flight, "recomputed"
-    what is kept of the one layer that is computed again, "outside" what is kept before and after
-    the layers, and "logits" those of one microbatch with their gradient, in float32.
+    "parameters", "gradients" and "optimizer" are the device's shards of the states of training,
+    except for those that wait on the host. "gathered" are the layers that are temporarily held in
+    full. "activations" is what the layers keep of all microbatches in flight, "recomputed" what the
+    one layer keeps that is being recomputed, "outside" what is kept before and after the layers,
+    and "logits" are those of one microbatch with their gradient, in float32.
 
-    `batch` are the examples in a step, over all devices; None: enough to fill the pipeline. `each`
-    gives the bytes for each parameter; an element of an activation has as many as a parameter.
+    `batch` is the number of examples in a step, over all devices; None means enough to fill the
+    pipeline. `each` gives the bytes for each parameter; an element of an activation has as many
+    bytes as a parameter.
 
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.
@@ -109,11 +110,11 @@ class _Kind(NamedTuple):
     """Layers of one kind on a device of a stage.
 
     Attributes:
-        name: "", or with a mixture of experts "dense_" or "expert_".
-        count: how many.
-        parameters: of one layer, without experts.
-        mixed: whether they have a mixture of experts.
-        experts: parameters of one layer's experts.
+        name: the prefix of names in formulas: "", or in a model with experts "dense_" or "expert_".
+        count: the number of layers.
+        parameters: the parameters of one layer, without experts.
+        mixed: whether the layers have a mixture of experts.
+        experts: the parameters of one layer's experts.
     """
 
     name: str
@@ -141,10 +142,10 @@ class _Stage:
         ]
 
     def gathered(self, each: States) -> Term:
-        """Parameters and gradients that are sharded or on the host, and whole for a while.
+        """Parameters and gradients that are sharded or on the host, but temporarily held in full.
 
         These are the parameters of a layer and of the next one, which is fetched meanwhile, and the
-        gradients of a layer. All that is outside of the layers counts as one layer.
+        gradients of a layer. Everything outside of the layers counts as one layer.
         """
         on_host = self.layout.offload == "all"
         elsewhere = on_host | np.greater(self.layout.state_shards, 1)
@@ -239,7 +240,7 @@ class _Stage:
 
     @cached_property
     def _outside(self) -> Any:
-        """Parameters outside of the layers on this device; of a tied table both ends have one."""
+        """Parameters outside of the layers on this device; both end stages hold a tied table."""
         parts = self.architecture.outer_parts
         first = self._parameters(part for part in parts if part.name in FIRST)
         last = self._parameters(part for part in parts if part.name not in FIRST)
@@ -265,5 +266,5 @@ def _largest(values: Iterable[Any]) -> Any:
 
 
 def _sum(formulas: list[str]) -> str:
-    """In brackets, if there are several."""
+    """The sum of formulas, in brackets if there are several."""
     return f"({' + '.join(formulas)})" if len(formulas) > 1 else formulas[0]

@@ -88,7 +88,7 @@ def _key(name: str) -> str:
 
 
 def _read() -> tuple[Mapping[str, Model], Mapping[str, str]]:
-    """Models by name, and other names."""
+    """The models by name, and other names of them."""
     tables = tomllib.loads(files("jaxpar.cost").joinpath("models.toml").read_text("utf-8"))
     aliases = tables.pop("aliases")
     models = {}

@@ -1,16 +1,17 @@
 """How long a collective over mesh axes takes, on the links that join the devices of these axes.
 
-Devices are numbered with the innermost axis fastest, and fill nodes in that order. A group of an
-axis is then inside a node, between nodes, or both: `inner` of it on each of `outer` nodes. What is
-both goes in two levels: in an all-reduce, a reduce-scatter inside each node, an all-reduce between
-nodes of each device's part, an all-gather inside. Messages are cut into pieces, so that both levels
-are busy at once: the slower one counts, and the latencies of both. All devices of a node use its
-network at once, so that each has an equal part of it.
+Devices are numbered with the innermost axis fastest, and fill nodes in that order. The devices of a
+group of an axis are then inside a node, on different nodes, or both: `inner` devices on each of
+`outer` nodes. In the last case a collective has two levels. An all-reduce, for example, is a
+reduce-scatter inside each node, then an all-reduce of each device's part between nodes, and then an
+all-gather inside each node. Messages are cut into pieces, so that both levels are busy at once: the
+time is that of the slower level, plus the latencies of both. All devices of a node use its network
+at once, so each has an equal part of it.
 
 Between nodes an all-reduce takes a ring or a tree, whichever is faster.
 
 On a torus of TPUs an axis takes as many rings as it needs, and uses both directions of each. All
-slices are taken to have whole rings; the smallest ones have not.
+slices are assumed to have closed rings, although the smallest ones do not.
 
 Sources: Cho, Finkler, Kung and Hunter 2019 (BlueConnect); jax-ml/scaling-book, gpus.md
 (cross-node collectives) and sharding.md; NVIDIA/nccl, src/graph/tuning.cc, which chooses a ring or
@@ -73,7 +74,7 @@ def levels(layout: Layout, axis: str | tuple[str, ...], cluster: Cluster) -> tup
     """How many devices of a group are on a node, and on how many nodes the group is.
 
     Devices are spread evenly over nodes, with as many on each as this allows: 64 of an NVL72's 72
-    where there are 128. Where groups do not end with nodes, the one in most pieces counts.
+    where there are 128. Where some groups are on more nodes than others, those on most count.
     """
     per_node = _per_node(layout.devices, cluster.devices_per_node)
     inner, outer = 1, 1
@@ -95,11 +96,11 @@ def _per_node(devices: Any, most: int) -> Any:
 def _costs(
     kind: Kind, operand_bytes: Any, inner: Any, outer: Any, cluster: Cluster
 ) -> tuple[Cost, Cost]:
-    """What goes over links inside nodes, and what between them."""
+    """The cost on the links inside nodes, and that on the links between them."""
     if kind == "permute":  # the slowest pair counts
         beside, away = (outer == 1) & (inner > 1), outer > 1
         return _message(beside, operand_bytes), _message(away, operand_bytes)
-    # A sum goes inside first, an all-gather between first: least goes between.
+    # A reduction begins inside nodes, an all-gather between them, so that least crosses between.
     given_inside, given_between = operand_bytes, operand_bytes
     if kind == "all_gather":
         given_inside = operand_bytes * outer
@@ -129,7 +130,7 @@ def _faster(one: Cost, other: Cost, link: Link) -> Cost:
 
 
 def _on_torus(kind: Kind, operand_bytes: Any, n: Any, torus: tuple[int, ...]) -> Cost:
-    """Over the rings of a torus, both directions of each, with parts of the bytes on each at once.
+    """The cost on a torus: parts of the bytes go over all rings at once, in both directions.
 
     Math: with r rings of n^(1/r) devices, steps r n^(1/r) / 2 for each pass; bytes 1/(2r) of a
         ring's; of an all-to-all n^(1/r) / 8, as a chunk goes a quarter of the way round each ring

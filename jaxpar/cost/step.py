@@ -1,9 +1,9 @@
 """How long a step of training takes: arithmetic, memory traffic, communication, and waiting.
 
-A product takes its operations over the peak times what programs reach of it (`Efficiency`), and
-whatever reads and writes arrays without a product takes its bytes over the memory's bandwidth times
-what they reach of that. Collectives take what `network` says. The device of the slowest stage is
-the one whose time this is.
+The time of a product is its operations divided by the peak and by the fraction of it that programs
+reach (`Efficiency`). The time of everything else that reads and writes arrays is its bytes divided
+by the memory's bandwidth and by the fraction of it that programs reach. `network` gives the time of
+collectives. The result is the time of a device of the slowest stage.
 
 Sources: Narayanan et al. 2021, Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM, sections 2 and 3; Korthikanti et al. 2022, Reducing Activation Recomputation in Large
@@ -27,13 +27,14 @@ from jaxpar.cost.terms import Term, make_term, total
 from jaxpar.cost.traffic import Message, step_traffic
 from jaxpar.layout import Layout
 
-# What passes through memory in a backward pass, over what does in the forward pass: where that
-# reads a and writes b, it reads a and the gradient of b, and writes the gradient of a.
+# The bytes through memory of a backward pass over those of the forward pass. Where the forward pass
+# reads a and writes b, the backward pass reads a and the gradient of b, and writes that of a.
 BACKWARD_BYTES = 1.5
-# Adam reads and writes 12 bytes of each parameter, reads its gradient, writes it in 16 bits.
+# For each parameter Adam reads and writes 12 bytes, reads the gradient, and writes the parameter
+# in 16 bits.
 OPTIMIZER_BYTES = 12 + 12 + 2 + 2
 
-# A forward pass of a stage's layers: matrices, attention, and all that is no product.
+# The forward pass of a stage's layers: products with weights, attention, and everything else.
 _PRODUCTS = "microbatches*max(matrix_flops/(tp*cp*flops), matrix_bytes/bandwidth)"
 _ATTENTION = "microbatches*max(attention_flops/(tp*cp*flops), attention_bytes/bandwidth)"
 _TRAFFIC = "microbatches*tokens*(token_bytes + score_bytes)/bandwidth"
@@ -50,15 +51,16 @@ def step_terms(
 ) -> list[Term]:
     """Seconds of a step on a device of the slowest stage, by what they are spent on.
 
-    Nothing overlaps unless `overlap` says so. Then these run beside computation as long as it
-    lasts, and `Efficiency.overlap` of them takes no time of its own: gradients beside the backward
-    pass, parameters of ZeRO beside the passes that need them, what stages of a pipeline give each
-    other, keys and values on a ring beside attention, and what tensor parallelism sends while the
-    weights' gradient is computed. What the next product waits for is never hidden.
+    Without `overlap`, nothing overlaps. With it, these messages run beside computation for as long
+    as that lasts, and the fraction `Efficiency.overlap` of them takes no time of its own: gradients
+    beside the backward pass, parameters of ZeRO beside the passes that need them, activations
+    between the stages of a pipeline, keys and values on a ring beside attention, and what tensor
+    parallelism sends while the gradients of weights are computed. A message that the next product
+    waits for is never hidden.
 
-    With several stages the pipeline is 1F1B, interleaved if stages have several chunks.
+    With several stages, the schedule is 1F1B, or interleaved 1F1B if stages have several chunks.
 
-    Scores go through memory unless attention is fused; there they are computed twice in any case.
+    Scores pass through memory, unless attention is fused, which always computes them twice.
 
     Raises:
         ValueError: the formulas do not know this kind of remat or of offload.
@@ -105,7 +107,7 @@ def _reached(cluster: Cluster) -> Cluster:
 def _numbers(
     a: Architecture, layout: Layout, cluster: Cluster, batch: int, sequence: int
 ) -> dict[str, Any]:
-    """The numbers that the names in formulas stand for: those of one microbatch, unless said."""
+    """The values of the names in formulas; most are those of one microbatch."""
     products, attention, token_bytes, widths = 0, 0, 0, 0
     experts, dense = shards.layers_on_stage(a, layout)
     for layers, mixed in ((experts, True), (dense, False)):
@@ -135,7 +137,7 @@ def _numbers(
         "matrix_flops": products,
         "matrix_bytes": 2 * (held.layers + held.experts + tokens * (widths + heads)),
         "attention_flops": attention,
-        # A ring takes queries and results again for the keys and values of each device.
+        # On a ring, queries and results are read again for the keys and values of each device.
         "attention_bytes": 2 * tokens * heads * layout.cp,
         "token_bytes": token_bytes,
         "score_bytes": (experts + dense) * score_bytes,
@@ -165,8 +167,8 @@ def _width(a: Architecture, *, mixed: bool) -> int:
 def _token_bytes(a: Architecture, layout: Layout, *, mixed: bool) -> Any:
     """Bytes of one token through memory in a layer's forward pass, without products.
 
-    In 16 bits: a norm or a nonlinearity reads and writes, a residual sum reads twice and writes;
-    a mask of dropout is one byte.
+    Activations have 16 bits. A norm or a nonlinearity reads one and writes one, and a residual sum
+    reads two and writes one. A mask of dropout is one byte.
     """
     split = layout.tp if layout.sequence_parallel else 1
     sums = 1 if a.norms == 1 else 2
@@ -212,19 +214,19 @@ def _optimizer(numbers: Mapping[str, Any], offload: str) -> Iterator[Term]:
     if offload == "none":
         return
     yield make_term("gradients to host", "2*updated/host_bandwidth", numbers)
-    # If parameters wait there, each comes for the forward and for the backward pass.
+    # Parameters on the host are fetched for every forward and for every backward pass.
     often = {"optimizer": "2*updated", "all": "2*2*microbatches*held"}[offload]
     yield make_term("parameters from host", f"{often}/host_bandwidth", numbers)
 
 
 def _seconds(messages: Iterable[Message], layout: Layout, cluster: Cluster) -> list[Term]:
-    """The time of each message, if all else waits for it."""
+    """The time of each message, if nothing else runs meanwhile."""
     terms = []
     for message in messages:
         each = collective_seconds(
             message.kind, message.operand_bytes, layout, message.axes, cluster
         )
-        # Of the two ends of a pipeline the last one counts, which has more to do.
+        # Of the two ends of a pipeline, only the last stage counts, because it has more work.
         here = np.where(layout.pp > 1, 0, 1) if message.stage == "first" else 1
         numbers = {"times": message.times * here, "each": each}
         terms.append(make_term(message.name, "times*each", numbers))
@@ -238,9 +240,9 @@ def _hidden(
     numbers: Mapping[str, Any],
     work: Iterable[Term],
 ) -> Iterator[Term]:
-    """The time left of each message, if whatever can does run beside computation.
+    """The time of each message that computation does not hide, if all run beside it that can.
 
-    What happens once in a step has the computation of one microbatch beside it.
+    A message that is sent once in a step can hide behind the computation of one microbatch.
     """
     left = total(work)
     products, attention, traffic = (
@@ -253,7 +255,7 @@ def _hidden(
             yield term
             continue
         often = np.minimum(message.times / numbers["microbatches"], 1)
-        # In its layer a ring has attention beside it, other collectives the weights' gradient.
+        # Within a layer, a ring runs beside attention, and others beside the gradients of weights.
         layer = 3 * attention if "cp" in message.axes else products
         beside = np.minimum(passes.get(message.hides, layer) * often, left)
         left = left - np.minimum(term.value, beside)
@@ -263,5 +265,5 @@ def _hidden(
 
 
 def _in_stage(message: Message) -> bool:
-    """Whether each microbatch has it on each stage, so that the bubble has it too."""
+    """Whether every microbatch sends it on every stage, so that it lengthens the bubble."""
     return message.stage == "all" and "microbatches" in message.count.numbers

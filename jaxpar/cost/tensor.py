@@ -1,7 +1,7 @@
 """What each device holds and sends of one matrix product and its gradient, in one to three dims.
 
-A product is y = x @ w. Its gradient is two more: of x the gradient of y times w transposed, of w
-x transposed times the gradient of y.
+A product is y = x @ w. Its backward pass has two more products: the gradient of x is that of y
+times w transposed, and the gradient of w is x transposed times that of y.
 
 Sources: Shoeybi et al. 2019, Megatron-LM, section 3; van de Geijn and Watts 1997, SUMMA; Cannon
 1969; Wang et al. 2022, Tesseract; Agarwal et al. 1995, A three-dimensional approach to parallel
@@ -121,5 +121,5 @@ def split_3d(whole: Product, q: int) -> DeviceCost:
 
 
 def _part(matrix_bytes: Number, n: int) -> Number:
-    """The nth part; an int where n divides an int."""
+    """One of n equal parts, as an int if n divides an int."""
     return matrix_bytes / n if matrix_bytes % n else matrix_bytes // n

@@ -43,8 +43,8 @@ class Term:
 
     @cached_property
     def value(self) -> Any:
-        """What the formula gives for these numbers."""
-        # Nothing but arithmetic gets through _compiled.
+        """The value of the formula for these numbers."""
+        # `_compiled` refuses everything except arithmetic.
         return eval(_compiled(self.formula), {"__builtins__": {}}, {**_FUNCTIONS, **self.numbers})
 
     @property

@@ -37,10 +37,10 @@ class Message:
 
     Attributes:
         name: what is sent.
-        kind: how.
+        kind: the kind of the collective.
         axes: the mesh axes whose devices take part together.
-        operand: the bytes that a device gives in each time.
-        count: how often it happens in a step.
+        operand: the bytes of a device's operand, each time.
+        count: how often the collective runs in a step.
         hides: what it can run beside: "forward" or "backward", what other layers or microbatches
             compute in that pass; "layer", what its own layer computes meanwhile; None, nothing.
         stage: the stages of a pipeline that take part: "ends" are the first and the last.
@@ -56,12 +56,12 @@ class Message:
 
     @property
     def operand_bytes(self) -> Any:
-        """Bytes that a device gives in, each time."""
+        """The bytes of a device's operand, each time."""
         return self.operand.value
 
     @property
     def times(self) -> Any:
-        """How often in a step."""
+        """How often the collective runs in a step."""
         return self.count.value
 
     def group(self, layout: Layout) -> Any:
@@ -118,7 +118,7 @@ def step_traffic(
     return [one for one in messages if one.axes and np.any(one.times > 0)]
 
 
-# Activations of a microbatch, and what the experts get of them; keys and values of these positions.
+# Bytes of a microbatch's activations, and of the keys and values of its positions, on one device.
 _X = "microbatch*sequence/cp*hidden*element_bytes"
 _KEYS = "microbatch*sequence/cp*key_width*element_bytes"
 _CROSSINGS = "where(pp > 1, microbatches*chunks, 0)"
@@ -135,11 +135,11 @@ class _Step:
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """The numbers that names in formulas stand for; parameters and layers are one device's."""
+        """The values of the names in formulas; parameters and layers are those of one device."""
         a, layout = self.architecture, self.layout
         experts, dense = layers_on_stage(a, layout)
         layers, held = experts + dense, on_device(a, layout)
-        # Where activations are whole for a while: in attention, and in an MLP or a shared expert.
+        # The blocks that gather activations: attention, and an MLP or a shared expert.
         mixed = a.experts and layout.sequence_parallel and not a.experts.shared
         mlps = 0 if a.norms == 1 else dense if mixed else layers
         whole = ("none",)
@@ -185,7 +185,7 @@ class _Step:
         return Message(name, kind, present, size, often, hides, stage)
 
     def states(self) -> Iterator[Message]:
-        """Gradients, and with ZeRO parameters."""
+        """Gradients, and with ZeRO also parameters."""
         dense, spread = ("dp", "fsdp", "ep", "cp"), ("dp", "fsdp", "cp")
         yield from self._states("", "layer_parameters", "layers", dense, "shards")
         if self.architecture.experts:
@@ -251,7 +251,7 @@ class _Step:
         yield self.send("loss", "all_reduce", "tp", of_each, "3*microbatches", None, "last")
 
     def experts(self) -> Iterator[Message]:
-        """Expert parallelism: every token to its experts and back, each expert with as many."""
+        """Expert parallelism: every token goes to its experts and back; all experts get as many."""
         if not self.architecture.experts:
             return
         again, once = "microbatches*expert_layers*runs", "microbatches*expert_layers"
@@ -267,7 +267,7 @@ class _Step:
         yield self.send("their gradients", "all_to_all", "ep", tokens, f"2*{once}")
 
     def context(self, how: Context) -> Iterator[Message]:
-        """Context parallelism: attention of positions to those of other devices."""
+        """Context parallelism: attention between positions on different devices."""
         again, once = "microbatches*layers*runs", "microbatches*layers"
         both = "keys, values and gradients"
         match how:
@@ -276,7 +276,7 @@ class _Step:
                 yield self.send("keys and values", "permute", "cp", _KEYS, hops + again, "layer")
                 yield self.send(both, "permute", "cp", f"2*{_KEYS}", hops + once, "layer")
             case "gather":
-                # Of what was gathered for the forward pass nothing is kept.
+                # Nothing that is gathered for the forward pass is kept for the backward pass.
                 yield self.send("keys and values", "all_gather", "cp", _KEYS, f"2*{once}")
                 gradients = "gradients of keys and values"
                 yield self.send(gradients, "reduce_scatter", "cp", f"{_KEYS}*cp", once)
@@ -300,7 +300,7 @@ class _Step:
         if scatter_gather and not self.layout.sequence_parallel:
             yield self.send("what stages get", "all_gather", "tp", x, f"2*{_CROSSINGS}")
         if self.architecture.tied:
-            # Both ends give each other theirs.
+            # The first and the last stage exchange their gradients of the table.
             table, once = "table_parameters*gradient_bytes", "where(pp > 1, 1, 0)"
             yield self.send("gradient of tied table", "permute", "pp", table, once, None, "ends")
 

@@ -23,7 +23,7 @@ from jaxpar.drawing.elements import (
 
 TEXT_BAR = 60  # columns of the longest bar
 
-# Of an SVG file, in pixels.
+# Sizes in an SVG file, in pixels.
 MARGIN, TOP, BAR, HEIGHT, ROW, KEY_ROW = 24, 76, 720, 30, 56, 22
 
 
@@ -57,7 +57,7 @@ class Bars:
         return "\n".join([*lines, "", *self._table_lines()])
 
     def to_svg(self) -> str:
-        """The bars as an SVG file, whose parts say their values under a pointer too."""
+        """The bars as an SVG file, in which each part also shows its value under the pointer."""
         bottom = TOP + ROW * len(self.bars)
         parts = [elements.text(MARGIN, MARGIN + 12, self.title, **HEADING)]
         for place, (name, terms) in enumerate(self.bars.items()):
@@ -94,7 +94,7 @@ class Bars:
             at += value
 
     def _text_cell(self, number: int, start: int, end: int, value: float) -> str:
-        """The letter and the number, as far as there is room."""
+        """The letter and the number of a term, as far as there is room."""
         width = end - start
         with_number = f"{letter(number)} {self._number(value)}"
         text = with_number if len(with_number) < width else letter(number) * (width > 1)
@@ -143,7 +143,7 @@ class Bars:
         return f"{self._number(value)} {self.unit}"
 
     def _number(self, value: float) -> str:
-        """With as many decimals as give the longest bar four digits."""
+        """A number, with as many decimals as give the longest bar four digits."""
         decimals = max(0, 3 - math.floor(math.log10(self._longest())))
         return f"{value:,.{decimals}f}"
 

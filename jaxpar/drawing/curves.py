@@ -194,14 +194,14 @@ class Roofline:
         return self.to_svg()  # what a notebook shows
 
     def _height(self, intensity: float) -> float:
-        """In TFLOP/s."""
+        """The TFLOP/s that a program of this intensity attains."""
         return self.attainable_flops(intensity) / 1e12
 
     def _log_height(self, intensity: float) -> float:
         return math.log10(self._height(intensity))
 
     def _decades(self) -> tuple[int, int]:
-        """Powers of ten, with the ridge and all points between them."""
+        """The exponents of two powers of ten that enclose the ridge and all points."""
         powers = [math.log10(one) for one in (self.ridge, *self.points.values())]
         return math.floor(min(powers) - 0.1), math.ceil(max(powers) + 0.1)
 
@@ -223,7 +223,7 @@ def _column(value: float, left: float, right: float) -> int:
 
 
 def _ticks(low: float, high: float, most: int) -> dict[float, str]:
-    """At most so many round numbers and one, and how they are written."""
+    """Round numbers between `low` and `high`, at most `most` + 1 of them, each with its text."""
     if low == high:
         return {low: f"{low:,g}"}
     numbers = list(round_numbers(low, high, (high - low) / most))
@@ -274,7 +274,7 @@ def _mark(axes: Axes, number: int, across: ArrayLike, up: ArrayLike) -> None:
 
 
 def _svg(figure: Figure) -> str:
-    """The same file for the same picture, with texts as texts."""
+    """The figure as SVG: equal figures give equal files, and text stays text."""
     import matplotlib
 
     file = io.StringIO()

@@ -17,9 +17,9 @@ CHARACTER = 8
 """How wide a character of an SVG text is at most, in pixels."""
 HEADING = {"font_size": 18, "font_weight": "bold"}
 
-# One row of heights from nothing up; the highest leaves room to the line above.
+# Bars of rising height in one line of text; even the highest leaves a gap to the line above.
 HEIGHTS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587"
-# For a terminal that has no heights, boxes and arrows.
+# What replaces these bars, boxes and arrows in a terminal that has only ASCII.
 ASCII = str.maketrans(
     HEIGHTS + "\u250c\u2510\u2514\u2518\u2500\u2502\u2524\u252c\u25cf\u25c0\u25b6",
     " .:-=+*#" + "++++-|++o<>",

@@ -151,7 +151,7 @@ def step_panels(
 ) -> Panels:
     """What each device holds at the start and after each step; nan is nothing yet.
 
-    A number keeps the letter of the device that gave it in; a sum has none.
+    A number keeps the letter of the device that held it at the start; a sum has no letter.
 
     Args:
         title: What happens.
@@ -222,7 +222,7 @@ def _box_lines(block: Block, width: int, slot: int) -> list[str]:
 
 
 def _arrow_lines(arrows: Iterable[tuple[int, int]], centres: list[int]) -> list[str]:
-    """Arrows from device to device, as many in a line as do not meet; a swap is one line."""
+    """Arrows between devices; those that do not overlap share a line, and a swap is one arrow."""
     targets: dict[tuple[int, int], set[int]] = {}
     for source, target in arrows:
         targets.setdefault((min(source, target), max(source, target)), set()).add(target)

@@ -17,15 +17,16 @@ from jaxpar.schedules.generators import make_table
 from jaxpar.schedules.simulator import Number, Simulation, simulate
 from jaxpar.schedules.table import KINDS, Action
 
-# Four of Okabe and Ito's colours, for every kind of colour vision; I, half of a B, is near to B.
+# Four of Okabe and Ito's colours, for every kind of colour vision. That of I, which is half of a
+# B, is close to that of B.
 COLOURS = {"F": "#56B4E9", "B": "#E69F00", "I": "#F0E442", "W": "#009E73"}
 BLACK = "#000000"
 
-# Of a text: what stands where a device is idle, and what fills a cell up after its label.
+# In text: what stands where a device is idle, and what fills a cell after its label.
 IDLE, FILL = ".", "-"
 FULL, NUMBERED, LETTER = range(3)
 
-# Of an SVG file, in pixels.
+# Sizes in an SVG file, in pixels.
 MARGIN, NAMES, PADDING, MOST_WIDTH = 24, 90, 12, 8000
 ROW, STRIP, GAP, LINE = 28, 28, 26, 22
 KEY, KEY_WIDTH, EMPTY = 22, 200, "#EEEEEE"
@@ -67,7 +68,7 @@ class Track:
     def rival(self, name: str, chunks: int | None = None) -> Track:
         """A published schedule of the same sizes and the same work, to be drawn beneath.
 
-        Where a stage is half as many layers, a cell costs half as much.
+        If its stages have half as many layers as ours, its cells cost half as much.
 
         Raises:
             ValueError: there is no such schedule, or it does not take these sizes.
@@ -96,12 +97,12 @@ class Track:
 
     @property
     def chunk_size(self) -> float:
-        """The part of a device's layers that a chunk is."""
+        """The fraction of a device's layers that one chunk holds."""
         return 1 / self.simulation.table.chunks
 
     @property
     def heading(self) -> str:
-        """What stands above the activations in flight."""
+        """The heading above the activations in flight."""
         chunks = self.simulation.table.chunks
         unit = f", in chunks ({chunks} are a whole device)" if chunks > 1 else ""
         return f"activations in flight{unit}"
@@ -153,7 +154,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Schedules one above the other, to one time scale, with what they keep beneath each."""
+    """Schedules one above the other on one time scale, each above its activations in flight."""
 
     tracks: tuple[Track, ...]
 
@@ -167,7 +168,7 @@ class Timeline:
 
     @property
     def makespan(self) -> Number:
-        """The end of the longest."""
+        """The makespan of the longest schedule."""
         return max(track.simulation.makespan for track in self.tracks)
 
     @property
@@ -194,7 +195,8 @@ class Timeline:
     def to_rich(self, width: int = 80) -> Text:
         """The timeline in at most `width` columns of a terminal.
 
-        Where there is no room for all, it is smaller, without numbers, or cut, and says so.
+        Where there is too little room, the cells lose their numbers or the end is cut off, and a
+        note says so.
         """
         scale = Scale(self, width)
         lines: list[Text] = []
@@ -233,8 +235,8 @@ class Scale:
     """How times become columns of a terminal.
 
     Attributes:
-        names: The width of what stands before the columns.
-        columns: The width of the whole that is drawn.
+        names: The width of the names of devices, at the left.
+        columns: The width that is left for the schedule.
         form: Which label a cell has: FULL, NUMBERED, or LETTER.
     """
 
@@ -252,7 +254,7 @@ class Scale:
                 break
         else:
             self.form, self._per_time = NUMBERED, least[NUMBERED]
-        if self.form == LETTER:  # as large as it can be, in whole columns
+        if self.form == LETTER:  # as wide as possible: a whole number of columns for each cell
             fit = self.columns / self._makespan
             self._per_time *= max(math.floor(fit / self._per_time), 1)
 
@@ -270,7 +272,7 @@ class Scale:
         return next((text for text in cell.labels[first:] if len(text) <= room), "")
 
     def notes(self) -> Iterator[Text]:
-        """How the labels read, and what the width leaves out."""
+        """Says how to read the labels, and what did not fit into the width."""
         if self._chunks > 1 and self.form == FULL:
             yield Text("4F0 is stage 4, forward, microbatch 0. Lighter: a later chunk.")
         elif self._chunks > 1:
@@ -287,7 +289,7 @@ class Scale:
 
 
 def lighter(colour: str) -> str:
-    """Half way to white."""
+    """The colour half way between this one and white."""
     return "#" + "".join(f"{(int(colour[i : i + 2], 16) + 256) // 2:02X}" for i in (1, 3, 5))
 
 
@@ -326,7 +328,7 @@ def _cells_line(cells: list[Cell], scale: Scale, end: int) -> Text:
         line.append(IDLE * (start - len(line)), style="dim")
         label = scale.label(cell, stop - start)
         line.append(label, style=f"{BLACK} on {cell.colour}")
-        # What fills the cell up shows where there is no colour.
+        # The fill has the colour of the cell, so it is visible only where there is no colour.
         fill = FILL * (stop - start - len(label))
         line.append(fill, style=f"{cell.colour} on {cell.colour}")
     line.append(IDLE * (end - len(line)), style="dim")
@@ -352,7 +354,7 @@ def _legend_line(timeline: Timeline) -> Text:
 
 
 def _track_svg(track: Track, scale: float, peak: float, top: int) -> tuple[list[str], int]:
-    """What one schedule looks like, and where it ends."""
+    """The SVG elements of one schedule, and the y coordinate at which the next one begins."""
     left, makespan = MARGIN + NAMES, track.simulation.makespan
     width, devices = makespan * scale, track.simulation.table.devices
     parts = [elements.text(MARGIN, top + 16, track.title, **HEADING)]
@@ -388,7 +390,7 @@ def _cell_svg(cell: Cell, left: int, top: int, scale: float) -> Iterator[str]:
 
 
 def _in_flight_svg(track: Track, device: int, scale: float, peak: float, bottom: int) -> str:
-    """How many there are, as a line of steps over a filled area."""
+    """The number of activations in flight, as a filled step curve."""
     left, unit = MARGIN + NAMES, (STRIP - 2) * track.chunk_size / peak
     path = f"M{left} {bottom}"
     for time, kept in track.in_flight(device):

@@ -24,10 +24,10 @@ class Split:
     """How the devices of an axis split every layer.
 
     Attributes:
-        axis: the axis; None: each device computes whole layers.
-        sequence: between the products each device has its own positions only.
-        keep: with `sequence`, whether the positions that were gathered are kept for the gradient,
-            or gathered again.
+        axis: the mesh axis; None if each device computes whole layers.
+        sequence: whether each device has only its own positions between the products.
+        keep: with `sequence`, whether gathered positions are kept for the backward pass
+            ("gathered"), or only the device's own, which are then gathered again ("shard").
     """
 
     axis: str | None = None
@@ -36,17 +36,20 @@ class Split:
 
     @classmethod
     def of(cls, layout: Layout) -> "Split":
-        """The split of layers over tp that a layout has."""
+        """How a layout splits layers over tp."""
         if layout.tp == 1:
             return cls()
-        # What a layer computes again in any case need not be gathered once more.
+        # Recomputing a whole layer gathers its positions anyway, and once is enough.
         keep = "gathered" if layout.recomputes_layers else "shard"
         return cls("tp", layout.sequence_parallel, keep)
 
     def columns(
         self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
     ) -> tuple[Float[Array, "b s _"], ...]:
-        """The products with this device's columns; `name` is that of x, for what is kept."""
+        """Multiplies x by this device's columns of each weight.
+
+        Policies of `jax.checkpoint`, which choose what is kept, know x by this `name`.
+        """
         if not (self.sequence and self.keep == "gathered"):
             x = checkpoint_name(x, name)
         if self.axis is None:
@@ -56,7 +59,7 @@ class Split:
         return nn.matmuls(tensor.enter(x, axis=self.axis), *weights)
 
     def total(self, partial: Float[Array, "b s d"]) -> Float[Array, "b t d"]:
-        """The sum of every device's part: on all of them, or each device's own positions of it."""
+        """Sums the partial results of all devices; with `sequence`, each gets its own positions."""
         if self.axis is None:
             return partial
         if self.sequence:
@@ -92,10 +95,10 @@ class Split:
         return tensor.own_kv_heads(w, kv_heads, axis=self.axis)
 
     def own_copies(self, params: PyTree[Array]) -> PyTree[Array]:
-        """The layers' parameters, cast so that gradients of whole ones are summed once.
+        """The layers' parameters, cast so that the gradients of replicated ones are summed once.
 
-        Where devices have different positions, each finds a part of these gradients, and without
-        the cast JAX would sum them in each layer.
+        Where devices have different positions, each computes a part of these gradients. Without
+        the cast, JAX would sum them in each layer.
         """
         if self.axis is None or not self.sequence:
             return params
@@ -108,9 +111,10 @@ WHOLE = Split()
 def split_specs(
     settings: Settings, tree: PyTree[Any], *, axis: str, n: int
 ) -> PyTree[PartitionSpec]:
-    """The partition specs of a decoder whose layers, tables and head n devices split.
+    """The partition specs of a decoder whose layers, tables and head are split over n devices.
 
-    `tree` has the names of the parameters: they, their gradients, or the state of an optimizer.
+    `tree` has the names of the parameters: it is the parameters, their gradients, or the state of
+    an optimizer.
     """
     special = {"embedding": PartitionSpec(axis), "head": PartitionSpec(None, axis)}
     if settings.key_heads < n:

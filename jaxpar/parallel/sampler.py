@@ -14,9 +14,9 @@ def shard_indices(
     """The indices of the examples that device `rank` takes in one epoch; all take equally many.
 
     Each epoch and each seed has another random order. If the number of devices does not divide the
-    number of examples, some are repeated, so that no example appears more than once more often than
-    another. Nothing is sent: the same arguments give the same answer on every device, in every
-    process.
+    number of examples, some are repeated, as evenly as can be: how often two examples appear
+    differs by 1 at most. Nothing is sent: the same arguments give the same answer on every device,
+    in every process.
 
     Math: ceil(num_examples / world_size) numbers from 0 to num_examples - 1
     Memory: ceil(num_examples/world_size)
@@ -67,7 +67,7 @@ def seeded_split(num_examples: int, fractions: Sequence[float], *, seed: int) ->
 def pad_batch(
     batch: PyTree[np.ndarray], size: int
 ) -> tuple[PyTree[np.ndarray], Bool[np.ndarray, " size"]]:
-    """Pads a batch of b examples with zeros to `size`, and makes a mask that is true for the real.
+    """Pads a batch of b examples with zeros to `size`, and returns a mask of the real ones.
 
     Math: mask[i] = i < b
     Memory: size*batch/b+size

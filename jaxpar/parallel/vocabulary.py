@@ -91,7 +91,7 @@ def vocab_parallel_cross_entropy(
 
 
 def _local_ids(ids: Array, size: int, axis: str) -> tuple[Int[Array, "*b"], Bool[Array, "*b"]]:
-    """The ids relative to this device's first token, 0 where it has not the token, and a mask."""
+    """The ids relative to this device's first token, or 0 if they are not its own, and a mask."""
     local_ids = ids - lax.axis_index(axis) * size
     is_local = (local_ids >= 0) & (local_ids < size)
     return jnp.where(is_local, local_ids, 0), is_local

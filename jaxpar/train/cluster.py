@@ -16,13 +16,13 @@ from jaxpar.train.launch import ADDRESS, COUNT, RANK
 
 @dataclass(frozen=True)
 class Place:
-    """The place of this process among others.
+    """The place of this process among the processes of a run.
 
     Attributes:
-        starter: who started them.
-        rank: its number; None where only JAX can find out.
-        count: how many there are; None where only JAX can find out.
-        address: host:port where process 0 listens; None where JAX makes one up.
+        starter: what started the processes, as error messages name it.
+        rank: the number of this process; None where only JAX can find it out.
+        count: the number of processes; None where only JAX can find it out.
+        address: the host:port where process 0 listens; None where JAX chooses one.
     """
 
     starter: str
@@ -31,7 +31,7 @@ class Place:
     address: str | None
 
     def __str__(self) -> str:
-        """How an error names it."""
+        """How error messages name this process."""
         number = "" if self.rank is None else f" {self.rank} of {self.count}"
         return f"process{number}, as {self.starter} says,"
 
@@ -40,7 +40,7 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
     """The place that the environment gives this process; None if it is alone.
 
     Raises:
-        ValueError: the environment gives part of a place, or one that cannot be.
+        ValueError: the environment describes a place only in part, or an impossible one.
     """
     address = environment.get(ADDRESS)
     if COUNT in environment or RANK in environment:
@@ -50,7 +50,7 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
         ("Slurm", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_NTASKS"),
         ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ):
-        if mark in environment and int(environment.get(count, 1)) > 1:
+        if mark in environment and environment.get(count, "1") != "1":
             number, total = _numbers(environment, rank, count)
             return Place(starter, number, total, address)
     if {"KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"} <= environment.keys():
@@ -61,10 +61,10 @@ def find_place(environment: Mapping[str, str]) -> Place | None:
 
 
 def join(place: Place | None, timeout_seconds: int) -> None:
-    """Connects this process with the others; does nothing if it is alone.
+    """Connects this process with the others; does nothing if there are none.
 
     Raises:
-        ValueError: the others are not there in time, or process 0 cannot listen.
+        ValueError: the others do not connect in time, or process 0 cannot listen.
     """
     if place is None:
         return
@@ -85,7 +85,7 @@ def join(place: Place | None, timeout_seconds: int) -> None:
 
 
 def explain(place: Place) -> str:
-    """What was tried to meet the others, and what to check."""
+    """Says how this process tried to reach the others, and what to check."""
     all_started = (
         f"check that all {place.count or 'the'} processes were started, each with its own number"
     )
@@ -111,25 +111,29 @@ def explain(place: Place) -> str:
 
 
 def leave(code: int, place: Place | None) -> NoReturn:
-    """Ends this process; one of several that fails does not wait for those that wait for it."""
+    """Ends this process with an exit code.
+
+    If it is one of several and has failed, it ends at once: an orderly exit would wait for the
+    others, which wait for this process.
+    """
     if code and place:
         sys.stdout.flush()
         sys.stderr.flush()
         if place.rank == 0:
-            time.sleep(1)  # its end ends all: another that failed has time to say why
+            time.sleep(1)  # its end ends all the others, so one that failed gets time to say why
         os._exit(code)
     sys.exit(code)
 
 
 def _keep_standard_output() -> None:
-    """Leaves standard output to Python: Gloo would print there, among our own lines or JSON."""
+    """Keeps stdout for Python: what Gloo prints, among our lines or JSON, goes to stderr."""
     sys.stdout.flush()
     sys.stdout = os.fdopen(os.dup(1), "w", encoding=sys.stdout.encoding)
     os.dup2(2, 1)
 
 
 def _check_port(address: str) -> None:
-    """XLA crashes where its port is taken."""
+    """Checks that the port is free, because XLA crashes if it is taken."""
     port = int(address.rpartition(":")[2])
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
@@ -144,7 +148,10 @@ def _check_port(address: str) -> None:
 
 
 def _connect(place: Place, timeout_seconds: int, failures: list[Exception]) -> None:
-    """JAX would end the whole process at its own timeout: ours comes before."""
+    """Connects by JAX, and adds an error to `failures`.
+
+    JAX ends the whole process after its own timeout, which is therefore later than ours.
+    """
     try:
         jax.distributed.initialize(
             place.address,
@@ -158,7 +165,7 @@ def _connect(place: Place, timeout_seconds: int, failures: list[Exception]) -> N
 
 
 def _numbers(environment: Mapping[str, str], *names: str) -> list[int]:
-    """The values of environment variables, which must be there."""
+    """The values of environment variables, each of which must be set to a whole number."""
     found = [environment.get(name, "") for name in names]
     if not all(value.isdecimal() for value in found):
         given = ", ".join(f"{name}={value}" for name, value in zip(names, found, strict=True))

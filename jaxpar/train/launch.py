@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-# JAX names the first in its documentation; all three are ours to read and to set.
+# The launcher sets these, and `jaxpar.train.cluster` reads them. JAX documents the first one.
 ADDRESS, COUNT, RANK = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 FOLLOWS = "JAXPAR_FOLLOWS"
 SCRATCH = "JAXPAR_SCRATCH"  # a folder for what need not outlive a run; the launcher removes it
@@ -24,9 +24,9 @@ INTERRUPTED = 130
 def launch(command: Sequence[str], *, processes: int, devices: int, as_json: bool = False) -> int:
     """Runs a command in processes that find each other, and returns the exit code.
 
-    Each simulates `devices` devices, and what it prints gets its rank in front, but for JSON that
-    process 0 prints. The first that fails ends them all, and so does Ctrl-C, which leaves process 0
-    time to sum up.
+    Each process simulates `devices` devices. Each line that it prints is prefixed with its rank,
+    except for the JSON of process 0. When a process fails, all the others are ended. Ctrl-C ends
+    them too, but gives process 0 time to sum up.
     """
     address = f"127.0.0.1:{_free_port()}"
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
@@ -65,13 +65,13 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
 
 
 def follow_launcher() -> None:
-    """Ends this process when the launcher that started it, if one did, is no more."""
+    """Makes this process end as soon as its launcher has ended, if a launcher started it."""
     if FOLLOWS in os.environ:
         threading.Thread(target=_end_with_standard_input, daemon=True).start()
 
 
 def _end_with_standard_input() -> None:
-    os.read(0, 1)  # the launcher writes nothing: this returns when it is gone
+    os.read(0, 1)  # the launcher writes nothing, so this returns only when the launcher has ended
     os._exit(1)
 
 
@@ -105,14 +105,14 @@ def _watch(
     interrupted: threading.Event,
     bare: bool,
 ) -> None:
-    """Copies all that a child prints, then tells how it ended."""
+    """Copies what a child prints, and then puts its rank and exit code into `ended`."""
     assert child.stdout and child.stderr
     errors = threading.Thread(target=_copy, args=(rank, child.stderr, sys.stderr, interrupted))
     errors.start()
     try:
         _copy(rank, child.stdout, sys.stdout, interrupted, bare)
         errors.join()
-    finally:  # nobody may wait for ever
+    finally:  # otherwise the launcher would wait forever
         ended.put((rank, child.wait()))
 
 
@@ -124,10 +124,10 @@ def _copy(
     bare: bool = False,
 ) -> None:
     front = "" if bare else f"[{rank}] "
-    with source, suppress(BrokenPipeError):  # of whoever reads what the launcher prints
+    with source, suppress(BrokenPipeError):  # the reader of our output may have ended
         for line in source:
             if rank and interrupted.is_set():
-                continue  # only that process 0 left it alone
+                continue  # the others now only complain that process 0 has left
             target.write(f"{front}{line.rstrip()}\n")  # one call, so that lines stay whole
             target.flush()
 

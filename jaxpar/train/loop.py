@@ -8,7 +8,7 @@ from jaxpar.train.step import Step
 
 
 class Trained(NamedTuple):
-    """What one step did. Its parameters and state are good until the next step is asked for."""
+    """The result of one step. `params` and `state` are valid until the next step is requested."""
 
     loss: float
     seconds: float
@@ -19,7 +19,8 @@ class Trained(NamedTuple):
 def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterator[Trained]:
     """Takes one step for every batch.
 
-    The arrays given as `params` and `state` are gone after the first step, if `step` reuses them.
+    The arrays passed as `params` and `state` are invalid after the first step if `step` donates
+    their memory.
     """
     batch = next(batches, None)
     while batch is not None:

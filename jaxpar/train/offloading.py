@@ -25,9 +25,10 @@ State = tuple[OffloadedState, LossScale | None]
 
 
 def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling | None) -> Step:
-    """The step made from what `make_find` and `make_update` give; its state is a tuple.
+    """The step that calls the results of `make_find` and `make_update`.
 
-    The state of the optimizer stays where it is if gradients overflow.
+    Its state is a tuple of the offloaded state and the loss scale. If gradients overflow, the
+    parameters and the optimizer's state do not change.
     """
 
     def step(params: Any, state: State, batch: Any) -> tuple[Any, State, Array]:
@@ -43,7 +44,7 @@ def make_offloaded_step(find: Callable, update: Callable, scaling: LossScaling |
 
 
 def make_find(loss_fn: Loss, technique: Technique, gradients: PyTree[Any], mesh: Mesh) -> Any:
-    """The jitted (params, scale or None, batch) -> (loss, gradients, whether all are finite).
+    """The jitted function (params, scale or None, batch) -> (loss, gradients, all finite or not).
 
     `gradients` are the partition specs of the gradients.
     """
@@ -65,7 +66,7 @@ def make_find(loss_fn: Loss, technique: Technique, gradients: PyTree[Any], mesh:
 def make_update(
     layout: Layout, settings: Settings, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> Any:
-    """The jitted (gradients, state, params) -> (params, state), for one part of the parameters."""
+    """The jitted function (gradients, state, params) -> (params, state), for one leaf at a time."""
 
     def update(gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
         technique = technique_of(layout, settings, params, optimizer)
@@ -86,7 +87,7 @@ def update_collectives(
     gradients: PyTree[Any],
     params: PyTree[Any],
 ) -> tuple[Collective, ...]:
-    """What a device sends while all parts are updated; only the shapes of the arguments count."""
+    """The collectives of an update of all leaves; only the shapes of the arguments are used."""
     sent: list[Collective] = []
     for gradient, part in zip(parts(gradients), parts(params), strict=True):
         state = jax.eval_shape(optimizer.init, gradient)

@@ -52,7 +52,7 @@ def pipeline_loss(settings: Settings, recipe: Recipe, table: Table) -> Loss:
 
 
 def schedule_notes(recipe: Recipe) -> tuple[str, ...]:
-    """Notes on the schedule, which the report of a step lacks."""
+    """Notes on the schedule for the report of a step, which cannot know them."""
     if not recipe.table:
         return ()
     lowered = lower(recipe.table, keep_inputs=recipe.layout.recomputes_layers)

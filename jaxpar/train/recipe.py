@@ -28,10 +28,10 @@ class Recipe:
     """A run that the trainer can do, as `make_recipe` makes it.
 
     Attributes:
-        layout: how the run is spread.
+        layout: how the run is spread over devices.
         batch: examples in a step, over all devices.
-        precision: what is sent and multiplied: "fp32", "bf16" or "fp16"; the optimizer's states
-            are fp32.
+        precision: the dtype of what is sent and multiplied: "fp32", "bf16" or "fp16"; the
+            optimizer's states are fp32.
         schedule: over pp, the name of a schedule, or a CSV file with a table.
         table: that schedule for this number of microbatches; None: there is no pipeline.
     """
@@ -81,7 +81,7 @@ def make_recipe(
         remat: one of `REMAT_KINDS`.
         microbatches: how many equal parts of its examples a device takes one after the other.
         offload: one of `OFFLOADS`; None: nothing waits outside of the devices.
-        sequence_parallel: the devices of tp split the positions where they do not split a layer.
+        sequence_parallel: whether the devices of tp also split the positions, as in `Layout`.
         schedule: over pp, the name of a schedule, or a CSV file with a table; None: 1f1b.
 
     Raises:
@@ -131,7 +131,7 @@ def make_recipe(
 def _check_layers(
     mesh: str, sizes: dict[str, int], precision: str, sequence_parallel: bool, schedule: str | None
 ) -> None:
-    """Checks what is said of layers against the axes that split them."""
+    """Checks the options that need axis pp or tp, or that exclude it, against the mesh."""
     if schedule and "pp" not in sizes:
         raise ValueError(
             f"train: --schedule {schedule} with --mesh {mesh}: a schedule is for devices that hold "
@@ -150,7 +150,7 @@ def _check_layers(
 
 
 def _check_states(mesh: str, sizes: dict[str, int], stage: int, remat: str) -> None:
-    """Checks what is said of the states of training against the axes that shard them."""
+    """Checks the stage of ZeRO, and remat with it, against the axes that shard the states."""
     if stage and {"pp", "tp"} & sizes.keys():
         raise ValueError(
             f"train: stage {stage} of ZeRO with --mesh {mesh}: so far devices either shard states "

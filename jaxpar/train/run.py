@@ -28,7 +28,7 @@ from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
-Taken = tuple[float, float]
+StepResult = tuple[float, float]
 """The loss of a step, and its seconds."""
 
 
@@ -38,10 +38,10 @@ class Run:
 
     Attributes:
         report: what each device sends and holds in one step.
-        parameters: how many the model has.
-        tokens: how many a step predicts, over all devices.
-        steps: without end; each is taken when asked for.
-        moved: what an offloaded state moves in a step; None if it stays.
+        parameters: the number of parameters of the model.
+        tokens: the number of tokens that a step predicts, over all devices.
+        steps: an endless iterator; each step is computed when it is requested.
+        moved: the bytes that an offloaded state moves in a step; None without offload.
         folder: where an offloaded state is kept, if it is kept on disk.
     """
 
@@ -67,10 +67,10 @@ def start(
     seed: int,
     timeout_seconds: int,
 ) -> Run:
-    """Meets the other processes, if there are any, and begins a run over the devices of all.
+    """Connects with the other processes, if there are any, and begins a run over all devices.
 
     Raises:
-        ValueError: the run cannot be as asked, the text cannot be read, or the others do not come.
+        ValueError: the recipe does not fit, the text is unreadable, or others do not connect.
     """  # fmt: skip
     recipe.check(settings)
     text = read_file(data) if data else read_library()
@@ -97,7 +97,7 @@ def begin(
     begins with `name`.
 
     Raises:
-        ValueError: the model cannot be split so, or the text does not fill a batch.
+        ValueError: the model cannot be split in this way, or the text does not fill a batch.
     """
     recipe.check(settings)
     layout, batch, t = recipe.layout, recipe.batch, settings.sequence
@@ -119,8 +119,8 @@ def begin(
     )
 
 
-def results(run: Run | None, steps: Sequence[Taken]) -> dict[str, Any]:
-    """What a run gave so far, for JSON; memory and collectives are per device."""
+def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
+    """The results of a run so far, as data for JSON; memory and collectives are per device."""
     memory = run and run.report.memory
     return {
         "losses": [loss if math.isfinite(loss) else None for loss, _ in steps],
@@ -133,14 +133,14 @@ def results(run: Run | None, steps: Sequence[Taken]) -> dict[str, Any]:
     }
 
 
-def tokens_per_second(run: Run, steps: Sequence[Taken]) -> float | None:
+def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
     seconds = sum(seconds for _, seconds in steps)
     return len(steps) * run.tokens / seconds if seconds else None
 
 
 def _simulate(devices: int, place: Place | None) -> None:
-    """Makes the CPUs of all processes show so many devices, unless the environment chooses."""
+    """Simulates this process's part of `devices`, unless the environment sets a number."""
     processes = place.count if place else 1
     chosen = "JAX_NUM_CPU_DEVICES" in os.environ or COUNT_FLAG in os.environ.get("XLA_FLAGS", "")
     if processes and not chosen:
@@ -165,7 +165,7 @@ def _mesh(layout: Layout) -> Mesh:
 
 
 def _folder() -> tempfile.TemporaryDirectory:
-    """An empty folder here: on many machines the usual place for such folders is in memory."""
+    """An empty folder in the launcher's or in the current one, as /tmp is often in memory."""
     try:
         here = Path(os.environ.get(SCRATCH, "."))
         here.mkdir(exist_ok=True)

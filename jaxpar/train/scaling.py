@@ -22,7 +22,7 @@ def make_scaled_step(
     mesh: Mesh,
     scaling: LossScaling,
 ) -> jax.stages.Wrapped:
-    """As `make_step`; the state is a tuple of the optimizer's and the loss scale's."""
+    """As `make_step`, with loss scaling: the state is (optimizer's state, loss scale)."""
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Array]:
         inner, scale = state

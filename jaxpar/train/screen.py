@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
-from jaxpar.train.run import Run, Taken, tokens_per_second
+from jaxpar.train.run import Run, StepResult, tokens_per_second
 
 
 def show_start(run: Run, mesh: str, console: Console) -> None:
@@ -38,7 +38,7 @@ def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterat
             yield step
 
 
-def show_end(run: Run, taken: Sequence[Taken], count: int, console: Console) -> None:
+def show_end(run: Run, taken: Sequence[StepResult], count: int, console: Console) -> None:
     """How the run ended: its steps, the first and the last loss, and its speed."""
     if len(taken) < count:
         console.print(f"stopped after {len(taken)} of {count} steps")

@@ -27,7 +27,7 @@ from jaxpar.train.scaling import make_scaled_step
 from jaxpar.train.step import WHOLE, Loss, Step, make_step, shardings
 from jaxpar.train.techniques import param_specs, sharded_specs, technique_of
 
-# PyTorch's default: a little decay of every parameter.
+# As by PyTorch's defaults: a small weight decay of every parameter.
 OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
 
 
@@ -35,11 +35,11 @@ class Setup(NamedTuple):
     """All that the loop of a run needs.
 
     Attributes:
-        step: compiled.
-        params: the first parameters.
-        state: the first state.
+        step: the compiled step.
+        params: the initial parameters.
+        state: the initial state.
         report: what a step sends and holds on each device.
-        moved: what an offloaded state moves in a step; None if it stays.
+        moved: the bytes that an offloaded state moves in a step; None without offload.
     """
 
     step: Step
@@ -54,7 +54,7 @@ def set_up(
 ) -> Setup:
     """Makes parameters and state as the recipe shards them, and compiles and inspects the step.
 
-    `batch` is the shape of one, with its sharding; `store` is where an offloaded state goes.
+    `batch` gives the shape, dtype and sharding of a batch. `store` keeps an offloaded state.
     """
     layout, policy = recipe.layout, POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
@@ -108,7 +108,7 @@ def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> 
 
 
 def _loss(settings: Settings, recipe: Recipe) -> Loss:
-    """The loss as a function of whole parameters, or of this device's part of them."""
+    """The loss as a function of the full parameters, or of this device's shard of them."""
     layout = recipe.layout
     if recipe.table:
         return pipeline_loss(settings, recipe, recipe.table)
@@ -154,5 +154,5 @@ def _first_state(
 
 
 def _call_once(function: jax.stages.Wrapped, *args: Any) -> Any:
-    """Calls a function that is called once: it is compiled fast, in a third of the time."""
+    """Calls a function that is used only once, so it is compiled without optimization."""
     return compile_program(function.lower(*args)).executable(*args)

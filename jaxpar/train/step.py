@@ -19,7 +19,7 @@ Loss = Callable[[Any, Any], Array]
 Gradients = Callable[[Loss, Any, Any], tuple[Array, Any]]
 Update = Callable[[optax.GradientTransformation, Any, Any, Any], tuple[Any, Any]]
 Step = Callable[[Any, Any, Any], tuple[Any, Any, Array]]
-WHOLE = P()  # on every device
+WHOLE = P()  # replicated
 
 
 def update_all(
@@ -59,7 +59,8 @@ def make_step(
 ) -> jax.stages.Wrapped:
     """The jitted step(params, state, batch) -> (params, state, loss), which reuses its memory.
 
-    The arrays given as `params` and `state` are gone after the call: go on with those it returns.
+    The memory of `params` and `state` is donated, so these arrays are invalid after the call; use
+    the returned ones.
     """
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Array]:

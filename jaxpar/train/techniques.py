@@ -40,7 +40,7 @@ def technique_of(
 
 
 def param_specs(layout: Layout, settings: Settings, params: PyTree[Any]) -> PyTree[P]:
-    """The partition specs of the parameters: stages 1 and 2 of ZeRO leave them whole."""
+    """The partition specs of the parameters, which stages 1 and 2 of ZeRO replicate."""
     return WHOLE if layout.zero in (1, 2) else sharded_specs(layout, settings, params)
 
 
@@ -76,10 +76,10 @@ def _split_layers_specs(layout: Layout, settings: Settings, tree: PyTree[Any]) -
 def mean_gradients(layout: Layout, loss_fn: Loss, params: Any, batch: Any) -> LossAndGradients:
     """The mean loss over all devices and microbatches, and the gradient that this device keeps.
 
-    Stage 1 of ZeRO adds up whole gradients and scatters their sum; stage 2 scatters those of each
-    microbatch. In stage 3 `loss_fn` takes shards, and is the mean over the devices that hold the
-    shards of one copy. Where devices split a layer, `loss_fn` takes their parts, and all of this
-    holds for each part.
+    Stage 1 of ZeRO accumulates the full gradients and then scatters their sum, and stage 2
+    scatters those of each microbatch. In stage 3 `loss_fn` takes shards, and its result is already
+    the mean over the devices that share one copy of the parameters. Where devices split a layer,
+    `loss_fn` takes each device's part of it, and all of this holds for each part.
     """
     axis = layout.state_axis
     # Divided before the sum over devices: in float16 the sum could overflow.
@@ -99,16 +99,16 @@ def mean_gradients(layout: Layout, loss_fn: Loss, params: Any, batch: Any) -> Lo
             found = add_up(lambda *given: scatter(own(*given)), loss_fn, params, batch)
         case _:
             found = add_up(own, loss_fn, params, batch)
-    # Beside fsdp the devices of dp hold the same shards.
+    # Beside an axis fsdp, the devices of dp hold the same shards.
     return lax.psum(found, "dp") if len(layout.batch_axes) > 1 else found
 
 
 def accumulate(
     microbatches: int, gradients: Gradients, loss_fn: Loss, params: Any, batch: PyTree[Array]
 ) -> LossAndGradients:
-    """The mean of what `gradients` finds for each of so many equal parts of the batch.
+    """The mean loss and gradients over so many equal parts of the batch, one after the other.
 
-    They are added up in float32.
+    `gradients` computes those of one part. They are accumulated in float32.
     """
     if microbatches == 1:
         return gradients(loss_fn, params, batch)
@@ -128,9 +128,9 @@ def accumulate(
 def _own_gradients(
     axes: tuple[str, ...], count: int, loss_fn: Loss, params: Any, batch: Any
 ) -> LossAndGradients:
-    """The loss and gradients of this device's batch, over the `count` devices of the mean.
+    """The loss and gradients of this device's batch, divided by the `count` devices of the mean.
 
-    Without the cast JAX would sum the gradients over the devices by itself.
+    Without the cast, JAX would sum the gradients over the devices by itself.
     """
 
     def part(params: Any, batch: Any) -> Array:

@@ -92,8 +92,8 @@ def batches(
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
-    has `batch` examples over all devices, each with `sequence` bytes to predict. An error begins
-    with `name`.
+    has `batch` examples over all devices, each with `sequence` bytes to predict. An error message
+    begins with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.
@@ -118,13 +118,13 @@ def batches(
 
 
 def _order(examples: int, seed: int) -> Iterator[int]:
-    """Examples without end, epoch after epoch."""
+    """Yields the numbers of examples without end, epoch after epoch."""
     for epoch in itertools.count():
         yield from shard_indices(examples, world_size=1, rank=0, epoch=epoch, seed=seed)
 
 
 def _sources(folder: str) -> Iterator[Path]:
-    """Python files, those of a folder before those of its folders, by name."""
+    """Yields Python files by name, those of a folder before those of its subfolders."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - NOT_THE_LIBRARY)
         yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))

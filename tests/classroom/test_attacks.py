@@ -95,6 +95,7 @@ def test_a_process_reaches_nothing(level: int, readable_python: str) -> None:
     assert not broken(readable_python, level, shared)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("group", [*GROUPS, *ELSEWHERE])
 def test_an_attack_gains_nothing(group: str, readable_python: str) -> None:
     attacks = chosen(group)

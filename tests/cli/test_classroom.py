@@ -176,6 +176,7 @@ def test_a_slurm_array_grades_one_student_in_each_task(
     assert scores(Path(merged)) == {"anna b": 10, "bert": 0}
 
 
+@pytest.mark.full
 def test_github_s_runners_grade_one_student_in_each_job(
     jaxpar: Path, submissions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ def said(call: Call, direction: str) -> Sent:
 
 
 def names(call: Call) -> dict[str, int]:
-    """What a size may name."""
+    """The values of the names that a size may contain."""
     groups = {"n" if axis == "axis" else f"n_{axis}": n for axis, n in call.groups.items()}
     return {"x": math.prod(call.shape), **groups}
 

@@ -19,7 +19,7 @@ MESHES = ("dp=4", "dp=3,tp=2")
 AXIS = "dp"
 
 
-# Dims that 3 divides, 4 divides, both, neither; on either place; of one element; empty.
+# Dims that are divisible by 3, by 4, by both, by neither; first or last; of one element; empty.
 TREE = {
     "both": random(12, 5),
     "second": [random(5, 12), random(2, 8, 3)],

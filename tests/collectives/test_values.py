@@ -45,7 +45,7 @@ def min_with_location(x: Array, op: None) -> tuple[Array, Array]:
     return to_all(x.min(axis=0), len(x)), to_all(x.argmin(axis=0), len(x))
 
 
-# By name, without what says how it is done: what devices that hold x [n, ...] get.
+# By name without the algorithm (ring, tree, ...): the results of devices that hold x [n, ...].
 ORACLES: dict[str, Callable[[Array, Any], Any]] = {
     "add_rank": with_ranks,
     "broadcast": lambda x, op: to_all(x[ROOT], len(x)),
@@ -65,7 +65,7 @@ WAYS = ("two_way_ring_", "ring_", "tree_", "recursive_doubling_", "hierarchical_
 
 
 def oracle(call: Call) -> Callable[[Array], Any]:
-    """The same on one device: x has a dim for each mesh axis, of which the last is the group."""
+    """The collective on one device: x has a dim for each mesh axis, and the last is the group."""
     name = call.function.__name__.removesuffix("_by_permutes")
     for way in WAYS:
         name = name.removeprefix(way)

@@ -53,13 +53,13 @@ def test_hidden_cases_come_after_those_that_are_shown() -> None:
 def _names_of_the_stub(params: dict, *, axis: str) -> dict:
     """Splits what is not one of the leaves that stay whole in the cases shown."""
 
-    def lie(path: tuple, leaf: Any) -> PartitionSpec:
+    def spec(path: tuple, leaf: Any) -> PartitionSpec:
         name, stacked = path[-1].key, [None] * (len(leaf.shape) - 2)
         if name in ("scale", "table"):
             return PartitionSpec()
         return PartitionSpec(*stacked, *([axis] if name in ("output", "down") else [None, axis]))
 
-    return jax.tree.map_with_path(lie, params)
+    return jax.tree.map_with_path(spec, params)
 
 
 def test_a_leaf_of_a_name_that_is_not_shown_stays_whole() -> None:

@@ -5,7 +5,7 @@ from jaxpar.model import Settings
 
 
 def architecture_of(settings: Settings) -> Architecture:
-    """The same sizes and parts."""
+    """An architecture with the sizes and parts of these settings."""
     return Architecture(
         name="decoder",
         layers=settings.layers,

@@ -1,4 +1,4 @@
-"""What the steps of the library send, where they differ from the standard way and why."""
+"""What the steps of the library send where they differ from `step_traffic`, and why."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -23,7 +23,7 @@ from tests.cost.decoders import architecture_of
 
 
 class Entry(NamedTuple):
-    """What a program sends of a message; `arrays`, where its bytes are those of many arrays."""
+    """What a program sends of a message; `arrays` is set where it consists of many arrays."""
 
     kind: str
     axes: tuple[str, ...]
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 def entry(message: Message, settings: Settings) -> Entry:
-    """What the standard way sends; parameters and gradients array by array."""
+    """The entry of a message of `step_traffic`; parameters and gradients go array by array."""
     formula, arrays = message.operand.formula, None
     if "parameters" in formula:
         arrays = len(parameters(settings, formula.partition("_")[0]))
@@ -43,7 +43,7 @@ def entry(message: Message, settings: Settings) -> Entry:
 
 @cache
 def parameters(settings: Settings, which: str) -> list[str]:
-    """Names of arrays: of a "layer", "outer" and "table", "key" and value, or "whole" over tp."""
+    """Names of parameters: of a "layer", "outer", "table", "key" (and value), "whole" over tp."""
     tree = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
     names = [keystr(path, simple=True, separator="/") for path, _ in tree_leaves_with_path(tree)]
     belongs = {
@@ -69,7 +69,7 @@ def expected(recipe: Recipe, settings: Settings) -> list[Message]:
 
 
 def ours(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
-    """What our program sends where it differs."""
+    """The entries of our program where they differ from those of `step_traffic`."""
     backwards, ticks = 1, 0
     if recipe.table:
         # A schedule may have whole and halved backward passes: a branch for each.
@@ -90,12 +90,12 @@ def ours(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
 
 
 def passes(name: str, recipe: Recipe) -> tuple[float, float]:
-    """How often in the forward and in the backward pass, with our recomputation.
+    """How often a message is sent in the forward and the backward pass, with our recomputation.
 
-    The last sum of a layer is not computed again: its gradient needs it not. What was gathered for
-    the second forward pass is kept until the gradient. Segments, and stages that keep their input,
-    go forward once more for the input of each layer. What is outside of the layers and was gathered
-    for the forward pass is kept.
+    The last sum of a layer is not recomputed, because no gradient needs it. What the recomputation
+    gathers is kept until the gradient is computed. Segments, and stages that keep their input, run
+    forward once more for the input of each layer. What the forward pass gathers outside of the
+    layers is kept.
     """
     again = recipe.layout.recomputes_layers
     nested = recipe.layout.remat == "segments" or (again and recipe.table is not None)
@@ -116,10 +116,10 @@ def passes(name: str, recipe: Recipe) -> tuple[float, float]:
 
 
 def summed_at_once(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
-    """Over tp JAX sums gradients where it differentiates: of each microbatch, not once at the end.
+    """Over tp, JAX sums gradients where it differentiates: for each microbatch, not at the end.
 
-    The last norm computes in float32, and so may the sum. Where several devices hold the same heads
-    of keys and values, each holds all of these matrices.
+    The last norm computes in float32, and its gradients may be summed in float32. Where several
+    devices use the same heads of keys and values, each holds these matrices in full.
     """
     match message.name:
         case "gradients of whole parameters":
@@ -138,10 +138,10 @@ def summed_at_once(message: Message, recipe: Recipe, settings: Settings, one: En
 
 
 def in_ticks(message: Message, recipe: Recipe, settings: Settings, one: Entry, ticks: int) -> Entry:
-    """One program for all stages, in a loop over ticks, where each branch counts in each tick.
+    """All stages run one program, a loop over ticks, in which each branch counts in each tick.
 
-    In every tick an array goes each way, needed or not. Each device has the parameters outside of
-    the layers, whose gradients are summed over pp, a tied table's among them.
+    In every tick an array is sent each way, whether it is needed or not. Each device has the
+    parameters outside of the layers, whose gradients are summed over pp, a tied table's among them.
     """
     assert recipe.table
     if message.kind == "permute":
@@ -165,9 +165,9 @@ def element_bytes(recipe: Recipe) -> int:
 
 @cache
 def norm_bytes(recipe: Recipe) -> int:
-    """Of an element of the sum that JAX makes where a parameter meets activations in float32.
+    """Bytes of an element when JAX sums the gradients of a norm, which computes in float32.
 
-    In jax 0.10 gradients are summed before they are rounded to 16 bits, in 0.12 after that.
+    In jax 0.10 gradients are summed before they are rounded to 16 bits, and in 0.12 after that.
     """
     like = jax.ShapeDtypeStruct((1,), POLICIES[recipe.precision].params)
     gradient = jax.grad(lambda w, x: (w * x).sum())

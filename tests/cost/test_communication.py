@@ -1,4 +1,4 @@
-"""The formulas against published values, and each algorithm's time by hand."""
+"""Bytes of collectives against published values, and each algorithm's time by hand."""
 
 import pytest
 

@@ -43,8 +43,8 @@ def equation(name: str, batch: int, scores: int, factor: int = 72) -> int:
 def test_a_gpt_takes_what_the_equations_say(name: str) -> None:
     """Korthikanti's equations 7 and 8, and PTD-P's 3, to the last operation.
 
-    As printed, equation 8 has s/(3h), for selective recomputation is counted three times. It should
-    be 2s/(9h), an author says: NVIDIA/Megatron-LM, issue 523.
+    As printed, equation 8 has s/(3h), because it counts selective recomputation three times. One of
+    the authors says that it should be 2s/(9h): NVIDIA/Megatron-LM, issue 523.
     """
     model = find_model(name)
     expected = {
@@ -111,9 +111,9 @@ COMPILED = {
 @pytest.mark.full
 @pytest.mark.parametrize("name", COMPILED)
 def test_our_decoder_computes_as_much(name: str) -> None:
-    """Forward and with the gradient, to the last operation; and what it computes again.
+    """Forward, with the gradient, and with recomputation, to the last operation.
 
-    Of a layer's last product full recomputation needs nothing; JAX leaves it out.
+    Full recomputation does not need the result of a layer's last product, so JAX leaves it out.
     """
     settings = COMPILED[name]
     model = Architecture(

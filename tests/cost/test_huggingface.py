@@ -131,7 +131,7 @@ def test_what_no_field_stands_for_is_refused(tmp_path: Path) -> None:
 
 
 def test_any_value_of_any_key_gives_sizes_or_an_error_of_ours(tmp_path: Path) -> None:
-    """A stranger's file never ends in another error, or in a loop."""
+    """No file, whoever wrote it, raises another error or runs forever."""
     strange = (None, True, 0, -1, 3, 10**18, "x", [None], {"a": []})
     for file in (CONFIGS / f"{name}.json" for name in ONE_OF_EACH_FORM):
         values = json.loads(file.read_text())

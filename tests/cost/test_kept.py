@@ -28,7 +28,7 @@ def test_table_2(b: int, s: int, per_head: int, t: int) -> None:
         ("selective", False): s * b * h * (10 + 24 / t),
         ("selective", True): 34 * s * b * h / t,
         ("full", False): 2 * s * b * h,
-        # The paper has no such row; Megatron-LM keeps what a layer then takes, its positions.
+        # The paper has no such row; in Megatron-LM each device keeps its positions of the input.
         ("full", True): 2 * s * b * h / t,
     }
     for (remat, sequence_parallel), expected in rows.items():
@@ -64,7 +64,7 @@ def test_parts_of_a_layer() -> None:
 
 
 def per_token(model: Architecture, layout: Layout, *, experts: bool) -> float:
-    """Elements of 16 bits that a layer keeps of each token."""
+    """The number of 16-bit elements that a layer keeps of each token."""
     return total(layer_arrays(model, layout, sequence=1, experts=experts)) / 2
 
 
@@ -113,7 +113,7 @@ def test_what_each_device_keeps_of_a_split_layer() -> None:
 
 @pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "deepseek-v3"])
 def test_fused_attention_keeps_no_scores(name: str) -> None:
-    """Models without dropout have it, so that "none" and "selective" are the same to them."""
+    """Models without dropout have it, so "none" and "selective" are the same for them."""
     model = find_model(name)
     experts = model.expert_layers > 0
     none, selective, full = (

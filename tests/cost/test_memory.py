@@ -79,7 +79,7 @@ def test_what_is_kept_outside_of_layers() -> None:
     s, b, t, h, vocab = 2048, 4, 8, 6144, 51200
     model, layout = gpt(48, h, 64), Layout(tp=t, microbatch=b, sequence_parallel=True)
     terms = by_name(training_memory(model, layout, sequence=s))
-    logits_alone = terms["logits"] / 2  # and their gradient as much
+    logits_alone = terms["logits"] / 2  # the other half is their gradient
     expected = s * b * h / t * (1 + 4 * (1 + vocab / h))
     assert terms["outside"] + logits_alone == pytest.approx(expected, rel=1e-12)
     deep = replace(layout, pp=8)
@@ -173,7 +173,7 @@ LAYOUTS = [
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.mesh)
 def test_states_of_the_fullest_stage(model: Architecture, layout: Layout) -> None:
-    each = States(2, 2, 10**9)  # so heavy that no activation counts
+    each = States(2, 2, 10**9)  # so large that activations do not matter
     stages = [states_on(model, layout, each, stage) for stage in range(layout.pp)]
     held = by_name(training_memory(model, layout, sequence=1, each=each))
     assert [held[name] for name in STATES] == pytest.approx(max(stages, key=sum), rel=1e-12)
@@ -195,7 +195,7 @@ def test_every_parameter_is_on_one_stage() -> None:
 
 
 def test_what_is_whole_for_a_while() -> None:
-    """Parameters of two layers and gradients of one; the tables count as a layer."""
+    """ZeRO holds parameters of two layers and gradients of one in full; tables count as a layer."""
     model = MODELS[1]
     layer = sum(part.count for part in model.layer_parts(experts=False))
     tables = sum(part.count for part in model.outer_parts)

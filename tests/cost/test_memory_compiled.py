@@ -45,7 +45,7 @@ every_recipe = pytest.mark.parametrize(
 
 @cache
 def compiled(recipe: Recipe, layers: int) -> Any:
-    """What one device of a step holds, as XLA says it; nothing is computed."""
+    """The memory of one device in a step, as XLA reports it; the step does not run."""
     settings, mesh = replace(SETTINGS, layers=layers), make_mesh(recipe.layout.mesh_sizes)
     tokens = jax.ShapeDtypeStruct(
         (BATCH, SEQUENCE + 1), jnp.int32, sharding=shardings(mesh, P(recipe.layout.batch_axes))
@@ -75,7 +75,7 @@ def states(recipe: Recipe, layers: int, *, zero: int) -> dict[str, float]:
     """Bytes of the states of training, with all that is outside of the layers on every stage."""
     stages = recipe.layout.pp
     model = architecture_of(replace(SETTINGS, layers=layers // stages))
-    layout = replace(recipe.layout, pp=1, zero=zero, remat="full")  # the states know no remat
+    layout = replace(recipe.layout, pp=1, zero=zero, remat="full")  # the states have no remat
     terms = training_memory(model, layout, sequence=SEQUENCE, each=ADAM_FP32)
     return {term.name: term.value for term in terms}
 
@@ -83,8 +83,8 @@ def states(recipe: Recipe, layers: int, *, zero: int) -> dict[str, float]:
 def gradient_bytes(recipe: Recipe, layers: int) -> float:
     """The gradients of the last microbatch, and if there are several, also their sum.
 
-    JAX finds the gradients of all layers before any of them can be scattered; but in stage 3 it
-    scatters each layer's as it finds them.
+    JAX computes the gradients of all layers before it scatters any of them; but in stage 3 it
+    scatters those of each layer as soon as they are computed.
     """
     zero = recipe.layout.zero
     whole, sharded = (states(recipe, layers, zero=stage)["gradients"] for stage in (0, zero))
@@ -93,7 +93,7 @@ def gradient_bytes(recipe: Recipe, layers: int) -> float:
 
 
 def kept_bytes(recipe: Recipe, layers: int) -> float:
-    """What all layers of a device keep."""
+    """The bytes that all layers of a device keep for the backward pass."""
     arrays = decoder_arrays(architecture_of(SETTINGS), recipe.layout, sequence=SEQUENCE)
     kept = total(arrays)
     if recipe.layout.remat == "segments":
@@ -103,7 +103,7 @@ def kept_bytes(recipe: Recipe, layers: int) -> float:
         return segments * kept + (layers * kept + of_layers) / segments
     if not recipe.table:
         return layers * kept
-    # What one microbatch's forward or backward just made is kept beside the slots.
+    # The result of the current microbatch's forward or backward is held beside the slots.
     slots = lower(recipe.table, keep_inputs=False)
     in_flight = (slots.stash_slots + 1) * kept
     if slots.half_slots > 1:
@@ -112,9 +112,9 @@ def kept_bytes(recipe: Recipe, layers: int) -> float:
 
 
 def half_bytes(arrays: list[Term]) -> float:
-    """What the gradient of x leaves for that of weights: the gradient of what each made.
+    """What an input gradient keeps for the weight gradient: the gradient of each result.
 
-    Four are as large as a layer's input: of what attention and the MLP add, and of both norms.
+    Four are as large as a layer's input: those of attention, of the MLP, and of both norms.
     """
     by_name = {array.name: array.value for array in arrays}
     made = ("queries", "keys", "values", "gate", "up")

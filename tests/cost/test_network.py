@@ -16,7 +16,7 @@ TENSOR = 2 * 4096 * 65536  # bf16
 
 
 def at_once(cluster):
-    """The cluster with links of no latency."""
+    """The same cluster with links that have no latency."""
     inside, between = (Link(0, its.bytes_per_second) for its in (cluster.inside, cluster.between))
     return replace(cluster, inside=inside, between=between)
 

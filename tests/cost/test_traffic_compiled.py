@@ -1,8 +1,8 @@
 """What the library's own steps send is what `step_traffic` says, collective by collective.
 
-They are read from the lowered step, for the inspector counts code in `shard_map` as it was written,
-compiled or not. Where our program does other than Megatron-LM, DeepSpeed and FSDP do, `ours` says
-what and why.
+They are read from the lowered step, because the inspector counts code in `shard_map` as it was
+written, compiled or not. Where our program differs from Megatron-LM, DeepSpeed and FSDP, `ours`
+says how and why.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ def reported(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
 
 
 def found(recipe: Recipe, settings: Settings) -> Counter[Sent]:
-    """How often a step sends what, without losses, and whether all is finite."""
+    """How often a step sends each collective, without those of losses and of overflow checks."""
     times: Counter[Sent] = Counter()
     for one in written(recipe, settings):
         if one.operand_bytes > 4 or one.dtype not in ("float32", "int32"):
@@ -75,7 +75,7 @@ def show(recipe: Recipe) -> str:
 
 
 def compare(recipe: Recipe, settings: Settings, entries: Iterable[Entry]) -> None:
-    """Activations one by one; of parameters and gradients bytes and number for each axis."""
+    """Compares activations one by one, and bytes and number of parameters and gradients by axis."""
     rest, states = found(recipe, settings), Counter()
     for one in entries:
         if one.arrays is None:

@@ -116,6 +116,7 @@ def test_a_sitting_in_a_terminal(course: Course) -> None:
     assert gone(children)
 
 
+@pytest.mark.full
 def test_two_watchers_of_one_course_and_two_ways_to_end(course: Course) -> None:
     watchers = [Watcher(course, "--plain", terminal=False) for _ in range(2)]
     for watcher in watchers:

@@ -67,7 +67,7 @@ def attend(settings: Settings, params: dict, xs: list[np.ndarray]) -> list[np.nd
 
 
 def rotate(x: np.ndarray, position: int) -> np.ndarray:
-    """Each pair (i, i + h/2) as a complex number, turned."""
+    """Rotates each pair (i, i + h/2) as a complex number."""
     half = len(x) // 2
     angles = position / 10_000 ** (np.arange(half) / half)
     turned = (x[:half] + 1j * x[half:]) * np.exp(1j * angles)

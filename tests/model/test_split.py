@@ -107,7 +107,7 @@ X = B * S * LLAMA.d_model
 N = 4
 REDUCED = {("all_reduce", X): 2}
 GATHERED = {("all_gather", X // N): 2, ("reduce_scatter", X): 2}
-LAYER = {  # forward, then what the gradient sends besides
+LAYER = {  # the collectives of the forward pass, then those that the gradient adds
     "tensor": (REDUCED, REDUCED),
     "sequence": (GATHERED, {("all_gather", X // N): 4, ("reduce_scatter", X): 2}),
     "sequence, gathered kept": (GATHERED, GATHERED),
@@ -129,7 +129,7 @@ def test_what_a_layer_with_few_kv_heads_sends() -> None:
 
 
 D = LLAMA.d_model
-NORMS = {("all_reduce", LLAMA.layers * D): 2, ("all_reduce", D): 1}  # each has its positions
+NORMS = {("all_reduce", LLAMA.layers * D): 2, ("all_reduce", D): 1}  # each has its own positions
 ENDS = {  # of the embedding and the head, forward and backward, and gradients of scales
     "tensor": {("all_reduce", X): 2},
     "sequence": {("all_gather", X // N): 3, ("reduce_scatter", X): 2} | NORMS,

@@ -33,7 +33,7 @@ def like(leaf: Array) -> jax.ShapeDtypeStruct:
 
 
 def next_run(folder: Path) -> DiskStore:
-    gc.collect()  # what an exception still holds of the run before
+    gc.collect()  # an exception may still hold objects of the run before
     return DiskStore(folder)
 
 

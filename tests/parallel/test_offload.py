@@ -89,7 +89,7 @@ def test_leaf_by_leaf_is_as_all_at_once(
 
 
 def test_what_was_read_can_be_stored_again(tmp_path: Path) -> None:
-    """As from a checkpoint: the same steps from there, whatever was stored in between."""
+    """As from a checkpoint: the steps that follow are the same, whatever was stored in between."""
     sharding, optimizer = over_devices("dp=2"), OPTIMIZERS["adamw"]
     params = jax.device_put(PARAMS, sharding)
     state = OffloadedState(DiskStore(tmp_path), init_of(optimizer, sharding), params)
@@ -145,7 +145,7 @@ def test_a_state_over_the_budget_visits_one_leaf_at_a_time(kind: str, tmp_path: 
 
 
 def test_a_first_state_on_too_few_devices_is_refused() -> None:
-    """`zeros_like` in a jit without out_shardings: one device has all, and the others wait."""
+    """`zeros_like` in a jit without out_shardings puts the whole state on one device."""
     params = jax.device_put({"w": random(8)}, over_devices("dp=4"))
     line = r"a leaf of shape \(\) on 1 devices; the parameters are on 4; give out_shardings"
     with pytest.raises(ValueError, match=line):

@@ -126,7 +126,7 @@ class TestStep:
     step = staticmethod(jax.jit(partial(precision.mixed_precision_step, loss_fn), static_argnums=3))
 
     def test_the_scale_is_of_no_consequence(self) -> None:
-        """Powers of two change no bit but the exponent, as long as nothing is lost."""
+        """Powers of two change only the exponent, as long as nothing overflows or underflows."""
         state = self.optimizer.init(PARAMS)
         one, other = (
             self.step(PARAMS, state, BATCH, self.optimizer, scale=scale) for scale in (16.0, 64.0)

@@ -50,7 +50,7 @@ def of_stream(function: Callable, per_device: Callable, *weights: Any) -> Call:
 
 
 def gathered_linear(keep: sequence.Keep) -> Call:
-    """The second of two products of what is gathered once."""
+    """The second of two products whose x is gathered only once."""
 
     def second(x: Any, *weights: Any) -> jax.Array:
         return sequence.gathered_linear(x, *weights, **OVER, keep=keep)[1]

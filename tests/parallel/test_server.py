@@ -111,9 +111,10 @@ def test_a_stale_server_updates_by_old_gradients(staleness: int) -> None:
 
 
 def test_a_stale_server_sends_nothing_and_holds_what_it_says() -> None:
-    given = loss_fn, PARAMS, jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), BATCH)
-    stale = partial(server.stale_server, *given, lambda params, _: params, staleness=2)
-    held = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(stale)))
+    params = jax.tree.map(jnp.asarray, PARAMS)
+    batches = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), BATCH)
+    run = partial(server.stale_server, loss_fn, update_fn=lambda p, _: p, staleness=2)
+    held = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(run, params, batches)))
     assert held == evaluate(memory(server.stale_server), {"params": 20, "m": 3})
     assert comm(server.stale_server, "forward") == comm(server.stale_server, "backward") == ()
 

@@ -125,7 +125,7 @@ def dropped(axis: str | None, seed: int = 0, rate: float = 0.25) -> np.ndarray:
 def test_dropout_has_one_mask_or_one_for_each_device() -> None:
     same, different = dropped(None), dropped("tp")
     assert (same == same[0, 0]).all()
-    assert (different == different[:1]).all()  # over dp it is not asked for
+    assert (different == different[:1]).all()  # `axis` is not dp, so masks are equal over dp
     for one, other in ((0, 1), (0, 2), (1, 2)):
         agree = (different[0, one] == different[0, other]).mean()
         assert agree == pytest.approx(0.75**2 + 0.25**2, abs=0.05)

@@ -82,7 +82,7 @@ def test_logits_in_bfloat16_are_summed_in_float32() -> None:
 
 
 def test_the_loss_holds_no_row_of_all_logits() -> None:
-    """It takes less memory than this device's logits once more, however many positions."""
+    """Its temporary memory is less than one more copy of this device's logits."""
     logits = jax.ShapeDtypeStruct((B, 512, V * 4), jnp.float32)
     labels = jax.ShapeDtypeStruct((B, 512), jnp.int32)
     loss = CROSS_ENTROPY.program("tp=4", differentiate=False)

@@ -28,7 +28,7 @@ CLIPPED = optax.chain(optax.clip_by_global_norm(0.1), ADAM)
 CLIPPED_SHARDS = optax.chain(zero.clip_shards(0.1, axis="dp"), ADAM)
 
 
-# Leaves that 3 or 4 divide, that must be padded, and a scalar.
+# Leaves that are divisible by 3 or 4, leaves that must be padded, and a scalar.
 PARAMS = {"w": random(3, 7), "out": [random(7, 1), random(1)], "scale": np.float32(0.5)}
 BATCHES = (random(STEPS, ROWS, 3), random(STEPS, ROWS, 1))
 

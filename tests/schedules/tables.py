@@ -25,7 +25,7 @@ def sizes(draw: st.DrawFn) -> Sizes:
 
 
 def dependencies(table: Table) -> dict[Action, set[Action]]:
-    """What each action needs, however often it is implied by something else."""
+    """What each action needs, including needs that follow from others."""
     actions = {action for row in table.rows for action in row if action}
     last = max(action.stage for action in actions)
     needs: dict[Action, set[Action]] = {}
@@ -43,7 +43,7 @@ def dependencies(table: Table) -> dict[Action, set[Action]]:
 
 
 def graph(table: Table) -> dict[Action, set[Action]]:
-    """The same, where each action also needs the one before it on its device."""
+    """The dependencies, with those of each action on the one before it on its device."""
     needs = dependencies(table)
     for row in table.rows:
         actions = [action for action in row if action]

@@ -1,4 +1,4 @@
-"""Joining other processes: who is found, and what is told when they do not come."""
+"""Joining other processes: which place is found, and the error if others do not connect."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
         (MPI, Place("Open MPI", 3, 4, None)),
         (MPI | {"JAX_COORDINATOR_ADDRESS": "h:1"}, Place("Open MPI", 3, 4, "h:1")),
         (MPI | {"OMPI_COMM_WORLD_SIZE": "1"}, None),
-        (KUBERNETES, None),  # any pod, a notebook say
+        (KUBERNETES, None),  # any pod, such as a notebook's
         (KUBERNETES | {"JOB_COMPLETION_INDEX": "0"}, Place("Kubernetes", None, None, None)),
     ],
 )
@@ -55,13 +55,18 @@ def test_half_a_place_is_refused(change: dict, line: str) -> None:
         find_place(OURS | change)
 
 
+def test_a_number_of_tasks_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="SLURM_PROCID=1, SLURM_NTASKS=two; each must be"):
+        find_place(SLURM | {"SLURM_NTASKS": "two"})
+
+
 def test_an_address_alone_is_half_a_place() -> None:
     with pytest.raises(ValueError, match="JAX_PROCESS_ID=, JAX_NUM_PROCESSES=; each must be"):
         find_place({"JAX_COORDINATOR_ADDRESS": "host:1"})
 
 
 def joined(address: str, rank: int) -> subprocess.CompletedProcess[str]:
-    """How one process of two ends that gives the other a second to come."""
+    """The end of one process of two, which waits for the other for only a second."""
     code = (
         "import os\n"
         "from jaxpar.train.cluster import find_place, join, leave\n"
@@ -101,5 +106,5 @@ def test_a_wrong_address_is_told() -> None:
 
 
 def told(address: str | None) -> str:
-    """What process 1 of 2 hears when its time is up."""
+    """The error of process 1 of 2 at its timeout."""
     return explain(Place("Slurm", 1, 2, address))

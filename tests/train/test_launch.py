@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def started(code: str) -> subprocess.Popen[str]:
-    """A process that launches two of `code`."""
+    """A process that launches two processes, which run `code`."""
     program = (
         "import sys\nfrom jaxpar.train.launch import launch\n"
         f"sys.exit(launch([sys.executable, '-c', {code!r}], processes=2, devices=1))"
@@ -108,7 +108,7 @@ def test_processes_end_with_a_launcher_that_was_killed() -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs, and was not only left for its parent to collect."""
+    """Whether a process runs, and is not a zombie."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:

@@ -42,6 +42,7 @@ def test_losses_are_those_of_one_device(name: str, expected: list[float]) -> Non
     assert reduced == {"pp": 4 * ENDS, "dp": 4 * params}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -1,4 +1,4 @@
-"""A whole run, small: the same losses on every mesh, and what is told about it."""
+"""A small run as a whole: the same losses on every mesh, and its reported results."""
 
 import itertools
 import json

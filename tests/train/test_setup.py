@@ -8,6 +8,7 @@ from tests.train.runs import BATCH, PARAMETERS, trained
 ADAM_BYTES = 8  # two moments in float32
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -70,4 +70,4 @@ def test_steps_are_those_of_one_device_and_reuse_memory(technique, mesh, expecte
     assert losses == pytest.approx(expected[0], rel=1e-5)
     np.testing.assert_allclose(params["w"], expected[1], rtol=1e-5)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(first))
-    assert step._cache_size() == 1  # what comes out goes in again
+    assert step._cache_size() == 1  # the results have the shardings of the arguments

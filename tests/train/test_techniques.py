@@ -9,7 +9,7 @@ from tests.train.runs import BATCH, ENDS, PARAMETERS, SETTINGS, trained
 
 
 def bytes_sent(run: Run, kind: str, axis: str) -> float:
-    """Over an axis in a step, losses left out."""
+    """The bytes that a step sends over an axis by one kind of collective, without losses."""
     return sum(
         one.times * one.wire_bytes
         for one in run.report.collectives
@@ -17,6 +17,7 @@ def bytes_sent(run: Run, kind: str, axis: str) -> float:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -89,7 +89,7 @@ class DeepSpeed:
 
 
 def largest_matrix(architecture: Architecture) -> int:
-    """Elements of the largest table or matrix, where every one is a module of its own."""
+    """Elements of the largest table or matrix, if each of them is a module of its own."""
     a, d = architecture, architecture.hidden
     widths = [a.vocab, a.heads * a.d_head]
     if a.dense_layers:

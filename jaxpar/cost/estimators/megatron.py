@@ -75,7 +75,7 @@ def _megatron_block(architecture: Architecture) -> float:
 
 
 def _megatron_in_flight(layout: Layout, microbatches: int | None) -> float:
-    """The fraction of the microbatches that fill the pipeline whose activations are kept."""
+    """Microbatches whose activations are kept, relative to those that fill the pipeline."""
     if layout.chunks > 1:
         return 1 + (layout.pp - 1) / (layout.pp * layout.chunks)
     return 1 if microbatches is None else min(1, microbatches / layout.pp)

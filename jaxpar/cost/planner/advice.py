@@ -26,7 +26,7 @@ def too_little_memory(job: Job, fixed: Mapping[str, Any]) -> str:
 
 
 def advice(job: Job, fixed: Mapping[str, Any]) -> str:
-    """The nearest change that helps, and what it comes to."""
+    """The nearest change that helps, and the memory that is needed then."""
     for change, other_job, other_fixed in _changes(job, fixed):
         try:
             needed, layout = _leanest(other_job, other_fixed)

@@ -59,7 +59,7 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
             splits = (columns["tp"] > 1) & (job.sequence % (columns["cp"] * columns["tp"]) == 0)
             if splits.any() or "sequence_parallel" not in fixed:
                 kept &= splits
-        # Layout.state_shards asks whether there is an axis fsdp: of all, or of none.
+        # In one array of layouts, all must have an axis fsdp or none: see Layout.state_shards.
         for group in (kept & (columns["fsdp"] == 1), kept & (columns["fsdp"] > 1)):
             (rows,) = group.nonzero()
             for start in range(0, len(rows), BLOCK):
@@ -73,7 +73,7 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
 def offloads(job: Job, fixed: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of offload to try: more states go to the host only if nothing fits with less.
 
-    With a mesh that is named nothing goes there unless it is asked for.
+    With a fixed mesh, nothing is offloaded unless `fixed` asks for it.
     """
     every = tuple(OFFLOAD_KINDS)
     return _chosen(fixed, "offload", every[:1] if names_mesh(job, fixed) else every)
@@ -90,7 +90,7 @@ def _chosen(fixed: Mapping[str, Any], name: str, values: tuple[Any, ...]) -> tup
 
 
 def _stage(columns: Columns, zero: int, fixed: Mapping[str, Any]) -> np.ndarray:
-    """Where this stage of ZeRO is tried: on devices that can shard states, if there are any."""
+    """A mask of the meshes on which this stage of ZeRO is tried: those that can shard states."""
     over_fsdp = columns["fsdp"] > 1
     shardable = _parts(columns) * columns["cp"] > 1
     named = "dp" in fixed or "fsdp" in fixed
@@ -175,7 +175,7 @@ def _meshes(job: Job, fixed: Mapping[str, Any]) -> Columns:
     """Sizes of axes whose product is the number of devices, and that divide the batch."""
     rows = _factors(job, fixed, job.batch)
     if not rows:
-        rows = _factors(job, fixed, 0)  # which everything divides
+        rows = _factors(job, fixed, 0)  # every number divides a batch of 0
         if rows:
             raise ValueError(_bad_batch(job, fixed, min(math.prod(row[1:4]) for row in rows)))
         named = {axis: fixed[axis] for axis in AXES if axis in fixed}
@@ -211,7 +211,7 @@ def _tried(job: Job, axis: str, n: int) -> bool:
 
 
 def _bad_batch(job: Job, fixed: Mapping[str, Any], parts: int) -> str:
-    """The error where no mesh divides the batch."""
+    """The error message if no mesh divides the batch."""
     below = job.batch // parts * parts
     near = f"{below:,} or {below + parts:,}" if below else f"{parts:,}"
     fewer = ""

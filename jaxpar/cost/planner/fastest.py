@@ -19,7 +19,7 @@ from jaxpar.cost.zero import ADAM_MIXED
 from jaxpar.layout import AXES, Layout
 
 FIELDS = tuple(field.name for field in fields(Layout))
-# `_strategies` gives their numbers.
+# A strategy's number is its place here; `_strategies` assigns it to a layout.
 STRATEGIES = (
     "data parallel",
     "ZeRO-1 or 2",
@@ -43,14 +43,14 @@ def best_plan(plans: list[dict[str, Any]], device_bytes: float) -> dict[str, Any
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to train that people know by name, and the best that it can do here.
+    """A well-known way to train, and its best plan for a job.
 
     Attributes:
         name: one of `STRATEGIES`, by the axes of its mesh: "3D" has pp and tp, "tensor" tp without
             pp, "pipeline" pp without tp, "context" cp without these, "experts" ep without these;
             the others have no axes but dp and fsdp.
         plan: the fastest plan of this kind; if none fits, the one with least memory.
-        fits: whether it does.
+        fits: whether this plan fits.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Found:
     """What a search found.
 
     Attributes:
-        plans: of each mesh the best, the fastest mesh first; of a single mesh all.
-        strategies: what each known strategy comes to.
+        plans: the best plan of each mesh, the fastest first; all plans if there is only one mesh.
+        strategies: the best plan of each known strategy.
         tried: how many layouts there are.
     """
 
@@ -81,19 +81,19 @@ def explore(
     top: int = 10,
     mtbf_hours: float = DEVICE_MTBF_HOURS,
 ) -> Found:
-    """The fastest plans that fit, and what each known strategy comes to.
+    """The fastest plans that fit, and the best plan of each known strategy.
 
-    Of plans that take the same time the one with least memory is first. A plan fits that leaves a
-    tenth of the device's memory free; if none does, or the mesh is fixed, one that needs no more
-    than there is. The optimizer, then all states, go to the host only if nothing fits without, and
-    the mesh is open. Where the mesh and `remat` are fixed and nothing fits, plans are those of the
-    layouts that need least, give or take a tenth, and say that they do not fit.
+    Of plans that take the same time, the one with least memory is first. A plan fits if it leaves a
+    tenth of the device's memory free; if no plan does, or if the mesh is fixed, it may use all of
+    it. The optimizer's states, and then all states, are offloaded to the host only if nothing fits
+    without that and the mesh is not fixed. Where the mesh and `remat` are fixed and nothing fits,
+    the plans are those within a tenth of the least memory, and say that they do not fit.
 
     Args:
         job: what is trained, and where.
         fixed: fields of `Layout` that are not searched, with their values.
-        overlap: whether what can run beside computation takes no time.
-        top: how many plans.
+        overlap: whether communication that can run beside computation is hidden by it.
+        top: the most plans to return.
         mtbf_hours: the mean time between failures of one device.
 
     Raises:
@@ -157,9 +157,9 @@ class _Table:
         return rows[np.lexsort((self.memory[rows], self.seconds[rows]))]
 
     def best(self, count: int) -> list[int]:
-        """The fastest row of each mesh; of a single mesh all rows."""
+        """The fastest row of each mesh; all rows if there is only one mesh."""
         order = self.fastest(np.arange(self.seconds.size))
-        meshes = np.zeros_like(order)  # a number for each, as rows are slow to compare
+        meshes = np.zeros_like(order)  # one number for each mesh, as rows are slow to compare
         for axis in AXES:
             sizes, place = np.unique(self.columns[axis][order], return_inverse=True)
             meshes = meshes * sizes.size + place

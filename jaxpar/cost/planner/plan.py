@@ -118,7 +118,7 @@ def fits_host(job: Job, layout: Layout) -> Any:
 
 
 def pick(layout: Layout, rows: Any) -> Layout:
-    """Those of many layouts in these rows, or the one in this row."""
+    """Picks these rows of an array of layouts; a single row is one plain layout."""
     sizes = {name: getattr(layout, name)[rows] for name in SIZES}
     if isinstance(rows, int):
         sizes = {name: size.item() for name, size in sizes.items()}
@@ -126,5 +126,5 @@ def pick(layout: Layout, rows: Any) -> Layout:
 
 
 def show_gb(number: float) -> str:
-    """Bytes in GB, 1e9; less than one in MB, 1e6."""
+    """Bytes as text: in GB (1e9), or in MB (1e6) if it is less than 1 GB."""
     return f"{number / GB:,.1f} GB" if number >= GB else f"{number / 1e6:,.1f} MB"

@@ -23,16 +23,16 @@ class Run:
 
     Attributes:
         paper: its key in published.toml.
-        title: what people call the paper.
+        title: the short title of the paper.
         source: where layout and speed are printed.
         architecture: the model.
         layout: how it was spread.
-        cluster: over what.
+        cluster: the devices that it ran on.
         batch: examples in a step.
         sequence: positions of an example.
-        overlap: whether what replicas send each other ran beside computation.
+        overlap: whether communication between replicas ran beside computation.
         must: whether a test bounds the error of its prediction.
-        seconds: of a step, as published.
+        seconds: the time of a step, as published.
     """
 
     paper: str

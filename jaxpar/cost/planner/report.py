@@ -188,7 +188,7 @@ def _verdict(strategy: Strategy, first: Plan) -> str:
 
 
 def _slower(plan: Plan, first: Plan) -> str:
-    """How much longer a plan's step takes, and what most of that is."""
+    """How much longer a plan's step takes than the first plan's, and the main reason."""
     ratio = plan.step_seconds / first.step_seconds
     longer = f"{ratio - 1:.1%} longer" if ratio < 2 else f"{ratio:.1f} times as long"
     its, mine = spent(plan), spent(first)
@@ -202,7 +202,7 @@ def _slower(plan: Plan, first: Plan) -> str:
 
 
 def _why_not(name: str, first: Plan) -> str:
-    """Why no mesh is of a kind that people ask for."""
+    """Why no mesh is of this kind, which people ask for."""
     job, node = first.job, first.job.cluster.devices_per_node
     if name == "3D":
         if node == 1:

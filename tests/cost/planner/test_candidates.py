@@ -24,7 +24,7 @@ def job(architecture: Architecture = SMALL, devices: int = 12) -> Job:
 
 
 def found(job: Job, fixed: dict[str, Any] | None = None) -> list[Layout]:
-    """One by one."""
+    """All layouts of a job, as single layouts instead of arrays."""
     return [
         pick(many, row) for many in layouts(job, fixed or {}, "none") for row in range(len(many.pp))
     ]

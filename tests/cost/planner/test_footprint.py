@@ -62,7 +62,7 @@ def test_the_nearest_that_fits_changes_least() -> None:
 
 
 def test_scores_are_computed_again_where_they_are_kept() -> None:
-    """Of GPT-3 they are 5as^2 bytes in a layer; fused attention has none, so there is no advice."""
+    """GPT-3 keeps 5as^2 bytes of scores in a layer; fused attention keeps none to recompute."""
     gpt = Training(find_model("gpt3-13b"), Layout(dp=8), 2048)
     kept, without = (
         sum(whole_bytes(replace(gpt, layout=replace(gpt.layout, remat=remat)).terms()).values())

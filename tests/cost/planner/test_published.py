@@ -77,7 +77,7 @@ def test_errors_are_within_their_bounds(overlap: str) -> None:
 
 @pytest.mark.parametrize("overlap", ["as published", "none"])
 def test_the_planner_gives_these_times(overlap: str) -> None:
-    """With what papers print: mesh, recomputation, chunks, microbatch; it may choose the rest."""
+    """Fixed are the mesh, recomputation, chunks and microbatch; the planner chooses the rest."""
     errors = []
     for run in MUST:
         axes = {axis: n for axis, n in run.layout.sizes.items() if n > 1}
