@@ -220,7 +220,7 @@ for stage, name in enumerate(STAGES):
     once = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
     texts[stage] = lowered.as_text()
     (params, state), lowered = prepare(stage, M)
-    ready = compiled.compile_program(lowered, fast=True)
+    ready = compiled.compile_program(lowered, optimize=True)
     report = program.inspect_compiled(lowered, ready)
     measured[stage] = report.memory.arguments_bytes, sent(once), sent(report.collectives)
     temp[stage] = report.memory.temp_bytes

@@ -183,7 +183,7 @@ def _option_excess(
     for c in collectives:
         index = next((i for i, limit in enumerate(option) if _covers(limit, sizes, c)), None)
         if index is None:
-            found.append(_stranger(sizes, c))
+            found.append(_unlisted(sizes, c))
         elif c.times is None:
             message = f"{c.kind} over {'+'.join(c.axes)} is in a loop of unknown length{_at(c)}"
             found.append(Excess(message, "a number of trips known when traced"))
@@ -201,7 +201,7 @@ def _covers(limit: Limit, sizes: Sizes, c: Collective) -> bool:
     return c.kind in kinds and c.axes == (sizes.case.kwargs[limit.over],)
 
 
-def _stranger(sizes: Sizes, c: Collective) -> Excess:
+def _unlisted(sizes: Sizes, c: Collective) -> Excess:
     message = (
         f"on {sizes.case.mesh}, {c.kind} over {'+'.join(c.axes)} of {in_bytes(c.operand_bytes)}"
         f"{_at(c)} is not among what this exercise may send"

@@ -255,7 +255,7 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
     """Makes the texts of a reply safe to print; a failure where its outputs cannot be judged."""
     match reply:
         case messages.ExportedProgram(program, outputs):
-            if why := _why_unjudged(outputs):
+            if why := _why_refused(outputs):
                 return messages.ExportFailure(program, "result", why)
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
         case messages.ExportFailure() | messages.BadCallOutcome() | messages.RaisedByCall():
@@ -264,7 +264,7 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
     return reply
 
 
-def _why_unjudged(outputs: Sequence[Output]) -> str:
+def _why_refused(outputs: Sequence[Output]) -> str:
     """Why results of these types cannot be judged; empty if they can."""
     if not 0 < len(outputs) <= MAX_OUTPUTS:
         return f"The function returns {len(outputs)} arrays; at most {MAX_OUTPUTS} can be judged."
@@ -295,7 +295,7 @@ def public_name(raised: str | None) -> str:
     return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
 
 
-LOOP = "; is there a loop without an end?"
+LOOP = "; is there a loop without an end, or one of Python with thousands of turns?"
 STOPPED: dict[Cause, str] = {
     "timeout": "no answer within {seconds:g} seconds" + LOOP,
     "killed": "the process that ran the answer ended early",
@@ -304,7 +304,7 @@ STOPPED: dict[Cause, str] = {
 }
 
 
-def stopped(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
+def reason_unjudged(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
     """Returns status and reason of an answer that cannot be judged at all; None if it can be."""
     failures = list(evidence.failures.values())
     if failures and not evidence.programs:

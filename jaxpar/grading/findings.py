@@ -85,7 +85,7 @@ class Findings:
         if name not in self.by_name or _weight(finding) > _weight(self.by_name[name]):
             self.by_name[name] = finding
 
-    def shown_only(self) -> bool:
+    def fails_only_on_hidden(self) -> bool:
         """Whether the first property that is wrong is wrong in hidden cases only."""
         names = self.contract.points()
         first = next((self.by_name[name] for name in names if self.wrong(name)), None)

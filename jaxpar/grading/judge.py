@@ -15,7 +15,7 @@ from dataclasses import replace
 from jaxpar.contracts.base import Contract, load
 from jaxpar.grading import partition_specs
 from jaxpar.grading.diagnosis import diagnose
-from jaxpar.grading.evidence import collect_evidence, stopped
+from jaxpar.grading.evidence import collect_evidence, reason_unjudged
 from jaxpar.grading.findings import SHOWN_ONLY, Findings, unjudged
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, ChildPool
@@ -105,7 +105,7 @@ def _judge_program(
     reader = ReaderClient(pool, where, contract, filename)
     try:
         evidence = collect_evidence(pool, contract, submission)
-        end = stopped(evidence, pool.limits)
+        end = reason_unjudged(evidence, pool.limits)
         if end is not None:
             return unjudged(contract, *end, evidence.printed)
         reader.set_time_left(pool.limits.wall_seconds / 3)
@@ -134,7 +134,7 @@ def _finish(attempt: Attempt) -> Judgement:
     properties = attempt.findings.properties()
     if all(p.status == "pass" for p in properties):
         return Judgement("pass", properties, sent=attempt.sent)
-    if attempt.findings.shown_only():
+    if attempt.findings.fails_only_on_hidden():
         diagnosis = SHOWN_ONLY
     else:
         attempt.reader.set_time_left(DIAGNOSIS_SECONDS)
@@ -159,10 +159,8 @@ def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Atte
     status: Status = cause
     message = _why(cause, detail, pool, attempt)
     if not _known_good_runs(where, contract, pool):
-        status, message = (
-            "infrastructure",
-            f"the reader cannot run any program here: {detail or cause}",
-        )
+        status = "infrastructure"
+        message = f"the reader cannot run any program here: {detail or cause}"
     return unjudged(contract, status, message)
 
 

@@ -64,6 +64,12 @@ PYTHON_ERRORS = (
         "This line waits for somebody to type, and nobody is there while an answer is judged. "
         "Leave it out; print shows what it is given.",
     ),
+    (
+        "called",
+        r"TypeError: '(\w*Tracer|ArrayImpl)' object is not callable",
+        "This line calls an array as if it were a function. Elements are in square brackets, "
+        "`x[0]`; and round ones that are left of `raise NotImplementedError(...)` must go, too.",
+    ),
     ("exit", r"SystemExit", "This line ends Python. Return the result instead."),
     (
         "memory",
@@ -89,7 +95,7 @@ PYTHON_ERRORS = (
     ),
     (
         "refused",
-        r"PermissionError: an answer may not (?P<text>(read|call) .+)",
+        r"PermissionError: an answer may not (?P<text>(read|write|call) .+)",
         "An answer may not {text}. It needs only its arguments.",
     ),
 )

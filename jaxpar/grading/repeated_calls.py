@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxpar.contracts.base import Call, Contract, Mistake
 from jaxpar.grading import messages
-from jaxpar.grading.evidence import Evidence, collect_evidence, stopped
+from jaxpar.grading.evidence import Evidence, collect_evidence, reason_unjudged
 from jaxpar.grading.messages import RaisedByCall, ReturnedValue
 from jaxpar.grading.processes import ChildPool
 from jaxpar.grading.submission import Submission
@@ -54,7 +54,7 @@ def call_twice(
     runs: list[Evidence] = []
     for chosen in (order, order[::-1]):
         runs.append(collect_evidence(pool, contract, submission, sent, chosen))
-        end = stopped(runs[-1], pool.limits)
+        end = reason_unjudged(runs[-1], pool.limits)
         if end is not None:
             return Outcomes([], [], {}, runs[-1].printed, end)
     got, again = ([_outcome_of(run.values.get(i)) for i in order] for run in runs)

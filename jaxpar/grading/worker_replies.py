@@ -17,8 +17,9 @@ from jaxpar.grading.translate import Explanation, translate
 MAX_RESULT_CHARACTERS = 1 << 15  # longer results are only described
 MAX_MESSAGE_CHARACTERS = 4000
 TOO_LARGE = (
-    "The program has {size:.1f} MiB, and at most {most:.0f} MiB can be judged: a loop of Python is "
-    "written out, turn by turn. Use lax.fori_loop or lax.scan."
+    "The program has {size:.1f} MiB, and at most {most:.0f} MiB can be judged. It holds every turn "
+    "of a loop of Python, and every element of an array of numpy: use lax.fori_loop or lax.scan, "
+    "and make large arrays with jnp."
 )
 PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 

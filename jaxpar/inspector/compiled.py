@@ -32,12 +32,12 @@ class Compiled:
     final: str
 
 
-def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compiled:
+def compile_program(lowered: jax.stages.Lowered, *, optimize: bool = False) -> Compiled:
     """Compiles a program.
 
     Args:
         lowered: What `jax.jit(function).lower(*args)` returned.
-        fast: Whether to optimize the machine code too; this changes neither memory nor HLO.
+        optimize: Whether to optimize the machine code too; this changes neither memory nor HLO.
     """
     # After an interruption, XLA may still write dumps while the folder is being removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -48,7 +48,7 @@ def compile_program(lowered: jax.stages.Lowered, *, fast: bool = False) -> Compi
             # has no hit, because a hit writes no dump.
             "xla_dump_emitter_re": folder,
         }
-        if not fast:
+        if not optimize:
             options["xla_backend_optimization_level"] = 0
         executable = lowered.compile(compiler_options=options)
         dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))

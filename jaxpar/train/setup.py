@@ -81,7 +81,7 @@ def set_up(
     else:
         step = make_step(loss, optimizer, technique, mesh)
     lowered = step.lower(params, state, batch)
-    compiled = compile_program(lowered, fast=True)
+    compiled = compile_program(lowered, optimize=True)
     return Setup(compiled.executable, params, state, _report(recipe, lowered, compiled))
 
 
@@ -94,7 +94,7 @@ def _offloaded(
     state: Any,
     scaling: LossScaling | None,
 ) -> Setup:
-    compiled = compile_program(find, fast=True)
+    compiled = compile_program(find, optimize=True)
     report = _report(recipe, find, compiled)
     sent = update_collectives(update, optimizer, find.out_info[1], params)
     step = make_offloaded_step(compiled.executable, update, scaling)

@@ -11,6 +11,7 @@ from jaxpar.contracts.base import load
 from jaxpar.grading.diagnosis import NOTHING_ARRIVED
 from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.messages import ProgramKey
+from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.program_reader import ProgramReader
 from jaxpar.grading.reader_messages import Author, ExportOurs, MistakeName
 from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
@@ -155,3 +156,22 @@ def test_an_answer_is_judged_by_the_equation_that_it_follows() -> None:
     )
     failure = verdict.first_failure()
     assert failure and failure.message.endswith("it must raise ValueError")
+
+
+def test_a_search_that_takes_too_long_costs_no_point(
+    judge: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, found = ProgramReader._run, judge(zeros_on_eight)
+
+    def too_slow_for_mistakes(
+        reader: ProgramReader, author: Author, program: ProgramKey, blobs: list[bytes]
+    ) -> list[bytes]:
+        if isinstance(author, MistakeName):
+            raise ChildEnded("timeout")
+        return run(reader, author, program, blobs)
+
+    monkeypatch.setattr(ProgramReader, "_run", too_slow_for_mistakes)
+    unnamed = judge(zeros_on_eight)
+    assert unnamed.status == "fail"
+    assert [p.status for p in unnamed.properties] == [p.status for p in found.properties]
+    assert unnamed.diagnosis != found.diagnosis

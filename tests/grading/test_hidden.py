@@ -104,7 +104,7 @@ def test_a_wrong_finding_stays_and_one_near_the_limit_is_told_before_a_right_one
     ):
         findings.add("values", finding, index)
         assert findings.by_name["values"].message == message
-    assert findings.shown_only()
+    assert findings.fails_only_on_hidden()
     assert hide("memory", Finding(None, "fsdp=4")).message == ""
     told = hide("sharding", Finding(False, "fsdp=4", "a", "b")).message
     assert told == "devices do not hold their own parts on a hidden case"

@@ -63,6 +63,25 @@ def verdict_on(body: str, pool: Pool, where: str = WHERE) -> Verdict:
             "may not read",
         ),
         ("import jaxpar.mesh\nopen(jaxpar.mesh.__file__)\nreturn x", "error", "may not read"),
+        ("open('notes.txt', 'w')\nreturn x", "error", "may not write"),
+        ("return lax.pmean(x, axis)('the mean')", "error", "as if it were a function"),
+        ("input('Which axis? ')\nreturn x", "error", "nobody is there"),
+        ("breakpoint()\nreturn x", "error", "nobody is there"),
+        ("import collections\ncollections._sys.stdin.readline()[0]", "error", "IndexError"),
+        (
+            "jax.config.update('jax_enable_x64', True)\n"
+            "return lax.pmean(x, axis).astype(jnp.float64)",
+            "fail",
+            "float64",
+        ),
+        ("return lax.pmean(x, axis)[..., :0]", "fail", "shape"),
+        ("return lax.pmean(x, axis) * 1j", "fail", "complex64"),
+        ("return lax.pmean(x, axis).astype(jnp.float8_e4m3fn)", "fail", "float8_e4m3fn"),
+        ("return lax.pmean(x, axis).astype(jnp.int4)", "fail", "int4"),
+        ("return jax.random.key(0)", "fail", "key"),
+        ("return [lax.pmean(x, axis)] * 300", "fail", "300 arrays"),
+        ("return jnp.zeros((1 << 29, 1 << 9))", "fail", "a dim may have at most"),
+        ("return x + jnp.asarray(np.random.rand(1 << 20))[0]", "fail", "at most 2 MiB"),
     ],
 )
 def test_one_clear_verdict(pool: Pool, body: str, status: str, says: str) -> None:
@@ -72,6 +91,12 @@ def test_one_clear_verdict(pool: Pool, body: str, status: str, says: str) -> Non
     assert verdict.status == status, verdict
     assert says in f"{first.message} {verdict.diagnosis}"
     assert verdict.score == 0
+
+
+def test_what_only_a_script_would_run_is_not_held_against_an_answer(pool: Pool) -> None:
+    script = "\n\nif __name__ == '__main__':\n    import os\n    os.system('true')\n"
+    verdict = verdict_on(f"{BODY}    return lax.pmean(x, axis)\n{script}", pool)
+    assert verdict.status == "pass", verdict
 
 
 def test_prints_are_kept_and_harmless(pool: Pool) -> None:
