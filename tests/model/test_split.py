@@ -19,6 +19,7 @@ from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, Split, init, loss_fn, split_specs
 from jaxpar.model.decoder import Layer
 from jaxpar.parallel.remat import scan_layers
+from tests.compile_options import QUICKLY
 
 SPLITS = {
     "tensor": Split("tp"),
@@ -33,8 +34,6 @@ GPT = Settings(
 FEW = Settings(vocabulary=48, layers=2, d_model=32, heads=8, kv_heads=2, d_ff=48)
 MODELS = {"Llama": LLAMA, "GPT": GPT, "few kv heads": FEW}
 B, S = 2, 12
-# Machine code that is not optimized is compiled in a third of the time.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 each_split = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS)
 

@@ -14,6 +14,7 @@ from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.text import read_library
+from tests.compile_options import QUICKLY
 
 # These layers can be split over 8 devices and over 4 stages, so that all runs share one model.
 SETTINGS = Settings(layers=4, d_model=16, heads=8, kv_heads=2, sequence=16)
@@ -36,7 +37,7 @@ def compile_quickly(lowered: Any, **_: Any) -> Compiled:
     """Compiles in half the time, because the machine code of fusions is not optimized."""
 
     def compile_with(compiler_options: dict[str, Any]) -> jax.stages.Compiled:
-        return lowered.compile(compiler_options | {"xla_cpu_use_fusion_emitters": False})
+        return lowered.compile(compiler_options | QUICKLY)
 
     program: Any = SimpleNamespace(compile=compile_with)
     return compile_program(program)
