@@ -89,13 +89,15 @@ class FlopsLimit:
     """Flops of matrix products on a device: at most `multiple` times those of the reference.
 
     Or `traded[0]` times, where temp bytes are at most `traded[1]` times those of the reference.
-    Their operands are of one of `dtypes`, if any are named.
+    With `may_recompute`, a gradient may have those of one forward pass more. The operands are of
+    one of `dtypes`, if any are named.
     """
 
     words: str
     multiple: float = 1.0
     programs: tuple[Literal["forward", "gradient"], ...] = ("gradient",)
     traded: tuple[float, float] | None = None
+    may_recompute: bool = False
     dtypes: tuple[str, ...] = ()
 
 

@@ -8,8 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxpar.contracts.base import Expected
+from jaxpar.contracts.base import Expected, FlopsLimit
 from jaxpar.contracts.case import Case, Sizes
+
+
+def work_is_split(multiple: float = 1.1) -> FlopsLimit:
+    """Each device does its part of the work, with no more than so many times the flops."""
+    return FlopsLimit(
+        f"each device does its part of the matrix products: at most {multiple} times the library's "
+        "flops; a gradient may compute the forward pass again",
+        multiple=multiple,
+        programs=("forward", "gradient"),
+        may_recompute=True,
+    )
 
 
 def axis_first(case: Case, x: jax.Array, over: str = "axis") -> jax.Array:

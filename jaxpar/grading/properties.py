@@ -169,9 +169,12 @@ def judge_flops(
                 return Finding(False, message, limit, seen)
             multiple = _multiple(rule, _temp_bytes, answer[which], reference[which])
             allowed = int(multiple * least)
-            limit, seen = f"at most {allowed} flops", f"{done} flops"
+            if rule.may_recompute and which == "gradient":
+                allowed += reference["forward"].flops or 0
+            limit, seen = f"at most {allowed:,} flops", f"{done:,} flops"
             if done > allowed:
-                return Finding(False, f"on {case.mesh}, {seen}; {limit}", limit, seen)
+                message = f"on {case.mesh}, a device computes {seen} ({which}); {limit} are allowed"
+                return Finding(False, message, limit, seen)
             finding = Finding(True, rule.words, limit, seen)
     return finding
 

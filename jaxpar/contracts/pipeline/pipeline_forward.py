@@ -10,7 +10,15 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
+from jaxpar.contracts.base import (
+    Communication,
+    Contract,
+    Expected,
+    FlopsLimit,
+    Limit,
+    MemoryLimit,
+    wrong,
+)
 from jaxpar.contracts.blocks import mesh_order
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
 from jaxpar.contracts.steps import Step
@@ -92,6 +100,12 @@ CONTRACT = Contract(
         "forward and backward",
         multiple=2,
         programs=("forward", "gradient"),
+    ),
+    flops=FlopsLimit(
+        "one call of stage_fn in each tick: at most 1.1 times the library's flops of matrix "
+        "products",
+        multiple=1.1,
+        programs=("forward",),
     ),
     hints=(
         "All devices do the same in a tick: take a microbatch, call stage_fn, send the result to "
@@ -288,6 +302,20 @@ def misses_ramp(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: st
     fed, ramp = _all_ticks(microbatches, axis), lax.axis_size(axis) - 1
     full, _ = lax.scan(tick, jnp.zeros_like(fed[0]), fed[:ramp])
     return _on_last(lax.scan(tick, lax.stop_gradient(full), fed[ramp:])[1], axis)
+
+
+@wrong("flops")
+def stage_on_both(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    """stage_fn runs twice in each tick, on device 0's microbatch and on what arrived, and one
+    result is thrown away; choose between the two before you call it."""
+
+    def tick(received: Array, own: Array) -> tuple[Array, Array]:
+        first = lax.axis_index(axis) == 0
+        y = jnp.where(first, stage_fn(params, own), stage_fn(params, received))
+        return to_next(y, axis), y
+
+    fed = _all_ticks(microbatches, axis)
+    return _results(lax.scan(tick, jnp.zeros_like(fed[0]), fed)[1], microbatches, axis)
 
 
 @wrong("communication")

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import ring_bytes
+from jaxpar.contracts.blocks import ring_bytes, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import (
+    among_zeros,
     enter,
     gathered,
     own_shard,
@@ -64,6 +65,7 @@ CONTRACT = Contract(
         forward=FORWARD,
         backward=tuple((*option, _OVER_DEPTH) for option in BACKWARD),
     ),
+    flops=work_is_split(),
     sharding=True,
     hints=(
         "Each square has its own rows of x, and all of w. So forward it needs nothing from the "
@@ -157,6 +159,14 @@ def x_over_depth(x: Array, w: Array, *, rows: str, cols: str, depth: str) -> Arr
     only."""
     y = _right(gathered(x, depth), w, rows=rows, cols=cols, depth=depth)
     return own_shard(y, depth)
+
+
+@wrong("flops")
+def rows_of_all_squares(x: Array, w: Array, *, rows: str, cols: str, depth: str) -> Array:
+    """Every square multiplies the rows of all squares, with zeros for those that it does not hold;
+    multiply its own rows only."""
+    x, w = gathered(x, cols, 1), gathered(enter(w, depth), rows)
+    return own_shard(among_zeros(x, depth) @ w, depth)
 
 
 square_not_checked = _in_each_square(summa_matmul.square_not_checked)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.contracts.steps import (
+    among_zeros,
     gathered,
     gathered_by_sum,
     gathered_for_all_reduce,
@@ -74,6 +76,7 @@ CONTRACT = Contract(
             ),
         ),
     ),
+    flops=work_is_split(),
     sharding=True,
     hints=(
         "Device (i, j, l) of the cube multiplies x_il by w_lj, once. Its part of x is some rows of "
@@ -223,3 +226,11 @@ def blocks_gathered_by_sum(x: Array, w: Array, *, x_axis: str, y_axis: str, z_ax
     just as much memory."""
     y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis, gather=gathered_by_sum)
     return scattered(y_partial, z_axis)
+
+
+@wrong("flops")
+def rows_of_all_along_x(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
+    """Every device multiplies as many rows as all devices along `x_axis` have, with zeros for those
+    of the others; multiply block x_il only."""
+    rows, columns = gathered(x, y_axis), gathered(w, x_axis, 1)
+    return scattered(own_shard(among_zeros(rows, x_axis) @ columns, x_axis), z_axis)

@@ -8,8 +8,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, MemoryLimit, wrong
+from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import (
+    among_zeros,
     enter,
     gathered,
     gathered_by_sum,
@@ -67,6 +69,7 @@ CONTRACT = Contract(
         multiple=2,
         traded=(6, 1),
     ),
+    flops=work_is_split(),
     sharding=True,
     hints=(
         "y_ij is the sum over l of x_il @ w_lj. Device (i, j) has x_ij and w_ij: what else does it "
@@ -259,6 +262,15 @@ def rounds_kept(x: Array, w: Array, *, rows: str, cols: str) -> Array:
 
     blocks = lax.scan(one_round, None, jnp.arange(q))[1]
     return jnp.einsum("qmk,qkn->mn", *blocks)
+
+
+@wrong("flops")
+def rows_of_all_devices(x: Array, w: Array, *, rows: str, cols: str) -> Array:
+    """Every device multiplies as many rows as all devices along `rows` have, with zeros for those
+    of the others; multiply your own rows only."""
+    side(rows, cols)
+    x, w = gathered(x, cols, 1), gathered(w, rows)
+    return own_shard(among_zeros(x, rows) @ w, rows)
 
 
 @wrong("errors")

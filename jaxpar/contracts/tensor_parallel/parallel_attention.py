@@ -11,10 +11,11 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
-from jaxpar.contracts.blocks import whole_on_all
+from jaxpar.contracts.blocks import whole_on_all, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.steps import (
     Step,
+    among_zeros,
     as_it_is,
     enter,
     gathered,
@@ -85,6 +86,7 @@ CONTRACT = Contract(
         "each backward, too",
         forward=ONE_ALL_REDUCE,
     ),
+    flops=work_is_split(1.3),  # where kv heads are few, a device may compute keys of all of them
     errors=(
         BadCall(_case("tp=4", "tp", 6, 6), "n does not divide num_heads"),
         BadCall(_case("tp=4", "tp", 12, 6), "num_kv_heads is above n and n does not divide it"),
@@ -344,6 +346,24 @@ def few_keys_summed(
     k, v = (jnp.repeat(y, q.shape[1] // y.shape[1], 1) for y in (k, v))
     attended = _softmax_of_past(q @ k.mT / math.sqrt(h)) @ v
     return lax.psum(_joined_heads(attended) @ w_o, axis)
+
+
+@wrong("flops")
+def all_heads_among_zeros(
+    x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array,
+    *, num_heads: int, num_kv_heads: int, axis: str,
+) -> Array:  # fmt: skip
+    """Every device computes all heads, with zeros in place of the columns of the others; split what
+    x makes into your own heads only."""
+    n = lax.axis_size(axis)
+    h = w_q.shape[1] * n // num_heads
+    w_q, w_o = among_zeros(w_q, axis, 1), among_zeros(w_o, axis)
+    if num_kv_heads >= n:
+        w_k, w_v = (among_zeros(w, axis, 1) for w in (w_k, w_v))
+    x = enter(x, axis)
+    q, k, v = (_split_heads(x @ w, h) for w in (w_q, w_k, w_v))
+    k, v = (jnp.repeat(y, num_heads // num_kv_heads, 1) for y in (k, v))
+    return lax.psum(_joined_heads(_softmax_of_past(q @ k.mT / math.sqrt(h)) @ v) @ w_o, axis)
 
 
 @wrong("errors")

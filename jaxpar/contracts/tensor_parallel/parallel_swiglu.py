@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, wrong
-from jaxpar.contracts.blocks import whole_on_all
+from jaxpar.contracts.blocks import whole_on_all, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.steps import Step, as_it_is, enter, gathered, scattered
+from jaxpar.contracts.steps import Step, among_zeros, as_it_is, enter, gathered, scattered
 from jaxpar.contracts.tensor_parallel.common import (
     ONE_ALL_REDUCE,
     all_reduced_twice,
@@ -50,6 +50,7 @@ CONTRACT = Contract(
         "one all-reduce of x's size forward, one backward",
         forward=ONE_ALL_REDUCE,
     ),
+    flops=work_is_split(),
     hints=(
         "silu and * work on each hidden element alone. So a device that has some columns of w_gate "
         "and w_up has all it needs for the same rows of w_down.",
@@ -189,3 +190,13 @@ def partials_gathered(x: Array, *weights: Array, axis: str) -> Array:
     """Every device's partial result is gathered, then added: n/2 times the bytes of lax.psum."""
     y_partial = _swiglu(x, *weights, axis=axis, total=as_it_is)
     return lax.all_gather(y_partial, axis).sum(axis=0)
+
+
+@wrong("flops")
+def whole_width_among_zeros(
+    x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str
+) -> Array:
+    """Every device multiplies matrices of the whole hidden size, with zeros for the columns and
+    rows of the others; multiply x by your own columns only."""
+    w_gate, w_up = (among_zeros(w, axis, 1) for w in (w_gate, w_up))
+    return _swiglu(x, w_gate, w_up, among_zeros(w_down, axis), axis=axis)
