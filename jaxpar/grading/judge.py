@@ -55,10 +55,10 @@ def judge(
     hidden: bool = False,
     truths: TruthSource = truth,
 ) -> Verdict:
-    """Judges one answer against the contract `module:id`.
+    """Judges one answer against the contract of an exercise.
 
     Args:
-        where: the contract.
+        where: the module of the contract, and `@` with a number where it is a variant.
         submission: the learner's file as it was read.
         pool: where child processes come from.
         seed: repeats an earlier run; drawn at random if not given, and never shown to a child.

@@ -42,7 +42,7 @@ class ReaderClient:
 
         Args:
             pool: where the process comes from.
-            where: the contract, as `module:id`.
+            where: the module of the contract, and `@` with a number where it is a variant.
             contract: the same contract, loaded.
             filename: the name of the answer's file; source locations in other files are dropped.
         """

@@ -22,7 +22,7 @@ class ReaderJob:
     Attributes:
         memory_bytes: the address space that the process may have.
         cpu_seconds: the processor time that it may take.
-        where: the contract, as `module:id`.
+        where: the module of the contract, and `@` with a number where it is a variant.
         hidden: whether the contract's hidden cases are loaded, too.
         devices: how many devices are simulated.
     """

@@ -34,7 +34,7 @@ def trained(recipe: Recipe, settings: Settings = SETTINGS) -> tuple[Run, list[fl
 
 
 def compile_quickly(lowered: Any, **_: Any) -> Compiled:
-    """Compiles in half the time, because the machine code of fusions is not optimized."""
+    """Compiles a program with `QUICKLY`."""
 
     def compile_with(compiler_options: dict[str, Any]) -> jax.stages.Compiled:
         return lowered.compile(compiler_options | QUICKLY)
