@@ -121,7 +121,7 @@ class Grader:
         self._journal = Journal(results.folder / "journal")
         self._environment = journal.environment()
         for exercise in settings.exercises:  # Two threads that import the same module may fail.
-            load(exercise.where, hidden=True)
+            load(exercise.where)
         self._contracts = {e.id: journal.contract_hash(e.where) for e in settings.exercises}
         self._tasks: queue.Queue[JudgingTask | None] = queue.Queue(2 * len(settings.starts))
         self._later: list[JudgingTask] = []
@@ -247,13 +247,14 @@ class Grader:
     def _judge(self, task: JudgingTask, key: JudgementKey, pool: Pool) -> Verdict:
         """Judges a file, again where it is not sure that the submission is at fault."""
         seed = seeds.seed(self._settings.secret, key.exercise, key.submission_hash)
-        verdict = _judge_once(task, pool, seed)
+        hidden_seed = seeds.hidden_seed(self._settings.secret, key.exercise)
+        verdict = _judge_once(task, pool, seed, hidden_seed)
         for _ in range(MOST_RETRIES):
             if verdict.status not in ("killed", "infrastructure"):
                 break
             if verdict.status == "killed" and _works(pool):
                 break  # The machine works, so the submission was at fault.
-            verdict = _judge_once(task, pool, seed)
+            verdict = _judge_once(task, pool, seed, hidden_seed)
         else:
             if verdict.status == "killed" and not _works(pool):
                 verdict = replace(verdict, status="infrastructure")
@@ -283,11 +284,11 @@ class Grader:
             self._results.write(student.handin, ordered, student.level)
 
 
-def _judge_once(task: JudgingTask, pool: Pool, seed: int) -> Verdict:
+def _judge_once(task: JudgingTask, pool: Pool, seed: int, hidden_seed: int) -> Verdict:
     """Returns what the judge says; if the judge breaks, this file is not judged."""
     wanted = task.exercise
     try:
-        return judge(wanted.where, task.submission, pool=pool, seed=seed, hidden=True)
+        return judge(wanted.where, task.submission, pool=pool, seed=seed, hidden_seed=hidden_seed)
     except (Cancelled, OSError):
         raise
     except Exception as error:

@@ -55,6 +55,11 @@ def seed(secret: bytes, exercise: str, submission_hash: str) -> int:
     return int.from_bytes(_mac(secret, "seed", exercise, submission_hash)[:8])
 
 
+def hidden_seed(secret: bytes, exercise: str) -> int:
+    """Returns the seed of an exercise's hidden cases, which are the same for the whole class."""
+    return int.from_bytes(_mac(secret, "hidden", exercise)[:8])
+
+
 def seed_id(secret: bytes, exercise: str, submission_hash: str) -> str:
     """Returns a name for the seed that does not tell what the seed is."""
     return _mac(secret, "name", exercise, submission_hash).hex()[:16]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -199,10 +200,12 @@ class Contract:
         hints: from a nudge to nearly the answer.
         minimal: why no right answer can send or hold less; shown after passing.
         harder: one harder variant to try; shown after passing.
-        cases: two or more, which differ in mesh and size.
-        hidden: more of them, other in mesh and size, for a class only; nothing but the property
-            that fails and how is told of them.
-        shown: where hidden cases have been added to `cases`, how many of these are not hidden.
+        cases: two or more, which differ in mesh and size, and are shown in the stub.
+        draw: draws further cases, which differ from those shown in all that could be written into
+            an answer; `with_drawn` adds them.
+        poison: puts NaN and infinity into those inputs of a drawn case that must not matter.
+        shown: where drawn cases have been added to `cases`, how many of these are in the stub.
+        hidden: whether nothing may be told of drawn cases but the property that fails, and how.
         mistakes: wrong answers, each with the property that rejects it; `load` adds those that the
             exercise's file marks as wrong.
         variants: other exercises of the same name, each made of the contract as it is written; the
@@ -228,8 +231,10 @@ class Contract:
     minimal: str
     harder: str
     cases: tuple[Case, ...] = ()
-    hidden: tuple[Case, ...] = ()
+    draw: Callable[[np.random.Generator], tuple[Case, ...]] | None = None
+    poison: Callable[[Case, list[np.ndarray]], None] | None = None
     shown: int | None = None
+    hidden: bool = False
     mistakes: tuple[Mistake, ...] = ()
     variants: tuple[Callable[[Contract], Contract], ...] = ()
     values: Callable[[np.random.Generator], list[Call]] | None = None
@@ -256,9 +261,13 @@ class Contract:
         """The property without which no other earns points."""
         return "order" if self.kind == "schedule" else "values"
 
+    def is_drawn(self, index: int) -> bool:
+        """Whether a case was drawn, and is not in the stub."""
+        return self.shown is not None and index >= self.shown
+
     def is_hidden(self, index: int) -> bool:
         """Whether nothing may be told of a case."""
-        return self.shown is not None and index >= self.shown
+        return self.hidden and self.is_drawn(index)
 
     def mistake(self, name: str) -> Mistake:
         """The first mistake of this name.
@@ -273,7 +282,7 @@ class Contract:
 
     @property
     def visible(self) -> tuple[Case, ...]:
-        """The cases that may be shown."""
+        """The cases that are in the stub."""
         return self.cases[: self.shown]
 
     def points(self) -> dict[str, int]:
@@ -299,28 +308,37 @@ class Contract:
 
 
 @cache
-def load(where: str, *, hidden: bool = False) -> Contract:
-    """The contract of an exercise, with its hidden cases if asked for.
+def load(where: str) -> Contract:
+    """The contract of an exercise.
 
     Args:
         where: the exercise's file as a module, `jaxpar.contracts.topic.exercise`; with `@k` for
             variant k of `variants(where)`, where 0 is the exercise as written.
-        hidden: whether its hidden cases are among its cases.
     """
     name, _, variant = where.partition("@")
     module = importlib.import_module(name)
     written: Contract = module.CONTRACT
     found = replace(written, mistakes=(*mistakes_in(module), *written.mistakes))
-    if int(variant or 0):
-        found = found.variants[int(variant) - 1](found)
-    if not hidden or not found.hidden:
-        return found
-    return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))
+    return found.variants[int(variant) - 1](found) if int(variant or 0) else found
 
 
-def exercise_id(where: str) -> str:
-    """The id of the exercise that a contract is of."""
-    return where.partition("@")[0].rpartition(".")[2]
+@lru_cache(maxsize=512)
+def with_drawn(where: str, seed: int, *, hidden: bool = False) -> Contract:
+    """The contract of an exercise with the cases that a seed draws, after those of the stub.
+
+    Args:
+        where: as `load` takes it.
+        seed: draws the cases.
+        hidden: whether nothing may be told of them.
+    """
+    import numpy as np
+
+    contract = load(where)
+    if contract.draw is None:
+        return contract
+    drawn = contract.draw(np.random.default_rng([seed, zlib.crc32(contract.id.encode())]))
+    cases = (*contract.cases, *drawn)
+    return replace(contract, cases=cases, shown=len(contract.cases), hidden=hidden)
 
 
 def variants(where: str) -> int:

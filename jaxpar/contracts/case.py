@@ -17,15 +17,28 @@ class ArraySpec:
     `padded` is true in the first rows, fewer than half of them, and, where rows have several
     elements, in the first of one row more; it is false elsewhere. `shifted` is normal about -100, 0
     or 100, one of them for each vector of the last dim, so that exp leaves float32; in `peaked`,
-    moreover, some vectors have one element that is 200 larger. Integers are from 0 to 99, `around`
-    ones from -50 to 149.
+    moreover, some vectors have one element that is 200 larger. `spread` is normal times powers of
+    ten from 0.001 to 1000, `wide` is normal times 100. Of booleans, `holes` are true at random.
+    Integers are from 0 to 99, `around` ones from -50 to 149, and `large` ones up to 2**27 from 0,
+    which float32 cannot hold, while a sum of 12 is an int32.
     """
 
     shape: tuple[int, ...]
     layout: str
     dtype: str = "float32"
     draw: Literal[
-        "normal", "positive", "sparse", "ties", "padded", "shifted", "peaked", "around"
+        "normal",
+        "positive",
+        "sparse",
+        "ties",
+        "padded",
+        "shifted",
+        "peaked",
+        "around",
+        "spread",
+        "wide",
+        "holes",
+        "large",
     ] = "normal"
 
 

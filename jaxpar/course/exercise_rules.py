@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.case_in_words import describe_case, quoted
 from jaxpar.grading.imports import allowed_in_words
-from jaxpar.mesh import parse_layout
 
 WIDTH = 96
 
@@ -33,6 +30,8 @@ def rule_lines(contract: Contract) -> Iterator[str]:
         yield f"Tried with{on_each}:"
         for case in contract.cases:
             yield from _wrapped(describe_case(case))
+        if contract.draw:
+            yield "and with others, drawn for each check."
     if contract.values:
         yield ""
         several = contract.complaint or contract.pipeline
@@ -46,13 +45,6 @@ def rule_lines(contract: Contract) -> Iterator[str]:
     yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
 
 
-def describe_case(case: Case) -> str:
-    """Returns mesh and arguments on one device: `mesh tp=4: x float32[2, 6], axis="tp"`."""
-    arguments = [f"{name} {_describe(value, case)}" for name, value in case.args.items()]
-    arguments += [f"{name}={_quoted(value)}" for name, value in case.kwargs.items()]
-    return f"mesh {case.mesh}: {', '.join(arguments)}"
-
-
 def _examples(contract: Contract) -> Iterator[str]:
     """Yields the first calls and the first that must raise; of the long tables, only one."""
     assert contract.values
@@ -62,35 +54,13 @@ def _examples(contract: Contract) -> Iterator[str]:
 
 
 def _example(contract: Contract, args: tuple, kwargs: dict) -> str:
-    arguments = [_quoted(value) for value in args]
-    arguments += [f"{name}={_quoted(value)}" for name, value in kwargs.items()]
+    arguments = [quoted(value) for value in args]
+    arguments += [f"{name}={quoted(value)}" for name, value in kwargs.items()]
     call = f"{contract.id}({', '.join(arguments)})"
     try:
-        return f"{call} -> {_quoted(contract.oracle(*args, **kwargs))}"
+        return f"{call} -> {quoted(contract.oracle(*args, **kwargs))}"
     except ValueError:
         return f"{call} raises ValueError"
-
-
-def _describe(value: Any, case: Case) -> str:
-    match value:
-        case ArraySpec():
-            return f"{value.dtype}[{', '.join(map(str, _device_shape(value, case)))}]"
-        case Function():
-            return value.path.partition(":")[2]
-        case Made():
-            made = ", ".join(_describe(item, case) for item in value.values)
-            return f"{_describe(value.function, case)}({made})"
-        case dict():
-            return f"{{{', '.join(f'{key}: {_describe(value[key], case)}' for key in value)}}}"
-        case list() | tuple():
-            items = ", ".join(_describe(item, case) for item in value)
-            return f"[{items}]" if isinstance(value, list) else f"({items})"
-    return repr(value)
-
-
-def _device_shape(array: ArraySpec, case: Case) -> list[int]:
-    dims = zip(array.shape, parse_layout(array.layout), strict=True)
-    return [size // math.prod(case.sizes[axis] for axis in axes) for size, (_, axes) in dims]
 
 
 def _rule(contract: Contract, name: str) -> str:
@@ -122,11 +92,6 @@ def _rule(contract: Contract, name: str) -> str:
     if contract.kind == "specs":
         return "a partition spec for each leaf, such as its shape and the mesh allow"
     return "every device returns the right result"
-
-
-def _quoted(value: Any) -> str:
-    """The value as our formatter writes it."""
-    return repr(value).replace("'", '"')
 
 
 def _wrapped(text: str) -> list[str]:

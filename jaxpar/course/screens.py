@@ -13,9 +13,9 @@ from enum import IntEnum
 from rich.console import RenderableType
 from rich.text import Text
 
+from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
-from jaxpar.course.exercise_rules import describe_case
 from jaxpar.course.listing import bar, exercise_table, plain_table
 from jaxpar.course.session import LINE_VIEWS, Session
 from jaxpar.course.solution import solution

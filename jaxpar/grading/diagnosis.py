@@ -65,7 +65,8 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     if mistake.fails == "errors":
         return True
     which = _program(judge.contract, mistake)
-    programs: list[ProgramKey] = [(which, i) for i in range(len(judge.contract.visible))]
+    told = (index for index in judge.judged if not judge.contract.is_hidden(index))
+    programs: list[ProgramKey] = [(which, index) for index in told]
     exported = [program for program in programs if program in judge.answer]
     if 0 < len(exported) < len(programs) and not any(_is_wrong(judge, p) for p in exported):
         return False

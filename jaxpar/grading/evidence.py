@@ -120,18 +120,20 @@ def collect_evidence(
 
     Args:
         pool: where the worker comes from; its store may hold the evidence.
-        contract: the exercise; its hidden cases are sent after the others have been answered.
+        contract: the exercise; drawn cases are sent after the others have been answered.
         submission: the learner's file.
         calls: the calls with plain data, for a value or a schedule.
         order: the order in which these calls are made.
     """
     job = _worker_job(contract, submission, pool.limits, tuple(calls), tuple(order))
-    hidden = messages.HiddenCases(contract.cases[len(contract.visible) :], len(contract.visible))
-    key = {"job": messages.encode(job), "hidden": messages.encode(hidden)}
+    drawn = messages.DrawnCases(contract.cases[len(contract.visible) :], len(contract.visible))
+    key = {"job": messages.encode(job), "drawn": messages.encode(drawn)}
     kept = pool.store.get(key) if pool.store else None
     if kept is not None:
         return kept
-    evidence = _run_worker(pool, job, hidden)
+    evidence = _run_worker(pool, job, drawn)
+    if contract.hidden:
+        _forget_words(evidence, drawn.first)
     if pool.store:
         pool.store.put(key, evidence)
     return evidence
@@ -144,7 +146,7 @@ def _worker_job(
     calls: tuple[Call, ...],
     order: tuple[int, ...],
 ) -> messages.WorkerJob:
-    """Returns the job for a worker, without hidden cases and without any expected value."""
+    """Returns the job for a worker, without drawn cases and without any expected value."""
     reference = contract.reference
     functions = {f.path.partition(":")[0] for case in contract.cases for f in _functions(case.args)}
     imports = {name.rpartition(".")[0] for name in contract.imports}
@@ -167,28 +169,26 @@ def _worker_job(
     )
 
 
-def _run_worker(pool: ChildPool, job: messages.WorkerJob, hidden: messages.HiddenCases) -> Evidence:
+def _run_worker(pool: ChildPool, job: messages.WorkerJob, drawn: messages.DrawnCases) -> Evidence:
     evidence = Evidence()
     deadline = Deadline(pool.limits.wall_seconds)
-    worker, told_hidden = pool.take(WORKER), False
+    worker, told = pool.take(WORKER), False
     try:
         messages.decode(messages.Ready, worker.receive(deadline))
         worker.send(messages.encode(job))
         _receive_replies(evidence, worker, _asked(job), deadline)
-        if hidden.cases and evidence.answered:
+        if drawn.cases and evidence.answered:
             evidence.printed = worker.printed_to_its_end()  # later text may tell a hidden case
-            told_hidden = True
-            worker.send(messages.encode(hidden))
-            _receive_replies(evidence, worker, _asked(job.with_hidden(hidden)), deadline)
+            told = True
+            worker.send(messages.encode(drawn))
+            _receive_replies(evidence, worker, _asked(job.with_drawn(drawn)), deadline)
     except ChildEnded as ended:
         evidence.ended = ended
     except ValueError as error:
         evidence.ended = ChildEnded("protocol", repr(error))
     finally:
         pool.end(worker)
-    if told_hidden:
-        _forget_words(evidence, hidden.first)
-    else:
+    if not told:
         evidence.printed = worker.printed()
     return evidence
 
@@ -231,7 +231,7 @@ def _receive_replies(
 
 
 def _asked(job: messages.WorkerJob) -> set[ReplyKey]:
-    """Returns which replies a job may have; those of shown and of hidden cases do not overlap."""
+    """Returns which replies a job may have; those of shown and of drawn cases do not overlap."""
     cases = range(job.first, job.first + len(job.cases))
     kinds = ("forward", "gradient") if job.kind == "program" else ("value",)
     asked = {(kind, number) for kind in kinds for number in cases}

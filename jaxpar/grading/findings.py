@@ -1,15 +1,16 @@
 """What was found about each property, and the points that it earns.
 
 While a judge works, it adds findings here case by case. At the end they become the properties of
-the verdict, and here it is also decided what may be told of a hidden case.
+the verdict, and here it is also decided what is told of a drawn case.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jaxpar.contracts.base import Contract
+from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.grading.verdict import Judgement, PropertyVerdict, Status
 
 NOT_JUDGED = {
@@ -29,7 +30,7 @@ HIDDEN = {
 }
 SHOWN_ONLY = (
     "The answer is right for the sizes shown, and wrong for others that the docstring allows. "
-    "Look for a size, a root, a device or the name of an axis that is written into it."
+    "Look for what is written into it: a size, a number of devices, a root, a dtype, or a name."
 )
 
 
@@ -44,7 +45,7 @@ class Finding:
         got: what was found, if that is short.
         how: the kind of error, which is all that is told of it if its case is hidden.
         near: whether it is right, but with more than half of the allowed error.
-        hidden: whether its case is hidden.
+        drawn: whether its case was drawn, and is not in the stub.
     """
 
     right: bool | None
@@ -53,14 +54,14 @@ class Finding:
     got: str = ""
     how: str = ""
     near: bool = False
-    hidden: bool = False
+    drawn: bool = False
 
 
 def hide(name: str, finding: Finding) -> Finding:
     """Returns what may be told of a finding about a hidden case: whether, and how, it is wrong."""
     how = finding.how or HIDDEN[name] if finding.right is False else NEAR * finding.near
     message = f"{how} on a hidden case" if how else ""
-    return Finding(finding.right, message, near=finding.near, hidden=True)
+    return Finding(finding.right, message, near=finding.near)
 
 
 @dataclass
@@ -80,16 +81,23 @@ class Findings:
             finding: what was found.
             index: the number of the case that it is about, if it is about one.
         """
-        if index is not None and self.contract.is_hidden(index):
-            finding = hide(name, finding)
+        if index is not None and self.contract.is_drawn(index):
+            if self.contract.hidden:
+                finding = hide(name, finding)
+            elif finding.right is False:
+                case = describe_case(self.contract.cases[index])
+                spoiled = ", with NaN where no value may matter" if self.contract.poison else ""
+                message = f"{finding.message}\n\nin a case drawn now: {case}{spoiled}\n"
+                finding = replace(finding, message=message)
+            finding = replace(finding, drawn=True)
         if name not in self.by_name or _weight(finding) > _weight(self.by_name[name]):
             self.by_name[name] = finding
 
-    def fails_only_on_hidden(self) -> bool:
-        """Whether the first property that is wrong is wrong in hidden cases only."""
+    def fails_only_on_drawn(self) -> bool:
+        """Whether the first property that is wrong is wrong in drawn cases only."""
         names = self.contract.points()
         first = next((self.by_name[name] for name in names if self.wrong(name)), None)
-        return first is not None and first.hidden
+        return first is not None and first.drawn
 
     def wrong(self, name: str) -> bool:
         """Whether a property was found wrong."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 
-from jaxpar.contracts.base import Contract, load
+from jaxpar.contracts.base import Contract, load, with_drawn
 from jaxpar.grading import messages, reader_messages
 from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.judge import judge
@@ -118,14 +118,14 @@ class InProcessPool:
     """
 
     def __init__(self, where: str, contract: Contract | None = None) -> None:
-        """Uses the contract at `where` with its hidden cases, or `contract` in its place."""
+        """Uses the contract at `where`, with cases drawn by `SEED`, or `contract` instead."""
         self.where = where
         self.limits, self.cancelled = Limits(), False
         self.store: Store | None = None
         self.function: Answer | None = None
         self.judgements = 0
         self._compiler = Compiler()
-        self._reader = ProgramReader(contract or load(where, hidden=True), self._compiler)
+        self._reader = ProgramReader(contract or with_drawn(where, SEED), self._compiler)
         self._known: dict[reader_messages.ReaderRequest, reader_messages.ReaderReply] = {}
         self._truths: dict[tuple[int, int], Truth] = {}
 
@@ -153,12 +153,12 @@ class InProcessPool:
         """Does nothing, since there is no process to end."""
 
     def _worker(self) -> Callable[[Any, list[bytes]], Iterator[Any]]:
-        jobs: list[messages.WorkerJob] = []  # the job, then that of the hidden cases
+        jobs: list[messages.WorkerJob] = []  # the job, then that of the drawn cases
 
         def work(frame: Any, blobs: list[bytes]) -> Iterator[Any]:
             assert self.function
             if jobs:
-                jobs.append(jobs[0].with_hidden(messages.decode(messages.HiddenCases, frame)))
+                jobs.append(jobs[0].with_drawn(messages.decode(messages.DrawnCases, frame)))
             else:
                 jobs.append(messages.decode(messages.WorkerJob, frame))
             for message, blob in replies(self.function, jobs[-1]):
@@ -197,13 +197,13 @@ def _return_free_memory() -> None:
 _latest: list[InProcessPool] = []  # the pool that judged last, if any
 
 
-def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
+def judged(function: Answer, pool: InProcessPool) -> Verdict:
     """Returns the verdict on a function as an answer; its inputs are the same each time."""
     if _latest and _latest[-1] is not pool:
         _latest.pop().forget()
     _latest[:] = [pool]
     pool.function = function
-    verdict = judge(pool.where, ELSEWHERE, pool=pool, seed=SEED, hidden=hidden, truths=pool.truth)
+    verdict = judge(pool.where, ELSEWHERE, pool=pool, seed=SEED, truths=pool.truth)
     pool.judgements += 1
     if pool.judgements % JUDGEMENTS_BETWEEN_CLEARINGS == 0:
         jax.clear_caches()  # they would keep every program ever judged, about 8 MB each time
@@ -211,8 +211,8 @@ def judged(function: Answer, pool: InProcessPool, *, hidden: bool = False) -> Ve
     return verdict
 
 
-def judged_source(source: str, pool: InProcessPool, *, hidden: bool = False) -> Verdict:
+def judged_source(source: str, pool: InProcessPool) -> Verdict:
     """Returns the verdict on the function in a source that has the exercise's name."""
     module: dict[str, Any] = {}
     exec(compile(source, ELSEWHERE.path.name, "exec"), module)
-    return judged(module[load(pool.where).id], pool, hidden=hidden)
+    return judged(module[load(pool.where).id], pool)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from jaxpar.contracts.base import Contract, load
+from jaxpar.contracts.base import Contract, with_drawn
 from jaxpar.grading import partition_specs
 from jaxpar.grading.diagnosis import diagnose
 from jaxpar.grading.evidence import collect_evidence, reason_unjudged
@@ -52,7 +52,7 @@ def judge(
     *,
     pool: ChildPool,
     seed: int | None = None,
-    hidden: bool = False,
+    hidden_seed: int | None = None,
     truths: TruthSource = truth,
 ) -> Verdict:
     """Judges one answer against the contract of an exercise.
@@ -62,7 +62,8 @@ def judge(
         submission: the learner's file as it was read.
         pool: where child processes come from.
         seed: repeats an earlier run; drawn at random if not given, and never shown to a child.
-        hidden: whether hidden cases are judged, too.
+        hidden_seed: in a class, draws the further cases, of which nothing is told; at home, `seed`
+            does, and they are shown where they fail.
         truths: draws inputs and computes right results; a caller that judges many answers with
             one seed may pass a function that remembers them.
 
@@ -71,8 +72,9 @@ def judge(
     """
     pool.begin()
     started = time.monotonic()
-    contract = load(where, hidden=hidden)
     chosen = secrets.randbits(SEED_BITS) if seed is None else seed
+    hidden = hidden_seed is not None
+    contract = with_drawn(where, hidden_seed if hidden else chosen, hidden=hidden)
     if contract.kind == "value":
         judgement = judge_values(contract, submission, pool, chosen)
     elif contract.kind == "schedule":
@@ -134,11 +136,12 @@ def _finish(attempt: Attempt) -> Judgement:
     properties = attempt.findings.properties()
     if all(p.status == "pass" for p in properties):
         return Judgement("pass", properties, sent=attempt.sent)
-    if attempt.findings.fails_only_on_hidden():
-        diagnosis = SHOWN_ONLY
-    else:
+    only_drawn, diagnosis = attempt.findings.fails_only_on_drawn(), ""
+    if not (only_drawn and attempt.contract.hidden):
         attempt.reader.set_time_left(DIAGNOSIS_SECONDS)
         diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
+    if only_drawn:
+        diagnosis = diagnosis or SHOWN_ONLY
     return Judgement("fail", properties, diagnosis, attempt.sent)
 
 
@@ -152,7 +155,7 @@ def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Atte
         return _finish(attempt)
     except ChildEnded as ended:
         cause: Cause = ended.cause
-        hidden = contract.shown is not None and ended.cause == "killed"
+        hidden = contract.hidden and ended.cause == "killed"
         detail = "" if hidden else str(ended)  # it may come from a hidden case
     finally:
         reader.close()

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from jaxpar.contracts.base import load
+from jaxpar.contracts.base import load, with_drawn
 from jaxpar.grading.evidence import collect_evidence
 from jaxpar.grading.findings import NEAR, Findings
-from jaxpar.grading.in_process import ELSEWHERE, Answer, InProcessPool
+from jaxpar.grading.in_process import ELSEWHERE, SEED, Answer, InProcessPool
 from jaxpar.grading.judge import judge
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.program_judge import ProgramJudge
@@ -44,7 +44,7 @@ def _plain(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judge
 
 def _programs(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judged:
     """Judges all answers with one seed after the other; right results are computed once a seed."""
-    contract = load(where, hidden=True)
+    contract = with_drawn(where, SEED)
     contract = replace(contract, communication=None, memory=None, flops=None, errors=())
     kept_truth = lru_cache(maxsize=len(contract.cases))(truth)
     judges: list[ProgramJudge] = []
@@ -63,7 +63,12 @@ def _programs(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Ju
                 judges.append(ProgramJudge(contract, reader, evidence, findings, truth_of))
             else:  # its programs were read with the first seed
                 judges[number] = replace(
-                    judges[number], findings=findings, truth_of=truth_of, results={}, truths={}
+                    judges[number],
+                    findings=findings,
+                    truth_of=truth_of,
+                    results={},
+                    truths={},
+                    judged=[],
                 )
             judges[number].judge()
             yield seed, answer, findings.properties()

@@ -99,13 +99,13 @@ class WorkerJob:
     calls: tuple[Call, ...] = ()
     order: tuple[int, ...] = ()
 
-    def with_hidden(self, hidden: "HiddenCases") -> "WorkerJob":
-        """Returns the job for the hidden cases, which the worker does after this one."""
-        return replace(self, cases=hidden.cases, first=hidden.first, errors=())
+    def with_drawn(self, drawn: "DrawnCases") -> "WorkerJob":
+        """Returns the job for the drawn cases, which the worker does after this one."""
+        return replace(self, cases=drawn.cases, first=drawn.first, errors=())
 
 
 @dataclass(frozen=True)
-class HiddenCases:
+class DrawnCases:
     """More cases of the same job, sent after the cases that are shown have been answered."""
 
     cases: tuple[Case, ...]

@@ -21,6 +21,7 @@ from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.grading.program_export import differentiated
 from jaxpar.mesh import parse_layout, simulate_devices
 
+INTEGERS = {"around": (-50, 150), "large": (-(2**27), 2**27 + 1)}
 Blocks = np.ndarray
 """[*mesh sizes, *local shape]: what each device holds of one array."""
 
@@ -48,6 +49,8 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
     case = contract.cases[index]
     rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
     inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
+    if contract.poison and contract.is_drawn(index):
+        contract.poison(case, inputs)
     chosen = differentiated(case, contract.gradient)
 
     simulate_devices(1)  # no accelerator is started for this
@@ -143,8 +146,10 @@ def _draw(leaf: ArraySpec, rng: np.random.Generator) -> np.ndarray:
         rows, in_row = rng.integers(1, leaf.shape[0] // 2), math.prod(leaf.shape[1:])
         count = rows * in_row + (rng.integers(1, in_row) if in_row > 1 else 0)
         return (np.arange(math.prod(leaf.shape)) < count).reshape(leaf.shape)
+    if leaf.draw == "holes":
+        return rng.integers(0, 2, leaf.shape).astype(bool)
     if not jnp.issubdtype(dtype, jnp.floating):
-        low, high = (-50, 150) if leaf.draw == "around" else (0, 100)
+        low, high = INTEGERS.get(leaf.draw, (0, 100))
         return np.asarray(rng.integers(low, high, leaf.shape), dtype)
     normal = np.asarray(rng.standard_normal(leaf.shape))
     if leaf.draw in ("shifted", "peaked"):
@@ -152,6 +157,10 @@ def _draw(leaf: ArraySpec, rng: np.random.Generator) -> np.ndarray:
     if leaf.draw == "peaked":
         places = rng.integers(0, 4 * leaf.shape[-1], (*leaf.shape[:-1], 1))
         normal += 200 * (np.arange(leaf.shape[-1]) == places)
+    if leaf.draw == "spread":
+        normal *= 10.0 ** rng.integers(-3, 4, leaf.shape)
+    if leaf.draw == "wide":
+        normal *= 100
     if leaf.draw == "sparse":
         normal *= rng.integers(0, 2, leaf.shape)
     return (np.abs(normal) if leaf.draw in ("positive", "sparse") else normal).astype(dtype)

@@ -41,6 +41,7 @@ class ProgramJudge:
         reference: facts of the reference's programs.
         results: outputs of each forward program, gradients of each gradient program.
         truths: inputs and right results of each case that was run.
+        judged: the numbers of the cases that were judged.
         sent: what a device sends in the first case, to compare with the learner's prediction.
     """
 
@@ -53,22 +54,21 @@ class ProgramJudge:
     reference: dict[ProgramKey, Facts] = field(default_factory=dict)
     results: dict[ProgramKey, list[Blocks]] = field(default_factory=dict)
     truths: dict[int, Truth] = field(default_factory=dict)
+    judged: list[int] = field(default_factory=list)
     sent: Sent | None = None
 
     def judge(self) -> None:
-        """Fills the findings, case by case."""
-        known = _references(self.contract)
-        for index in range(len(self.contract.cases)):
-            for which in self._kinds():
-                program: ProgramKey = (which, index)
-                if program not in known:  # read before any byte of the answer arrives
-                    known[program] = self.reader.export("reference", program)
-                self.reference[program] = known[program]
-        for index in range(len(self.contract.cases)):
-            self._judge_case(index)
+        """Fills the findings, case by case; at home, drawn cases follow if all else is right."""
         for i, bad in enumerate(self.contract.errors):
             outcome = self.evidence.errors.get(i)
             self.findings.add("errors", properties.judge_error(bad.because, outcome))
+        shown, every = len(self.contract.visible), len(self.contract.cases)
+        if self.contract.hidden:
+            self._judge_cases(range(every))
+        else:
+            self._judge_cases(range(shown))
+            if not any(map(self.findings.wrong, self.contract.points())):
+                self._judge_cases(range(shown, every))
 
     def run_gradient(
         self, author: Author, program: ProgramKey, outputs: Sequence[Output]
@@ -84,8 +84,21 @@ class ProgramJudge:
         results = self.reader.run(author, program, inputs, [*outputs, *gradients])
         return results[: len(outputs)], results[len(outputs) :]
 
-    def _kinds(self) -> tuple[Literal["forward", "gradient"], ...]:
-        return ("forward", "gradient") if self.contract.gradient else ("forward",)
+    def _kinds(self, index: int) -> tuple[Literal["forward", "gradient"], ...]:
+        has_gradient = differentiated(self.contract.cases[index], self.contract.gradient)
+        return ("forward", "gradient") if has_gradient else ("forward",)
+
+    def _judge_cases(self, indices: range) -> None:
+        known = _references(self.contract)
+        for index in indices:
+            for which in self._kinds(index):
+                program: ProgramKey = (which, index)
+                if program not in known:  # read before any byte of the answer arrives
+                    known[program] = self.reader.export("reference", program)
+                self.reference[program] = known[program]
+        for index in indices:
+            self.judged.append(index)
+            self._judge_case(index)
 
     def _judge_case(self, index: int) -> None:
         """Judges every property of one case from the same programs whose outputs are compared."""
@@ -106,11 +119,12 @@ class ProgramJudge:
         self.findings.add("values", finding, index)
         if contract.sharding and finding.right:
             self.findings.add("sharding", properties.judge_sharding(whole), index)
-        if contract.gradient and whole:
-            finding = Finding(None, "not judged: the result is not sharded")
-            self.findings.add("gradient", finding, index)
-        elif contract.gradient and finding.right:
-            self._judge_gradient(index)
+        if "gradient" in self._kinds(index):
+            if whole:
+                finding = Finding(None, "not judged: the result is not sharded")
+                self.findings.add("gradient", finding, index)
+            elif finding.right:
+                self._judge_gradient(index)
         self._judge_cost(index)
 
     def _judge_cost(self, index: int) -> None:

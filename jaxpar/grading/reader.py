@@ -7,6 +7,8 @@ the judge survives that, and the crash becomes the verdict.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jaxpar.grading.channel import receive, send_blob, send_json
 from jaxpar.grading.lifetime import begin_child, importing, limit_process
 
@@ -29,7 +31,8 @@ def main() -> None:
     limit_process(job.memory_bytes, job.cpu_seconds)
     simulate_devices(job.devices)
     with importing():
-        reader = ProgramReader(load(job.where, hidden=job.hidden))
+        contract = load(job.where)
+        reader = ProgramReader(replace(contract, cases=contract.cases + job.drawn))
     send_json(replies, encode(Started()))
     while (frame := receive(requests)) is not None:
         request = decode(ReaderRequest, frame)

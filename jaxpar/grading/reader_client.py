@@ -43,7 +43,7 @@ class ReaderClient:
         Args:
             pool: where the process comes from.
             where: the module of the contract, and `@` with a number where it is a variant.
-            contract: the same contract, loaded.
+            contract: the same contract, with drawn cases.
             filename: the name of the answer's file; source locations in other files are dropped.
         """
         self._pool, self._contract, self._filename = pool, contract, filename
@@ -52,7 +52,7 @@ class ReaderClient:
         job = reader_messages.ReaderJob(
             **pool.limits.job(),
             where=where,
-            hidden=contract.shown is not None,
+            drawn=contract.cases[len(contract.visible) :],
             devices=devices_needed(contract),
         )
         self._reader.send(messages.encode(job))

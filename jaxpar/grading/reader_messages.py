@@ -9,6 +9,7 @@ follow their message as frames of raw bytes.
 from dataclasses import dataclass
 from typing import Literal
 
+from jaxpar.contracts.case import Case
 from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.inspector.report import Collective, Memory
 
@@ -23,14 +24,14 @@ class ReaderJob:
         memory_bytes: the address space that the process may have.
         cpu_seconds: the processor time that it may take.
         where: the module of the contract, and `@` with a number where it is a variant.
-        hidden: whether the contract's hidden cases are loaded, too.
+        drawn: the drawn cases, which come after those of the contract.
         devices: how many devices are simulated.
     """
 
     memory_bytes: int
     cpu_seconds: int
     where: str
-    hidden: bool
+    drawn: tuple[Case, ...]
     devices: int
 
 

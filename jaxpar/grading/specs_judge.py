@@ -57,12 +57,14 @@ class SpecsJudge:
 
     def diagnose(self) -> str:
         """Returns the sentence of a mistake with the same specs, or what the first error means."""
+        drawn = self.findings.fails_only_on_drawn()
+        cases = self.contract.cases if drawn else self.contract.visible
         for mistake in self.contract.mistakes:
             if all(
                 partition_specs.same(
                     self._specs(index), partition_specs.of_ours(mistake.function, case)
                 )
-                for index, case in enumerate(self.contract.visible)
+                for index, case in enumerate(cases)
             ):
                 return mistake.sentence
         replies = (self.evidence.values.get(i) for i in range(len(self.contract.visible)))

@@ -65,9 +65,9 @@ def _replies(job: WorkerJob, requests: IO[bytes]) -> Iterator[Reply]:
         return
     yield from worker_replies.replies(function, job)
     yield from _end(messages)
-    # The judge sends the hidden cases after those that are shown have been answered.
+    # The judge sends the drawn cases after those of the stub have been answered.
     while (frame := receive(requests)) is not None:
-        job = job.with_hidden(messages.decode(messages.HiddenCases, frame))
+        job = job.with_drawn(messages.decode(messages.DrawnCases, frame))
         yield from worker_replies.replies(function, job)
         yield from _end(messages)
 

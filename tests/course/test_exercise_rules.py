@@ -2,8 +2,9 @@
 
 from jaxpar.contracts.base import load
 from jaxpar.contracts.case import ArraySpec, Case, Function
+from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.course.catalog import exercise
-from jaxpar.course.exercise_rules import describe_case, rule_lines
+from jaxpar.course.exercise_rules import rule_lines
 
 
 def test_a_case_shows_what_one_device_holds() -> None:

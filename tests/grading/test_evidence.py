@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from jaxpar.contracts.base import load
+from jaxpar.contracts.base import load, with_drawn
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.evidence import Evidence, collect_evidence, devices_needed, public_name
 from jaxpar.grading.processes import ChildEnded, Pool
 from jaxpar.grading.submission import Submission
 
-CONTRACT = load("jaxpar.contracts.collectives.scatter", hidden=True)
-SECRET = "fsdp"  # the axis, which the hidden case alone has
+CONTRACT = with_drawn("jaxpar.contracts.collectives.scatter", 7, hidden=True)
+SECRET = CONTRACT.cases[2].kwargs["axis"]
 
 OUTPUT = {"shape": [1], "dtype": "float32", "varying": [], "place": ""}
 DONE = {"done": True}
@@ -74,10 +74,6 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worker], Evidence]:
         [b"bytes first"],
         [{"nothing": 1}] * 100,
         [PROGRAM[0], {"no": "bytes"}],
-        [{"program": ["forward", 0], "outputs": []}, b""],
-        [{"program": ["forward", 0], "outputs": [OUTPUT] * 257}, b""],
-        program(shape=[-1]),
-        program(dtype="object"),
         [{"value": 0, "result": 1}, DONE],
         [{"failure": ["value", 0], **FAILED}, DONE],
     ],
@@ -89,6 +85,23 @@ def test_a_worker_that_lies_is_a_verdict(
     evidence = collected(worker)
     assert len(worker.sent) == 1
     assert evidence.ended and evidence.ended.cause == "protocol"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [{"program": ["forward", 0], "outputs": []}, b""],
+        [{"program": ["forward", 0], "outputs": [OUTPUT] * 257}, b""],
+        program(shape=[-1]),
+        program(dtype="object"),
+    ],
+)
+def test_results_that_cannot_be_judged_are_a_failure(
+    frames: list, collected: Callable[[Worker], Evidence]
+) -> None:
+    evidence = collected(Worker([*frames[:2], DONE]))
+    assert evidence.ended is None and not evidence.programs
+    assert evidence.failures["forward", 0].kind == "result"
 
 
 @pytest.mark.parametrize(
@@ -135,8 +148,11 @@ def test_no_word_about_a_hidden_case_is_kept(collected: Callable[[Worker], Evide
 
 @pytest.mark.parametrize("where", [exercise.where for exercise in EXERCISES])
 def test_the_number_of_devices_tells_of_no_hidden_case(where: str) -> None:
-    at_home, in_class = (devices_needed(load(where, hidden=hidden)) for hidden in (False, True))
-    assert at_home == in_class
+    counts = {
+        devices_needed(load(where)),
+        *(devices_needed(with_drawn(where, s)) for s in range(9)),
+    }
+    assert len(counts) == 1
 
 
 @pytest.mark.parametrize("name", ["", "fsdp=4", "print", "__doc__", "jax", "OSError\x1b"])

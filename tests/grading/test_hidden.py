@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxpar.classroom.records import to_record
-from jaxpar.contracts.base import load
+from jaxpar.contracts.base import with_drawn
 from jaxpar.contracts.case import Case
 from jaxpar.grading import compare
 from jaxpar.grading.evidence import Evidence
@@ -25,8 +25,8 @@ from jaxpar.grading.verdict import Verdict
 from jaxpar.inspector.report import Collective
 
 SCATTER = "jaxpar.contracts.collectives.scatter"
-CONTRACT = load(SCATTER, hidden=True)
-SECRET = "fsdp"  # the axis, which the hidden case alone has
+CONTRACT = with_drawn(SCATTER, 7, hidden=True)
+SECRET = CONTRACT.cases[2].kwargs["axis"]
 
 ANSWER = """
 import jax
@@ -57,7 +57,7 @@ class Kept:
 def judged(here: str, store: Kept | None = None) -> Verdict:
     submission = Submission(Path("scatter.py"), ANSWER.format(here=here).encode())
     with Pool(Limits(wall_seconds=90), store=store) as pool:
-        return judge(SCATTER, submission, pool=pool, seed=7, hidden=True)
+        return judge(SCATTER, submission, pool=pool, seed=7, hidden_seed=7)
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_a_wrong_finding_stays_and_one_near_the_limit_is_told_before_a_right_one
     ):
         findings.add("values", finding, index)
         assert findings.by_name["values"].message == message
-    assert findings.fails_only_on_hidden()
+    assert findings.fails_only_on_drawn()
     assert hide("memory", Finding(None, "fsdp=4")).message == ""
     told = hide("sharding", Finding(False, "fsdp=4", "a", "b")).message
     assert told == "devices do not hold their own parts on a hidden case"
-    assert hide("sharding", Finding(True, "fsdp=4", "a", "b")) == Finding(True, "", hidden=True)
+    assert hide("sharding", Finding(True, "fsdp=4", "a", "b")) == Finding(True, "")
 
 
 def test_near_the_limit_is_more_than_half_of_what_is_allowed() -> None:

@@ -29,7 +29,7 @@ from jaxpar.classroom.handins import MISSING, read_handin
 from jaxpar.classroom.records import not_submitted, to_record
 from jaxpar.classroom.sandbox.levels import Sandbox
 from jaxpar.classroom.untrusted_text import MOST_TEXT
-from jaxpar.contracts.base import load
+from jaxpar.contracts.base import load, with_drawn
 from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Pool
 
@@ -44,6 +44,7 @@ ATTACKS = (
     *FALSE_ANSWERS,
     *FOLDERS,
 )
+HIDDEN_SEED = 1
 SECONDS_EACH = 1.8
 MOST_SHOWN = MOST_TEXT + 10  # with the dots where a text was cut
 
@@ -145,7 +146,8 @@ class Suite:
             points = sum(contract.points().values())
             return not_submitted(exercise, points, handin.refused.get(exercise, MISSING))
         pool.limits = attack.limits
-        judged = judge(attack.where, handin.files[exercise], pool=pool, hidden=attack.hidden)
+        hidden_seed = HIDDEN_SEED if attack.hidden else None
+        judged = judge(attack.where, handin.files[exercise], pool=pool, hidden_seed=hidden_seed)
         return to_record(judged)
 
 
@@ -158,7 +160,7 @@ def forecast() -> str:
 
 def _untold(attack: Attack) -> list[str]:
     """Returns what no text may hold: what the attack tells of hidden cases, and their meshes."""
-    contract = load(attack.where, hidden=True)
+    contract = with_drawn(attack.where, HIDDEN_SEED)
     return [MARK, *(case.mesh for case in contract.cases[contract.shown :])]
 
 

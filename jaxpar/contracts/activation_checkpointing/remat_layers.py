@@ -54,7 +54,7 @@ CONTRACT = Contract(
     reference=remat_layers,
     oracle=_layer_after_layer,
     cases=(_mlp(layers=512, b=128, d=4, segments=128), _wave(layers=192, b=48, d=8, segments=24)),
-    hidden=(_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
+    draw=lambda rng: (_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
     gradient=("params", "x"),
     memory=MemoryLimit(
         "with the gradient, the inputs of all segments, and what the layers of one keep: at most "

@@ -40,7 +40,7 @@ CONTRACT = Contract(
         ("tp=8", (8 * 60,), "b_tp", "tp", 5),
         ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 2),
     ),
-    hidden=rooted(("cp=4,pp=2", (8 * 6, 2), "b_cp_pp t", "pp", 1)),
+    draw=lambda rng: rooted(("cp=4,pp=2", (8 * 6, 2), "b_cp_pp t", "pp", 1)),
     gradient=("x",),
     communication=Communication(
         "no all-reduce; no device receives more than n-1 times x",

@@ -41,7 +41,7 @@ CONTRACT = Contract(
         Case("tp=8", {"x": ArraySpec((8 * 1024,), "b_tp", draw="ties")}, {"axis": "tp"}),
         Case("dp=5,tp=2", {"x": ArraySpec((10 * 10, 4, 2), "b_dp_tp t d")}, {"axis": "dp"}),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case("pp=2,cp=3", {"x": ArraySpec((6 * 12, 5), "b_pp_cp t", draw="ties")}, {"axis": "cp"}),
     ),
     communication=Communication(

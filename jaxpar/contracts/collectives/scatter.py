@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Num
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, ring_bytes
-from jaxpar.contracts.case import Case
-from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
+from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.collectives.common import (
+    ALL_BUT_ALL_REDUCE,
+    from_root,
+    rooted,
+    spoil_all_but_root,
+)
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.variants import Variant
 
 
@@ -28,6 +35,22 @@ def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, ...]:
     return collectives.scatter(x[::-1], axis=axis, root=root)
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n = pick(rng, (4, 5))
+    mesh = mesh_of(rng, **{axis: n, other: 2})
+    several = (2 * n * n, pick(rng, range(6, 10)))
+    alone = ArraySpec((2, 3, pick(rng, range(6, 10))), f"n_{axis}_{other} h d", "int32", "large")
+    return (
+        Case(
+            mesh,
+            {"x": ArraySpec(several, f"n_{all_axes(mesh)} d", "bfloat16")},
+            {"axis": axis, "root": pick(rng, range(1, n))},
+        ),
+        Case(f"{axis}=1,{other}=2", {"x": alone}, {"axis": axis, "root": 0}),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return chunk i of the root's x on device i of `axis`",
@@ -35,9 +58,10 @@ CONTRACT = Contract(
     oracle=_scattered,
     cases=rooted(
         ("dp=8", (8 * 8, 12), "n_dp d", "dp", 5),
-        ("dp=2,tp=3", (6 * 3, 4, 5), "n_dp_tp t d", "tp", 1),
+        ("dp=2,tp=3", (6 * 3, 4, 5), "n_dp_tp t d", "tp", 0),
     ),
-    hidden=rooted(("fsdp=4,cp=2", (8 * 4, 3, 2), "n_fsdp_cp t d", "fsdp", 2)),
+    draw=_drawn,
+    poison=spoil_all_but_root,
     gradient=("x",),
     sharding=True,
     communication=Communication(
@@ -65,6 +89,14 @@ CONTRACT = Contract(
 def scatter_ignores_root(x: Array, *, axis: str, root: int) -> Array:
     """The chunks of all devices are summed; only the root's x counts."""
     return lax.psum_scatter(x, axis)
+
+
+@wrong("values")
+def scatter_by_mask(x: Array, *, axis: str, root: int) -> Array:
+    """What the others hold is multiplied by 0, which NaN and infinity survive; replace it by zeros
+    with jnp.where."""
+    mask = (lax.axis_index(axis) == root).astype(x.dtype)
+    return lax.psum_scatter(x * mask, axis)
 
 
 @wrong("values")

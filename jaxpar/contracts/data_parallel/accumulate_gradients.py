@@ -46,7 +46,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,dp=4",
             squared_error_args(6, 48, microbatches=("m b_dp", (7, 4 * 32))),

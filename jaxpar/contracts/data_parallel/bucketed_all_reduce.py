@@ -104,7 +104,7 @@ CONTRACT = Contract(
             {"axis": "fsdp", "bucket_bytes": 2 * 42},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,dp=4",
             {

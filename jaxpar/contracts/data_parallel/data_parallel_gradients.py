@@ -34,7 +34,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case("cp=2,dp=4", squared_error_args(5, 12, batch=("b_dp", (4 * 24,))), {"axis": "dp"}),
     ),
     communication=Communication(

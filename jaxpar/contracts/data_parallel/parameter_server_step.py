@@ -70,7 +70,7 @@ CONTRACT = Contract(
             {"axis": "fsdp", "server": 1},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "pp=2,cp=5",
             squared_error_args(5, 7, batch=("b_cp", (5 * 32,)))

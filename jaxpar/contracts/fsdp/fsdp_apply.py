@@ -69,7 +69,7 @@ CONTRACT = Contract(
             {"axis": "dp"},
         ),
     ),
-    hidden=(_mlp_case("pp=2,fsdp=2", layers=9, d=24, f=40, b=2 * 3),),
+    draw=lambda rng: (_mlp_case("pp=2,fsdp=2", layers=9, d=24, f=40, b=2 * 3),),
     gradient=("param_shards", "x"),
     communication=Communication(
         "each layer gathered once forward and once backward, and its gradient reduce-scattered",

@@ -97,7 +97,7 @@ CONTRACT = Contract(
             {"axis": "dp", "minimum_size": 4 * 45},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,fsdp=2",
             {"params": _model(110, 50, 84, 5, tied=False)},

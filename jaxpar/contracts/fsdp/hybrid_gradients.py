@@ -60,7 +60,7 @@ CONTRACT = Contract(
             {"shard_axis": "fsdp", "replica_axis": "tp"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "fsdp=4,dp=2",
             {"grad": (ArraySpec((8 * 8, 3), "d_fsdp_dp f"), ArraySpec((8 * 16,), "d_fsdp_dp"))},

@@ -109,7 +109,7 @@ CONTRACT = Contract(
             {"scale": 2.0**31},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,dp=2",
             {

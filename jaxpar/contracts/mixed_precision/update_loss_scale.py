@@ -74,7 +74,9 @@ CONTRACT = Contract(
         _scales("dp=2,cp=2,tp=2", 6, 1, growth_interval=5, factor=2.0, minimum=1.0),
         _scales("pp=2,fsdp=2,tp=2", 4, 8, growth_interval=9, factor=4.0, minimum=0.5),
     ),
-    hidden=(_scales("node=2,device=2,cp=2", 5, 6, growth_interval=7, factor=8.0, minimum=2.0),),
+    draw=lambda rng: (
+        _scales("node=2,device=2,cp=2", 5, 6, growth_interval=7, factor=8.0, minimum=2.0),
+    ),
     communication=Communication("nothing is sent", forward=((),)),
     hints=(
         "There are three outcomes: an overflow, a step without one, and the step without one that "

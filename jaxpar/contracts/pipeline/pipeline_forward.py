@@ -86,7 +86,7 @@ CONTRACT = Contract(
             {"axis": "node"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         _mlp_case("pp=5,tp=2", 5, d=12, f=20, microbatches=ArraySpec((5 * 3, 16, 12), "m_pp b d")),
     ),
     gradient=("params", "microbatches"),

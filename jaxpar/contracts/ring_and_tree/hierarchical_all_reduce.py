@@ -61,7 +61,9 @@ CONTRACT = Contract(
             "dp=2,cp=2,tp=3", ArraySpec((12 * 5, 11, 2), "b_dp_cp_tp t d"), inner="tp", outer="dp"
         ),
     ),
-    hidden=(ring_case("tp=3,dp=2", ArraySpec((6 * 5, 7), "b_tp_dp d"), inner="tp", outer="dp"),),
+    draw=lambda rng: (
+        ring_case("tp=3,dp=2", ArraySpec((6 * 5, 7), "b_tp_dp d"), inner="tp", outer="dp"),
+    ),
     gradient=("x",),
     communication=Communication(
         "over outer one all-reduce of ceil(1/n_inner of x), over inner one all-reduce of x",

@@ -26,7 +26,7 @@ CONTRACT = Contract(
         ring_case("dp=2,tp=4", ArraySpec((8 * 7, 6), "b_dp_tp d"), axis="tp"),
         ring_case("dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d"), axis="dp"),
     ),
-    hidden=(ring_case("fsdp=4,cp=2", ArraySpec((8 * 5, 3), "b_fsdp_cp d"), axis="fsdp"),),
+    draw=lambda rng: (ring_case("fsdp=4,cp=2", ArraySpec((8 * 5, 3), "b_fsdp_cp d"), axis="fsdp"),),
     errors=(
         BadCall(ring_case("cp=6", ArraySpec((6 * 4,), "b_cp"), axis="cp"), "n = 6"),
         BadCall(ring_case("dp=3,tp=2", ArraySpec((6 * 4,), "b_dp_tp"), axis="dp"), "n = 3"),

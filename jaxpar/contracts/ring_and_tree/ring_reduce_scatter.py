@@ -40,7 +40,7 @@ CONTRACT = Contract(
         ring_case("tp=8", ArraySpec((8 * 8, 10), "n_tp d"), axis="tp"),
         ring_case("dp=2,tp=5", ArraySpec((10 * 5, 7, 2), "n_dp_tp t d"), axis="tp"),
     ),
-    hidden=(ring_case("cp=3,pp=2", ArraySpec((6 * 3, 4), "n_cp_pp d"), axis="cp"),),
+    draw=lambda rng: (ring_case("cp=3,pp=2", ArraySpec((6 * 3, 4), "n_cp_pp d"), axis="cp"),),
     gradient=("x",),
     sharding=True,
     communication=Communication(

@@ -29,7 +29,9 @@ CONTRACT = Contract(
             "dp=2,tp=6", ArraySpec((12 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="tp", root=4
         ),
     ),
-    hidden=(ring_case("cp=5,pp=2", ArraySpec((10 * 6, 3), "b_cp_pp d"), axis="cp", root=3),),
+    draw=lambda rng: (
+        ring_case("cp=5,pp=2", ArraySpec((10 * 6, 3), "b_cp_pp d"), axis="cp", root=3),
+    ),
     gradient=("x",),
     communication=Communication(
         "permutes only, ceil(log2 n) of them, each of x",

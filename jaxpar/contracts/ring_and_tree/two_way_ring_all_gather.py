@@ -32,7 +32,7 @@ CONTRACT = Contract(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
         ring_case("dp=5,tp=2", ArraySpec((10 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="dp"),
     ),
-    hidden=(ring_case("pp=2,cp=3", ArraySpec((6 * 8, 3), "b_pp_cp d"), axis="cp"),),
+    draw=lambda rng: (ring_case("pp=2,cp=3", ArraySpec((6 * 8, 3), "b_pp_cp d"), axis="cp"),),
     gradient=("x",),
     communication=Communication(
         "permutes to a neighbour only; ceil((n-1)/2) times x each way",

@@ -47,7 +47,9 @@ CONTRACT = Contract(
         square("tpx=3,tpy=2,tpz=2", 30, 28, 24, rows="tpy", cols="tpz", depth="tpx"),
         square("tpx=1,tpy=3,tpz=3", 15, 18, 12, rows="tpz", cols="tpy", depth="tpx"),
     ),
-    hidden=(square("tpy=2,tpz=2,tpx=2", 28, 24, 10, rows="tpz", cols="tpx", depth="tpy"),),
+    draw=lambda rng: (
+        square("tpy=2,tpz=2,tpx=2", 28, 24, 10, rows="tpz", cols="tpx", depth="tpy"),
+    ),
     errors=(
         BadCall(
             Case(

@@ -63,7 +63,9 @@ CONTRACT = Contract(
         # so that each of the three axes has more than two devices once
         _cube("tpx=3,tpy=1,tpz=2", 24, 8, 18, x_axis="tpz", y_axis="tpx", z_axis="tpy"),
     ),
-    hidden=(_cube("tpz=2,tpy=2,tpx=2", 20, 14, 12, x_axis="tpy", y_axis="tpz", z_axis="tpx"),),
+    draw=lambda rng: (
+        _cube("tpz=2,tpy=2,tpx=2", 20, 14, 12, x_axis="tpy", y_axis="tpz", z_axis="tpx"),
+    ),
     gradient=("x", "w"),
     communication=Communication(
         "forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one "

@@ -45,7 +45,7 @@ CONTRACT = Contract(
         square("dp=2,tpx=2,tpy=2", 2 * 48, 80, 112, rows="tpx", cols="tpy"),
         square("tpy=3,tpz=3", 78, 126, 102, rows="tpz", cols="tpy"),  # not in the mesh's order
     ),
-    hidden=(square("tpy=2,tpx=2", 40, 72, 88, rows="tpy", cols="tpx"),),
+    draw=lambda rng: (square("tpy=2,tpx=2", 40, 72, 88, rows="tpy", cols="tpx"),),
     errors=(
         BadCall(
             Case(

@@ -109,7 +109,7 @@ CONTRACT = Contract(
         Case("tp=4", {"params": _params(24, 8, 4, 32, 4, gated=True)}, {"axis": "tp"}),
         Case("dp=2,tpx=3", {"params": _params(30, 6, 3, 24, gated=False)}, {"axis": "tpx"}),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "pp=2,tp=2",
             {"params": _with_bias(_params(20, 4, 2, 18, 3, gated=False))},

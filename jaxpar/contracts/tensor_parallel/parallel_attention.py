@@ -79,7 +79,7 @@ CONTRACT = Contract(
         _case("tp=3", "tp", 3, 3, b=2, t=5, d=9, h=4),
         _case("dp=2,tpx=3", "tpx", 6, 1, b=2, t=7, d=8, h=3),
     ),
-    hidden=(_case("dp=2,tp=4", "tp", 8, 2, b=2, t=6, d=8, h=4),),
+    draw=lambda rng: (_case("dp=2,tp=4", "tp", 8, 2, b=2, t=6, d=8, h=4),),
     gradient=("x", "w_q", "w_k", "w_v", "w_o"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward; where w_k and w_v are whole, one of "

@@ -44,7 +44,7 @@ CONTRACT = Contract(
         _mlp_case("tp=4", "tp", b=2, t=5, d=12, f=4 * 14),
         _mlp_case("dp=2,tpx=3", "tpx", b=3, t=4, d=9, f=3 * 8),
     ),
-    hidden=(_mlp_case("tp=2,pp=3", "tp", b=4, t=3, d=10, f=2 * 9),),
+    draw=lambda rng: (_mlp_case("tp=2,pp=3", "tp", b=4, t=3, d=10, f=2 * 9),),
     gradient=("x", "w_gate", "w_up", "w_down"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward",

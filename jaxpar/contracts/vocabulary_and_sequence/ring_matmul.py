@@ -46,7 +46,7 @@ CONTRACT = Contract(
         _case("tp=8", rows=8 * 12, d=96, columns=8 * 4),
         _case("dp=2,tpx=3", rows=6 * 10, d=56, columns=6 * 5),
     ),
-    hidden=(_case("dp=2,cp=4", rows=8 * 9, d=80, columns=8 * 6),),
+    draw=lambda rng: (_case("dp=2,cp=4", rows=8 * 9, d=80, columns=8 * 6),),
     gradient=("x", "w"),
     communication=Communication(
         "permutes to a neighbour only, (n-1) times x; backward at most twice that",

@@ -61,7 +61,7 @@ CONTRACT = Contract(
         _case("tp=8", (2, 12), "b t", ArraySpec((8 * 16, 24), "v_tp d")),
         _case("dp=2,tpx=3", (2 * 150,), "b_dp", ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16")),
     ),
-    hidden=(_case("dp=2,cp=4", (2 * 70,), "b_dp", ArraySpec((8 * 30, 40), "v_dp_cp d")),),
+    draw=lambda rng: (_case("dp=2,cp=4", (2 * 70,), "b_dp", ArraySpec((8 * 30, 40), "v_dp_cp d")),),
     gradient=("table",),
     communication=Communication(
         "one all-reduce of the result, backward nothing",

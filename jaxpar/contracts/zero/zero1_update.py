@@ -71,7 +71,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,dp=4",
             {

@@ -47,7 +47,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    hidden=(
+    draw=lambda rng: (
         Case(
             "tp=2,dp=4",
             squared_error_args(48, 72, microbatches=("m b_dp", (10, 4 * 4))),
