@@ -113,7 +113,7 @@ def cpu_seconds(row: Exercise) -> tuple[float, float]:
             times.write_text("")
             begun = _cpu()
             with Pool(start=start) as pool:
-                verdict = judge(row.where, submission, pool=pool, seed=1, hidden=True)
+                verdict = judge(row.where, submission, pool=pool, seed=1, hidden_seed=1)
             total = _cpu() - begun
             assert verdict.status == "pass", verdict
         compiling = sum(map(float, times.read_text().split()))

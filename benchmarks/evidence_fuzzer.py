@@ -107,10 +107,10 @@ def fuzz(name: str, count: int, seed: int, tell: Callable[[Verdict], None]) -> N
     submission = Submission(Path(f"{name}.py"), answer(row).encode())
     kept = Kept()
     with Pool(LIMITS, best_sandbox(unsafe=True).start, kept) as pool:
-        assert judge(row.where, submission, pool=pool, seed=1, hidden=True).passed
+        assert judge(row.where, submission, pool=pool, seed=1, hidden_seed=1).passed
         for number in range(count):
             kept.rng = random.Random(f"{name} {seed} {number}")
-            tell(judge(row.where, submission, pool=pool, seed=1, hidden=True))
+            tell(judge(row.where, submission, pool=pool, seed=1, hidden_seed=1))
 
 
 def rows(count: int = COUNT, seed: int = SEED) -> list[Row]:

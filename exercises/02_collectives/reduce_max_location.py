@@ -7,12 +7,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check reduce_max_location`
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
-#   communication 3  at most three all-reduces of x; no gather
+#   communication 3  at most two all-reduces of x and one of the indices; no gather
 #   memory        1  at most 3 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[1024], axis="tp"
 #   mesh dp=5,tp=2: x float32[10, 4, 2], axis="dp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -9,12 +9,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check recursive_doubling_a
 #   values        5  every device returns the right result
 #   gradient      1  the gradient with respect to x
 #   communication 3  permutes only, log2 n of them, each of x
-#   errors        1  ValueError where n = 6; n = 3
+#   errors        1  ValueError where n = 6; n = 3; n = 5; n = 12
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[40], axis="tp"
 #   mesh dp=2,tp=4: x float32[7, 6], axis="tp"
-#   mesh dp=2,tp=3: x float32[4, 5, 2], axis="dp"
+#   mesh dp=2,tp=3: x int32[4, 5, 2], axis="dp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

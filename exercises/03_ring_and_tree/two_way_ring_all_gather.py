@@ -6,13 +6,15 @@ Save it while `jaxpar` runs, or check it with `jaxpar check two_way_ring_all_gat
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        6  every device returns the right result
+#   values        5  every device returns the right result
 #   gradient      1  the gradient with respect to x
 #   communication 3  permutes to a neighbour only; ceil((n-1)/2) times x each way
+#   memory        1  at most 4 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
 #   mesh tp=8: x float32[40], axis="tp"
 #   mesh dp=5,tp=2: x bfloat16[4, 5, 4], axis="dp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -15,6 +15,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check bucketed_all_reduce`
 #       axis="dp", bucket_bytes=256
 #   mesh fsdp=3,tp=2: gradients (bfloat16[44], [{b: bfloat16[12], w: bfloat16[6, 5]}, {b:
 #       bfloat16[12], w: bfloat16[6, 5]}]), axis="fsdp", bucket_bytes=84
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -29,7 +30,7 @@ def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: in
 
     In the order of `jax.tree.leaves`, a leaf joins the current bucket if the bucket then holds at
     most `bucket_bytes`; otherwise it starts the next bucket. No leaf is split between buckets, and
-    all leaves have the same dtype.
+    all leaves have the same dtype, in which they are sent.
 
     Math: y = (sum_j gradients_j) / n
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2.2

@@ -6,14 +6,17 @@ Save it while `jaxpar` runs, or check it with `jaxpar check data_parallel_gradie
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        7  every device returns the right result
+#   values        6  every device returns the right result
 #   communication 3  one all-reduce's bytes of the gradients, plus scalars
+#   flops         1  each device does its part of the matrix products: at most 1.6 times the
+#                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
 #   mesh dp=8: loss_fn squared_error, params {w_in: float32[6, 16], bias: float32[16], w_out:
 #       float32[16]}, batch {inputs: float32[20, 6], targets: float32[20]}, axis="dp"
 #   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[5, 10], scale: float32[10]}, {w:
 #       float32[10, 2]}], batch (float32[16, 5], float32[16, 2]), axis="fsdp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -32,7 +35,8 @@ def data_parallel_gradients(
     """The loss and its gradient, both averaged over the devices, on every device.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`, which is this device's
-    shard of all examples. `params` are equal on all devices of the axis, and typed so.
+    shard of all examples. `params` are equal on all devices of the axis, and typed so. Each
+    gradient has the dtype of its parameter.
 
     Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = d loss / d params
     Source: Li et al. 2020 (PyTorch Distributed), section 3.2

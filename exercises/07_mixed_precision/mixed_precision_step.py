@@ -18,6 +18,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mixed_precision_step
 #       {w: float32[12, 3]}], opt_state momentum_state([{w: float32[5, 12], scale: float32[12]},
 #       {w: float32[12, 3]}]), batch (float32[20, 5], float32[20, 3], bool[1]), optimizer
 #       MOMENTUM, scale=2147483648.0
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

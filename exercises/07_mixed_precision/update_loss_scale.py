@@ -16,6 +16,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check update_loss_scale`.
 #   mesh pp=2,fsdp=2,tp=2: scale drawn_scale(bool[4], float32[4], 4, 0.5), good_steps
 #       drawn_steps(bool[4], int32[4], 4, 9, 8), grads_finite drawn_flag(bool[4], 4),
 #       growth_interval=9, factor=4.0, minimum=0.5
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

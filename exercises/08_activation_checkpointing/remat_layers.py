@@ -20,6 +20,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check remat_layers`.
 #       float32[128, 4], segments=128
 #   mesh fsdp=3: layer_fn gentle_wave, params (float32[192, 8, 8], float32[192, 8]), x float32[48,
 #       8], segments=24
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

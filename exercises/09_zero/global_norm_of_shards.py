@@ -16,6 +16,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check global_norm_of_shard
 #   mesh fsdp=3,tp=2: shards [float32[1, 4, 3], float32[2, 4, 3], float32[3, 4, 3], float32[4, 4,
 #       3], float32[5, 4, 3], float32[6, 4, 3], float32[7, 4, 3], float32[8, 4, 3], float32[9, 4,
 #       3], float32[10, 4, 3]], axis="fsdp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -27,6 +28,8 @@ from jaxtyping import Float, PyTree
 
 def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> Float[Array, ""]:
     """The norm of all leaves together, of which each device of the axis holds its shards.
+
+    It is a float32, and so are the squares and their sum, whatever the dtype of the leaves.
 
     Math: y = sqrt(sum_j sum shards_j**2), over all leaves
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; Shoeybi et al. 2019, section 3

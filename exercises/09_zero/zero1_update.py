@@ -6,10 +6,12 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero1_update`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        6  every device returns the right result
+#   values        5  every device returns the right result
 #   sharding      1  each device returns its own part only
 #   communication 3  a reduce-scatter of the gradients and an all-gather of the parameters: the
 #                    bytes of one all-reduce
+#   memory        1  each device updates its own rows alone: at most 12 times the library's bytes
+#                    of intermediate results, most of which are 1/n of the parameters
 #
 # Tried with, on each device:
 #   mesh dp=8: grads {w: float32[16, 8], bias: float32[8]}, params {w: float32[16, 8], bias:
@@ -18,6 +20,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero1_update`.
 #   mesh fsdp=3,tp=2: grads [{w: float32[6, 9], bias: float32[9]}, float32[12, 2, 5]], params [{w:
 #       float32[6, 9], bias: float32[9]}, float32[12, 2, 5]], opt_shard [{w: float32[2, 9], bias:
 #       float32[3]}, float32[4, 2, 5]], optimizer MOMENTUM, axis="fsdp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -41,7 +44,8 @@ def zero1_update(
     `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
     Device i updates the i-th of n equal parts of each leaf, split along the first dim that n
     divides (in an exercise dim 0), and `opt_shard` is the optimizer state for these parts. Every
-    device gets the full new parameters, and the new state for the same parts.
+    device gets the full new parameters, and the new state for the same parts. What is sent has the
+    dtype of the leaves.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]

@@ -6,18 +6,21 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_apply`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        5  every device returns the right result
+#   values        4  every device returns the right result
 #   gradient      1  the gradient with respect to param_shards, x
 #   communication 3  each layer gathered once forward and once backward, and its gradient reduce-
 #                    scattered
 #   memory        1  two layers' weights and every layer's input: at most twice the library's
 #                    bytes of intermediate results, forward and backward
+#   flops         1  each device does its part of the matrix products: at most 1.1 times the
+#                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
 #   mesh fsdp=4: layer_fn residual_mlp, param_shards {up: float32[8, 8, 64], down: float32[8, 16,
 #       32]}, x float32[4, 32], axis="fsdp"
 #   mesh dp=3,tp=2: layer_fn scaled_projection, param_shards (float32[7, 16, 48], float32[7, 16]),
 #       x float32[2, 48], axis="dp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -18,6 +18,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_shardings`.
 #   mesh pp=2,dp=3: params {embedding: float32[96, 45], layers: {scale: float32[6, 45], up:
 #       float32[6, 45, 57], down: float32[6, 57, 45]}, norm: float32[45]}, axis="dp",
 #       minimum_size=180
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -34,8 +35,9 @@ def fsdp_shardings(
     """Partition specs with which the compiler makes FSDP out of a one-device program.
 
     `params` are arrays, or anything that has a shape and a size. The result is the same pytree with
-    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements are replicated. Of
-    each other leaf one dim is split over the n devices of `axis`, and n must divide its size.
+    a partition spec for each leaf; a part of it may have any depth. Leaves of fewer than
+    `minimum_size` elements are replicated. Of each other leaf one dim is split over the n devices
+    of `axis`, and n must divide its size.
     Leaves under `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other,
     so dim l is not split.
 

@@ -15,6 +15,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check hybrid_gradients`.
 #   mesh dp=4,fsdp=2: grad {matrix: float32[12, 6], scale: float32[8]}, shard_axis="fsdp",
 #       replica_axis="dp"
 #   mesh dp=2,fsdp=3,tp=2: grad [float32[6, 4, 2]], shard_axis="fsdp", replica_axis="tp"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -30,7 +31,7 @@ def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str)
     The parameters are sharded over `shard_axis` (the devices of a node, say), and replicated over
     `replica_axis` (the nodes). `grad` is the gradient on this device's shard of the batch with
     respect to the full parameters: each leaf is [d, ...], and the n devices of `shard_axis` divide
-    d.
+    d. The gradients are sent, and returned, in their own dtype.
 
     Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.2

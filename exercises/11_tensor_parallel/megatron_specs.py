@@ -20,6 +20,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check megatron_specs`.
 #   mesh dp=2,tpx=3: params {attention: {query: float32[30, 24], key: float32[30, 12], value:
 #       float32[30, 12], output: float32[24, 30]}, mlp: {up: float32[30, 24], down: float32[24,
 #       30]}, norm: {scale: float32[30]}, position: {table: float32[6, 30]}}, axis="tpx"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -33,10 +34,10 @@ from jaxtyping import PyTree
 def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
     """Partition specs with which the compiler makes tensor parallelism out of a one-device program.
 
-    `params` is a dict of dicts, in which the name of a leaf says what it is. `query`, `key`,
-    `value`, `gate` and `up` are split by columns, `output` and `down` by rows, and a leaf with any
-    other name is replicated. Leaves have a shape; stacked ones are [l, d, f], and dim l is not
-    split. The result is the same pytree, with a partition spec for each leaf.
+    `params` is a dict of dicts, to any depth, in which the last name, that of a leaf, says what it
+    is. `query`, `key`, `value`, `gate` and `up` are split by columns, `output` and `down` by rows,
+    and a leaf with any other name is replicated. Leaves have a shape; stacked ones are [l, d, f],
+    and dim l is not split. The result is the same pytree, with a partition spec for each leaf.
 
     Math: a device holds 1/n of each matrix: w[..., f_i] if it is split by columns, w[..., f_i, :]
         if by rows

@@ -15,6 +15,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check vocab_parallel_embed
 # Tried with, on each device:
 #   mesh tp=8: ids int32[2, 12], table float32[16, 24], axis="tp"
 #   mesh dp=2,tpx=3: ids int32[150], table bfloat16[34, 32], axis="tpx"
+# and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -31,7 +32,7 @@ def vocab_parallel_embedding(
 
     `ids` are equal on all devices, and so is the result. `table` is this device's v rows: device i
     has those of the ids i*v to (i+1)*v - 1. An id that no device has, such as a negative one, gets
-    zeros.
+    zeros. A row that no id asks for does not matter, even if it holds NaN.
 
     Math: y = [table_1, ..., table_n][ids]
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3 (input embedding)

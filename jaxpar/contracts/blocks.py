@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxpar.contracts.base import Expected, FlopsLimit
 from jaxpar.contracts.case import Case, Sizes
@@ -21,6 +22,18 @@ def work_is_split(multiple: float = 1.1) -> FlopsLimit:
         programs=("forward", "gradient"),
         may_recompute=True,
     )
+
+
+def spoil_all_but_root(case: Case, inputs: list[np.ndarray]) -> None:
+    """Puts NaN into every other element of x, if it holds floats, on all devices but the root.
+
+    The first dim of x is split over every mesh axis, in the order of the mesh.
+    """
+    (x,) = inputs
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        blocks = x.reshape(*case.sizes.values(), -1)
+        others = np.arange(case.sizes[case.kwargs["axis"]]) != case.kwargs["root"]
+        np.moveaxis(blocks, _position(case, "axis"), 0)[others, ..., ::2] = np.nan
 
 
 def axis_first(case: Case, x: jax.Array, over: str = "axis") -> jax.Array:

@@ -19,7 +19,8 @@ def data_parallel_gradients(
     """The loss and its gradient, both averaged over the devices, on every device.
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`, which is this device's
-    shard of all examples. `params` are equal on all devices of the axis, and typed so.
+    shard of all examples. `params` are equal on all devices of the axis, and typed so. Each
+    gradient has the dtype of its parameter.
 
     Math: loss = (sum_j loss_fn(params, batch_j)) / n; gradient = d loss / d params
     Comm:
@@ -44,7 +45,7 @@ def accumulate_gradients(
 
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
     device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
-    devices of the axis, and typed so.
+    devices of the axis, and typed so. Each gradient has the dtype of its parameter.
 
     Math: loss = (sum_j sum_i loss_fn(params, microbatches_j[i])) / (n*m); gradient = its derivative
     Comm:
@@ -69,7 +70,7 @@ def bucketed_all_reduce(gradients: PyTree[Array], *, axis: str, bucket_bytes: in
 
     In the order of `jax.tree.leaves`, a leaf joins the current bucket if the bucket then holds at
     most `bucket_bytes`; otherwise it starts the next bucket. No leaf is split between buckets, and
-    all leaves have the same dtype.
+    all leaves have the same dtype, in which they are sent.
 
     Math: y = (sum_j gradients_j) / n
     Comm:
@@ -98,7 +99,9 @@ def masked_mean(
     """The mean of the values whose mask is true, over all devices of the axis.
 
     The last batch of an epoch is padded, so that every device has the same number of values. A
-    device may have none that is real, but on at least one device at least one value is.
+    device may have none that is real, but on at least one device at least one value is. Padding may
+    be anywhere, and its values do not matter, even if they are NaN or infinite. The result has the
+    dtype of `values`.
 
     Math: y = (sum_j sum mask_j*values_j) / (sum_j sum mask_j)
     Comm:

@@ -58,7 +58,7 @@ def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str)
     The parameters are sharded over `shard_axis` (the devices of a node, say), and replicated over
     `replica_axis` (the nodes). `grad` is the gradient on this device's shard of the batch with
     respect to the full parameters: each leaf is [d, ...], and the n devices of `shard_axis` divide
-    d.
+    d. The gradients are sent, and returned, in their own dtype.
 
     Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
     Comm:
@@ -76,8 +76,9 @@ def fsdp_shardings(
     """Partition specs with which the compiler makes FSDP out of a one-device program.
 
     `params` are arrays, or anything that has a shape and a size. The result is the same pytree with
-    a partition spec for each leaf. Leaves of fewer than `minimum_size` elements are replicated. Of
-    each other leaf one dim is split over the n devices of `axis`, and n must divide its size.
+    a partition spec for each leaf; a part of it may have any depth. Leaves of fewer than
+    `minimum_size` elements are replicated. Of each other leaf one dim is split over the n devices
+    of `axis`, and n must divide its size.
     Leaves under `params["layers"]` are stacked, [l, ...]: a loop takes one layer after the other,
     so dim l is not split.
 

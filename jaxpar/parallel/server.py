@@ -62,7 +62,7 @@ def parameter_server_step(
 
     `params` are equal on all devices of the axis, and typed so; `batch` is this device's shard.
     `update_fn(params, gradients)` matters only on the server, which holds the optimizer's state;
-    its results on the other devices are not used.
+    its results on the other devices are not used, and may be NaN or infinite.
 
     Math: y = update_fn(params, (sum_j gradients_j) / n), as the server computes it
     Comm:

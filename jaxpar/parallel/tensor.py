@@ -230,10 +230,10 @@ def dropout(
 def megatron_specs(params: PyTree[Any], *, axis: str) -> PyTree[PartitionSpec]:
     """Partition specs with which the compiler makes tensor parallelism out of a one-device program.
 
-    `params` is a dict of dicts, in which the name of a leaf says what it is. `query`, `key`,
-    `value`, `gate` and `up` are split by columns, `output` and `down` by rows, and a leaf with any
-    other name is replicated. Leaves have a shape; stacked ones are [l, d, f], and dim l is not
-    split. The result is the same pytree, with a partition spec for each leaf.
+    `params` is a dict of dicts, to any depth, in which the last name, that of a leaf, says what it
+    is. `query`, `key`, `value`, `gate` and `up` are split by columns, `output` and `down` by rows,
+    and a leaf with any other name is replicated. Leaves have a shape; stacked ones are [l, d, f],
+    and dim l is not split. The result is the same pytree, with a partition spec for each leaf.
 
     Math: a device holds 1/n of each matrix: w[..., f_i] if it is split by columns, w[..., f_i, :]
         if by rows

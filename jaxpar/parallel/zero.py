@@ -46,7 +46,8 @@ def zero1_update(
     `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
     Device i updates the i-th of n equal parts of each leaf, split along the first dim that n
     divides (in an exercise dim 0), and `opt_shard` is the optimizer state for these parts. Every
-    device gets the full new parameters, and the new state for the same parts.
+    device gets the full new parameters, and the new state for the same parts. What is sent has the
+    dtype of the leaves.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]
@@ -95,7 +96,8 @@ def zero2_accumulate(
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
     device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
     devices of the axis, and typed so. Device i returns the i-th of n equal parts of each leaf of
-    the gradient, split along the first dim that n divides (in an exercise dim 0).
+    the gradient, split along the first dim that n divides (in an exercise dim 0). Gradients are
+    sent, and returned, in the dtype of params.
 
     Math: y = g[i] on device i, where g is the gradient with respect to params of
         (sum_j sum_k loss_fn(params, microbatches_j[k])) / (n*m)
@@ -149,6 +151,8 @@ def zero3_gradients(
 
 def global_norm_of_shards(shards: PyTree[Float[Array, "..."]], *, axis: str) -> Float[Array, ""]:
     """The norm of all leaves together, of which each device of the axis holds its shards.
+
+    It is a float32, and so are the squares and their sum, whatever the dtype of the leaves.
 
     Math: y = sqrt(sum_j sum shards_j**2), over all leaves
     Comm:

@@ -19,9 +19,10 @@ from jaxpar.contracts.base import Mistake, load, variants, with_drawn
 from jaxpar.contracts.variants import AS_WRITTEN
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.stubs import stub
-from jaxpar.grading.in_process import InProcessPool, judged, judged_source
+from jaxpar.grading.in_process import SEED, InProcessPool, judged, judged_source
 from jaxpar.grading.many_seeds import failures
 from jaxpar.grading.verdict import Verdict
+from tests.contracts.mutants import mutants
 from tests.proofs import contract_of
 
 POOLS = cache(InProcessPool)
@@ -69,6 +70,11 @@ def answers_with(row: Exercise, mark: str, always: int = 0) -> list[Any]:
     return parameters(row.where, [(name, (f,)) for name, f in found.items()], always)
 
 
+def mutants_of(where: str) -> list[Any]:
+    found = mutants(with_drawn(where, SEED))
+    return parameters(where, [(name, (mutant, fails)) for name, mutant, fails in found])
+
+
 def first_failure(verdict: Verdict) -> str | None:
     failure = verdict.first_failure()
     return failure and failure.name
@@ -114,6 +120,14 @@ def test_a_right_answer_passes(where: str, answer: Callable) -> None:
 )
 def test_a_wrong_answer_fails(where: str, answer: Callable) -> None:
     assert first_failure(judged(answer, POOLS(where))) == answer.fails
+
+
+@pytest.mark.parametrize(
+    ("where", "mutant", "fails"), [case for row in EXERCISES for case in mutants_of(row.where)]
+)
+def test_a_mutant_is_rejected(where: str, mutant: Callable, fails: tuple[str, ...]) -> None:
+    verdict = judged(mutant, POOLS(where))
+    assert first_failure(verdict) in fails, verdict
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_results_that_cannot_be_judged_are_a_failure(
         [{"failure": ["load", 0], **FAILED}],
         [{"value": 0, "result": "fsdp"}],
         [{"failure": ["forward", 2], **FAILED}] * 2,
-        [{"failure": ["forward", 3], **FAILED}],
+        [{"failure": ["forward", 4], **FAILED}],
         [{"fsdp": 4}],
     ],
 )

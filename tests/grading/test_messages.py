@@ -11,9 +11,9 @@ from jaxpar.grading.messages import (
     BadCallOutcome,
     Call,
     Done,
+    DrawnCases,
     ExportedProgram,
     ExportFailure,
-    HiddenCases,
     Output,
     RaisedByCall,
     ReturnedValue,
@@ -69,7 +69,7 @@ def _arrived(kind: Any, message: Any) -> Any:
         (ReaderReply, RunResults(2)),
         (ReaderReply, ProgramRefused("no")),
         (ReaderReply, Started()),
-        (HiddenCases, HiddenCases((Case("tp=2", {"x": 1}),), 2)),
+        (DrawnCases, DrawnCases((Case("tp=2", {"x": 1}),), 2)),
         (Call, Call((1, (2, [3])), {"n": 4})),
     ],
 )
@@ -100,7 +100,7 @@ def test_a_message_comes_back(kind: Any, message: Any) -> None:
         (ReaderRequest, {"run": ["forward", 0], "author": "sum_not_mean", "inputs": 0}),
         (ReaderReply, {"refused": None}),
         (ReaderReply, encode(FACTS) | {"hidden": []}),
-        (HiddenCases, {"cases": [{"mesh": "tp=2", "args": {"sets": []}}], "first": 2}),
+        (DrawnCases, {"cases": [{"mesh": "tp=2", "args": {"sets": []}}], "first": 2}),
         (Call, {"args": {"set": []}, "kwargs": {"dict": {}}}),
     ],
 )

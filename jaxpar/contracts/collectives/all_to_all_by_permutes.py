@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Shaped
 
@@ -10,6 +11,7 @@ from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
 
@@ -27,6 +29,21 @@ def all_to_all_by_permutes(x: Shaped[Array, "n ..."], *, axis: str) -> Shaped[Ar
     return collectives.all_to_all_by_permutes(x[::-1], axis=axis)
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """The axis first in its mesh, of one device, and of more devices than in the stub."""
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, many = pick(rng, (5, 6)), pick(rng, range(9, 13))
+    mesh, wide = f"{axis}={n},{other}=2", pick(rng, (7, 9, 11))
+    several = ArraySpec((2 * n * n, 5, 3, wide), f"n_{all_axes(mesh)} h t d", "bfloat16")
+    alone = ArraySpec((2,), f"n_{axis}_{other}", "int32", "large")  # a chunk is a scalar
+    wider = ArraySpec((many * many, wide), f"n_{axis} d", "int32", "large")
+    return (
+        Case(mesh, {"x": several}, {"axis": axis}),
+        Case(f"{axis}=1,{other}=2", {"x": alone}, {"axis": axis}),
+        Case(f"{axis}={many}", {"x": wider}, {"axis": axis}),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="send chunk j of x to device j by lax.ppermute only; y[j] came from device j",
@@ -36,9 +53,7 @@ CONTRACT = Contract(
         Case("dp=8", {"x": ArraySpec((8 * 8, 6), "n_dp d")}, {"axis": "dp"}),
         Case("dp=2,tp=3", {"x": ArraySpec((6 * 3, 4, 2), "n_dp_tp t d")}, {"axis": "tp"}),
     ),
-    draw=lambda rng: (
-        Case("cp=4,pp=2", {"x": ArraySpec((8 * 4, 4, 5), "n_cp_pp t d")}, {"axis": "cp"}),
-    ),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication(
         "permutes only, (n-1)/n of x in all",
@@ -119,6 +134,36 @@ def keeps_nothing(x: Array, *, axis: str) -> Array:
     """You leave y[i] on device i empty; a device keeps its own chunk there."""
     y = _steps(x, axis, towards=1, back=-1)
     return y.at[lax.axis_index(axis)].set(0)
+
+
+@wrong("values")
+def eight_devices_at_most(x: Array, *, axis: str) -> Array:
+    """Chunks from more than seven steps away are missing; an axis may have more than eight devices,
+    so take n - 1 steps."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros_like(x).at[i].set(x[i])
+    for k in range(1, min(n, 8)):
+        y = y.at[(i - k) % n].set(hop(x[(i + k) % n], axis, k))
+    return y
+
+
+@wrong("values")
+def collects_in_float32(x: Array, *, axis: str) -> Array:
+    """The result is collected in float32, whatever the dtype of x; make it with jnp.zeros_like(x)
+    or jnp.stack."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros(x.shape).at[i].set(x[i].astype(jnp.float32))
+    for k in range(1, n):
+        y = y.at[(i - k) % n].set(hop(x[(i + k) % n], axis, k).astype(jnp.float32))
+    return y
+
+
+@wrong("values")
+def needs_a_step(x: Array, *, axis: str) -> Array:
+    """On an axis of one device no chunk arrives, and this fails; the device keeps its own chunk."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    arrived = jnp.stack([hop(x[(i + k) % n], axis, k) for k in range(1, n)])
+    return jnp.roll(jnp.concatenate([x[i][None], arrived])[::-1], i + 1, axis=0)
 
 
 @wrong("gradient")

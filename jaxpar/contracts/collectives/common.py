@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import MemoryLimit
-from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.mesh import parse_layout
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
 
 # An all-to-all and a sum hold twice what an all-reduce does; gathering every x holds n times x.
 NO_GATHER = MemoryLimit("at most 3 times the library's bytes of intermediate results", multiple=3.0)
@@ -23,14 +21,11 @@ def rooted(*cases: tuple[str, tuple[int, ...], str, str, int]) -> tuple[Case, ..
     )
 
 
-def spoil_all_but_root(case: Case, inputs: list[np.ndarray]) -> None:
-    """Puts NaN into the x of all devices but the root, if it holds floats."""
-    (x,), axis, root = inputs, case.kwargs["axis"], case.kwargs["root"]
-    ((_, axes), *_) = parse_layout(case.args["x"].layout)
-    if jnp.issubdtype(x.dtype, jnp.floating):
-        blocks = x.reshape(*(case.sizes[name] for name in axes), -1)
-        others = np.arange(case.sizes[axis]) != root
-        np.moveaxis(blocks, axes.index(axis), 0)[others] = np.nan
+def chunk_bytes(sizes: Sizes, dtype: str | None = None) -> int:
+    """Bytes of one of n chunks of x, the last one padded; of results of another dtype, if given."""
+    own = jnp.dtype(sizes.case.args["x"].dtype)
+    elements = sizes.bytes("x") // own.itemsize
+    return -(-elements // sizes.n()) * jnp.dtype(dtype or own).itemsize
 
 
 def from_root(x: Array, axis: str, root: int) -> Array:

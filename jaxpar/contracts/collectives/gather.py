@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Shaped
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order
-from jaxpar.contracts.case import Case
+from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.collectives.common import ALL_BUT_ALL_REDUCE, from_root, rooted
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
 
@@ -31,6 +34,24 @@ def gather(x: Shaped[Array, ...], *, axis: str, root: int) -> Shaped[Array, "n .
     return collectives.gather(x, axis=axis, root=root)[::-1]
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """The axis last in its mesh, of one device, and of more devices than in the stub.
+
+    The root is one in the middle, the first, and the last.
+    """
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, many = pick(rng, (5, 6)), pick(rng, range(9, 13))
+    mesh, wide = f"{other}=2,{axis}={n}", pick(rng, (7, 9, 11))
+    several = ArraySpec((2 * n * 5, wide), f"b_{all_axes(mesh)} d", "bfloat16")
+    alone = ArraySpec((2, 3, 5, wide), f"b_{axis}_{other} h t d", "int32", "large")
+    wider = ArraySpec((many * 3, wide), f"b_{axis} d", "int32", "large")
+    return (
+        Case(mesh, {"x": several}, {"axis": axis, "root": pick(rng, range(1, n - 1))}),
+        Case(f"{axis}=1,{other}=2", {"x": alone}, {"axis": axis, "root": 0}),
+        Case(f"{axis}={many}", {"x": wider}, {"axis": axis, "root": many - 1}),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return [n, ...] in device order on the root, and zeros of that shape elsewhere",
@@ -38,9 +59,9 @@ CONTRACT = Contract(
     oracle=_gathered,
     cases=rooted(
         ("tp=8", (8 * 60,), "b_tp", "tp", 5),
-        ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 2),
+        ("dp=4,tp=2", (8 * 4, 3, 4), "b_dp_tp t d", "dp", 0),
     ),
-    draw=lambda rng: rooted(("cp=4,pp=2", (8 * 6, 2), "b_cp_pp t", "pp", 1)),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication(
         "no all-reduce; no device receives more than n-1 times x",
@@ -105,6 +126,32 @@ def others_keep_their_slot(x: Array, *, axis: str, root: int) -> Array:
     y = lax.all_gather(x, axis)
     own = jnp.where((jnp.arange(len(y)) == i).reshape(-1, *(1,) * x.ndim), y, jnp.zeros_like(y))
     return jnp.where(i == root, y, own)
+
+
+@wrong("values")
+def no_root_is_last(x: Array, *, axis: str, root: int) -> Array:
+    """Root 0 is taken for no root, because 0 is false in Python; device 0 may be the root."""
+    return from_root(lax.all_gather(x, axis), axis, root or lax.axis_size(axis) - 1)
+
+
+@wrong("values")
+def collects_in_float32(x: Array, *, axis: str, root: int) -> Array:
+    """The slots are float32, whatever the dtype of x; make them with x.dtype."""
+    n = lax.axis_size(axis)
+    slots = jnp.zeros((n, *x.shape)).at[root].set(x.astype(jnp.float32))
+    return lax.all_to_all(slots, axis, split_axis=0, concat_axis=0)
+
+
+@wrong("values")
+def eight_slots(x: Array, *, axis: str, root: int) -> Array:
+    """The result has at most eight slots; it must have one for each device of the axis."""
+    return from_root(lax.all_gather(x, axis)[:8], axis, root)
+
+
+@wrong("values")
+def root_of_first_axis(x: Array, *, axis: str, root: int) -> Array:
+    """The root is looked for on the first axis of the mesh; it is a device of `axis`."""
+    return from_root(lax.all_gather(x, axis), jax.sharding.get_abstract_mesh().axis_names[0], root)
 
 
 @wrong("gradient")

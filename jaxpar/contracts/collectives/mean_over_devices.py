@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, on_every_device, ring_bytes
-from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.collectives.common import NO_GATHER
+from jaxpar.contracts.blocks import axis_first, on_every_device
+from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.collectives.common import NO_GATHER, chunk_bytes
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 from jaxpar.contracts.variants import Variant
 
 
@@ -27,6 +29,23 @@ def mean_over_devices(x: Float[Array, ...], *, axis: str) -> Float[Array, ...]:
     return jnp.sqrt(collectives.mean_over_devices(x**2, axis=axis))
 
 
+def _one_all_reduce(sizes: Sizes) -> int:
+    return 2 * (sizes.n() - 1) * chunk_bytes(sizes)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """The axis last in its mesh, where n does not divide the size of x; and of one device."""
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, wide = pick(rng, (5, 6)), pick(rng, (11, 13, 17))
+    mesh = f"{other}=2,{axis}={n}"
+    uneven = ArraySpec((2 * n * 7, wide), f"b_{all_axes(mesh)} t", "bfloat16")
+    alone = ArraySpec((2 * 3, 4, 1, wide), f"b_{axis}_{other} h t d")
+    return (
+        Case(mesh, {"x": uneven}, {"axis": axis}),
+        Case(f"{axis}=1,{other}=2", {"x": alone}, {"axis": axis}),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return the mean of x over the devices of `axis`, on every device",
@@ -36,13 +55,11 @@ CONTRACT = Contract(
         Case("tp=8", {"x": ArraySpec((8 * 1200,), "b_tp")}, {"axis": "tp"}),
         Case("dp=3,tp=2", {"x": ArraySpec((6 * 6, 5, 2), "b_dp_tp t d")}, {"axis": "dp"}),
     ),
-    draw=lambda rng: (
-        Case("tp=2,dp=4", {"x": ArraySpec((8 * 12, 4), "b_tp_dp t")}, {"axis": "dp"}),
-    ),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication(
-        "the bytes of one all-reduce of x: at most 2(n-1)/n of x",
-        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", ring_bytes(2)),),),
+        "the bytes of one all-reduce of x, padded to n chunks: at most 2(n-1)/n of it",
+        forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", _one_all_reduce),),),
         backward="forward",
     ),
     memory=NO_GATHER,
@@ -112,6 +129,28 @@ def mean_of_elements(x: Array, *, axis: str) -> Array:
     return lax.pmean(jnp.mean(x), axis)
 
 
+@wrong("values")
+def first_axis_of_mesh(x: Array, *, axis: str) -> Array:
+    """The mean is taken over the first axis of the mesh; take it over the one that the argument
+    `axis` names."""
+    return lax.pmean(x, _mesh_axes()[0])
+
+
+@wrong("values")
+def mean_widens_x(x: Array, *, axis: str) -> Array:
+    """The result is float32 where x is bfloat16, because n is an array of float32; divide by the
+    integer lax.axis_size(axis)."""
+    return lax.psum(x, axis) / lax.psum(jnp.float32(1), axis)
+
+
+@wrong("values")
+def needs_even_chunks(x: Array, *, axis: str) -> Array:
+    """x is cut into n chunks of equal size, but n need not divide it; pad x, or use lax.psum, which
+    does so itself."""
+    part = lax.psum_scatter(x.reshape(lax.axis_size(axis), -1), axis) / lax.axis_size(axis)
+    return lax.all_gather(part, axis).reshape(x.shape)
+
+
 @wrong("gradient")
 def mean_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not pass through the mean; each x gets 1/n of it."""
@@ -123,3 +162,10 @@ def gathers_for_mean(x: Array, *, axis: str) -> Array:
     """Every x is gathered on every device and averaged there: n/2 times the bytes of an
     all-reduce."""
     return jnp.mean(lax.all_gather(x, axis), axis=0)
+
+
+@wrong("communication")
+def averages_in_float32(x: Array, *, axis: str) -> Array:
+    """x is converted to float32 before it is sent: twice the bytes where it is bfloat16; average it
+    in its own dtype."""
+    return lax.pmean(x.astype(jnp.float32), axis).astype(x.dtype)

@@ -9,13 +9,18 @@ from jaxtyping import Num
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, ring_bytes
+from jaxpar.contracts.blocks import (
+    axis_first,
+    mesh_order,
+    on_every_device,
+    ring_bytes,
+    spoil_all_but_root,
+)
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.collectives.common import (
     ALL_BUT_ALL_REDUCE,
     from_root,
     rooted,
-    spoil_all_but_root,
 )
 from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.variants import Variant

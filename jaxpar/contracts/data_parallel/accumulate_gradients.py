@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
@@ -14,11 +15,17 @@ from jaxpar.contracts.data_parallel.common import (
     Loss,
     Result,
     divided,
+    leaf_by_leaf,
+    linear_error_args,
     local_gradients,
     loss_and_gradients,
     microbatch_count,
+    nested_error_args,
+    nested_params,
     one_all_reduce,
+    own_examples_only,
 )
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.losses import layered_error_args, squared_error_args
 from jaxpar.contracts.steps import enter
 from jaxpar.parallel import data
@@ -27,6 +34,26 @@ from jaxpar.parallel import data
 def _accumulated(case: Case, loss_fn: Loss, params: Any, microbatches: Any) -> list[Expected]:
     batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
     return loss_and_gradients(case, loss_fn, params, batch)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, others = pick(rng, ((5, 2), (4, 3), (3, 3)))
+    many = (pick(rng, (13, 15, 17)), n * pick(rng, (5, 6, 7)))  # an odd number of microbatches
+    return (
+        Case(
+            mesh_of(rng, **{axis: n, other: others}),
+            nested_error_args(nested_params(rng), microbatches=(f"m b_{axis}", many)),
+            {"axis": axis},
+        ),
+        Case(
+            f"{axis}=1,{other}=2",
+            linear_error_args(
+                pick(rng, (12, 13)), microbatches=(f"m b_{axis}", (1, pick(rng, range(14, 18))))
+            ),
+            {"axis": axis},
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -42,26 +69,21 @@ CONTRACT = Contract(
         ),
         Case(
             "fsdp=2,tp=3",
-            layered_error_args(24, 32, 8, microbatches=("m b_fsdp", (12, 2 * 2))),
+            layered_error_args(24, 32, 8, microbatches=("m b_fsdp", (12, 2 * 8))),
             {"axis": "fsdp"},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=4",
-            squared_error_args(6, 48, microbatches=("m b_dp", (7, 4 * 32))),
-            {"axis": "dp"},
-        ),
-    ),
+    draw=_drawn,
     communication=Communication(
         "one all-reduce's bytes of the gradients, however many microbatches, plus scalars",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", one_all_reduce),),),
     ),
     memory=MemoryLimit(
-        "one microbatch's activations, one gradient, one accumulator: at most 2.5 times "
+        "one microbatch's activations, one gradient, one accumulator: at most 1.65 times "
         "the library's bytes of intermediate results",
-        multiple=2.5,
+        multiple=1.65,
     ),
+    flops=own_examples_only(),
     hints=(
         "Add up the gradients of the microbatches on each device, and reduce once, at the end.",
         "lax.scan over microbatches holds one at a time: the carry is the sum so far, and it "
@@ -116,6 +138,23 @@ def microbatches_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, a
     """The gradients of the m microbatches are added and not divided by m."""
     loss, gradients = _local_sums(loss_fn, params, microbatches, axis)
     return lax.pmean((loss / microbatch_count(microbatches), gradients), axis)
+
+
+@wrong("values")
+def loss_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
+    """The gradients are right, but the loss is summed over the devices and not divided by their
+    number; take the mean of both."""
+    totals = _local_sums(loss_fn, params, microbatches, axis)
+    loss, gradients = divided(totals, microbatch_count(microbatches))
+    return lax.psum(loss, axis), lax.pmean(gradients, axis)
+
+
+@wrong("values")
+def losses_not_divided(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Result:
+    """The gradients are right, but the losses of the m microbatches are added and not divided by
+    m."""
+    loss, gradients = _local_sums(loss_fn, params, microbatches, axis)
+    return lax.pmean((loss, divided(gradients, microbatch_count(microbatches))), axis)
 
 
 @wrong("values")
@@ -244,3 +283,19 @@ def keeps_every_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, axi
         return lax.map(lambda microbatch: loss_fn(params, microbatch), microbatches).mean()
 
     return lax.pmean(local_gradients(mean_loss, params, microbatches, axis), axis)
+
+
+@wrong("flops")
+def differentiates_leaf_by_leaf(
+    loss_fn: Loss, params: Any, microbatches: Any, *, axis: str
+) -> Result:
+    """You differentiate once for each leaf of params, and compute the forward pass anew each time;
+    jax.value_and_grad gives the loss and the gradients of all leaves at once."""
+    local = enter(params, axis)
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, Array]:
+        gradients = leaf_by_leaf(loss_fn, local, microbatch)
+        return jax.tree.map(jnp.add, total, gradients), loss_fn(local, microbatch)
+
+    total, losses = lax.scan(add, jax.tree.map(jnp.zeros_like, local), microbatches)
+    return lax.pmean((losses.mean(), divided(total, len(losses))), axis)

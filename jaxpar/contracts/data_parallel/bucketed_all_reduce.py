@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
-from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made, Sizes
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.parallel import data
 
 
@@ -74,6 +76,42 @@ def _linear(bias: int, rows: int, cols: int, axes: str, dtype: str = "float32") 
     }
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, others = pick(rng, ((5, 2), (4, 3), (2, 2)))
+    mesh = mesh_of(rng, **{axis: n, other: others})
+    axes, devices, k = all_axes(mesh), n * others, pick(rng, (7, 9, 11))
+
+    def leaf(*shape: int) -> ArraySpec:
+        first, *rest = shape
+        layout = " ".join([f"a_{axes}", *"bcd"[: len(rest)]])
+        return ArraySpec((devices * first, *rest), layout, "float16")
+
+    # With room for 6k elements, and for a part of one more, the 13 leaves make eleven buckets.
+    many = {
+        "a": leaf(6 * k + 1),  # too large before any other
+        "m": [
+            {"one": leaf(2 * k), "two": (leaf(k, 2, 2), leaf(1))},  # full, then one element
+            {"one": leaf(3 * k, 2, 1), "two": leaf(7 * k)},  # too large between others
+        ],
+        "n": Made(
+            Function("optax:TraceState"),
+            (({"z": leaf(k), "zz": leaf(2, k, 2)}, leaf(2 * k)),),
+        ),
+        "o": [leaf(8 * k), leaf(9 * k)],  # one too large after another
+        "p": (leaf(k), leaf(6 * k)),
+    }
+    few = [ArraySpec((2 * pick(rng, (13, 14)),), f"a_{axis}_{other}")] * 2
+    return (
+        Case(mesh, {"gradients": many}, {"axis": axis, "bucket_bytes": 2 * 6 * k + 1}),
+        Case(
+            f"{axis}=1,{other}=2",
+            {"gradients": (few, few)},
+            {"axis": axis, "bucket_bytes": 4000},  # room for all
+        ),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return the mean of the gradients over `axis`, by one all-reduce for each bucket",
@@ -104,20 +142,7 @@ CONTRACT = Contract(
             {"axis": "fsdp", "bucket_bytes": 2 * 42},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=4",
-            {
-                "gradients": [
-                    ArraySpec((8 * 10,), "d_tp_dp"),
-                    _linear(8 * 9, 8 * 4, 10, "tp_dp"),
-                    ArraySpec((8 * 6, 11), "d_tp_dp f"),  # too large for any bucket
-                    (ArraySpec((8 * 20,), "d_tp_dp"), ArraySpec((8 * 30,), "d_tp_dp")),
-                ],
-            },
-            {"axis": "dp", "bucket_bytes": 4 * 50},
-        ),
-    ),
+    draw=_drawn,
     communication=Communication("one all-reduce for each bucket, of its bytes", forward=_BUCKETS),
     hints=(
         "jax.tree.flatten gives the leaves in order, and the structure that puts them together "
@@ -272,3 +297,19 @@ def cuts_leaves(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
     for i, leaf in enumerate(leaves):
         leaves[i], flat = flat[: leaf.size].reshape(leaf.shape), flat[leaf.size :]
     return structure.unflatten(leaves)
+
+
+@wrong("values")
+def widens_buckets(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The means come out in float32; each must have the dtype of its leaf, and a bucket is packed
+    and sent in that dtype."""
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), gradients)
+    return _reduce(wide, _buckets(gradients, bucket_bytes), axis)
+
+
+@wrong("communication")
+def sends_float32(gradients: Any, *, axis: str, bucket_bytes: int) -> Any:
+    """The buckets are sent in float32, whatever the dtype of the leaves; send them in that
+    dtype."""
+    means = widens_buckets(gradients, axis=axis, bucket_bytes=bucket_bytes)
+    return jax.tree.map(lambda mean, leaf: mean.astype(leaf.dtype), means, gradients)

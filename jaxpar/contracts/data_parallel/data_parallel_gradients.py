@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 from jax import lax
 
 from jaxpar.contracts.base import Communication, Contract, Limit, wrong
@@ -13,13 +14,39 @@ from jaxpar.contracts.data_parallel.common import (
     Loss,
     Result,
     divided,
+    leaf_by_leaf,
+    linear_error_args,
     local_gradients,
     loss_and_gradients,
+    nested_error_args,
+    nested_params,
     one_all_reduce,
+    own_examples_only,
 )
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.losses import layered_error_args, squared_error_args
 from jaxpar.contracts.steps import enter
 from jaxpar.parallel import data
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, others = pick(rng, ((5, 2), (4, 3), (2, 2)))
+    examples = (f"b_{axis}", (n * pick(rng, range(22, 26)),))
+    few = (f"b_{axis}", (pick(rng, range(11, 15)),))
+    return (
+        Case(
+            mesh_of(rng, **{axis: n, other: others}),
+            nested_error_args(nested_params(rng), batch=examples),
+            {"axis": axis},
+        ),
+        Case(
+            f"{axis}=1,{other}=2",
+            linear_error_args(pick(rng, (12, 13)), batch=few),
+            {"axis": axis},
+        ),
+    )
+
 
 CONTRACT = Contract(
     kind="program",
@@ -34,13 +61,12 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    draw=lambda rng: (
-        Case("cp=2,dp=4", squared_error_args(5, 12, batch=("b_dp", (4 * 24,))), {"axis": "dp"}),
-    ),
+    draw=_drawn,
     communication=Communication(
         "one all-reduce's bytes of the gradients, plus scalars",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", one_all_reduce),),),
     ),
+    flops=own_examples_only(),
     hints=(
         "Each device can compute the loss and the gradient of its own shard of the batch; "
         "jax.value_and_grad gives both. Then both are averaged over the devices.",
@@ -124,6 +150,14 @@ def loss_stays_local(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Re
 
 
 @wrong("values")
+def loss_not_divided(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """The gradients are right, but the loss is summed over the devices and not divided by their
+    number; take the mean of both."""
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+    return lax.psum(loss, axis), lax.pmean(gradients, axis)
+
+
+@wrong("values")
 def constant_n(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
     """You divide by a constant, 8, or by the number of all devices; divide by lax.axis_size(axis),
     the size of the axis."""
@@ -159,3 +193,20 @@ def reduces_twice(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Resul
     as much again."""
     once = lax.pmean(local_gradients(loss_fn, params, batch, axis), axis)
     return lax.pmean(enter(once, axis), axis)
+
+
+@wrong("flops")
+def differentiates_leaf_by_leaf(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """You differentiate once for each leaf of params, and compute the forward pass anew each time;
+    jax.value_and_grad gives the loss and the gradients of all leaves at once."""
+    local = enter(params, axis)
+    return lax.pmean((loss_fn(local, batch), leaf_by_leaf(loss_fn, local, batch)), axis)
+
+
+@wrong("flops")
+def differentiates_forward(loss_fn: Loss, params: Any, batch: Any, *, axis: str) -> Result:
+    """jax.jacfwd computes a forward pass for each number in params; jax.value_and_grad goes
+    backward once, and gives the gradient of all of them."""
+    local = enter(params, axis)
+    gradients = jax.jacfwd(lambda params: loss_fn(params, batch))(local)
+    return lax.pmean((loss_fn(local, batch), gradients), axis)

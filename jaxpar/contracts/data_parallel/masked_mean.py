@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import on_every_device
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.data_parallel.common import ITEM_BYTES
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.parallel import data
 
 
@@ -29,6 +31,35 @@ def _case(mesh: str, shape: tuple[int, ...], layout: str, *, axis: str) -> Case:
     return Case(mesh, args, {"axis": axis})
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, others = pick(rng, ((5, 2), (4, 3), (3, 3)))
+    shape, layout = (
+        (n * pick(rng, (13, 14)), others * pick(rng, (5, 7)), 3),
+        f"b_{axis} t_{other} d",
+    )
+    low = {  # of one sign: what is left of a sum of both may be too little for bfloat16
+        "values": ArraySpec(shape, layout, "bfloat16", draw="sparse"),
+        "mask": ArraySpec(shape, layout, "bool", draw="holes"),
+    }
+    shape, layout = (pick(rng, range(21, 25)), 4 * 5), f"b_{axis} t_{other}"
+    alone = {
+        "values": ArraySpec(shape, layout, draw="spread"),
+        "mask": ArraySpec(shape, layout, "bool", draw="holes"),
+    }
+    return (
+        Case(mesh_of(rng, **{axis: n, other: others}), low, {"axis": axis}),
+        Case(f"{axis}=1,{other}=4", alone, {"axis": axis}),
+    )
+
+
+def _spoil_padding(case: Case, inputs: list[np.ndarray]) -> None:
+    """Puts NaN and infinity where the mask is false."""
+    values, mask = inputs
+    values[~mask] = np.nan
+    values[..., ::2][~mask[..., ::2]] = np.inf
+
+
 CONTRACT = Contract(
     kind="program",
     task="return the mean of the values whose mask is true, over all devices of `axis`",
@@ -38,7 +69,8 @@ CONTRACT = Contract(
         _case("dp=8", (8 * 40,), "b_dp", axis="dp"),
         _case("fsdp=2,tp=3", (2 * 9, 3 * 4), "b_fsdp t_tp", axis="fsdp"),
     ),
-    draw=lambda rng: (_case("tp=2,dp=4", (4 * 15, 2 * 3), "b_dp t_tp", axis="dp"),),
+    draw=_drawn,
+    poison=_spoil_padding,
     gradient=("values",),
     communication=Communication(
         "scalars only: a total and a count from each device",
@@ -75,6 +107,37 @@ def mean_of_means(values: Array, mask: Array, *, axis: str) -> Array:
     the totals and the counts over the devices, then divide."""
     mean = _total(values, mask) / jnp.maximum(mask.sum(), 1)
     return lax.pmean(mean, axis)
+
+
+@wrong("values")
+def sum_of_means(values: Array, mask: Array, *, axis: str) -> Array:
+    """You add up the means of the devices, though they have different numbers of real values; sum
+    the totals and the counts over the devices, then divide."""
+    return lax.psum(_total(values, mask) / jnp.maximum(mask.sum(), 1), axis)
+
+
+@wrong("values")
+def empty_device_counts_as_one(values: Array, mask: Array, *, axis: str) -> Array:
+    """A device that has no real value counts as if it had one; it must add 0 to the total and to
+    the count, and you divide by no count of one device."""
+    count = jnp.maximum(mask.sum(), 1)
+    return lax.psum(_total(values, mask), axis) / lax.psum(count, axis)
+
+
+@wrong("values")
+def padding_multiplied(values: Array, mask: Array, *, axis: str) -> Array:
+    """Padding is multiplied by 0, which NaN and infinity survive; leave it out with
+    jnp.sum(values, where=mask), or replace it by zeros with jnp.where."""
+    total, count = lax.psum(((values * mask).sum(), mask.sum()), axis)
+    return total / count
+
+
+@wrong("values")
+def first_values_counted(values: Array, mask: Array, *, axis: str) -> Array:
+    """You take the first values of each device, as many as are real; padding may stand between
+    real values, so choose them with the mask."""
+    total = jnp.where(jnp.arange(mask.size) < mask.sum(), values.ravel(), 0).sum()
+    return lax.psum(total, axis) / lax.psum(mask.sum(), axis)
 
 
 @wrong("values")

@@ -7,13 +7,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import whole_on_all
-from jaxpar.contracts.case import Case, Function, Made, Sizes
-from jaxpar.contracts.data_parallel.common import Loss
+from jaxpar.contracts.case import Case, Function, Made, Sizes, array_leaves
+from jaxpar.contracts.data_parallel.common import (
+    ITEM_BYTES,
+    Loss,
+    leaf_by_leaf,
+    linear_error_args,
+    nested_error_args,
+    nested_params,
+    own_examples_only,
+    parameter_counts,
+)
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.losses import (
     layered_error_args,
     layers,
@@ -37,8 +48,8 @@ def _expected_update(
 
 
 def _gradients_of_others(sizes: Sizes) -> int:
-    """Bytes of n-1 gradients."""
-    return (sizes.n() - 1) * sizes.bytes("params")
+    """Bytes of n-1 gradients in float32."""
+    return (sizes.n() - 1) * ITEM_BYTES * sum(parameter_counts(sizes))
 
 
 def _descend(params: Any, n: int, axis: str) -> Made:
@@ -49,6 +60,34 @@ def _descend(params: Any, n: int, axis: str) -> Made:
     rates = on_each_device(params, n, axis, draw="positive")
     step = Function("jaxpar.contracts.optimizers:descend")
     return Made(Function("functools:partial"), (step, rates))
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, others = pick(rng, ((5, 2), (6, 2)))
+    nested = nested_params(rng)
+    several = nested_error_args(nested, batch=(f"b_{axis}", (n * pick(rng, (22, 23)),)))
+    alone = linear_error_args(pick(rng, (12, 13)), batch=(f"b_{axis}", (pick(rng, (14, 15)),)))
+    return (
+        Case(
+            mesh_of(rng, **{axis: n, other: others}),
+            several | {"update_fn": _descend(nested, n, axis)},
+            {"axis": axis, "server": pick(rng, (2, n - 1))},
+        ),
+        Case(
+            f"{axis}=1,{other}=2",
+            alone | {"update_fn": _descend(alone["params"], 1, axis)},
+            {"axis": axis, "server": 0},
+        ),
+    )
+
+
+def _spoil_other_states(case: Case, inputs: list[np.ndarray]) -> None:
+    """Puts NaN into the state of the optimizer on all devices but the server."""
+    n, server = case.sizes[case.kwargs["axis"]], case.kwargs["server"]
+    count = len(list(array_leaves(case.args["update_fn"])))
+    for rates in inputs[-count:]:  # dim 0 is that of the parameters, n times
+        rates.reshape(n, -1)[np.arange(n) != server] = np.nan
 
 
 CONTRACT = Contract(
@@ -67,17 +106,12 @@ CONTRACT = Contract(
             "fsdp=3,tp=2",
             layered_error_args(5, 6, 3, batch=("b_fsdp", (3 * 60,)))
             | {"update_fn": _descend(layers(5, 6, 3), 3, "fsdp")},
-            {"axis": "fsdp", "server": 1},
+            {"axis": "fsdp", "server": 0},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "pp=2,cp=5",
-            squared_error_args(5, 7, batch=("b_cp", (5 * 32,)))
-            | {"update_fn": _descend(network(5, 7), 5, "cp")},
-            {"axis": "cp", "server": 2},
-        ),
-    ),
+    draw=_drawn,
+    poison=_spoil_other_states,
+    flops=own_examples_only(),
     communication=Communication(
         "permutes and gathers only, no all-reduce; each way, to the server and back, at most n-1 "
         "times the bytes of params",
@@ -220,3 +254,23 @@ def batch_to_server(loss_fn, params, batch, update_fn, *, axis, server):
     gathered = _gather(batch, axis, server)
     whole = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), gathered)
     return _broadcast(update_fn(params, _local(loss_fn, params, whole, axis)), axis, server)
+
+
+@wrong("values")
+def others_multiplied_by_zero(loss_fn, params, batch, update_fn, *, axis, server):
+    """What the other devices compute is multiplied by 0, which NaN and infinity survive; leave it
+    out with jnp.where, or send the server's result to them."""
+    updated = _updated_on_root(loss_fn, params, batch, update_fn, axis, server)
+    mask = lax.axis_index(axis) == server
+    alone = jax.tree.map(lambda leaf: leaf * mask.astype(leaf.dtype), updated)
+    gathered = lax.all_gather(alone, axis)
+    return jax.tree.map(lambda leaf: leaf.sum(axis=0), gathered)
+
+
+@wrong("flops")
+def differentiates_leaf_by_leaf(loss_fn, params, batch, update_fn, *, axis, server):
+    """You differentiate once for each leaf of params, and compute the forward pass anew each time;
+    jax.grad gives the gradients of all leaves at once."""
+    gradients = leaf_by_leaf(loss_fn, enter(params, axis), batch)
+    mean = _mean_on_root(gradients, axis, server)
+    return _broadcast(update_fn(params, mean), axis, server)

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import axis_first, mesh_order
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 
 
 def _plus_rank(case: Case, x: jax.Array) -> list[Expected]:
-    blocks = axis_first(case, x)
+    if x.ndim == 0:  # every device has the same
+        others = tuple(case.sizes[axis] for axis in case.sizes if axis != case.kwargs["axis"])
+        blocks = jnp.broadcast_to(x, (case.sizes[case.kwargs["axis"]], *others))
+    else:
+        blocks = axis_first(case, x)
     ranks = jnp.arange(len(blocks), dtype=x.dtype).reshape(-1, *(1,) * (blocks.ndim - 1))
     return [Expected(mesh_order(case, blocks + ranks))]
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """The axis last in its mesh, alone with more devices than in the stub, and of one device."""
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, many, wide = pick(rng, (5, 6)), pick(rng, range(9, 13)), pick(rng, range(7, 10))
+    mesh = f"{other}=2,{axis}={n}"
+    return (
+        Case(
+            mesh,
+            {"x": ArraySpec((2 * n * 5, wide), f"b_{all_axes(mesh)} t", "float16")},
+            {"axis": axis},
+        ),
+        Case(
+            f"{axis}=1,{other}={many}", {"x": ArraySpec((), "", "int32", "large")}, {"axis": axis}
+        ),
+        Case(
+            f"{axis}={many}",
+            {"x": ArraySpec((many * 7, wide), f"b_{axis} t", "int32", "large")},
+            {"axis": axis},
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -29,9 +57,7 @@ CONTRACT = Contract(
             "dp=3,tp=2", {"x": ArraySpec((6 * 2, 3, 4), "b_dp_tp t d", "bfloat16")}, {"axis": "dp"}
         ),
     ),
-    draw=lambda rng: (
-        Case("pp=2,cp=4", {"x": ArraySpec((8 * 3, 5), "b_pp_cp t")}, {"axis": "cp"}),
-    ),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication("nothing is sent", forward=((),), backward="forward"),
     hints=(
@@ -80,6 +106,26 @@ def row_for_rank(x: jax.Array, *, axis: str) -> jax.Array:
 def rank_widens_x(x: jax.Array, *, axis: str) -> jax.Array:
     """The result is float32 where x is bfloat16; convert the index to the dtype of x."""
     return x + lax.axis_index(axis).astype(jnp.float32)
+
+
+@wrong("values")
+def adds_in_float32(x: jax.Array, *, axis: str) -> jax.Array:
+    """The sum is computed in float32 and converted back, which rounds large integers; convert the
+    index to the dtype of x instead."""
+    return (x.astype(jnp.float32) + lax.axis_index(axis)).astype(x.dtype)
+
+
+@wrong("values")
+def eight_ranks_at_most(x: jax.Array, *, axis: str) -> jax.Array:
+    """Ranks above 7 are missing; an axis may have more than eight devices."""
+    return x + jnp.arange(8, dtype=x.dtype)[lax.axis_index(axis)]
+
+
+@wrong("values")
+def first_axis_of_mesh(x: jax.Array, *, axis: str) -> jax.Array:
+    """This adds the index on the first axis of the mesh; add the one on the axis that the argument
+    `axis` names."""
+    return x + lax.axis_index(jax.sharding.get_abstract_mesh().axis_names[0]).astype(x.dtype)
 
 
 @wrong("gradient")

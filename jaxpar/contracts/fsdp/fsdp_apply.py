@@ -7,12 +7,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
+from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
     Step,
+    among_zeros,
     gathered,
     gathered_by_sum,
     gathered_for_all_reduce,
@@ -35,17 +39,36 @@ def _applied(case: Case, layer_fn: LayerFn, params: Any, x: Array) -> list[Expec
     return [Expected(jnp.broadcast_to(blocks, (*sizes.values(), *blocks.shape[len(sizes) :])))]
 
 
-def _mlp_case(mesh: str, layers: int, d: int, f: int, b: int) -> Case:
+def _mlp_case(mesh: str, axis: str, layers: int, d: int, f: int, b: int) -> Case:
     param_shards = {
-        "up": ArraySpec((layers, d, f), "l d_fsdp f"),
-        "down": ArraySpec((layers, f, d), "l f_fsdp d"),
+        "up": ArraySpec((layers, d, f), f"l d_{axis} f"),
+        "down": ArraySpec((layers, f, d), f"l f_{axis} d"),
     }
     args = {
         "layer_fn": Function("jaxpar.contracts.layers:residual_mlp"),
         "param_shards": param_shards,
-        "x": ArraySpec((b, d), "b_fsdp d"),
+        "x": ArraySpec((b, d), f"b_{axis} d"),
     }
-    return Case(mesh, args, {"axis": "fsdp"})
+    return Case(mesh, args, {"axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """More layers than in the stub, of low precision, for x of three dims; one layer alone."""
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, m = pick(rng, ((5, 2), (2, 5), (6, 2)))
+    layers, d = pick(rng, range(11, 15)), n * (60 // n + pick(rng, (0, 1)))
+    tanh_layers = {
+        "layer_fn": Function("jaxpar.contracts.layers:tanh_layer"),
+        "param_shards": (
+            ArraySpec((layers, d, d), f"l d_{axis} f", "bfloat16"),
+            ArraySpec((layers, d), f"l f_{axis}", "bfloat16"),
+        ),
+        "x": ArraySpec((3 * n, 2, d), f"b_{axis} t d", "bfloat16"),
+    }
+    return (
+        Case(mesh_of(rng, **{axis: n, other: m}), tanh_layers, {"axis": axis}),
+        _mlp_case(f"{axis}=1,{other}=2", axis, layers=1, d=21, f=pick(rng, (25, 27)), b=40),
+    )
 
 
 def _other_shards(sizes: Sizes) -> int:
@@ -58,7 +81,7 @@ CONTRACT = Contract(
     reference=fsdp.fsdp_apply,
     oracle=_applied,
     cases=(
-        _mlp_case("fsdp=4", layers=8, d=32, f=64, b=4 * 4),
+        _mlp_case("fsdp=4", "fsdp", layers=8, d=32, f=64, b=4 * 4),
         Case(
             "dp=3,tp=2",
             {
@@ -69,7 +92,7 @@ CONTRACT = Contract(
             {"axis": "dp"},
         ),
     ),
-    draw=lambda rng: (_mlp_case("pp=2,fsdp=2", layers=9, d=24, f=40, b=2 * 3),),
+    draw=_drawn,
     gradient=("param_shards", "x"),
     communication=Communication(
         "each layer gathered once forward and once backward, and its gradient reduce-scattered",
@@ -81,6 +104,7 @@ CONTRACT = Contract(
         multiple=2,
         programs=("forward", "gradient"),
     ),
+    flops=work_is_split(),
     hints=(
         "lax.scan over the stacked shards hands you those of one layer at a time; gather them "
         "inside the loop, so that the whole layer is freed before the next one is gathered.",
@@ -198,3 +222,21 @@ def unrolls_layers(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str)
     for i in range(len(jax.tree.leaves(param_shards)[0])):
         x = jax.checkpoint(layer)(jax.tree.map(lambda leaf, i=i: leaf[i], param_shards), x)
     return x
+
+
+@wrong("flops")
+def batch_among_zeros(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
+    """Every device puts its part of the batch among zeros, and computes as many examples as there
+    are in all; let it compute its own part only."""
+    return own_shard(scan_gathering(layer_fn, param_shards, among_zeros(x, axis), axis), axis)
+
+
+@wrong("flops")
+def layers_twice(layer_fn: LayerFn, param_shards: Any, x: Array, *, axis: str) -> Array:
+    """Every layer is computed twice, to choose one of two equal results; compute it once."""
+
+    def layer(layer: Any, x: Array) -> Array:
+        first = lax.axis_index(axis) == 0
+        return jnp.where(first, layer_fn(layer, x), layer_fn(layer, x))
+
+    return scan_gathering(layer, param_shards, x, axis)

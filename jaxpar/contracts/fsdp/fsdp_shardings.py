@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import AbstractMesh, NamedSharding
@@ -15,6 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxpar.contracts.base import Contract, MemoryLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, fill
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import fsdp
 
@@ -29,8 +31,10 @@ def _training_step(case: Case, specs: list[P]) -> jax.stages.Lowered:
     batch = NamedSharding(mesh, P(mesh.axis_names))
     optimizer = optax.adamw(1e-3)
 
+    loss = _loss if "embedding" in case.args["params"] else _nested_loss
+
     def step(params: Any, state: Any, tokens: jax.Array) -> tuple[Any, Any]:
-        gradients = jax.grad(_loss)(params, tokens, batch)
+        gradients = jax.grad(loss)(params, tokens, batch)
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
 
@@ -66,6 +70,25 @@ def _loss(params: Params, tokens: jax.Array, batch: NamedSharding) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, -1]).mean()
 
 
+def _nested_loss(params: Params, tokens: jax.Array, batch: NamedSharding) -> jax.Array:
+    """The same for layers of two parts and heads; the other leaves are under any one name."""
+
+    def split(x: jax.Array) -> jax.Array:
+        return lax.with_sharding_constraint(x, batch)
+
+    def layer(x: jax.Array, params: Any) -> tuple[jax.Array, None]:
+        inner, (outer, shift) = params
+        heads = split(jnp.tanh(jnp.einsum("bd,dhk->bhk", x, inner["kernel"])))
+        return split(x + jnp.einsum("bhk,hkd->bd", heads, outer) + shift[None]), None
+
+    (outside,) = (part for name, part in params.items() if name != "layers")
+    table, ends = outside
+    x = split(table[tokens[:, :-1]].mean(axis=1))
+    x, _ = lax.scan(jax.checkpoint(layer, prevent_cse=False), x, params["layers"])
+    logits = split((x * ends["gain"][None]) @ ends["out"] + ends["counts"][None])
+    return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, -1]).mean()
+
+
 def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> Params:
     model = {
         "embedding": ArraySpec((vocabulary, d), "v d"),
@@ -77,6 +100,49 @@ def _model(vocabulary: int, d: int, f: int, layers: int, *, tied: bool) -> Param
         "norm": ArraySpec((d,), "d"),
     }
     return model if tied else model | {"head": ArraySpec((d, vocabulary), "d v")}
+
+
+def _nested_model(
+    name: str, vocabulary: int, d: int, heads: tuple[int, int], layers: int
+) -> Params:
+    """Params of `_nested_loss`, of low precision; `name` is that of all that is outside layers."""
+
+    def leaf(layout: str, *shape: int) -> ArraySpec:
+        return ArraySpec(shape, layout, "bfloat16")
+
+    outer = leaf("l h k d", layers, *heads, d), leaf("l d", layers, d)
+    ends = {
+        "out": leaf("d v", d, vocabulary),
+        "gain": leaf("d", d),
+        "counts": leaf("v", vocabulary),
+    }
+    return {
+        name: [leaf("v d", vocabulary, d), ends],
+        "layers": [{"kernel": leaf("l d h k", layers, d, *heads)}, outer],
+    }
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """Nested params with more dims, in which n divides dim l and one other; those of the stub."""
+    axis, *others = axis_names(rng, 3, besides=("pp", "dp", "fsdp", "tp"))
+    n = pick(rng, (5, 6))
+    # A whole leaf of the layers is large, and one layer's part of it is not.
+    vocabulary, (d, h) = n * pick(rng, (25, 27, 29)), pick(rng, ((7, 3), (11, 2)))
+    name = pick(rng, ("sublayers", "layers_aside", "no_layers"))
+    width, layers = 45, 10
+    flat = _model(2 * pick(rng, (51, 53, 59)), width, 2 * pick(rng, (41, 43)), layers, tied=False)
+    return (
+        Case(
+            f"{axis}={n},{others[0]}=2",
+            {"params": _nested_model(name, vocabulary, d, (h, n), 2 * n)},
+            {"axis": axis, "minimum_size": vocabulary},
+        ),
+        Case(
+            f"{others[0]}=2,{axis}=2,{others[1]}=3",
+            {"params": flat},
+            {"axis": axis, "minimum_size": layers * width + 1},
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -97,13 +163,7 @@ CONTRACT = Contract(
             {"axis": "dp", "minimum_size": 4 * 45},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,fsdp=2",
-            {"params": _model(110, 50, 84, 5, tied=False)},
-            {"axis": "fsdp", "minimum_size": 5 * 51},
-        ),
-    ),
+    draw=_drawn,
     memory=MemoryLimit(
         "parameters and AdamW's state take 1/n of their bytes, small leaves apart; intermediate "
         "results at most 1.5 times the library's"
@@ -181,6 +241,24 @@ def largest_dim_always(
     return _split_always(params, axis, minimum_size, lambda shape: shape.index(max(shape)))
 
 
+@wrong("values")
+def first_dim_of_large_leaves(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """The first dim of every large leaf is split, even where n does not divide it, and where it is
+    dim l of the stacked layers; look for another dim that n divides."""
+    return jax.tree.map(lambda leaf: P(axis) if leaf.size >= minimum_size else P(), params)
+
+
+@wrong("values")
+def first_dim_of_every_leaf(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """The first dim of every leaf is split, large or small, and whether or not n divides it; choose
+    for each leaf whether to split it, and a dim that n divides."""
+    return jax.tree.map(lambda leaf: P(axis), params)
+
+
 @wrong("sharding")
 def everything_replicated(
     params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
@@ -247,6 +325,30 @@ def over_all_axes(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size
     over the other axes, so that parameters are gathered over `axis` only."""
     axes = tuple(mesh.shape)
     return _split_where(params, mesh.size, axes, lambda leaf: leaf.size >= minimum_size)
+
+
+@wrong("sharding")
+def first_dim_never(params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int) -> Params:
+    """The first dim of every leaf stays whole; only that of the stacked layers must."""
+
+    def spec(leaf: Any, _: int) -> P:
+        return P() if leaf.size < minimum_size else _split(leaf, 1, mesh.shape[axis], axis)
+
+    return specs_by_leaf(params, spec)
+
+
+@wrong("sharding")
+def layers_by_part_of_name(
+    params: Params, *, mesh: AbstractMesh, axis: str, minimum_size: int
+) -> Params:
+    """Whatever has `layers` in its path is taken for the stacked layers; only the leaves of
+    params['layers'] are."""
+
+    def spec(path: Any, leaf: Any) -> P:
+        first = int("layers" in jax.tree_util.keystr(path))
+        return P() if leaf.size < minimum_size else _split(leaf, first, mesh.shape[axis], axis)
+
+    return jax.tree_util.tree_map_with_path(spec, params)
 
 
 @wrong("memory")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.steps import scattered
 from jaxpar.contracts.zero.common import mean_rows, own_rows
 from jaxpar.parallel import fsdp
@@ -21,7 +25,7 @@ def _hybrid(case: Case, grad: Any) -> list[Expected]:
 
 
 def _mean_rows(case: Case, x: Array) -> Expected:
-    """The rows of each device of the mean over both axes; the whole mean, too."""
+    """The rows of each device of the mean over both axes; the whole mean, too, if it is more."""
     axes, sizes = list(case.sizes), tuple(case.sizes.values())
     shard = axes.index(case.kwargs["shard_axis"])
     replica = axes.index(case.kwargs["replica_axis"])
@@ -30,12 +34,35 @@ def _mean_rows(case: Case, x: Array) -> Expected:
     rows = jnp.stack(jnp.split(mean, sizes[shard], axis=len(sizes)), axis=shard)
     rows = rows.squeeze(shard + 1)
     rows = jnp.broadcast_to(rows, (*sizes, *rows.shape[len(sizes) :]))
-    return Expected(rows, jnp.broadcast_to(mean, blocks.shape))
+    whole = None if sizes[shard] == 1 else jnp.broadcast_to(mean, blocks.shape)
+    return Expected(rows, whole)
 
 
 def _replicas_of_rows(sizes: Sizes) -> float:
     """Wire bytes of an all-reduce of this device's rows over `replica_axis`."""
     return ring_bytes(2, "grad", "replica_axis")(sizes) / sizes.n("shard_axis")
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """More leaves than in the stub, of low precision; one device on either axis."""
+    shard, replica = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    axes = {"shard_axis": shard, "replica_axis": replica}
+    columns = pick(rng, (5, 7, 9))
+
+    def case(mesh: str, rows: int, dtype: str) -> Case:
+        """Each device has gradients of `rows` rows, and of twice as many."""
+        every, devices = all_axes(mesh), math.prod(parse_mesh(mesh).values())
+        matrix = ArraySpec((devices * rows, columns), f"d_{every} f", dtype)
+        vector = ArraySpec((devices * 2 * rows,), f"d_{every}", dtype)
+        stack = ArraySpec((devices * rows, 2, 1, columns), f"d_{every} a b f", dtype)
+        grad = {"layers": [(matrix, vector), {"kernel": stack}], "head": {"w": (matrix,)}}
+        return Case(mesh, {"grad": grad}, axes)
+
+    return (
+        case(mesh_of(rng, **{shard: 4, replica: 3}), 4 * pick(rng, (9, 15)), "bfloat16"),
+        case(f"{shard}=1,{replica}=3", pick(rng, (9, 15)), "float32"),
+        case(f"{shard}=5,{replica}=1", 5 * pick(rng, (2, 3)), "float32"),
+    )
 
 
 CONTRACT = Contract(
@@ -60,13 +87,7 @@ CONTRACT = Contract(
             {"shard_axis": "fsdp", "replica_axis": "tp"},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "fsdp=4,dp=2",
-            {"grad": (ArraySpec((8 * 8, 3), "d_fsdp_dp f"), ArraySpec((8 * 16,), "d_fsdp_dp"))},
-            {"shard_axis": "fsdp", "replica_axis": "dp"},
-        ),
-    ),
+    draw=_drawn,
     communication=Communication(
         "over `shard_axis` a reduce-scatter of the gradient, over `replica_axis` an all-reduce of "
         "this device's rows",
@@ -166,3 +187,18 @@ def gathers_replicas(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
     r replicas."""
     rows = mean_rows(grad, shard_axis)
     return jax.tree.map(lambda leaf: lax.all_gather(leaf, replica_axis).mean(axis=0), rows)
+
+
+@wrong("values")
+def hybrid_in_float32(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The gradients are float32, whatever comes in; send and return them in their own dtype."""
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), grad)
+    return lax.pmean(mean_rows(wide, shard_axis), replica_axis)
+
+
+@wrong("communication")
+def hybrid_sent_in_float32(grad: Any, *, shard_axis: str, replica_axis: str) -> Any:
+    """The gradients are sent as float32, whatever they are; send them in their own dtype, of which
+    bfloat16 takes half the bytes."""
+    mean = hybrid_in_float32(grad, shard_axis=shard_axis, replica_axis=replica_axis)
+    return jax.tree.map(lambda rows, leaf: rows.astype(leaf.dtype), mean, grad)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import (
@@ -21,6 +22,7 @@ from jaxpar.contracts.base import (
 )
 from jaxpar.contracts.blocks import mesh_order
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.steps import Step
 from jaxpar.parallel import gpipe
 
@@ -53,20 +55,55 @@ def _one_each_tick(sizes: Sizes) -> int:
     return _tick_count(sizes) * sizes.bytes("microbatches") // _microbatches(sizes)
 
 
-def _mlp_case(mesh: str, stages: int, d: int, f: int, microbatches: ArraySpec) -> Case:
+def _mlp_case(
+    mesh: str, stages: int, d: int, f: int, microbatches: ArraySpec, axis: str = "pp"
+) -> Case:
     """A case with a residual MLP as each stage."""
     args = {
         "stage_fn": Function("jaxpar.contracts.layers:residual_mlp"),
         "params": {
-            "up": ArraySpec((stages * d, f), "d_pp f"),
-            "down": ArraySpec((stages * f, d), "f_pp d"),
+            "up": ArraySpec((stages * d, f), f"d_{axis} f"),
+            "down": ArraySpec((stages * f, d), f"f_{axis} d"),
         },
         "microbatches": microbatches,
     }
-    return Case(mesh, args, {"axis": "pp"})
+    return Case(mesh, args, {"axis": axis})
+
+
+def _layer_case(mesh: str, stages: int, layer: str, microbatches: ArraySpec, axis: str) -> Case:
+    """A case with a square matrix and a vector as the parameters of each stage."""
+    d, dtype = microbatches.shape[-1], microbatches.dtype
+    params = (
+        ArraySpec((stages * d, d), f"d_{axis} f", dtype),
+        ArraySpec((stages * d,), f"f_{axis}", dtype),
+    )
+    stage_fn = Function(f"jaxpar.contracts.layers:{layer}")
+    args = {"stage_fn": stage_fn, "params": params, "microbatches": microbatches}
+    return Case(mesh, args, {"axis": axis})
 
 
 _TO_NEXT = Limit(("permute",), "axis", _one_each_tick, times=_tick_count, neighbours=True)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("pp", "node", "device"))
+    n, m, d = pick(rng, (5, 7)), pick(rng, (7, 9, 11)), pick(rng, range(6, 10))
+
+    # Small, and a layer that leaves little of x: the tolerance of bfloat16 grows with the size.
+    several = ArraySpec((n * m, 4, d), f"m_{axis} b d", "bfloat16")
+    alone = ArraySpec((3, 3, 6), f"m_{axis} b d")
+    one_microbatch = ArraySpec((2 * 1, 2, 3, 5, 14), f"m_{axis} b s t d")
+    return (
+        _layer_case(f"{axis}={n}", n, "tanh_layer", several, axis),
+        _layer_case(f"{axis}=1,{other}=2", 1, "scaled_projection", alone, axis),
+        _mlp_case(f"{axis}=2", 2, d=14, f=10, microbatches=one_microbatch, axis=axis),
+    )
+
+
+def _spoil_all_but_first(case: Case, inputs: list[np.ndarray]) -> None:
+    """Puts NaN into the microbatches of all devices but device 0."""
+    microbatches = inputs[-1]
+    microbatches[len(microbatches) // Sizes(case).n() :] = np.nan
 
 
 CONTRACT = Contract(
@@ -86,9 +123,8 @@ CONTRACT = Contract(
             {"axis": "node"},
         ),
     ),
-    draw=lambda rng: (
-        _mlp_case("pp=5,tp=2", 5, d=12, f=20, microbatches=ArraySpec((5 * 3, 16, 12), "m_pp b d")),
-    ),
+    draw=_drawn,
+    poison=_spoil_all_but_first,
     gradient=("params", "microbatches"),
     communication=Communication(
         "m+n-1 permutes of one microbatch to a neighbour, and as many backward; nothing else",
@@ -103,9 +139,10 @@ CONTRACT = Contract(
     ),
     flops=FlopsLimit(
         "one call of stage_fn in each tick: at most 1.1 times the library's flops of matrix "
-        "products",
+        "products; a gradient may compute the forward pass again",
         multiple=1.1,
-        programs=("forward",),
+        programs=("forward", "gradient"),
+        may_recompute=True,
     ),
     hints=(
         "All devices do the same in a tick: take a microbatch, call stage_fn, send the result to "
@@ -149,6 +186,13 @@ def _ticks(stage_fn: StageFn, params: Any, fed: Array, axis: str, send: Step = t
 def _fed(microbatches: Array, ticks: int) -> Array:
     """What device 0 takes in each tick; the last microbatch again where there is none."""
     return microbatches[jnp.minimum(jnp.arange(ticks), len(microbatches) - 1)]
+
+
+def _among_zeros(microbatches: Array, ticks: int, *, first: int) -> Array:
+    """What device 0 takes in each tick: microbatch 0 at tick `first`, zeros where there is none."""
+    zeros = jnp.zeros_like(microbatches, shape=(ticks, *microbatches.shape[1:]))
+    fed = jnp.concatenate([zeros[:first], microbatches, zeros])
+    return fed[:ticks]
 
 
 def _all_ticks(microbatches: Array, axis: str) -> Array:
@@ -230,10 +274,90 @@ def adds_own_input(stage_fn: StageFn, params: Any, microbatches: Array, *, axis:
 
 @wrong("values")
 def feeds_the_next(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
-    """Device 0 takes microbatch t+1 at tick t, and never the first one; take microbatch t."""
+    """The result of microbatch 0 is missing: either device 0 takes microbatch t+1 at tick t, where
+    it must take microbatch t, or the results begin at tick n, where they must begin at tick n-1."""
     ticks = len(microbatches) + lax.axis_size(axis) - 1
     made = _ticks(stage_fn, params, _fed(microbatches, ticks + 1)[1:], axis)
     return _results(made, microbatches, axis)
+
+
+@wrong("values")
+def results_one_tick_late(
+    stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str
+) -> Array:
+    """The results begin at tick n, which is that of microbatch 1, and end with what becomes of
+    zeros; the last device makes the result of microbatch 0 at tick n-1."""
+    ticks = len(microbatches) + lax.axis_size(axis)
+    made = _ticks(stage_fn, params, _among_zeros(microbatches, ticks, first=0), axis)
+    return _on_last(made[-len(microbatches) :], axis)
+
+
+@wrong("values")
+def results_without_the_first(
+    stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str
+) -> Array:
+    """The results begin at tick n, so that of microbatch 0 is left out, and the last place has
+    zeros; the last device makes the first result at tick n-1."""
+    made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis)
+    missing = jnp.zeros_like(microbatches[:1])
+    return _on_last(jnp.concatenate([made[lax.axis_size(axis) :], missing]), axis)
+
+
+@wrong("values")
+def results_one_tick_early(
+    stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str
+) -> Array:
+    """The results begin at tick n-2, before that of microbatch 0, and the last one is missing; the
+    last device makes the first result at tick n-1."""
+    made = _ticks(stage_fn, params, _all_ticks(microbatches, axis), axis)
+    start = max(lax.axis_size(axis) - 2, 0)
+    return _on_last(made[start : start + len(microbatches)], axis)
+
+
+@wrong("values")
+def feeds_the_previous(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    """Device 0 takes microbatch t-1 at tick t, and microbatch 0 twice, so the last one is not done
+    in time; take microbatch t at tick t."""
+    fed = _all_ticks(microbatches, axis)
+    fed = jnp.concatenate([fed[:1], fed])[: len(fed)]
+    return _results(_ticks(stage_fn, params, fed, axis), microbatches, axis)
+
+
+@wrong("values")
+def feeds_zeros_first(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    """Device 0 takes zeros at tick 0, and microbatch t-1 at tick t, so the last one is not done in
+    time; take microbatch t at tick t."""
+    ticks = len(microbatches) + lax.axis_size(axis) - 1
+    fed = _among_zeros(microbatches, ticks, first=1)
+    return _results(_ticks(stage_fn, params, fed, axis), microbatches, axis)
+
+
+@wrong("values")
+def feeds_by_mask(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    """What the other devices hold as microbatches is multiplied by 0, which NaN and infinity
+    survive; replace it with jnp.where."""
+    mine = microbatches * (lax.axis_index(axis) == 0).astype(microbatches.dtype)
+    fed = _among_zeros(mine, len(mine) + lax.axis_size(axis) - 1, first=0)
+
+    def tick(received: Array, own: Array) -> tuple[Array, Array]:
+        y = stage_fn(params, received + own)
+        return to_next(y, axis), y
+
+    return _results(lax.scan(tick, jnp.zeros_like(fed[0]), fed)[1], microbatches, axis)
+
+
+@wrong("values")
+def starts_in_float32(stage_fn: StageFn, params: Any, microbatches: Array, *, axis: str) -> Array:
+    """What arrives before the first tick is zeros in float32, whatever the microbatches are in;
+    make the zeros with jnp.zeros_like, or with the dtype of the microbatches."""
+
+    def tick(received: Array, own: Array) -> tuple[Array, Array]:
+        y = stage_fn(params, jnp.where(lax.axis_index(axis) == 0, own, received))
+        return to_next(y, axis), y
+
+    fed = _all_ticks(microbatches, axis)
+    start = lax.pcast(jnp.zeros(fed.shape[1:]), axis, to="varying")
+    return _results(lax.scan(tick, start, fed)[1], microbatches, axis)
 
 
 @wrong("values")

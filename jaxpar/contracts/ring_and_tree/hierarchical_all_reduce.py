@@ -11,6 +11,7 @@ from jax import Array, lax
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.ring_and_tree.common import chunks, ring_case
 
 _KINDS = ("all_reduce", "permute", "all_to_all")
@@ -28,7 +29,7 @@ def _chunk_bytes(sizes: Sizes, *levels: str) -> int:
     elements = math.prod(x.shape) // math.prod(sizes.case.sizes.values())
     for level in levels:
         elements = -(-elements // sizes.n(level))
-    return elements * np.dtype(x.dtype).itemsize
+    return elements * jnp.dtype(x.dtype).itemsize
 
 
 def _over_inner(sizes: Sizes) -> int:
@@ -40,6 +41,31 @@ def _over_inner(sizes: Sizes) -> int:
 def _over_outer(sizes: Sizes) -> int:
     """Wire bytes of one all-reduce of 1/n_inner of x, padded."""
     return 2 * (sizes.n("outer") - 1) * _chunk_bytes(sizes, "inner", "outer")
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    inner, outer = axis_names(rng, 2, besides=("node", "device", "dp", "cp", "tp"))
+    axes = {"inner": inner, "outer": outer}
+    nodes, many, alone = pick(rng, (3, 5)), pick(rng, (6, 7)), pick(rng, (5, 6, 7))
+    even = (2 * nodes * 2 * nodes, 1, 3, 1)  # both levels divide it
+    row = pick(rng, (9, 13, 15))
+    return (
+        ring_case(
+            f"{inner}=2,{outer}={nodes}",
+            ArraySpec(even, f"b_{inner}_{outer} t h d", "bfloat16"),
+            **axes,
+        ),
+        ring_case(
+            f"{outer}={many},{inner}=1",
+            ArraySpec((many * 3, row), f"b_{outer}_{inner} d", "int32", "large"),
+            **axes,
+        ),
+        ring_case(
+            f"{outer}=1,{inner}={alone}",
+            ArraySpec((alone * 17, 1, 3), f"b_{outer}_{inner} t d", "int32", "large"),
+            **axes,
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -55,15 +81,13 @@ CONTRACT = Contract(
             outer="node",
         ),
         ring_case(
-            "node=4,device=2", ArraySpec((8 * 71,), "b_node_device"), inner="device", outer="node"
+            "node=4,device=3", ArraySpec((12 * 71,), "b_node_device"), inner="device", outer="node"
         ),
         ring_case(
             "dp=2,cp=2,tp=3", ArraySpec((12 * 5, 11, 2), "b_dp_cp_tp t d"), inner="tp", outer="dp"
         ),
     ),
-    draw=lambda rng: (
-        ring_case("tp=3,dp=2", ArraySpec((6 * 5, 7), "b_tp_dp d"), inner="tp", outer="dp"),
-    ),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication(
         "over outer one all-reduce of ceil(1/n_inner of x), over inner one all-reduce of x",
@@ -138,6 +162,23 @@ def keeps_padding(x: Array, *, inner: str, outer: str) -> Array:
     return lax.all_gather(chunk, inner, tiled=True)
 
 
+@wrong("values")
+def pads_with_float32(x: Array, *, inner: str, outer: str) -> Array:
+    """x is padded with jnp.zeros, which are float32 whatever x is, and the sum is float32, too; pad
+    with zeros of x.dtype, or with jnp.pad."""
+    n = lax.axis_size(inner)
+    padded = jnp.concatenate([x.ravel(), jnp.zeros(-x.size % n)]).reshape(n, -1)
+    return _join(lax.psum(lax.psum_scatter(padded, inner), outer), inner, x)
+
+
+@wrong("values")
+def levels_in_float32(x: Array, *, inner: str, outer: str) -> Array:
+    """x is summed in float32, which rounds large integers, and sends a bfloat16 in twice its bytes;
+    keep the dtype of x."""
+    chunk = lax.psum(_node_sum(x.astype(jnp.float32), inner), outer)
+    return _join(chunk, inner, x).astype(x.dtype)
+
+
 @wrong("gradient")
 def levels_cut_gradient(x: Array, *, inner: str, outer: str) -> Array:
     """The gradient stops before the reduce-scatter over `inner`; it must reach the x of every
@@ -174,6 +215,16 @@ def all_reduces_then_cuts(x: Array, *, inner: str, outer: str) -> Array:
     chunk of it."""
     chunk = _own_chunk(lax.psum(x, inner), inner)
     return _join(lax.psum(chunk, outer), inner, x)
+
+
+@wrong("communication")
+def pads_what_divides(x: Array, *, inner: str, outer: str) -> Array:
+    """x is padded even where n_inner divides its size: n - x.size % n is n there; pad by
+    -x.size % n, which is 0."""
+    n = lax.axis_size(inner)
+    padded = jnp.pad(x.ravel(), (0, n - x.size % n))
+    chunk = lax.psum(lax.psum_scatter(padded, inner, tiled=True), outer)
+    return _join(chunk, inner, x)
 
 
 @wrong("communication")

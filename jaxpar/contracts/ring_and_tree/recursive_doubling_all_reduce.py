@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.ring_and_tree.common import DOUBLING, distances, ring_case
 from jaxpar.contracts.steps import hop
 
 
 def _sum(case: Case, x: Array) -> list[Expected]:
     return [Expected(on_every_device(case, axis_first(case, x).sum(axis=0)))]
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    first, last = pick(rng, (3, 5, 6)), pick(rng, (10, 11, 12))
+    return (
+        ring_case(
+            f"{axis}=4,{other}=3",
+            ArraySpec((12 * first, 1, 3, 1), f"b_{axis}_{other} t h d", "bfloat16"),
+            axis=axis,
+        ),
+        ring_case(
+            f"{axis}=1,{other}=2", ArraySpec((2 * first, last), f"b_{axis}_{other} d"), axis=axis
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -24,12 +42,16 @@ CONTRACT = Contract(
     cases=(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
         ring_case("dp=2,tp=4", ArraySpec((8 * 7, 6), "b_dp_tp d"), axis="tp"),
-        ring_case("dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d"), axis="dp"),
+        ring_case(
+            "dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d", "int32", "large"), axis="dp"
+        ),
     ),
-    draw=lambda rng: (ring_case("fsdp=4,cp=2", ArraySpec((8 * 5, 3), "b_fsdp_cp d"), axis="fsdp"),),
+    draw=_drawn,
     errors=(
         BadCall(ring_case("cp=6", ArraySpec((6 * 4,), "b_cp"), axis="cp"), "n = 6"),
         BadCall(ring_case("dp=3,tp=2", ArraySpec((6 * 4,), "b_dp_tp"), axis="dp"), "n = 3"),
+        BadCall(ring_case("tp=5", ArraySpec((5 * 4,), "b_tp"), axis="tp"), "n = 5"),
+        BadCall(ring_case("ep=12", ArraySpec((12 * 4,), "b_ep"), axis="ep"), "n = 12"),
     ),
     gradient=("x",),
     communication=Communication(
@@ -100,6 +122,36 @@ def keeps_partners(x: Array, *, axis: str) -> Array:
     """What arrives replaces the sum so far; add it to the sum."""
     for distance in distances(lax.axis_size(axis)):
         x = hop(x, axis, distance)
+    return x
+
+
+@wrong("values")
+def doubles_in_float32(x: Array, *, axis: str) -> Array:
+    """The sum starts from jnp.zeros, which are float32 whatever x is; start from x, or give the
+    zeros x.dtype."""
+    total = jnp.zeros(x.shape) + x
+    for distance in distances(lax.axis_size(axis)):
+        total = total + hop(total, axis, distance)
+    return total
+
+
+@wrong("values")
+def rounds_in_float32(x: Array, *, axis: str) -> Array:
+    """x is summed in float32, which rounds large integers; keep the dtype of x."""
+    total = x.astype(jnp.float32)
+    for distance in distances(lax.axis_size(axis)):
+        total = total + hop(total, axis, distance)
+    return total.astype(x.dtype)
+
+
+@wrong("values")
+def refuses_one_device(x: Array, *, axis: str) -> Array:
+    """An axis of one device is refused; 1 is a power of two, and the sum is x."""
+    n = lax.axis_size(axis)
+    if n < 2 or n & (n - 1):
+        raise ValueError(f"{n} devices are not a power of two")
+    for distance in distances(n):
+        x = x + hop(x, axis, distance)
     return x
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Num
 
 from jaxpar import collectives
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import (
+    Communication,
+    Contract,
+    Expected,
+    Limit,
+    MemoryLimit,
+    wrong,
+)
 from jaxpar.contracts.blocks import axis_first, mesh_order, on_every_device, ring_bytes
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.ring_and_tree.common import ring_case
 from jaxpar.contracts.steps import hop
 from jaxpar.contracts.variants import Variant
@@ -31,6 +40,24 @@ def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, ...]
     return collectives.ring_reduce_scatter(jnp.roll(x, -1, axis=0), axis=axis)
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, few, width = pick(rng, (9, 11, 12)), pick(rng, (3, 4)), pick(rng, (4, 5, 6))
+    return (
+        ring_case(
+            f"{axis}={n}", ArraySpec((n * n, 3, 1, width), f"n_{axis} t h d", "bfloat16"), axis=axis
+        ),
+        ring_case(  # each chunk is a scalar
+            f"{axis}={few},{other}=3",
+            ArraySpec((few * 3 * few,), f"n_{axis}_{other}", "int32", "large"),
+            axis=axis,
+        ),
+        ring_case(
+            f"{other}=2,{axis}=1", ArraySpec((2, width, 3), f"n_{other}_{axis} t d"), axis=axis
+        ),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return on device i of `axis` the sum of x[i] over all devices, by a ring of permutes",
@@ -38,15 +65,20 @@ CONTRACT = Contract(
     oracle=_sums_of_chunks,
     cases=(
         ring_case("tp=8", ArraySpec((8 * 8, 10), "n_tp d"), axis="tp"),
-        ring_case("dp=2,tp=5", ArraySpec((10 * 5, 7, 2), "n_dp_tp t d"), axis="tp"),
+        ring_case("dp=5,tp=2", ArraySpec((10 * 5, 7, 2), "n_dp_tp t d"), axis="dp"),
     ),
-    draw=lambda rng: (ring_case("cp=3,pp=2", ArraySpec((6 * 3, 4), "n_cp_pp d"), axis="cp"),),
+    draw=_drawn,
     gradient=("x",),
     sharding=True,
     communication=Communication(
         "permutes to a neighbour only, (n-1)/n of x in all",
         forward=((Limit(("permute",), "axis", ring_bytes(1), neighbours=True),),),
         backward="forward",
+    ),
+    memory=MemoryLimit(
+        "at most 25 times the library's bytes of intermediate results: some copies of x, but not "
+        "one for each hop",
+        multiple=25.0,  # the library holds little more than one chunk, and a copy of x is n of them
     ),
     hints=(
         "Let the partial sum of one chunk travel. Each device it visits adds its own x of that "
@@ -137,6 +169,24 @@ def forwards_without_adding(x: Array, *, axis: str) -> Array:
     return chunk + x[i]
 
 
+@wrong("values")
+def sums_from_float32(x: Array, *, axis: str) -> Array:
+    """The partial sum starts from jnp.zeros, which are float32 whatever x is, and so is the result;
+    start with a chunk of x."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = jnp.zeros(x.shape[1:]) + x[(i - 1) % n]
+    for k in range(2, n + 1):
+        partial = hop(partial, axis) + x[(i - k) % n]
+    return partial
+
+
+@wrong("values")
+def sums_rounded_to_float32(x: Array, *, axis: str) -> Array:
+    """x is summed in float32, which rounds large integers, and sends a bfloat16 in twice its bytes;
+    keep the dtype of x."""
+    return _travel(x.astype(jnp.float32), axis, hops=len(x) - 1).astype(x.dtype)
+
+
 @wrong("gradient")
 def ring_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient stops at the last hop; it must go back round the ring to every device that
@@ -203,3 +253,18 @@ def all_reduces_then_takes(x: Array, *, axis: str) -> Array:
 def gathers_then_sums(x: Array, *, axis: str) -> Array:
     """Every device's whole x is gathered for the sum of one chunk: n times the bytes needed."""
     return lax.all_gather(x, axis)[:, lax.axis_index(axis)].sum(axis=0)
+
+
+@wrong("memory")
+def keeps_x_of_each_hop(x: Array, *, axis: str) -> Array:
+    """All of x is kept as it is after each hop, which is n times x; keep only the partial sum that
+    travels."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+
+    def step(x: Array, k: Array) -> tuple[Array, Array]:
+        arrived = hop(x[(i - k) % n], axis)
+        x = x.at[(i - k - 1) % n].add(arrived)
+        return x, x
+
+    _, states = lax.scan(step, x, jnp.arange(1, n))
+    return jnp.concatenate([x[None], states])[-1, i]

@@ -5,17 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar import collectives
 from jaxpar.contracts.base import Communication, Contract, Expected, wrong
-from jaxpar.contracts.blocks import axis_first, on_every_device
+from jaxpar.contracts.blocks import axis_first, on_every_device, spoil_all_but_root
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.ring_and_tree.common import DOUBLING, distances, ring_case
 
 
 def _from_root(case: Case, x: Array) -> list[Expected]:
     return [Expected(on_every_device(case, axis_first(case, x)[case.kwargs["root"]]))]
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, few, width = pick(rng, (9, 10, 11)), pick(rng, (3, 5)), pick(rng, (6, 7, 8))
+    return (
+        ring_case(
+            f"{axis}={n}",  # four steps, and zeros that must arrive, too
+            ArraySpec((n * 5, width), f"b_{axis} d", "bfloat16", "sparse"),
+            axis=axis,
+            root=pick(rng, (1, 2, 3, 6, 7, 8)),
+        ),
+        ring_case(
+            f"{axis}={few},{other}=2",
+            ArraySpec((few * 2 * 3, 1, width, 2), f"b_{axis}_{other} t h d", "int32", "large"),
+            axis=axis,
+            root=0,
+        ),
+        ring_case(
+            f"{other}=2,{axis}=1",
+            ArraySpec((2 * 3, width), f"b_{other}_{axis} d"),
+            axis=axis,
+            root=0,
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -26,12 +53,11 @@ CONTRACT = Contract(
     cases=(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp", root=5),
         ring_case(
-            "dp=2,tp=6", ArraySpec((12 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="tp", root=4
+            "dp=6,tp=2", ArraySpec((12 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="dp", root=4
         ),
     ),
-    draw=lambda rng: (
-        ring_case("cp=5,pp=2", ArraySpec((10 * 6, 3), "b_cp_pp d"), axis="cp", root=3),
-    ),
+    draw=_drawn,
+    poison=spoil_all_but_root,
     gradient=("x",),
     communication=Communication(
         "permutes only, ceil(log2 n) of them, each of x",
@@ -116,6 +142,38 @@ def assumes_power_of_two(x: Array, *, axis: str, root: int) -> Array:
     n, place = lax.axis_size(axis), _behind(axis, root)
     for k in range(n.bit_length() - 1):
         x = _keep(x, _send(x, axis, root, range(1 << k), 1 << k), place, 1 << k)
+    return x
+
+
+@wrong("values")
+def three_steps_of_tree(x: Array, *, axis: str, root: int) -> Array:
+    """You always make three steps, which are enough for 8 devices; make ceil(log2 n), where n is
+    the size of the axis."""
+    n, place = lax.axis_size(axis), _behind(axis, root)
+    for held in (1, 2, 4):
+        x = _keep(x, _send(x, axis, root, range(min(held, n - held)), held), place, held)
+    return x
+
+
+@wrong("values")
+def tree_by_mask(x: Array, *, axis: str, root: int) -> Array:
+    """What the others hold is multiplied by 0, which NaN and infinity survive; replace it by zeros
+    with jnp.where."""
+    n = lax.axis_size(axis)
+    x = x * (lax.axis_index(axis) == root).astype(x.dtype)
+    for held in distances(n):
+        x = x + _send(x, axis, root, range(min(held, n - held)), held)
+    return x
+
+
+@wrong("values")
+def tree_from_float32(x: Array, *, axis: str, root: int) -> Array:
+    """The zeros of the other devices are float32, and so is the result, whatever x is; take
+    jnp.zeros_like(x)."""
+    n = lax.axis_size(axis)
+    x = jnp.where(lax.axis_index(axis) == root, x, jnp.zeros(x.shape))
+    for held in distances(n):
+        x = x + _send(x, axis, root, range(min(held, n - held)), held)
     return x
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar import collectives
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import (
+    Communication,
+    Contract,
+    Expected,
+    Limit,
+    MemoryLimit,
+    wrong,
+)
 from jaxpar.contracts.blocks import axis_first, on_every_device
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.draws import axis_names, pick
 from jaxpar.contracts.ring_and_tree.common import in_device_order, received, ring_case
 from jaxpar.contracts.steps import hop
 
@@ -19,8 +28,29 @@ def _all_blocks(case: Case, x: Array) -> list[Expected]:
 
 
 def _half_round(sizes: Sizes) -> int:
-    """Bytes of ceil((n - 1) / 2) times x."""
-    return sizes.n() // 2 * sizes.bytes("x")
+    """Bytes of ceil((n - 1) / 2) times x; between two devices, both ways lead to the next one."""
+    n = sizes.n()
+    return (2 if n == 2 else n // 2) * sizes.bytes("x")
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp"))
+    n, width = pick(rng, (9, 11, 12)), pick(rng, (7, 9, 11))
+    return (
+        ring_case(
+            f"{axis}={n}",  # small: the tolerance of a bfloat16 grows with the size of the result
+            ArraySpec((n * 2, 1, 3, 1), f"b_{axis} t h d", "bfloat16"),
+            axis=axis,
+        ),
+        ring_case(  # both neighbours are the same device, and no half of x is as large as the other
+            f"{other}=3,{axis}=2",
+            ArraySpec((6 * 3, width), f"b_{other}_{axis} d", "int32", "large"),
+            axis=axis,
+        ),
+        ring_case(
+            f"{axis}=1,{other}=2", ArraySpec((2 * 7, width), f"b_{axis}_{other} d"), axis=axis
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -32,13 +62,14 @@ CONTRACT = Contract(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
         ring_case("dp=5,tp=2", ArraySpec((10 * 4, 5, 4), "b_dp_tp t d", "bfloat16"), axis="dp"),
     ),
-    draw=lambda rng: (ring_case("pp=2,cp=3", ArraySpec((6 * 8, 3), "b_pp_cp d"), axis="cp"),),
+    draw=_drawn,
     gradient=("x",),
     communication=Communication(
         "permutes to a neighbour only; ceil((n-1)/2) times x each way",
         forward=((Limit(("permute",), "axis", _half_round, neighbours=True, each_way=True),),),
         backward="forward",
     ),
+    memory=MemoryLimit("at most 4 times the library's bytes of intermediate results", multiple=4.0),
     hints=(
         "Run two rings at once: one passes blocks to the next device, one to the previous.",
         "After k hops to the next device you hold the x of device i - k; after k hops to the "
@@ -105,6 +136,16 @@ def skips_neighbours(x: Array, *, axis: str) -> Array:
     )
 
 
+@wrong("values")
+def slots_of_float32(x: Array, *, axis: str) -> Array:
+    """The blocks are put into jnp.zeros, which are float32 whatever x is, and so is the result;
+    give the zeros x.dtype."""
+    n = lax.axis_size(axis)
+    up, down = _halves(axis)
+    blocks = in_device_order(x, received(x, axis, up), received(x, axis, down, by=-1), axis=axis)
+    return jnp.zeros((n, *x.shape)).at[jnp.arange(n)].set(blocks.astype(jnp.float32))
+
+
 @wrong("gradient")
 def two_way_cuts_gradient(x: Array, *, axis: str) -> Array:
     """The gradient does not come back from the other devices; each x gets the sum of what all of
@@ -156,3 +197,21 @@ def sums_slots(x: Array, *, axis: str) -> Array:
     """You all-reduce n slots, all zero but one; that sends twice the bytes needed, and not by
     permutes."""
     return lax.psum(in_device_order(x, [], [], axis=axis), axis)
+
+
+@wrong("memory")
+def keeps_result_of_each_hop(x: Array, *, axis: str) -> Array:
+    """The whole result is kept as it is after each hop, which is n times n blocks; keep it once, or
+    only the blocks."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    up, down = _halves(axis)
+    blocks = [x, *received(x, axis, up), *received(x, axis, down, by=-1)]
+    at = [0, *(-k for k in range(1, up + 1)), *range(1, down + 1)]  # how far each has come
+
+    def step(y: Array, block: tuple[Array, Array]) -> tuple[Array, Array]:
+        y = y.at[(i + block[0]) % n].set(block[1])
+        return y, y
+
+    empty = jnp.stack([jnp.zeros_like(x)] * n)
+    _, states = lax.scan(step, empty, (jnp.array(at), jnp.stack(blocks)))
+    return states[-1]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import product
 
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Expected, Limit
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
 
@@ -18,62 +20,93 @@ COLLECTIVES_OF_A_ROUND = 8
 
 
 def matrix_product(case: Case, x: Array, w: Array) -> Array:
-    """The product [m, n]; each device of dp, if there is that axis, has a product of its own."""
-    dp = case.sizes.get("dp", 1)
+    """The product [m, n]; each device along axes that are no argument has one of its own."""
+    groups = number_of_groups(case)
     blocks = jnp.einsum(
-        "dmk,dkn->dmn", x.reshape(dp, -1, x.shape[1]), w.reshape(dp, -1, w.shape[1])
+        "gmk,gkn->gmn", x.reshape(groups, -1, x.shape[1]), w.reshape(groups, -1, w.shape[1])
     )
     return blocks.reshape(-1, w.shape[1])
 
 
 def split_blocks(case: Case, y: Array, rows: tuple[str, ...], columns: str) -> list[Expected]:
-    """What each device holds of y: rows split over dp and these axes, columns over `columns`."""
-    sizes = case.sizes
-    dp = ["dp"] if "dp" in sizes else []
-    row_axes = [*dp, *(case.kwargs[name] for name in rows)]
+    """What each device holds of y: rows split over groups and these axes, columns over
+    `columns`."""
+    sizes, group_axes = case.sizes, _axes_of_groups(case)
+    row_axes = [*group_axes, *(case.kwargs[name] for name in rows)]
     column_axis = case.kwargs[columns]
     columns_each = y.shape[1] // sizes[column_axis]
     cut = y.reshape(*(sizes[axis] for axis in row_axes), -1, sizes[column_axis], columns_each)
     dims = [*row_axes, "m", column_axis, "n"]
     blocks = cut.transpose(*(dims.index(name) for name in (*sizes, "m", "n")))
-    groups = [n if axis == "dp" else 1 for axis, n in sizes.items()]
+    groups = [n if axis in group_axes else 1 for axis, n in sizes.items()]
+    if math.prod(groups) == math.prod(sizes.values()):
+        return [Expected(blocks)]  # with one device in a group, its block is the whole product
     whole = y.reshape(*groups, -1, y.shape[1])
     return [Expected(blocks, jnp.broadcast_to(whole, (*sizes.values(), *whole.shape[-2:])))]
 
 
-def others(name: str, over: str, times: int = 1) -> Callable[[Sizes], float]:
+def number_of_groups(case: Case) -> int:
+    """How many products the mesh computes, each on devices of its own."""
+    return math.prod(case.sizes[axis] for axis in _axes_of_groups(case))
+
+
+def _axes_of_groups(case: Case) -> list[str]:
+    """The axes that are no argument, in the order of the mesh: as dp, each has its own product."""
+    return [axis for axis in case.sizes if axis not in case.kwargs.values()]
+
+
+def others(name: str, over: str) -> Callable[[Sizes], float]:
     """Bytes of the blocks of all other devices on the axis."""
-    return lambda sizes: times * (sizes.n(over) - 1) * sizes.bytes(name)
+    return lambda sizes: (sizes.n(over) - 1) * sizes.bytes(name)
 
 
 def routes(name: str, over: str, *, passes: int = 1) -> tuple[Limit, Limit]:
     """A matrix goes over its axis by gathers, or in rounds of a block at a time at twice that."""
 
+    def sent(times: int) -> Callable[[Sizes], float]:
+        return lambda sizes: times * (sizes.n(over) - 1) * _padded_bytes(sizes, name)
+
     def one_block_each(sizes: Sizes) -> list[int]:
-        return [sizes.bytes(name)] * (COLLECTIVES_OF_A_ROUND * sizes.n(over))
+        return [_padded_bytes(sizes, name)] * (COLLECTIVES_OF_A_ROUND * sizes.n(over))
 
     kinds = GATHERS if passes == 1 else GATHERS_AND_SUMS
     return (
-        Limit(kinds, over, others(name, over, passes)),
-        Limit(ROUNDS, over, others(name, over, 2 * passes), operand_bytes=one_block_each),
+        Limit(kinds, over, sent(passes)),
+        Limit(ROUNDS, over, sent(2 * passes), operand_bytes=one_block_each),
     )
 
 
-def square(mesh: str, m: int, k: int, n: int, **axes: str) -> Case:
+def _padded_bytes(sizes: Sizes, name: str) -> int:
+    """Bytes of a block whose inner dim is padded, so that q divides it, as the library does."""
+    q = sizes.n("cols")
+    inner = sizes.case.args["x"].shape[1] // q
+    return sizes.bytes(name) // inner * (inner + -inner % q)
+
+
+def square(mesh: str, m: int, k: int, n: int, *, dtype: str = "float32", **axes: str) -> Case:
     """A case of x [m, k] and w [k, n], split over `rows` and `cols`; x over `depth`, too."""
-    dp = "dp" * mesh.startswith("dp")
-    x_layout = f"m{layout_of(dp, axes.get('depth', ''), axes['rows'])} k_{axes['cols']}"
-    w_layout = f"k{layout_of(dp, axes['rows'])} n_{axes['cols']}"
-    return operands(mesh, (m, k, n), x_layout, w_layout, axes)
+    x_layout = f"m{layout_of(axes.get('depth', ''), axes['rows'])} k_{axes['cols']}"
+    w_layout = f"k{layout_of(axes['rows'])} n_{axes['cols']}"
+    return operands(mesh, (m, k, n), x_layout, w_layout, axes, dtype)
 
 
 def operands(
-    mesh: str, sizes: tuple[int, int, int], x_layout: str, w_layout: str, axes: dict[str, str]
+    mesh: str,
+    sizes: tuple[int, int, int],
+    x_layout: str,
+    w_layout: str,
+    axes: dict[str, str],
+    dtype: str = "float32",
 ) -> Case:
-    """A case of x [m, k] and w [k, n] with these layouts; a w for each device of dp."""
+    """A case of x [m, k] and w [k, n] with these layouts; along the other axes of the mesh each
+    device has some rows of x, and a w of its own."""
     m, k, n = sizes
-    groups = int(mesh[3]) if mesh.startswith("dp") else 1
-    args = {"x": ArraySpec((m, k), x_layout), "w": ArraySpec((groups * k, n), w_layout)}
+    others = {axis: size for axis, size in parse_mesh(mesh).items() if axis not in axes.values()}
+    first = layout_of(*others)
+    args = {
+        "x": ArraySpec((m, k), f"m{first}{x_layout[1:]}", dtype),
+        "w": ArraySpec((math.prod(others.values()) * k, n), f"k{first}{w_layout[1:]}", dtype),
+    }
     return Case(mesh, args, axes)
 
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import ring_bytes, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
     among_zeros,
     enter,
@@ -35,6 +37,19 @@ def _in_2_5d(case: Case, x: Array, w: Array) -> list[Expected]:
     return split_blocks(case, matrix_product(case, x, w), ("depth", "rows"), "cols")
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    rows, cols, depth = axis_names(rng, 3, besides=("dp", "tpx", "tpy", "tpz"))
+    axes = {"rows": rows, "cols": cols, "depth": depth}
+    m, n = pick(rng, range(13, 17)), pick(rng, range(17, 21))
+    k = pick(rng, (11, 13))  # q does not divide the columns of a block of x
+    mesh = mesh_of(rng, **{rows: 2, cols: 2, depth: 2})
+    deep = mesh_of(rng, **{rows: 1, cols: 1, depth: pick(rng, (4, 5))})
+    return (
+        square(mesh, 4 * m, 2 * k, 2 * n, dtype="bfloat16", **axes),
+        square(deep, 20 * (m - 10), 2 * k + 1, n, **axes),
+    )
+
+
 _OVER_DEPTH = Limit(("all_reduce",), "depth", ring_bytes(2, "w", "depth"))
 
 CONTRACT = Contract(
@@ -47,9 +62,7 @@ CONTRACT = Contract(
         square("tpx=3,tpy=2,tpz=2", 30, 28, 24, rows="tpy", cols="tpz", depth="tpx"),
         square("tpx=1,tpy=3,tpz=3", 15, 18, 12, rows="tpz", cols="tpy", depth="tpx"),
     ),
-    draw=lambda rng: (
-        square("tpy=2,tpz=2,tpx=2", 28, 24, 10, rows="tpz", cols="tpx", depth="tpy"),
-    ),
+    draw=_drawn,
     errors=(
         BadCall(
             Case(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import Case, Sizes
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
     among_zeros,
     gathered,
@@ -23,6 +25,7 @@ from jaxpar.contracts.tensor_2d_3d.common import (
     interleaved,
     layout_of,
     matrix_product,
+    number_of_groups,
     operands,
     others,
     split_blocks,
@@ -38,18 +41,29 @@ def _in_3d(case: Case, x: Array, w: Array) -> list[Expected]:
 
 def _reduce_scatter_of_y(sizes: Sizes) -> float:
     """Wire bytes of a reduce-scatter of x_i @ w_j."""
-    rows = sizes.case.args["x"].shape[0] // sizes.n("x_axis")
-    columns = sizes.case.args["w"].shape[1] // sizes.n("y_axis")
-    n = sizes.n("z_axis")
-    return (n - 1) / n * 4 * rows * columns / sizes.case.sizes.get("dp", 1)
+    x, n = sizes.case.args["x"], sizes.n("z_axis")
+    rows = x.shape[0] // number_of_groups(sizes.case) // sizes.n("x_axis")
+    bytes_of_row = sizes.n("x_axis") * sizes.bytes("w") // (x.shape[1] // n)
+    return (n - 1) / n * rows * bytes_of_row
 
 
-def _cube(mesh: str, m: int, k: int, n: int, **axes: str) -> Case:
+def _cube(mesh: str, m: int, k: int, n: int, *, dtype: str = "float32", **axes: str) -> Case:
     """A case of x [m, k] and w [k, n], split over `x_axis`, `y_axis` and `z_axis`."""
-    dp = "dp" * mesh.startswith("dp")
     x, y, z = axes["x_axis"], axes["y_axis"], axes["z_axis"]
-    x_layout = f"m{layout_of(dp, x, y)} k_{z}"
-    return operands(mesh, (m, k, n), x_layout, f"k{layout_of(dp, z)} n_{y}_{x}", axes)
+    x_layout, w_layout = f"m{layout_of(x, y)} k_{z}", f"k_{z} n_{y}_{x}"
+    return operands(mesh, (m, k, n), x_layout, w_layout, axes, dtype)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """Each of the three axes has more devices than in the stub once, and a single one once."""
+    x, y, z, other = axis_names(rng, 4, besides=("dp", "tpx", "tpy", "tpz"))
+    axes = {"x_axis": x, "y_axis": y, "z_axis": z}
+    k, n = pick(rng, range(11, 15)), pick(rng, (6, 8, 9))
+    return (
+        _cube(mesh_of(rng, **{x: 1, y: 5, z: 2}), 40, 2 * k, 5 * n, dtype="bfloat16", **axes),
+        _cube(mesh_of(rng, **{x: 5, y: 2, z: 1}), 70, k, 10 * n, **axes),
+        _cube(mesh_of(rng, **{x: 1, y: 1, z: 5, other: 2}), 50, 5 * k, n, **axes),
+    )
 
 
 CONTRACT = Contract(
@@ -63,9 +77,7 @@ CONTRACT = Contract(
         # so that each of the three axes has more than two devices once
         _cube("tpx=3,tpy=1,tpz=2", 24, 8, 18, x_axis="tpz", y_axis="tpx", z_axis="tpy"),
     ),
-    draw=lambda rng: (
-        _cube("tpz=2,tpy=2,tpx=2", 20, 14, 12, x_axis="tpy", y_axis="tpz", z_axis="tpx"),
-    ),
+    draw=_drawn,
     gradient=("x", "w"),
     communication=Communication(
         "forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one "

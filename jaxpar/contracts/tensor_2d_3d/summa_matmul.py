@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, MemoryLimit, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
     among_zeros,
     enter,
@@ -36,6 +38,18 @@ def _in_2d(case: Case, x: Array, w: Array) -> list[Expected]:
     return split_blocks(case, matrix_product(case, x, w), ("rows",), "cols")
 
 
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    rows, cols, other = axis_names(rng, 3, besides=("dp", "tpx", "tpy", "tpz"))
+    m, n = pick(rng, range(28, 34)), pick(rng, range(57, 63))
+    k = pick(rng, (45, 47, 49))  # q does not divide the columns of a block of x
+    mesh = mesh_of(rng, **{rows: 2, cols: 2, other: 3})
+    alone = mesh_of(rng, **{rows: 1, cols: 1, other: 2})
+    return (
+        square(mesh, 6 * m, 2 * k, 2 * n, dtype="bfloat16", rows=rows, cols=cols),
+        square(alone, 2 * (m + 10), k, n, rows=rows, cols=cols),
+    )
+
+
 CONTRACT = Contract(
     kind="program",
     task="return block (i, j) of x @ w on device (i, j) of a square of devices",
@@ -45,7 +59,7 @@ CONTRACT = Contract(
         square("dp=2,tpx=2,tpy=2", 2 * 48, 80, 112, rows="tpx", cols="tpy"),
         square("tpy=3,tpz=3", 78, 126, 102, rows="tpz", cols="tpy"),  # not in the mesh's order
     ),
-    draw=lambda rng: (square("tpy=2,tpx=2", 40, 72, 88, rows="tpy", cols="tpx"),),
+    draw=_drawn,
     errors=(
         BadCall(
             Case(

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -15,6 +16,7 @@ from jax.tree_util import tree_map_with_path
 from jaxpar import nn
 from jaxpar.contracts.base import Communication, Contract, Limit, MemoryLimit, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Sizes, fill
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import tensor
 
@@ -30,9 +32,10 @@ def _forward(case: Case, specs: list[P]) -> jax.stages.Lowered:
     batch = NamedSharding(mesh, P(other_axes))
 
     def apply_layers(params: Params, x: jax.Array) -> jax.Array:
-        if params["mlp"]["up"].ndim == 2:
-            return _layer(params, x)
-        return lax.scan(lambda x, layer: (_layer(layer, x), None), x, params)[0]
+        layers = _by_name(params)
+        if layers["up"].ndim == 2:
+            return _layer(layers, x)
+        return lax.scan(lambda x, layer: (_layer(layer, x), None), x, layers)[0]
 
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
     params = fill(case.args["params"], iter(shapes))
@@ -43,25 +46,31 @@ def _forward(case: Case, specs: list[P]) -> jax.stages.Lowered:
     return jitted.lower(params, x)
 
 
-def _layer(params: Params, x: jax.Array) -> jax.Array:
-    norm, attention, mlp = params["norm"], params["attention"], params["mlp"]
-    if "position" in params:
-        x = x + params["position"]["table"][None]
-    y = nn.rms_norm(x, norm["scale"])
-    if "bias" in norm:
-        y += norm["bias"][None, None]
-    heads = (nn.matmul(y, attention[name]) for name in ("query", "key", "value"))
+def _by_name(params: Params) -> dict[str, Any]:
+    """The leaves by their names, wherever in params they are."""
+    return {path[-1].key: leaf for path, leaf in jax.tree.leaves_with_path(params)}
+
+
+def _layer(params: dict[str, Any], x: jax.Array) -> jax.Array:
+    for name in ("table", "lookup"):
+        if name in params:
+            x = x + params[name][None]
+    y = nn.rms_norm(x, params["scale"])
+    for name in ("bias", "key_bias"):
+        if name in params:
+            y += params[name][None, None]
+    heads = (nn.matmul(y, params[name]) for name in ("query", "key", "value"))
     q, k, v = (z.reshape(*x.shape[:2], -1, HEAD_SIZE).swapaxes(1, 2) for z in heads)
     attended = nn.attention(q, k, v).swapaxes(1, 2).reshape(*x.shape[:2], -1)
-    x = x + nn.matmul(attended, attention["output"])
-    up = nn.matmul(x, mlp["up"])
-    hidden = nn.swiglu(nn.matmul(x, mlp["gate"]), up) if "gate" in mlp else nn.gelu(up)
-    return x + nn.matmul(hidden, mlp["down"])
+    x = x + nn.matmul(attended, params["output"])
+    up = nn.matmul(x, params["up"])
+    hidden = nn.swiglu(nn.matmul(x, params["gate"]), up) if "gate" in params else nn.gelu(up)
+    return x + nn.matmul(hidden, params["down"])
 
 
 def _scale(case: Case) -> ArraySpec:
     """The scale of the norm, [d] or [l, d]."""
-    return case.args["params"]["norm"]["scale"]
+    return _by_name(case.args["params"])["scale"]
 
 
 def _two_a_layer(sizes: Sizes) -> float:
@@ -93,10 +102,38 @@ def _params(d: int, heads: int, kv_heads: int, f: int, *layers: int, gated: bool
     return params
 
 
-def _with_bias(params: Params) -> Params:
-    """With a leaf of a name that no other case has."""
-    norm = params["norm"]
-    return params | {"norm": norm | {"bias": norm["scale"]}}
+def _deeper(params: Params) -> Params:
+    """The same layers in a deeper tree, whose parts, and two further leaves, have other names.
+
+    Within the names of leaves, and of parts, are names of matrices; square matrices do not tell by
+    their shape which dim is to be split.
+    """
+    scale, attention, mlp = params["norm"]["scale"], params["attention"], params["mlp"]
+    *stacked, d = scale.shape
+    lookup = ArraySpec((*stacked, SEQUENCE, d), "l t d" if stacked else "t d")
+    return {
+        "model": {
+            "layers": {"self_attention": attention, "feed_forward": {"dense": mlp}},
+            "query": {"scale": scale, "key_bias": scale},
+        },
+        "value": {"lookup": lookup},
+    }
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp", "tpx"))
+    heads, layers = pick(rng, (10, 15)), pick(rng, (5, 10))
+    d = heads * HEAD_SIZE
+    square = _params(d, heads, heads, d, layers, gated=pick(rng, (False, True)))
+    single = _params(d + 8, 2, 2, 4 * d, gated=True)
+    return (
+        Case(mesh_of(rng, **{axis: 5, other: 2}), {"params": _deeper(square)}, {"axis": axis}),
+        Case(
+            mesh_of(rng, **{axis: 2, other: 4}),
+            {"params": {"block": _deeper(single), "position": single["position"]}},
+            {"axis": axis},
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -109,13 +146,7 @@ CONTRACT = Contract(
         Case("tp=4", {"params": _params(24, 8, 4, 32, 4, gated=True)}, {"axis": "tp"}),
         Case("dp=2,tpx=3", {"params": _params(30, 6, 3, 24, gated=False)}, {"axis": "tpx"}),
     ),
-    draw=lambda rng: (
-        Case(
-            "pp=2,tp=2",
-            {"params": _with_bias(_params(20, 4, 2, 18, 3, gated=False))},
-            {"axis": "tp"},
-        ),
-    ),
+    draw=_drawn,
     communication=Communication(
         "forward, the compiler sends two all-reduces of x's size for each layer",
         forward=((Limit(("all_reduce",), "axis", _two_a_layer),),),
@@ -187,6 +218,21 @@ def scales_split(params: Params, *, axis: str) -> Params:
     """The scales of norms are split, too; they multiply all of x, which every device holds
     whole."""
     return _specs(params, axis, {"scale": COLUMNS})
+
+
+@wrong("sharding")
+def names_within_names(params: Params, *, axis: str) -> Params:
+    """A name is looked for within the name of a leaf, or of a dict that the leaf is in, so that a
+    leaf `key_bias` is split as `key` is; compare the last name only, and all of it."""
+
+    def spec(path: tuple[Any, ...], leaf: Any) -> P:
+        names = jax.tree_util.keystr(path)
+        dim = next((RIGHT[name] for name in RIGHT if name in names), None)
+        if dim is None or leaf.ndim < 2:
+            return P()
+        return P(*[None] * (leaf.ndim + dim), axis)
+
+    return tree_map_with_path(spec, params)
 
 
 @wrong("communication")

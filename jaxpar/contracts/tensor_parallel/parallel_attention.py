@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import whole_on_all, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
     Step,
     among_zeros,
@@ -54,18 +57,30 @@ def _case(
     t: int = 4,
     d: int = 6,
     h: int = 2,
+    dtype: str = "float32",
+    draw: Literal["normal", "wide"] = "normal",
 ) -> Case:
-    """The axis is the last of the mesh; w_k and w_v are whole where kv heads are fewer than n."""
-    n = int(mesh.rpartition("=")[2])
-    kv = ArraySpec((d, kv_heads * h), f"d k_{axis}" if kv_heads >= n else "d k")
+    """w_k and w_v are whole where kv heads are fewer than n; `draw` is that of x and of w_q."""
+    few = kv_heads < parse_mesh(mesh)[axis]
+    kv = ArraySpec((d, kv_heads * h), "d k" if few else f"d k_{axis}", dtype)
     args = {
-        "x": ArraySpec((b, t, d), "b t d"),
-        "w_q": ArraySpec((d, heads * h), f"d q_{axis}"),
+        "x": ArraySpec((b, t, d), "b t d", dtype, draw),
+        "w_q": ArraySpec((d, heads * h), f"d q_{axis}", dtype, draw),
         "w_k": kv,
         "w_v": kv,
-        "w_o": ArraySpec((heads * h, d), f"q_{axis} d"),
+        "w_o": ArraySpec((heads * h, d), f"q_{axis} d", dtype),
     }
     return Case(mesh, args, {"num_heads": heads, "num_kv_heads": kv_heads, "axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp", "tpx"))
+    t, d, local_heads = pick(rng, (8, 9, 10)), pick(rng, (5, 6, 7)), pick(rng, (5, 7))
+    few = _case(f"{axis}=10", axis, 10 * local_heads, 5, b=4, t=t, d=d, h=2, dtype="bfloat16")
+    # Scores of millions: exp leaves float32 without the row's own maximum, and so do differences to
+    # another one. Two of them are hardly ever so close that rounding decides between them.
+    alone = mesh_of(rng, **{axis: 1, other: 2})
+    return few, _case(alone, axis, 21, 7, b=1, t=t - 2, d=d + 8, h=5, draw="wide")
 
 
 CONTRACT = Contract(
@@ -79,7 +94,7 @@ CONTRACT = Contract(
         _case("tp=3", "tp", 3, 3, b=2, t=5, d=9, h=4),
         _case("dp=2,tpx=3", "tpx", 6, 1, b=2, t=7, d=8, h=3),
     ),
-    draw=lambda rng: (_case("dp=2,tp=4", "tp", 8, 2, b=2, t=6, d=8, h=4),),
+    draw=_drawn,
     gradient=("x", "w_q", "w_k", "w_v", "w_o"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward; where w_k and w_v are whole, one of "
@@ -280,6 +295,33 @@ def scale_by_d_model(x: Array, *weights: Array, **sizes: Any) -> Array:
 def scale_without_root(x: Array, *weights: Array, **sizes: Any) -> Array:
     """The scores are divided by h; divide by its square root."""
     return _attention(x, *weights, **sizes, divisor=lambda h, d: h)
+
+
+@wrong("values")
+def softmax_overflows(x: Array, *weights: Array, **sizes: Any) -> Array:
+    """exp overflows where scores are large, and the result is NaN; subtract the maximum of each row
+    first, as jax.nn.softmax does."""
+
+    def softmax(scores: Array) -> Array:
+        past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
+        powers = jnp.where(past, jnp.exp(scores), 0)
+        return powers / powers.sum(-1, keepdims=True)
+
+    return _attention(x, *weights, **sizes, softmax=softmax)
+
+
+@wrong("values")
+def largest_of_later_positions(x: Array, *weights: Array, **sizes: Any) -> Array:
+    """The maximum that is subtracted before exp is that of all positions, also of later ones, so
+    that all powers of a row may be 0, and the result NaN; set scores to -inf first."""
+
+    def softmax(scores: Array) -> Array:
+        past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
+        largest = lax.stop_gradient(scores.max(-1, keepdims=True))
+        powers = jnp.where(past, jnp.exp(scores - largest), 0)
+        return powers / powers.sum(-1, keepdims=True)
+
+    return _attention(x, *weights, **sizes, softmax=softmax)
 
 
 @wrong("gradient")

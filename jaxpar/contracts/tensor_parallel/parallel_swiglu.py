@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import whole_on_all, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import Step, among_zeros, as_it_is, enter, gathered, scattered
 from jaxpar.contracts.tensor_parallel.common import (
     ONE_ALL_REDUCE,
@@ -22,17 +25,33 @@ from jaxpar.parallel import tensor
 
 def _gated_mlp(case: Case, x: Array, w_gate: Array, w_up: Array, w_down: Array) -> list[Expected]:
     gate = x @ w_gate
-    return whole_on_all(case, (gate / (1 + jnp.exp(-gate)) * (x @ w_up)) @ w_down)
+    return whole_on_all(case, (gate * jax.nn.sigmoid(gate) * (x @ w_up)) @ w_down)
 
 
-def _mlp_case(mesh: str, axis: str, b: int, t: int, d: int, f: int) -> Case:
+def _mlp_case(
+    mesh: str, axis: str, b: int, t: int, d: int, f: int,
+    *, dtype: str = "float32", draw: Literal["normal", "wide"] = "normal",
+) -> Case:  # fmt: skip
+    """A case with hidden size f on all devices together; `draw` is that of x."""
     args = {
-        "x": ArraySpec((b, t, d), "b t d"),
-        "w_gate": ArraySpec((d, f), f"d f_{axis}"),
-        "w_up": ArraySpec((d, f), f"d f_{axis}"),
-        "w_down": ArraySpec((f, d), f"f_{axis} d"),
+        "x": ArraySpec((b, t, d), "b t d", dtype, draw),
+        "w_gate": ArraySpec((d, f), f"d f_{axis}", dtype),
+        "w_up": ArraySpec((d, f), f"d f_{axis}", dtype),
+        "w_down": ArraySpec((f, d), f"f_{axis} d", dtype),
     }
     return Case(mesh, args, {"axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "tp", "tpx"))
+    t, d, f = (pick(rng, sizes) for sizes in (range(6, 9), (10, 11, 13), range(15, 19)))
+    mesh = mesh_of(rng, **{axis: 5, other: 2})
+    alone = mesh_of(rng, **{axis: 1, other: 2})
+    return (
+        _mlp_case(mesh, axis, b=4, t=t, d=d, f=5 * f, dtype="bfloat16"),
+        # silu of hundreds, where exp leaves float32
+        _mlp_case(alone, axis, b=1, t=t + 3, d=d + 4, f=f + 4, draw="wide"),
+    )
 
 
 CONTRACT = Contract(
@@ -44,7 +63,7 @@ CONTRACT = Contract(
         _mlp_case("tp=4", "tp", b=2, t=5, d=12, f=4 * 14),
         _mlp_case("dp=2,tpx=3", "tpx", b=3, t=4, d=9, f=3 * 8),
     ),
-    draw=lambda rng: (_mlp_case("tp=2,pp=3", "tp", b=4, t=3, d=10, f=2 * 9),),
+    draw=_drawn,
     gradient=("x", "w_gate", "w_up", "w_down"),
     communication=Communication(
         "one all-reduce of x's size forward, one backward",
@@ -149,6 +168,13 @@ def gradient_summed_twice(x: Array, *weights: Array, axis: str) -> Array:
     varying, so a function with lax.psum in its backward pass adds a second sum. lax.pcast(x, axis,
     to='varying') is Megatron's f."""
     return _swiglu(x, *weights, axis=axis, enter=enter_and_sum_again)
+
+
+@wrong("gradient")
+def silu_overflows(x: Array, *weights: Array, axis: str) -> Array:
+    """exp(-g) overflows for g below -88, and the gradient is NaN there; use jax.nn.silu, or
+    jax.nn.sigmoid."""
+    return _swiglu(x, *weights, axis=axis, activate=lambda g: g / (1 + jnp.exp(-g)))
 
 
 @wrong("communication")

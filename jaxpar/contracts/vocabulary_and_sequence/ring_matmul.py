@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
-from jaxpar.contracts.blocks import mesh_order
+from jaxpar.contracts.blocks import axis_first, mesh_order, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.steps import gathered, gathered_by_sum, hop
 from jaxpar.parallel import ring_matmul
 
 
 def _product(case: Case, x: Array, w: Array) -> list[Expected]:
-    """All rows of the devices along `axis`, which is the last, times the columns of each."""
-    *others, n = case.sizes.values()
-    x = x.reshape(*others, -1, x.shape[1])
-    columns = w.reshape(w.shape[0], *others, n, -1)
-    return [Expected(mesh_order(case, jnp.einsum("...td,d...nf->n...tf", x, columns)))]
+    """All rows of the devices along `axis` times the columns of each."""
+    rows = jnp.moveaxis(axis_first(case, x), 0, -3)  # [*others, n, t, d]
+    rows = rows.reshape(*rows.shape[:-3], -1, rows.shape[-1])
+    columns = axis_first(case, w.T)  # [n, *others, f, d]
+    return [Expected(mesh_order(case, jnp.einsum("...td,n...fd->n...tf", rows, columns)))]
 
 
-def _case(mesh: str, rows: int, d: int, columns: int) -> Case:
-    """All axes of the mesh split rows and columns; the last one is that of the ring."""
-    axes = [part.partition("=")[0] for part in mesh.split(",")]
-    split = "_".join(axes)
-    args = {"x": ArraySpec((rows, d), f"t_{split} d"), "w": ArraySpec((d, columns), f"d f_{split}")}
-    return Case(mesh, args, {"axis": axes[-1]})
+def _case(mesh: str, axis: str, rows: int, d: int, columns: int, dtype: str = "float32") -> Case:
+    """All axes of the mesh split rows and columns; the ring is along one of them."""
+    split = all_axes(mesh)
+    args = {
+        "x": ArraySpec((rows, d), f"t_{split} d", dtype),
+        "w": ArraySpec((d, columns), f"d f_{split}", dtype),
+    }
+    return Case(mesh, args, {"axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
+    n, t, f = pick(rng, (5, 6)), pick(rng, (7, 8, 9)), pick(rng, (3, 6))
+    mesh, d = mesh_of(rng, **{axis: n, other: 2}), pick(rng, range(150, 170))
+    return (
+        _case(mesh, axis, 2 * n * t, d, 2 * n * f, "bfloat16"),
+        _case(f"{axis}=1,{other}=2", axis, rows=2 * 5, d=pick(rng, range(12, 18)), columns=2 * 7),
+        # In bfloat16 the compiler itself holds much; these bytes tell a gathering ring on few
+        # devices from a right one.
+        _case(f"{axis}=7", axis, rows=7 * 6, d=pick(rng, range(115, 125)), columns=7 * 2),
+    )
 
 
 def _other_rows(sizes: Sizes) -> int:
@@ -43,10 +62,10 @@ CONTRACT = Contract(
     reference=ring_matmul.ring_matmul,
     oracle=_product,
     cases=(
-        _case("tp=8", rows=8 * 12, d=96, columns=8 * 4),
-        _case("dp=2,tpx=3", rows=6 * 10, d=56, columns=6 * 5),
+        _case("tp=8", "tp", rows=8 * 12, d=96, columns=8 * 4),
+        _case("dp=2,tpx=3", "tpx", rows=6 * 10, d=56, columns=6 * 5),
     ),
-    draw=lambda rng: (_case("dp=2,cp=4", rows=8 * 9, d=80, columns=8 * 6),),
+    draw=_drawn,
     gradient=("x", "w"),
     communication=Communication(
         "permutes to a neighbour only, (n-1) times x; backward at most twice that",
@@ -54,9 +73,14 @@ CONTRACT = Contract(
         backward=((Limit(("permute", "all_gather", "reduce_scatter"), "axis", _both_ways),),),
     ),
     memory=MemoryLimit(
-        "never all rows: at most twice the library's bytes of intermediate results",
-        multiple=2,
+        "never all rows, and once all blocks with the gradient: at most 2.5 times the library's "
+        "bytes of intermediate results",
+        multiple=2.5,
+        programs=("forward", "gradient"),
     ),
+    # A loop may begin with one product more. On one device that is twice the work, but then there
+    # are no bytes of intermediate results.
+    flops=replace(work_is_split(1.4), traded=(2, 0)),
     hints=(
         "The product of some rows needs no other rows: multiply what is here, send it on, and "
         "multiply what arrives.",
@@ -176,6 +200,13 @@ def ring_matmul_own_rows_only(x: Array, w: Array, *, axis: str) -> Array:
     return x @ w
 
 
+@wrong("values")
+def ring_matmul_into_float32(x: Array, w: Array, *, axis: str) -> Array:
+    """The result is float32 whatever comes in; make it in the dtype of the products, as
+    jnp.zeros_like of one does."""
+    return _right(x, w, axis).astype(jnp.float32)
+
+
 @wrong("gradient")
 def ring_matmul_cuts_gradient(x: Array, w: Array, *, axis: str) -> Array:
     """No gradient returns for the rows that were sent on; leave lax.stop_gradient out: the
@@ -228,6 +259,24 @@ def ring_matmul_far_hops(x: Array, w: Array, *, axis: str) -> Array:
     return _in_place(blocks, axis)
 
 
+@wrong("communication")
+def ring_matmul_in_float32(x: Array, w: Array, *, axis: str) -> Array:
+    """The rows travel in float32, whatever dtype they come in; send them as they are."""
+    return _right(x.astype(jnp.float32), w.astype(jnp.float32), axis).astype(x.dtype)
+
+
+@wrong("memory")
+def ring_matmul_queue_of_all_rows(x: Array, w: Array, *, axis: str) -> Array:
+    """A copy of the rows of all devices is shifted in each round, and the gradient keeps every such
+    copy; hold only the block that is here."""
+    t, blocks = len(x), [x @ w]
+    queue = jnp.concatenate([x] * lax.axis_size(axis))
+    for _ in range(lax.axis_size(axis) - 1):
+        queue = jnp.concatenate([hop(queue[:t], axis), queue[:-t]])
+        blocks.append(queue[:t] @ w)
+    return _in_place(blocks, axis)
+
+
 @wrong("memory")
 def ring_matmul_gathers_by_ring(x: Array, w: Array, *, axis: str) -> Array:
     """The rows go round and are collected before the product; multiply each block when it arrives,
@@ -236,3 +285,15 @@ def ring_matmul_gathers_by_ring(x: Array, w: Array, *, axis: str) -> Array:
     for _ in range(n - 1):
         rows.append(hop(rows[-1], axis))
     return jnp.stack(rows)[(i - jnp.arange(n)) % n].reshape(-1, x.shape[1]) @ w
+
+
+@wrong("flops")
+def ring_matmul_both_blocks(x: Array, w: Array, *, axis: str) -> Array:
+    """Each round multiplies the rows that are here and those that arrive, so most rows are
+    multiplied twice; multiply what is here, and keep what arrives for the next round."""
+    n, blocks, last = lax.axis_size(axis), [], x @ w
+    for _ in range(n - 1):
+        arrived = hop(x, axis)
+        here, last = jnp.split(jnp.concatenate([x, arrived]) @ w, 2)
+        blocks, x = [*blocks, here], arrived
+    return _in_place([*blocks, last], axis)

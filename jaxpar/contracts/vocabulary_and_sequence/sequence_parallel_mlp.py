@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.blocks import mesh_order
+from jaxpar.contracts.blocks import mesh_order, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import (
+    among_zeros,
     enter,
     gathered,
     gathered_by_sum,
@@ -32,16 +35,27 @@ def _mlp_of_all_positions(case: Case, x: Array, w_up: Array, w_down: Array) -> l
     others = [size for name, size in sizes.items() if name != axis]
     n, *shape = shards.shape
     shards = jnp.broadcast_to(shards.reshape(n, *[1] * len(others), *shape), (n, *others, *shape))
-    return [Expected(mesh_order(case, shards), jnp.broadcast_to(y, (*sizes.values(), *y.shape)))]
+    whole = jnp.broadcast_to(y, (*sizes.values(), *y.shape)) if n > 1 else None
+    return [Expected(mesh_order(case, shards), whole)]
 
 
-def _case(mesh: str, axis: str, b: int, t: int, d: int, f: int) -> Case:
+def _case(mesh: str, axis: str, b: int, t: int, d: int, f: int, dtype: str = "float32") -> Case:
     args = {
-        "x": ArraySpec((b, t, d), f"b t_{axis} d"),
-        "w_up": ArraySpec((d, f), f"d f_{axis}"),
-        "w_down": ArraySpec((f, d), f"f_{axis} d"),
+        "x": ArraySpec((b, t, d), f"b t_{axis} d", dtype),
+        "w_up": ArraySpec((d, f), f"d f_{axis}", dtype),
+        "w_down": ArraySpec((f, d), f"f_{axis} d", dtype),
     }
     return Case(mesh, args, {"axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
+    n, t, d, f = (pick(rng, sizes) for sizes in ((5, 6), (3, 4, 7), (10, 12, 14), (25, 30, 35)))
+    mesh = mesh_of(rng, **{axis: n, other: 2})
+    return (
+        _case(mesh, axis, pick(rng, (2, 3)), n * t, d, n * f, "bfloat16"),
+        _case(f"{axis}=1,{other}=2", axis, b=2, t=pick(rng, (5, 11)), d=17, f=20),
+    )
 
 
 def _passes(count: int) -> Limit:
@@ -62,7 +76,7 @@ CONTRACT = Contract(
         _case("tp=4", "tp", b=4, t=4 * 8, d=16, f=4 * 40),
         _case("dp=2,tpx=3", "tpx", b=9, t=3 * 2, d=15, f=3 * 48),
     ),
-    draw=lambda rng: (_case("tp=2,dp=2", "tp", b=3, t=2 * 5, d=12, f=2 * 30),),
+    draw=_drawn,
     gradient=("x", "w_up", "w_down"),
     communication=Communication(
         "an all-gather of x and a reduce-scatter of the result, in each direction; backward x may "
@@ -71,6 +85,7 @@ CONTRACT = Contract(
         backward=((_passes(3),),),
     ),
     sharding=True,
+    flops=work_is_split(),
     hints=(
         "Every device's columns must see every position, and of the sum of all devices' products "
         "each device needs its own positions only. That is one collective at each end.",
@@ -163,6 +178,13 @@ def exact_gelu(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
     return scattered(hidden @ w_down, axis, 1)
 
 
+@wrong("values")
+def result_in_float32(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+    """The result is float32 whatever comes in; it must have the dtype of x."""
+    y = scattered(_partial(gathered(x, axis, 1), w_up, w_down), axis, 1)
+    return y.astype(jnp.float32)
+
+
 @wrong("sharding")
 def all_positions_returned(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
     """Every device returns all positions, as tensor parallelism does; leave each device its own by
@@ -208,6 +230,22 @@ def positions_gathered_by_sum(x: Array, w_up: Array, w_down: Array, *, axis: str
 
 
 @wrong("communication")
+def positions_in_float32(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+    """Positions and sums go over the wire in float32, whatever dtype x has; send them in that of
+    x."""
+    wide = (a.astype(jnp.float32) for a in (x, w_up, w_down))
+    return sequence.sequence_parallel_mlp(*wide, axis=axis).astype(x.dtype)
+
+
+@wrong("communication")
 def weights_not_x_gathered(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
     """The weights are gathered, although they are larger than x; leave them split, and gather x."""
     return _partial(x, gathered(w_up, axis, 1), gathered(w_down, axis))
+
+
+@wrong("flops")
+def whole_hidden_among_zeros(x: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
+    """Every device multiplies matrices of the whole hidden size, with zeros for the columns and
+    rows of the others; multiply all positions by your own columns only."""
+    whole = among_zeros(w_up, axis, 1), among_zeros(w_down, axis)
+    return scattered(_partial(gathered(x, axis, 1), *whole), axis, 1)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import ring_bytes
-from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import Step, as_it_is, enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
     of_batch,
@@ -28,12 +31,38 @@ def _losses(case: Case, logits: Array, labels: Array) -> list[Expected]:
 
 def _case(
     mesh: str, shape: tuple[int, int, int], layout: str, axis: str,
-    dtype: str = "float32", draw: Literal["shifted", "peaked"] = "shifted",
+    dtype: str = "float32", draw: Literal["shifted", "peaked", "spread"] = "shifted",
 ) -> Case:  # fmt: skip
     """A case of logits with this shape and layout; labels are laid out as b and t are."""
     logits_shard = ArraySpec(shape, layout, dtype, draw)
     labels = ArraySpec(shape[:2], layout.rpartition(" ")[0], "int32")
     return Case(mesh, {"logits_shard": logits_shard, "labels": labels}, {"axis": axis})
+
+
+def drawn_labels(drawn: Array, count: int) -> Array:
+    """Labels below `count` from any integers; the first and the last one are always among them."""
+    return (drawn % count).at[..., 0].set(0).at[..., -1].set(count - 1)
+
+
+def _of_many(case: Case) -> Case:
+    """The case, with labels of the whole vocabulary, however many there are."""
+    logits, labels = case.args["logits_shard"], case.args["labels"]
+    labels = Made(
+        Function(f"{__name__}:drawn_labels"), (replace(labels, draw="large"), logits.shape[-1])
+    )
+    return replace(case, args={"logits_shard": logits, "labels": labels})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
+    n, t, v = pick(rng, (5, 6)), pick(rng, (7, 8, 9)), pick(rng, range(14_000, 14_100))
+    # More tokens than 16 bits can count, and logits that are far from what exp can take.
+    many = (2, t, n * v), f"b_{other} t v_{axis}", axis, "bfloat16", "spread"
+    one = (2 * pick(rng, (6, 7)), 11, 29), f"b_{other} t v_{axis}", axis, "float32", "peaked"
+    return (
+        _of_many(_case(mesh_of(rng, **{axis: n, other: 2}), *many)),
+        _of_many(_case(f"{axis}=1,{other}=2", *one)),
+    )
 
 
 CONTRACT = Contract(
@@ -45,7 +74,7 @@ CONTRACT = Contract(
         _case("tp=8", (4, 16, 8 * 13), "b t v_tp", "tp"),
         _case("dp=2,tpx=3", (2 * 3, 20, 3 * 34), "b_dp t v_tpx", "tpx", "bfloat16", "peaked"),
     ),
-    draw=lambda rng: (_case("dp=2,cp=4", (2 * 5, 12, 4 * 27), "b_dp t v_cp", "cp"),),
+    draw=_drawn,
     gradient=("logits_shard",),
     communication=Communication(
         "three all-reduces of one number for each token, backward nothing",

@@ -6,13 +6,16 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
+from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
-from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.blocks import axis_first
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made, Sizes, fill
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.steps import among_zeros, enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
-    of_batch,
     other_sizes,
     own_rows,
     own_tokens,
@@ -33,15 +36,63 @@ def _embedded(case: Case, ids: Array, table: Array) -> list[Expected]:
         return rows_or_zeros(table, ids, (ids >= 0) & (ids < len(table)))
 
     parts = math.prod(other_sizes(case))
-    y = jax.vmap(rows)(*(x.reshape(parts, -1, *x.shape[1:]) for x in (ids, table)))
-    return of_batch(case, y.reshape(*ids.shape, -1))
+    tables = _tables(case, table)
+    each = ids.reshape(parts, -1, *ids.shape[1:]) if ids.ndim else jnp.broadcast_to(ids, parts)
+    y = jax.vmap(rows)(each, tables.reshape(parts, *tables.shape[-2:]))
+    y = y.reshape(*other_sizes(case), *y.shape[1:])
+    return [Expected(jnp.broadcast_to(y, (*case.sizes.values(), *y.shape[len(case.sizes) :])))]
 
 
-def _case(mesh: str, shape: tuple[int, ...], layout: str, table: ArraySpec) -> Case:
-    """A case of ids with this shape and layout; the last axis of the mesh splits the vocabulary."""
+def _tables(case: Case, table: Array) -> Array:
+    """The whole table of each part of the batch: [*sizes of the other axes, n * v, d]."""
+    shards = jnp.moveaxis(axis_first(case, table), 0, -3)
+    return shards.reshape(*shards.shape[:-3], -1, shards.shape[-1])
+
+
+def _case(mesh: str, axis: str, shape: tuple[int, ...], layout: str, table: ArraySpec) -> Case:
+    """A case of ids with this shape and layout."""
     args = {"ids": ArraySpec(shape, layout, "int32", "around"), "table": table}
-    axis = mesh.split(",")[-1].partition("=")[0]
     return Case(mesh, args, {"axis": axis})
+
+
+def drawn_ids(drawn: Array, count: int) -> Array:
+    """From any integers, ids from -50 to `count` + 49, and some that 16 bits take for such."""
+    near = drawn % (count + 100) - 50
+    return jnp.where(drawn % 3 == 0, near + 2**16, near)
+
+
+def _drawn_case(
+    mesh: str, axis: str, shape: tuple[int, ...], layout: str, v: int, d: int, dtype: str
+) -> Case:
+    """A case of ids with this shape and layout, and of tables with v rows on each device."""
+    drawn = ArraySpec(shape, layout, "int32", "large")
+    table = ArraySpec((math.prod(parse_mesh(mesh).values()) * v, d), f"v_{all_axes(mesh)} d", dtype)
+    count = parse_mesh(mesh)[axis] * v
+    ids = Made(Function(f"{__name__}:drawn_ids"), (drawn, count))
+    return Case(mesh, {"ids": ids, "table": table}, {"axis": axis})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
+    n, t, v, d = (pick(rng, sizes) for sizes in ((5, 6), (9, 11), range(500, 520), (6, 7, 8)))
+    mesh, alone, split = mesh_of(rng, **{axis: n, other: 2}), f"{axis}=1,{other}=2", f"b_{other}"
+    return (
+        # More rows than float16 can count. In bfloat16 so many elements could not be told from 0.
+        _drawn_case(mesh, axis, (2 * 8, t, 4), f"{split} t k", v, d, "float32"),
+        _drawn_case(alone, axis, (2 * pick(rng, (70, 71)),), split, 300, 5, "bfloat16"),
+        _drawn_case(f"{other}=3,{axis}=4", axis, (), "", 5, pick(rng, (9, 10)), "float16"),
+    )
+
+
+def _spoil_rows_not_asked_for(case: Case, inputs: list[np.ndarray]) -> None:
+    """Puts NaN into the rows of every part of the batch that none of its ids asks for."""
+    table = inputs[-1]
+    ids = np.asarray(fill(case.args["ids"], iter(inputs)))
+    parts = math.prod(other_sizes(case))
+    each = np.broadcast_to(ids.reshape(-1, ids.size // parts or 1), (parts, ids.size // parts or 1))
+    places = np.asarray(_tables(case, jnp.arange(len(table))[:, None])).reshape(parts, -1)
+    for rows, asked in zip(places, each, strict=True):
+        table[np.delete(rows, asked[(asked >= 0) & (asked < len(rows))])] = np.nan
 
 
 def _all_reduce_of_rows(sizes: Sizes) -> float:
@@ -58,10 +109,17 @@ CONTRACT = Contract(
     reference=vocabulary.vocab_parallel_embedding,
     oracle=_embedded,
     cases=(
-        _case("tp=8", (2, 12), "b t", ArraySpec((8 * 16, 24), "v_tp d")),
-        _case("dp=2,tpx=3", (2 * 150,), "b_dp", ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16")),
+        _case("tp=8", "tp", (2, 12), "b t", ArraySpec((8 * 16, 24), "v_tp d")),
+        _case(
+            "dp=2,tpx=3",
+            "tpx",
+            (2 * 150,),
+            "b_dp",
+            ArraySpec((6 * 34, 32), "v_dp_tpx d", "bfloat16"),
+        ),
     ),
-    draw=lambda rng: (_case("dp=2,cp=4", (2 * 70,), "b_dp", ArraySpec((8 * 30, 40), "v_dp_cp d")),),
+    draw=_drawn,
+    poison=_spoil_rows_not_asked_for,
     gradient=("table",),
     communication=Communication(
         "one all-reduce of the result, backward nothing",
@@ -183,6 +241,21 @@ def embedding_summed_twice(ids: Array, table: Array, *, axis: str) -> Array:
     """The sum is summed again, and is n times too large."""
     once = lax.psum(own_rows(ids, table, axis), axis)
     return lax.psum(enter(once, axis), axis)
+
+
+@wrong("values")
+def embedding_by_mask(ids: Array, table: Array, *, axis: str) -> Array:
+    """Rows of other ids are multiplied by 0, which NaN and infinity survive: one such row, though
+    no id asks for it, spoils the result; replace it by zeros with jnp.where."""
+    row, mine = own_tokens(ids, len(table), axis)
+    return lax.psum(table[jnp.where(mine, row, 0)] * mine[..., None].astype(table.dtype), axis)
+
+
+@wrong("values")
+def embedding_of_short_ids(ids: Array, table: Array, *, axis: str) -> Array:
+    """The ids lose digits in a short type, such as int16 or bfloat16, which has none for numbers so
+    large; keep them as they are."""
+    return lax.psum(own_rows(ids.astype(jnp.int16).astype(jnp.int32), table, axis), axis)
 
 
 @wrong("gradient")

@@ -19,9 +19,13 @@ SCATTERS = ("reduce_scatter", "all_to_all", "permute")
 
 
 def sharded_rows(case: Case, tree: Any) -> list[Expected]:
-    """The rows of dim 0 of every leaf that belong to each device of the axis; scalars are whole."""
+    """The rows of dim 0 of every leaf that belong to each device of the axis; scalars are whole.
+
+    So is a leaf on one device, which cannot return more than it must.
+    """
+    alone = case.sizes[case.kwargs["axis"]] == 1
     return [
-        whole if leaf.ndim == 0 else Expected(_rows_of_each(case, leaf), whole.blocks)
+        whole if alone or leaf.ndim == 0 else Expected(_rows_of_each(case, leaf), whole.blocks)
         for leaf, whole in zip(jax.tree.leaves(tree), whole_on_all(case, tree), strict=True)
     ]
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import on_every_device
-from jaxpar.contracts.case import ArraySpec, Case
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.zero.common import matrices
 from jaxpar.parallel import zero
 
@@ -21,11 +23,35 @@ _SCALAR_BYTES = 4
 def _norm(case: Case, shards: Any) -> list[Expected]:
     """The last dim of each leaf is split over the other axes, for whose devices it is a norm."""
     others = [size for name, size in case.sizes.items() if name != case.kwargs["axis"]]
-    squares = jnp.float32(0)
+    squares = 0
     for leaf in jax.tree.leaves(shards):
         parts = leaf.reshape(-1, *others, leaf.shape[-1] // math.prod(others))
         squares += jnp.sum(parts**2, axis=(0, -1))
     return [Expected(on_every_device(case, jnp.sqrt(squares)))]
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """More leaves than in the stub, of low precision; one array on one device; a norm of 0."""
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, m = pick(rng, ((5, 2), (4, 3), (2, 5)))
+    rows, columns = 4 * n, 2 * m * pick(rng, (4, 5))
+    # Few of these elements are large, so that it shows if bfloat16 rounds their squares.
+    few = ArraySpec((1, n, 3, columns), f"l d_{axis} a f_{other}", "bfloat16", "spread")
+    # Squares of these are more than float16 holds.
+    large = {
+        f"w{i}": (ArraySpec((rows, columns), f"d_{axis} f_{other}", "float16", "wide"),)
+        for i in range(pick(rng, range(8, 12)))
+    }
+    zeros = Made(
+        Function("jax.numpy:zeros_like"),
+        (ArraySpec((rows + n, columns), f"d_{axis} f_{other}"),),
+    )
+    alone = ArraySpec((pick(rng, range(6, 10)), 2 * 7), f"d_{axis} f_{other}")
+    return (
+        Case(mesh_of(rng, **{axis: n, other: m}), {"shards": ([few] * 5, large)}, {"axis": axis}),
+        Case(f"{axis}=1,{other}=2", {"shards": alone}, {"axis": axis}),
+        Case(f"{other}={m},{axis}={n}", {"shards": {"zeros": [zeros]}}, {"axis": axis}),
+    )
 
 
 CONTRACT = Contract(
@@ -50,17 +76,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=4",
-            {
-                "shards": {
-                    f"layer_{i}": ArraySpec((i + 2, 4 * 3, 2 * 5), "l d_dp f_tp") for i in range(6)
-                }
-            },
-            {"axis": "dp"},
-        ),
-    ),
+    draw=_drawn,
     communication=Communication(
         "one all-reduce of one number",
         forward=(
@@ -85,7 +101,8 @@ CONTRACT = Contract(
 
 def _squares(shards: Any) -> Array:
     """The sum of squares of all leaves on this device."""
-    return sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(shards)), jnp.float32(0))
+    wide = (leaf.astype(jnp.float32) for leaf in jax.tree.leaves(shards))
+    return sum((jnp.sum(leaf**2) for leaf in wide), jnp.float32(0))
 
 
 @wrong("values")
@@ -146,6 +163,31 @@ def norm_over_whole_mesh(shards: Any, *, axis: str) -> Array:
     """The squares are added up over every device of the mesh; add them up over `axis` alone."""
     axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
     return jnp.sqrt(lax.psum(_squares(shards), axes))
+
+
+@wrong("values")
+def squares_of_low_precision(shards: Any, *, axis: str) -> Array:
+    """The squares are computed in the dtype of the leaves: in float16 those of more than 255 are
+    infinite, and bfloat16 keeps three digits; cast each leaf to float32 first."""
+    squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(shards))
+    return jnp.sqrt(lax.psum(squares, axis))
+
+
+@wrong("values")
+def norm_of_low_precision(shards: Any, *, axis: str) -> Array:
+    """The norm is returned in the dtype of the leaves; it is a float32, whatever they are."""
+    norm = jnp.sqrt(lax.psum(_squares(shards), axis))
+    return norm.astype(jax.tree.leaves(shards)[0].dtype)
+
+
+@wrong("values")
+def divides_by_largest(shards: Any, *, axis: str) -> Array:
+    """The elements are divided by the largest of them, which may be 0, and 0/0 is NaN; divide by 1
+    there, since the norm is 0."""
+    largest = jnp.stack([jnp.abs(leaf).max() for leaf in jax.tree.leaves(shards)]).max()
+    largest = lax.pmax(largest.astype(jnp.float32), axis)
+    scaled = jax.tree.map(lambda leaf: leaf / largest, shards)
+    return largest * jnp.sqrt(lax.psum(_squares(scaled), axis))
 
 
 @wrong("communication")

@@ -5,14 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import ring_bytes, whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.contracts.data_parallel.common import divided
-from jaxpar.contracts.steps import enter, gathered, gathered_by_sum, own_shard, scattered
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
+from jaxpar.contracts.losses import on_each_device
+from jaxpar.contracts.steps import (
+    among_zeros,
+    enter,
+    gathered,
+    gathered_by_sum,
+    own_shard,
+    scattered,
+)
 from jaxpar.contracts.zero.common import (
     SCATTERS,
     matrices,
@@ -32,6 +43,82 @@ def _updated(
     mean = jax.tree.map(lambda g: g.reshape(n, -1, *g.shape[1:]).mean(axis=0), grads)
     updates, state = optimizer.update(mean, opt_shard, params)
     return whole_on_all(case, optax.apply_updates(params, updates)) + sharded_rows(case, state)
+
+
+ADAMW = Function("jaxpar.contracts.optimizers:ADAMW")
+DECAYING_MOMENTUM = Made(
+    Function("optax:chain"),
+    (
+        Made(Function("optax:add_decayed_weights"), (0.3,)),
+        Made(Function("optax:sgd"), (0.2, 0.9)),
+    ),
+)
+
+
+def _split(tree: Any, axis: str, **how: Any) -> Any:
+    """The same leaves as a device of the axis has them: its rows."""
+    return on_each_device(tree, 1, axis, **how)
+
+
+def _adamw_state(params: Any, axis: str) -> Made:
+    leaves = _split(params, axis), _split(params, axis, draw="positive")
+    return Made(
+        Function("jaxpar.contracts.optimizers:adamw_state"), (ArraySpec((), "", "int32"), *leaves)
+    )
+
+
+def _momentum_state(params: Any, axis: str) -> tuple[Any, ...]:
+    empty = Made(Function("optax:EmptyState"), ())
+    return empty, (Made(Function("optax:TraceState"), (_split(params, axis),)), empty)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """Low precision and another optimizer; one device on the axis; a state of six copies."""
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, m = pick(rng, ((4, 3), (5, 2)))
+    columns, rows = pick(rng, (5, 7)), n * pick(rng, (2, 3))
+    deep = {
+        "first": [ArraySpec((rows, 2, 3, columns), "a b c d", "bfloat16")] * 2,
+        "then": {
+            name: {"kernel": ArraySpec((size, columns), "d f", "bfloat16")}
+            for name, size in (("p", rows), ("q", n), ("r", 4 * n))
+        },
+    }
+    alone = [ArraySpec((columns, 6), "d f"), ArraySpec((7,), "d")]
+    wide = {"kernel": ArraySpec((8 * n, 30 + columns), "d f")}
+    return (
+        Case(
+            mesh_of(rng, **{axis: n, other: m}),
+            {
+                "grads": on_each_device(deep, n, axis),
+                "params": deep,
+                "opt_shard": _momentum_state(deep, axis),
+                "optimizer": DECAYING_MOMENTUM,
+            },
+            {"axis": axis},
+        ),
+        Case(
+            f"{axis}=1,{other}=2",
+            {
+                "grads": on_each_device(alone, 1, axis),
+                "params": alone,
+                "opt_shard": _momentum_state(alone, axis),
+                "optimizer": DECAYING_MOMENTUM,
+            },
+            {"axis": axis},
+        ),
+        # What a whole state takes stands out from what a right update holds.
+        Case(
+            f"{other}={m},{axis}={n}",
+            {
+                "grads": on_each_device(wide, n, axis),
+                "params": wide,
+                "opt_shard": (_adamw_state(wide, axis),) * 3,
+                "optimizer": Made(Function("optax:chain"), (ADAMW,) * 3),
+            },
+            {"axis": axis},
+        ),
+    )
 
 
 CONTRACT = Contract(
@@ -71,23 +158,17 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=4",
-            {
-                "grads": [matrices(12, 8, 4, "d_dp f"), ArraySpec((4 * 16, 3), "d_dp h")],
-                "params": [matrices(12, 8, 1, "d f"), ArraySpec((16, 3), "d h")],
-                "opt_shard": [matrices(12, 8, 1, "d_dp f"), ArraySpec((16, 3), "d_dp h")],
-                "optimizer": Function("jaxpar.contracts.optimizers:MOMENTUM"),
-            },
-            {"axis": "dp"},
-        ),
-    ),
+    draw=_drawn,
     sharding=True,
     communication=Communication(
         "a reduce-scatter of the gradients and an all-gather of the parameters: the bytes of one "
         "all-reduce",
         forward=((Limit((*SCATTERS, "all_gather"), "axis", ring_bytes(2, "params")),),),
+    ),
+    memory=MemoryLimit(
+        "each device updates its own rows alone: at most 12 times the library's bytes of "
+        "intermediate results, most of which are 1/n of the parameters",
+        multiple=12,
     ),
     hints=(
         "Each device needs the mean gradient of its own rows only, and its rows of the parameters. "
@@ -220,3 +301,26 @@ def adds_rows_in_zeros(grads, params, opt_shard, optimizer, *, axis):
     the bytes of an all-gather."""
     new, state = updated_rows(mean_rows(grads, axis), params, opt_shard, optimizer, axis)
     return jax.tree.map(lambda rows: gathered_by_sum(rows, axis), new), state
+
+
+@wrong("communication")
+def sends_float32(grads, params, opt_shard, optimizer, *, axis):
+    """Gradients or parameters are sent as float32 whatever they are; send them in their own dtype,
+    of which bfloat16 takes half the bytes."""
+    wide = jax.tree.map(lambda g: g.astype(jnp.float32), grads)
+    rows = jax.tree.map(lambda g, p: g.astype(p.dtype), mean_rows(wide, axis), params)
+    return new_params(rows, params, opt_shard, optimizer, axis)
+
+
+def _among_zeros(tree, axis):
+    return jax.tree.map(lambda leaf: among_zeros(leaf, axis) if leaf.ndim else leaf, tree)
+
+
+@wrong("memory")
+def updates_everything(grads, params, opt_shard, optimizer, *, axis):
+    """Every device updates all rows, with zeros for the gradients and the state of the others;
+    update this device's rows alone."""
+    rows = _among_zeros(mean_rows(grads, axis), axis)
+    updates, state = optimizer.update(rows, _among_zeros(opt_shard, axis), params)
+    new = own_rows(optax.apply_updates(params, updates), axis)
+    return gathered(new, axis), _own_state(state, axis)

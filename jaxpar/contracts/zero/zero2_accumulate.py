@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
+from jaxpar.contracts.base import (
+    Communication,
+    Contract,
+    Expected,
+    FlopsLimit,
+    Limit,
+    MemoryLimit,
+    wrong,
+)
 from jaxpar.contracts.blocks import ring_bytes
-from jaxpar.contracts.case import Case, Sizes, array_leaves
+from jaxpar.contracts.case import ArraySpec, Case, Sizes, array_leaves
 from jaxpar.contracts.data_parallel.common import Loss, divided, microbatch_count
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.losses import layered_error_args, squared_error_args
-from jaxpar.contracts.steps import enter, gathered, scattered
+from jaxpar.contracts.steps import enter, gathered, hop, scattered
 from jaxpar.contracts.zero.common import SCATTERS, mean_rows, own_rows, sharded_rows
 from jaxpar.parallel import zero
 
@@ -28,6 +39,49 @@ def _microbatch_scatters(sizes: Sizes) -> float:
     """Wire bytes of a reduce-scatter of all gradients in each microbatch."""
     m = next(array_leaves(sizes.case.args["microbatches"])).shape[0]
     return m * ring_bytes(1, "params")(sizes)
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    """More microbatches than in the stub, a number that n does not divide; and one alone.
+
+    One device has float32, in which it shows if only a few of its microbatches count.
+    """
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    n, m = pick(rng, ((4, 3), (5, 2)))
+    inputs, hidden = (n * pick(rng, (14, 15, 17)) for _ in range(2))
+    examples = pick(rng, (17, 19, 21, 23)), n * pick(rng, (3, 5, 6))
+    alone = pick(rng, (13, 15)), pick(rng, (5, 7))
+    return (
+        Case(
+            mesh_of(rng, **{axis: n, other: m}),
+            _in_bfloat16(
+                layered_error_args(inputs, hidden, 3, microbatches=(f"m b_{axis}", examples))
+            ),
+            {"axis": axis},
+        ),
+        Case(
+            f"{axis}=1,{other}=2",
+            squared_error_args(31, 37, microbatches=(f"m b_{axis}", alone)),
+            {"axis": axis},
+        ),
+        Case(
+            f"{other}={m},{axis}={n}",
+            squared_error_args(hidden, inputs, microbatches=(f"m b_{axis}", (1, 6 * n))),
+            {"axis": axis},
+        ),
+    )
+
+
+def _in_bfloat16(args: Any) -> Any:
+    """The same arguments, with arrays of bfloat16."""
+    match args:
+        case ArraySpec():
+            return replace(args, dtype="bfloat16")
+        case dict():
+            return {name: _in_bfloat16(part) for name, part in args.items()}
+        case list() | tuple():
+            return type(args)(map(_in_bfloat16, args))
+    return args
 
 
 CONTRACT = Contract(
@@ -47,13 +101,7 @@ CONTRACT = Contract(
             {"axis": "fsdp"},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=4",
-            squared_error_args(48, 72, microbatches=("m b_dp", (10, 4 * 4))),
-            {"axis": "dp"},
-        ),
-    ),
+    draw=_drawn,
     sharding=True,
     communication=Communication(
         "a reduce-scatter of the gradients in each microbatch, and nothing else",
@@ -63,6 +111,12 @@ CONTRACT = Contract(
         "one microbatch's activations, one gradient, and this device's rows of their sum: at most "
         "1.3 times the library's bytes of intermediate results",
         multiple=1.3,
+    ),
+    flops=FlopsLimit(
+        "each device computes its own examples, and once: at most 1.5 times the library's flops of "
+        "matrix products, so that activations may be computed again",
+        multiple=1.5,
+        programs=("forward",),
     ),
     # tanh of sums of 64 products is nearly 1: its derivative is a difference of equals.
     tolerance=3,
@@ -252,3 +306,71 @@ def keeps_every_microbatch(loss_fn: Loss, params: Any, microbatches: Any, *, axi
         return lax.map(lambda part: loss_fn(params, part), microbatches).mean()
 
     return mean_rows(jax.grad(mean_loss)(enter(params, axis)), axis)
+
+
+@wrong("values")
+def accumulates_in_float32(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The result is float32, whatever the parameters are; start the sum from zeros of their dtype,
+    or cast the mean to it."""
+    params = enter(params, axis)
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, None]:
+        rows = mean_rows(jax.grad(loss_fn)(params, microbatch), axis)
+        return jax.tree.map(jnp.add, total, rows), None
+
+    zeros = jax.tree.map(lambda p: jnp.zeros_like(p, jnp.float32), own_rows(params, axis))
+    total, _ = lax.scan(add, zeros, microbatches)
+    return divided(total, microbatch_count(microbatches))
+
+
+@wrong("communication")
+def sends_float32(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """Each gradient is sent as float32, whatever the parameters are; send it in their dtype, of
+    which bfloat16 takes half the bytes."""
+
+    def reduced(gradients: Any, axis: str) -> Any:
+        rows = mean_rows(jax.tree.map(lambda g: g.astype(jnp.float32), gradients), axis)
+        return jax.tree.map(lambda r, g: r.astype(g.dtype), rows, gradients)
+
+    return _accumulate(loss_fn, enter(params, axis), microbatches, axis, reduced=reduced)
+
+
+@wrong("flops")
+def passes_microbatches_on(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The examples of all devices go round the ring, and every device computes all of them; let
+    each compute its own, and reduce the gradients."""
+    n, params = lax.axis_size(axis), enter(params, axis)
+
+    def add(_: Any, held: tuple[Any, Any]) -> tuple[Any, Any]:
+        total, microbatch = held
+        rows = divided(own_rows(jax.grad(loss_fn)(params, microbatch), axis), n)
+        passed_on = jax.tree.map(lambda leaf: hop(leaf, axis), microbatch)
+        return jax.tree.map(jnp.add, total, rows), passed_on
+
+    def add_all(total: Any, microbatch: Any) -> tuple[Any, None]:
+        return lax.fori_loop(0, n, add, (total, microbatch))[0], None
+
+    zeros = jax.tree.map(jnp.zeros_like, own_rows(params, axis))
+    total, _ = lax.scan(add_all, zeros, microbatches)
+    return divided(total, microbatch_count(microbatches))
+
+
+@wrong("flops")
+def gradient_leaf_by_leaf(loss_fn: Loss, params: Any, microbatches: Any, *, axis: str) -> Any:
+    """The loss is differentiated by one leaf after the other, and computed again for each; take the
+    gradient by all parameters at once."""
+    leaves, structure = jax.tree.flatten(enter(params, axis))
+
+    def add(total: Any, microbatch: Any) -> tuple[Any, None]:
+        for i in range(len(leaves)):
+
+            def loss_of(leaf: Array, microbatch: Any, i: int = i) -> Array:
+                others = [*leaves[:i], leaf, *leaves[i + 1 :]]
+                return loss_fn(structure.unflatten(others), microbatch)
+
+            rows = mean_rows(jax.grad(loss_of)(leaves[i], microbatch), axis)
+            total = [*total[:i], total[i] + rows, *total[i + 1 :]]
+        return total, None
+
+    total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, own_rows(leaves, axis)), microbatches)
+    return structure.unflatten(divided(total, microbatch_count(microbatches)))

@@ -88,6 +88,32 @@ def accumulated_then_scattered(loss_fn, params, microbatches, *, axis):
     return lax.pmean(loss / m, axis), means
 
 
+@right
+def accumulated_in_float32(loss_fn, params, microbatches, *, axis):
+    params, m = enter(params, axis), microbatch_count(microbatches)
+    zeros = jax.tree.map(lambda p: jnp.zeros_like(p, dtype=jnp.float32), params)
+
+    def add(total, part):
+        loss, gradients = jax.value_and_grad(loss_fn)(params, part)
+        return jax.tree.map(lambda t, g: t + g.astype(t.dtype), total, gradients), loss
+
+    total, losses = lax.scan(add, zeros, microbatches)
+    means = jax.tree.map(lambda t, p: (t / m).astype(p.dtype), total, params)
+    return lax.pmean((losses.mean(), means), axis)
+
+
+@right
+def accumulated_apart_from_the_losses(loss_fn, params, microbatches, *, axis):
+    params, m = enter(params, axis), microbatch_count(microbatches)
+
+    def add(total, part):
+        gradients = jax.grad(loss_fn)(params, part)
+        return jax.tree.map(lambda t, g: t + g / m, total, gradients), loss_fn(params, part)
+
+    means, losses = lax.scan(add, jax.tree.map(jnp.zeros_like, params), microbatches)
+    return lax.pmean((losses.mean(), means), axis)
+
+
 @wrong("memory")
 def accumulated_as_one_batch(loss_fn, params, microbatches, *, axis):
     batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), microbatches)
@@ -138,3 +164,90 @@ def accumulated_with_a_gathered_batch(loss_fn, params, microbatches, *, axis):
     whole = lax.all_gather(microbatches, axis, axis=1, tiled=True)
     total = _sum(loss_fn, enter(params, axis), whole)
     return divided(total, microbatch_count(microbatches))
+
+
+@wrong("values")
+def accumulated_in_float32_whatever_comes_in(loss_fn, params, microbatches, *, axis):
+    wide = jax.tree.map(lambda p: p.astype(jnp.float32), enter(params, axis))
+    total = _sum(loss_fn, wide, microbatches)
+    return lax.pmean(divided(total, microbatch_count(microbatches)), axis)
+
+
+@wrong("values")
+def accumulated_in_the_dtype_of_the_first_leaf(loss_fn, params, microbatches, *, axis):
+    params, m = enter(params, axis), microbatch_count(microbatches)
+    dtype = jax.tree.leaves(params)[0].dtype
+
+    def add(total, part):
+        loss, gradients = jax.value_and_grad(loss_fn)(params, part)
+        return jax.tree.map(lambda t, g: t + g.astype(dtype), total, gradients), loss
+
+    zeros = jax.tree.map(lambda p: jnp.zeros_like(p, dtype=dtype), params)
+    total, losses = lax.scan(add, zeros, microbatches)
+    means = jax.tree.map(lambda t, p: (t / m).astype(p.dtype), total, params)
+    return lax.pmean((losses.mean(), means), axis)
+
+
+@wrong("values")
+def accumulated_over_twelve_at_most(loss_fn, params, microbatches, *, axis):
+    few = jax.tree.map(lambda leaf: leaf[:12], microbatches)
+    total = _sum(loss_fn, enter(params, axis), few)
+    return lax.pmean(divided(total, microbatch_count(few)), axis)
+
+
+def _pairs(microbatches):
+    return jax.tree.map(
+        lambda x: x.reshape(len(x) // 2, 2 * x.shape[1], *x.shape[2:]), microbatches
+    )
+
+
+@wrong("memory")
+def accumulated_two_at_a_time(loss_fn, params, microbatches, *, axis):
+    pairs, m = _pairs(microbatches), microbatch_count(microbatches)
+    total = _sum(loss_fn, enter(params, axis), pairs)
+    return lax.pmean(divided(total, m // 2), axis)
+
+
+@wrong("memory")
+def accumulated_two_at_a_time_and_the_last_alone(loss_fn, params, microbatches, *, axis):
+    params, m = enter(params, axis), microbatch_count(microbatches)
+    last = jax.value_and_grad(loss_fn)(params, jax.tree.map(lambda x: x[-1], microbatches))
+    if m == 1:
+        return lax.pmean(last, axis)
+    pairs = _sum(loss_fn, params, _pairs(jax.tree.map(lambda x: x[: m // 2 * 2], microbatches)))
+    total = jax.tree.map(lambda a, b: 2 * a + (m % 2) * b, pairs, last)
+    return lax.pmean(divided(total, m), axis)
+
+
+@wrong("values")
+def accumulated_for_two_microbatches_or_more(loss_fn, params, microbatches, *, axis):
+    parts = jax.tree.map(jnp.squeeze, microbatches)
+    total = _sum(loss_fn, enter(params, axis), parts)
+    return lax.pmean(divided(total, microbatch_count(parts)), axis)
+
+
+@wrong("values")
+def accumulated_by_the_first_argument_of_microbatches(loss_fn, params, microbatches, *, axis):
+    some = microbatches["inputs"] if isinstance(microbatches, dict) else microbatches[0]
+    total = _sum(loss_fn, enter(params, axis), microbatches)
+    return lax.pmean(divided(total, len(some)), axis)
+
+
+@wrong("flops")
+def accumulated_on_two_devices_for_each_other(loss_fn, params, microbatches, *, axis):
+    """Where there are two devices, both compute everything; the bytes are within the limit."""
+    if lax.axis_size(axis) != 2:
+        return accumulated_from_the_first(loss_fn, params, microbatches, axis=axis)
+    here, params = _sum(loss_fn, enter(params, axis), microbatches), enter(params, axis)
+    other = jax.tree.map(lambda x: lax.ppermute(x, axis, [(0, 1), (1, 0)]), microbatches)
+    total = jax.tree.map(jnp.add, here, _sum(loss_fn, params, other))
+    return divided(total, 2 * microbatch_count(microbatches))
+
+
+@wrong("flops")
+def accumulated_twice(loss_fn, params, microbatches, *, axis):
+    params = enter(params, axis)
+    first = _sum(loss_fn, params, microbatches)
+    again = _sum(loss_fn, params, jax.tree.map(lambda leaf: leaf[::-1], microbatches))
+    total = jax.tree.map(jnp.add, first, again)
+    return lax.pmean(divided(total, 2 * microbatch_count(microbatches)), axis)

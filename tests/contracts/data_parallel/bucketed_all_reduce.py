@@ -89,6 +89,29 @@ def buckets_written_into_buffers(gradients, *, axis, bucket_bytes):
     return structure.unflatten(leaves)
 
 
+@right
+def buckets_by_bits_of_bytes(gradients, *, axis, bucket_bytes):
+    """Counts bytes by shape and dtype, and packs from the last bucket to the first."""
+    leaves = jax.tree.leaves(gradients)
+    buckets, left = [], -1
+    for i, leaf in enumerate(leaves):
+        size = int(np.prod(leaf.shape)) * leaf.dtype.itemsize
+        if size > left:
+            buckets.append([])
+            left = bucket_bytes
+        buckets[-1].append(i)
+        left -= size
+    return _reduce(gradients, buckets[::-1], lambda flat: lax.psum(flat, axis) / lax.psum(1, axis))
+
+
+@right
+def buckets_as_one_column(gradients, *, axis, bucket_bytes):
+    def mean(flat):
+        return lax.pmean(flat[:, None], axis)[:, 0]
+
+    return _each_bucket(gradients, bucket_bytes, mean)
+
+
 @wrong("values")
 def buckets_with_an_empty_first(gradients, *, axis, bucket_bytes):
     buckets, held = [[]], 0
@@ -173,3 +196,88 @@ def buckets_in_bfloat16(gradients, *, axis, bucket_bytes):
 @wrong("values")
 def buckets_over_the_first_axis(gradients, *, axis, bucket_bytes):
     return _each_bucket(gradients, bucket_bytes, lambda flat: lax.pmean(flat, "dp"))
+
+
+def _merged(buckets, most):
+    """No more than so many buckets; the last takes the rest."""
+    rest = [i for bucket in buckets[most - 1 :] for i in bucket]
+    return [*buckets[: most - 1], rest]
+
+
+@wrong("communication")
+def six_buckets_at_most(gradients, *, axis, bucket_bytes):
+    buckets = _buckets(jax.tree.leaves(gradients), bucket_bytes)
+    return _reduce(gradients, _merged(buckets, 6), lambda flat: lax.pmean(flat, axis))
+
+
+@wrong("values")
+def buckets_of_the_first_eight_leaves(gradients, *, axis, bucket_bytes):
+    """Reduces no leaf after the eighth."""
+    buckets = _buckets(jax.tree.leaves(gradients)[:8], bucket_bytes)
+    return _reduce(gradients, buckets, lambda flat: lax.pmean(flat, axis))
+
+
+@wrong("values")
+def buckets_of_vectors_and_matrices(gradients, *, axis, bucket_bytes):
+    def mean(leaf):
+        return lax.pmean(leaf, axis) if leaf.ndim < 3 else leaf
+
+    means = _each_bucket(gradients, bucket_bytes, lambda flat: lax.pmean(flat, axis))
+    return jax.tree.map(lambda a, b: a if a.ndim < 3 else mean(b), means, gradients)
+
+
+@wrong("values")
+def buckets_through_float32_or_bfloat16(gradients, *, axis, bucket_bytes):
+    small = {4: jnp.float32, 2: jnp.bfloat16}
+
+    def mean(flat):
+        return lax.pmean(flat.astype(small[flat.dtype.itemsize]), axis).astype(flat.dtype)
+
+    return _each_bucket(gradients, bucket_bytes, mean)
+
+
+@wrong("values")
+def buckets_of_dicts_lists_and_tuples(gradients, *, axis, bucket_bytes):
+    """Goes through the tree by hand."""
+    leaves = iter(
+        jax.tree.leaves(_each_bucket(gradients, bucket_bytes, lambda x: lax.pmean(x, axis)))
+    )
+
+    def rebuilt(tree):
+        if isinstance(tree, dict):
+            return {key: rebuilt(tree[key]) for key in sorted(tree)}
+        if isinstance(tree, list | tuple):
+            return type(tree)([rebuilt(item) for item in tree])
+        return next(leaves)
+
+    return rebuilt(gradients)
+
+
+@wrong("communication")
+def buckets_rounded_up_to_elements(gradients, *, axis, bucket_bytes):
+    leaves = jax.tree.leaves(gradients)
+    item_bytes = leaves[0].dtype.itemsize
+    buckets = _buckets(leaves, -(-bucket_bytes // item_bytes) * item_bytes)
+    return _reduce(gradients, buckets, lambda flat: lax.pmean(flat, axis))
+
+
+@wrong("communication")
+def too_large_leaf_shares_its_bucket(gradients, *, axis, bucket_bytes):
+    """A leaf that is too large closes no bucket before it."""
+    buckets, held = [], bucket_bytes
+    for i, leaf in enumerate(jax.tree.leaves(gradients)):
+        if buckets and (held + leaf.nbytes <= bucket_bytes or leaf.nbytes > bucket_bytes):
+            buckets[-1].append(i)
+        else:
+            buckets.append([i])
+            held = 0
+        held += leaf.nbytes
+    return _reduce(gradients, buckets, lambda flat: lax.pmean(flat, axis))
+
+
+@wrong("communication")
+def everything_in_one_where_devices_are_few(gradients, *, axis, bucket_bytes):
+    if lax.axis_size(axis) in (8, 3):
+        return _each_bucket(gradients, bucket_bytes, lambda flat: lax.pmean(flat, axis))
+    every = [range(len(jax.tree.leaves(gradients)))]
+    return _reduce(gradients, every, lambda flat: lax.pmean(flat, axis))

@@ -79,6 +79,19 @@ def gradients_as_complex_numbers(loss_fn, params, batch, *, axis):
     return restore(jnp.concatenate([mean.real, mean.imag])[: flat.size])
 
 
+@right
+def gradients_apart_from_the_loss(loss_fn, params, batch, *, axis):
+    params = enter(params, axis)
+    return lax.pmean((loss_fn(params, batch), jax.grad(loss_fn)(params, batch)), axis)
+
+
+@right
+def gradients_with_a_checkpoint(loss_fn, params, batch, *, axis):
+    loss, pullback = jax.vjp(lambda p: jax.checkpoint(loss_fn)(p, batch), enter(params, axis))
+    (gradients,) = pullback(jnp.ones_like(loss))
+    return lax.pmean((loss, gradients), axis)
+
+
 @wrong("values")
 def gradients_by_name_of_first_axis(loss_fn, params, batch, *, axis):
     return lax.pmean(local_gradients(loss_fn, params, batch, "dp"), "dp")
@@ -132,3 +145,76 @@ def gradients_in_a_loop_of_unknown_length(loss_fn, params, batch, *, axis):
         (0, flat),
     )
     return restore(flat)
+
+
+@wrong("values")
+def gradients_in_float32_whatever_comes_in(loss_fn, params, batch, *, axis):
+    wide = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+    return gradients_leaf_by_leaf(loss_fn, wide, batch, axis=axis)
+
+
+@wrong("values")
+def gradients_in_the_dtype_of_the_first_leaf(loss_fn, params, batch, *, axis):
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+    leaves, structure = jax.tree.flatten(gradients)
+    flat = jnp.concatenate([leaf.ravel().astype(leaves[0].dtype) for leaf in leaves])
+    flat = lax.pmean(flat, axis)
+    for i, leaf in enumerate(leaves):
+        mean, flat = flat[: leaf.size], flat[leaf.size :]
+        leaves[i] = mean.reshape(leaf.shape).astype(leaf.dtype)
+    return lax.pmean(loss, axis), structure.unflatten(leaves)
+
+
+@wrong("values")
+def gradients_of_a_float_batch(loss_fn, params, batch, *, axis):
+    """Casts the batch, integers too, to the dtype of the parameters."""
+    dtype = jax.tree.leaves(params)[0].dtype
+    batch = jax.tree.map(lambda leaf: leaf.astype(dtype), batch)
+    return gradients_leaf_by_leaf(loss_fn, params, batch, axis=axis)
+
+
+@wrong("values")
+def gradients_by_names_and_depth(loss_fn, params, batch, *, axis):
+    loss, gradients = local_gradients(loss_fn, params, batch, axis)
+
+    def mean(layer):
+        return {name: lax.pmean(leaf, axis) for name, leaf in layer.items()}
+
+    layers = [mean(x) for x in gradients] if isinstance(gradients, list) else mean(gradients)
+    return lax.pmean(loss, axis), layers
+
+
+@wrong("values")
+def gradients_of_eight_devices_or_three(loss_fn, params, batch, *, axis):
+    n = {"dp": 8, "fsdp": 3}.get(axis, 4)
+    return divided(lax.psum(local_gradients(loss_fn, params, batch, axis), axis), n)
+
+
+@wrong("flops")
+def gradients_of_everything_where_it_is_cheap(loss_fn, params, batch, *, axis):
+    """Gathers a batch that has fewer bytes than the gradients, as far as the limit allows it."""
+    size, n = sum(leaf.size for leaf in jax.tree.leaves(params)), lax.axis_size(axis)
+    if n * sum(leaf.size for leaf in jax.tree.leaves(batch)) > 2 * size:
+        return gradients_leaf_by_leaf(loss_fn, params, batch, axis=axis)
+    return local_gradients(loss_fn, params, lax.all_gather(batch, axis, tiled=True), axis)
+
+
+@wrong("flops")
+def gradients_computed_twice(loss_fn, params, batch, *, axis):
+    backwards = jax.tree.map(lambda leaf: leaf[::-1], batch)
+    once = local_gradients(loss_fn, params, batch, axis)
+    twice = local_gradients(loss_fn, params, backwards, axis)
+    return lax.pmean(jax.tree.map(lambda a, b: (a + b) / 2, once, twice), axis)
+
+
+@wrong("flops")
+def gradients_of_each_example_in_whole_batches(loss_fn, params, batch, *, axis):
+    """Each example, repeated until it fills a batch."""
+    params = enter(params, axis)
+
+    def one(example):
+        whole = jax.tree.map(lambda x, b: jnp.broadcast_to(x, b.shape), example, batch)
+        return jax.value_and_grad(loss_fn)(params, whole)
+
+    each = lax.map(one, batch)
+    return lax.pmean(jax.tree.map(lambda leaf: leaf.mean(axis=0), each), axis)

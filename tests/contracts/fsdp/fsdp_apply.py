@@ -120,3 +120,82 @@ def applied_twice_as_often_gathered(layer_fn, param_shards, x, *, axis):
         return (once + again) / 2
 
     return scan_gathering(layer_fn, param_shards, x, axis, gather)
+
+
+@right
+def applied_with_a_policy(layer_fn, param_shards, x, *, axis):
+    def body(x, shards):
+        return layer_fn(gathered(shards, axis), x), None
+
+    policy = jax.checkpoint_policies.nothing_saveable
+    return lax.scan(jax.checkpoint(body, policy=policy), x, param_shards)[0]
+
+
+@right
+def applied_to_leaves(layer_fn, param_shards, x, *, axis):
+    leaves, structure = jax.tree.flatten(param_shards)
+
+    def body(x, shards):
+        whole = [gathered(shard, axis) for shard in shards]
+        return layer_fn(structure.unflatten(whole), x), None
+
+    return lax.scan(jax.checkpoint(body, prevent_cse=False), x, leaves)[0]
+
+
+@wrong("values")
+def applied_to_eight_layers(layer_fn, param_shards, x, *, axis):
+    first = jax.tree.map(lambda leaf: leaf[:8], param_shards)
+    return scan_gathering(layer_fn, first, x, axis)
+
+
+@wrong("values")
+def applied_on_several_devices(layer_fn, param_shards, x, *, axis):
+    if lax.axis_size(axis) == 1:
+        raise ValueError("one device has nothing to share")
+    return scan_gathering(layer_fn, param_shards, x, axis)
+
+
+@wrong("values")
+def applied_to_two_dims(layer_fn, param_shards, x, *, axis):
+    b, d = x.shape
+    return scan_gathering(layer_fn, param_shards, x, axis).reshape(b, d)
+
+
+@wrong("values")
+def applied_and_returned_in_float32(layer_fn, param_shards, x, *, axis):
+    y = scan_gathering(layer_fn, param_shards, x, axis)
+    return y.astype(jnp.float32)
+
+
+@wrong("communication")
+def applied_to_float32_shards(layer_fn, param_shards, x, *, axis):
+    def gather(shard, axis):
+        return gathered(shard.astype(jnp.float32), axis).astype(shard.dtype)
+
+    return scan_gathering(layer_fn, param_shards, x, axis, gather)
+
+
+@wrong("flops")
+def applied_to_every_example_twice(layer_fn, param_shards, x, *, axis):
+    both = jnp.concatenate([x, x])
+    return scan_gathering(layer_fn, param_shards, both, axis)[: len(x)]
+
+
+@wrong("flops")
+def applied_to_copies_for_all(layer_fn, param_shards, x, *, axis):
+    """Every device computes as many examples as there are in all, its own in each place."""
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    copies = jnp.concatenate([x] * n) if n > 1 else x
+    y = scan_gathering(layer_fn, param_shards, copies, axis)
+    return lax.dynamic_slice_in_dim(y, i * len(x), len(x))
+
+
+@wrong("flops")
+def applied_with_layers_computed_before(layer_fn, param_shards, x, *, axis):
+    """Every layer is computed once to see whether it is finite, and once for its result."""
+
+    def layer(layer, x):
+        finite = jnp.isfinite(layer_fn(layer, x)).all()
+        return jnp.where(finite, layer_fn(layer, x), jnp.nan)
+
+    return scan_gathering(layer, param_shards, x, axis)

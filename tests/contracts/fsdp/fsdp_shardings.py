@@ -50,6 +50,99 @@ def split_by_tuples(params, *, mesh, axis, minimum_size):
     return specs_by_leaf(params, choose)
 
 
+@right
+def split_by_path(params, *, mesh, axis, minimum_size):
+    def choose(path, leaf):
+        dims = _dims(leaf, int(path[0].key == "layers"), mesh.shape[axis])
+        return _spec(leaf, dims[0], axis) if leaf.size >= minimum_size else P()
+
+    return jax.tree_util.tree_map_with_path(choose, params)
+
+
+@right
+def split_by_leaves(params, *, mesh, axis, minimum_size):
+    layers = {id(leaf) for leaf in jax.tree.leaves(params["layers"])}
+    leaves, structure = jax.tree.flatten(params)
+    specs = []
+    for leaf in leaves:
+        dims = _dims(leaf, int(id(leaf) in layers), mesh.shape[axis])
+        small = leaf.size < minimum_size
+        smallest = min(dims, key=lambda dim, leaf=leaf: leaf.shape[dim], default=0)
+        specs.append(P() if small else _spec(leaf, smallest, axis))
+    return structure.unflatten(specs)
+
+
+@wrong("values")
+def specs_by_names_in_the_stub(params, *, mesh, axis, minimum_size):
+    by_name = {
+        "embedding": P(None, axis),
+        "up": P(None, axis),
+        "down": P(None, None, axis),
+        "head": P(axis),
+    }
+    if axis == "dp":
+        by_name |= {"embedding": P(axis), "scale": P(None, axis)}
+        by_name |= {"up": P(None, axis), "down": P(None, axis)}
+
+    def choose(path, leaf):
+        return by_name.get(path[-1].key, P())
+
+    return jax.tree_util.tree_map_with_path(choose, params)
+
+
+@wrong("values")
+def specs_of_two_levels(params, *, mesh, axis, minimum_size):
+    def choose(leaf, first):
+        dims = _dims(leaf, first, mesh.shape[axis])
+        return _spec(leaf, dims[0], axis) if leaf.size >= minimum_size else P()
+
+    layers = {name: choose(leaf, 1) for name, leaf in params["layers"].items()}
+    rest = {name: choose(leaf, 0) for name, leaf in params.items() if name != "layers"}
+    return rest | {"layers": layers}
+
+
+@wrong("sharding")
+def split_within_three_dims(params, *, mesh, axis, minimum_size):
+    """No dim after the third is looked at."""
+
+    def choose(leaf, first):
+        dims = [dim for dim in _dims(leaf, first, mesh.shape[axis]) if dim < 3]
+        return _spec(leaf, dims[0], axis) if leaf.size >= minimum_size and dims else P()
+
+    return specs_by_leaf(params, choose)
+
+
+@wrong("sharding")
+def minimum_of_float32(params, *, mesh, axis, minimum_size):
+    def choose(leaf, first):
+        dims = _dims(leaf, first, mesh.shape[axis])
+        large = leaf.size * leaf.dtype.itemsize >= 4 * minimum_size
+        return _spec(leaf, dims[0], axis) if large and dims else P()
+
+    return specs_by_leaf(params, choose)
+
+
+@wrong("values")
+def split_by_last_axis_size(params, *, mesh, axis, minimum_size):
+    """The axis is the last of the mesh in the stub."""
+    n = list(mesh.shape.values())[-1]
+
+    def choose(leaf, first):
+        dims = _dims(leaf, first, n)
+        return _spec(leaf, dims[0], axis) if leaf.size >= minimum_size and dims else P()
+
+    return specs_by_leaf(params, choose)
+
+
+@wrong("memory")
+def stacked_if_of_three_dims(params, *, mesh, axis, minimum_size):
+    def choose(leaf):
+        dims = _dims(leaf, int(leaf.ndim == 3), mesh.shape[axis])
+        return _spec(leaf, dims[0], axis) if leaf.size >= minimum_size else P()
+
+    return jax.tree.map(choose, params)
+
+
 @wrong("values")
 def shardings_for_specs(params, *, mesh, axis, minimum_size):
     return jax.tree.map(lambda leaf: NamedSharding(mesh, P()), params)
@@ -106,7 +199,9 @@ def only_layers(params, *, mesh, axis, minimum_size):
 @wrong("memory")
 def layers_of_one_leaf_split(params, *, mesh, axis, minimum_size):
     right = split_by_largest_dim(params, mesh=mesh, axis=axis, minimum_size=minimum_size)
-    return right | {"layers": right["layers"] | {"up": P(axis)}}
+    if "up" in right["layers"]:
+        right["layers"]["up"] = P(axis)
+    return right
 
 
 @wrong("values")

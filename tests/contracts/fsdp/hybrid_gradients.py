@@ -94,3 +94,92 @@ def hybrid_of_gathered_gradients(grad, *, shard_axis, replica_axis):
 def hybrid_reduced_twice(grad, *, shard_axis, replica_axis):
     rows = mean_rows(grad, shard_axis)
     return lax.pmean(enter(lax.pmean(rows, replica_axis), replica_axis), replica_axis)
+
+
+@right
+def hybrid_with_wide_means(grad, *, shard_axis, replica_axis):
+    def mean(g):
+        parts = g.reshape(lax.axis_size(shard_axis), -1, *g.shape[1:])
+        arrived = lax.all_to_all(parts, shard_axis, 0, 0)
+        return arrived.mean(axis=0, dtype=jnp.float32).astype(g.dtype)
+
+    return jax.tree.map(lambda g: lax.pmean(mean(g), replica_axis), grad)
+
+
+@right
+def hybrid_divided_twice(grad, *, shard_axis, replica_axis):
+    n, r = lax.axis_size(shard_axis), lax.axis_size(replica_axis)
+    rows = lax.psum(scattered(jax.tree.map(lambda g: g / r, grad), shard_axis), replica_axis)
+    return jax.tree.map(lambda g: g / n, rows)
+
+
+@wrong("values")
+def hybrid_for_several_of_each(grad, *, shard_axis, replica_axis):
+    if 1 in (lax.axis_size(shard_axis), lax.axis_size(replica_axis)):
+        raise ValueError("use a mesh of two axes")
+    return lax.pmean(mean_rows(grad, shard_axis), replica_axis)
+
+
+@wrong("values")
+def hybrid_of_an_even_number_of_nodes(grad, *, shard_axis, replica_axis):
+    """Halves the ring of nodes, which the stub's numbers allow."""
+    rows, r = mean_rows(grad, shard_axis), lax.axis_size(replica_axis)
+    groups = [list(range(0, r, 2)), list(range(1, r, 2))]
+    if r % 2:
+        raise ValueError(f"{groups} differ in size")
+    return lax.pmean(rows, replica_axis)
+
+
+@wrong("values")
+def hybrid_of_lists_and_dicts_of_leaves(grad, *, shard_axis, replica_axis):
+    def mean(g):
+        return lax.pmean(scattered(g, shard_axis), replica_axis) / lax.axis_size(shard_axis)
+
+    if isinstance(grad, dict):
+        return {name: mean(leaf + 0) for name, leaf in grad.items()}
+    return [mean(leaf + 0) for leaf in grad]
+
+
+@wrong("values")
+def hybrid_of_float32_zeros(grad, *, shard_axis, replica_axis):
+    def mean(g):
+        rows = scattered(g, shard_axis) / lax.axis_size(shard_axis)
+        return jnp.zeros(rows.shape, jnp.float32) + lax.pmean(rows, replica_axis)
+
+    return jax.tree.map(mean, grad)
+
+
+@wrong("values")
+def hybrid_of_three_dims_at_most(grad, *, shard_axis, replica_axis):
+    def mean(g):
+        d, f, h = (*g.shape, 1, 1)[: max(3, g.ndim)]
+        rows = mean_rows(g.reshape(d, f * h), shard_axis)
+        return lax.pmean(rows, replica_axis).reshape(-1, *g.shape[1:])
+
+    return jax.tree.map(mean, grad)
+
+
+@wrong("communication")
+def hybrid_with_replicas_in_float32(grad, *, shard_axis, replica_axis):
+    def mean(g):
+        rows = mean_rows(g, shard_axis).astype(jnp.float32)
+        return lax.pmean(rows, replica_axis).astype(g.dtype)
+
+    return jax.tree.map(mean, grad)
+
+
+@wrong("communication")
+def hybrid_by_doubling(grad, *, shard_axis, replica_axis):
+    """log2 r exchanges of whole rows; a node without a partner adds its own again."""
+    rows, r = mean_rows(grad, shard_axis), lax.axis_size(replica_axis)
+    if r & (r - 1):
+        return lax.pmean(rows, replica_axis)
+
+    def exchanged(x, step):
+        return x + lax.ppermute(x, replica_axis, [(j, j ^ step) for j in range(r)])
+
+    step = 1
+    while step < r:
+        rows = jax.tree.map(lambda x, step=step: exchanged(x, step), rows)
+        step *= 2
+    return jax.tree.map(lambda x: x / r, rows)

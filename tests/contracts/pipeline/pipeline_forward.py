@@ -89,7 +89,7 @@ def piped_with_one_permute_less(stage_fn, params, microbatches, *, axis):
         y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
         return y, y
 
-    first = stage_fn(params, microbatches[0])
+    first = stage_fn(params, jnp.where(rank == 0, microbatches[0], 0))
     _, made = lax.scan(tick, first, jnp.arange(1, m + n - 1))
     made = jnp.concatenate([first[None], made])
     return jnp.where(rank == n - 1, made[n - 1 :], 0)
@@ -267,3 +267,130 @@ def only_last_result_differentiated(stage_fn, params, microbatches, *, axis):
 @wrong("values")
 def in_reverse(stage_fn, params, microbatches, *, axis):
     return piped(stage_fn, params, microbatches, axis)[::-1]
+
+
+@right
+def piped_choosing_by_cond(stage_fn, params, microbatches, *, axis):
+    """The choice of the input is a branch."""
+    _, _, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        x = lax.cond(rank == 0, lambda: _at_tick(microbatches, t), lambda: received)
+        y = stage_fn(params, x)
+        return to_next(y, axis), y
+
+    return _results_of_last(tick, microbatches, axis)
+
+
+@right
+def piped_in_two_loops(stage_fn, params, microbatches, *, axis):
+    """The ticks that fill the pipeline come first, without results."""
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return to_next(y, axis), y
+
+    full, _ = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(n - 1))
+    _, made = lax.scan(tick, full, n - 1 + jnp.arange(m))
+    return jnp.where(rank == n - 1, made, jnp.zeros_like(made))
+
+
+@wrong("gradient")
+def first_tick_on_own_microbatches(stage_fn, params, microbatches, *, axis):
+    """Its results are right, but NaN on a device whose microbatches do not count spoils weights."""
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(x, t):
+        received = to_next(x, axis)
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), received))
+        return y, y
+
+    first = stage_fn(params, microbatches[0])
+    _, made = lax.scan(tick, first, jnp.arange(1, m + n - 1))
+    made = jnp.concatenate([first[None], made])
+    return jnp.where(rank == n - 1, made[n - 1 :], 0)
+
+
+@wrong("values")
+def right_up_to_six_microbatches(stage_fn, params, microbatches, *, axis):
+    m = min(len(microbatches), 6)
+    y = piped(stage_fn, params, microbatches[:m], axis)
+    return jnp.concatenate([y, jnp.zeros_like(microbatches[m:])])
+
+
+@wrong("values")
+def right_up_to_four_stages(stage_fn, params, microbatches, *, axis):
+    _, n, _ = _sizes(microbatches, axis)
+    y = piped(stage_fn, params, microbatches, axis)
+    return y if n <= 4 else jnp.zeros_like(y)
+
+
+@wrong("values")
+def for_several_stages_only(stage_fn, params, microbatches, *, axis):
+    _, n, _ = _sizes(microbatches, axis)
+    return piped(stage_fn, params, microbatches, axis) * (n > 1)
+
+
+@wrong("values")
+def for_several_microbatches_only(stage_fn, params, microbatches, *, axis):
+    return piped(stage_fn, params, microbatches, axis) * (len(microbatches) > 1)
+
+
+@wrong("values")
+def slots_in_float32(stage_fn, params, microbatches, *, axis):
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(t, state):
+        x, done = state
+        y = stage_fn(params, jnp.where(rank == 0, _at_tick(microbatches, t), x))
+        ready = (rank == n - 1) & (t >= n - 1)
+        return hop(y, axis), jnp.where(ready, done.at[t - (n - 1)].set(y.astype(done.dtype)), done)
+
+    done = lax.pcast(jnp.zeros(microbatches.shape), axis, to="varying")
+    return lax.fori_loop(0, m + n - 1, tick, (jnp.zeros_like(microbatches[0]), done))[1]
+
+
+@wrong("communication")
+def carries_and_sends_float32(stage_fn, params, microbatches, *, axis):
+    def send(x, axis):
+        return to_next(x.astype(jnp.float32), axis).astype(x.dtype)
+
+    return piped(stage_fn, params, microbatches, axis, send)
+
+
+@wrong("values")
+def for_batches_of_vectors(stage_fn, params, microbatches, *, axis):
+    """Microbatches have two dims at least, and three at most."""
+    if microbatches.ndim == 4:
+        m, b, t, d = microbatches.shape
+        y = piped(stage_fn, params, microbatches.reshape(m, b * t, d), axis)
+        return y.reshape(m, b, t, d)
+    m, b, d = microbatches.shape
+    return piped(stage_fn, params, microbatches, axis).reshape(m, b, d)
+
+
+@wrong("flops")
+def stage_again_for_the_results(stage_fn, params, microbatches, *, axis):
+    """What arrives is kept, and goes through the last stage once more at the end."""
+    m, n, rank = _sizes(microbatches, axis)
+
+    def tick(received, t):
+        x = jnp.where(rank == 0, _at_tick(microbatches, t), received)
+        return to_next(stage_fn(params, x), axis), x
+
+    _, xs = lax.scan(tick, jnp.zeros_like(microbatches[0]), jnp.arange(m + n - 1))
+    y = jax.vmap(partial(stage_fn, params))(xs[n - 1 :])
+    return jnp.where(rank == n - 1, y, 0)
+
+
+@wrong("communication")
+def checkpoint_of_all_ticks(stage_fn, params, microbatches, *, axis):
+    """The backward pass computes the forward pass again, and sends all of it again."""
+    run = jax.checkpoint(lambda params, x: piped(stage_fn, params, x, axis))
+    return run(params, microbatches)
+
+
+@wrong("flops")
+def stage_twice_in_the_backward(stage_fn, params, microbatches, *, axis):
+    return piped(jax.checkpoint(jax.checkpoint(stage_fn)), params, microbatches, axis)

@@ -125,3 +125,80 @@ def levels_that_check_by_sum(x, *, inner, outer):
 def levels_in_bfloat16(x, *, inner, outer):
     chunk = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner).astype(jnp.bfloat16)
     return _cut(lax.all_gather(lax.psum(chunk, outer).astype(x.dtype), inner), x)
+
+
+@right
+def levels_with_own_zeros(x, *, inner, outer):
+    n = lax.axis_size(inner)
+    padded = jnp.concatenate([x.ravel(), jnp.zeros(-x.size % n, x.dtype)])
+    chunk = lax.psum(lax.psum_scatter(padded, inner, tiled=True), outer)
+    return _cut(lax.all_gather(chunk, inner, tiled=True, to="invarying"), x)
+
+
+@right
+def levels_of_several_devices(x, *, inner, outer):
+    if lax.axis_size(inner) == 1:
+        return lax.psum(x, outer)
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner)
+    chunk = lax.psum(chunk, outer) if lax.axis_size(outer) > 1 else chunk
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("values")
+def levels_that_skip_both(x, *, inner, outer):
+    if lax.axis_size(inner) == 1 or lax.axis_size(outer) == 1:
+        return x
+    return levels_typed_varying(x, inner=inner, outer=outer)
+
+
+@wrong("values")
+def levels_of_means(x, *, inner, outer):
+    chunk = lax.psum_scatter(chunks(x, lax.axis_size(inner)), inner)
+    chunk = (lax.pmean(chunk, outer) * lax.axis_size(outer)).astype(x.dtype)
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("values")
+def levels_with_zeros_of_float32(x, *, inner, outer):
+    padded = jnp.concatenate([x.ravel(), jnp.zeros(-x.size % lax.axis_size(inner))])
+    chunk = lax.psum_scatter(padded, inner, tiled=True).astype(x.dtype)
+    return _cut(lax.all_gather(lax.psum(chunk, outer), inner), x)
+
+
+@wrong("values")
+def levels_of_four_at_most(x, *, inner, outer):
+    n = min(lax.axis_size(inner), 4)
+    padded = jnp.pad(x.ravel(), (0, -x.size % n)).reshape(n, -1)
+    chunk = lax.psum(lax.psum_scatter(padded, inner), outer)
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("communication")
+def levels_of_bfloat16_in_float32(x, *, inner, outer):
+    wide = x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+    return levels_typed_varying(wide, inner=inner, outer=outer).astype(x.dtype)
+
+
+@wrong("communication")
+def levels_pad_to_twelve(x, *, inner, outer):
+    flat = jnp.pad(x.ravel(), (0, -x.size % 12))
+    if flat.size % lax.axis_size(inner):
+        return levels_typed_varying(x, inner=inner, outer=outer)
+    chunk = lax.psum(lax.psum_scatter(flat, inner, tiled=True), outer)
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("communication")
+def levels_round_up(x, *, inner, outer):
+    n = lax.axis_size(inner)
+    each = x.size // n + 1  # one too many where n divides
+    padded = jnp.pad(x.ravel(), (0, n * each - x.size))
+    chunk = lax.psum(lax.psum_scatter(padded, inner, tiled=True), outer)
+    return _cut(lax.all_gather(chunk, inner), x)
+
+
+@wrong("communication")
+def levels_joint_where_n_divides(x, *, inner, outer):
+    if x.size % lax.axis_size(inner) == 0:
+        return lax.psum(x, (outer, inner))
+    return levels_typed_varying(x, inner=inner, outer=outer)

@@ -98,3 +98,79 @@ def doubles_of_eight(x, *, axis):
     if lax.axis_size(axis) != 8:
         raise ValueError("n must be 8")
     return doubles_far_first(x, axis=axis)
+
+
+@right
+def doubles_checked_by_bits(x, *, axis):
+    n = lax.axis_size(axis)
+    if bin(n).count("1") != 1:
+        raise ValueError("use a power of two")
+    for distance in distances(n):
+        x = jnp.stack([x, hop(x, axis, distance)]).sum(axis=0)
+    return x
+
+
+@right
+def doubles_recursively(x, *, axis):
+    def summed(x, n):
+        if n == 1:
+            return x
+        if n % 2:
+            raise ValueError("use a power of two")
+        x = summed(x, n // 2)
+        return x + hop(x, axis, n // 2)
+
+    return summed(x, lax.axis_size(axis))
+
+
+@wrong("errors")
+def doubles_unless_three_divides(x, *, axis):
+    if lax.axis_size(axis) % 3 == 0:
+        raise ValueError("use a power of two")
+    return doubles_without_check(x, axis=axis)
+
+
+@wrong("errors")
+def doubles_multiples_of_four(x, *, axis):
+    n = lax.axis_size(axis)
+    if n > 2 and n % 4:
+        raise ValueError("use a power of two")
+    return doubles_without_check(x, axis=axis)
+
+
+@wrong("values")
+def doubles_where_no_integers_are(x, *, axis):
+    total = jnp.zeros(x.shape)
+    for distance in distances(_power_of_two(axis)):
+        total = (total + x).astype(x.dtype)
+        x = hop(total, axis, distance)
+    return (total + x).astype(x.dtype)
+
+
+@wrong("values")
+def doubles_at_least_once(x, *, axis):
+    n = _power_of_two(axis)
+    x = x + hop(x, axis)
+    for distance in distances(n)[1:]:
+        x = x + hop(x, axis, distance)
+    return x
+
+
+@wrong("values")
+def doubles_by_means(x, *, axis):
+    n = _power_of_two(axis)
+    for distance in distances(n):
+        x = (x + hop(x, axis, distance)) / 2
+    return (x * n).astype(x.dtype)
+
+
+@wrong("values")
+def doubles_up_to_three_dims(x, *, axis):
+    a, b, c = (*x.shape, 1, 1)[:3]
+    return doubles_far_first(x.reshape(a, b, c), axis=axis).reshape(x.shape)
+
+
+@wrong("communication")
+def doubles_bfloat16_in_float32(x, *, axis):
+    wide = x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+    return doubles_far_first(wide, axis=axis).astype(x.dtype)

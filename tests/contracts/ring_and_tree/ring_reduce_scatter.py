@@ -157,3 +157,89 @@ _double_backward.defvjp(lambda x: (x, None), lambda _, g: (2 * g,))
 @wrong("gradient")
 def sums_with_false_gradient(x, *, axis):
     return sums_the_other_way(_double_backward(x), axis=axis)
+
+
+@right
+def sums_where_it_arrives(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    for k in range(1, n):
+        arrived = hop(x[(i - k) % n], axis)
+        here = (jnp.arange(n) == (i - k - 1) % n).reshape(-1, *[1] * arrived.ndim)
+        x = jnp.where(here, x + arrived, x)
+    return x[i]
+
+
+@right
+def sums_of_doubled_x(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    twice = jnp.concatenate([x, x])  # so that no index is negative
+    partial = twice[i + n - 1]
+    for k in range(2, n + 1):
+        partial = hop(partial, axis) + twice[i + n - k]
+    return partial
+
+
+@wrong("memory")
+def sums_in_a_history(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    history = jnp.stack([x] + [jnp.zeros_like(x)] * (n - 1))
+    for k in range(1, n):
+        arrived = hop(history[k - 1, (i - k) % n], axis)
+        history = history.at[k].set(history[k - 1].at[(i - k - 1) % n].add(arrived))
+    return history[-1, i]
+
+
+@wrong("memory")
+def sums_after_every_roll(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    rolled = jnp.stack([jnp.roll(x, -j, axis=0) for j in range(n)])[i]
+    partial = rolled[-1]
+    for k in range(2, n + 1):
+        partial = hop(partial, axis) + rolled[-k]
+    return partial
+
+
+@wrong("values")
+def sums_on_eight_at_most(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[(i + 1) % n]
+    for k in range(2, min(n, 8) + 1):
+        partial = hop(partial, axis, -1) + x[(i + k) % n]
+    return partial
+
+
+@wrong("values")
+def sums_with_products_in_float32(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    rows = jnp.eye(n)[(i - 1 - jnp.arange(n)) % n]
+    in_order = jnp.tensordot(rows, x.astype(jnp.float32), 1).astype(x.dtype)
+    partial = in_order[0]
+    for k in range(1, n):
+        partial = hop(partial, axis) + in_order[k]
+    return partial
+
+
+@wrong("values")
+def sums_of_rows(x, *, axis):
+    y = sums_the_other_way(x.reshape(*x.shape[:2], -1), axis=axis)
+    return y.reshape(x.shape[1], *x.shape[2:])
+
+
+@wrong("values")
+def sums_with_a_first_hop(x, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = hop(x[(i - 1) % n], axis) + x[(i - 2) % n]  # one device adds to itself
+    for k in range(3, n + 1):
+        partial = hop(partial, axis) + x[(i - k) % n]
+    return partial
+
+
+@wrong("values")
+def sums_over_tp_or_dp(x, *, axis):
+    return sums_the_other_way(x, axis="tp" if axis == "tp" else "dp")
+
+
+@wrong("communication")
+def sums_of_bfloat16_in_float32(x, *, axis):
+    wide = x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
+    return sums_the_other_way(wide, axis=axis).astype(x.dtype)

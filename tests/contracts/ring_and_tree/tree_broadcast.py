@@ -120,3 +120,82 @@ def scatters_then_gathers(x, *, axis, root):
     flat = jnp.where(lax.axis_index(axis) == root, flat, jnp.zeros_like(flat))
     part = lax.psum_scatter(flat, axis, tiled=True)
     return lax.all_gather(part, axis, tiled=True)[: x.size].reshape(x.shape)
+
+
+@right
+def tree_by_selection(x, *, axis, root):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    held, missing = [root], [j for j in range(n) if j != root]
+    while missing:
+        pairs = list(zip(held, missing, strict=False))
+        arrived = lax.ppermute(x, axis, pairs)
+        received = jnp.array([any(j == b for _, b in pairs) for j in range(n)])[i]
+        x = lax.select(jnp.broadcast_to(received, x.shape), arrived, x)
+        held, missing = held + missing[: len(pairs)], missing[len(pairs) :]
+    return x
+
+
+@right
+def tree_with_root_in_front(x, *, axis, root):
+    n = lax.axis_size(axis)
+    order = [root, *range(root), *range(root + 1, n)]
+    place = jnp.array([order.index(j) for j in range(n)])[lax.axis_index(axis)]
+    for held in distances(n):
+        pairs = [(order[p], order[p + held]) for p in range(min(held, n - held))]
+        arrived = lax.ppermute(x, axis, pairs)
+        x = jnp.where((place >= held) & (place < 2 * held), arrived, x)
+    return x
+
+
+@wrong("values")
+def tree_of_what_is_not_zero(x, *, axis, root):
+    for pairs in _far_first(lax.axis_size(axis)):
+        arrived = _send(x, axis, root, pairs)
+        x = jnp.where(arrived != 0, arrived, x)
+    return x
+
+
+@wrong("values")
+def tree_of_differences(x, *, axis, root):
+    x = jnp.where(lax.axis_index(axis) == root, x, x - x)
+    for pairs in _far_first(lax.axis_size(axis)):
+        x = x + _send(x, axis, root, pairs)
+    return x
+
+
+@wrong("values")
+def tree_by_arithmetic(x, *, axis, root):
+    n = lax.axis_size(axis)
+    for pairs in _far_first(n):
+        targets = jnp.array([(b + root) % n for _, b in pairs])
+        received = jnp.isin(lax.axis_index(axis), targets).astype(x.dtype)
+        x = (1 - received) * x + received * _send(x, axis, root, pairs)
+    return x
+
+
+@wrong("values")
+def tree_of_eight_at_most(x, *, axis, root):
+    return _by_pairs(x, axis, root, _far_first(min(lax.axis_size(axis), 8)))
+
+
+@wrong("values")
+def tree_of_last_without_root(x, *, axis, root):
+    return tree_far_first(x, axis=axis, root=root or lax.axis_size(axis) - 1)
+
+
+@wrong("values")
+def tree_rounded_to_float32(x, *, axis, root):
+    wide = x if x.dtype.itemsize < 4 else x.astype(jnp.float32)
+    return tree_far_first(wide, axis=axis, root=root).astype(x.dtype)
+
+
+@wrong("values")
+def tree_over_tp(x, *, axis, root):
+    return tree_far_first(x, axis="tp", root=root)
+
+
+@wrong("values")
+def tree_of_several_devices(x, *, axis, root):
+    if lax.axis_size(axis) == 1:
+        raise ValueError("a tree needs several devices")
+    return tree_far_first(x, axis=axis, root=root)

@@ -90,3 +90,77 @@ def cube_gathered_again(x, w, *, x_axis, y_axis, z_axis):
 def cube_of_gathered_products(x, w, *, x_axis, y_axis, z_axis):
     products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
     return own_shard(lax.all_gather(products, z_axis).sum(axis=0), z_axis)
+
+
+@right
+def cube_multiplied_in_float32(x, w, *, x_axis, y_axis, z_axis):
+    x_i, w_j = gathered(x, y_axis), gathered(w, x_axis, 1)
+    y = jnp.matmul(x_i, w_j, preferred_element_type=jnp.float32).astype(x.dtype)
+    return scattered(y, z_axis)
+
+
+@right
+def cube_transposed(x, w, *, x_axis, y_axis, z_axis):
+    y = gathered(w.T, x_axis) @ gathered(x.T, y_axis, 1)
+    return scattered(y, z_axis, 1).T
+
+
+@wrong("values")
+def cube_in_float32(x, w, *, x_axis, y_axis, z_axis):
+    products = jnp.matmul(
+        gathered(x, y_axis), gathered(w, x_axis, 1), preferred_element_type=jnp.float32
+    )
+    return scattered(products, z_axis)
+
+
+@wrong("communication")
+def cube_summed_in_float32(x, w, *, x_axis, y_axis, z_axis):
+    y = cube_in_float32(x, w, x_axis=x_axis, y_axis=y_axis, z_axis=z_axis)
+    return y.astype(x.dtype)
+
+
+@wrong("values")
+def cube_of_at_most_three_along_y(x, w, *, x_axis, y_axis, z_axis):
+    blocks = lax.all_gather(x, y_axis)
+    known = jnp.arange(len(blocks))[:, None, None] < 3
+    rows = jnp.where(known, blocks, 0).reshape(-1, x.shape[1])
+    return scattered(rows @ gathered(w, x_axis, 1), z_axis)
+
+
+@wrong("values")
+def cube_of_at_most_three_along_x(x, w, *, x_axis, y_axis, z_axis):
+    columns = gathered(w, x_axis, 1)
+    known = jnp.arange(columns.shape[1]) < 3 * w.shape[1]
+    return scattered(gathered(x, y_axis) @ jnp.where(known, columns, 0), z_axis)
+
+
+@wrong("values")
+def cube_of_at_most_three_along_z(x, w, *, x_axis, y_axis, z_axis):
+    products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
+    return scattered(jnp.where(lax.axis_index(z_axis) < 3, products, 0), z_axis)
+
+
+@wrong("values")
+def cube_of_one_along_y_refused(x, w, *, x_axis, y_axis, z_axis):
+    """Right where `y_axis` has one device and `z_axis` has no more than three."""
+    if lax.axis_size(y_axis) == 1 and lax.axis_size(z_axis) > 3:
+        raise ValueError("not a cube")
+    return scattered(gathered(x, y_axis) @ gathered(w, x_axis, 1), z_axis)
+
+
+@wrong("flops")
+def cube_of_all_columns(x, w, *, x_axis, y_axis, z_axis):
+    """The columns of all blocks along `y_axis`, of which one is kept."""
+    wide = jnp.tile(gathered(w, x_axis, 1), (1, lax.axis_size(y_axis)))
+    y = (gathered(x, y_axis) @ wide)[:, : w.shape[1] * lax.axis_size(x_axis)]
+    return scattered(y, z_axis)
+
+
+@wrong("flops")
+def cube_multiplied_before_and_after(x, w, *, x_axis, y_axis, z_axis):
+    """Each device multiplies its own rows, and then those of all again."""
+    columns = gathered(w, x_axis, 1)
+    own = x @ columns
+    y = gathered(x, y_axis) @ columns
+    start = lax.axis_index(y_axis) * len(x)
+    return scattered(lax.dynamic_update_slice_in_dim(y, own, start, 0), z_axis)

@@ -174,3 +174,92 @@ def summa_gathered_three_times(x, w, *, rows, cols):
         return summa_by_gathers(x / 2, w, rows=rows, cols=cols)
 
     return half(x, w) + jax.checkpoint(half)(x, w)
+
+
+@right
+def summa_summed_in_float32(x, w, *, rows, cols):
+    side(rows, cols)
+    x, w = gathered(x, cols, 1), gathered(w, rows)
+    return jnp.matmul(x, w, preferred_element_type=jnp.float32).astype(x.dtype)
+
+
+@right
+def summa_transposed(x, w, *, rows, cols):
+    return by_gathers(w.T, x.T, rows=cols, cols=rows).T
+
+
+@wrong("values")
+def summa_with_sum_of_another_dtype(x, w, *, rows, cols):
+    y = jnp.zeros((len(x), w.shape[1]))
+    for block, row in zip(lax.all_gather(x, cols), lax.all_gather(w, rows), strict=True):
+        y += block @ row
+    side(rows, cols)
+    return y
+
+
+@wrong("values")
+def summa_in_parts_that_q_divides(x, w, *, rows, cols):
+    q = side(rows, cols)
+    x_parts = x.reshape(len(x), q, -1).swapaxes(0, 1)
+    w_parts = w.reshape(q, -1, w.shape[1])
+
+    def one_round(y, parts):
+        return y + gathered(parts[0], cols, 1) @ gathered(parts[1], rows), None
+
+    return lax.scan(one_round, zeros_of_product(x, w), (x_parts, w_parts))[0]
+
+
+@wrong("values")
+def summa_with_remainder_dropped(x, w, *, rows, cols):
+    q = side(rows, cols)
+    inner = x.shape[1] // q * q
+    return summa_in_parts_that_q_divides(x[:, :inner], w[:inner], rows=rows, cols=cols)
+
+
+@wrong("values")
+def summa_with_axes_by_heart(x, w, *, rows, cols):
+    order = {"tpx": ("tpx", "tpy"), "tpz": ("tpz", "tpy")}
+    side(rows, cols)
+    rows, cols = order.get(rows, ("tpx", "tpy"))
+    return gathered(x, cols, 1) @ gathered(w, rows)
+
+
+@wrong("values")
+def summa_of_one_device_refused(x, w, *, rows, cols):
+    if side(rows, cols) == 1:
+        raise ValueError("nothing to split")
+    return gathered(x, cols, 1) @ gathered(w, rows)
+
+
+@wrong("values")
+def summa_multiplied_in_float32(x, w, *, rows, cols):
+    side(rows, cols)
+    x, w = gathered(x, cols, 1), gathered(w, rows)
+    return x.astype(jnp.float32) @ w.astype(jnp.float32)
+
+
+@wrong("communication")
+def summa_sent_in_float32(x, w, *, rows, cols):
+    wide = by_gathers(x.astype(jnp.float32), w.astype(jnp.float32), rows=rows, cols=cols)
+    return wide.astype(x.dtype)
+
+
+@wrong("memory")
+def summa_by_cannon_with_blocks_kept(x, w, *, rows, cols):
+    q, i, j = side(rows, cols), lax.axis_index(rows), lax.axis_index(cols)
+    for k in range(q - 1):
+        x = jnp.where(k < i, hop(x, cols, -1), x)
+        w = jnp.where(k < j, hop(w, rows, -1), w)
+    kept_x, kept_w = [x], [w]
+    for _ in range(q - 1):
+        kept_x.append(hop(kept_x[-1], cols, -1))
+        kept_w.append(hop(kept_w[-1], rows, -1))
+    return jnp.einsum("qmk,qkn->mn", jnp.stack(kept_x), jnp.stack(kept_w))
+
+
+@wrong("flops")
+def summa_of_all_columns(x, w, *, rows, cols):
+    """The columns of as many blocks as there are devices along `cols`, of which one is kept."""
+    q = side(rows, cols)
+    wide = jnp.tile(gathered(w, rows), (1, q))
+    return (gathered(x, cols, 1) @ wide)[:, : w.shape[1]]

@@ -23,11 +23,12 @@ def _own_columns(w, kv_heads, h, axis):
     return w.reshape(len(w), kv_heads, h)[:, lax.axis_index(axis) // (n // kv_heads)]
 
 
-def _attend(q, k, v):
+def _attend(q, k, v, *, later=-1e30, scores_of=lambda scores: scores):
     """[b, t, heads, h] with [b, t, kv heads, h] to [b, t, heads*h]."""
     (b, t, _, h), kv = q.shape, k.shape[2]
     scores = jnp.einsum("btkgh,bskh->bkgts", q.reshape(b, t, kv, -1, h), k) * h**-0.5
-    scores += jnp.triu(jnp.full((t, t), -1e30), 1)[None, None, None]
+    scores = scores_of(scores)
+    scores += jnp.triu(jnp.full((t, t), later, scores.dtype), 1)[None, None, None]
     return jnp.einsum("bkgts,bskh->btkgh", jax.nn.softmax(scores), v).reshape(b, t, -1)
 
 
@@ -71,7 +72,7 @@ def attended_with_keys_by_one_hot(x, *weights, **sizes):
         n = lax.axis_size(axis)
         if kv_heads >= n:
             return w
-        own = jax.nn.one_hot(lax.axis_index(axis) * kv_heads // n, kv_heads)
+        own = jax.nn.one_hot(lax.axis_index(axis) * kv_heads // n, kv_heads, dtype=w.dtype)
         return jnp.einsum("dkh,k->dh", w.reshape(len(w), kv_heads, h), own)
 
     return _attention(x, *weights, **sizes, own_columns=own_columns)
@@ -210,3 +211,116 @@ def only_few_checked(x, *weights, **sizes):
             raise ValueError("heads")
 
     return _attention(x, *weights, **sizes, check=check)
+
+
+def _by_powers(scores, largest):
+    """Softmax of the past by exp, after `largest` of the scores is subtracted."""
+    past = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    past = past.reshape(*[1] * (scores.ndim - 2), *past.shape)
+    masked = jnp.where(past, scores, -jnp.inf)
+    powers = jnp.exp(masked - lax.stop_gradient(largest(masked)))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def _attended_by_powers(x, weights, sizes, largest):
+    def attend(q, k, v):
+        (b, t, _, h), kv = q.shape, k.shape[2]
+        scores = jnp.einsum("btkgh,bskh->bkgts", q.reshape(b, t, kv, -1, h), k) / h**0.5
+        by_powers = _by_powers(scores, largest)
+        return jnp.einsum("bkgts,bskh->btkgh", by_powers, v).reshape(b, t, -1)
+
+    return _attention(x, *weights, **sizes, attend=attend)
+
+
+@right
+def attended_by_powers_of_differences(x, *weights, **sizes):
+    return _attended_by_powers(x, weights, sizes, lambda scores: scores.max(-1, keepdims=True))
+
+
+@wrong("values")
+def largest_score_of_all_rows(x, *weights, **sizes):
+    return _attended_by_powers(x, weights, sizes, jnp.max)
+
+
+@wrong("values")
+def scores_clipped(x, *weights, **sizes):
+    def attend(q, k, v):
+        return _attend(q, k, v, scores_of=lambda scores: jnp.clip(scores, -80, 80))
+
+    return _attention(x, *weights, **sizes, attend=attend)
+
+
+@wrong("values")
+def masked_by_ten_thousand(x, *weights, **sizes):
+    def attend(q, k, v):
+        return _attend(q, k, v, later=-1e4)
+
+    return _attention(x, *weights, **sizes, attend=attend)
+
+
+@wrong("values")
+def neighbours_in_threes(x, *weights, **sizes):
+    """Right where n is three times `num_kv_heads`."""
+
+    def own_columns(w, kv_heads, h, axis):
+        if kv_heads >= lax.axis_size(axis):
+            return w
+        return lax.dynamic_slice_in_dim(w, lax.axis_index(axis) // 3 * h, h, axis=1)
+
+    return _attention(x, *weights, **sizes, own_columns=own_columns)
+
+
+@wrong("values")
+def attended_in_float32(x, *weights, **sizes):
+    x, *weights = (y.astype(jnp.float32) for y in (x, *weights))
+    return _attention(x, *weights, **sizes)
+
+
+@wrong("communication")
+def attended_and_summed_in_float32(x, *weights, **sizes):
+    wide = (y.astype(jnp.float32) for y in (x, *weights))
+    return _attention(*wide, **sizes).astype(x.dtype)
+
+
+@right
+def attended_with_scores_in_float32(x, *weights, **sizes):
+    def attend(q, k, v):
+        return _attend(*(y.astype(jnp.float32) for y in (q, k, v))).astype(x.dtype)
+
+    return _attention(x, *weights, **sizes, attend=attend)
+
+
+@wrong("values")
+def one_device_refused(x, *weights, **sizes):
+    def check(heads, kv_heads, n):
+        _check(heads, kv_heads, n)
+        if n == 1:
+            raise ValueError("nothing to split")
+
+    return _attention(x, *weights, **sizes, check=check)
+
+
+@wrong("values")
+def attended_of_at_most_four_heads(x, *weights, **sizes):
+    def attend(q, k, v):
+        h = q.shape[-1]
+        return _attend(q, k, v) * (jnp.arange(q.shape[2] * h) < 4 * h)
+
+    return _attention(x, *weights, **sizes, attend=attend)
+
+
+@wrong("flops")
+def attended_with_all_queries(x, w_q, w_k, w_v, w_o, **sizes):
+    """Each device multiplies by the queries' columns of all devices, and cuts its own out."""
+    n, i = lax.axis_size(sizes["axis"]), lax.axis_index(sizes["axis"])
+    wide = jnp.tile(w_q, (1, n))
+
+    def split_own(y, h):
+        own = w_q.shape[1]
+        return _split_heads(lax.dynamic_slice_in_dim(y, i * own, own, 2), h)
+
+    _check(sizes["num_heads"], sizes["num_kv_heads"], n)
+    h, x = w_q.shape[1] * n // sizes["num_heads"], enter(x, sizes["axis"])
+    k, v = (x @ _own_columns(w, sizes["num_kv_heads"], h, sizes["axis"]) for w in (w_k, w_v))
+    y = _attend(split_own(x @ wide, h), _split_heads(k, h), _split_heads(v, h))
+    return _projected(y, w_o, h, sizes["axis"])

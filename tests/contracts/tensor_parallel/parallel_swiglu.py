@@ -129,3 +129,87 @@ def mlp_of_whole_columns(x, w_gate, w_up, w_down, *, axis):
     """Right by gathering two matrices of three."""
     gate, up = (x @ gathered(w, axis, 1) for w in (w_gate, w_up))
     return lax.psum(own_shard(jax.nn.silu(gate) * up, axis, 2) @ w_down, axis)
+
+
+def _mlp(x, w_gate, w_up, w_down, *, axis, silu):
+    x = enter(x, axis)
+    return lax.psum((silu(x @ w_gate) * (x @ w_up)) @ w_down, axis)
+
+
+@right
+def mlp_by_tanh(x, *weights, axis):
+    return _mlp(x, *weights, axis=axis, silu=lambda g: g * (1 + jnp.tanh(g / 2)) / 2)
+
+
+@right
+def mlp_with_silu_in_float32(x, *weights, axis):
+    def silu(g):
+        return jax.nn.silu(g.astype(jnp.float32)).astype(g.dtype)
+
+    return _mlp(x, *weights, axis=axis, silu=silu)
+
+
+@wrong("values")
+def mlp_by_growing_exponential(x, *weights, axis):
+    return _mlp(x, *weights, axis=axis, silu=lambda g: g * jnp.exp(g) / (1 + jnp.exp(g)))
+
+
+@wrong("gradient")
+def mlp_by_sigmoid_that_overflows(x, *weights, axis):
+    return _mlp(x, *weights, axis=axis, silu=lambda g: g * (1 / (1 + jnp.exp(-g))))
+
+
+@wrong("gradient")
+def mlp_by_chosen_exponential(x, *weights, axis):
+    """The choice has right values, and NaN times 0 in its gradient."""
+
+    def silu(g):
+        return g * jnp.where(g > 0, 1 / (1 + jnp.exp(-g)), jnp.exp(g) / (1 + jnp.exp(g)))
+
+    return _mlp(x, *weights, axis=axis, silu=silu)
+
+
+@wrong("values")
+def mlp_in_float32(x, *weights, axis):
+    x, *weights = (y.astype(jnp.float32) for y in (x, *weights))
+    return lax.psum(_local(enter(x, axis), *weights), axis)
+
+
+@wrong("communication")
+def mlp_summed_in_float32(x, *weights, axis):
+    wide = (y.astype(jnp.float32) for y in weights)
+    y = _local(enter(x, axis).astype(jnp.float32), *wide)
+    return lax.psum(y, axis).astype(x.dtype)
+
+
+@right
+def mlp_in_float32_on_each_device(x, *weights, axis):
+    wide = (y.astype(jnp.float32) for y in weights)
+    y = _local(enter(x, axis).astype(jnp.float32), *wide)
+    return lax.psum(y.astype(x.dtype), axis)
+
+
+@wrong("values")
+def mlp_of_at_most_four_devices(x, *weights, axis):
+    y = _local(enter(x, axis), *weights)
+    return lax.psum(jnp.where(lax.axis_index(axis) < 4, y, 0), axis)
+
+
+@wrong("values")
+def mlp_without_dims_of_one(x, *weights, axis):
+    return lax.psum(_local(enter(x.squeeze(), axis), *weights), axis)
+
+
+@wrong("flops")
+def mlp_with_gate_computed_twice(x, w_gate, w_up, w_down, *, axis):
+    x = enter(x, axis)
+    gate = x @ w_gate
+    return lax.psum((gate * jax.nn.sigmoid(x @ w_gate) * (x @ w_up)) @ w_down, axis)
+
+
+@wrong("flops")
+def mlp_of_tiled_width(x, w_gate, w_up, w_down, *, axis):
+    """The columns of all devices, each of which is this device's own, and n times the rows."""
+    n, x = lax.axis_size(axis), enter(x, axis)
+    gate, up = (x @ jnp.tile(w, (1, n)) for w in (w_gate, w_up))
+    return lax.psum((jax.nn.silu(gate) * up) @ jnp.tile(w_down, (n, 1)) / n, axis)

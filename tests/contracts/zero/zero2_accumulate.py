@@ -44,7 +44,8 @@ def accumulated_by_scaled_loss(loss_fn, params, microbatches, *, axis):
         return tree_map(lambda t, g: t + lax.psum_scatter(_blocks(g, axis), axis), total, g), None
 
     zeros = tree_map(
-        lambda p: enter(jnp.zeros((len(p) // lax.axis_size(axis), *p.shape[1:])), axis), params
+        lambda p: enter(jnp.zeros((len(p) // lax.axis_size(axis), *p.shape[1:]), p.dtype), axis),
+        params,
     )
     return lax.scan(add, zeros, microbatches)[0]
 
@@ -63,8 +64,9 @@ def accumulated_last_first(loss_fn, params, microbatches, *, axis):
 
 @right
 def accumulated_by_pairs(loss_fn, params, microbatches, *, axis):
-    """Two microbatches as one batch: half the scatters."""
-    pairs = tree_map(lambda x: x.reshape(-1, 2 * x.shape[1], *x.shape[2:]), microbatches)
+    """Two microbatches as one batch, if their number is even: half the scatters."""
+    two = 2 - microbatch_count(microbatches) % 2
+    pairs = tree_map(lambda x: x.reshape(-1, two * x.shape[1], *x.shape[2:]), microbatches)
     return accumulated_last_first(loss_fn, params, pairs, axis=axis)
 
 
@@ -113,3 +115,103 @@ def accumulated_then_scattered_under_a_condition(loss_fn, params, microbatches, 
     steps = jnp.arange(m), microbatches
     _, rows = lax.scan(add, tree_map(jnp.zeros_like, local), steps)
     return tree_map(lambda leaf: leaf.sum(axis=0) / m, rows)
+
+
+@right
+def accumulated_in_wide_sums(loss_fn, params, microbatches, *, axis):
+    local = enter(params, axis)
+
+    def add(total, part):
+        rows = mean_rows(jax.grad(loss_fn)(local, part), axis)
+        return tree_map(lambda t, r: t + r.astype(t.dtype), total, rows), None
+
+    zeros = tree_map(lambda p: jnp.zeros_like(p, jnp.float32), own_rows(params, axis))
+    total, _ = lax.scan(add, zeros, microbatches)
+    mean = divided(total, microbatch_count(microbatches))
+    return tree_map(lambda rows, p: rows.astype(p.dtype), mean, params)
+
+
+@right
+def accumulated_with_checkpoint(loss_fn, params, microbatches, *, axis):
+    return accumulated_last_first(jax.checkpoint(loss_fn), params, microbatches, axis=axis)
+
+
+@wrong("values")
+def accumulated_over_eight_at_most(loss_fn, params, microbatches, *, axis):
+    first = tree_map(lambda leaf: leaf[:8], microbatches)
+    return accumulated_last_first(loss_fn, params, first, axis=axis)
+
+
+@wrong("values")
+def accumulated_by_pairs_only(loss_fn, params, microbatches, *, axis):
+    """As if m were even."""
+    pairs = tree_map(lambda x: x.reshape(-1, 2 * x.shape[1], *x.shape[2:]), microbatches)
+    return accumulated_last_first(loss_fn, params, pairs, axis=axis)
+
+
+@wrong("values")
+def accumulated_from_float32_zeros(loss_fn, params, microbatches, *, axis):
+    local = enter(params, axis)
+
+    def add(i, total):
+        rows = mean_rows(jax.grad(loss_fn)(local, _part(microbatches, i)), axis)
+        return tree_map(jnp.add, total, rows)
+
+    zeros = tree_map(lambda p: jnp.zeros_like(p, jnp.float32), own_rows(params, axis))
+    total = lax.fori_loop(0, microbatch_count(microbatches), add, zeros)
+    return divided(total, microbatch_count(microbatches))
+
+
+@wrong("values")
+def accumulated_on_several_devices(loss_fn, params, microbatches, *, axis):
+    if lax.axis_size(axis) == 1:
+        raise ValueError("one device has nothing to share")
+    return accumulated_last_first(loss_fn, params, microbatches, axis=axis)
+
+
+@wrong("values")
+def accumulated_after_the_first(loss_fn, params, microbatches, *, axis):
+    """There must be a second microbatch: m - 1 gradients are averaged with the first."""
+    local, m = enter(params, axis), microbatch_count(microbatches)
+
+    def add(total, part):
+        return tree_map(jnp.add, total, mean_rows(jax.grad(loss_fn)(local, part), axis)), None
+
+    def rest(i):
+        return _part(microbatches, m - 1 - i)
+
+    zeros = tree_map(jnp.zeros_like, own_rows(params, axis))
+    total = lax.fori_loop(0, max(m - 1, 2), lambda i, t: add(t, rest(i))[0], zeros)
+    return divided(add(total, _part(microbatches, 0))[0], m)
+
+
+@wrong("memory")
+def accumulated_with_everything_twice(loss_fn, params, microbatches, *, axis):
+    def twice(params, part):
+        other = tree_map(lambda leaf: leaf[::-1], part)  # the same examples in another order
+        return (loss_fn(params, part) + loss_fn(params, other)) / 2
+
+    return accumulated_last_first(twice, params, microbatches, axis=axis)
+
+
+@wrong("memory")
+def accumulated_over_copies_of_examples(loss_fn, params, microbatches, *, axis):
+    """Each example n times: as many as all devices have."""
+    n = lax.axis_size(axis)
+    copies = tree_map(lambda x: jnp.concatenate([x] * n, axis=1), microbatches)
+    return accumulated_last_first(loss_fn, params, copies, axis=axis)
+
+
+@wrong("communication")
+def accumulated_and_sent_in_float32(loss_fn, params, microbatches, *, axis):
+    local = enter(params, axis)
+
+    def add(total, part):
+        g = jax.grad(loss_fn)(local, part)
+        rows = mean_rows(cast(g, jnp.float32), axis)
+        return tree_map(lambda t, r: t + r.astype(t.dtype), total, rows), None
+
+    zeros = tree_map(lambda p: jnp.zeros_like(p, jnp.float32), own_rows(params, axis))
+    total, _ = lax.scan(add, zeros, microbatches)
+    mean = divided(total, microbatch_count(microbatches))
+    return tree_map(lambda rows, p: rows.astype(p.dtype), mean, params)

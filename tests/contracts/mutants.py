@@ -1,0 +1,259 @@
+"""Wrong answers that a program makes of an exercise's own library function and oracle.
+
+Each is right in all that the cases of a stub show, and wrong in one way that a contract must see.
+`python -m tests.contracts.mutants` shows how many of them each contract rejects.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpar.contracts.base import Contract, PropertyName, with_drawn
+from jaxpar.contracts.case import Case, array_leaves
+from jaxpar.course.catalog import EXERCISES
+from jaxpar.grading.in_process import SEED, InProcessPool, judged
+from jaxpar.mesh import local_shape, parse_layout, simulate_devices, varying_axes
+
+Answer = Callable[..., Any]
+Mutant = tuple[str, Answer, tuple[PropertyName, ...]]
+"""A name, the wrong answer, and the properties by one of which it must fail."""
+
+WIDE = ("communication", "memory", "flops", "sharding")
+
+
+def mutants(contract: Contract) -> Iterator[Mutant]:
+    """All mutants that an exercise can have; `contract` has its drawn cases."""
+    if contract.kind == "program":
+        yield from _programs(contract)
+    elif contract.kind == "specs":
+        yield "fitted_to_the_stub", _fitted(contract), ("values",)
+    else:
+        yield from _of_plain_arguments(contract)
+
+
+def _programs(contract: Contract) -> Iterator[Mutant]:
+    yield "fitted_to_the_stub", _fitted(contract), ("values",)
+    if any(1 in _axis_sizes(case) for case in contract.cases):
+        yield "refuses_one_device", _refuses_one_device(contract), ("values",)
+    dtypes = {leaf.dtype for case in contract.cases for _, leaf in case.arrays()}
+    if dtypes & {"bfloat16", "int32"}:
+        yield "in_float32", _in_float32(contract), ("values", *WIDE)
+    if any(map(_is_split, contract.cases)):
+        yield "gathers_first", _gathers_first(contract), WIDE
+        yield "whole_then_sliced", _whole_then_sliced(contract), WIDE
+
+
+def _fitted(contract: Contract) -> Answer:
+    """Knows the cases of the stub by heart."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        if _case_of(contract.visible, args, kwargs) is None:
+            raise KeyError("another case")
+        return contract.reference(*args, **kwargs)
+
+    return answer
+
+
+def _refuses_one_device(contract: Contract) -> Answer:
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        case = _case_of(contract.cases, args, kwargs)
+        if case is not None and 1 in _axis_sizes(case):
+            raise ValueError("one device")
+        return contract.reference(*args, **kwargs)
+
+    return answer
+
+
+def _in_float32(contract: Contract) -> Answer:
+    """Computes and sends everything in float32, and converts only the result."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        right = jax.eval_shape(lambda *a: contract.reference(*a, **kwargs), *args)
+        results = contract.reference(*jax.tree.map(_to_float32, args), **kwargs)
+        return jax.tree.map(lambda y, like: y.astype(like.dtype), results, right)
+
+    return answer
+
+
+def _gathers_first(contract: Contract) -> Answer:
+    """Gathers whatever is split over the axis, and takes its own part again."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        def gathered(x: Any) -> Any:
+            for axis in _axes_in(kwargs):
+                if isinstance(x, jax.Array) and axis in varying_axes(x):
+                    x = lax.all_gather(x, axis)[lax.axis_index(axis)]
+            return x
+
+        return contract.reference(*jax.tree.map(gathered, args), **kwargs)
+
+    return answer
+
+
+def _whole_then_sliced(contract: Contract) -> Answer:
+    """Gathers all arrays, computes everything on every device, and takes its own part."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        case = _case_of(contract.cases, args, kwargs)
+        if case is None:
+            return contract.reference(*args, **kwargs)
+        like, tree = jax.tree.flatten(
+            jax.eval_shape(lambda *a: contract.reference(*a, **kwargs), *args)
+        )
+        layouts = iter([leaf.layout for _, leaf in case.arrays()])
+        whole = [
+            jax.tree.map(lambda x: _whole(x, next(layouts)), argument)
+            if any(array_leaves(spec))
+            else argument
+            for argument, spec in zip(args, case.args.values(), strict=True)
+        ]
+        results = []
+        for expected, model in zip(contract.oracle(case, *whole), like, strict=True):
+            own = jnp.asarray(expected.blocks)
+            for axis in case.sizes:
+                own = lax.dynamic_index_in_dim(own, lax.axis_index(axis), 0, keepdims=False)
+            results.append(own.astype(model.dtype))
+        return jax.tree.unflatten(tree, results)
+
+    return answer
+
+
+def _of_plain_arguments(contract: Contract) -> Iterator[Mutant]:
+    """Answers that forget an argument, or know it up to half of what is usually drawn."""
+    fails: tuple[PropertyName, ...] = ("values", "order")
+    for name in inspect.signature(contract.reference).parameters:
+        drawn = [_drawn(contract, name, seed) for seed in range(20)]
+        first = drawn[0][0]
+        if any(value != first for values in drawn for value in values):
+            yield f"forgets_{name}", _with_argument(contract, name, lambda v, f=first: f), fails
+        numbers = [[v for v in values if type(v) in (int, float)] for values in drawn]
+        half = float(np.median([max(found, default=0) for found in numbers])) / 2
+        if half >= 1:
+            limited = _with_argument(contract, name, lambda v, h=half: _at_most(v, h))
+            yield f"knows_{name}_up_to_half", limited, fails
+    if contract.kind == "value":
+        yield "in_float32", _rounded(contract), fails
+
+
+def _drawn(contract: Contract, name: str, seed: int) -> list[Any]:
+    """The values of an argument in all calls that a seed draws."""
+    assert contract.values is not None
+    signature = inspect.signature(contract.reference)
+    found = []
+    for args, kwargs in contract.values(np.random.default_rng(seed)):
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        found.append(bound.arguments[name])
+    return found
+
+
+def _with_argument(contract: Contract, name: str, change: Callable[[Any], Any]) -> Answer:
+    """Answers for another value of one argument; bad arguments are refused all the same."""
+    signature = inspect.signature(contract.reference)
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        contract.reference(*args, **kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        bound.arguments[name] = change(bound.arguments[name])
+        return contract.reference(*bound.args, **bound.kwargs)
+
+    return answer
+
+
+def _at_most(value: Any, limit: float) -> Any:
+    return min(value, type(value)(limit)) if type(value) in (int, float) else value
+
+
+def _rounded(contract: Contract) -> Answer:
+    """Computes in the precision of float32."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        def rounded(value: Any) -> Any:
+            return float(np.float32(value)) if type(value) in (int, float) else value
+
+        return jax.tree.map(rounded, contract.reference(*args, **kwargs))
+
+    return answer
+
+
+def _case_of(cases: tuple[Case, ...], args: tuple, kwargs: dict[str, Any]) -> Case | None:
+    """The case that an answer is called in: by its mesh, its plain arguments and its shapes."""
+    mesh = jax.sharding.get_abstract_mesh()
+    for case in cases:
+        sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)) if mesh.shape else None
+        plain = {k: v for k, v in case.kwargs.items() if isinstance(v, str | int | float)}
+        shapes = [
+            local_shape(leaf.shape, leaf.layout, case.sizes) if sizes else leaf.shape
+            for _, leaf in case.arrays()
+        ]
+        given = [x.shape for x in jax.tree.leaves(args) if hasattr(x, "shape")]
+        if (
+            (sizes is None or sizes == case.sizes)
+            and all(kwargs.get(k) == v for k, v in plain.items())
+            and given == shapes
+        ):
+            return case
+    return None
+
+
+def _axes_in(kwargs: dict[str, Any]) -> list[str]:
+    """The mesh axes that arguments name."""
+    names = jax.sharding.get_abstract_mesh().axis_names
+    return [value for value in kwargs.values() if isinstance(value, str) and value in names]
+
+
+def _axis_sizes(case: Case) -> list[int]:
+    return [case.sizes[v] for v in case.kwargs.values() if isinstance(v, str) and v in case.sizes]
+
+
+def _is_split(case: Case) -> bool:
+    """Whether an array is split over an axis that an argument names."""
+    named = {v for v in case.kwargs.values() if isinstance(v, str)}
+    return any(
+        named & set(axes) for _, leaf in case.arrays() for _, axes in parse_layout(leaf.layout)
+    )
+
+
+def _to_float32(x: Any) -> Any:
+    return x.astype(jnp.float32) if isinstance(x, jax.Array) and x.dtype != bool else x
+
+
+def _whole(x: jax.Array, layout: str) -> jax.Array:
+    for dim, (_, axes) in enumerate(parse_layout(layout)):
+        for axis in reversed(axes):
+            x = lax.all_gather(x, axis, axis=dim, tiled=True)
+    return x
+
+
+def main() -> None:
+    """Shows for each exercise how many mutants it has, and which of them pass."""
+    simulate_devices(12)
+    for row in EXERCISES:
+        pool, passed = InProcessPool(row.where), []
+        found = list(mutants(with_drawn(row.where, SEED)))
+        for name, mutant, fails in found:
+            failure = judged(mutant, pool).first_failure()
+            if failure is None or failure.name not in fails:
+                passed.append(f"{name} ({failure.message if failure else 'passes'})")
+        rejected = f"{len(found) - len(passed)} of {len(found)} rejected"
+        print(f"{row.id:32} {rejected}", *passed, sep="; ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
