@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 
 def mean_over_devices(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
-    """Averages x over the devices, on every device.
+    """Averages x over the devices, on every device, in the dtype of x.
 
     Math: y = (sum_j x_j) / n
     Source: MPI 4.1, section 6.9

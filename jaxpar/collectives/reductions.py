@@ -109,7 +109,7 @@ def reduce(
 
 
 def mean_over_devices(x: Float[Array, "..."], *, axis: str) -> Float[Array, "..."]:
-    """Averages x over the devices, on every device.
+    """Averages x over the devices, on every device, in the dtype of x.
 
     Math: y = (sum_j x_j) / n
     Comm:

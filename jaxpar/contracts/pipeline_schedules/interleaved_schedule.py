@@ -23,16 +23,16 @@ from jaxpar.schedules.table import Action
 def _looped_sizes(rng: np.random.Generator) -> list[Call]:
     """One device, one round of microbatches, several; random ones, many; then what is refused.
 
-    The last ones have more devices, microbatches or chunks than anyone would take for the most.
+    The last ones have more devices, chunks or microbatches than anyone would take for the most,
+    and numbers that can be divided, so that fewer of each are not refused.
     """
     p = int(rng.integers(3, 5))
     sizes = [(1, 1, 2), (2, 2, 2), (1, 3, 3), (3, 3, 2), (3, 6, 3)]
     sizes.append((2, 2 * int(rng.integers(2, 5)), 2))
     sizes.append((p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4))))
     sizes.append((5, 5 * int(rng.integers(3, 5)), 4))
-    many = int(rng.integers(17, 20))
-    sizes += [(11, 22, 3), (many, many, 2), (3, 9, many)]
-    sizes.append((2, 2 * int(rng.integers(65, 75)), 2))
+    sizes += [(11, 22, 3), (18, 18, 2), (3, 9, int(rng.integers(17, 20)))]
+    sizes += [(p, p * int(rng.integers(129, 150) // p), 2) for p in (1, 2)]
     refused = [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1), (4, 2, 2), (1, 3, 1)]
     return [(size, {}) for size in [*sizes, *refused]]
 

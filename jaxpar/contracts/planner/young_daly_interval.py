@@ -27,6 +27,8 @@ def _intervals(rng: np.random.Generator) -> list[Call]:
         calls.append((checkpoint, checkpoint * ratio))
     refused = [(-50, 10_000), (50, -10_000), (-50, -10_000), (0, -3600), (-30, 0), (-0.5, 3600)]
     refused += [(30, -0.5), (-1e-9, 3600), (30, -1e-9), (-1e-9, -1e-9), (-20, 90), (-90, 20)]
+    refused += [(math.nan, 10_000), (50, math.nan), (math.nan, math.nan), (math.nan, 0)]
+    refused += [(0, math.nan), (-50, math.nan), (math.nan, -10_000)]
     return [(call, {}) for call in [*calls, *refused]]
 
 
@@ -148,6 +150,15 @@ def interval_refused_by_the_product(checkpoint_seconds: float, mtbf_seconds: flo
     """Look at each time by itself: a product of two negative times is positive, and that of a
     negative one with 0 is 0."""
     if checkpoint_seconds * mtbf_seconds < 0:
+        raise ValueError("a negative time")
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
+
+
+@wrong("values")
+def interval_of_no_number(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """Raise ValueError where a time is NaN: no comparison with NaN is true, so ask whether a time
+    is 0 or more, not whether it is negative."""
+    if checkpoint_seconds < 0 or mtbf_seconds < 0:
         raise ValueError("a negative time")
     return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
 

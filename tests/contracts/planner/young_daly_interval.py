@@ -14,19 +14,21 @@ from tests.contracts.answers import right
 
 @right
 def by_a_power(checkpoint_seconds, mtbf_seconds):
-    if checkpoint_seconds < 0 or mtbf_seconds < 0:
+    if not (checkpoint_seconds >= 0 and mtbf_seconds >= 0):
         raise ValueError
     return (2 * checkpoint_seconds * mtbf_seconds) ** 0.5
 
 
 @right
 def by_two_roots(checkpoint_seconds, mtbf_seconds):
+    if math.isnan(checkpoint_seconds) or math.isnan(mtbf_seconds):
+        raise ValueError("NaN")
     return math.sqrt(2) * math.sqrt(checkpoint_seconds) * math.sqrt(mtbf_seconds)
 
 
 @right
 def by_equal_losses(checkpoint_seconds, mtbf_seconds):
-    if min(checkpoint_seconds, mtbf_seconds) < 0:
+    if not checkpoint_seconds >= 0 or not mtbf_seconds >= 0:
         raise ValueError
     if not checkpoint_seconds * mtbf_seconds:
         return 0
@@ -39,14 +41,14 @@ def by_equal_losses(checkpoint_seconds, mtbf_seconds):
 @right
 def by_daly_to_first_order(checkpoint_seconds, mtbf_seconds):
     restart = 0
-    if checkpoint_seconds < 0 or mtbf_seconds < 0:
+    if not (checkpoint_seconds >= 0 and mtbf_seconds >= 0):
         raise ValueError
     return np.sqrt(2.0 * checkpoint_seconds * (mtbf_seconds + restart))
 
 
 @right
 def by_logarithms(checkpoint_seconds, mtbf_seconds):
-    if checkpoint_seconds < 0 or mtbf_seconds < 0:
+    if not (checkpoint_seconds >= 0 and mtbf_seconds >= 0):
         raise ValueError
     if checkpoint_seconds == 0 or mtbf_seconds == 0:
         return 0.0
@@ -55,11 +57,25 @@ def by_logarithms(checkpoint_seconds, mtbf_seconds):
 
 @right
 def by_a_hypotenuse(checkpoint_seconds, mtbf_seconds):
-    if any(seconds < 0 for seconds in (checkpoint_seconds, mtbf_seconds)):
+    if not all(seconds >= 0 for seconds in (checkpoint_seconds, mtbf_seconds)):
         raise ValueError
     product = Fraction(checkpoint_seconds) * Fraction(mtbf_seconds)
     side = math.sqrt(product)
     return math.hypot(side, side)
+
+
+@wrong("values")
+def compared_with_zero(checkpoint_seconds, mtbf_seconds):
+    if min(checkpoint_seconds, mtbf_seconds) < 0:
+        raise ValueError
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
+
+
+@wrong("values")
+def one_nan_at_least_refused(checkpoint_seconds, mtbf_seconds):
+    if not max(checkpoint_seconds, mtbf_seconds, key=lambda x: -x) >= 0:
+        raise ValueError
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
 
 
 @wrong("values")
@@ -138,6 +154,6 @@ def a_negative_second_refused(checkpoint_seconds, mtbf_seconds):
 
 @wrong("values")
 def in_float32_of_jax(checkpoint_seconds, mtbf_seconds):
-    if min(checkpoint_seconds, mtbf_seconds) < 0:
+    if not checkpoint_seconds >= 0 or not mtbf_seconds >= 0:
         raise ValueError
     return jnp.sqrt(2.0 * checkpoint_seconds * mtbf_seconds)
