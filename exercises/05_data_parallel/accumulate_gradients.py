@@ -11,8 +11,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients
 #                    scalars
 #   memory        1  one microbatch's activations, one gradient, one accumulator: at most 1.65
 #                    times the library's bytes of intermediate results
-#   flops         1  each device does its part of the matrix products: at most 1.6 times the
-#                    library's flops; a gradient may compute the forward pass again
+#   flops         1  each device computes with its own examples only: at most 1.6 times the
+#                    library's flops in matrix products
 #
 # Tried with, on each device:
 #   mesh dp=8: loss_fn squared_error, params {w_in: float32[8, 64], bias: float32[64], w_out:

@@ -8,8 +8,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check data_parallel_gradie
 # What is judged (10 points; values must be right to earn the rest)
 #   values        6  every device returns the right result
 #   communication 3  one all-reduce's bytes of the gradients, plus scalars
-#   flops         1  each device does its part of the matrix products: at most 1.6 times the
-#                    library's flops; a gradient may compute the forward pass again
+#   flops         1  each device computes with its own examples only: at most 1.6 times the
+#                    library's flops in matrix products
 #
 # Tried with, on each device:
 #   mesh dp=8: loss_fn squared_error, params {w_in: float32[6, 16], bias: float32[16], w_out:

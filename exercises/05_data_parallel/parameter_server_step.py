@@ -9,8 +9,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_ste
 #   values        6  every device returns the right result
 #   communication 3  permutes and gathers only, no all-reduce; each way, to the server and back,
 #                    at most n-1 times the bytes of params
-#   flops         1  each device does its part of the matrix products: at most 1.6 times the
-#                    library's flops; a gradient may compute the forward pass again
+#   flops         1  each device computes with its own examples only: at most 1.6 times the
+#                    library's flops in matrix products
 #
 # Tried with, on each device:
 #   mesh dp=4: loss_fn squared_error, params {w_in: float32[4, 6], bias: float32[6], w_out:

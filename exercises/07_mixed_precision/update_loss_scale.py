@@ -11,10 +11,10 @@ Save it while `jaxpar` runs, or check it with `jaxpar check update_loss_scale`.
 #
 # Tried with, on each device:
 #   mesh dp=2,cp=2,tp=2: scale drawn_scale(bool[6], float32[6], 6, 1.0), good_steps
-#       drawn_steps(bool[6], int32[6], 6, 5, 1), grads_finite drawn_flag(bool[6], 6),
+#       steps_from_zero(bool[6], int32[6], 6, 5, 1), grads_finite drawn_flag(bool[6], 6),
 #       growth_interval=5, factor=2.0, minimum=1.0
 #   mesh pp=2,fsdp=2,tp=2: scale drawn_scale(bool[4], float32[4], 4, 0.5), good_steps
-#       drawn_steps(bool[4], int32[4], 4, 9, 8), grads_finite drawn_flag(bool[4], 4),
+#       steps_from_zero(bool[4], int32[4], 4, 9, 8), grads_finite drawn_flag(bool[4], 4),
 #       growth_interval=9, factor=4.0, minimum=0.5
 # and with others, drawn for each check.
 #

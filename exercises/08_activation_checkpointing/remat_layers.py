@@ -7,13 +7,15 @@ Save it while `jaxpar` runs, or check it with `jaxpar check remat_layers`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        6  every device returns the right result
+#   values        3  every device returns the right result
 #   gradient      1  the gradient with respect to params, x
+#   communication 3  nothing is sent
 #   memory        1  with the gradient, the inputs of all segments, and what the layers of one
 #                    keep: at most 1.2 times the library's bytes of intermediate results
 #   flops         1  with the gradient, one extra forward pass at most; a second, if intermediate
 #                    results take at most 0.9 times the library's bytes
-#   errors        1  ValueError where segments does not divide the layers
+#   errors        1  ValueError where segments does not divide the layers; more segments than
+#                    layers
 #
 # Tried with, on each device:
 #   mesh dp=2: layer_fn gentle_mlp, params {up: float32[512, 4, 64], down: float32[512, 64, 4]}, x

@@ -11,7 +11,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check ring_matmul`.
 #   communication 3  permutes to a neighbour only, (n-1) times x; backward at most twice that
 #   memory        1  never all rows, and once all blocks with the gradient: at most 2.5 times the
 #                    library's bytes of intermediate results
-#   flops         1  each device does its part of the matrix products: at most 1.4 times the
+#   flops         1  each device does its part of the matrix products: at most 1.7 times the
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:

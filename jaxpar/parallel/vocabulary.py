@@ -36,7 +36,7 @@ def vocab_parallel_embedding(
 
     `ids` are equal on all devices, and so is the result. `table` is this device's v rows: device i
     has those of the ids i*v to (i+1)*v - 1. An id that no device has, such as a negative one, gets
-    zeros. A row that no id asks for does not matter, even if it holds NaN.
+    zeros.
 
     Math: y = [table_1, ..., table_n][ids]
     Comm:

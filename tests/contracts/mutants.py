@@ -79,7 +79,7 @@ def _in_float32(contract: Contract) -> Answer:
 
     @wraps(contract.reference)
     def answer(*args: Any, **kwargs: Any) -> Any:
-        right = jax.eval_shape(lambda *a: contract.reference(*a, **kwargs), *args)
+        right = jax.eval_shape(lambda: contract.reference(*args, **kwargs))
         results = contract.reference(*jax.tree.map(_to_float32, args), **kwargs)
         return jax.tree.map(lambda y, like: y.astype(like.dtype), results, right)
 
@@ -110,9 +110,7 @@ def _whole_then_sliced(contract: Contract) -> Answer:
         case = _case_of(contract.cases, args, kwargs)
         if case is None:
             return contract.reference(*args, **kwargs)
-        like, tree = jax.tree.flatten(
-            jax.eval_shape(lambda *a: contract.reference(*a, **kwargs), *args)
-        )
+        like, tree = jax.tree.flatten(jax.eval_shape(lambda: contract.reference(*args, **kwargs)))
         layouts = iter([leaf.layout for _, leaf in case.arrays()])
         whole = [
             jax.tree.map(lambda x: _whole(x, next(layouts)), argument)

@@ -8,10 +8,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
-from jaxpar.contracts.base import BadCall, Contract, Expected, FlopsLimit, MemoryLimit, wrong
+from jaxpar.contracts.base import (
+    BadCall,
+    Communication,
+    Contract,
+    Expected,
+    FlopsLimit,
+    MemoryLimit,
+    wrong,
+)
 from jaxpar.contracts.case import ArraySpec, Case, Function
+from jaxpar.contracts.draws import axis_names, pick
+from jaxpar.contracts.layers import gentle_mlp
+from jaxpar.mesh import varying_axes
 from jaxpar.parallel.remat import remat_layers
 
 
@@ -22,7 +34,7 @@ def _layer_after_layer(case: Case, layer_fn: Callable, params: Any, x: Array) ->
     def on_one_device(params: Any, x: Array) -> Array:
         return lax.scan(lambda x, layer: (layer_fn(layer, x), None), x, params)[0]
 
-    return [Expected(jax.vmap(on_one_device)(own, x.reshape(n, -1, x.shape[1])))]
+    return [Expected(jax.vmap(on_one_device)(own, x.reshape(n, -1, *x.shape[1:])))]
 
 
 # Each device has its own layers: equal ones would have their gradients summed in the loop.
@@ -36,16 +48,60 @@ def _mlp(layers: int, b: int, d: int, segments: int) -> Case:
     return Case("dp=2", args, {"segments": segments})
 
 
-def _wave(layers: int, b: int, d: int, segments: int, mesh: str = "fsdp=3") -> Case:
-    axis, size = mesh.split("=")
-    n = int(size)
+def _wave(layers: int, b: int, d: int, segments: int) -> Case:
     params = (
-        ArraySpec((layers, n * d, d), f"l d_{axis} f"),
-        ArraySpec((layers, n * d), f"l f_{axis}"),
+        ArraySpec((layers, 3 * d, d), "l d_fsdp f"),
+        ArraySpec((layers, 3 * d), "l f_fsdp"),
     )
     layer_fn = Function("jaxpar.contracts.layers:gentle_wave")
-    args = {"layer_fn": layer_fn, "params": params, "x": ArraySpec((n * b, d), f"b_{axis} d")}
-    return Case(mesh, args, {"segments": segments})
+    args = {"layer_fn": layer_fn, "params": params, "x": ArraySpec((3 * b, d), "b_fsdp d")}
+    return Case("fsdp=3", args, {"segments": segments})
+
+
+def nested_mlp(params: dict[str, list], x: Array) -> Array:
+    """As `gentle_mlp`, of parameters that are nested."""
+    up, inner = params["block"]
+    return gentle_mlp({"up": up, "down": inner["down"]}, x)
+
+
+def _nested(axis: str, layers: int, b: int, t: int, d: int, segments: int) -> Case:
+    params = {
+        "block": [
+            ArraySpec((layers, 4 * d, 16 * d), f"l d_{axis} f"),
+            {"down": ArraySpec((layers, 4 * 16 * d, d), f"l f_{axis} d")},
+        ]
+    }
+    layer_fn = Function(f"{__name__}:nested_mlp")
+    x = ArraySpec((4 * b, t, d), f"b_{axis} t d")
+    return Case(
+        f"{axis}=4", {"layer_fn": layer_fn, "params": params, "x": x}, {"segments": segments}
+    )
+
+
+def scaled_sine(params: list[Array], x: Array) -> Array:
+    """Each element by itself, for x [d]."""
+    (scale,) = params
+    return x + jnp.sin(scale * x) / 8
+
+
+def _sines(axis: str, layers: int, segments: int, dtype: str) -> Case:
+    """So small that its bytes are free, and without a matrix product: only the values count."""
+    params, x = (
+        [ArraySpec((layers, 5 * 3), f"l d_{axis}", dtype)],
+        ArraySpec((15,), f"d_{axis}", dtype),
+    )
+    args = {"layer_fn": Function(f"{__name__}:scaled_sine"), "params": params, "x": x}
+    return Case(f"{axis}=5", args, {"segments": segments})
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    axis, other = axis_names(rng, 2, besides=("dp", "fsdp"))
+    segments, size, layers = pick(rng, range(129, 140)), pick(rng, (5, 6)), pick(rng, (3, 5))
+    return (
+        _nested(axis, segments * size, 11, 12, 4, segments),
+        _sines(other, layers, 1, "float32"),
+        _sines(other, layers, layers, "bfloat16"),
+    )
 
 
 CONTRACT = Contract(
@@ -54,8 +110,9 @@ CONTRACT = Contract(
     reference=remat_layers,
     oracle=_layer_after_layer,
     cases=(_mlp(layers=512, b=128, d=4, segments=128), _wave(layers=192, b=48, d=8, segments=24)),
-    draw=lambda rng: (_wave(layers=150, b=64, d=8, segments=25, mesh="tp=4"),),
+    draw=_drawn,
     gradient=("params", "x"),
+    communication=Communication("nothing is sent", forward=((),)),
     memory=MemoryLimit(
         "with the gradient, the inputs of all segments, and what the layers of one keep: at most "
         "1.2 times the library's bytes of intermediate results",
@@ -69,6 +126,7 @@ CONTRACT = Contract(
     ),
     errors=(
         BadCall(_wave(layers=10, b=4, d=8, segments=4), "segments does not divide the layers"),
+        BadCall(_wave(layers=9, b=4, d=8, segments=18), "more segments than layers"),
     ),
     hints=(
         "jax.checkpoint(f) keeps the arguments of f for the gradient, and calls f again in the "
@@ -105,8 +163,9 @@ def one_layer_of_each(layer_fn: LayerFn, params: Any, x: Array, *, segments: int
 
 @wrong("memory")
 def keeps_everything(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
-    """Everything that the layers need for their gradients is kept; let a jax.checkpoint of a whole
-    segment keep its input alone."""
+    """Everything that the layers need for their gradients is kept, by a checkpoint whose policy
+    saves it or without any; let a jax.checkpoint of a whole segment, without a policy, keep its
+    input alone."""
     return _scan(layer_fn, params, x)
 
 
@@ -146,6 +205,18 @@ def saves_the_products(layer_fn: LayerFn, params: Any, x: Array, *, segments: in
     it keeps the arguments alone."""
     policy = jax.checkpoint_policies.dots_saveable
     return _segmented(layer_fn, params, x, segments=segments, policy=policy)
+
+
+@wrong("communication")
+def gathers_all_parameters(layer_fn: LayerFn, params: Any, x: Array, *, segments: int) -> Array:
+    """The parameters of all devices are gathered, and each device takes its own again; it has them,
+    so send nothing."""
+
+    def own_of_all(leaf: Array) -> Array:
+        axes = tuple(sorted(varying_axes(leaf)))
+        return lax.all_gather(leaf, axes)[lax.axis_index(axes)]
+
+    return _segmented(layer_fn, jax.tree.map(own_of_all, params), x, segments=segments)
 
 
 @wrong("flops")

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 
 from jaxpar.contracts.base import Expected, FlopsLimit
-from jaxpar.contracts.blocks import whole_on_all, work_is_split
+from jaxpar.contracts.blocks import whole_on_all
 from jaxpar.contracts.case import ArraySpec, Case, Function, Sizes, array_leaves
 from jaxpar.contracts.draws import pick
 from jaxpar.contracts.steps import enter
@@ -45,7 +45,12 @@ def own_examples_only() -> FlopsLimit:
     That is half as much again, as is computing the forward pass once more. The examples of two
     devices are twice as much.
     """
-    return work_is_split(1.6)
+    return FlopsLimit(
+        "each device computes with its own examples only: at most 1.6 times the library's flops in "
+        "matrix products",
+        multiple=1.6,
+        programs=("forward",),
+    )
 
 
 def nested_error(params: dict[str, Any], batch: dict[str, Any]) -> Array:

@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 
+from jaxpar.contracts.small_losses import TRACE, drawn_steps, overflowing_error
 from jaxpar.parallel.precision import all_finite, cast, select
 
 
@@ -45,3 +46,32 @@ def finished(
     finite = all_finite(gradients) if finite is None else finite
     new = updated(master, opt_state, optimizer, gradients)
     return *select(finite, new, (master, opt_state)), finite
+
+
+# With this, the loss, and what the optimizer holds of its gradients, have an ordinary size, so that
+# a scale that suits the small losses is too large.
+TIMES = 2.0**16
+LARGER_MOMENTUM = optax.sgd(1e-3 / (TIMES * TRACE), momentum=0.9)
+
+
+def larger_error(params: dict[str, Array], batch: dict[str, Array]) -> Array:
+    """As `overflowing_error`, of ordinary size."""
+    return TIMES * overflowing_error(params, batch)
+
+
+def larger_momentum_state(trace: Any) -> Any:
+    """The state of LARGER_MOMENTUM after some steps."""
+    trace = jax.tree.map(lambda leaf: TIMES * TRACE * leaf, trace)
+    return (optax.TraceState(trace), optax.EmptyState())
+
+
+def known_when_run(value: float) -> Array:
+    """The number as an array that no answer can turn into a number of Python."""
+    return lax.optimization_barrier(jnp.float32(value))
+
+
+def steps_from_zero(
+    grows: Array, drawn: Array, every: int, growth_interval: int, spread: int
+) -> Array:
+    """As `drawn_steps`, but no fewer than 0, as where every step makes the scale grow."""
+    return jnp.maximum(drawn_steps(grows, drawn, every, growth_interval, spread), 0)

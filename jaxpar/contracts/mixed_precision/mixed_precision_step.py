@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array, lax
 
-from jaxpar.contracts.base import Contract, Expected, FlopsLimit, wrong
-from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.axes import parse_mesh
+from jaxpar.contracts.base import Communication, Contract, Expected, FlopsLimit, wrong
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made, fill
+from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.losses import layers, layers_batch, network_batch, on_each_device
 from jaxpar.contracts.mixed_precision.common import (
     finished,
@@ -22,8 +25,11 @@ from jaxpar.contracts.mixed_precision.common import (
     updated,
     wide,
 )
+from jaxpar.mesh import varying_axes
 from jaxpar.parallel import precision
-from jaxpar.parallel.precision import all_finite, select
+from jaxpar.parallel.precision import all_finite, cast, select
+
+LARGEST = float(jnp.finfo(jnp.float16).max)
 
 
 def _stepped(
@@ -34,27 +40,23 @@ def _stepped(
     batch: Any,
     optimizer: optax.GradientTransformation,
 ) -> list[Expected]:
-    """One step on each device by itself, none where the batch says that it overflows."""
-    sizes = case.sizes.values()
+    """One step on each device by itself, none where float16 has no room for a scaled gradient."""
+    sizes, scale = case.sizes.values(), fill(case.kwargs["scale"], iter(()))
     n = math.prod(sizes)
 
     def step(master: Any, opt_state: Any, batch: Any) -> Any:
-        rare = _rare(batch).any()
-        updates, state = optimizer.update(jax.grad(loss_fn)(master, batch), opt_state, master)
+        gradients = jax.grad(loss_fn)(master, batch)
+        fits = [jnp.all(jnp.abs(scale * g) <= LARGEST) for g in jax.tree.leaves(gradients)]
+        finite = jnp.stack(fits).all()
+        updates, state = optimizer.update(gradients, opt_state, master)
         new = (optax.apply_updates(master, updates), state)
-        kept = jax.tree.map(lambda a, b: jnp.where(rare, a, b), (master, opt_state), new)
-        return kept, ~rare
+        return select(finite, new, (master, opt_state)), finite
 
     def shards(leaf: Array) -> Array:
         return jnp.broadcast_to(leaf, n) if leaf.ndim == 0 else leaf.reshape(n, -1, *leaf.shape[1:])
 
     results = jax.vmap(step)(*jax.tree.map(shards, (master, opt_state, batch)))
     return [Expected(leaf.reshape(*sizes, *leaf.shape[1:])) for leaf in jax.tree.leaves(results)]
-
-
-def _rare(batch: Any) -> Array:
-    """The flags of a batch, by which its loss is made to overflow."""
-    return batch["rare"] if isinstance(batch, Mapping) else batch[-1]
 
 
 def _given(name: str) -> Function:
@@ -69,6 +71,63 @@ def _matrices(inputs: int, hidden: int) -> dict[str, ArraySpec]:
 def _flags(n: int, axes: str) -> ArraySpec:
     """Whether each device's step overflows: some do, and others do not."""
     return ArraySpec((n,), f"b_{axes}", "bool", "padded")
+
+
+def _of_this_lesson(name: str) -> Function:
+    return Function(f"jaxpar.contracts.mixed_precision.common:{name}")
+
+
+def _deep_case(mesh: str, widths: tuple[int, ...], examples: int, exponent: int) -> Case:
+    """A list of layers of these widths, and a scale that is known only when the program runs."""
+    axes, n = all_axes(mesh), math.prod(parse_mesh(mesh).values())
+    inputs, *hidden, outputs = widths
+    model: list[dict[str, ArraySpec]] = [
+        {"w": ArraySpec((d, f), "d f"), "scale": ArraySpec((f,), "f")}
+        for d, f in zip(widths, hidden, strict=False)
+    ]
+    model.append({"w": ArraySpec((hidden[-1], outputs), "f d")})
+    examples_of = layers_batch(f"b_{axes}", (n * examples,), inputs, outputs)
+    return Case(
+        mesh,
+        {
+            "loss_fn": _given("overflowing_layers"),
+            "master": on_each_device(model, n, axes),
+            "opt_state": Made(_given("momentum_state"), (on_each_device(model, n, axes),)),
+            "batch": (*examples_of, _flags(n, axes)),
+            "optimizer": _given("MOMENTUM"),
+        },
+        {"scale": Made(_of_this_lesson("known_when_run"), (2.0**exponent,))},
+    )
+
+
+def _larger_case(mesh: str, inputs: int, hidden: int, examples: int, exponent: int) -> Case:
+    """Matrices whose loss has an ordinary size."""
+    axes, n = all_axes(mesh), math.prod(parse_mesh(mesh).values())
+    master = on_each_device(_matrices(inputs, hidden), n, axes)
+    batch = network_batch(f"b_{axes}", (n * examples,), inputs) | {"rare": _flags(n, axes)}
+    return Case(
+        mesh,
+        {
+            "loss_fn": _of_this_lesson("larger_error"),
+            "master": master,
+            "opt_state": Made(_of_this_lesson("larger_momentum_state"), (master,)),
+            "batch": batch,
+            "optimizer": _of_this_lesson("LARGER_MOMENTUM"),
+        },
+        {"scale": 2.0**exponent},
+    )
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    one, two = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
+    widths = pick(rng, (4, 7)), pick(rng, (9, 11)), pick(rng, (8, 10)), 2
+    exponents = pick(rng, range(25, 29)), pick(rng, range(8, 13)), pick(rng, range(60, 70))
+    return (
+        _deep_case(mesh_of(rng, **{one: 5, two: 2}), widths, pick(rng, (15, 25)), exponents[0]),
+        _larger_case(f"{one}=1,{two}=4", 5, pick(rng, (13, 14)), 28, exponents[1]),
+        # So large a scale that no step is made.
+        _deep_case(f"{two}=4", (6, 13, 4), 18, exponents[2]),
+    )
 
 
 CONTRACT = Contract(
@@ -109,21 +168,8 @@ CONTRACT = Contract(
             {"scale": 2.0**31},
         ),
     ),
-    draw=lambda rng: (
-        Case(
-            "tp=2,dp=2",
-            {
-                "loss_fn": _given("overflowing_error"),
-                "master": on_each_device(_matrices(5, 12), 4, "tp_dp"),
-                "opt_state": Made(
-                    _given("momentum_state"), (on_each_device(_matrices(5, 12), 4, "tp_dp"),)
-                ),
-                "batch": network_batch("b_tp_dp", (4 * 24,), 5) | {"rare": _flags(4, "tp_dp")},
-                "optimizer": _given("MOMENTUM"),
-            },
-            {"scale": 2.0**29},
-        ),
-    ),
+    draw=_drawn,
+    communication=Communication("nothing is sent", forward=((),)),
     flops=FlopsLimit(
         "each matrix product once, and of float16 values",
         programs=("forward",),
@@ -149,6 +195,45 @@ def in_float32(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """No gradient overflows, because nothing is computed in float16; give loss_fn a float16 copy of
     the parameters."""
     return finished(gradients_of(loss_fn, master, batch, scale), master, opt_state, optimizer)
+
+
+@wrong("values")
+def in_bfloat16(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """You compute in bfloat16, which has room for gradients so large, but keeps fewer than three
+    digits; give loss_fn a float16 copy of the parameters."""
+    low = cast(master, jnp.bfloat16)
+    return finished(gradients_of(loss_fn, low, batch, scale), master, opt_state, optimizer)
+
+
+@wrong("values")
+def scale_by_heart(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """You always scale by the scale of the first case; use `scale`."""
+    return finished(
+        gradients_of(loss_fn, half(master), batch, 2.0**30), master, opt_state, optimizer
+    )
+
+
+@wrong("values")
+def flag_of_all_devices(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The overflow of one device stops the step of others, too; here each device has parameters of
+    its own, and decides by its own gradients."""
+    gradients = gradients_of(loss_fn, half(master), batch, scale)
+    finite = all_finite(gradients)
+    worst = lax.pmin(finite.astype(jnp.int32), tuple(sorted(varying_axes(finite)))) == 1
+    return finished(gradients, master, opt_state, optimizer, worst)
+
+
+@wrong("communication")
+def parameters_of_all_gathered(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """The parameters of all devices are gathered, and each device takes its own again; it has them,
+    so send nothing."""
+
+    def own_of_all(leaf):
+        axes = tuple(sorted(varying_axes(leaf)))
+        return lax.all_gather(leaf, axes)[lax.axis_index(axes)]
+
+    low = half(jax.tree.map(own_of_all, master))
+    return finished(gradients_of(loss_fn, low, batch, scale), master, opt_state, optimizer)
 
 
 @wrong("flops")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
+from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Communication, Contract, Expected, wrong
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.parallel import precision
 from jaxpar.parallel.precision import update_loss_scale
 
@@ -16,9 +19,9 @@ from jaxpar.parallel.precision import update_loss_scale
 def _next_scale(case: Case, scale: Array, good_steps: Array, grads_finite: Array) -> list[Expected]:
     """Each argument differs along one axis of the mesh, in their order."""
     how = case.kwargs
-    finite = grads_finite[:, None, None]
-    count = good_steps[None, :, None] + 1
-    old = scale[None, None, :]
+    finite = grads_finite.reshape(-1, 1, 1)
+    count = good_steps.reshape(1, -1, 1) + 1
+    old = scale.reshape(1, 1, -1)
     grows = count == how["growth_interval"]
     raised = jnp.where(grows, old * how["factor"], old)
     lowered = jnp.maximum(old / how["factor"], how["minimum"])
@@ -33,20 +36,20 @@ def _next_scale(case: Case, scale: Array, good_steps: Array, grads_finite: Array
 def _scales(
     mesh: str, every: int, spread: int, *, growth_interval: int, factor: float, minimum: float
 ) -> Case:
-    """Along three axes of two devices: an overflow or none, growth or none, a scale low or high.
+    """Along three axes: an overflow or none, growth or none, a scale low or high.
 
     Args:
         mesh: the three axes.
         every: numbers on each device, of which only the first counts: so the first that a mask has
-            on the first device is true, and that on the second is not.
+            on the first device is true, and that on the second of two is not.
         spread: from how many numbers the steps are drawn where the scale does not grow.
         growth_interval: of the call.
         factor: of the call.
         minimum: of the call.
     """
     overflow, growth, low = (
-        ArraySpec((2 * every,), f"b_{axis.partition('=')[0]}", "bool", "padded")
-        for axis in mesh.split(",")
+        ArraySpec((size * every,), f"b_{axis}", "bool", "padded")
+        for axis, size in parse_mesh(mesh).items()
     )
     drawn_steps = ArraySpec(growth.shape, growth.layout, "int32")
     drawn_scale = ArraySpec(low.shape, low.layout, draw="positive")
@@ -56,12 +59,24 @@ def _scales(
         {
             "scale": Made(Function(f"{module}:drawn_scale"), (low, drawn_scale, every, minimum)),
             "good_steps": Made(
-                Function(f"{module}:drawn_steps"),
+                Function("jaxpar.contracts.mixed_precision.common:steps_from_zero"),
                 (growth, drawn_steps, every, growth_interval, spread),
             ),
             "grads_finite": Made(Function(f"{module}:drawn_flag"), (overflow, every)),
         },
         {"growth_interval": growth_interval, "factor": factor, "minimum": minimum},
+    )
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
+    one, two, three = axis_names(rng, 3, besides=("dp", "cp", "tp", "pp", "fsdp"))
+    # A run so long that float32 cannot tell the last step before a growth from the one before it.
+    interval, factor = 2**25 + 4 * pick(rng, range(1000)) + 1, pick(rng, (3.0, 8.0, 16.0))
+    long = {"growth_interval": interval, "factor": factor, "minimum": pick(rng, (0.25, 2.0, 3.0))}
+    always = {"growth_interval": 1, "factor": pick(rng, (1.5, 2.5)), "minimum": 2.0**14}
+    return (
+        _scales(mesh_of(rng, **{one: 3, two: 2, three: 2}), pick(rng, (5, 7)), 1, **long),
+        _scales(f"{one}=2,{two}=1,{three}=2", 8, 3, **always),
     )
 
 
@@ -74,9 +89,7 @@ CONTRACT = Contract(
         _scales("dp=2,cp=2,tp=2", 6, 1, growth_interval=5, factor=2.0, minimum=1.0),
         _scales("pp=2,fsdp=2,tp=2", 4, 8, growth_interval=9, factor=4.0, minimum=0.5),
     ),
-    draw=lambda rng: (
-        _scales("node=2,device=2,cp=2", 5, 6, growth_interval=7, factor=8.0, minimum=2.0),
-    ),
+    draw=_drawn,
     communication=Communication("nothing is sent", forward=((),)),
     hints=(
         "There are three outcomes: an overflow, a step without one, and the step without one that "
@@ -141,6 +154,19 @@ def grows_every_step(scale: Array, good_steps: Array, finite: Array, **how: Any)
     such steps in a row."""
     new, counted = update_loss_scale(scale, good_steps, finite, **how)
     return jnp.where(finite, scale * how["factor"], new), counted
+
+
+@wrong("values")
+def counts_in_float32(
+    scale: Array, good_steps: Array, finite: Array, *, growth_interval: int, **how: Any
+) -> Scaled:
+    """Steps are counted in a float, which cannot tell large numbers apart, so that the scale grows
+    too early in a long run; count in integers."""
+    count = good_steps.astype(jnp.float32) + 1
+    grows = count >= jnp.float32(growth_interval)
+    every = jnp.where(grows, good_steps + 1, growth_interval + 1)
+    new, _ = update_loss_scale(scale, good_steps, finite, growth_interval=every, **how)
+    return new, jnp.where(finite & ~grows, count, 0).astype(good_steps.dtype)
 
 
 @wrong("values")

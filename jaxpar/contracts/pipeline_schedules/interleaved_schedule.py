@@ -32,7 +32,7 @@ def _looped_sizes(rng: np.random.Generator) -> list[Call]:
     sizes.append((p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4))))
     sizes.append((5, 5 * int(rng.integers(3, 5)), 4))
     sizes += [(11, 22, 3), (18, 18, 2), (3, 9, int(rng.integers(17, 20)))]
-    sizes += [(p, p * int(rng.integers(129, 150) // p), 2) for p in (1, 2)]
+    sizes += [(few, few * int(rng.integers(129, 150) // few), 2) for few in (1, 2)]
     refused = [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1), (4, 2, 2), (1, 3, 1)]
     return [(size, {}) for size in [*sizes, *refused]]
 

@@ -201,7 +201,7 @@ def buckets_over_the_first_axis(gradients, *, axis, bucket_bytes):
 def _merged(buckets, most):
     """No more than so many buckets; the last takes the rest."""
     rest = [i for bucket in buckets[most - 1 :] for i in bucket]
-    return [*buckets[: most - 1], rest]
+    return [*buckets[: most - 1], rest] if rest else buckets
 
 
 @wrong("communication")

@@ -187,3 +187,55 @@ def step_with_scale_cut(loss_fn, master, opt_state, batch, optimizer, *, scale):
     """Keeps the scale within float16."""
     gradients = _right(loss_fn, master, batch, min(scale, 1024.0))
     return finished(gradients, master, opt_state, optimizer)
+
+
+@right
+def step_of_flat_gradients(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    flat = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(gradients)])
+    return finished(gradients, master, opt_state, optimizer, jnp.isfinite(jnp.abs(flat).max()))
+
+
+@right
+def step_by_value_and_gradient(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scale = jnp.asarray(scale, jnp.float32)
+    scaled = jax.value_and_grad(lambda p: scale * loss_fn(p, batch))
+    _, gradients = scaled(half(master))
+    return finished(unscaled(wide(gradients), scale), master, opt_state, optimizer)
+
+
+def _axes():
+    return tuple(jax.sharding.get_abstract_mesh().axis_names)
+
+
+@wrong("communication")
+def step_of_gathered_batch(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    everywhere = lax.all_gather(batch, _axes())
+    own = jax.tree.map(lambda leaf: leaf[lax.axis_index(_axes())], everywhere)
+    return finished(_right(loss_fn, master, own, scale), master, opt_state, optimizer)
+
+
+@wrong("communication")
+def step_of_all_updates(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    """Each device updates the parameters of all devices."""
+    gradients = _right(loss_fn, master, batch, scale)
+    of_all = lax.all_gather((gradients, master, opt_state), _axes())
+    new = jax.vmap(lambda g, m, s: finished(g, m, s, optimizer))(*of_all)
+    return jax.tree.map(lambda leaf: leaf[lax.axis_index(_axes())], new)
+
+
+@wrong("values")
+def step_by_a_number_of_python(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    return finished(_right(loss_fn, master, batch, float(scale)), master, opt_state, optimizer)
+
+
+@wrong("values")
+def step_with_scale_within_the_cases(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scale = jnp.minimum(scale, 2.0**31)
+    return finished(_right(loss_fn, master, batch, scale), master, opt_state, optimizer)
+
+
+@wrong("values")
+def step_with_scale_no_smaller(loss_fn, master, opt_state, batch, optimizer, *, scale):
+    scale = jnp.maximum(scale, 2.0**24)
+    return finished(_right(loss_fn, master, batch, scale), master, opt_state, optimizer)

@@ -82,3 +82,62 @@ def scale_without_floor_for_small(scale, good_steps, grads_finite, *, factor, mi
     how |= {"factor": factor, "minimum": minimum}
     new, steps = scale_by_select(scale, good_steps, grads_finite, **how)
     return jnp.where(grads_finite, new, jnp.where(scale > minimum, scale / factor, minimum)), steps
+
+
+@right
+def scale_by_lookup(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    steps = good_steps + 1
+    grown = steps == growth_interval
+    scales = jnp.stack([jnp.maximum(scale / factor, minimum), scale, scale * factor])
+    which = grads_finite.astype(jnp.int32) * (1 + grown)
+    return scales[which], jnp.array([0, 1, 0])[which] * steps
+
+
+@right
+def scale_by_steps_left(scale, good_steps, grads_finite, *, growth_interval, factor, minimum):
+    left = growth_interval - 1 - good_steps
+    grown = jnp.where(left == 0, scale * factor, scale)
+    steps = jnp.where(left == 0, 0, growth_interval - left)
+    return (
+        jnp.where(grads_finite, grown, jnp.maximum(scale * (1 / factor), minimum)),
+        jnp.where(grads_finite, steps, 0),
+    )
+
+
+@wrong("values")
+def scale_counted_in_int16(scale, good_steps, grads_finite, *, growth_interval, **how):
+    short = jnp.int16
+    new, steps = scale_by_select(
+        scale,
+        good_steps.astype(short).astype(jnp.int32),
+        grads_finite,
+        growth_interval=growth_interval % 2**16,
+        **how,
+    )
+    return new, steps.astype(short).astype(jnp.int32)
+
+
+@wrong("values")
+def scale_by_powers_of_two(scale, good_steps, grads_finite, *, factor, **how):
+    factor = 2.0 ** max(1, round(factor) // 2)
+    return scale_by_select(scale, good_steps, grads_finite, factor=factor, **how)
+
+
+@wrong("values")
+def scale_with_minimum_of_one_at_most(scale, good_steps, grads_finite, *, minimum, **how):
+    return scale_by_select(scale, good_steps, grads_finite, minimum=min(minimum, 1.0), **how)
+
+
+@wrong("values")
+def scale_never_grows_at_once(scale, good_steps, grads_finite, *, growth_interval, **how):
+    """Takes a count of 0 for a step that cannot be the last one."""
+    interval = max(growth_interval, 2)
+    return scale_by_select(scale, good_steps, grads_finite, growth_interval=interval, **how)
+
+
+@wrong("values")
+def scale_of_a_short_run(scale, good_steps, grads_finite, *, growth_interval, **how):
+    new, steps = scale_by_select(
+        scale, good_steps, grads_finite, growth_interval=min(growth_interval, 2000), **how
+    )
+    return new, steps

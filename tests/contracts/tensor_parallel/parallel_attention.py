@@ -23,12 +23,11 @@ def _own_columns(w, kv_heads, h, axis):
     return w.reshape(len(w), kv_heads, h)[:, lax.axis_index(axis) // (n // kv_heads)]
 
 
-def _attend(q, k, v, *, later=-1e30, scores_of=lambda scores: scores):
+def _attend(q, k, v):
     """[b, t, heads, h] with [b, t, kv heads, h] to [b, t, heads*h]."""
     (b, t, _, h), kv = q.shape, k.shape[2]
     scores = jnp.einsum("btkgh,bskh->bkgts", q.reshape(b, t, kv, -1, h), k) * h**-0.5
-    scores = scores_of(scores)
-    scores += jnp.triu(jnp.full((t, t), later, scores.dtype), 1)[None, None, None]
+    scores += jnp.triu(jnp.full((t, t), -1e30, scores.dtype), 1)[None, None, None]
     return jnp.einsum("bkgts,bskh->btkgh", jax.nn.softmax(scores), v).reshape(b, t, -1)
 
 
@@ -235,27 +234,6 @@ def _attended_by_powers(x, weights, sizes, largest):
 @right
 def attended_by_powers_of_differences(x, *weights, **sizes):
     return _attended_by_powers(x, weights, sizes, lambda scores: scores.max(-1, keepdims=True))
-
-
-@wrong("values")
-def largest_score_of_all_rows(x, *weights, **sizes):
-    return _attended_by_powers(x, weights, sizes, jnp.max)
-
-
-@wrong("values")
-def scores_clipped(x, *weights, **sizes):
-    def attend(q, k, v):
-        return _attend(q, k, v, scores_of=lambda scores: jnp.clip(scores, -80, 80))
-
-    return _attention(x, *weights, **sizes, attend=attend)
-
-
-@wrong("values")
-def masked_by_ten_thousand(x, *weights, **sizes):
-    def attend(q, k, v):
-        return _attend(q, k, v, later=-1e4)
-
-    return _attention(x, *weights, **sizes, attend=attend)
 
 
 @wrong("values")

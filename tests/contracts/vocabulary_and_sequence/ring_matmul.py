@@ -197,3 +197,86 @@ def ring_gathered_in_place(x, w, *, axis):
         x = hop(x, axis)
         whole = lax.dynamic_update_slice_in_dim(whole, x, (i - k) % n * len(x), 0)
     return whole @ w
+
+
+@right
+def ring_put_by_permutation_matrix(x, w, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    blocks = [x @ w]
+    for _ in range(n - 1):
+        x = hop(x, axis)
+        blocks.append(x @ w)
+    places = jax.nn.one_hot((i - jnp.arange(n)) % n, n, dtype=x.dtype)
+    return jnp.einsum("jk,ktf->jtf", places, jnp.stack(blocks)).reshape(-1, w.shape[1])
+
+
+@right
+def ring_put_by_masks(x, w, *, axis):
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    y = jnp.zeros((n, len(x), w.shape[1]), x.dtype)
+    for k in range(n):
+        y += jax.nn.one_hot((i - k) % n, n, dtype=x.dtype)[:, None, None] * (x @ w)
+        x = hop(x, axis) if k < n - 1 else x
+    return y.reshape(-1, w.shape[1])
+
+
+@wrong("memory")
+def ring_of_a_stack_of_copies(x, w, *, axis):
+    n, blocks, held = lax.axis_size(axis), [x @ w], jnp.stack([x] * lax.axis_size(axis))
+    for k in range(1, n):
+        x = hop(x, axis)
+        held = held.at[k].set(x)
+        blocks.append(held[k] @ w)
+    return _in_order(blocks, axis)
+
+
+@wrong("memory")
+def ring_of_rows_by_scan(x, w, *, axis):
+    """All rows are there before the first product."""
+
+    def one_round(x, _):
+        arrived = hop(x, axis)
+        return arrived, arrived
+
+    _, rows = lax.scan(one_round, x, None, length=lax.axis_size(axis) - 1)
+    return _in_order([block @ w for block in [x, *rows]], axis)
+
+
+@wrong("memory")
+def ring_of_half_the_rows_at_once(x, w, *, axis):
+    n, blocks = lax.axis_size(axis), []
+    while len(blocks) < n:
+        held = [x]
+        for _ in range(min(n // 2 + 1, n - len(blocks)) - 1):
+            held.append(hop(held[-1], axis))
+        blocks += list(jnp.stack(held) @ w)
+        x = hop(held[-1], axis) if len(blocks) < n else x
+    return _in_order(blocks, axis)
+
+
+@wrong("memory")
+def ring_of_rows_among_zeros(x, w, *, axis):
+    n, i, t, y = lax.axis_size(axis), lax.axis_index(axis), len(x), 0
+    for k in range(n):
+        zeros = jnp.zeros_like(x, shape=(n * t, x.shape[1]))
+        y += lax.dynamic_update_slice_in_dim(zeros, x, (i - k) % n * t, 0) @ w
+        x = hop(x, axis) if k < n - 1 else x
+    return y
+
+
+@wrong("values")
+def ring_of_two_or_more(x, w, *, axis):
+    if lax.axis_size(axis) < 2:
+        raise ValueError("a ring has at least two devices")
+    return ring_of_blocks(x, w, axis=axis)
+
+
+@wrong("values")
+def ring_over_the_last_axis(x, w, *, axis):
+    return ring_of_blocks(x, w, axis=jax.sharding.get_abstract_mesh().axis_names[-1])
+
+
+@wrong("flops")
+def ring_of_columns_twice(x, w, *, axis):
+    twice = ring_of_blocks(x, jnp.concatenate([w, w], axis=1), axis=axis)
+    return twice[:, : w.shape[1]]

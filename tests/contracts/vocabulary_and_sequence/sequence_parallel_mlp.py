@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.steps import enter, gathered, hop, own_shard, scattered
+from jaxpar.contracts.steps import among_zeros, enter, gathered, hop, own_shard, scattered
 from tests.contracts.answers import right
 from tests.contracts.ring_and_tree.common import ring_all_gather, ring_reduce_scatter
 
@@ -182,3 +182,72 @@ def hidden_gathered(x, w_up, w_down, *, axis):
 def one_round_too_many(x, w_up, w_down, *, axis):
     blocks = ring_all_gather(x, axis) + 0 * hop(x, axis)[None]
     return lax.psum_scatter(jax.nn.gelu(blocks @ w_up) @ w_down, axis)
+
+
+@right
+def mlp_example_by_example(x, w_up, w_down, *, axis):
+    whole = _gather(x, axis)
+    return _scatter(lax.map(lambda one: jax.nn.gelu(one @ w_up) @ w_down, whole), axis)
+
+
+@right
+def mlp_in_float32_inside(x, w_up, w_down, *, axis):
+    """What is sent has the dtype of x, and what is multiplied has not."""
+    wide = (a.astype(jnp.float32) for a in (_gather(x, axis), w_up, w_down))
+    x32, up, down = wide
+    return _scatter((jax.nn.gelu(x32 @ up) @ down).astype(x.dtype), axis)
+
+
+@wrong("values")
+def mlp_of_naive_tanh(x, w_up, w_down, *, axis):
+    """Infinity by infinity where a hidden element is above 10."""
+    hidden = _gather(x, axis) @ w_up
+    power = jnp.exp(2 * (2 / jnp.pi) ** 0.5 * (hidden + 0.044715 * hidden**3))
+    return _scatter(hidden / 2 * (1 + (power - 1) / (power + 1)) @ w_down, axis)
+
+
+@wrong("gradient")
+def mlp_of_naive_sigmoid(x, w_up, w_down, *, axis):
+    hidden = _gather(x, axis) @ w_up
+    power = jnp.exp(-2 * (2 / jnp.pi) ** 0.5 * (hidden + 0.044715 * hidden**3))
+    return _scatter(hidden / (1 + power) @ w_down, axis)
+
+
+@wrong("values")
+def mlp_of_four_devices_at_most(x, w_up, w_down, *, axis):
+    n, i, t, moving = lax.axis_size(axis), lax.axis_index(axis), x.shape[1], x
+    whole = jnp.concatenate([x] * n, axis=1)
+    for k in range(1, min(n, 4)):
+        moving = hop(moving, axis)
+        whole = lax.dynamic_update_slice_in_dim(whole, moving, (i - k) % n * t, 1)
+    return _scatter(jax.nn.gelu(whole @ w_up) @ w_down, axis)
+
+
+@wrong("communication")
+def mlp_summed_in_float32(x, w_up, w_down, *, axis):
+    y = jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down
+    return _scatter(y.astype(jnp.float32), axis).astype(x.dtype)
+
+
+@wrong("flops")
+def mlp_computed_twice(x, w_up, w_down, *, axis):
+    whole = _gather(x, axis)
+    y = jax.nn.gelu(jnp.concatenate([whole, whole]) @ w_up) @ w_down
+    return _scatter(y[: len(x)], axis)
+
+
+@wrong("flops")
+def mlp_of_all_columns_backward(x, w_up, w_down, *, axis):
+    def forward(x, w_up, w_down):
+        return _scatter(jax.nn.gelu(_gather(x, axis) @ w_up) @ w_down, axis)
+
+    def backward(kept, c):
+        x, w_up, w_down = kept
+        whole = _gather(x, axis), among_zeros(w_up, axis, 1), among_zeros(w_down, axis)
+        _, pull = jax.vjp(lambda x, up, down: jax.nn.gelu(x @ up) @ down, *whole)
+        of_x, of_up, of_down = pull(_gather(c, axis))
+        return _scatter(of_x, axis), own_shard(of_up, axis, 1), own_shard(of_down, axis)
+
+    mlp = jax.custom_vjp(forward)
+    mlp.defvjp(lambda *args: (forward(*args), args), backward)
+    return mlp(x, w_up, w_down)

@@ -166,3 +166,51 @@ def loss_reduced_backward(logits_shard, labels, *, axis):
     once = loss_in_a_stack(logits, labels, axis=axis)
     # Each device's copy is taken apart from the others', and the gradient is summed over them.
     return enter(once, axis) * 1.0
+
+
+@right
+def loss_of_rescaled_sums(logits_shard, labels, *, axis):
+    """Each device subtracts its own maximum, and the sums are brought to the largest one."""
+    logits = logits_shard.astype(jnp.float32)
+    own = lax.stop_gradient(logits.max(axis=-1))
+    largest = lax.pmax(own, axis)
+    sums = jnp.exp(logits - own[..., None]).sum(axis=-1)
+    total = lax.psum(sums * jnp.exp(own - largest), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
+
+
+@right
+def loss_in_halves_of_the_vocabulary(logits_shard, labels, *, axis):
+    logits, half = logits_shard.astype(jnp.float32), logits_shard.shape[-1] // 2
+    largest = lax.pmax(lax.stop_gradient(logits.max(axis=-1)), axis)
+    parts = (jnp.exp(part - largest[..., None]) for part in jnp.split(logits, [half], axis=-1))
+    total = lax.psum(sum(part.sum(axis=-1) for part in parts), axis)
+    return jnp.log(total) + largest - lax.psum(own_label_logit(logits, labels, axis), axis)
+
+
+@wrong("values")
+def loss_of_logits_within_400(logits_shard, labels, *, axis):
+    logits = jnp.clip(logits_shard.astype(jnp.float32), -400, 400)
+    return loss_in_a_stack(logits, labels, axis=axis)
+
+
+def _loss_of_labels_in(dtype):
+    """A loss whose labels lose digits in a dtype."""
+
+    def loss(logits_shard, labels, *, axis):
+        return loss_in_a_stack(logits_shard, labels.astype(dtype).astype(jnp.int32), axis=axis)
+
+    return wrong("values")(loss)
+
+
+loss_of_int16_labels = _loss_of_labels_in(jnp.int16)
+loss_of_uint16_labels = _loss_of_labels_in(jnp.uint16)
+loss_of_float16_labels = _loss_of_labels_in(jnp.float16)
+loss_of_bfloat16_labels = _loss_of_labels_in(jnp.bfloat16)
+
+
+@wrong("values")
+def loss_of_two_devices_or_more(logits_shard, labels, *, axis):
+    if lax.axis_size(axis) == 1:
+        return jax.nn.logsumexp(logits_shard.astype(jnp.float32), axis=-1)
+    return loss_in_a_stack(logits_shard, labels, axis=axis)

@@ -64,14 +64,14 @@ def embedding_of_travelling_table(ids, table, *, axis):
     return y
 
 
-@wrong("values")
+@right
 def embedding_clipped(ids, table, *, axis):
     row, mine = own_tokens(ids, len(table), axis)
     rows = table[jnp.clip(row, 0, len(table) - 1)]
     return lax.psum(rows * mine[..., None].astype(rows.dtype), axis)
 
 
-@wrong("values")
+@right
 def embedding_one_hot(ids, table, *, axis):
     row, _ = own_tokens(ids, len(table), axis)
     return lax.psum(jax.nn.one_hot(row, len(table), dtype=table.dtype) @ table, axis)
@@ -127,3 +127,59 @@ def embedding_scattered_and_gathered(ids, table, *, axis):
     flat = jnp.pad(part.ravel(), (0, -part.size % lax.axis_size(axis)))
     whole = gathered(scattered(flat, axis), axis)
     return whole[: part.size].reshape(part.shape)
+
+
+@right
+def embedding_id_by_id(ids, table, *, axis):
+    def one(i):
+        row, mine = own_tokens(i, len(table), axis)
+        return jnp.where(mine, lax.dynamic_index_in_dim(table, row, keepdims=False), 0)
+
+    return lax.psum(lax.map(one, ids.ravel()).reshape(*ids.shape, -1), axis)
+
+
+@right
+def embedding_by_infinite_indices(ids, table, *, axis):
+    """What is not this device's is out of range, and filled with zeros."""
+    row, mine = own_tokens(ids, len(table), axis)
+    rows = table.at[jnp.where(mine, row, len(table))].get(mode="fill", fill_value=0)
+    return lax.psum(rows, axis)
+
+
+def _embedding_of_ids_in(dtype):
+    """A lookup of ids that lose digits in a dtype."""
+
+    def embedding(ids, table, *, axis):
+        return lax.psum(own_rows(ids.astype(dtype).astype(jnp.int32), table, axis), axis)
+
+    return wrong("values")(embedding)
+
+
+embedding_of_float16_ids = _embedding_of_ids_in(jnp.float16)
+embedding_of_bfloat16_ids = _embedding_of_ids_in(jnp.bfloat16)
+embedding_of_uint16_ids = _embedding_of_ids_in(jnp.uint16)
+
+
+@wrong("values")
+def embedding_of_ids_below_256(ids, table, *, axis):
+    return lax.psum(own_rows(jnp.where(ids < 256, ids, -1), table, axis), axis)
+
+
+@wrong("values")
+def embedding_of_ids_with_a_batch(ids, table, *, axis):
+    """Refuses a single id."""
+    part = own_rows(ids.reshape(len(ids), -1), table, axis)
+    return lax.psum(part, axis).reshape(*ids.shape, -1)
+
+
+@wrong("values")
+def embedding_of_large_ids_wrapped(ids, table, *, axis):
+    total = len(table) * lax.axis_size(axis)
+    return lax.psum(own_rows(jnp.where(ids < 10_000, ids, ids % total), table, axis), axis)
+
+
+@wrong("values")
+def embedding_of_two_float_types(ids, table, *, axis):
+    """Knows float32 and bfloat16, as in the stub."""
+    dtype = jnp.bfloat16 if table.dtype == jnp.bfloat16 else jnp.float32
+    return lax.psum(own_rows(ids, table, axis), axis).astype(dtype)

@@ -97,13 +97,6 @@ def norm_by_wide_sums_of_narrow_squares(shards, *, axis):
 
 
 @wrong("values")
-def norm_of_scaled_halves(shards, *, axis):
-    """Nothing overflows, but float16 keeps three digits of each square."""
-    squares = [jnp.sum((x / 256) ** 2, dtype=jnp.float32) for x in jax.tree.leaves(shards)]
-    return 256 * jnp.sqrt(lax.psum(sum(squares), axis))
-
-
-@wrong("values")
 def norm_scaled_on_each_device(shards, *, axis):
     wide = jax.tree.leaves(_wide(shards))
     largest = jnp.stack([jnp.abs(x).max() for x in wide]).max()
