@@ -22,7 +22,7 @@ from jaxpar.contracts.collectives.common import (
     from_root,
     rooted,
 )
-from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 from jaxpar.contracts.variants import Variant
 
 
@@ -43,7 +43,7 @@ def scatter(x: Num[Array, "n ..."], *, axis: str, root: int) -> Num[Array, ...]:
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("dp", "tp"))
     n = pick(rng, (4, 5))
-    mesh = mesh_of(rng, **{axis: n, other: 2})
+    mesh = f"{axis}={n},{other}=2"
     several = (2 * n * n, pick(rng, range(6, 10)))
     alone = ArraySpec((2, 3, pick(rng, range(6, 10))), f"n_{axis}_{other} h d", "int32", "large")
     return (

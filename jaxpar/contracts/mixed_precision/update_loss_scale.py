@@ -164,8 +164,8 @@ def counts_in_float32(
     too early in a long run; count in integers."""
     count = good_steps.astype(jnp.float32) + 1
     grows = count >= jnp.float32(growth_interval)
-    every = jnp.where(grows, good_steps + 1, growth_interval + 1)
-    new, _ = update_loss_scale(scale, good_steps, finite, growth_interval=every, **how)
+    steps = jnp.where(grows, growth_interval - 1, 0).astype(good_steps.dtype)
+    new, _ = update_loss_scale(scale, steps, finite, growth_interval=growth_interval, **how)
     return new, jnp.where(finite & ~grows, count, 0).astype(good_steps.dtype)
 
 
