@@ -30,6 +30,6 @@ def gentle_wave(params: tuple[Array, Array], x: Array) -> Array:
 
 
 def tanh_layer(params: tuple[Array, Array], x: Array) -> Array:
-    """One square matrix, a bias and tanh for x [b, d]: zeros do not stay zeros."""
+    """One square matrix, a bias and tanh for x [..., d]: zeros do not stay zeros."""
     matrix, bias = params
-    return jnp.tanh(x @ matrix / len(matrix) ** 0.5 + bias[None])
+    return jnp.tanh(x @ matrix / len(matrix) ** 0.5 + jnp.expand_dims(bias, range(x.ndim - 1)))

@@ -84,7 +84,7 @@ def _program(contract: Contract, mistake: Mistake) -> Literal["forward", "gradie
     """Returns the kind of program in which the mistake shows."""
     rule = {"memory": contract.memory, "flops": contract.flops}.get(mistake.fails)
     if rule:
-        return rule.programs[-1]
+        return rule.programs[-1] if contract.gradient else "forward"
     return "gradient" if mistake.fails == "gradient" else "forward"
 
 

@@ -16,7 +16,8 @@ from functools import cache
 import pytest
 
 from jaxpar.classroom.attacks.attack import MARK, VALUE, Attack
-from jaxpar.classroom.attacks.suite import ATTACKS, Outcome
+from jaxpar.classroom.attacks.suite import ATTACKS, HIDDEN_SEED, Outcome
+from jaxpar.contracts.base import with_drawn
 from tests.classroom.readable_python import LEVELS, readable_python, why_not
 
 __all__ = ["readable_python"]
@@ -127,10 +128,12 @@ def test_an_attack_that_gains_is_told(status: str, score: int, printed: str, why
 
 
 @pytest.mark.parametrize(
-    ("text", "held"), [(f"line {MARK}", False), ("on tp=2,dp=4: nan", False), ("on tp=8", True)]
+    ("text", "held"), [(f"line {MARK}", False), ("on {hidden}: nan", False), ("on tp=8", True)]
 )
 def test_an_attack_that_tells_of_a_hidden_case_is_told(text: str, held: bool) -> None:
     attack = Attack("x", "group", "", ("fail",), hidden=True)
+    *_, last = with_drawn(attack.where, HIDDEN_SEED).cases
+    text = text.format(hidden=last.mesh)
     record = {"status": "fail", "score": 0, "printed": "", "properties": [{"message": text}]}
     assert Outcome(attack, record, "").held is held
     assert Outcome(replace(attack, hidden=False), record, "").held
