@@ -107,6 +107,8 @@ def divide(where: str, dim: str, size: int, axis: Axis, n: int) -> int:
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of each device's shard of an array, on a mesh with these axis sizes.
 
+    A scalar has the shape (), and its layout is the empty text.
+
     Raises:
         ValueError: the layout does not fit the shape or the mesh, or the axes of a dim do not
             divide its size.
@@ -132,6 +134,7 @@ def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The coordinates of device number `rank` in a mesh of these sizes, in row-major order.
 
     In a mesh of 2 by 4 devices, device 5 is at (1, 1): in the second row and the second column.
+    A mesh without axes has one device, at ().
 
     Raises:
         ValueError: the mesh has no device with this rank.

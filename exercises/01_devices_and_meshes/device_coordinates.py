@@ -21,6 +21,7 @@ def device_coordinates(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The coordinates of device number `rank` in a mesh of these sizes, in row-major order.
 
     In a mesh of 2 by 4 devices, device 5 is at (1, 1): in the second row and the second column.
+    A mesh without axes has one device, at ().
     """
     raise NotImplementedError(
         "return the position of device number `rank` as a tuple, the last axis fastest"

@@ -23,6 +23,8 @@ from collections.abc import Mapping
 def local_shape(shape: tuple[int, ...], layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of each device's shard of an array, on a mesh with these axis sizes.
 
+    A scalar has the shape (), and its layout is the empty text.
+
     Raises:
         ValueError: the layout does not fit the shape or the mesh, or the axes of a dim do not
             divide its size.

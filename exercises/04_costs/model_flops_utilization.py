@@ -27,7 +27,8 @@ def model_flops_utilization(
 
     `tokens_per_second` is the rate of all devices together; `flops_per_token` is what the model
     takes, forward and backward, with nothing computed again; `peak_flops` is what one device could
-    do in a second, with dense matrices.
+    do in a second, with dense matrices. The result is not rounded, and not cut off where a wrong
+    number makes it more than 1.
 
     Source: Chowdhery et al. 2022, appendix B
 

@@ -6,10 +6,12 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parallel_attention`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        5  every device returns the right result
+#   values        4  every device returns the right result
 #   gradient      1  the gradient with respect to x, w_q, w_k, w_v, w_o
 #   communication 3  one all-reduce of x's size forward, one backward; where w_k and w_v are
 #                    whole, one of each backward, too
+#   flops         1  each device does its part of the matrix products: at most 1.3 times the
+#                    library's flops; a gradient may compute the forward pass again
 #   errors        1  ValueError where n does not divide num_heads; num_kv_heads is above n and n
 #                    does not divide it; num_kv_heads is below n and does not divide it
 #

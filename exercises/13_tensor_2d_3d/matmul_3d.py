@@ -6,11 +6,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_3d`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        5  every device returns the right result
+#   values        4  every device returns the right result
 #   gradient      1  the gradient with respect to x, w
 #   sharding      1  each device returns its own part only
 #   communication 3  forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one
 #                    reduce-scatter over `z_axis`; backward as many bytes over each
+#   flops         1  each device does its part of the matrix products: at most 1.1 times the
+#                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
 #   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 7], x_axis="tpx", y_axis="tpy",

@@ -7,7 +7,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check gpipe_schedule`.
 
 # What is judged (10 points; order must be right to earn the rest)
 #   order         4  every stage takes every microbatch forward and backward, and no device waits
-#                    for ever; idle cells need not be there
+#                    for ever; idle cells need not be there; the order is that of GPipe: all
+#                    forwards of a stage, then all its backwards
 #   bubble        3  makespan at most (m + p - 1)(F + B) for p stages and m microbatches, with B =
 #                    F and with B = 2F
 #   in_flight     3  at most m microbatches on each device

@@ -6,12 +6,14 @@ Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        5  every device returns the right result
+#   values        4  every device returns the right result
 #   gradient      1  the gradient with respect to params, microbatches
 #   communication 3  m+n-1 permutes of one microbatch to a neighbour, and as many backward;
 #                    nothing else
 #   memory        1  what m+n-1 ticks keep: at most twice the library's bytes of intermediate
 #                    results, forward and backward
+#   flops         1  one call of stage_fn in each tick: at most 1.1 times the library's flops of
+#                    matrix products
 #
 # Tried with, on each device:
 #   mesh pp=4: stage_fn residual_mlp, params {up: float32[16, 32], down: float32[32, 16]},

@@ -7,7 +7,10 @@ Save it while `jaxpar` runs, or check it with `jaxpar check interleaved_schedule
 
 # What is judged (10 points; order must be right to earn the rest)
 #   order         4  every stage takes every microbatch forward and backward, and no device waits
-#                    for ever; idle cells need not be there
+#                    for ever; idle cells need not be there; the order is that of interleaved
+#                    1F1B: p microbatches through each chunk of a device, in turn, then the next
+#                    p, backward from the last chunk on; and after some forwards, a backward and a
+#                    forward in turn, then the backwards that are left
 #   bubble        3  idle at most (p - 1)(F + B), F and B of one chunk: 1/chunks of 1F1B's, with B
 #                    = F and with B = 2F
 #   in_flight     3  at most 2(p - rank - 1) + (chunks - 1)p + 1 chunks on device rank

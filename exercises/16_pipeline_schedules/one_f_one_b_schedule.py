@@ -7,7 +7,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check one_f_one_b_schedule
 
 # What is judged (10 points; order must be right to earn the rest)
 #   order         4  every stage takes every microbatch forward and backward, and no device waits
-#                    for ever; idle cells need not be there
+#                    for ever; idle cells need not be there; the order is that of 1F1B: p - 1 -
+#                    rank forwards (or all m, if they are fewer), then a forward and a backward in
+#                    turn, then the backwards that are left
 #   bubble        3  makespan at most (m + p - 1)(F + B), as GPipe's, with B = F and with B = 2F
 #   in_flight     3  at most p - rank microbatches on device rank
 #

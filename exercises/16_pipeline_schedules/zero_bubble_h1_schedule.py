@@ -7,7 +7,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero_bubble_h1_sched
 
 # What is judged (10 points; order must be right to earn the rest)
 #   order         4  every stage takes every microbatch forward and backward, and no device waits
-#                    for ever; idle cells need not be there
+#                    for ever; idle cells need not be there; the order is that of 1F1B, with I in
+#                    place of B: p - 1 - rank forwards (or all m, if they are fewer), then F and I
+#                    in turn, then the I that are left; W anywhere after its I
 #   bubble        3  idle at most (p - 1)(F + I - W) where F, I and W take equally long and m >=
 #                    p; with fewer microbatches, no more than the library's
 #   in_flight     3  at most p microbatches on each device, from F to W

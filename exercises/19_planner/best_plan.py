@@ -27,7 +27,8 @@ from typing import Any
 def best_plan(plans: list[dict[str, Any]], device_bytes: float) -> dict[str, Any] | None:
     """The plan with least `step_seconds` of those whose `memory_bytes` fit; the first on ties.
 
-    A plan fits if its memory_bytes <= device_bytes. If none does there is no best one: None.
+    A plan fits if its memory_bytes <= device_bytes. If none does there is no best one: None. The
+    plans may have other keys, too. The list and the plans in it stay as they are.
     """
     raise NotImplementedError(
         "return the dict with the least step_seconds of those that fit, or None"

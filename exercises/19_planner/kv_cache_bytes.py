@@ -13,7 +13,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check kv_cache_bytes`.
 #   kv_cache_bytes(1, 1, 32, 8, 128, element_bytes=2) -> 131072.0
 #   kv_cache_bytes(2, 10, 3, 4, 5, element_bytes=1) -> 2400.0
 #   kv_cache_bytes(3, 7, 2, 1, 64, element_bytes=0.5) -> 2688.0
-#   kv_cache_bytes(0, 6, 6, 4, 8, element_bytes=2) raises ValueError
+#   kv_cache_bytes(0, 6, 4, 6, 3, element_bytes=2) raises ValueError
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -88,16 +87,16 @@ def _alike(answers: Sequence[Passages]) -> Iterator[list]:
 
 def main() -> None:
     """Reads what was given, our answer and theirs, one after the other, and replies with pairs."""
-    replies = begin_child()
+    requests, replies = begin_child()
     send_json(replies, {"ready": True})
-    job = receive(sys.stdin.buffer)
+    job = receive(requests)
     if job is None:
         return
     limit_process(job["memory_bytes"], job["cpu_seconds"])
     read = []
     for place in range(job["texts"]):
-        receive(sys.stdin.buffer)  # the number of the text, which follows
-        text: bytes = receive(sys.stdin.buffer)
+        receive(requests)  # the number of the text, which follows
+        text: bytes = receive(requests)
         read.append(passages(text.decode(errors="replace")))
         send_json(replies, {"read": place})
     given, ours, *answers = read

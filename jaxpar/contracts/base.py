@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jax.sharding import PartitionSpec
     from jax.stages import Lowered
 
-    from jaxpar.schedules import Costs
+    from jaxpar.schedules import Costs, Table
 
 Kind = Literal["program", "value", "specs", "schedule"]
 PropertyName = Literal[
@@ -103,17 +103,24 @@ class FlopsLimit:
 
 @dataclass(frozen=True)
 class PipelineLimits:
-    """What a schedule may cost: at most what the table of the reference does.
+    """What a schedule may cost: at most what the table of the reference does; and what it is.
+
+    Another schedule may cost as little, or less, so its order is held against its name as well.
 
     Args:
         bubble: the limit on idle time in words, as it is published.
         in_flight: the limit on what each device keeps.
         costs: the times that cells take; the bubble is judged with each.
+        order: the order of the schedule in words, as it is published.
+        complaint: takes a table that can run and that of the reference, and returns the first place
+            where it is not in that order, or None.
     """
 
     bubble: str
     in_flight: str
     costs: tuple[Costs, ...]
+    order: str
+    complaint: Callable[[Table, Table], str | None]
 
 
 @dataclass(frozen=True)
@@ -316,11 +323,6 @@ def load(where: str, *, hidden: bool = False) -> Contract:
     if not hidden or not found.hidden:
         return found
     return replace(found, cases=found.cases + found.hidden, hidden=(), shown=len(found.cases))
-
-
-def exercise_id(where: str) -> str:
-    """The id of the exercise that a contract is of."""
-    return where.partition("@")[0].rpartition(".")[2]
 
 
 def variants(where: str) -> int:

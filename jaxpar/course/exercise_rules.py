@@ -113,9 +113,10 @@ def _rule(contract: Contract, name: str) -> str:
     if name == "sharding":
         return "each device returns its own part only"
     if contract.kind == "schedule":
+        assert contract.pipeline
         return (
             "every stage takes every microbatch forward and backward, and no device waits for "
-            "ever; idle cells need not be there"
+            f"ever; idle cells need not be there; the order is {contract.pipeline.order}"
         )
     if contract.kind == "value":
         return "right for every call tried, among them random ones"

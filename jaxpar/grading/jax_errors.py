@@ -268,4 +268,14 @@ EXPORT = (
     ),
 )
 
-JAX_ERRORS = CONTROL_FLOW + TRACED_VALUES + COLLECTIVES + EXPORT + SHAPES
+JIT = (
+    (
+        "jit",
+        r"interpreting argument to <function (?P<function>\S+) at .*and was passed to the function "
+        r"at path (?P<argument>[^\s.]+)",
+        "`jax.jit` takes arrays, and `{argument}` of `{function}` is none. Leave `jax.jit` out, "
+        "since the judge compiles the whole program; or name it in `static_argnames`.",
+    ),
+)
+
+JAX_ERRORS = CONTROL_FLOW + TRACED_VALUES + COLLECTIVES + EXPORT + SHAPES + JIT

@@ -17,6 +17,7 @@ from jaxpar.grading import partition_specs
 from jaxpar.grading.diagnosis import diagnose
 from jaxpar.grading.evidence import collect_evidence, reason_unjudged
 from jaxpar.grading.findings import SHOWN_ONLY, Findings, unjudged
+from jaxpar.grading.misleading_calls import misleading_call
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, ChildPool
 from jaxpar.grading.program_judge import ProgramJudge
@@ -83,6 +84,9 @@ def judge(
         )
     if pool.cancelled:
         raise Cancelled
+    if judgement.status == "fail" and judgement.diagnosis in ("", SHOWN_ONLY):
+        meant = misleading_call(submission.text) or judgement.diagnosis
+        judgement = replace(judgement, diagnosis=meant)
     return Verdict(
         exercise=contract.id,
         score=sum(p.score for p in judgement.properties),

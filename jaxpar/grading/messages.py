@@ -10,6 +10,7 @@ with a value of another type, is refused. Neither end relies on what the other e
 
 # The decoder reads the types of the fields, so this module has no postponed annotations.
 
+import math
 import types
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin
@@ -288,6 +289,8 @@ def _encode_value(value: Any) -> Any:
             return {"tuple": [_encode_value(item) for item in value]}
         case list():
             return {"list": [_encode_value(item) for item in value]}
+        case float() if not math.isfinite(value):  # NaN and infinity, which JSON has not
+            return {"float": repr(value)}
         case None | bool() | int() | float() | str():
             return value
     raise TypeError(
@@ -305,6 +308,8 @@ def _decode_value(data: Any) -> Any:
             return ArraySpec(**{**item, "shape": tuple(item["shape"])})
         case "function":
             return Function(item)
+        case "float":
+            return float(item)
         case "made":
             path, *values = item
             return Made(Function(path), tuple(map(_decode_value, values)))

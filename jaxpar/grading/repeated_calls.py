@@ -6,6 +6,7 @@ depends on earlier calls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Status
 
 RAISES = "raises ValueError"
+MOST_SHOWN = 1000
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,14 @@ def outcome(function: Callable[..., Any], call: Call) -> Any:
     """Returns what a function of ours returns for a call as plain data, or what it raises."""
     args, kwargs = call
     try:
-        return _plain(function(*args, **kwargs))
+        result = _plain(function(*args, **kwargs))
     except ValueError:
         return RAISES
     except Exception as error:
         return f"raises {type(error).__name__}"
+    if isinstance(result, float) and not math.isfinite(result):
+        return float.__repr__(result)  # in words, as a worker describes it
+    return result
 
 
 def raised(outcome: Any) -> bool:
@@ -86,26 +91,39 @@ def matching_sentence(
     got: list[Any],
     expected: list[Any],
     same: Callable[[Any, Any], bool],
+    alike: Callable[[Any, Any], bool] | None = None,
 ) -> str:
     """Returns the sentence of the first mistake with the results of an answer, or an empty text.
 
     If no mistake has the same results for all calls, only the calls that must not raise are
     compared, because an answer that fails to raise where it must may have another mistake as well.
+
+    Args:
+        mistakes: those that are compared, in this order.
+        calls: the calls.
+        got: what the answer returned or raised for each.
+        expected: what is right.
+        same: whether a result equals the right one.
+        alike: whether a result equals that of a mistake; the same as `same`, if not given.
     """
+    alike = alike or same
     everywhere = list(zip(calls, got, expected, strict=True))
     answered = [triple for triple in everywhere if not raised(triple[2])]
     if all(same(one, right) for _, one, right in answered):
         answered = []
     for some in filter(None, (everywhere, answered)):
         for mistake in mistakes:
-            if all(same(one, outcome(mistake.function, call)) for call, one, _ in some):
+            if all(alike(one, outcome(mistake.function, call)) for call, one, _ in some):
                 return mistake.sentence
     return ""
 
 
 def in_words(contract: Contract, call: Call) -> str:
-    """Returns the call as a learner would write it."""
-    return f"{contract.id}({', '.join(_arguments(*call))})"
+    """Returns the call as a learner would write it; of a long one the beginning."""
+    arguments = ", ".join(_arguments(*call))
+    if len(arguments) > MOST_SHOWN:
+        arguments = f"{arguments[:MOST_SHOWN]}... and so on"
+    return f"{contract.id}({arguments})"
 
 
 def _arguments(args: tuple, kwargs: dict) -> Iterator[str]:

@@ -1,17 +1,20 @@
 """Judges pipeline schedules: whether they can run, how long they take, and what they keep.
 
+A table that costs no more than it may must also be in the order of the schedule that was asked for.
+
 `judge` calls this for exercises of the kind `schedule`. The worker's evidence holds the tables as
 plain data; they are simulated here, so that no reader is needed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from jaxpar.contracts.base import Call, Contract, PipelineLimits
+from jaxpar.contracts.base import Call, Contract, Mistake, PipelineLimits
 from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.grading.findings import Finding, Findings, unjudged
 from jaxpar.grading.processes import ChildPool
@@ -68,7 +71,7 @@ def judge_schedules(
     if outcomes.ended is not None:
         return unjudged(contract, *outcomes.ended, outcomes.printed)
     findings = Findings(contract)
-    costed = []
+    costed: list[tuple[str, SimulatedTable, SimulatedTable]] = []  # call, answer's and reference's
     for call, right, got, again in zip(calls, expected, outcomes.got, outcomes.again, strict=True):
         try:
             table = _read(right, got, again)
@@ -79,17 +82,20 @@ def judge_schedules(
             findings.add("order", Finding(True, CAN_RUN))
             if table is not None:
                 model = SimulatedTable.of(Table.parse(right), contract.pipeline)
-                costed.append(SimulatedTable.of(table, contract.pipeline))
-                _limit(findings, contract.pipeline, in_words(contract, call), costed[-1], model)
+                answer = SimulatedTable.of(table, contract.pipeline)
+                costed.append((in_words(contract, call), answer, model))
+                _limit(findings, contract.pipeline, *costed[-1])
+    if not any(map(findings.wrong, contract.points())):  # what costs too much is told of its costs
+        for triple in costed:
+            _hold_against_its_name(findings, contract.pipeline, *triple)
     properties = findings.properties()
     wrong = next((p.name for p in properties if p.status == "fail"), None)
     if wrong is None:
         return Judgement("pass", properties, printed=outcomes.printed)
-    if wrong == "order":
-        mistakes = [mistake for mistake in contract.mistakes if mistake.fails == "order"]
-        diagnosis = matching_sentence(mistakes, calls, outcomes.got, expected, _same_order)
-    else:
-        diagnosis = _named_by_cost(contract, wrong, calls, costed)
+    mistakes = [mistake for mistake in contract.mistakes if mistake.fails == wrong]
+    diagnosis = matching_sentence(mistakes, calls, outcomes.got, expected, _same_order)
+    if not diagnosis and wrong != "order":
+        diagnosis = _named_by_cost(contract, mistakes, calls, [answer for _, answer, _ in costed])
     diagnosis = diagnosis or outcomes.meaning(expected)
     return Judgement("fail", properties, diagnosis, printed=outcomes.printed)
 
@@ -137,25 +143,46 @@ def _limit(
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
+def _hold_against_its_name(
+    findings: Findings,
+    limits: PipelineLimits,
+    call: str,
+    answer: SimulatedTable,
+    model: SimulatedTable,
+) -> None:
+    """Adds a finding about one table if it is not in the order of the schedule asked for."""
+    complaint = limits.complaint(answer.table, model.table)
+    if complaint is not None:
+        picture = draw(call, answer.simulations[-1])
+        message = f"{call}: {complaint}; the order is {limits.order}\n\n{picture}\n"
+        findings.add("order", Finding(False, message))
+
+
 def _named_by_cost(
-    contract: Contract, wrong: str, calls: list[Call], costed: list[SimulatedTable]
+    contract: Contract,
+    mistakes: list[Mistake],
+    calls: list[Call],
+    costed: list[SimulatedTable],
 ) -> str:
     """Returns the sentence of the mistake whose tables cost the same, or an empty text."""
-    for mistake in contract.mistakes:
-        if mistake.fails == wrong:
-            tables = [outcome(mistake.function, call) for call in calls]
-            if _bills(costed) == _bills(_costed(contract, tables)):
-                return mistake.sentence
+    for mistake in mistakes:
+        tables = (outcome(mistake.function, call) for call in calls)
+        pairs = zip(costed, _costed(contract, tables), strict=False)
+        if all(_bill(one) == _bill(other) for one, other in pairs):
+            return mistake.sentence
     return ""
 
 
-def _costed(contract: Contract, tables: list[Any]) -> list[SimulatedTable]:
+def _costed(contract: Contract, tables: Iterable[Any]) -> Iterator[SimulatedTable]:
+    """Yields tables with their costs, each only when it is asked for."""
     assert contract.pipeline is not None
-    return [SimulatedTable.of(Table.parse(t), contract.pipeline) for t in tables if t != RAISES]
+    for table in tables:
+        if table != RAISES:
+            yield SimulatedTable.of(Table.parse(table), contract.pipeline)
 
 
-def _bills(costed: list[SimulatedTable]) -> list[tuple]:
-    return [(one.makespans, one.in_flight) for one in costed]
+def _bill(costed: SimulatedTable) -> tuple:
+    return costed.makespans, costed.in_flight
 
 
 def read_table(value: Any, model: Table) -> Table:

@@ -64,6 +64,7 @@ def explain(where: str, error: str) -> tuple[str, str, dict[str, str]]:
             return kind, message.format_map(parts), parts
     name, _, text = error.partition(": ")
     first_line = (text.strip() or "no message").splitlines()[0][:300]
+    first_line = re.sub(r" at 0x[0-9a-f]+", "", first_line)
     return "unknown", f"{name}: {first_line}", {}
 
 

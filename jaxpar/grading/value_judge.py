@@ -27,7 +27,12 @@ from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Judgement
 
 ROUNDING = 1e-9
+SEVEN_DIGITS = 1e-6
 MOST_SHOWN = 400
+IN_FLOAT32 = (
+    "Only about seven digits of the result are right, as in float32, in which jnp computes; use "
+    "Python's own numbers, and round nothing."
+)
 FORGETFUL = "depends on earlier calls: the same call gave {} and {}; keep no state between calls"
 
 
@@ -55,8 +60,10 @@ def judge_values(
         message = message if close else f"{NEAR} of rounding; {message}"
         findings.add("values", Finding(True, message, near=not close))
         return Judgement("pass", findings.properties(), printed=outcomes.printed)
-    diagnosis = matching_sentence(contract.mistakes, calls, outcomes.got, expected, _same)
+    diagnosis = matching_sentence(contract.mistakes, calls, outcomes.got, expected, _same, _alike)
     diagnosis = diagnosis or outcomes.meaning(expected)
+    if not diagnosis and _to_seven_digits(outcomes.got, expected):
+        diagnosis = IN_FLOAT32
     return Judgement("fail", findings.properties(), diagnosis, printed=outcomes.printed)
 
 
@@ -81,6 +88,18 @@ def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:
 def _close(got: Any, right: Any) -> bool:
     """Whether two results are equal within half of the rounding that is allowed."""
     return _same(got, right, ROUNDING / 2)
+
+
+def _to_seven_digits(got: list, expected: list) -> bool:
+    """Whether results are wrong, where something must be returned, by the rounding of float32."""
+    answered = [pair for pair in zip(got, expected, strict=True) if not raised(pair[1])]
+    wrong = [pair for pair in answered if not _same(*pair)]
+    return bool(wrong) and all(_same(*pair, SEVEN_DIGITS) for pair in wrong)
+
+
+def _alike(got: Any, mistaken: Any) -> bool:
+    """Whether a result equals a mistake's; either may be an int where the other is a float."""
+    return _same(got, mistaken) or _same(mistaken, got)
 
 
 def _same(got: Any, right: Any, rounding: float = ROUNDING) -> bool:

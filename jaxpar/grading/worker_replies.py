@@ -6,6 +6,7 @@ process. `evidence` checks the replies.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ TOO_LARGE = (
     "of a loop of Python, and every element of an array of numpy: use lax.fori_loop or lax.scan, "
     "and make large arrays with jnp."
 )
+CHANGES_ARGUMENTS = "a result, but changes its arguments in place; work on a copy"
 PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 
 Reply = tuple[messages.WorkerReply, bytes | None]
@@ -74,8 +76,11 @@ def _exported(which: messages.ProgramKey, program: program_export.Program) -> Re
 
 def _values(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for position in job.order:
-        call = job.calls[position]
-        yield _value(position, lambda c=call: function(*c.args, **c.kwargs), job.filename), None
+        call = copy.deepcopy(job.calls[position])
+        reply = _value(position, lambda c=call: function(*c.args, **c.kwargs), job.filename)
+        if call != job.calls[position]:
+            reply = messages.ReturnedValue(position, CHANGES_ARGUMENTS)
+        yield reply, None
 
 
 def _specs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:

@@ -74,10 +74,6 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worker], Evidence]:
         [b"bytes first"],
         [{"nothing": 1}] * 100,
         [PROGRAM[0], {"no": "bytes"}],
-        [{"program": ["forward", 0], "outputs": []}, b""],
-        [{"program": ["forward", 0], "outputs": [OUTPUT] * 257}, b""],
-        program(shape=[-1]),
-        program(dtype="object"),
         [{"value": 0, "result": 1}, DONE],
         [{"failure": ["value", 0], **FAILED}, DONE],
     ],
@@ -89,6 +85,23 @@ def test_a_worker_that_lies_is_a_verdict(
     evidence = collected(worker)
     assert len(worker.sent) == 1
     assert evidence.ended and evidence.ended.cause == "protocol"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [{"program": ["forward", 0], "outputs": []}, b""],
+        [{"program": ["forward", 0], "outputs": [OUTPUT] * 257}, b""],
+        program(shape=[-1]),
+        program(dtype="object"),
+    ],
+)
+def test_results_that_cannot_be_judged_are_a_failure(
+    frames: list, collected: Callable[[Worker], Evidence]
+) -> None:
+    evidence = collected(Worker([*frames[:2], DONE]))
+    assert evidence.ended is None and not evidence.programs
+    assert evidence.failures["forward", 0].kind == "result"
 
 
 @pytest.mark.parametrize(

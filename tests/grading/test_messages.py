@@ -1,6 +1,7 @@
 """Messages arrive as they were sent, and nothing else is taken for a message."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -126,6 +127,12 @@ def test_a_case_comes_back() -> None:
     )
     assert _arrived(Case, case) == case
     assert [name for name, _ in case.arrays()] == ["params", "params", "pair", "state"]
+
+
+def test_numbers_that_json_has_not_come_back() -> None:
+    arrived = _arrived(Call, Call((math.nan, [math.inf]), {"n": -math.inf}))
+    assert math.isnan(arrived.args[0])
+    assert (arrived.args[1:], arrived.kwargs) == (([math.inf],), {"n": -math.inf})
 
 
 def test_what_json_cannot_hold_is_refused() -> None:

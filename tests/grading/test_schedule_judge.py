@@ -15,7 +15,8 @@ from jaxpar.grading.processes import Limits, Pool
 from jaxpar.grading.schedule_judge import CAN_RUN, busy_cells, read_table
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.writers import plain_lines
-from jaxpar.schedules import make_table
+from jaxpar.schedules import Table, make_table
+from jaxpar.schedules.generators import one_f_one_b_schedule
 
 GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
 ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
@@ -92,6 +93,49 @@ def test_a_schedule_that_costs_too_much_is_drawn() -> None:
     assert verdict.diagnosis.startswith("This is GPipe: ")
 
 
+def test_another_schedule_that_costs_no_more_is_told_of_its_order() -> None:
+    verdict = judged(one_f_one_b_schedule, InProcessPool(GPIPE))
+    assert [row.score for row in verdict.properties] == [0, 0, 0]
+    failure = verdict.first_failure()
+    assert failure
+    assert failure.message.startswith(
+        "gpipe_schedule(4, 2): device 3 does 3B0 after 1 forward and 0 backwards, where a forward "
+        "must come; the order is that of GPipe: "
+    )
+    assert "device 3  ......F0B0--F1B1--" in failure.message
+    assert verdict.diagnosis == load(GPIPE).mistake("one_f_one_b_as_gpipe").sentence
+
+
+def _swapped(rows: list[list[str]], device: int, one: str, other: str) -> list[list[str]]:
+    swap = {one: other, other: one}
+    return [
+        [swap.get(cell, cell) if at == device else cell for cell in row]
+        for at, row in enumerate(rows)
+    ]
+
+
+TWO_ROUNDS = make_table("interleaved", 2, 4, 2)
+
+
+@pytest.mark.parametrize(
+    ("swap", "says"),
+    [
+        ((0, "0F2", "2F1"), "device 0 does 0F2 after 3 other forwards, where one of stage 2 must"),
+        ((0, "2B2", "0B1"), "device 0 does 2B2 after 3 other backwards, where one of stage 0 must"),
+        ((0, "0F1", "0F2"), "device 0 takes other microbatches forward through one chunk than"),
+        ((1, "1B1", "1B2"), "device 1 takes other microbatches backward through one chunk than"),
+        ((1, "3F1", "3B0"), "device 1 does 1F2 out of turn"),
+        ((1, "1F0", "1F1"), None),
+    ],
+)
+def test_the_order_of_chunks_rounds_and_turns(swap: tuple, says: str | None) -> None:
+    pipeline = load(INTERLEAVED).pipeline
+    assert pipeline
+    table = Table.parse(_swapped(TWO_ROUNDS.to_rows(), *swap))
+    complaint = pipeline.complaint(table, TWO_ROUNDS)
+    assert complaint == says or (says and complaint and complaint.startswith(says)), complaint
+
+
 def test_nothing_is_earned_without_the_order() -> None:
     rows = [["0F0", "0B0"], ["1F0", "1B0"]]
     verdict = judged(lambda stages, microbatches: rows, InProcessPool(GPIPE))
@@ -124,7 +168,7 @@ FORGETFUL = "    calls.append(0)\n    return table[: len(calls)]\n"
         (SOURCE.replace(BODY, FORGETFUL), "fail", 0, "earlier calls"),
         (SOURCE.replace("range(stages)", "stages"), "fail", 0, "line 7: "),
         (SOURCE.replace(BODY, "    raise NotImplementedError"), "fail", 0, "Not"),
-        (SOURCE.replace("table\n", "[row * 10**5 for row in table]\n"), "fail", 0, "too much"),
+        (SOURCE.replace("table\n", "[row * 3000 for row in table]\n"), "fail", 0, "too much"),
     ],
 )  # fmt: skip
 def test_in_processes(source: str, status: str, score: int, says: str) -> None:

@@ -184,6 +184,8 @@ PROGRAMS = (
         """call = jax.ffi.ffi_call("my_kernel", jax.ShapeDtypeStruct((2, 3), x.dtype))
         return call(x[:, :3])""",
     ),
+    ("called", "return x(0)  # here"),
+    ("jit", "return jax.jit(lambda y, axis: lax.psum(y, axis))(x, axis=axis)  # here"),
     (
         "unknown",
         """ranks = [0, 1]

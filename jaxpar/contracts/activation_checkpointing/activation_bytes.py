@@ -9,6 +9,7 @@ from jaxpar.cost.activations import activation_bytes
 from jaxpar.cost.layout import REMATS
 
 _MODELS = ((4, 2048, 6144, 64, 48), (1, 2048, 12288, 96, 96))  # 22B and 175B of the paper
+_LARGER = ((1, 2048, 25600, 160, 128), (2, 2**20, 16384, 128, 126), (512, 8192, 65536, 512, 1000))
 
 
 def _calls(rng: np.random.Generator) -> list[Call]:
@@ -20,12 +21,23 @@ def _calls(rng: np.random.Generator) -> list[Call]:
     ways = [(split, remat) for remat in REMATS for split in (False, True)]
     calls = [call((1, 4, 8, 2, 3), 2, split, remat) for split, remat in ways[:3]]
     calls += [call(model, 8, *way) for model in _MODELS for way in ways]
+    calls += [call(model, 32, *way) for model in _LARGER for way in ways]
+    # Sizes whose products do not fit into float32, whose 24 bits hold those of most models.
+    calls += [call((7, 4001, 12_210, 33, 61), 11, *way) for way in ways]
+    # One of everything; a device alone; one head for each device, one example, one token or layer.
+    for way in ways:
+        calls += [call((1, 1, 1, 1, 1), 1, *way), call((3, 6, 32, 4, 2), 1, *way)]
+        calls += [call((3, 8, 16, 4, 2), 4, *way), call((1, 8, 16, 4, 2), 2, *way)]
+        calls += [call((3, 1, 16, 4, 2), 2, *way), call((3, 512, 16, 4, 1), 2, *way)]
     for way in [*ways, *ways]:
         tp, heads, b, layers = (int(n) for n in rng.integers(2, 6, 4))
         s, h = tp * int(rng.integers(3, 50)), tp * heads * 8 * int(rng.integers(1, 9))
         calls.append(call((b, s, h, tp * heads, layers), tp, *way))
     odd = tuple(int(n) for n in rng.integers(2, 9, 5))
-    return [*calls, call(odd, 1, False, "none"), call(odd, 1, False, "half")]
+    refused = [call(odd, 1, False, "half")]
+    for remat in ("", "Full", "no", "nonefull", "selective_full", "s"):
+        refused += [call((3, 6, 32, 4, 2), 1 + split, split, remat) for split in (False, True)]
+    return [*calls, call(odd, 1, False, "none"), *refused]
 
 
 CONTRACT = Contract(
@@ -126,6 +138,42 @@ def activations_as_elements(*sizes, **split):
 def activations_in_32_bits(*sizes, **split):
     """The result is twice as large as it should be; an element takes 2 bytes, not 4."""
     return activation_bytes(*sizes, **split) * 2
+
+
+@wrong("values")
+def scores_kept_once(*sizes, remat, **split):
+    """You keep 3*heads*s*s*b bytes in attention; the softmax, its mask, and the softmax after
+    dropout take 5: 2, 1 and 2."""
+    kept = activation_bytes(*sizes, remat=remat, **split)
+    if remat != "none":
+        return kept
+    return kept - 0.4 * (kept - activation_bytes(*sizes, remat="selective", **split))
+
+
+@wrong("values")
+def queries_keys_values_inputs(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    """You keep the input of queries, keys and values three times; it is one array, and is kept
+    once."""
+    split = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
+    kept = activation_bytes(b, s, h, heads, layers, **split)
+    again = 4 * layers * s * b * h / (tp if sequence_parallel else 1)
+    return kept if remat == "full" else kept + again
+
+
+@wrong("values")
+def mlp_as_wide_as_the_model(b, s, h, heads, layers, *, tp, sequence_parallel, remat):
+    """You count h elements for a token inside the MLP; it is 4h wide, before GELU and after."""
+    split = {"tp": tp, "sequence_parallel": sequence_parallel, "remat": remat}
+    kept = activation_bytes(b, s, h, heads, layers, **split)
+    return kept if remat == "full" else kept - 12 * layers * s * b * h / tp
+
+
+@wrong("values")
+def remat_by_its_letters(*sizes, remat: str, **split):
+    """Raise ValueError where `remat` is not written exactly as one of the three."""
+    known: dict[str, str] = {"n": "none", "s": "selective", "f": "full"}
+    meant = known.get((remat.lower() or "?")[0], remat)
+    return activation_bytes(*sizes, remat=meant, **split)
 
 
 @wrong("values")

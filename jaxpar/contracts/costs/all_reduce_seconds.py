@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_uniform, random_link
+from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_spread, random_link
 from jaxpar.cost.communication import all_reduce_seconds
 
 
@@ -18,13 +21,21 @@ def _all_reduces(rng: np.random.Generator) -> list[Call]:
     calls = [call(1000, 4, (1, 100)), call(1000, 2, (0, 100)), call(1000, 1, (1, 100))]
     calls += [call(4096, 8, NVLINK), call(2 * 4096 * 65536, 8, NVLINK), call(1e9, 3, ETHERNET)]
     calls += [call(1e9, 1, NDR), call(0, 5, NDR), call(3 * 10**8, 6, (0.0, 25e9))]
-    for _ in range(8):
-        calls.append(
-            call(int(log_uniform(rng, 1, 1e11)), int(log_uniform(rng, 2, 5e3)), random_link(rng))
-        )
+    # Less than a byte for each device, bytes that are no whole number, and more of everything than
+    # there is today: no limit and no rounding is right.
+    calls += [call(3, 16, NVLINK), call(0, 1, NDR), call(10.5, 4, (0.25, 0.5))]
+    calls += [call(10**16, 300_000, (1e-6, 4e15)), call(7, 3, (1e-12, 9.5e14))]
+    calls += [call(1000, 2, (600, 0.5))]
+    for num_bytes, n in zip(log_spread(rng, 1, 1e12, 8), log_spread(rng, 2, 1e5, 8), strict=True):
+        calls.append(call(int(num_bytes), int(n), random_link(rng)))
     refused = [call(8, 0, (1, 100)), call(8, -2, NDR), call(-8, 2, NDR), call(8, 2, (1e-6, 0))]
     refused += [call(8, 2, link) for link in ((-1e-6, 1e9), (1e-6, -1e9))]
-    return [*calls, *refused, call(8, 1, (1e-6, 0))]
+    # What comes to 0 or to more, and what no message has to use.
+    refused += [call(1e12, -2, NDR), call(-8, 2, (1e-6, -1e9)), call(1e12, 2, (-1e-6, 1e9))]
+    refused += [call(8, 1, (1e-6, 0)), call(8, 1, (1e-6, -1e9)), call(8, 1, (-1e-6, 1e9))]
+    refused += [call(-8, 1, NDR), call(0, 0, NDR), call(0, -1, NDR), call(0, 2, (1e-6, 0))]
+    refused += [call(0, 2, (-1e-6, 1e9)), call(0, 2, (1e-6, -1e9)), call(-0.5, 4, NDR)]
+    return [*calls, *refused]
 
 
 CONTRACT = Contract(
@@ -83,6 +94,24 @@ def seconds_own_part_sent(num_bytes: float, n: int, **link: float) -> float:
 def _sent_bytes(num_bytes: float, n: int) -> float:
     """What a device really sends in all steps."""
     return 2 * (n - 1) / n * num_bytes
+
+
+def _in_whole_bytes(num_bytes: float, n: int, link: dict[str, float], whole: Callable) -> float:
+    all_reduce_seconds(num_bytes, n, **link)  # raises where it must
+    return all_reduce_seconds(n * whole(num_bytes / n), n, **link)
+
+
+@wrong("values")
+def seconds_parts_rounded_down(num_bytes: float, n: int, **link: float) -> float:
+    """You round a part down to whole bytes; a message has num_bytes / n bytes, so use / in place of
+    //."""
+    return _in_whole_bytes(num_bytes, n, link, math.floor)
+
+
+@wrong("values")
+def seconds_parts_rounded_up(num_bytes: float, n: int, **link: float) -> float:
+    """You round a part up to whole bytes; a message has num_bytes / n bytes, whole or not."""
+    return _in_whole_bytes(num_bytes, n, link, math.ceil)
 
 
 @wrong("values")
@@ -149,6 +178,13 @@ def seconds_nothing_refused(num_bytes: float, n: int, **link: float) -> float:
     """Raise ValueError where n is below 1, the bandwidth is not above 0, or the bytes or the
     latency are negative."""
     return 2 * (n - 1) * (link["latency_seconds"] + num_bytes / n / link["bytes_per_second"])
+
+
+@wrong("values")
+def seconds_alone_not_checked(num_bytes: float, n: int, **link: float) -> float:
+    """You return 0 for one device, or for no bytes, before you have looked at the other numbers;
+    raise ValueError first, whatever the result would be."""
+    return 0.0 if n == 1 else all_reduce_seconds(num_bytes, n, **link)
 
 
 @wrong("values")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_uniform, random_link
+from jaxpar.contracts.costs.common import ETHERNET, NDR, NVLINK, Link, log_spread, random_link
 from jaxpar.cost.communication import all_reduce_seconds, hierarchical_all_reduce_seconds
 
 
@@ -23,16 +23,32 @@ def _hierarchies(rng: np.random.Generator) -> list[Call]:
     calls += [call(10**9, 8, 4, NVLINK, NDR), call(4096, 2, 3, (5e-6, 32e9), ETHERNET)]
     calls += [call(10**9, *sizes, NVLINK, NDR) for sizes in ((8, 1), (1, 8), (1, 1), (6, 7))]
     calls += [call(0, 2, 5, fast, slow), call(80, 2, 5, (0, 8), (0, 4))]
-    for _ in range(8):
-        sizes = int(rng.integers(2, 73)), int(log_uniform(rng, 2, 2000))
-        calls.append(
-            call(int(log_uniform(rng, 1, 1e11)), *sizes, random_link(rng), random_link(rng))
-        )
+    # The same link twice, the slower one inside, as many nodes as devices of one; less than a byte
+    # for each device, bytes that are no whole number, and more of everything than there is today.
+    calls += [call(80, 2, 5, fast, fast), call(80, 2, 5, slow, fast), call(80, 4, 4, fast, slow)]
+    calls += [call(3, 4, 8, NVLINK, NDR), call(10.5, 4, 2, (0.25, 0.5), (0.5, 0.25))]
+    calls += [call(10**15, 2048, 10**5, (1e-9, 4e13), (1e-9, 1e10)), call(0, 1, 1, fast, slow)]
+    calls += [call(10**15, 2048, 3, (600, 4e13), (900, 1e15)), call(7, 3, 2, (0, 1e15), (0, 2e15))]
+    drawn = zip(
+        log_spread(rng, 1, 1e12, 8),
+        log_spread(rng, 2, 1024, 8),
+        log_spread(rng, 2, 2e4, 8),
+        strict=True,
+    )
+    for num_bytes, inner, outer in drawn:
+        sizes = int(inner), int(outer)
+        calls.append(call(int(num_bytes), *sizes, random_link(rng), random_link(rng)))
     sizes = ((0, 5), (2, -1), (2, 0), (-2, 5), (-2, -5))
     refused = [call(-8, 2, 5, fast, slow), *(call(8, *both, fast, slow) for both in sizes)]
-    refused += [call(8, 1, 5, (1, 0), slow), call(8, 2, 1, fast, (1, 0))]
-    for link in ((-1, 8), (1, -8), (-1, -8)):
+    for link in ((-1, 8), (1, -8), (-1, -8), (1, 0)):
         refused += [call(8, 2, 5, link, slow), call(8, 2, 5, fast, link)]
+    # A time that comes to 0 or to more, and links and bytes that are of no use.
+    refused += [call(8000, 2, 5, (-1, 8), slow), call(8000, 2, 5, fast, (-1, 8))]
+    refused += [call(-8, 2, 5, (1, -8), (1, -4)), call(-8, 1, 1, fast, slow)]
+    for link in ((1, 0), (1, -8), (-1, 8)):
+        refused += [call(8, 1, 5, link, slow), call(8, 2, 1, fast, link)]
+        refused += [call(0, 2, 5, link, slow), call(0, 2, 5, fast, link)]
+    refused += [call(0, *both, fast, slow) for both in ((0, 5), (2, 0), (0, 0), (-2, -5))]
     return [*calls, *refused]
 
 
@@ -170,6 +186,32 @@ def levels_link_of_a_node(num_bytes: float, **how) -> float:
     latency, bandwidth = nodes.outer_link
     part = num_bytes / nodes.inner
     return nodes.inside + _time(part, nodes.outer, (latency, bandwidth * nodes.inner))
+
+
+@wrong("values")
+def levels_faster_inside(num_bytes: float, *, inner_link: Link, outer_link: Link, **how) -> float:
+    """You take the faster of the two links for that inside a node; take inner_link, whichever is
+    faster."""
+    slow, fast = sorted([inner_link, outer_link], key=lambda link: link[1])
+    return hierarchical_all_reduce_seconds(num_bytes, inner_link=fast, outer_link=slow, **how)
+
+
+@wrong("values")
+def levels_parts_rounded_down(num_bytes: float, **how) -> float:
+    """You round the part of a device down to whole bytes; it has num_bytes / inner, so use / in
+    place of //."""
+    nodes = _nodes(num_bytes, how)
+    part = num_bytes // nodes.inner
+    return nodes.inside + _time(part, nodes.outer, nodes.outer_link)
+
+
+@wrong("values")
+def levels_unused_not_checked(num_bytes: float, *, inner_link: Link, outer_link: Link, **how):
+    """You check a link only where there is something to send over it; raise ValueError first,
+    whatever the sizes are."""
+    inside = inner_link if how["inner"] != 1 else (0, 1)
+    between = outer_link if how["outer"] != 1 else (0, 1)
+    return hierarchical_all_reduce_seconds(num_bytes, inner_link=inside, outer_link=between, **how)
 
 
 def _scaled(num_bytes: float, how: dict, *, bandwidth: float = 1, latency: float = 1) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread, not_positive
 from jaxpar.cost.flops import model_flops_utilization
 
 # Tokens per second, FLOPs per token, devices, peak: PaLM 540B; 22B in steps of 1.1 s.
@@ -20,15 +18,22 @@ _RUNS = (
 def _runs(rng: np.random.Generator) -> list[Call]:
     """A round number, published runs, any run, then what is refused."""
     runs = [(1000, 6 * 10**9, 8, 10**13), *_RUNS, (9000, 10**9, 1, 10**13)]
-    for most in (1, 7, 2e4, 2e4, 2e4, 2e4):
-        flops = log_uniform(rng, 1e8, 1e13)
-        devices = int(log_uniform(rng, 1, most))
-        peak = log_uniform(rng, 1e13, 3e15)
-        utilization = float(rng.uniform(0.05, 0.7))
-        runs.append((utilization * devices * peak / flops, flops, devices, peak))
-    signs = [tuple(s if i == place else 1 for i in range(4)) for s in (0, -1) for place in range(4)]
-    signs += [(1, 1, -1, -1), (-1, 1, -1, 1)]  # a utilization above 0
-    refused = [tuple(map(operator.mul, runs[0], factors)) for factors in signs]
+    # All of the peak, more than it (a wrong peak shows so), nearly nothing, and numbers below 1.
+    runs += [(10**4, 10**9, 1, 10**13), (3e4, 10**9, 2, 10**13), (0.25, 2e8, 7, 9e14)]
+    runs += [(0.5, 0.25, 1, 0.5), (10**7, 10**14, 10**6, 10**18), (1, 1, 1, 1)]
+    runs.append((10**17, 10**7, 10**6, 2 * 10**18))
+    drawn = zip(
+        log_spread(rng, 1e8, 1e14, 8),
+        log_spread(rng, 2, 5e5, 8),
+        log_spread(rng, 1e12, 1e17, 8),
+        strict=True,
+    )
+    for flops, devices, peak in drawn:
+        utilization = float(rng.uniform(0.05, 0.99))
+        runs.append((utilization * int(devices) * peak / flops, flops, int(devices), peak))
+    tokens, flops, devices, peak = runs[0]
+    refused = [*not_positive(runs[0]), (-tokens, -flops, -devices, -peak)]
+    refused += [(0, 0, devices, peak), (tokens, flops, 0, 0), (-0.5, flops, devices, peak)]
     return [(run, {}) for run in [*runs, *refused]]
 
 
@@ -120,6 +125,32 @@ def mfu_peak_in_tera(tokens: float, flops: float, devices: int, peak: float) -> 
 def mfu_in_whole_numbers(tokens: float, flops: float, devices: int, peak: float) -> float:
     """You round the fraction down to 0; use / in place of //."""
     return float(model_flops_utilization(tokens, flops, devices, peak) // 1)
+
+
+@wrong("values")
+def mfu_at_most_1(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """You cut the fraction off at 1; a larger one tells that a number is wrong, so return it as it
+    is."""
+    return min(1.0, model_flops_utilization(tokens, flops, devices, peak))
+
+
+@wrong("values")
+def mfu_below_1_refused(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """A number may be below 1, such as half a token in a second; refuse those that are 0 or
+    negative."""
+    if min(tokens, flops, devices, peak) < 1:
+        raise ValueError("below 1")
+    return model_flops_utilization(tokens, flops, devices, peak)
+
+
+@wrong("values")
+def mfu_above_1_refused(tokens: float, flops: float, devices: int, peak: float) -> float:
+    """A fraction above 1 is no error here; raise ValueError only where a number is 0 or
+    negative."""
+    mfu = model_flops_utilization(tokens, flops, devices, peak)
+    if mfu > 1:
+        raise ValueError("above 1")
+    return mfu
 
 
 @wrong("values")

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread
 from jaxpar.cost.zero import STAGES, training_state_bytes
 
 # Parameters, devices, stage: table 1 of the ZeRO paper.
@@ -17,18 +17,32 @@ _TABLE_1 = tuple(product((75 * 10**8, 128 * 10**9, 10**12), (1, 4, 16, 64, 256, 
 def _states(rng: np.random.Generator) -> list[Call]:
     """A few parameters, the paper's table, any numbers, then what is refused."""
 
-    def call(parameters: int, devices: int, zero: int, each: tuple = (2, 2, 12)) -> Call:
+    def call(parameters: float, devices: int, zero: int, each: tuple = (2, 2, 12)) -> Call:
         names = ("param_bytes", "grad_bytes", "state_bytes")
         how = {"devices": devices, "zero": zero}
         return (parameters,), how | dict(zip(names, each, strict=True))
 
     calls = [call(1000, 4, stage) for stage in (1, 2, 3)]
     calls += [call(*row) for row in _TABLE_1]
-    for stage in (*STAGES, *STAGES, *STAGES):
-        parameters, devices = int(log_uniform(rng, 1e2, 1e12)), int(rng.integers(2, 4000))
+    for stage in STAGES:
+        # One device; more devices than parameters, and no parameters; no state, as of SGD, nothing
+        # but frozen parameters in 4 bits, large bytes; more parameters and devices than there are.
+        calls += [call(1000, 1, stage), call(3, 8, stage), call(0, 8, stage)]
+        calls += [call(1000, 7, stage, each) for each in ((4, 4, 0), (0.5, 0, 0), (8, 0.25, 80))]
+        calls += [call(10**14, 10**6, stage, (0, 4, 8.125)), call(7.5e9, 3, stage)]
+    drawn = zip(
+        (*STAGES, *STAGES, *STAGES),
+        log_spread(rng, 1e2, 1e13, 12),
+        log_spread(rng, 2, 1e5, 12),
+        strict=True,
+    )
+    for stage, parameters, devices in drawn:
         each = (int(rng.integers(1, 5)), int(rng.integers(2, 9)), float(rng.integers(1, 32)) / 2)
-        calls.append(call(parameters, devices, stage, each))
-    refused = ((1000, 4, 4), (1000, 4, -1), (1000, 0, 1), (1000, -4, 0))
+        calls.append(call(int(parameters), int(devices), stage, each))
+    refused = [(1000, 4, 4), (1000, 4, -1), (1000, 0, 1), (1000, -4, 0)]
+    refused += [(1000, 4, stage) for stage in (5, -2, -3, -4, -5)]
+    refused += [(1000, devices, stage) for devices in (0, -1, -4) for stage in STAGES]
+    refused += [(1000, 1, 4), (0, 4, -1), (0, 0, 3), (1000, 0, 4)]
     return [*calls, *(call(*row) for row in refused)]
 
 
@@ -176,6 +190,25 @@ def whole_parameters(parameters: float, **how) -> float:
     """You round a device's number of parameters down; use / in place of //."""
     part = parameters // how["devices"]
     training_state_bytes(parameters, **how)
+    return sum(
+        how[name] * (part if how["zero"] >= s else parameters) for name, s in _SHARDED_FROM.items()
+    )
+
+
+@wrong("values")
+def states_none_is_default(parameters: float, **how) -> float:
+    """You take 0 bytes for none given; they are a number like others, as SGD keeps no state."""
+    usual = {"param_bytes": 2, "grad_bytes": 2, "state_bytes": 12}
+    each = {name: how[name] or usual[name] for name in usual}
+    return training_state_bytes(parameters, **how | each)
+
+
+@wrong("values")
+def one_parameter_at_least(parameters: float, **how) -> float:
+    """You give each device a whole number of parameters, rounded up; the shards are equal, and not
+    rounded."""
+    training_state_bytes(parameters, **how)  # raises where it must
+    part = -(-parameters // how["devices"])
     return sum(
         how[name] * (part if how["zero"] >= s else parameters) for name, s in _SHARDED_FROM.items()
     )

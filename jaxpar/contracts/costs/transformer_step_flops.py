@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread, not_positive
 from jaxpar.cost.flops import transformer_step_flops
 from jaxpar.cost.layout import REMATS
 
-# Batch, sequence, layers, hidden, vocab: 1.7B, 175B, 1T of PTD-P; 22B, 175B of Korthikanti et al.
+# Batch, sequence, layers, hidden, vocab: 1.7B, 175B, 1T of PTD-P; 22B, 175B of Korthikanti et al.;
+# sizes as of PaLM 540B and of Llama 3 405B, and beyond all of them: no limit is right.
 _MODELS = (
     (512, 2048, 24, 2304, 51200),
     (1536, 2048, 96, 12288, 51200),
     (3072, 2048, 128, 25600, 51200),
     (4, 2048, 48, 6144, 51200),
     (64, 2048, 96, 12288, 51200),
+    (2048, 2048, 118, 18432, 256_000),
+    (2048, 8192, 126, 16384, 128_256),
+    (128, 131_072, 126, 16384, 128_256),
+    (65_536, 2**20, 1000, 65_536, 10**6),
 )
 
 
@@ -26,16 +30,14 @@ def _steps(rng: np.random.Generator) -> list[Call]:
     """A small model, published ones, any sizes, then what is refused."""
     small, odd = (1, 4, 2, 8, 16), tuple(int(n) for n in rng.integers(2, 9, 5))
     models = [small, *_MODELS]
-    for _ in range(4):
-        b, s, layers, h, v = (
-            int(log_uniform(rng, 2, high)) for high in (512, 9000, 100, 9000, 2e5)
-        )
-        models.append((b, s, layers, h, v))
+    models.append((1, 1, 1, 1, 1))
+    for place, size in enumerate(small := (3, 5, 2, 8, 16)):  # a size of 1, and one of many
+        models += [(*small[:place], one, *small[place + 1 :]) for one in (1, 1000 * size + 1)]
+    spreads = (log_spread(rng, 2, high, 4) for high in (4096, 2e5, 300, 4e4, 5e5))
+    models += [tuple(map(int, sizes)) for sizes in zip(*spreads, strict=True)]
     calls = [(model, {"remat": remat}) for model in models for remat in REMATS]
-    refused = [(odd, {"remat": "half"})]
-    for place, size in product(range(5), (0, -1)):
-        refused.append(((*odd[:place], size, *odd[place + 1 :]), {"remat": "none"}))
-    refused.append(((*odd[:3], -odd[3], -odd[4]), {"remat": "full"}))  # a product above 0
+    refused = [(odd, {"remat": remat}) for remat in ("half", "", "Full", "no", "nonefull", "s")]
+    refused += [(sizes, {"remat": remat}) for sizes in not_positive(odd) for remat in REMATS]
     return [*calls, *refused]
 
 
@@ -150,6 +152,29 @@ def head_computed_again(*sizes: int, remat: str) -> float:
 
 
 @wrong("values")
+def scores_not_squared(*sizes: int, remat: str) -> float:
+    """You count the scores once for each query; each query meets all keys, so attention's two
+    products take 4*B*s*s*h."""
+    step = _step(sizes, remat)
+    return step.total - (3 + (remat != "none")) * step.attention * (1 - 1 / sizes[1])
+
+
+@wrong("values")
+def backward_of_layers_only(*sizes: int, remat: str) -> float:
+    """You count the head in the forward pass only; its backward pass takes twice as much again."""
+    step = _step(sizes, remat)
+    return step.total - 2 * step.head
+
+
+@wrong("values")
+def mlp_with_a_gate(*sizes: int, remat: str) -> float:
+    """You count three matrices in the MLP, as with a gate; here it has two, of h by 4h, and a
+    layer's matrices take 24h^2 for each token."""
+    step = _step(sizes, remat)
+    return step.total + (4 if remat == "full" else 3) * step.matrices / 3
+
+
+@wrong("values")
 def flops_of_one_layer(batch: int, sequence: int, layers: int, *rest: int, remat: str) -> float:
     """You count one layer only; multiply what a layer takes by `layers`."""
     return transformer_step_flops(batch, sequence, 1, *rest, remat=remat)
@@ -196,6 +221,14 @@ def other_remat_is_none(*sizes: int, remat: str) -> float:
     """Raise ValueError where `remat` is none of the three."""
     known = remat in ("selective", "full")
     return transformer_step_flops(*sizes, remat=remat if known else "none")
+
+
+@wrong("values")
+def remat_by_its_letters(*sizes: int, remat: str) -> float:
+    """Raise ValueError where `remat` is not written exactly as one of the three."""
+    letter = (remat.lower() or "?")[0]
+    known = {"n": "none", "s": "selective", "f": "full"}
+    return transformer_step_flops(*sizes, remat=known.get(letter, remat))
 
 
 @wrong("values")

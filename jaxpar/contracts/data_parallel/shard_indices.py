@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from jaxpar.parallel.sampler import shard_indices
 
 _MUCH_THE_SAME = 1 / 3  # of the pairs on one device; on 6 devices chance repeats about 1/6
 _MANY = 10  # numbers that a shuffle leaves in order only once in millions
+_MANY_STEPS = 40  # from one example to the next; of so many, chance makes none a quarter
 
 
 class Deal(NamedTuple):
@@ -32,12 +33,22 @@ class Deal(NamedTuple):
 
 
 def _calls(rng: np.random.Generator) -> list[Call]:
-    """Sizes that divide and that do not, fewer examples than devices; then several epochs."""
+    """Sizes that divide and that do not, fewer examples than devices; then several epochs.
+
+    Then sizes that one might forget: one device, one example, as many of these as of those, and
+    more examples than small integers count.
+    """
     seed, examples = int(rng.integers(10, 1000)), int(rng.integers(20, 40))
     sizes = [(10, 4), (3, 8), (examples, int(rng.integers(5, 9)))]
     deals = [Deal(*pair, epoch=int(rng.integers(4)), seed=seed) for pair in sizes]
     many = 6 * int(rng.integers(10, 13))  # enough to tell two epochs apart
     deals += [Deal(many, 6, epoch, seed) for epoch in range(3)] + [Deal(many, 6, 0, seed + 7)]
+    late = 25_200 * int(rng.integers(1, 4))  # orders that come again after 1 to 10 epochs show
+    deals += [Deal(many, 6, late, seed), Deal(many, 6, late + 1, seed), Deal(many, 6, 1, 0)]
+    devices = int(rng.integers(11, 14))
+    deals += [Deal(int(rng.integers(41, 50)), 1, late, seed), Deal(1, 3, 1, seed)]
+    deals += [Deal(devices, devices, 2, seed), Deal(2, devices, 0, 0)]
+    deals += [Deal(int(rng.integers(33_000, 34_000)), 9, late, seed)]
     return [
         ((num_examples,), {"world_size": n, "rank": rank, "epoch": epoch, "seed": seed})
         for num_examples, n, epoch, seed in deals
@@ -67,12 +78,22 @@ def _wrong_deal(deal: Deal, parts: list[Any]) -> Iterator[str]:
             yield f"rank {rank} takes its examples in ascending order; take them as they are dealt"
         elif any(not 0 <= i < deal.num_examples for i in part):
             yield f"rank {rank} takes {str(part)[:80]}; examples are 0 to {deal.num_examples - 1}"
+    steps = _steps(parts, deal.num_examples)
+    if sum(steps.values()) >= _MANY_STEPS:
+        ((step, times),) = steps.most_common(1)
+        if times > sum(steps.values()) / 4:
+            yield f"most examples come {step} after the one before; take them in a random order"
     fewest, rest = divmod(length * deal.world_size, deal.num_examples)
     counts = Counter(chain.from_iterable(parts))
     for i in range(deal.num_examples):
         if not fewest <= counts[i] <= fewest + (rest > 0):
             right = f"{fewest} or {fewest + 1}" if rest else fewest
             yield f"example {i} appears {counts[i]} times, where {right} is right"
+
+
+def _steps(parts: list[list[int]], num_examples: int) -> Counter[int]:
+    """How often an example on a device is so many after the one before, going round."""
+    return Counter((b - a) % num_examples for part in parts for a, b in pairwise(part))
 
 
 def _alike(deals: dict[Deal, list[list[int]]]) -> Iterator[str]:
@@ -189,3 +210,28 @@ def padded_once(num_examples, *, world_size, rank, epoch, seed):
     devices as examples; go round until each device has one."""
     order = _order(num_examples, seed, epoch)
     return (order + order[: -num_examples % world_size])[rank::world_size]
+
+
+@wrong("values")
+def rank_of_process(num_examples, *, world_size, rank, epoch, seed):
+    """Every device takes what device 0 must take: `rank` is not used, and jax.process_index() is
+    the number of a process, which may have many devices."""
+    return _dealt(_order(num_examples, seed, epoch), world_size, 0)
+
+
+@wrong("values")
+def epochs_come_again(num_examples, *, world_size, rank, epoch, seed):
+    """Only a few epochs have orders of their own, which come again after that; shuffle by `epoch`
+    itself, not by its remainder."""
+    return _dealt(_order(num_examples, seed, epoch % 10), world_size, rank)
+
+
+@wrong("values")
+def order_in_equal_steps(num_examples, *, world_size, rank, epoch, seed):
+    """The order begins at a random example and goes on in equal steps, which is no shuffle; use a
+    random permutation."""
+    start, step = np.random.default_rng([seed, epoch]).integers(num_examples, size=2).tolist()
+    while np.gcd(step, num_examples) > 1:
+        step += 1
+    order = [(start + i * step) % num_examples for i in range(num_examples)]
+    return _dealt(order, world_size, rank)

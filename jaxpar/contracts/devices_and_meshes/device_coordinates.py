@@ -15,11 +15,20 @@ def _position(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _ranks_and_sizes(rng: np.random.Generator) -> list[tuple[tuple, dict]]:
-    """Random ranks in the usual meshes and in random ones, then ranks that tell mistakes apart."""
+    """Random ranks in the usual meshes and in random ones, then ranks that tell mistakes apart.
+
+    The last ones are of meshes without axes, of devices alone, of many axes, and of so many devices
+    that bfloat16, float16 or float32 do not hold their ranks.
+    """
     meshes: list[tuple[int, ...]] = [(8,), (2, 4), (4, 2), (3, 1, 2), (2, 3, 2, 2)]
     meshes += [tuple(int(size) for size in rng.integers(2, 6, 3)) for _ in range(8)]
     ranks = [int(rng.integers(math.prod(sizes))) for sizes in meshes]
-    chosen = [(rank, (2, 3, 4)) for rank in (0, 9, 23)]
+    chosen: list[tuple[int, tuple[int, ...]]] = [(rank, (2, 3, 4)) for rank in (0, 9, 23)]
+    chosen += [(0, ()), (0, (1,)), (0, (1, 1, 1))]
+    many = tuple(int(size) for size in rng.permutation([1, 1, 2, 2, 2, 2, 2, 3, 3, 5]))
+    chosen += [(int(rng.integers(math.prod(many))), many), (math.prod(many) - 1, many)]
+    chosen += [(2 * int(rng.integers(1100, 2000)) + 1, (10, 20, 20)) for _ in range(2)]
+    chosen += [(2**24 + 1, (257, 256, 256))]
     return [(call, {}) for call in [*zip(ranks, meshes, strict=True), *chosen]]
 
 
@@ -91,3 +100,29 @@ def ranks_from_one(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
         rank, place = divmod(rank, size)
         position.append(place)
     return tuple(reversed(position))
+
+
+@wrong("values")
+def needs_an_axis(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """This fails for a mesh without axes; it has one device, at ()."""
+    *slower, size = sizes
+    if not slower:
+        return (rank,)
+    return (*needs_an_axis(rank // size, tuple(slower)), rank % size)
+
+
+@wrong("values")
+def three_axes_at_most(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The positions on the last three axes are right, but a mesh may have more axes; go through all
+    of `sizes`."""
+    position = []
+    for size in reversed(sizes[-3:]):
+        rank, place = divmod(rank, size)
+        position.append(place)
+    return (*(0,) * len(sizes[:-3]), *reversed(position))
+
+
+@wrong("values")
+def rank_in_float32(rank: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The rank is a float32, which holds no odd number above 2**24; use integers."""
+    return _position(int(np.float32(rank)), sizes)

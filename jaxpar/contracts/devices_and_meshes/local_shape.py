@@ -34,7 +34,10 @@ def _divided(size: int, n: int) -> int:
 
 
 def _shapes_and_layouts(rng: np.random.Generator) -> list[Call]:
-    """Sizes that divide; sizes that do not, alone and only together; layouts that do not fit."""
+    """Sizes that divide; sizes that do not, alone and only together; layouts that do not fit.
+
+    The last ones are scalars, sizes of 0 and of more than 32 bits, other names, and many dims.
+    """
     dp, tp, cp = (int(size) for size in rng.permutation([2, 3, 4]))
     b, t, f = (int(size) for size in rng.integers(2, 7, 3))
     sizes = {"dp": dp, "tp": tp, "cp": cp}
@@ -56,6 +59,31 @@ def _shapes_and_layouts(rng: np.random.Generator) -> list[Call]:
         ((10, f), "b_dp d", {"dp": 4}),
         ((b * dp,), "b_dp f_tp", sizes),
         ((b, f * tp), "b f_tp", {"dp": dp}),
+    ]
+    few = int(rng.integers(2**33, 2**34)) * 2 + 1  # float32 does not hold it
+    other = {"node": dp, "device": tp, "tp": 2, "tpx": cp, "ep": 1, "fsdp": 8}
+    calls += [
+        ((12 * b, f), "b_dp d", {"dp": 6}),  # dp is 4 in the first call
+        ((), "", sizes),
+        ((), "", {}),
+        ((b, t), "b t", {}),
+        ((), "b", sizes),
+        ((b,), "", sizes),
+        ((b * dp, t, f), "b_dp t", sizes),
+        ((b * dp, t), "b_dp", sizes),
+        ((0, t), "b_dp t", sizes),
+        ((0, b * dp), "t d_dp", sizes),
+        ((dp - 1, f), "b_dp d", sizes),
+        ((8 * few,), "p_fsdp", other),
+        ((8 * few + 1,), "p_fsdp", other),
+        ((b * dp * tp * 8 * cp, f), "batch_node_device_fsdp_tpx hidden", other),
+        ((b, f * cp), "tokens features_tpx", other),  # and not by tp
+        ((b, t * 2), "dp t_tp", other),  # a dim may have the name of an axis
+        ((dp, b * tp), "dp t_tp", sizes),
+        ((b * tp, f), "tp_tp d", sizes),
+        ((b * dp, t, f, 3, 5 * tp, 1), "b_dp h w q k_device c", other | {"dp": dp}),
+        ((b * 2, t, f, 3, 5 * tp + 1, 1), "b_tp h w q k_device c", other),
+        ((b, f), "b_cp f", other),
     ]
     return [(call, {}) for call in calls]
 
@@ -120,3 +148,37 @@ def first_dim_by_whole_mesh(shape: Shape, layout: str, sizes: Sizes) -> Shape:
 def global_shape(shape: Shape, layout: str, sizes: Sizes) -> Shape:
     """This is the shape of the whole array; each device holds one shard of it."""
     return tuple(shape)
+
+
+@wrong("values")
+def dims_not_counted(shape: Shape, layout: str, sizes: Sizes) -> Shape:
+    """A layout with more or fewer dims than the shape is accepted; raise ValueError."""
+    if any(axis not in sizes for _, axes in parse_layout(layout) for axis in axes):
+        raise ValueError(layout)
+    return tuple(
+        _divided(size, math.prod(axes)) for size, axes in _split_dims(shape, layout, sizes)
+    )
+
+
+@wrong("values")
+def names_fewer_dims(shape: Shape, layout: str, sizes: Sizes) -> Shape:
+    """Dims that the layout does not name stay whole; a layout that names fewer dims than the shape
+    has does not fit it, so raise ValueError."""
+    missing = len(shape) - len(layout.split())
+    return _divided_shape(shape, layout + " whole" * missing, sizes)
+
+
+@wrong("values")
+def unknown_axis_raises_key_error(shape: Shape, layout: str, sizes: Sizes) -> Shape:
+    """An axis that is not in `sizes` raises KeyError; raise ValueError there, too."""
+    dims = zip(shape, parse_layout(layout), strict=True)
+    return tuple(_divided(size, math.prod(sizes[a] for a in axes)) for size, (_, axes) in dims)
+
+
+@wrong("values")
+def needs_a_dim(shape: Shape, layout: str, sizes: Sizes) -> Shape:
+    """The layout of a scalar is refused or read as one dim; a scalar has no dims, and its layout is
+    the empty text. Use layout.split() without an argument."""
+    if not layout:
+        raise ValueError(layout)
+    return _divided_shape(shape, layout, sizes)

@@ -7,11 +7,17 @@ import numpy as np
 from jaxpar.contracts.base import Call, Contract, wrong
 from jaxpar.schedules import bubble_fraction
 
+_LARGE = ((1025, 2, 1), (2, 66_000, 1), (2, 1, 129), (1025, 66_000, 129))
+
 
 def _sizes(rng: np.random.Generator) -> list[Call]:
-    """Stages, microbatches and chunks: a few small sizes, then random ones."""
-    sizes = [(4, 8, 1), (4, 8, 2), (1, 5, 1), (8, 2, 1)]
-    sizes += [tuple(int(n) for n in rng.integers((2, 1, 1), (65, 129, 9))) for _ in range(6)]
+    """Stages, microbatches and chunks: a few small sizes, random ones, then large ones.
+
+    Whatever the seed, there is one of each, and more of each than anyone would take for the most.
+    """
+    sizes = [(4, 8, 1), (4, 8, 2), (1, 5, 1), (8, 2, 1), (1, 1, 1), (1, 3, 4), (6, 1, 3), (3, 1, 1)]
+    sizes += [tuple(int(n) for n in rng.integers((2, 1, 1), (65, 129, 9))) for _ in range(4)]
+    sizes += [tuple(int(n) for n in rng.integers(least, (4100, 70_000, 200))) for least in _LARGE]
     return [(size, {}) for size in sizes]
 
 
@@ -94,3 +100,36 @@ def bubble_counted_twice(stages: int, microbatches: int, chunks: int) -> float:
 def busy_fraction(stages: int, microbatches: int, chunks: int) -> float:
     """This is the busy fraction; the idle fraction is 1 minus it."""
     return chunks * microbatches / (chunks * microbatches + stages - 1)
+
+
+@wrong("values")
+def bubble_in_float32(stages: int, microbatches: int, chunks: int) -> float:
+    """The division is in float32, as that of jax.numpy, and is right to seven digits only; divide
+    Python's own numbers, which needs no array."""
+    return float(np.float32(stages - 1) / np.float32(chunks * microbatches + stages - 1))
+
+
+@wrong("values")
+def busy_taken_away_in_float32(stages: int, microbatches: int, chunks: int) -> float:
+    """The busy fraction is taken away from 1 in float32, as that of jax.numpy, which leaves fewer
+    than seven digits; compute with Python's own numbers."""
+    work = np.float32(chunks * microbatches)
+    return float(np.float32(1) - work / (work + np.float32(stages - 1)))
+
+
+@wrong("values")
+def bubble_in_percent(stages: int, microbatches: int, chunks: int) -> float:
+    """The fraction is in percent; return a number from 0 to 1."""
+    return 100 * bubble_fraction(stages, microbatches, chunks)
+
+
+@wrong("values")
+def bubble_in_whole_numbers(stages: int, microbatches: int, chunks: int) -> int:
+    """The division // drops what is behind the point, which leaves 0; use / in its place."""
+    return (stages - 1) // (chunks * microbatches + stages - 1)
+
+
+@wrong("values")
+def bubble_rounded(stages: int, microbatches: int, chunks: int) -> float:
+    """The fraction is rounded to four places; return it as it is."""
+    return round(bubble_fraction(stages, microbatches, chunks), 4)

@@ -9,6 +9,7 @@ from jaxpar.contracts.pipeline_tables import (
     EQUAL_COSTS,
     Rows,
     cells_of_stage,
+    kinds_differ,
     pipeline_sizes,
 )
 from jaxpar.schedules.generators import gpipe_schedule
@@ -23,6 +24,8 @@ CONTRACT = Contract(
         bubble=f"makespan at most (m + p - 1)(F + B) for p stages and m microbatches, {BOTH_COSTS}",
         in_flight="at most m microbatches on each device",
         costs=(EQUAL_COSTS, BACKWARD_TWICE),
+        order="that of GPipe: all forwards of a stage, then all its backwards",
+        complaint=kinds_differ,
     ),
     hints=(
         "Each device has one stage, so the row of device s has cells of stage s only: forwards, "
@@ -106,3 +109,15 @@ def odd_stages_return_last_first(stages: int, microbatches: int) -> Rows:
         cells_of_stage(s, "F" * microbatches) + cells_of_stage(s, "B" * microbatches)[:: (-1) ** s]
         for s in range(stages)
     ]
+
+
+@wrong("order")
+def one_f_one_b_as_gpipe(stages: int, microbatches: int) -> Rows:
+    """This is 1F1B, in which backwards begin after a few forwards; in GPipe a stage does all its
+    forwards before its first backward."""
+    rows = []
+    for stage in range(stages):
+        ahead = min(stages - 1 - stage, microbatches)
+        kinds = "F" * ahead + "FB" * (microbatches - ahead) + "B" * ahead
+        rows.append(cells_of_stage(stage, kinds))
+    return rows

@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, PipelineLimits, wrong
-from jaxpar.contracts.pipeline_tables import BACKWARD_TWICE, BOTH_COSTS, EQUAL_COSTS, Rows
+from jaxpar.contracts.pipeline_tables import (
+    BACKWARD_TWICE,
+    BOTH_COSTS,
+    EQUAL_COSTS,
+    Rows,
+    passes,
+)
+from jaxpar.schedules import Table
 from jaxpar.schedules.generators import interleaved_schedule
+from jaxpar.schedules.table import Action
 
 
 def _looped_sizes(rng: np.random.Generator) -> list[Call]:
-    """One device, one round of microbatches, several; random ones, many; then what is refused."""
+    """One device, one round of microbatches, several; random ones, many; then what is refused.
+
+    The last ones have more devices, chunks or microbatches than anyone would take for the most,
+    and numbers that can be divided, so that fewer of each are not refused.
+    """
     p = int(rng.integers(3, 5))
-    sizes = [(1, 1, 2), (2, 2, 2), (3, 6, 3), (2, 2 * int(rng.integers(2, 5)), 2)]
+    sizes = [(1, 1, 2), (2, 2, 2), (1, 3, 3), (3, 3, 2), (3, 6, 3)]
+    sizes.append((2, 2 * int(rng.integers(2, 5)), 2))
     sizes.append((p, p * int(rng.integers(2, 4)), int(rng.integers(2, 4))))
     sizes.append((5, 5 * int(rng.integers(3, 5)), 4))
-    refused = [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1)]
+    sizes += [(11, 22, 3), (18, 18, 2), (3, 9, int(rng.integers(17, 20)))]
+    sizes += [(few, few * int(rng.integers(129, 150) // few), 2) for few in (1, 2)]
+    refused = [(p, p + int(rng.integers(1, p)), 2), (p, 2 * p, 1), (4, 2, 2), (1, 3, 1)]
     return [(size, {}) for size in [*sizes, *refused]]
+
+
+def _out_of_order(table: Table, model: Table) -> str | None:
+    """The first device that is wrong in its chunks, in its rounds, or in its turns, in words."""
+    for device, (mine, right) in enumerate(zip(passes(table), passes(model), strict=True)):
+        wrong = _wrong_chunk(mine, right) or _wrong_round(mine, model) or _wrong_turn(mine)
+        if wrong:
+            return f"device {device} {wrong}"
+    return None
+
+
+def _of_kind(row: list[Action], name: str) -> list[Action]:
+    return [action for action in row if (action.kind == "F") is (name == "forward")]
+
+
+def _wrong_chunk(mine: list[Action], right: list[Action]) -> str:
+    for name in ("forward", "backward"):
+        pairs = zip(_of_kind(mine, name), _of_kind(right, name), strict=True)
+        for number, (cell, other) in enumerate(pairs):
+            if cell.stage != other.stage:
+                must = f"one of stage {other.stage} must come"
+                return f"does {cell} after {number} other {name}s, where {must}"
+    return ""
+
+
+def _wrong_round(mine: list[Action], model: Table) -> str:
+    """Other microbatches in one chunk than in the next, if so many take turns."""
+    p, v = model.devices, model.chunks
+    for name in ("forward", "backward"):
+        cells = [cell.microbatch for cell in _of_kind(mine, name)]
+        groups = [set(cells[k : k + p]) for k in range(0, len(cells), p)]
+        for k in range(0, len(groups), v):
+            if any(group != groups[k] for group in groups[k : k + v]):
+                return f"takes other microbatches {name} through one chunk than through the next"
+    return ""
+
+
+def _wrong_turn(mine: list[Action]) -> str:
+    kinds = "".join("F" if action.kind == "F" else "B" for action in mine)
+    turns = re.match("F+(BF)*B*", kinds)
+    done = turns.end() if turns else 0
+    return f"does {mine[done]} out of turn" if done < len(kinds) else ""
 
 
 CONTRACT = Contract(
@@ -32,6 +90,10 @@ CONTRACT = Contract(
         + BOTH_COSTS,
         in_flight="at most 2(p - rank - 1) + (chunks - 1)p + 1 chunks on device rank",
         costs=(EQUAL_COSTS, BACKWARD_TWICE),
+        order="that of interleaved 1F1B: p microbatches through each chunk of a device, in turn, "
+        "then the next p, backward from the last chunk on; and after some forwards, a backward and "
+        "a forward in turn, then the backwards that are left",
+        complaint=_out_of_order,
     ),
     hints=(
         "Write two lists that are the same for all devices: the forwards in their order, as chunk "

@@ -11,6 +11,7 @@ from jaxpar.contracts.pipeline_tables import (
     EQUAL_COSTS,
     Rows,
     cells_of_stage,
+    kinds_differ,
     pipeline_sizes,
 )
 from jaxpar.schedules.generators import one_f_one_b_schedule
@@ -25,6 +26,9 @@ CONTRACT = Contract(
         bubble=f"makespan at most (m + p - 1)(F + B), as GPipe's, {BOTH_COSTS}",
         in_flight="at most p - rank microbatches on device rank",
         costs=(EQUAL_COSTS, BACKWARD_TWICE),
+        order="that of 1F1B: p - 1 - rank forwards (or all m, if they are fewer), then a forward "
+        "and a backward in turn, then the backwards that are left",
+        complaint=kinds_differ,
     ),
     hints=(
         "The last stage can do a backward right after its first forward, and then one of each in "

@@ -16,7 +16,10 @@ _UNEVEN = [
 
 
 def _tables(rng: np.random.Generator) -> list[Call]:
-    """Tables of all forms, some with their idle cells, the smallest first; then random ones."""
+    """Tables of all forms, some with their idle cells, the smallest first; then random ones.
+
+    The last ones have more devices, stages or microbatches than anyone would take for the most.
+    """
     m = int(rng.integers(5, 8))
     made = [
         make_table("gpipe", 1, 2),
@@ -29,21 +32,34 @@ def _tables(rng: np.random.Generator) -> list[Call]:
         make_table("zb-v", 2, m),
         make_table("dualpipe-v", 2, m),
         to_ticks(make_table("interleaved", 2, 4, int(rng.integers(2, 4)))),
-        _random_table(rng, m),
+        _random_table(rng, 1, 1, m),
+        _random_table(rng, 2, 2, 3),
+        _random_table(rng, 4, 1, 4),
         make_table("breadth-first", 2, 11, 6),  # numbers of two digits
+        make_table("1f1b", 17, 3),
+        make_table("gpipe", 2, 128 + m),  # of three
+        make_table("gpipe", 101 + m, 1),
     ]
     return [((table.to_rows(),), {}) for table in made]
 
 
-def _random_table(rng: np.random.Generator, microbatches: int) -> Table:
-    """One device, some backwards in two: forwards, backwards and idle cells by chance."""
-    left = ["FB" if rng.integers(2) else "FIW" for _ in range(microbatches)]
-    row = []
-    while any(left):
-        m = int(rng.integers(microbatches))
-        row.append(f"0{left[m][0]}{m}" if left[m] else "")
-        left[m] = left[m][1:]
-    return Table.parse([row])
+def _random_table(rng: np.random.Generator, devices: int, chunks: int, microbatches: int) -> Table:
+    """What can be done next, by chance, until all is done; some backwards in two, idle cells."""
+    stages = range(devices * chunks)
+    left = {(s, m): ["FB", "FIW"][rng.integers(2)] for s in stages for m in range(microbatches)}
+
+    def can_be_next(s: int, m: int) -> bool:
+        if left[s, m].startswith("F"):
+            return s == 0 or not left[s - 1, m].startswith("F")
+        return left[s, m] == "W" or s == stages[-1] or left[s + 1, m] in ("", "W")
+
+    rows: list[list[str]] = [[] for _ in range(devices)]
+    while any(left.values()):
+        ready = [place for place, kinds in left.items() if kinds and can_be_next(*place)]
+        s, m = ready[rng.integers(len(ready))]
+        rows[s % devices] += [f"{s}{left[s, m][0]}{m}"] + [""] * int(rng.integers(2))
+        left[s, m] = left[s, m][1:]
+    return Table.parse(rows)
 
 
 CONTRACT = Contract(
@@ -175,3 +191,9 @@ def stash_formula_of_1f1b(table: Rows) -> list[int]:
     """This is the formula of 1F1B; other tables keep more or less, so go through the cells."""
     p, m = len(table), sum("F" in cell for cell in table[0])
     return [min(m, p - rank) for rank in range(p)]
+
+
+@wrong("values")
+def stash_as_floats(table: Rows) -> list[float]:
+    """The numbers are floats, as those of np.zeros and jnp.zeros are; count in integers."""
+    return [float(peak) for peak in peaks_of_rows(table)]

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from jaxpar.contracts.base import Contract, PipelineLimits, wrong
-from jaxpar.contracts.pipeline_tables import BACKWARD_TWICE, Rows, cells_of_stage, pipeline_sizes
+from jaxpar.contracts.pipeline_tables import (
+    BACKWARD_TWICE,
+    Rows,
+    cells_of_stage,
+    kinds_differ,
+    pipeline_sizes,
+)
 from jaxpar.schedules.generators import zero_bubble_h1_schedule
 
 CONTRACT = Contract(
@@ -17,6 +23,9 @@ CONTRACT = Contract(
         "with fewer microbatches, no more than the library's",
         in_flight="at most p microbatches on each device, from F to W",
         costs=(BACKWARD_TWICE,),
+        order="that of 1F1B, with I in place of B: p - 1 - rank forwards (or all m, if they are "
+        "fewer), then F and I in turn, then the I that are left; W anywhere after its I",
+        complaint=kinds_differ,
     ),
     hints=(
         "Stage s - 1 waits for I of stage s, and nobody waits for W. So write 1F1B with I in "
@@ -140,8 +149,18 @@ def w_one_too_late(stages: int, microbatches: int) -> Rows:
     return rows_with_late_weights(microbatches, [rank + 1 for rank in range(stages)])
 
 
-@wrong("in_flight")
+@wrong("bubble")
 def h2_as_h1(stages: int, microbatches: int) -> Rows:
     """This is ZB-H2: twice as many forwards come first, and up to 2p - 1 are in flight; ZB-H1 does
     as many first as 1F1B."""
     return rows_with_late_weights(microbatches, [2 * rank for rank in range(stages)], twice=2)
+
+
+@wrong("bubble")
+def one_forward_more(stages: int, microbatches: int) -> Rows:
+    """There is one forward too many before the pairs of F and I; device rank does p - 1 - rank of
+    them first, as in 1F1B."""
+    return [
+        cells_of_stage(rank, kinds_of_row(microbatches, ahead=stages - rank, late=rank))
+        for rank in range(stages)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, Mistake, sentence_of, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread
 from jaxpar.cost.planner import best_plan
 
 Plan = dict[str, Any]
+
+_WITH_OTHER_KEYS: tuple[Plan, ...] = (
+    {"layout": {"dp": 4, "tp": 2}, "memory_bytes": 70, "step_seconds": 2.5, "why": None},
+    {"layout": {"fsdp": 8}, "memory_bytes": 55.5, "step_seconds": 3, "axes": ["dp", "fsdp"]},
+    {"layout": {"pp": 8}, "memory_bytes": 50, "step_seconds": 4.5, "fits": False},
+)
 
 _seconds = itemgetter("step_seconds")
 _held = itemgetter("memory_bytes")
@@ -39,8 +46,17 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         call(24 * 10**9, (1.5, 10**9), (1.499, 24 * 10**9 + 1)),
         call(80, (2, 90), (4e6, 70), (3e6, 80)),
     ]
-    for _ in range(8):
-        device_bytes, fastest = int(log_uniform(rng, 1e9, 2e11)), float(rng.uniform(0.1, 100))
+    # No time and no memory; slower than any limit; nearly as fast; only one fits, first or last.
+    calls += [call(80, (0, 70), (1, 10), (0, 5)), call(0, (1.5, 0), (1, 1)), call(80, (3, 0))]
+    calls += [call(80, (1e30, 10)), call(80, (4e25, 70), (1e24, 10), (1, 90))]
+    calls += [call(80, (2, 10), (2 - 1e-12, 20)), call(80, (2 - 1e-12, 20), (2, 10), (2, 20))]
+    calls += [call(80, (3, 80), (2, 81), (1, 90)), call(80, (1, 90), (2, 81), (3, 80), (0, 81))]
+    equal = [{"mesh": mesh, "step_seconds": 2, "memory_bytes": 70} for mesh in ("dp=8", "dp=1")]
+    calls += [((rows, 80), {}) for rows in (equal, equal[::-1])]
+    calls += [((list(_WITH_OTHER_KEYS), most), {}) for most in (80, 60, 10)]
+    for device_bytes, fastest in zip(
+        map(int, log_spread(rng, 1e9, 1e13, 8)), log_spread(rng, 0.001, 1e4, 8), strict=True
+    ):
         # Three are as fast as each other; the other four are slower.
         parts = (0.5, 0.4, 0.7, *rng.uniform(0.1, 0.99, 4))
         times = (1, 1, 1, *rng.uniform(1.001, 3, 4).tolist())
@@ -54,6 +70,11 @@ def _choices(rng: np.random.Generator) -> list[Call]:
         mixed = [plans[3], *plans[:3], *over, *(plans[3 + place] for place in order)]
         lists = (mixed, [*mixed[1:], tight], [*mixed, near], over, mixed[::-1], over + plans)
         calls += [call(device_bytes, *chosen) for chosen in lists]
+    # Many plans fit, many faster ones do not, and the best is the last: no limit on how many are
+    # tried is right.
+    many = [(float(seconds), 70) for seconds in rng.uniform(2, 9, 150)]
+    many += [(float(seconds), 90) for seconds in rng.uniform(0.1, 1, 150)]
+    calls += [call(80, *many, (1.5, 80)), call(60, *many, (1.5, 60))]
     return calls
 
 
@@ -150,6 +171,38 @@ def plan_first_taken_for_granted(plans: list[Plan], device_bytes: float) -> Plan
 def plan_smallest_if_none(plans: list[Plan], device_bytes: float) -> Plan | None:
     """Where nothing fits you return a plan; return None."""
     return best_plan(plans, device_bytes) or min(plans, key=_held, default=None)
+
+
+@wrong("values")
+def plan_in_float32(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """You compare in float32, as jnp does, where two numbers that differ in the eighth digit are
+    equal; compare Python's own numbers."""
+    fitting = [plan for plan in plans if np.float32(_held(plan)) <= np.float32(device_bytes)]
+    return min(fitting, key=lambda plan: np.float32(_seconds(plan)), default=None)
+
+
+@wrong("values")
+def plan_nearly_equal_taken_for_equal(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """You take plans for equally fast that nearly are; the faster one is better, by however
+    little."""
+    fitting = _fitting(plans, device_bytes)
+    least = min(map(_seconds, fitting), default=0)
+    return next((plan for plan in fitting if math.isclose(_seconds(plan), least)), None)
+
+
+@wrong("values")
+def plan_slow_left_out(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """You take no plan that is slower than the number you begin with; begin with None, or with
+    float("inf")."""
+    return best_plan([plan for plan in plans if _seconds(plan) < 1e9], device_bytes)
+
+
+@wrong("values")
+def plan_of_three_keys(plans: list[Plan], device_bytes: float) -> Plan | None:
+    """You make a new plan of three keys; the plans may have others, so return the dict itself."""
+    plan = best_plan(plans, device_bytes)
+    keys = ("mesh", "step_seconds", "memory_bytes")
+    return plan and {key: plan[key] for key in keys if key in plan}
 
 
 # Not marked: it is wrong only if it raises, as `_raising` makes it.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread, not_positive
 from jaxpar.cost.inference import kv_cache_bytes
 
 # Layers, heads of keys, head size: Llama 3 8B, 70B and 405B, OPT-13B, GPT-3.
@@ -25,14 +24,21 @@ def _caches(rng: np.random.Generator) -> list[Call]:
     calls.append(call(5, 3, 7, 1, 3, each=0.5))  # a key ends within a byte
     calls += [call(1, 1, *model) for model in _MODELS]
     calls += [call(16, 131_072, *model) for model in _MODELS]
-    for each in (0.5, 1, 2, 4, 0.5, 2):
-        sizes = [int(log_uniform(rng, 2, high)) for high in (300, 200_000, 130, 100, 300)]
-        calls.append(call(*sizes, each=each))
+    # A size of 1, and one of many; elements of 1, 3 and 8.5 bits, and of 16 bytes; more of all than
+    # there is today: no limit and no rounding is right.
+    calls += [call(1, 1, 1, 1, 1, each=each) for each in (0.5, 0.125, 0.375, 1.0625, 1, 8, 16)]
+    for place, size in enumerate(some := (3, 5, 2, 4, 7)):
+        calls += [call(*some[:place], n, *some[place + 1 :], each=4) for n in (1, 1000 * size + 1)]
+    calls += [call(1, 10**7, 126, 8, 128), call(10**5, 10**6, 300, 2, 64, each=0.75)]
+    calls += [call(10**4, 10**3, 200, 576, 2048, each=0.3)]
+    spreads = (log_spread(rng, 2, high, 7) for high in (1e4, 1e6, 200, 200, 600))
+    each_bytes = (0.5, 1, 2, 4, 0.25, 1.5, float(rng.uniform(0.1, 3)))
+    for each, *sizes in zip(each_bytes, *spreads, strict=True):
+        calls.append(call(*map(int, sizes), each=each))
     right = tuple(int(n) for n in rng.integers(2, 9, 5))
-    for place, refused in product(range(5), (0, -1)):
-        calls.append(call(*right[:place], refused, *right[place + 1 :]))
-    calls.append(call(-right[0], -right[1], *right[2:]))  # a product above 0
-    return [*calls, call(*right, each=0), call(*right, each=-2)]
+    for *sizes, each in not_positive((*right, 2)):
+        calls.append(call(*map(int, sizes), each=each))
+    return [*calls, call(*right, each=-0.5)]
 
 
 def _as_float(*sizes: int, element_bytes: float) -> float:
@@ -144,6 +150,21 @@ def cache_of_whole_bytes(*sizes: int, element_bytes: float) -> float:
     """You round element_bytes; two elements of 4 bits fit into one byte, so use it as it is."""
     elements = kv_cache_bytes(*sizes, element_bytes=element_bytes) / element_bytes
     return elements * math.ceil(element_bytes)
+
+
+@wrong("values")
+def cache_in_whole_numbers(*sizes: int, element_bytes: float) -> float:
+    """You round the result to whole bytes; a few elements of 4 bits may end within a byte, so
+    return it as it is."""
+    return math.ceil(kv_cache_bytes(*sizes, element_bytes=element_bytes))
+
+
+@wrong("values")
+def cache_of_usual_elements(*sizes: int, element_bytes: float) -> float:
+    """Elements may have any size above 0, such as 3 bits or 8.5; use `element_bytes` as it is."""
+    if element_bytes > 0 and element_bytes not in (0.5, 1, 2, 4):
+        raise ValueError("element_bytes")
+    return kv_cache_bytes(*sizes, element_bytes=element_bytes)
 
 
 @wrong("values")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform
+from jaxpar.contracts.costs.common import log_spread
 from jaxpar.cost.inference import max_batch_that_fits
 
 # Device, parameters in 16 bits, an example of 8192 tokens of Llama 3 8B; of 2048 of OPT-13B.
@@ -24,13 +24,22 @@ def _batches(rng: np.random.Generator) -> list[Call]:
     calls = [(100, 30, 20), (100, 40, 20), (100, 101, 20), (100, 100, 20), (100, 0, 101), (0, 0, 1)]
     calls += [(10**6, 3000, 1000), (10**6, 3000, 10), (100.5, 30.25, 20.0)]
     calls += _SERVERS
-    for _ in range(4):
-        states, each = int(log_uniform(rng, 1e3, 8e10)), int(log_uniform(rng, 1e3, 1e9))
+    # Nothing on the device, an example of a byte and of less, floats that leave nothing, and more
+    # examples than anybody has: no limit is right.
+    calls += [(20, 0, 20), (21, 20, 1), (12.5, 3.0, 0.5), (0.75, 0.25, 0.125), (0.0, 0.0, 0.5)]
+    calls += [(1.5e9, 0.5e9, 1e3), (2**50, 0, 1), (10**15, 1, 1000), (10**12, 2 * 10**12, 1)]
+    calls += [(10**15, 10**15 - 7000, 1000), (10**15, 10, 4 * 10**14)]
+    spreads = log_spread(rng, 1e3, 1e12, 6), log_spread(rng, 1e3, 1e10, 6)
+    for states, each in zip(*(map(int, spread) for spread in spreads), strict=True):
         full = states + int(rng.integers(3, 300)) * each
         rest = int(rng.integers(2, each))
         calls += [(full, states, each), (full - 1, states, each), (full + rest, states, each)]
         calls.append((states - 1 - int(rng.integers(1, states)), states, each))
     refused = [(100, 30, 0), (100, 30, -20), (-100, 30, 20), (100, -30, 20), (-30, -100, 20)]
+    # Where the states do not fit, or nothing does, and what comes to a batch of 0 or more.
+    refused += [(100, 130, each) for each in (0, -20)] + [(0, 0, each) for each in (0, -20)]
+    refused += [(100, 100, 0), (-100, -30, 20), (-100, 0, 20), (0, -30, 20), (-100, 30, -20)]
+    refused += [(100, 30, -0.5), (-0.5, 0, 20), (100, -0.5, 20), (-30, -30, 20), (20, -10, 1000)]
     return [(call, {}) for call in [*calls, *refused]]
 
 
@@ -139,6 +148,32 @@ def batch_tenth_kept(device_bytes: int, state_bytes: int, bytes_per_example: int
     """You leave a tenth of the memory empty; use all of device_bytes."""
     max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)  # raises where it must
     return max(0, math.floor((0.9 * device_bytes - state_bytes) / bytes_per_example))
+
+
+@wrong("values")
+def batch_in_float32(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You divide in float32, as jnp does, and that rounds a batch up which nearly fits; use
+    Python's own numbers and //."""
+    return math.floor(np.float32(_room(device_bytes, state_bytes, bytes_per_example)))
+
+
+@wrong("values")
+def batch_zero_before_the_checks(
+    device_bytes: int, state_bytes: int, bytes_per_example: int
+) -> int:
+    """You return 0 where the states do not fit before you have looked at the other numbers; raise
+    ValueError first."""
+    if 0 <= device_bytes <= state_bytes:
+        return 0
+    return max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)
+
+
+@wrong("values")
+def batch_of_whole_bytes(device_bytes: int, state_bytes: int, bytes_per_example: int) -> int:
+    """You refuse an example of less than a byte; any number above 0 is allowed."""
+    if bytes_per_example < 1:
+        raise ValueError("bytes_per_example")
+    return max_batch_that_fits(device_bytes, state_bytes, bytes_per_example)
 
 
 @wrong("values")

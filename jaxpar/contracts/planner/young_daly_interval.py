@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
+from jaxpar.contracts.costs.common import log_spread
 from jaxpar.cost.goodput import young_daly_interval
 
 # A checkpoint, and what is between failures: Llama 3's 419 in 54 days; a machine at home; Daly's
@@ -17,10 +18,18 @@ _RUNS = ((34.7, 54 * 86_400 / 419), (120, 30 * 86_400), (300, 86_400))
 def _intervals(rng: np.random.Generator) -> list[Call]:
     """Round numbers, published runs, any times, then what is refused."""
     calls = [(50, 10_000), (30, 54_000), (0, 3600), (30, 0), (0, 0), (90, 20), *_RUNS]
-    for _ in range(8):
-        checkpoint = float(rng.uniform(1, 1000))
-        calls.append((checkpoint, checkpoint * float(rng.uniform(5, 5000))))
-    return [(call, {}) for call in [*calls, (-50, 10_000), (50, -10_000), (-50, -10_000)]]
+    # Below a second and beyond a year, checkpoints longer than what is between failures, a root
+    # that is a whole number: no limit is right, neither below nor above.
+    calls += [(0.001, 1), (1e-9, 1e-6), (3600.0, 1e9), (1e6, 1e12), (86_400, 3600), (2e9, 4e-9)]
+    calls += [(100, 50), (50, 100), (100, 200), (1, 0.5), (0.0, 0.0)]
+    spreads = log_spread(rng, 0.01, 1e5, 8), log_spread(rng, 0.1, 1e5, 8)
+    for checkpoint, ratio in zip(*spreads, strict=True):
+        calls.append((checkpoint, checkpoint * ratio))
+    refused = [(-50, 10_000), (50, -10_000), (-50, -10_000), (0, -3600), (-30, 0), (-0.5, 3600)]
+    refused += [(30, -0.5), (-1e-9, 3600), (30, -1e-9), (-1e-9, -1e-9), (-20, 90), (-90, 20)]
+    refused += [(math.nan, 10_000), (50, math.nan), (math.nan, math.nan), (math.nan, 0)]
+    refused += [(0, math.nan), (-50, math.nan), (math.nan, -10_000)]
+    return [(call, {}) for call in [*calls, *refused]]
 
 
 CONTRACT = Contract(
@@ -120,6 +129,38 @@ def interval_mtbf_in_hours(checkpoint_seconds: float, mtbf_seconds: float) -> fl
 def interval_in_whole_seconds(checkpoint_seconds: float, mtbf_seconds: float) -> int:
     """You round the result to whole seconds; return it as it is."""
     return round(young_daly_interval(checkpoint_seconds, mtbf_seconds))
+
+
+@wrong("values")
+def interval_at_most_the_mtbf(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You cut the interval off at the time between failures; return the root alone, however long
+    the checkpoint is."""
+    return min(young_daly_interval(checkpoint_seconds, mtbf_seconds), mtbf_seconds)
+
+
+@wrong("values")
+def interval_at_least_the_checkpoint(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """You make the interval at least as long as the checkpoint; return the root alone, however
+    short it is."""
+    return max(young_daly_interval(checkpoint_seconds, mtbf_seconds), checkpoint_seconds)
+
+
+@wrong("values")
+def interval_refused_by_the_product(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """Look at each time by itself: a product of two negative times is positive, and that of a
+    negative one with 0 is 0."""
+    if checkpoint_seconds * mtbf_seconds < 0:
+        raise ValueError("a negative time")
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
+
+
+@wrong("values")
+def interval_of_no_number(checkpoint_seconds: float, mtbf_seconds: float) -> float:
+    """Raise ValueError where a time is NaN: no comparison with NaN is true, so ask whether a time
+    is 0 or more, not whether it is negative."""
+    if checkpoint_seconds < 0 or mtbf_seconds < 0:
+        raise ValueError("a negative time")
+    return math.sqrt(2 * checkpoint_seconds * mtbf_seconds)
 
 
 @wrong("values")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.contracts.base import wrong
@@ -52,6 +55,24 @@ def by_a_match(parameters, *, devices, zero, param_bytes, grad_bytes, state_byte
             raise ValueError("zero")
     each = np.array([param_bytes, grad_bytes, state_bytes])
     return float(parameters * (each / split).sum())
+
+
+@right
+def by_an_index(parameters, *, devices, zero, param_bytes, grad_bytes, state_bytes):
+    if devices < 1 or zero < 0 or zero >= 4:
+        raise ValueError
+    each = [state_bytes, grad_bytes, param_bytes]
+    return sum(each[:zero]) * parameters / devices + sum(each[zero:]) * parameters
+
+
+@right
+def in_fractions(parameters, *, devices, zero, param_bytes, grad_bytes, state_bytes):
+    if devices < 1 or zero not in (0, 1, 2, 3):
+        raise ValueError
+    shard, held = Fraction(parameters) / devices, Fraction(0)
+    for stage, each in enumerate((state_bytes, grad_bytes, param_bytes), 1):
+        held += Fraction(each) * (shard if stage <= zero else Fraction(parameters))
+    return float(held)
 
 
 @wrong("values")
@@ -106,3 +127,59 @@ def states_as_text(parameters, **how):
 @wrong("values")
 def each_state_apart(parameters, **how):
     return part_by_part(parameters, **how), 0, 0
+
+
+@wrong("values")
+def an_index_refuses(parameters, *, devices, zero, param_bytes, grad_bytes, state_bytes):
+    p, g, o = (each * parameters for each in (param_bytes, grad_bytes, state_bytes))
+    if devices < 1 or zero > 3:
+        raise ValueError
+    n = devices
+    return [p + g + o, p + g + o / n, p + (g + o) / n, (p + g + o) / n][zero]
+
+
+@wrong("values")
+def devices_checked_where_they_divide(parameters, *, devices, zero, **each):
+    if zero in (1, 2, 3) and devices < 1:
+        raise ValueError
+    return part_by_part(parameters, devices=max(devices, 1), zero=zero, **each)
+
+
+@wrong("values")
+def no_parameters_refused(parameters, **how):
+    if parameters <= 0:
+        raise ValueError
+    return part_by_part(parameters, **how)
+
+
+@wrong("values")
+def whole_bytes_of_each(parameters, *, param_bytes, grad_bytes, **how):
+    whole = {"param_bytes": max(1, param_bytes), "grad_bytes": max(1, grad_bytes)}
+    return part_by_part(parameters, **whole, **how)
+
+
+@wrong("values")
+def at_most_as_many_devices(parameters, *, devices, zero, **each):
+    part_by_part(parameters, devices=devices, zero=zero, **each)
+    devices = max(1, min(devices, parameters))
+    return part_by_part(parameters, devices=devices, zero=zero, **each)
+
+
+@wrong("values")
+def nothing_to_shard_alone(parameters, *, devices, zero, **each):
+    if devices == 1:
+        return parameters * sum(each.values())
+    return part_by_part(parameters, devices=devices, zero=zero, **each)
+
+
+@wrong("values")
+def at_most_4096_devices(parameters, *, devices, **how):
+    return part_by_part(parameters, devices=min(devices, 4096), **how)
+
+
+@wrong("values")
+def in_float32_of_jax(parameters, *, devices, zero, **each):
+    part_by_part(parameters, devices=devices, zero=zero, **each)
+    sizes = jnp.array([each[name] for name in ("state_bytes", "grad_bytes", "param_bytes")], float)
+    parts = jnp.where(jnp.arange(3) < zero, 1 / devices, 1.0)
+    return jnp.sum(parts * sizes) * float(parameters)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
+import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.contracts.base import wrong
@@ -50,6 +54,30 @@ def selective_by_equation_8(batch, sequence, layers, hidden, vocab, *, remat):
         return right
     b, s, n, h, v = batch, sequence, layers, hidden, vocab
     return 72 * b * n * s * h**2 * (1 + s / (3 * h) + v / (12 * h * n))
+
+
+@right
+def by_parameters_and_attention(batch, sequence, layers, hidden, vocab, *, remat):
+    b, s, n, h, v = batch, sequence, layers, hidden, vocab
+    if not min(b, s, n, h, v) >= 1 or remat not in {"none", "selective", "full"}:
+        raise ValueError
+    layer = Fraction(2) * 12 * h * h + 4 * s * h
+    again = {"none": 0, "selective": 4 * s * h, "full": layer}[remat]
+    return float(b * s * (n * (3 * layer + again) + 6 * h * v))
+
+
+@right
+def by_logs_of_terms(batch, sequence, layers, hidden, vocab, *, remat):
+    logs = [math.log(size) for size in (batch, sequence, layers, hidden, vocab)]
+    times = {"none": (72, 12), "selective": (72, 16), "full": (96, 16)}
+    if remat not in times:
+        raise ValueError(remat)
+    matrices, scores = times[remat]
+    exponents = [(matrices, 1, 1, 1, 2, 0), (scores, 1, 2, 1, 1, 0), (6, 1, 1, 0, 1, 1)]
+    return math.fsum(
+        k * math.exp(math.fsum(map(math.prod, zip(logs, powers, strict=True))))
+        for k, *powers in exponents
+    )
 
 
 @wrong("values")
@@ -108,3 +136,70 @@ def with_a_third_for_full(batch, sequence, layers, hidden, vocab, *, remat):
     once = by_equation_7(batch, sequence, layers, hidden, vocab, remat="none")
     right = by_equation_7(batch, sequence, layers, hidden, vocab, remat=remat)
     return once * 4 / 3 if remat == "full" else right
+
+
+@wrong("values")
+def one_token_has_no_scores(batch, sequence, layers, hidden, vocab, *, remat):
+    flops = product_by_product(batch, sequence, layers, hidden, vocab, remat=remat)
+    once = 4 * batch * layers * hidden
+    return flops - (3 + (remat != "none")) * once if sequence == 1 else flops
+
+
+@wrong("values")
+def sequences_of_131_072_at_most(batch, sequence, layers, hidden, vocab, *, remat):
+    sequence = min(sequence, 131_072)
+    return product_by_product(batch, sequence, layers, hidden, vocab, remat=remat)
+
+
+@wrong("values")
+def at_most_300_layers(batch, sequence, layers, hidden, vocab, *, remat):
+    return product_by_product(batch, sequence, min(layers, 300), hidden, vocab, remat=remat)
+
+
+@wrong("values")
+def vocabularies_of_today(batch, sequence, layers, hidden, vocab, *, remat):
+    return product_by_product(batch, sequence, layers, hidden, min(vocab, 262_144), remat=remat)
+
+
+@wrong("values")
+def sizes_refused_where_nothing_is_recomputed(*sizes, remat):
+    if remat == "none" and min(sizes) < 1:
+        raise ValueError
+    known = remat in ("none", "selective", "full")
+    return product_by_product(*(size or 1 for size in map(abs, sizes)), remat=remat if known else 1)
+
+
+@wrong("values")
+def tokens_refused_together(batch, sequence, layers, hidden, vocab, *, remat):
+    if batch * sequence <= 0 or min(layers, hidden, vocab) <= 0:
+        raise ValueError
+    return product_by_product(abs(batch), abs(sequence), layers, hidden, vocab, remat=remat)
+
+
+@wrong("values")
+def no_remat_is_none(*sizes, remat):
+    return product_by_product(*sizes, remat=remat or "none")
+
+
+@wrong("values")
+def remat_in_any_case(*sizes, remat):
+    return product_by_product(*sizes, remat=remat.lower())
+
+
+@wrong("values")
+def remat_found_within_words(*sizes, remat):
+    if remat not in "none, selective, full":
+        raise ValueError
+    found = next((name for name in ("selective", "full") if name in remat), "none")
+    return product_by_product(*sizes, remat=found)
+
+
+@wrong("values")
+def in_float32_of_jax(*sizes, remat):
+    return jnp.float32(product_by_product(*sizes, remat=remat))
+
+
+@wrong("values")
+def head_left_out_in_floats(batch, sequence, layers, hidden, vocab, *, remat):
+    flops = product_by_product(batch, sequence, layers, hidden, vocab, remat=remat)
+    return float(flops - 6 * batch * sequence * hidden * vocab)

@@ -62,6 +62,86 @@ def pads_from_any_place(num_examples, *, world_size, rank, epoch, seed):
     return order[rank::world_size]
 
 
+@right
+def by_sorting_random_numbers(num_examples, *, world_size, rank, epoch, seed):
+    numbers = np.random.default_rng((epoch + 1, seed)).random(num_examples)
+    order = sorted(range(num_examples), key=numbers.__getitem__)
+    return _padded(order, world_size)[rank::world_size]
+
+
+@right
+def by_shuffled_blocks_of_ranks(num_examples, *, world_size, rank, epoch, seed):
+    """Another random order of the devices in each round."""
+    rng = np.random.default_rng([7, seed, epoch])
+    order = _padded(rng.permutation(num_examples).tolist(), world_size)
+    rounds = [order[i : i + world_size] for i in range(0, len(order), world_size)]
+    return [part[rng.permutation(world_size)[rank]] for part in rounds]
+
+
+@wrong("values")
+def in_eight_bits(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, epoch).astype(np.uint8).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
+def in_sixteen_bits(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, epoch).astype(np.int16).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
+def in_half_precision(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, epoch)
+    order = order.astype(np.float16).astype(int).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
+def for_eight_devices_at_most(num_examples, *, world_size, rank, epoch, seed):
+    order = _padded(_numpy_order(num_examples, seed, epoch).tolist(), world_size)
+    return order[min(rank, 7) :: world_size]
+
+
+@wrong("values")
+def shuffled_in_the_first_epochs(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, seed, min(epoch, 5)).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
+def nothing_without_a_seed(num_examples, *, world_size, rank, epoch, seed):
+    """Seed 0 counts as none."""
+    order = _numpy_order(num_examples, seed, epoch) if seed else np.arange(num_examples)
+    return _padded(order.tolist(), world_size)[rank::world_size]
+
+
+@wrong("values")
+def two_devices_at_least(num_examples, *, world_size, rank, epoch, seed):
+    world_size = max(world_size, 2)
+    order = _padded(_numpy_order(num_examples, seed, epoch).tolist(), world_size)
+    return order[rank::world_size]
+
+
+@wrong("values")
+def backwards_in_equal_steps(num_examples, *, world_size, rank, epoch, seed):
+    step = 2 * (seed + 31 * epoch) + 1
+    while math.gcd(step, num_examples) > 1:
+        step += 2
+    order = [-i * step % num_examples for i in range(num_examples)]
+    length = -(-num_examples // world_size)
+    return _padded(order, world_size)[rank * length : (rank + 1) * length]
+
+
+@wrong("values")
+def neighbours_stay_together(num_examples, *, world_size, rank, epoch, seed):
+    """Shuffles pairs of neighbours, not examples."""
+    pairs = _numpy_order(-(-num_examples // 2), seed, epoch).tolist()
+    order = [i for pair in pairs for i in (2 * pair, 2 * pair + 1) if i < num_examples]
+    length = -(-num_examples // world_size)
+    return _padded(order, world_size)[rank * length : (rank + 1) * length]
+
+
 @wrong("values")
 def parts_move_on(num_examples, *, world_size, rank, epoch, seed):
     order = _padded(list(range(num_examples)), world_size)

@@ -10,7 +10,7 @@ from tests.contracts.answers import right
 from tests.contracts.pipeline_tables import back_in_reverse
 
 
-@right
+@wrong("order")
 def as_one_f_one_b(stages, microbatches):
     return one_f_one_b_schedule(stages, microbatches)
 
@@ -97,3 +97,57 @@ def backward_one_ahead(stages, microbatches):
     rows = gpipe_schedule(stages, microbatches)
     rows[0] = rows[0][:microbatches] + rows[0][microbatches + 1 :] + [rows[0][microbatches]]
     return rows
+
+
+@right
+def weights_at_the_end(stages, microbatches):
+    """The gradients of the weights follow all those of the inputs."""
+    return [[f"{s}{kind}{m}" for kind in "FIW" for m in range(microbatches)] for s in range(stages)]
+
+
+@right
+def evens_first(stages, microbatches):
+    """The microbatches in another order, which is the same in all stages."""
+    order = [*range(0, microbatches, 2), *range(1, microbatches, 2)]
+    return [[f"{s}{kind}{m}" for kind in "FB" for m in order] for s in range(stages)]
+
+
+@wrong("order")
+def one_f_one_b_if_many(stages, microbatches):
+    """Another schedule from so many microbatches on."""
+    name = one_f_one_b_schedule if microbatches > 100 else gpipe_schedule
+    return name(stages, microbatches)
+
+
+@wrong("order")
+def one_f_one_b_on_the_last(stages, microbatches):
+    """The last stage has each gradient at once."""
+    rows = gpipe_schedule(stages, microbatches)
+    rows[-1] = one_f_one_b_schedule(stages, microbatches)[-1]
+    return rows
+
+
+@wrong("order")
+def last_forward_late(stages, microbatches):
+    """The first stage does its first backward before its last forward, where that costs nothing."""
+    rows = one_f_one_b_schedule(stages, microbatches)
+    return [row if s == 0 else sorted(row, key=lambda c: "B" in c) for s, row in enumerate(rows)]
+
+
+@wrong("order")
+def of_two_digits_at_most(stages, microbatches):
+    return gpipe_schedule(stages, min(microbatches, 100))
+
+
+@wrong("order")
+def sixteen_stages_at_most(stages, microbatches):
+    return gpipe_schedule(min(stages, 16), microbatches)
+
+
+@wrong("bubble")
+def four_at_a_time(stages, microbatches):
+    """Four microbatches forward, then backward, and so on."""
+    groups = [range(k, min(k + 4, microbatches)) for k in range(0, microbatches, 4)]
+    return [
+        [f"{s}{kind}{m}" for group in groups for kind in "FB" for m in group] for s in range(stages)
+    ]

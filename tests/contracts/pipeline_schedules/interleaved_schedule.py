@@ -113,3 +113,77 @@ def first_device_ahead(stages, microbatches, chunks):
         return warm_up(stages, chunks, rank) + (rank == 0)
 
     return interleaved_rows(stages, microbatches, chunks, ahead=ahead)
+
+
+@right
+def with_one_warm_up_for_all(stages, microbatches, chunks):
+    """As many forwards first on the last device as it may, and one fewer on none."""
+    refuse_one_chunk(chunks)
+
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * stages
+
+    return tuple(tuple(row) for row in interleaved_rows(stages, microbatches, chunks, ahead=ahead))
+
+
+@right
+def weights_right_after(stages, microbatches, chunks):
+    """I and W on the devices of even rank, B on the others."""
+    rows = interleaved_schedule(stages, microbatches, chunks)
+    return [row if rank % 2 else in_two(row) for rank, row in enumerate(rows)]
+
+
+@wrong("order")
+def nine_devices_at_most(stages, microbatches, chunks):
+    return interleaved_schedule(min(stages, 9), microbatches, chunks)
+
+
+@wrong("order")
+def four_chunks_at_most(stages, microbatches, chunks):
+    return interleaved_schedule(stages, microbatches, min(chunks, 4))
+
+
+@wrong("order")
+def sixteen_microbatches_at_most(stages, microbatches, chunks):
+    if microbatches % stages:
+        raise ValueError("no multiple")
+    return interleaved_schedule(stages, min(microbatches, 16 * stages), chunks)
+
+
+@wrong("order")
+def refuses_by_the_chunks(stages, microbatches, chunks):
+    """Fewer microbatches than devices are taken."""
+    if microbatches % stages and microbatches > stages:
+        raise ValueError("no multiple")
+    refuse_one_chunk(chunks)
+    return interleaved_schedule(stages, stages, chunks)
+
+
+@wrong("in_flight")
+def rounds_twice_as_long(stages, microbatches, chunks):
+    """2p microbatches through one chunk, then through the next, where that many are left."""
+    refuse_one_chunk(chunks)
+    size = stages if microbatches % (2 * stages) else 2 * stages
+    starts = range(0, microbatches, size)
+    order = [(c, m) for start in starts for c in range(chunks) for m in range(start, start + size)]
+
+    def ahead(rank):
+        return 2 * (stages - rank - 1) + (chunks - 1) * size
+
+    back = [(chunks - 1 - c, m) for c, m in order]
+    return interleaved_rows(stages, microbatches, chunks, ahead=ahead, forward=order, backward=back)
+
+
+@wrong("order")
+def two_backwards_in_turn(stages, microbatches, chunks):
+    """Two forwards and two backwards in turn, on the last device, where there is one round."""
+    rows = interleaved_schedule(stages, microbatches, chunks)
+    if microbatches == stages:
+        row = rows[-1]
+        first = next(i for i, cell in enumerate(row) if "B" in cell)
+        rest = row[first:]
+        for i in range(1, len(rest) - 2, 4):
+            if "F" in rest[i] and "B" in rest[i + 1]:
+                rest[i], rest[i + 1] = rest[i + 1], rest[i]
+        rows[-1] = row[:first] + rest
+    return rows

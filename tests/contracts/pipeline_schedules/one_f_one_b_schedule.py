@@ -120,3 +120,84 @@ def freed_late(stages, microbatches):
                 row[i], row[i + 1] = row[i + 1], row[i]
         rows.append(row)
     return rows
+
+
+@right
+def kinds_by_place(stages, microbatches):
+    """A backward at every place that the number of forwards before it allows."""
+    rows = []
+    for s in range(stages):
+        row, forward, backward = [], 0, 0
+        while backward < microbatches:
+            if forward < microbatches and forward - backward < stages - s:
+                row.append(f"{s}F{forward}")
+                forward += 1
+            else:
+                row.append(f"{s}B{backward}")
+                backward += 1
+        rows.append(row)
+    return rows
+
+
+@right
+def weights_with_the_next_backward(stages, microbatches):
+    """At the end of a row, the gradients of the weights come last."""
+    rows = []
+    for row in one_f_one_i_one_w(stages, microbatches):
+        last = max(i for i, cell in enumerate(row) if "F" in cell)
+        rest = [cell for cell in row[last + 1 :] if "I" in cell]
+        rows.append(row[: last + 1] + rest + [cell for cell in row[last + 1 :] if "W" in cell])
+    return rows
+
+
+def _gpipe(stages, microbatches):
+    return [[f"{s}{kind}{m}" for kind in "FB" for m in range(microbatches)] for s in range(stages)]
+
+
+@wrong("in_flight")
+def gpipe_if_there_are_few(stages, microbatches):
+    """All forwards first where the pipeline is never full."""
+    name = _gpipe if stages <= microbatches <= 2 * stages - 2 else one_f_one_b_schedule
+    return name(stages, microbatches)
+
+
+@wrong("bubble")
+def short_warm_up_if_there_are_few(stages, microbatches):
+    """One forward fewer first, where there are fewer microbatches than stages."""
+    rows = one_f_one_b_schedule(stages, microbatches)
+    if microbatches >= stages:
+        return rows
+    short = []
+    for s in range(stages):
+        ahead = max(min(microbatches, stages - 1 - s) - 1, 0)
+        kinds = "F" * ahead + "FB" * (microbatches - ahead) + "B" * ahead
+        counts = {"F": iter(range(microbatches)), "B": iter(range(microbatches))}
+        short.append([f"{s}{kind}{next(counts[kind])}" for kind in kinds])
+    return short
+
+
+@wrong("bubble")
+def short_warm_up_below_twice(stages, microbatches):
+    """As many forwards first as half of the microbatches, where they do not fill the pipeline."""
+    if microbatches >= 2 * stages:
+        return one_f_one_b_schedule(stages, microbatches)
+    half = max(microbatches // 2, 1)
+    return _simulated(stages, microbatches, lambda s: min(stages - s, half))
+
+
+@wrong("order")
+def for_sixteen_stages_at_most(stages, microbatches):
+    return one_f_one_b_schedule(min(stages, 16), microbatches)
+
+
+@wrong("order")
+def for_a_hundred_microbatches_at_most(stages, microbatches):
+    return one_f_one_b_schedule(stages, min(microbatches, 100))
+
+
+@wrong("bubble")
+def one_at_a_time_for_one_digit_more(stages, microbatches):
+    """Past nine stages, a microbatch after the other."""
+    if stages < 10:
+        return one_f_one_b_schedule(stages, microbatches)
+    return [[f"{s}{kind}{m}" for m in range(microbatches) for kind in "FB"] for s in range(stages)]

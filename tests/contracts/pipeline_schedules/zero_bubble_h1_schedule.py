@@ -10,6 +10,7 @@ from jaxpar.contracts.pipeline_schedules.zero_bubble_h1_schedule import (
     rows_with_late_weights,
 )
 from jaxpar.contracts.pipeline_tables import cells_of_stage
+from jaxpar.schedules import Table, to_ticks
 from tests.contracts.answers import right
 
 
@@ -105,3 +106,58 @@ def one_more_on_the_first(stages, microbatches):
     rows = oldest_weights_first(stages, microbatches)
     rows[0] = cells_of_stage(0, kinds_of_row(microbatches, ahead=stages, late=0))
     return rows
+
+
+@right
+def with_idle_cells(stages, microbatches):
+    return to_ticks(Table.parse(oldest_weights_first(stages, microbatches))).to_rows()
+
+
+@right
+def microbatches_backwards(stages, microbatches):
+    """The last microbatch enters first."""
+    last = microbatches - 1
+    return [
+        [re.sub(r"\d+$", lambda m: str(last - int(m[0])), cell) for cell in row]
+        for row in oldest_weights_first(stages, microbatches)
+    ]
+
+
+@wrong("bubble")
+def plain_up_to_twice(stages, microbatches):
+    """No W waits, where the microbatches do not fill the pipeline."""
+    full = microbatches < stages or microbatches > 2 * stages - 2
+    return rows_with_late_weights(microbatches, [rank * full for rank in range(stages)])
+
+
+@wrong("bubble")
+def gpipe_in_two_if_few(stages, microbatches):
+    """All forwards first, where no more than p are in flight."""
+    if microbatches > stages:
+        return oldest_weights_first(stages, microbatches)
+    return gpipe_in_two(stages, microbatches)
+
+
+@wrong("bubble")
+def weights_wait_if_even(stages, microbatches):
+    """Microbatches two at a time; with an odd number, no W waits."""
+    even = microbatches % 2 == 0
+    return rows_with_late_weights(microbatches, [rank * even for rank in range(stages)])
+
+
+@wrong("order")
+def sixteen_stages_at_most(stages, microbatches):
+    return oldest_weights_first(min(stages, 16), microbatches)
+
+
+@wrong("bubble")
+def eight_wait_at_most(stages, microbatches):
+    return rows_with_late_weights(microbatches, [min(rank, 8) for rank in range(stages)])
+
+
+@wrong("bubble")
+def whole_past_a_hundred(stages, microbatches):
+    rows = oldest_weights_first(stages, microbatches)
+    if microbatches <= 100:
+        return rows
+    return [[cell.replace("I", "B") for cell in row if "W" not in cell] for row in rows]

@@ -1,0 +1,43 @@
+"""Calls that tell of the machine or the process are told where nothing else explains an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxpar.grading.judge import judge
+from jaxpar.grading.misleading_calls import misleading_call
+from jaxpar.grading.processes import Limits, Pool
+from jaxpar.grading.submission import Submission
+
+
+@pytest.mark.parametrize("call", ["device_count()", "devices()", "local_device_count()"])
+def test_calls_about_the_machine_are_told(call: str) -> None:
+    assert "axis_size" in misleading_call(f"import jax\nn = len([jax.{call}])\n")
+
+
+def test_calls_about_the_process_are_told() -> None:
+    assert "axis_index" in misleading_call("import jax\nrank = jax.process_index()\n")
+
+
+@pytest.mark.parametrize("source", ["def", "x = 1", "n = lax.axis_size(axis)", "n = devices()"])
+def test_nothing_else_is_told(source: str) -> None:
+    assert misleading_call(source) == ""
+
+
+def test_a_verdict_tells_of_it() -> None:
+    source = """
+import jax
+from jax import lax
+
+def mean_over_devices(x, *, axis):
+    return lax.psum(x, axis) / jax.device_count()
+"""
+    with Pool(Limits(wall_seconds=90)) as pool:
+        submission = Submission(Path("mean_over_devices.py"), source.encode())
+        verdict = judge(
+            "jaxpar.contracts.collectives.mean_over_devices", submission, pool=pool, seed=1
+        )
+    assert verdict.status == "fail"
+    assert verdict.diagnosis.startswith("`jax.device_count` tells of the devices of this machine")
