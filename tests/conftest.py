@@ -7,6 +7,7 @@ proved; `tests/proofs.py` says how that is known.
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
 import jax
 import pytest
 
@@ -15,6 +16,8 @@ from tests import proofs
 
 simulate_devices(16)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("suite", deadline=None)  # no test depends on time
+hypothesis.settings.load_profile("suite")
 
 HASHES = pytest.StashKey[dict[str, str]]()
 SUBJECT = "proves"

@@ -255,6 +255,8 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
     """Makes the texts of a reply safe to print; a failure where its outputs cannot be judged."""
     match reply:
         case messages.ExportedProgram(program, outputs):
+            if not outputs:  # `export_forward` reports a function that returns nothing
+                raise ChildEnded("protocol", "a program without results")
             if why := _why_refused(outputs):
                 return messages.ExportFailure(program, "result", why)
             return replace(reply, outputs=tuple(map(_checked_output, outputs)))
@@ -266,7 +268,7 @@ def _checked(reply: messages.WorkerReply) -> messages.WorkerReply:
 
 def _why_refused(outputs: Sequence[Output]) -> str:
     """Why results of these types cannot be judged; empty if they can."""
-    if not 0 < len(outputs) <= MAX_OUTPUTS:
+    if len(outputs) > MAX_OUTPUTS:
         return f"The function returns {len(outputs)} arrays; at most {MAX_OUTPUTS} can be judged."
     for output in map(_checked_output, outputs):
         name = f"The result{output.place}"

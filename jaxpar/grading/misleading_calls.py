@@ -6,7 +6,7 @@ that is known.
 
 from __future__ import annotations
 
-import ast
+import re
 
 _OF_THE_MACHINE = (
     "`jax.{name}` tells of the devices of this machine, which may be more than those of the axis; "
@@ -26,15 +26,13 @@ _SENTENCES = {
 }
 
 
+_CALL = re.compile(rf"^[^#\n]*\bjax\.({'|'.join(_SENTENCES)})\(", re.MULTILINE)
+
+
 def misleading_call(source: str) -> str:
-    """Returns the sentence of the first such call in a source, or an empty text."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            of_jax = isinstance(node.func.value, ast.Name) and node.func.value.id == "jax"
-            if of_jax and node.func.attr in _SENTENCES:
-                return _SENTENCES[node.func.attr].format(name=node.func.attr)
-    return ""
+    """Returns the sentence of such a call in a source, or an empty text.
+
+    The judge searches the text, and does not parse it: a stranger's file could make that take long.
+    """
+    found = _CALL.search(source)
+    return _SENTENCES[found[1]].format(name=found[1]) if found else ""

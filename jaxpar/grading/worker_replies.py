@@ -78,9 +78,16 @@ def _values(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for position in job.order:
         call = copy.deepcopy(job.calls[position])
         reply = _value(position, lambda c=call: function(*c.args, **c.kwargs), job.filename)
-        if call != job.calls[position]:
+        if _differ(call, job.calls[position]):
             reply = messages.ReturnedValue(position, CHANGES_ARGUMENTS)
         yield reply, None
+
+
+def _differ(call: messages.Call, original: messages.Call) -> bool:
+    try:
+        return bool(call != original)
+    except Exception:  # the answer has put in what cannot be compared, such as an array
+        return True
 
 
 def _specs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:

@@ -11,11 +11,10 @@ import pytest
 
 from jaxpar.classroom import grader, journal
 from jaxpar.classroom.grader import MOST_RETRIES
-from jaxpar.contracts.base import exercise_id
 from jaxpar.grading.processes import OUT_OF_CPU, Cancelled
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
-from tests.classroom.judge_stub import StubClass, by_text, verdict
+from tests.classroom.judge_stub import StubClass, by_text, exercise_id, verdict
 
 
 @pytest.fixture
