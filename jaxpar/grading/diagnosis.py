@@ -28,10 +28,7 @@ from jaxpar.grading.translate import explain
 from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1
-BY_CHANCE = (
-    "A call with bad arguments ends with another error than ValueError, so whoever made it is not "
-    "told what is wrong. Check the arguments first, and raise ValueError with the reason."
-)
+ANOTHER_TYPE = "The function refuses bad arguments with {}; the docstring promises ValueError."
 NOTHING_ARRIVED = (
     "A device ends with zeros only: lax.ppermute gives zeros to a device that no pair sends to. "
     "Keep there what it held, with jnp.where."
@@ -41,13 +38,19 @@ NOTHING_ARRIVED = (
 def diagnose(judge: ProgramJudge) -> str:
     """Returns the sentence of a mistake that the answer equals, or what its first error means."""
     wrong = next((p.name for p in judge.findings.properties() if p.status == "fail"), None)
+    if wrong == "errors" and (another := _another_type(judge)):
+        return ANOTHER_TYPE.format(another)
     if found := _equal_mistake(judge, [m for m in judge.contract.mistakes if m.fails == wrong]):
         return found.sentence
     if wrong == "values" and _ends_with_zeros(judge):
         return NOTHING_ARRIVED
-    if wrong == "errors":
-        return BY_CHANCE
     return _first_error(judge)
+
+
+def _another_type(judge: ProgramJudge) -> str | None:
+    """The exception other than ValueError that the answer raises itself for a bad call, if any."""
+    outcomes = judge.evidence.errors.values()
+    return next((o.raised for o in outcomes if o.deliberate and not o.is_value_error), None)
 
 
 def _equal_mistake(judge: ProgramJudge, candidates: Iterable[Mistake]) -> Mistake | None:
@@ -68,9 +71,8 @@ def _equal_mistake(judge: ProgramJudge, candidates: Iterable[Mistake]) -> Mistak
 
 def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     """Whether an answer agrees with a mistake in every case, in the property that it fails."""
-    if mistake.fails == "errors":  # which is that nothing is raised
-        outcomes = judge.evidence.errors.values()
-        return any(outcome.raised is None for outcome in outcomes)
+    if mistake.fails == "errors":
+        return True
     which = _program(judge.contract, mistake)
     told = (index for index in judge.judged if not judge.contract.is_hidden(index))
     programs: list[ProgramKey] = [(which, index) for index in told]

@@ -151,11 +151,13 @@ class BadCallOutcome:
         error: the number of the call among the bad calls of the contract.
         raised: the name of the exception; None if nothing was raised.
         is_value_error: whether it is a ValueError.
+        deliberate: whether a statement of the answer raised it.
     """
 
     error: int
     raised: str | None
     is_value_error: bool
+    deliberate: bool
 
 
 @dataclass(frozen=True)

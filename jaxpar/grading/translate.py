@@ -51,6 +51,11 @@ def translate(error: BaseException, filename: str) -> Explanation:
     return Explanation(kind, line or _mentioned(kind, parts, filename), message)
 
 
+def raised_by(error: BaseException, filename: str) -> bool:
+    """Whether a `raise` or an `assert` in `filename` raised the error, not what it called."""
+    return _place(error, filename)[0] == "raised"
+
+
 def explain(where: str, error: str) -> tuple[str, str, dict[str, str]]:
     """Returns kind and meaning of an error, and the parts of its text that its rule names.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxpar.grading import messages, partition_specs, program_export
 from jaxpar.grading.channel import MAX_MODULE_BYTES
-from jaxpar.grading.translate import Explanation, translate
+from jaxpar.grading.translate import Explanation, raised_by, translate
 
 MAX_RESULT_CHARACTERS = 1 << 15  # longer results are only described
 MAX_MESSAGE_CHARACTERS = 4000
@@ -61,9 +61,10 @@ def _programs(function: Callable, job: messages.WorkerJob) -> Iterator[Reply]:
     for i, case in enumerate(job.errors):
         try:
             program_export.trace(function, case)
-            yield messages.BadCallOutcome(i, None, False), None
+            yield messages.BadCallOutcome(i, None, False, False), None
         except BaseException as error:
-            yield messages.BadCallOutcome(i, *_exception(error)), None
+            deliberate = raised_by(error, job.filename)
+            yield messages.BadCallOutcome(i, *_exception(error), deliberate), None
 
 
 def _exported(which: messages.ProgramKey, program: program_export.Program) -> Reply:

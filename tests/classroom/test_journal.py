@@ -19,7 +19,7 @@ JOB = {"source": "x = 1", "cases": []}
 EVIDENCE = Evidence(
     {("forward", 0): ((Output((2,), "float32", ()),), b"\0\xff")},
     {("gradient", 1): ExportFailure(("gradient", 1), "error", "no")},
-    {0: BadCallOutcome(0, "ValueError", True)},
+    {0: BadCallOutcome(0, "ValueError", True, True)},
     {3: ReturnedValue(3, [1, 2])},
     "printed",
 )

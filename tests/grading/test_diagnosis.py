@@ -8,8 +8,8 @@ from jax import lax
 
 from jaxpar.collectives import tree_broadcast
 from jaxpar.contracts.base import load
-from jaxpar.grading.diagnosis import NOTHING_ARRIVED
-from jaxpar.grading.in_process import InProcessPool, judged
+from jaxpar.grading.diagnosis import ANOTHER_TYPE, NOTHING_ARRIVED
+from jaxpar.grading.in_process import ELSEWHERE, InProcessPool, judged
 from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.program_reader import ProgramReader
@@ -17,11 +17,22 @@ from jaxpar.grading.reader_messages import Author, ExportOurs, MistakeName
 from jaxpar.parallel.vocabulary import vocab_parallel_cross_entropy
 
 TREE = "jaxpar.contracts.ring_and_tree.tree_broadcast"
+SECOND_MESH = load(TREE).cases[1].mesh
+DOUBLING = "jaxpar.contracts.ring_and_tree.recursive_doubling_all_reduce"
+REFUSES = """
+from jax import lax
+from jaxpar.collectives import recursive_doubling_all_reduce as right
+
+def answer(x, *, axis):
+    if lax.axis_size(axis).bit_count() > 1:
+        {}
+    return right(x, axis=axis)
+"""
 
 
 @pytest.fixture(scope="module")
 def judge() -> Callable:
-    pool = InProcessPool(TREE)  # on tp=8, then on tp=6
+    pool = InProcessPool(TREE)  # on eight devices, then on six
     return lambda function: judged(function, pool)
 
 
@@ -72,7 +83,7 @@ def test_a_program_that_ends_with_an_error_is_a_finding(
     monkeypatch.setattr(ProgramReader, "_run", without_memory)
     failure = judge(tree_broadcast).first_failure()
     assert failure.name == {"forward": "values"}.get(which, which)
-    assert failure.message == "on dp=2,tp=6: RESOURCE_EXHAUSTED: Out of memory"
+    assert failure.message == f"on {SECOND_MESH}: RESOURCE_EXHAUSTED: Out of memory"
 
 
 def test_a_mistake_of_an_unknown_name_is_not_taken_for_the_reference() -> None:
@@ -88,11 +99,11 @@ def test_zeros_of_a_permute_are_named_whatever_else_is_wrong(judge: Callable) ->
 def test_an_error_of_another_case_is_told_with_its_mesh(judge: Callable) -> None:
     verdict = judge(three_times_on_eight)
     assert verdict.first_failure().message.startswith("on tp=8, ")
-    assert verdict.diagnosis == "on dp=2,tp=6: ValueError: eight only"
+    assert verdict.diagnosis == f"on {SECOND_MESH}: ValueError: eight only"
 
 
 def test_a_right_result_of_another_case_accuses_nobody(judge: Callable) -> None:
-    assert judge(right_on_eight).diagnosis == "on dp=2,tp=6: ValueError: eight only"
+    assert judge(right_on_eight).diagnosis == f"on {SECOND_MESH}: ValueError: eight only"
 
 
 def loss_through_a_loop(logits_shard: jax.Array, labels: jax.Array, *, axis: str) -> jax.Array:
@@ -175,3 +186,20 @@ def test_a_search_that_takes_too_long_costs_no_point(
     assert unnamed.status == "fail"
     assert [p.status for p in unnamed.properties] == [p.status for p in found.properties]
     assert unnamed.diagnosis != found.diagnosis
+
+
+@pytest.mark.parametrize(
+    ("refusal", "raised"),
+    [
+        ("raise TypeError('a power of two')", "TypeError"),
+        ("assert False, 'a power of two'", "AssertionError"),
+        ("1 / 0", None),
+    ],
+)
+def test_an_answer_that_refuses_with_another_type_is_told_so(
+    refusal: str, raised: str | None
+) -> None:
+    scope: dict[str, Callable] = {}
+    exec(compile(REFUSES.format(refusal), ELSEWHERE.path, "exec"), scope)
+    diagnosis = judged(scope["answer"], InProcessPool(DOUBLING)).diagnosis
+    assert diagnosis == ANOTHER_TYPE.format(raised) if raised else "raises" not in diagnosis

@@ -57,7 +57,7 @@ def _arrived(kind: Any, message: Any) -> Any:
     [
         (WorkerReply, ExportedProgram(("forward", 1), (OUTPUT,))),
         (WorkerReply, ExportFailure(("load", 0), "syntax", "line 1", "SyntaxError")),
-        (WorkerReply, BadCallOutcome(2, None, False)),
+        (WorkerReply, BadCallOutcome(2, None, False, False)),
         (WorkerReply, ReturnedValue(0, [1, {"a": None}])),
         (WorkerReply, RaisedByCall(0, "name", "line 2", "NameError", False)),
         (WorkerReply, Done()),

@@ -189,7 +189,7 @@ answer = answering._programs
 def changed(function, job):
     if job.first:
         yield messages.ReturnedValue(2, str(job.cases)), None
-        yield messages.BadCallOutcome(0, None, True), None
+        yield messages.BadCallOutcome(0, None, True, False), None
     yield from answer(function, job)
 answering._programs = changed
 mean_over_devices = mean
