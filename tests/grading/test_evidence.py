@@ -74,6 +74,7 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worker], Evidence]:
         [b"bytes first"],
         [{"nothing": 1}] * 100,
         [PROGRAM[0], {"no": "bytes"}],
+        [{"program": ["forward", 0], "outputs": []}, b""],
         [{"value": 0, "result": 1}, DONE],
         [{"failure": ["value", 0], **FAILED}, DONE],
     ],
@@ -90,7 +91,6 @@ def test_a_worker_that_lies_is_a_verdict(
 @pytest.mark.parametrize(
     "frames",
     [
-        [{"program": ["forward", 0], "outputs": []}, b""],
         [{"program": ["forward", 0], "outputs": [OUTPUT] * 257}, b""],
         program(shape=[-1]),
         program(dtype="object"),
