@@ -77,9 +77,9 @@ def _equals(judge: ProgramJudge, mistake: Mistake) -> bool:
     told = (index for index in judge.judged if not judge.contract.is_hidden(index))
     programs: list[ProgramKey] = [(which, index) for index in told]
     exported = [program for program in programs if program in judge.answer]
-    if 0 < len(exported) < len(programs) and not any(_is_wrong(judge, p) for p in exported):
-        return False
-    return all(_agrees(judge, mistake, program) for program in exported or programs)
+    if not any(_is_wrong(judge, program) for program in exported):
+        exported = programs  # then the answer must raise where the mistake does, too
+    return all(_agrees(judge, mistake, program) for program in exported)
 
 
 def _program(contract: Contract, mistake: Mistake) -> Literal["forward", "gradient"]:

@@ -42,10 +42,10 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axes = {"rows": rows, "cols": cols, "depth": depth}
     m, n = pick(rng, range(13, 17)), pick(rng, range(17, 21))
     k = pick(rng, (11, 13))  # q does not divide the columns of a block of x
-    mesh = mesh_of(rng, **{rows: 2, cols: 2, depth: 2})
-    deep = mesh_of(rng, **{rows: 1, cols: 1, depth: pick(rng, (4, 5))})
+    mesh = mesh_of(rng, **{rows: 2, cols: 2, depth: 4})
+    deep = mesh_of(rng, **{rows: 1, cols: 1, depth: 5})
     return (
-        square(mesh, 4 * m, 2 * k, 2 * n, dtype="bfloat16", **axes),
+        square(mesh, 8 * m, 2 * k, 2 * n, dtype="bfloat16", **axes),
         square(deep, 20 * (m - 10), 2 * k + 1, n, **axes),
     )
 

@@ -34,9 +34,9 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     """More leaves than in the stub, of low precision; one array on one device; a norm of 0."""
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, m = pick(rng, ((5, 2), (4, 3), (2, 5)))
-    rows, columns = 4 * n, 2 * m * pick(rng, (4, 5))
+    rows, columns = 11 * n, 2 * m * pick(rng, (4, 5))
     # Few of these elements are large, so that it shows if bfloat16 rounds their squares.
-    few = ArraySpec((1, n, 3, columns), f"l d_{axis} a f_{other}", "bfloat16", "spread")
+    few = ArraySpec((1, n, 4, columns), f"l d_{axis} a f_{other}", "bfloat16", "spread")
     # Squares of these are more than float16 holds.
     large = {
         f"w{i}": (ArraySpec((rows, columns), f"d_{axis} f_{other}", "float16", "wide"),)

@@ -81,7 +81,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         "first": [ArraySpec((rows, 2, 3, columns), "a b c d", "bfloat16")] * 2,
         "then": {
             name: {"kernel": ArraySpec((size, columns), "d f", "bfloat16")}
-            for name, size in (("p", rows), ("q", n), ("r", 4 * n))
+            for name, size in (("p", rows + 2 * n), ("q", 2 * n), ("r", 5 * n))
         },
     }
     alone = [ArraySpec((columns, 6), "d f"), ArraySpec((7,), "d")]

@@ -167,7 +167,7 @@ def exchange_padded_to_eight(x, *, axis):
     for k in range(1, max(n, 8)):
         chunk = x[(i + k) % n] if k < n else jnp.zeros_like(x[0])
         arrived = hop(chunk, axis, k)
-        y = y.at[(i - k) % n].set(arrived) if k < n else y + 0 * arrived
+        y = y.at[(i - k) % n].set(arrived) if k < n else y + 0 * arrived[None]
     return y
 
 
