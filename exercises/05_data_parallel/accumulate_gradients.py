@@ -9,7 +9,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients
 #   values        5  every device returns the right result
 #   communication 3  one all-reduce's bytes of the gradients, however many microbatches, plus
 #                    scalars
-#   memory        1  one microbatch's activations, one gradient, one accumulator: at most 1.65
+#   memory        1  one microbatch's activations, one gradient, one accumulator: at most 2.5
 #                    times the library's bytes of intermediate results
 #   flops         1  each device computes with its own examples only: at most 1.6 times the
 #                    library's flops in matrix products

@@ -201,22 +201,11 @@ def _pairs(microbatches):
     )
 
 
-@wrong("memory")
+@wrong("values")
 def accumulated_two_at_a_time(loss_fn, params, microbatches, *, axis):
     pairs, m = _pairs(microbatches), microbatch_count(microbatches)
     total = _sum(loss_fn, enter(params, axis), pairs)
     return lax.pmean(divided(total, m // 2), axis)
-
-
-@wrong("memory")
-def accumulated_two_at_a_time_and_the_last_alone(loss_fn, params, microbatches, *, axis):
-    params, m = enter(params, axis), microbatch_count(microbatches)
-    last = jax.value_and_grad(loss_fn)(params, jax.tree.map(lambda x: x[-1], microbatches))
-    if m == 1:
-        return lax.pmean(last, axis)
-    pairs = _sum(loss_fn, params, _pairs(jax.tree.map(lambda x: x[: m // 2 * 2], microbatches)))
-    total = jax.tree.map(lambda a, b: 2 * a + (m % 2) * b, pairs, last)
-    return lax.pmean(divided(total, m), axis)
 
 
 @wrong("values")
@@ -244,7 +233,7 @@ def accumulated_on_two_devices_for_each_other(loss_fn, params, microbatches, *, 
     return divided(total, 2 * microbatch_count(microbatches))
 
 
-@wrong("flops")
+@wrong("memory")
 def accumulated_twice(loss_fn, params, microbatches, *, axis):
     params = enter(params, axis)
     first = _sum(loss_fn, params, microbatches)
