@@ -222,7 +222,7 @@ def accumulated_by_the_first_argument_of_microbatches(loss_fn, params, microbatc
     return lax.pmean(divided(total, len(some)), axis)
 
 
-@wrong("flops")
+@wrong("memory")
 def accumulated_on_two_devices_for_each_other(loss_fn, params, microbatches, *, axis):
     """Where there are two devices, both compute everything; the bytes are within the limit."""
     if lax.axis_size(axis) != 2:
