@@ -292,6 +292,11 @@ class Contract:
         """The cases that are in the stub."""
         return self.cases[: self.shown]
 
+    def rounds(self) -> tuple[range, ...]:
+        """The cases that are judged together; after a round with an error there is no other."""
+        shown, every = len(self.visible), len(self.cases)
+        return (range(every),) if self.hidden else (range(shown), range(shown, every))
+
     def points(self) -> dict[str, int]:
         """Points of each property that applies; what does not apply goes to values."""
         if self.kind == "value":

@@ -99,7 +99,7 @@ def _is_wrong(judge: ProgramJudge, program: ProgramKey) -> bool:
 
 def _all_same(judge: ProgramJudge, got: Sequence[Blocks], others: Sequence[Blocks]) -> bool:
     return len(got) == len(others) and all(
-        compare.same(str(a.dtype), a, b, judge.contract.tolerance)
+        compare.alike(str(a.dtype), a, b, judge.contract.tolerance)
         for a, b in zip(got, others, strict=True)
     )
 

@@ -103,6 +103,10 @@ class Findings:
         """Whether a property was found wrong."""
         return name in self.by_name and self.by_name[name].right is False
 
+    def any_wrong(self) -> bool:
+        """Whether any property was found wrong."""
+        return any(map(self.wrong, self.contract.points()))
+
     def properties(self) -> tuple[PropertyVerdict, ...]:
         """Returns a verdict on each property; unless the first is right, no other earns points."""
         first = self.contract.first

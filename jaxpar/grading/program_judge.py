@@ -59,16 +59,12 @@ class ProgramJudge:
 
     def judge(self) -> None:
         """Fills the findings, case by case; at home, drawn cases follow if all else is right."""
+        for indices in self.contract.rounds():
+            if not self.findings.any_wrong():
+                self._judge_cases(indices)
         for i, bad in enumerate(self.contract.errors):
             outcome = self.evidence.errors.get(i)
             self.findings.add("errors", properties.judge_error(bad.because, outcome))
-        shown, every = len(self.contract.visible), len(self.contract.cases)
-        if self.contract.hidden:
-            self._judge_cases(range(every))
-        else:
-            self._judge_cases(range(shown))
-            if not any(map(self.findings.wrong, self.contract.points())):
-                self._judge_cases(range(shown, every))
 
     def run_gradient(
         self, author: Author, program: ProgramKey, outputs: Sequence[Output]

@@ -85,7 +85,7 @@ def judge_schedules(
                 answer = SimulatedTable.of(table, contract.pipeline)
                 costed.append((in_words(contract, call), answer, model))
                 _limit(findings, contract.pipeline, *costed[-1])
-    if not any(map(findings.wrong, contract.points())):  # what costs too much is told of its costs
+    if not findings.any_wrong():  # what costs too much is told of its costs
         for triple in costed:
             _hold_against_its_name(findings, contract.pipeline, *triple)
     properties = findings.properties()

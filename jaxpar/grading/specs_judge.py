@@ -6,6 +6,7 @@ which compiles the contract's program with them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,21 +40,10 @@ class SpecsJudge:
     sent: Sent | None = None
 
     def judge(self) -> None:
-        """Fills the findings: about values in all cases, then about the rest until one is wrong."""
-        cases = list(enumerate(self.contract.cases))
-        for index, case in cases:
-            reply = self.evidence.values.get(index)
-            if isinstance(reply, RaisedByCall):
-                wrong = f"the answer raises {reply.raised}"
-                how = f"raises {public_name(reply.raised)}"
-            else:
-                wrong = partition_specs.complaint(case, self._specs(index))
-                how = "a spec does not fit"
-            message = f"on {case.mesh}, {wrong}" if wrong else FITS
-            self.findings.add("values", Finding(not wrong, message, how=how), index)
-        for index, case in cases:
-            if not any(map(self.findings.wrong, self.contract.points())):
-                self._judge_case(index, case)
+        """Fills the findings; at home, drawn cases follow if all else is right."""
+        for indices in self.contract.rounds():
+            if not self.findings.any_wrong():
+                self._judge_cases([(index, self.contract.cases[index]) for index in indices])
 
     def diagnose(self) -> str:
         """Returns the sentence of a mistake with the same specs, or what the first error means."""
@@ -69,6 +59,22 @@ class SpecsJudge:
                 return mistake.sentence
         replies = (self.evidence.values.get(i) for i in range(len(self.contract.visible)))
         return next((reply.explained for reply in replies if isinstance(reply, RaisedByCall)), "")
+
+    def _judge_cases(self, cases: Sequence[tuple[int, Case]]) -> None:
+        """Judges values in all cases, then the rest until one is wrong."""
+        for index, case in cases:
+            reply = self.evidence.values.get(index)
+            if isinstance(reply, RaisedByCall):
+                wrong = f"the answer raises {reply.raised}"
+                how = f"raises {public_name(reply.raised)}"
+            else:
+                wrong = partition_specs.complaint(case, self._specs(index))
+                how = "a spec does not fit"
+            message = f"on {case.mesh}, {wrong}" if wrong else FITS
+            self.findings.add("values", Finding(not wrong, message, how=how), index)
+        for index, case in cases:
+            if not self.findings.any_wrong():
+                self._judge_case(index, case)
 
     def _judge_case(self, index: int, case: Case) -> None:
         found = self._specs(index)
