@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,16 +58,15 @@ def _case(
     d: int = 6,
     h: int = 2,
     dtype: str = "float32",
-    draw: Literal["normal", "positive"] = "normal",
 ) -> Case:
-    """w_k and w_v are whole where kv heads are fewer than n; `draw` is of what gives the scores."""
+    """w_k and w_v are whole where kv heads are fewer than n."""
     few = kv_heads < parse_mesh(mesh)[axis]
-    kv_shape, kv_layout = (d, kv_heads * h), "d k" if few else f"d k_{axis}"
+    kv = ArraySpec((d, kv_heads * h), "d k" if few else f"d k_{axis}", dtype)
     args = {
-        "x": ArraySpec((b, t, d), "b t d", dtype, draw),
-        "w_q": ArraySpec((d, heads * h), f"d q_{axis}", dtype, draw),
-        "w_k": ArraySpec(kv_shape, kv_layout, dtype, draw),
-        "w_v": ArraySpec(kv_shape, kv_layout, dtype),
+        "x": ArraySpec((b, t, d), "b t d", dtype),
+        "w_q": ArraySpec((d, heads * h), f"d q_{axis}", dtype),
+        "w_k": kv,
+        "w_v": kv,
         "w_o": ArraySpec((heads * h, d), f"q_{axis} d", dtype),
     }
     return Case(mesh, args, {"num_heads": heads, "num_kv_heads": kv_heads, "axis": axis})
@@ -78,8 +77,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     t, d, local_heads = pick(rng, (8, 9, 10)), pick(rng, (5, 6, 7)), pick(rng, (5, 7))
     few = _case(f"{axis}=10", axis, 10 * local_heads, 5, b=4, t=t, d=d, h=2, dtype="bfloat16")
     alone = mesh_of(rng, **{axis: 1, other: 2})
-    # scores of a hundred and more, whose exp leaves float32
-    return few, _case(alone, axis, 21, 7, b=1, t=t - 2, d=11, h=5, draw="positive")
+    return few, _case(alone, axis, 21, 7, b=1, t=t - 2, d=11, h=5)
 
 
 CONTRACT = Contract(
@@ -106,8 +104,8 @@ CONTRACT = Contract(
         BadCall(_case("tp=4", "tp", 12, 6), "num_kv_heads is above n and n does not divide it"),
         BadCall(_case("tp=6", "tp", 12, 4), "num_kv_heads is below n and does not divide it"),
     ),
-    # Scores go beyond a hundred; softmax turns what is rounded off them into relative errors.
-    tolerance=8,
+    # Scores go up to dozens; softmax turns what is rounded off them into relative errors.
+    tolerance=4,
     hints=(
         "Each head is computed alone, so device i computes its own: (x @ w_q) is [b, t, q], and "
         "its dim q is head after head, h numbers each.",
@@ -274,19 +272,6 @@ def softmax_over_queries(x: Array, *weights: Array, **sizes: Any) -> Array:
     def softmax(scores: Array) -> Array:
         past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
         return jax.nn.softmax(jnp.where(past, scores, -jnp.inf), axis=-2)
-
-    return _attention(x, *weights, **sizes, softmax=softmax)
-
-
-@wrong("values")
-def softmax_overflows(x: Array, *weights: Array, **sizes: Any) -> Array:
-    """exp overflows float32 for scores above 88, and the weights are NaN; subtract each row's
-    largest score first, as jax.nn.softmax does."""
-
-    def softmax(scores: Array) -> Array:
-        past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
-        unscaled = jnp.exp(jnp.where(past, scores, -jnp.inf))
-        return unscaled / unscaled.sum(axis=-1, keepdims=True)
 
     return _attention(x, *weights, **sizes, softmax=softmax)
 
