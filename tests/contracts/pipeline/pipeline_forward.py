@@ -389,8 +389,3 @@ def checkpoint_of_all_ticks(stage_fn, params, microbatches, *, axis):
     """The backward pass computes the forward pass again, and sends all of it again."""
     run = jax.checkpoint(lambda params, x: piped(stage_fn, params, x, axis))
     return run(params, microbatches)
-
-
-@wrong("flops")
-def stage_twice_in_the_backward(stage_fn, params, microbatches, *, axis):
-    return piped(jax.checkpoint(jax.checkpoint(stage_fn)), params, microbatches, axis)
