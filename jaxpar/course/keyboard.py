@@ -13,6 +13,11 @@ CHUNK = 1024
 END_OF_INPUT = "\x04"
 
 
+def is_interactive() -> bool:
+    """Whether somebody can read what is printed, and type."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 @contextlib.contextmanager
 def single_keys(wanted: bool) -> Iterator[bool]:
     """Lets keys arrive without Enter, if this is wanted and possible; yields whether they do."""

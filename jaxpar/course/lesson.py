@@ -22,6 +22,7 @@ from rich.text import Text
 
 from jaxpar.course.catalog import lesson
 from jaxpar.course.command import command
+from jaxpar.course.keyboard import is_interactive
 from jaxpar.course.pager import Pager, ReaderLeft
 from jaxpar.course.wrapping import Code
 from jaxpar.inspector import Report, render
@@ -70,7 +71,7 @@ def run_lesson(path: Path) -> bool:
     In a terminal it stops before each section, after a question to the reader, and where the screen
     is full. Returns whether the reader stayed to the end.
     """
-    pager = Pager() if _is_interactive() else None
+    pager = Pager() if is_interactive() else None
     try:
         if sys.platform != "win32":  # `lesson_process` holds Ctrl-C back until now
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -100,10 +101,6 @@ def _run_cells(path: Path, pager: Pager | None) -> None:
             _console().print(Markdown(prose), "")
         if pager and YOUR_TURN in prose:
             pager.pause("Enter shows the answer")
-
-
-def _is_interactive() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:

@@ -30,12 +30,12 @@ class Pager:
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
         """Collects what is printed inside, then shows it, on one page if it fits on one."""
-        page = _Page(sys.stdout)
+        page = Page(sys.stdout, self)
         try:
             with contextlib.redirect_stdout(page):
                 yield
         finally:
-            self._show(page.getvalue().splitlines())
+            self.show(page.taken())
 
     def pause(self, enter: str = "Enter goes on") -> None:
         """Waits for Enter, unless nothing was shown since the last time.
@@ -55,6 +55,20 @@ class Pager:
             raise ReaderLeft
         self._shown = 0
 
+    def read_line(self, prompt: str) -> str:
+        """Returns the line that the reader types; what is on the screen counts as read.
+
+        Raises:
+            ReaderLeft: the reader typed Ctrl-C or Ctrl-D.
+        """
+        try:
+            line = self._console.input(f"[dim]{prompt}[/dim]")
+        except (EOFError, KeyboardInterrupt):
+            print()
+            raise ReaderLeft from None
+        self._shown = 0
+        return line
+
     def _ask_for_key(self, enter: str) -> bool:
         self._console.print(f"{enter}, q ends ", style="dim", end="")
         stays = goes_on()
@@ -69,7 +83,8 @@ class Pager:
     def _room(self) -> int:
         return max(1, self._console.height - 1)  # the last line is for the question
 
-    def _show(self, lines: Sequence[str]) -> None:
+    def show(self, lines: Sequence[str]) -> None:
+        """Shows lines, after a pause where they no longer fit on the screen."""
         while lines and _is_blank(lines[-1]):
             lines = lines[:-1]
         if not lines:
@@ -104,18 +119,37 @@ class Pager:
         return capture.get().splitlines()
 
 
-class _Page(io.StringIO):
+class Page(io.StringIO):
     """Collects text that is meant for a terminal, and answers as the terminal would."""
 
-    def __init__(self, terminal: TextIO) -> None:
+    def __init__(self, terminal: TextIO, pager: Pager) -> None:
         super().__init__()
-        self._terminal = terminal
+        self._terminal, self._pager = terminal, pager
+
+    def taken(self) -> list[str]:
+        """Returns the lines collected so far, and forgets them."""
+        lines = self.getvalue().splitlines()
+        self.seek(0)
+        self.truncate()
+        return lines
+
+    def ask(self, prompt: str) -> str:
+        """Shows what was collected, and returns the line that the reader types.
+
+        Raises:
+            ReaderLeft: the reader typed Ctrl-C or Ctrl-D.
+        """
+        with contextlib.redirect_stdout(self._terminal):
+            self._pager.show(self.taken())
+            return self._pager.read_line(prompt)
 
     @property
     def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The terminal's."""
         return self._terminal.encoding
 
     def isatty(self) -> bool:
+        """Whether the terminal is one."""
         return self._terminal.isatty()
 
 

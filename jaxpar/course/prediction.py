@@ -1,6 +1,7 @@
-"""Reading a predicted number of bytes: `96`, `3/4 * 128`, `1.5 kB`, `2 KiB`.
+"""Reading a predicted quantity: `96`, `3/4 * 128`, `1.5 kB`, `2 KiB`, `0.3 ms`, `70 B`.
 
-Before a learner sees what a right program sends, a sitting asks for a prediction.
+Before a learner sees what a program sends or how long it takes, a sitting or a lesson asks for a
+prediction.
 """
 
 from __future__ import annotations
@@ -9,9 +10,22 @@ import ast
 import operator
 import re
 from fractions import Fraction
+from typing import Literal
 
-UNITS = {"": 1, "b": 1, "byte": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9,
-         "kib": 2**10, "mib": 2**20, "gib": 2**30}  # fmt: skip
+Kind = Literal["bytes", "seconds", "count"]
+
+UNITS: dict[Kind, dict[str, int | Fraction]] = {
+    "bytes": {"": 1, "b": 1, "byte": 1, "bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9,
+              "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
+    "seconds": {"": 1, "s": 1, "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6),
+                "min": 60, "h": 3600, "d": 86_400},
+    "count": {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12},
+}  # fmt: skip
+EXAMPLES: dict[Kind, str] = {
+    "bytes": "a number of bytes is allowed, such as 96, 3/4 * 128 or 2 KiB",
+    "seconds": "a time is allowed, such as 0.2, 3/4 ms or 2 h",
+    "count": "a number is allowed, such as 96, 3/4 * 128 or 70 B",
+}
 OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -27,17 +41,25 @@ def parse_bytes(text: str) -> int:
     Raises:
         ValueError: the text is neither.
     """
+    return round(parse_quantity(text, "bytes"))
+
+
+def parse_quantity(text: str, kind: Kind) -> Fraction:
+    """Returns the bytes, seconds or things in `text`: a number or a calculation, and a unit.
+
+    Raises:
+        ValueError: the text is neither a number nor a calculation.
+    """
     match = re.fullmatch(r"([\d\s.()+*/-]+?)\s*([a-z]*)", text.strip().lower())
-    if match and len(text) <= MAX_LETTERS and match[2] in UNITS:
+    if match and len(text) <= MAX_LETTERS and match[2] in UNITS[kind]:
         try:
-            count = _value(ast.parse(match[1].strip(), mode="eval").body) * UNITS[match[2]]
+            quantity = _value(ast.parse(match[1].strip(), mode="eval").body) * UNITS[kind][match[2]]
         except (SyntaxError, ValueError, ZeroDivisionError):
-            count = Fraction(-1)
-        if count >= 0:
-            return round(count)
+            quantity = Fraction(-1)
+        if quantity >= 0:
+            return quantity
     raise ValueError(
-        f"prediction: received {text.strip()!r}; a number of bytes is allowed, "
-        "such as 96, 3/4 * 128 or 2 KiB; press Enter alone to skip"
+        f"prediction: received {text.strip()!r}; {EXAMPLES[kind]}; press Enter alone to skip"
     )
 
 

@@ -53,7 +53,7 @@ def test_a_terminal_stops_where_the_reader_thinks(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr("jaxpar.course.lesson._is_interactive", lambda: True)
+    monkeypatch.setattr("jaxpar.course.lesson.is_interactive", lambda: True)
     monkeypatch.setattr("builtins.input", lambda *_: asked.append(capsys.readouterr().out) or "")
     run_lesson(path)
     before_section, before_answer = asked
@@ -73,7 +73,7 @@ def test_a_reader_who_leaves_learns_how_to_come_back(
             return leaves
         raise leaves
 
-    monkeypatch.setattr("jaxpar.course.lesson._is_interactive", lambda: True)
+    monkeypatch.setattr("jaxpar.course.lesson.is_interactive", lambda: True)
     monkeypatch.setattr("builtins.input", answer)
     assert not run_lesson(path.rename(path.with_name("07_title.py")))
     printed = capsys.readouterr().out

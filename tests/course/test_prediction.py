@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpar.course.prediction import parse_bytes
+from jaxpar.course.prediction import Kind, parse_bytes, parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,24 @@ def test_a_number_or_a_sum_with_a_unit(text: str, count: int) -> None:
 def test_what_is_no_number_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ValueError, match=r"^prediction: received .*Enter alone to skip$"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "quantity"),
+    [
+        ("1/4 ms", "seconds", 0.00025),
+        ("2 h", "seconds", 7200),
+        ("70B", "count", 70e9),
+        ("2", "count", 2),
+    ],
+)
+def test_each_kind_has_its_units(text: str, kind: Kind, quantity: float) -> None:
+    assert float(parse_quantity(text, kind)) == quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("3 MB", "seconds"), ("3 ms", "bytes"), ("3 ms", "count")]
+)
+def test_a_unit_of_another_kind_is_refused(text: str, kind: Kind) -> None:
+    with pytest.raises(ValueError, match="is allowed, such as"):
+        parse_quantity(text, kind)
