@@ -73,6 +73,9 @@ def run_lesson(
             help="Its number, such as 02; without it, the lesson of the exercise at hand.",
         ),
     ] = None,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Leave out the code that only draws or checks.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Runs a lesson: shows its prose, its code and what it prints.
@@ -83,7 +86,7 @@ def run_lesson(
 
     row = lesson(number or _exercise(None).lesson)
     course = _course()
-    code, output = read_lesson(course, row, captured=as_json)
+    code, output = read_lesson(course, row, captured=as_json, brief=brief)
     if as_json:
         print_json(row.to_dict() | {"exit_code": code, "output": output})
     elif code == 0:

@@ -150,7 +150,7 @@ LESSONS = (
     Lesson(
         number="10", topic="fsdp", title="FSDP",
         needs=("08", "09"), minutes=35,
-        prints=("fsdp_specs", "fsdp_loss"),
+        prints=("fsdp_specs", "fsdp_loss", "tokens_to_hide"),
     ),
     Lesson(
         number="11", topic="tensor_parallel", title="Tensor parallelism",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,10 @@ from jaxpar.inspector import Report, render
 WIDTH = 100
 LEFT = 130
 YOUR_TURN = "Your turn"
+SHOWS_ANSWER = "Enter shows the answer"
+FOLD = ' tags=["fold"]'
+_ANSWER = re.compile(r"<details>\s*<summary>[^<]*</summary>\s*(.*?)</details>", re.DOTALL)
+"""An answer that a page folds; the text inside is the group."""
 
 
 def show(*functions: Callable[..., Any]) -> None:
@@ -65,31 +70,37 @@ def exercises(number: str) -> None:
     print(f"Or run `{command()}` alone: it checks at every save.\n")
 
 
-def run_lesson(path: Path) -> bool:
+def run_lesson(path: Path, *, brief: bool = False) -> bool:
     """Runs a lesson cell by cell: prints its prose, its code, and what the code prints.
 
-    In a terminal it stops before each section, after a question to the reader, and where the screen
-    is full. Returns whether the reader stayed to the end.
+    In a terminal it stops before each section, before an answer, and where the screen is full.
+    Returns whether the reader stayed to the end.
+
+    Args:
+        path: the lesson, in percent format. A code cell whose mark is `# %% tags=["fold"]` only
+            draws or checks.
+        brief: whether the code of such cells is left out; what they print is not.
     """
     pager = Pager() if is_interactive() else None
     try:
         if sys.platform != "win32":  # `lesson_process` holds Ctrl-C back until now
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        _run_cells(path, pager)
+        _run_cells(path, pager, brief)
     except (ReaderLeft, KeyboardInterrupt):
         print(f"To come back: {command()} lesson {path.name[:2]}")
         return False
     return True
 
 
-def _run_cells(path: Path, pager: Pager | None) -> None:
+def _run_cells(path: Path, pager: Pager | None, brief: bool) -> None:
     collected = pager.collected if pager else contextlib.nullcontext
     namespace = {"__name__": "__main__", "__file__": str(path)}
     for kind, start, lines in _cells(path.read_text(encoding="utf-8").splitlines()):
-        if kind == "code":
+        if kind != "markdown":
             source = "\n".join(lines)
-            with collected():
-                _console().print(Code(source), "")
+            if not (brief and kind == "fold"):
+                with collected():
+                    _console().print(Code(source), "")
             with collected():
                 # The blank lines give errors and the inspector the line numbers of the file.
                 exec(compile("\n" * start + source, path, "exec"), namespace)
@@ -97,17 +108,24 @@ def _run_cells(path: Path, pager: Pager | None) -> None:
         prose = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
         if pager and prose.startswith("## "):
             pager.pause()
-        with collected():
-            _console().print(Markdown(prose), "")
+        for place, part in enumerate(_ANSWER.split(prose)):
+            if pager and place % 2:
+                pager.pause(SHOWS_ANSWER)
+            with collected():
+                _console().print(Markdown(part), "")
         if pager and YOUR_TURN in prose:
-            pager.pause("Enter shows the answer")
+            pager.pause(SHOWS_ANSWER)
 
 
 def _cells(lines: Sequence[str]) -> Iterator[tuple[str, int, Sequence[str]]]:
-    """Yields the kind of each cell, the number of lines before it, and its lines."""
+    """Yields the kind of each cell, the number of lines before it, and its lines.
+
+    A kind is `markdown`, `code`, or `fold` for code that only draws or checks.
+    """
     marks = [place for place, line in enumerate(lines) if line.startswith("# %%")]
     for mark, end in zip(marks, [*marks[1:], len(lines)], strict=True):
-        kind = "markdown" if lines[mark].endswith("[markdown]") else "code"
+        named = {" [markdown]": "markdown", FOLD: "fold"}
+        kind = named.get(lines[mark].removeprefix("# %%"), "code")
         yield kind, mark + 1, lines[mark + 1 : end]
 
 
@@ -128,7 +146,7 @@ def _console() -> Console:
 
 
 if __name__ == "__main__":
-    lesson_file = Path(sys.argv[1])
+    lesson_file, *options = sys.argv[1:]
     # `command` spells the program that started this: the one beside this Python.
     sys.argv[0] = str(Path(sys.executable).with_name("jaxpar"))
-    sys.exit(0 if run_lesson(lesson_file) else LEFT)
+    sys.exit(0 if run_lesson(Path(lesson_file), brief="--brief" in options) else LEFT)

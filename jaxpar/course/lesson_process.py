@@ -14,7 +14,9 @@ from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.progress import at_hand, progress
 
 
-def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
+def read_lesson(
+    course: Course, row: Lesson, *, captured: bool, brief: bool = False
+) -> tuple[int, str]:
     """Runs a lesson; returns how it ended, and what it printed if that is wanted.
 
     Raises:
@@ -24,7 +26,7 @@ def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
     if not path.is_file():
         raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
     pipe = subprocess.PIPE if captured else None
-    reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path)]
+    reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path), *["--brief"] * brief]
     _hold_interrupts(True)  # the lesson inherits this, until it can handle Ctrl-C
     with subprocess.Popen(reader, stdout=pipe, stderr=pipe, text=True) as lesson:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the lesson ends itself

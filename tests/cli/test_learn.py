@@ -134,7 +134,7 @@ def test_a_lesson_that_was_left_is_no_failure_and_one_that_was_read_says_what_is
     LearnerRecord(course.state).remember_place("gather")
     asked = []
 
-    def read_lesson(course: Course, row: Lesson, captured: bool) -> tuple[int, str]:
+    def read_lesson(course: Course, row: Lesson, *, captured: bool, brief: bool) -> tuple[int, str]:
         asked.append(row.number)
         return codes.pop(), ""
 

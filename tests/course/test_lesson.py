@@ -34,6 +34,23 @@ print("x is", 7 * x, "on line", line())
 """
 
 
+ANSWERED = """\
+# %% [markdown]
+# How many?
+#
+# <details><summary>Answer</summary>
+#
+# Seven.
+#
+# </details>
+#
+# And now?
+
+# %% tags=["fold"]
+print("drawn" + "!")
+"""
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "lesson.py").write_text(LESSON)
@@ -110,3 +127,27 @@ def test_exercises_are_those_of_the_catalog(capsys: pytest.CaptureFixture) -> No
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("device_coordinates", "local_shape", "add_rank"))
     assert "`jaxpar check device_coordinates`" in printed
+
+
+def test_an_answer_waits_for_the_reader(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    path.write_text(ANSWERED)
+    asked: list[str] = []
+    monkeypatch.setattr("jaxpar.course.lesson.is_interactive", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda *_: asked.append(capsys.readouterr().out) or "")
+    run_lesson(path)
+    assert "How many?" in asked[0] and "Seven" not in asked[0]
+    rest = capsys.readouterr().out
+    assert "Seven." in rest and "And now?" in rest and "details" not in rest
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_brief_lesson_leaves_out_code_that_only_draws(
+    brief: bool, path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path.write_text(ANSWERED)
+    run_lesson(path, brief=brief)
+    printed = capsys.readouterr().out
+    assert "drawn!" in printed and "Seven." in printed
+    assert ("print(" in printed) is not brief
