@@ -79,7 +79,7 @@ table("World size 8: dp=2, tp=4", ("axis", "process groups, by rank"), rows)
 #
 # | torch.distributed | JAX |
 # |---|---|
-# | `torchrun`: one process for each GPU | one process for each node drives all its devices |
+# | `torchrun`: one process for each GPU | a process drives one device or several; see below |
 # | `init_process_group` | `jax.distributed.initialize` (not needed for one process) |
 # | `get_world_size`, `get_rank` | in `shard_map`: `lax.axis_size(axis)`, `lax.axis_index(axis)` |
 # | `new_group(ranks)`, `init_device_mesh` | name an axis of the mesh, `jax.make_mesh` |
@@ -239,9 +239,10 @@ with jax.set_mesh(jax.make_mesh((2, 4), ("dp", "tp"))):
     reports["Explicit"] = inspect(explicit, x_typed, w_typed)
 
 # %% [markdown]
-# **`jax.pmap`: the way before `shard_map`.** You will meet it in old code. It has one axis only,
-# over all devices (here it splits d), and dim 0 of every array counts them. Do not write it any
-# more.
+# **`jax.pmap`: the way before `shard_map`.** You will meet it in old code. It has one axis only
+# (here it splits d), and dim 0 of every array counts the local devices, those of its own process.
+# With several processes each of them calls it, and its collectives go over the devices of all. Do
+# not write it any more.
 
 # %%
 mapped_before = jax.pmap(lambda x, w: lax.psum(x @ w, "all"), axis_name="all")
@@ -281,9 +282,11 @@ assert all(row[1:] == predicted for row in rows)
 # - **Links.** Links inside a node are fast, links between nodes are slow. The order of axes in this
 #   course, `pp, dp, fsdp, ep, cp, tp`, puts last the axis that sends most: its groups are
 #   neighbours in rank, which mostly share a node. `jax.make_mesh` orders TPUs by their links.
-# - **Processes.** Each node runs one process of the same program, which first calls
-#   `jax.distributed.initialize()`. `jax.devices()` are then all devices, `jax.local_devices()`
-#   those of this process, which can only read the shards on its own devices.
+# - **Processes.** Several processes run the same program, and each first calls
+#   `jax.distributed.initialize()`. How many there are on a node is a choice: one that drives all
+#   its devices, as on hosts of TPUs, or one for each GPU, which is what JAX expects under Slurm.
+#   `jax.devices()` are then all devices, `jax.local_devices()` those of this process, which can
+#   only read the shards on its own devices.
 # - **The compiler** differs between platforms. Ask for y as `"b_dp f_tp"`: a GPU or TPU can sum and
 #   split in one step (a *reduce-scatter*), which sends half as much. The CPU makes an all-reduce,
 #   and slices its result.

@@ -111,8 +111,16 @@ table(f"Reductions of {numbers.tolist()}", ("reduction", "result"), rows)
 # ## Predict
 #
 # Now n = 8. On each device x has 8 chunks of 32 numbers in float32: 1024 bytes. The size of the
-# input of a collective on one device is its *operand bytes*. What this device then sends is its
-# *wire bytes*. In a reduce-scatter, a device keeps one of its chunks and sends seven, or partial
+# input of a collective on one device is its *operand bytes*. Three counts of what is sent, each
+# with a word that it keeps in all lessons:
+#
+# - *Sent bytes*: what one device sends.
+# - *Wire bytes*: what the busiest device sends or what it receives, whichever is more. Where all
+#   devices send and receive equally much, as in the collectives below, these are the bytes that
+#   each of them sends.
+# - *Traffic*: what one device sends plus what it receives.
+#
+# In a reduce-scatter, a device keeps one of its chunks and sends seven, or partial
 # sums in their place: (n-1)/n of x. In an all-gather it sends x to seven others: (n-1) x. An
 # all-reduce can be built as a reduce-scatter of x, then an all-gather of chunks of x/n: together
 # 2(n-1)/n of x. In every all-reduce some device sends that much, unless the network adds (lesson 03
@@ -180,11 +188,10 @@ print(f"by an all-reduce: {ring.steps} steps, {ring.wire_bytes:,} bytes.\n")
 # %% [markdown]
 # In a broadcast only the root has something to send: if devices pass x on along a line, each sends
 # it once. And our reduce brings the sums to all devices, although only the root keeps them.
-# Lesson 03 builds both as trees: fewer steps, but more bytes through the busiest device, the root.
+# Lesson 03 builds both as trees: fewer steps, but more wire bytes, those of the root.
 #
 # **The master as bottleneck.** Many people's first idea is a *master*: all devices send x to device
-# 0, which adds them up and sends the sums back. Count the bytes through it. (`lax.axis_size("tp")`
-# is n.)
+# 0, which adds them up and sends the sums back. Count its traffic. (`lax.axis_size("tp")` is n.)
 
 
 # %%
@@ -208,12 +215,12 @@ for n in (2, 4, 8):
     (ring,) = inspect(on_devices(all_reduce, n), shape).collectives
     assert at_master == 2 * (n - 1) * x_bytes == n * ring.wire_bytes
     rows.append((n, at_master, 2 * ring.wire_bytes))
-headers = ("devices", "by the master", "by each device of an all-reduce")
-table("Bytes sent and received, to sum 1024 bytes", headers, rows)
+headers = ("devices", "of the master", "of each device of an all-reduce")
+table("Traffic in bytes, to sum 1024 bytes", headers, rows)
 
 # %% [markdown]
-# The master's bytes grow with n, and all the others wait for it. In an all-reduce no device ever
-# sends and receives more than 4 times x in total, however many devices there are.
+# The master's traffic grows with n, and all the others wait for it. In an all-reduce no device
+# ever has a traffic of more than 4 times x, however many devices there are.
 
 # %% [markdown]
 # ## Types that vary, and gradients

@@ -13,6 +13,7 @@ from jaxpar.mesh import make_mesh, simulate_devices, spec
 
 simulate_devices(8)
 
+from dataclasses import astuple
 from functools import partial
 
 import jax
@@ -20,10 +21,13 @@ import numpy as np
 
 from jaxpar import collectives
 from jaxpar.cost import communication as cost
+from jaxpar.cost import network
+from jaxpar.cost.hardware import find_cluster
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
 from jaxpar.drawing.layout import step_panels
 from jaxpar.inspector import inspect
+from jaxpar.layout import Layout
 
 n = 8
 four, eight = make_mesh("tp=4"), make_mesh("tp=8")
@@ -75,9 +79,11 @@ draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
 # are sent in both directions at once do not.
 # Arithmetic is free in this model. `jaxpar/cost/communication.py` has a formula per algorithm.
 #
-# The link below has the bandwidth of NVLink between H100 GPUs, one way. Its latency is assumed.
-# *Wire bytes* are from here on the bytes through the busiest device, sent or received. In a tree
-# reduce that is the root, which only receives; every other device sends `x` once.
+# The link below is NVLink between H100 GPUs, one way: 18 links of 25 GB/s, and the latency that
+# NCCL reckons with. `jaxpar/cost/hardware.toml` has the source of each figure.
+# *Wire bytes* are those of lesson 02: what the busiest device sends or what it receives, whichever
+# is more. In a tree reduce that device is the root, which only receives; every other device sends
+# `x` once.
 
 # %%
 X_BYTES = 4096
@@ -86,7 +92,8 @@ reduces = ("ring_all", "recursive_doubling_all", "tree")
 RETURNED = {f"{name}_all_gather": n * X_BYTES for name in gathers}
 RETURNED |= {f"{name}_reduce": X_BYTES for name in reduces}
 RETURNED |= {"tree_broadcast": X_BYTES, "ring_reduce_scatter": X_BYTES // n}
-nvlink = cost.Link(latency_seconds=2e-6, bytes_per_second=450e9)
+h100 = find_cluster("h100")
+nvlink = h100.inside
 predicted = {name: getattr(cost, name)(X_BYTES, n) for name in RETURNED}
 headers = ("algorithm", "steps", "wire bytes", "returned", "microseconds")
 rows = []
@@ -113,9 +120,9 @@ assert 2 ** predicted["tree_broadcast"].steps == n
 #
 # But the ring takes `2 (n-1)` steps. A tree reduce and a tree broadcast take `2 log2 n`.
 # *Recursive doubling* takes `log2 n`: partners exchange all they have, at distance 1, then 2, then
-# 4. In both, all of `x` passes through the busiest device in each step. For a small `x`, few steps
-#    are best; for a large `x`, few bytes. The *crossover* is the size at which both take the same
-#    time.
+# 4. In both, the busiest device sends or receives all of `x` in each step. For a small `x`, few
+# steps are best; for a large `x`, few bytes. The *crossover* is the size at which both take the
+# same time.
 
 # %%
 few_steps = (cost.tree_all_reduce, cost.recursive_doubling_all_reduce)
@@ -215,8 +222,8 @@ np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 # %% [markdown]
 # ## Measure
 #
-# The inspector reads the programs, and runs nothing. It counts the permutes, the bytes through the
-# busiest device, sent or received, and the bytes that a device returns.
+# The inspector reads the programs, and runs nothing. It counts the permutes, the wire bytes, and
+# the bytes that a device returns.
 
 # %%
 shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)
@@ -244,18 +251,22 @@ for name, permutes, sent, returned in rows:
 
 # %% [markdown]
 # The hierarchical all-reduce, by axis: `device` is the fast one, `node` the slow one. A flat ring
-# over all devices has no such axes: what a device sends may go to its own node or to the other one.
-# So the same bytes cross both kinds of links; between nodes, they are 7 times those of the
-# hierarchy.
+# over all devices has no such axes: it passes through a node, leaves it by the node's last device,
+# and returns to its first. What that one device sends between nodes is 7 times what a device of the
+# hierarchy sends there. But of the hierarchy all four devices of a node send between nodes, each
+# its own quarter. What leaves a node in all is `2 (n-1)/n x` round a flat ring and `x` in the
+# hierarchy with two nodes: 1.75 times, not 7 times.
 
 # %%
 program = on_devices(collectives.hierarchical_all_reduce, nodes, **LEVELS)
 by_axis = inspect(program, shapes).wire_bytes_by_axis()
 inner, outer = cost.hierarchical_all_reduce(X_BYTES, n_inner=4, n_outer=2)
 assert by_axis == {("device",): inner.wire_bytes, ("node",): outer.wire_bytes}
-table("Hierarchical", ("over", "bytes"), [(*a, b) for a, b in by_axis.items()])
-print(f"Flat ring: {flat_ring.wire_bytes:,} bytes over links of both kinds.\n")
+table("Hierarchical", ("over", "wire bytes"), [(*a, b) for a, b in by_axis.items()])
+out_of_a_node = {"flat ring": flat_ring.wire_bytes, "hierarchy": 4 * outer.wire_bytes}
+table("All that leaves a node", ("", "bytes"), [*out_of_a_node.items()])
 assert flat_ring.wire_bytes == 7 * outer.wire_bytes
+assert out_of_a_node["flat ring"] == 1.75 * out_of_a_node["hierarchy"]
 
 # %% [markdown]
 # ## On real hardware
@@ -264,8 +275,11 @@ assert flat_ring.wire_bytes == 7 * outer.wire_bytes
 #
 # - The model is a lower bound. *How to Scale Your Model* computes 1.04 ms for an all-gather of
 #   `bf16[4096, 65536]` on 8 H100, as we do below, and quotes about 1.5 ms measured.
-# - A step is as slow as its slowest link. Below, 8 nodes of 8 GPUs: a flat ring, and a hierarchy.
-#   Between nodes a GPU has 50 GB/s, and a latency that is also assumed.
+# - **Between nodes.** A node of 8 H100 has 8 network cards (NICs) of 400 Gb/s, which are 50 GB/s
+#   each. A single ring leaves a node by one of them. So NCCL makes several rings that share the
+#   bytes, and each leaves a node by another card: together 400 GB/s. Below are 8 such nodes.
+# - One device of each node has one card for itself. A group of such devices, as data parallelism
+#   has where tensor parallelism fills the nodes, sends at 50 GB/s; the 8 groups share the node.
 # - Behind a switch any two devices are neighbours. On a TPU's torus only real neighbours are: rings
 #   run both ways there, and a tree pays for every hop.
 # - Libraries split messages into pieces, and send the next before the last has arrived. In pieces,
@@ -275,12 +289,32 @@ assert flat_ring.wire_bytes == 7 * outer.wire_bytes
 # %%
 ideal = cost.ring_all_gather(2 * 4096 * 65536 / 8, 8)
 assert round(1e3 * ideal.seconds(cost.Link(0, 450e9)), 2) == 1.04
-network = cost.Link(latency_seconds=10e-6, bytes_per_second=50e9)
-flat = 1e3 * cost.ring_all_reduce(1e9, 64).seconds(network)
-inner, outer = cost.hierarchical_all_reduce(1e9, n_inner=8, n_outer=8)
-levels = 1e3 * (inner.seconds(nvlink) + outer.seconds(network))
-print(f"1 GB on 64 GPUs: ring {flat:.1f} ms, hierarchy {levels:.1f} ms\n")
-assert flat > 4 * levels
+everyone = Layout(dp=64)
+links = {"inner_link": astuple(h100.inside), "outer_link": astuple(h100.between)}
+reduce = "all_reduce", 1e9, everyone, "dp", h100
+seconds = {
+    "a single ring, by one card": cost.ring_all_reduce(1e9, 64).seconds(h100.between),
+    "eight rings, by eight cards": network.flat_ring_seconds(*reduce),
+    "hierarchy, one part after another": cost.hierarchical_all_reduce_seconds(
+        1e9, inner=8, outer=8, **links
+    ),
+    "hierarchy, parts overlapping": network.collective_seconds(*reduce),
+}
+rows = [(name, round(1e3 * float(time), 1)) for name, time in seconds.items()]
+table("All-reduce of 1 GB on 64 H100 in 8 nodes", ("algorithm", "ms"), rows)
+assert [row[1] for row in rows] == [39.9, 5.2, 8.3, 4.5]
+
+# %% [markdown]
+# The formulas, with their sources, are in `jaxpar/cost/network.py`. With all cards in use a flat
+# ring is not bad: out of each of 8 nodes it sends 9/8 of what the hierarchy sends, and a hierarchy
+# that waits for each of its parts is slower than that. A hierarchy gains much where messages are
+# small: it has 14 steps inside nodes and 14 between them, or 6 by a tree, in place of 126.
+
+# %%
+small = ["all_reduce", 1e6, *reduce[2:]]
+rings, two_levels = network.flat_ring_seconds(*small), network.collective_seconds(*small)
+print(f"1 MB: eight rings {1e6 * rings:.0f} us, hierarchy {1e6 * two_levels:.0f} us\n")
+assert rings > 4 * two_levels
 
 # %% [markdown]
 # ## Exercises

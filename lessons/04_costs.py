@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxpar import nn
-from jaxpar.cost import communication, flops, roofline
+from jaxpar.cost import communication, flops, network, roofline
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.inference import inference_memory
@@ -70,8 +70,9 @@ assert total(answering) < device.memory_bytes < total(training)
 # 2. How many FLOPs does a token take on its way forward, for each parameter? And in training?
 # 3. A product of [1, k] by [k, n] reads k*n weights. Does a device wait for its arithmetic or for
 #    its memory? And with [4096, k]?
-# 4. The gradients of 8 devices, 2 bytes for each parameter, are to be added up. On which links does
-#    that take longer than the step itself: NVLink, PCIe, InfiniBand, 10 Gb Ethernet?
+# 4. The gradients of 8 devices, 2 bytes for each parameter, are to be added up. Each device has one
+#    link to the others. On which kind of link does that take longer than the step itself: NVLink,
+#    PCIe, InfiniBand, 10 Gb Ethernet?
 #
 # **States.** In mixed precision, the optimizer also has the parameters in float32. Do not count
 # them twice: they are among its 12 bytes.
@@ -91,9 +92,12 @@ assert [row[4] for row in rows] == [128.5, 128.5, 16.1, 8.0, 4.0]
 # **FLOPs.** A product of [m, k] by [k, n] takes m*n sums of k products: 2mkn. So each element of a
 # matrix takes 2 FLOPs for each token. For each product, the backward pass has two: one for the
 # gradient with respect to the input, and one for that with respect to the weights. That makes 6 in
-# all. Attention adds two products without weights, of every query with every key; a causal mask
-# leaves half of their results unused, but they are computed. The embedding only looks up rows,
-# which is not a product; the head is one. Everything else takes few FLOPs.
+# all. Attention adds two products without weights, of every query with every key. A causal mask
+# leaves half of their results unused. Whether they are computed depends on the program:
+# FlashAttention (lesson 14) skips the blocks that the mask hides. To count them in full is a
+# convention, that of the papers on Megatron-LM and of PaLM's MFU (below), and it is used here, too.
+# The embedding only looks up rows, which is not a product; the head is one. Everything else takes
+# few FLOPs.
 
 # %%
 rows = []
@@ -224,10 +228,11 @@ assert rows == [
 # **Links.** Take the bandwidth of one direction, for one device. Vendors print the sum of both
 # directions for NVLink and ICI, and bits for networks: 10 Gb/s are 1.25 GB/s. PCIe joins a device
 # to its host, and the devices of a home machine. NVLink joins GPUs; an NVSwitch makes any two GPUs
-# of a node neighbours. Ethernet and InfiniBand join nodes, whose GPUs share these links. ICI joins
-# a TPU to its neighbours on a torus. Below is a ring all-reduce on 8 devices, of 2 bytes for each
-# parameter (a TPU sends both ways at once, and takes half that time), and a step of one sequence on
-# each, at a device's peak.
+# of a node neighbours. Ethernet and InfiniBand join nodes, by one or more network cards (NICs) in
+# each, which its GPUs share. ICI joins a TPU to its neighbours on a torus. Below is a ring
+# all-reduce on 8 devices with one such link each, of 2 bytes for each parameter (a TPU sends both
+# ways at once, and takes half that time), and a step of one sequence on each, at a device's peak.
+# In the row of InfiniBand every device is on a node of its own and uses one NIC.
 
 # %%
 home, a100, tpu = map(find_cluster, ("rtx4090", "a100", "tpu-v5p"))
@@ -248,15 +253,28 @@ print(f"A step of {S} tokens on an H100: {step / peak:.2f} s at its peak.\n")
 assert [row[2] > step / peak for row in rows] == [True] * 3 + [False] * 3
 
 # %% [markdown]
-# Nodes have both kinds of links, and `hierarchical_all_reduce` of lesson 03 uses each for what it
-# can. Its time is the sum of both. On 64 H100 in nodes of 8:
+# A node of 8 H100 has 8 NICs of 50 GB/s, so 400 GB/s leave it if all of them are used: by eight
+# rings, each of which leaves the node by another NIC, or by the hierarchy of lesson 03, in which
+# all GPUs send 1/8 of the array between nodes at the same time. Its parts take the sum of their
+# times one after another (your exercise `hierarchical_all_reduce_seconds`), and in pieces that
+# overlap, the time of the slower part. The same gradients on 64 H100 in 8 nodes:
 
 # %%
 inside, between = communication.hierarchical_all_reduce(2 * N, 8, 8)
-both = inside.seconds(h100.inside) + between.seconds(h100.between)
-flat = communication.ring_all_reduce(2 * N, 64).seconds(h100.between)
-print(f"Hierarchy {both:.3f} s, one ring over all {flat:.3f} s.\n")
-assert flat > 4 * both
+reduce = "all_reduce", 2 * N, Layout(dp=64), "dp", h100
+seconds = {
+    "one ring, one NIC of each node": communication.ring_all_reduce(2 * N, 64).seconds(
+        h100.between
+    ),
+    "eight rings, eight NICs": network.flat_ring_seconds(*reduce),
+    "hierarchy, one part after another": inside.seconds(h100.inside)
+    + between.seconds(h100.between),
+    "hierarchy, parts overlapping": network.collective_seconds(*reduce),
+}
+rows = [(name, round(float(time), 3)) for name, time in seconds.items()]
+table("An all-reduce on 8 nodes of 8 H100", ("algorithm", "seconds"), rows)
+assert [row[1] for row in rows] == [0.633, 0.079, 0.133, 0.07]
+assert rows[0][1] > step / peak > 3 * rows[2][1]
 
 # %% [markdown]
 # **MFU**, model FLOPs utilization, is the FLOP/s that the model needs as a fraction of the peak:

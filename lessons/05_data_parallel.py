@@ -20,12 +20,15 @@ import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from jaxpar.cost.communication import Link, ring_all_reduce, wire_bytes
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.network import collective_seconds
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program, stablehlo
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import data, sampler, server
 from jaxpar.train.loop import train
@@ -81,13 +84,14 @@ def loss(w, tokens):
 #
 # Your turn, before you read on. Gradients take P bytes, like the parameters.
 #
-# 1. How many bytes pass through the master in one step, sent and received? Through the server?
-# 2. How many pass through each device of an all-reduce? With 8 devices, and with 64?
+# 1. What is the master's traffic in one step (the bytes it sends plus those it receives, lesson
+#    02)? What is the server's?
+# 2. What is the traffic of each device of an all-reduce? With 8 devices, and with 64?
 # 3. Which of the three ways has the lowest loss after 30 steps?
 
 
 # %%
-def predict(n):  # bytes through the busiest device, except for a few scalars
+def predict(n):  # traffic of the busiest device, except for a few scalars
     return {
         "one master": (n - 1) * (2 * P + B // n),
         "server": (n - 1) * 2 * P,
@@ -96,7 +100,7 @@ def predict(n):  # bytes through the busiest device, except for a few scalars
 
 
 shown = [(way, *(predict(k)[way] for k in (2, 8, 64))) for way in predict(n)]
-table("Predicted bytes", ("busiest device", "of 2", "of 8", "of 64"), shown)
+table("Predicted traffic, in bytes", ("busiest device", "of 2", "of 8", "of 64"), shown)
 
 # %% [markdown]
 # Answer 3: none. All three make the same update; the numbers only take different routes.
@@ -178,7 +182,7 @@ ways = {
     "all-reduce": (with_all, w, split),
 }
 losses = {name: [] for name in ways}
-through = {name: np.zeros(n) for name in ways}  # bytes sent and received
+through = {name: np.zeros(n) for name in ways}  # traffic: bytes sent plus received
 for name, (jitted, w, layout) in ways.items():
     given = jax.device_put(list(tokens), sharding(layout))
     lowered = jitted.lower(w, given[0])
@@ -194,7 +198,7 @@ for name, (jitted, w, layout) in ways.items():
             w = jax.device_put(np.asarray(w)[0], sharding(equal))
 in_mb = {way: np.round(sent / 1e6, 2) for way, sent in through.items()}
 panels = [panel(way, sent, [NOBODY] * n) for way, sent in in_mb.items()]
-draw("05_bytes", Panels("MB through each device in one step", panels))
+draw("05_bytes", Panels("Traffic of each device in one step, MB", panels))
 
 # %% [markdown]
 # ## Compare
@@ -282,26 +286,35 @@ print(f"\nMean {masked(padded, real)}, with padding {padded.mean():.2f}\n")
 # %% [markdown]
 # ## On real hardware
 #
-# - **Buckets.** Below: 1 GB of gradients, 64 GPUs, links as in `link`. The last is never hidden.
-# - **Several servers**: with n of them, each for 1/n of w, each passes the bytes of an all-reduce.
-# - **Learning rate.** k times the batch, k times the rate, after a warm-up (Goyal et al. 2017).
+# - **Buckets.** Below is 1 GB of gradients on 64 H100 in 8 nodes, reduced on two levels (lesson 03)
+#   at what their links are built for, with all 8 network cards of each node. The last bucket is
+#   never hidden; small ones cost latency.
+# - **Are they hidden?** If a device has enough tokens: about 2,200 in a node of H100 and 2,500
+#   beyond (lesson 10).
+# - **Several servers**: with n of them, each for 1/n of w, each has the traffic of an all-reduce.
+# - **Learning rate.** k times the batch, k times the rate, after a warm-up: that is a rule for SGD
+#   with momentum (Goyal et al. 2017). For Adam it does not hold; the square root of k is a common
+#   start (Malladi et al. 2022), and people tune it.
 # - `jaxpar train --mesh dp=8` trains a larger decoder, `jaxpar launch` in several processes.
 #
 # ## Exercises
 
 # %%
-link = Link(latency_seconds=10e-6, bytes_per_second=50e9)
-cost = {mb: ring_all_reduce(mb * 1e6, 64) for mb in (1, 25, 250, 1000)}
-last = {mb: 1e3 * one.seconds(link) for mb, one in cost.items()}
-shown = [(k, round(1e3 / k * t, 1), round(t, 1)) for k, t in last.items()]
+h100, everyone = find_cluster("h100"), Layout(dp=64)
+shown = []
+for mb in (1, 25, 250, 1000):
+    last = 1e3 * float(collective_seconds("all_reduce", mb * 1e6, everyone, "dp", h100))
+    shown.append((mb, round(1e3 / mb * last, 1), round(last, 2)))
 table("All-reduces", ("MB in a bucket", "ms in all", "ms for the last"), shown)
+assert shown[1][1] < 2 * shown[3][1] < shown[0][1]
 exercises("05")
 
 # %% [markdown]
 # ## Sources
 #
 # Dean et al. 2012 (DistBelief). Li et al. 2014, *Scaling Distributed Machine Learning with the
-# Parameter Server*. Goyal et al. 2017, *Accurate, Large Minibatch SGD*. Sergeev and Del Balso 2018,
+# Parameter Server*. Goyal et al. 2017, *Accurate, Large Minibatch SGD*. Malladi et al. 2022, *On
+# the SDEs and Scaling Rules for Adaptive Gradient Algorithms*. Sergeev and Del Balso 2018,
 # *Horovod*. Li et al. 2020, *PyTorch Distributed* (VLDB).
 #
 # | here | PyTorch | others |

@@ -222,6 +222,7 @@ for name, way in zip(ways, ("none", "selective", "full"), strict=False):
     how = {"tp": 1, "sequence_parallel": False, "remat": way}
     assert in_16_bits == activation_bytes(B, S, H, A, 1, **how)
 assert [row[3] for row in rows] == [0, 0.125, 0.75, 0]
+assert S == 2 * H and 1 - 8 / (24 + 4 * S / H) == 0.75 and 0.75 / 3 == 1 / 4
 assert 0.125 * forward == 2 * B * S * S * H
 
 # %% [markdown]
@@ -229,8 +230,13 @@ assert 0.125 * forward == 2 * B * S * S * H
 #   needs, and GELU is a dozen operations. The constants of `jnp.where` (the causal mask, zeros)
 #   are equal in every layer and held once, so we left them out.
 # - **Selective** recomputes one product, queries times keys: the output of attention is kept.
-# - **Full** recomputes 3/4 of a forward pass. Only the next layer needs the last product of a
-#   layer, and its input is kept.
+# - **Full** recomputes 3/4 of a forward pass here. Only the next layer needs the last product of a
+#   layer, and its input is kept. In a layer with s positions of width h, that product is 8h^2 of
+#   24h^2 + 4sh FLOPs for each position. So 1 - 8/(24 + 4s/h) of the forward pass is recomputed,
+#   which is 3/4 because s = 2h here; it is 2/3 for short sequences and nearly 1 for long ones.
+# - **The rule to remember.** A step without recomputation takes three forward passes' FLOPs: one
+#   forward, two backward. Full recomputation adds up to one, so a step takes a quarter to a third
+#   more FLOPs: a quarter here, a third where whole layers are recomputed, as Megatron-LM does.
 #
 # **Fewer inputs.** Chen et al. (2016) keep k of l inputs. The backward pass takes the last segment
 # of l/k layers, recomputes it from its input, and holds all that its layers need, i times the size

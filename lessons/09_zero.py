@@ -286,8 +286,13 @@ np.testing.assert_allclose([right, clipped], [slope / 5] * 2, rtol=1e-6)
 #
 # - **Overlap.** Gradients are reduced in buckets (lesson 05) during the backward pass; stage 3
 #   gathers the next layer while it computes one.
-# - **Slow links.** Stage 3 waits for parameters: use it inside a node, and replicate over nodes
-#   (lesson 10). The bytes of a step do not depend on the batch, so large batches hide them.
+# - **Links.** Stage 3 waits for parameters where a device has too few tokens to compute meanwhile:
+#   fewer than about 2,200 in a node of H100, 2,500 over many nodes with a network card for each
+#   GPU, and 100,000 over four home machines with 10 Gb Ethernet (lesson 10 computes them). Where
+#   there are fewer, shard inside the node and replicate over nodes.
+# - **Batch.** One gather and one reduction send the same bytes for any batch, so more tokens in a
+#   microbatch hide them better. More microbatches do not: stage 2 reduces and stage 3 gathers and
+#   reduces for each of them, as the table above shows for m = 2.
 # - **What remains** are activations (lesson 08), and memory that allocators waste.
 #
 # ## Exercises

@@ -22,12 +22,16 @@ from jax import P, lax
 from jax.sharding import NamedSharding
 
 from jaxpar.collectives.shards import shard_specs
+from jaxpar.cost import network, roofline
 from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.zero import step_wire_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
 from jaxpar.parallel.data import data_parallel_gradients
@@ -77,6 +81,10 @@ draw("10_gather", Panels("Gather a layer, use it, drop it", ways))
 # 2. How many bytes does it send in a step, in multiples of P?
 # 3. By how many bytes do intermediate results grow with one more layer, which has W bytes of
 #    weights and an input of X bytes?
+# 4. An H100 computes 989 TFLOP/s at its peak, and gathers at 450 GB/s inside a node. A layer has
+#    its parameters in bf16. How many tokens must a device have so that computing the layer forward
+#    takes as long as gathering it? How many, if eight network cards of 50 GB/s join each node of
+#    eight to many others?
 
 # %%
 settings = Settings(layers=3, d_model=64, heads=4, mlp="gelu")
@@ -91,7 +99,7 @@ table("Predicted", ("", "bytes held", "bytes sent", "sent / P"), shown)
 
 # %% [markdown]
 # Embedding and head belong to no layer: they are gathered once, and kept. Answer 3: X. A layer's
-# own weights are held only while it is computed.
+# own weights are held only while it is computed. Answer 4 is at the end.
 #
 # ## Implement
 #
@@ -288,25 +296,77 @@ assert moved.to_device_bytes == moved.to_store_bytes == 2 * 3 * W // n + 2 * 4  
 #
 # ## On real hardware
 #
-# - **Overlap.** The next layer is gathered while this one computes (*prefetch*), if links keep up.
-#   Below, a layer of Llama 3 8B (218 M) in bf16 on 64 devices, each with 4096 tokens, 400 TFLOP/s.
-#   At 50 GB/s the gather is not hidden: shard only within a node, or take more tokens.
-# - `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
+# The next layer is gathered while this one computes (*prefetch*), if the links keep up. The number
+# that engineers keep in mind is **tokens per device**. Forward, a layer of p parameters takes 2p
+# FLOPs for each token, and its gather moves 2p bytes of bf16, so p cancels: the two take as long if
+# a device has FLOP/s / bandwidth tokens. Backward, FSDP gathers and reduce-scatters, and plain data
+# parallelism all-reduces: twice the bytes, beside twice the FLOPs. So the number is the same for
+# both passes and for both techniques. Answer 4, as *How to Scale Your Model* prints it: 990e12 /
+# 450e9 = 2,200 tokens in a node, and 990e12 / 400e9 = 2,475 beyond. These leave out a factor of
+# (n-1)/n, for n devices in the node or n nodes. Our function has it:
+
+# %%
+show(roofline.tokens_to_hide)
+h100, home = find_cluster("h100"), find_cluster("rtx4090")
+meshes = {
+    "one node": (h100, Layout(fsdp=8)),
+    "8 nodes": (h100, Layout(fsdp=64)),
+    "128 nodes": (h100, Layout(fsdp=1024)),
+    "128 nodes, tensor parallelism inside": (h100, Layout(fsdp=128, tp=8)),
+    "4 home machines, 10 Gb Ethernet": (home, Layout(fsdp=4)),
+}
+shown = []
+for name, (cluster, layout) in meshes.items():
+    peak = cluster.device.peak_flops["bf16"]
+    least = float(roofline.tokens_to_hide(layout, "fsdp", cluster, peak))
+    shown.append((name, layout.mesh, round(least)))
+table("Tokens per device that hide FSDP", ("", "mesh", "tokens"), shown)
+assert [row[-1] for row in shown] == [1923, 2163, 2453, 2453, 99120]
+
+# %% [markdown]
+# Between nodes it takes hardly more tokens than in one, because all network cards of a node work at
+# once. Where tensor parallelism fills the nodes, a group has one device on each and so one card of
+# 50 GB/s, but each device also has only 1/8 of the layer to gather. At home it takes 99,120 tokens
+# per device. FSDP gathers for every microbatch, so each microbatch needs as many. Two things change
+# the number in practice. Links do not reach their bandwidth, so it takes more tokens; products do
+# not reach the peak, so it takes fewer: Llama 3 was trained at 400 TFLOP/s (table 4 of its paper).
+# A layer of Llama 3 8B (218 M parameters), as a picture:
+
+# %%
+peak, layer_bytes = h100.device.peak_flops["bf16"], 2 * 218e6
+gathers = {}
+for name, nodes in (("gather in a node", 1), ("gather over 8 nodes", 8)):
+    k = 8 * nodes
+    layer = "all_gather", layer_bytes / k, Layout(fsdp=k), "fsdp", h100
+    gathers[name] = 1e3 * float(network.collective_seconds(*layer))
+counts = range(0, 6001, 500)
+curves = {name: [time] * len(counts) for name, time in gathers.items()}
+for name, speed in {"compute at the peak": peak, "compute at 400 TFLOP/s": 400e12}.items():
+    curves[name] = [1e3 * layer_bytes * count / speed for count in counts]
+axes = "tokens on a device", "ms for a layer, forward"
+draw("10_hidden", Curves("When computing hides the gather (H100)", *axes, counts, curves))
+shown = [(name, round(time, 2)) for name, time in gathers.items()]
+shown.append(("compute 4096 tokens, 400 TFLOP/s", round(1e3 * layer_bytes * 4096 / 400e12, 2)))
+table("One layer, forward", ("", "ms"), shown)
+assert [row[1] for row in shown] == [0.86, 1.0, 4.46]
+
+# %% [markdown]
+# With 4096 tokens the gather hides, in a node and over 8 nodes. Hybrid sharding helps where there
+# are too few tokens, few network cards, or so many devices that latency counts.
+#
+# Try `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
 #
 # ## Exercises
 
 # %%
-gather = wire_bytes("all_gather", 2 * 218e6 / 64, 64)
-ms = {f"gather, {speed} GB/s": gather / speed / 1e6 for speed in (450, 50)}
-ms["compute"] = 1e3 * 2 * 218e6 * 4096 / 400e12
-table("Forward", ("one layer", "ms"), [(name, round(time, 1)) for name, time in ms.items()])
 exercises("10")
 
 # %% [markdown]
 # ## Sources
 #
 # Rajbhandari et al. 2020, *ZeRO*. Zhao et al. 2023, *PyTorch FSDP*. Xu et al. 2021, *GSPMD*. Ren et
-# al. 2021, *ZeRO-Offload*. Rajbhandari et al. 2021, *ZeRO-Infinity*.
+# al. 2021, *ZeRO-Offload*. Rajbhandari et al. 2021, *ZeRO-Infinity*. Austin et al. 2025, *How to
+# Scale Your Model*, "GPUs" (tokens per device).
 #
 # | here | PyTorch | others |
 # |---|---|---|

@@ -21,10 +21,13 @@ from jax.sharding import NamedSharding
 
 from jaxpar import nn
 from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.network import collective_seconds
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, Split, init, loss_fn, split_specs
 from jaxpar.parallel import tensor
 from jaxpar.parallel.data import data_parallel_gradients
@@ -263,7 +266,8 @@ np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 # %% [markdown]
 # The compiler splits as we do, and holds as little. But it leaves f out: queries, keys, values,
 # gate and up each send their part of the gradient with respect to x. That makes 5 all-reduces,
-# where 2 are enough.
+# where 2 are enough. This is the compiler for CPUs. XLA for GPUs has a pass that may merge them,
+# `AllReduceReassociate`: it replaces a sum of two all-reduces by an all-reduce of the sum.
 #
 # **Memory.** Tensor parallelism takes more temp here: between attention and MLP, a device has the
 # full activations of all b examples. Lesson 12 splits these as well.
@@ -276,18 +280,39 @@ np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 #
 # ## On real hardware
 #
-# Below, the forward pass of a layer of Llama 3 8B (218 M parameters), 4096 tokens in bf16, tp = 8,
-# products at 400 TFLOP/s. NVLink has 450 GB/s between the 8 GPUs of a node, the network 50 GB/s:
-# there the sums take longer than the products. So tp is at most the number of GPUs that NVLink
-# joins, often 8. The products also become narrow: a GPU has 4 heads, 1 kv head, and 1792 of 14336
-# columns. Small products use a GPU badly.
+# Below, the forward pass of a layer of Llama 3 8B (218 M parameters), with 4096 tokens in bf16, on
+# H100 in nodes of 8. Products run at 400 TFLOP/s, as Llama 3's did (lesson 19). The sums are two
+# all-reduces, at what the links are built for: 450 GB/s for each GPU inside a node, and 8 network
+# cards of 50 GB/s for each node. The function is that of lesson 19's table.
 
 # %%
-fast, slow = (2 * reduced(2 * 4096**2, 8) / GBs / 1e6 for GBs in (450, 50))
-products = 2e3 * 218e6 * 4096 / 8 / 400e12
-ms = {"sums, NVLink": fast, "products": products, "sums, network": slow}
-table("Forward", ("one layer", "ms"), [(k, round(t, 2)) for k, t in ms.items()])
-assert fast < products < slow
+h100, x_bytes = find_cluster("h100"), 2 * 4096 * 4096
+
+
+def sums_ms(layout, axis):
+    return 2e3 * float(collective_seconds("all_reduce", x_bytes, layout, axis, h100))
+
+
+shown = []
+for k in (2, 4, 8, 16, 32):
+    products = 2e3 * 218e6 * 4096 / k / 400e12
+    shown.append((f"tp={k}", round(products, 2), round(sums_ms(Layout(tp=k), "tp"), 2)))
+table("One layer, forward", ("mesh", "ms of products", "ms of sums"), shown)
+apart = sums_ms(Layout(dp=8, tp=8), "dp")
+print(f"Sums of 8 GPUs, each on another node: {apart:.2f} ms\n")
+in_node, two_nodes = shown[2:4]
+assert in_node[1] > in_node[2] and two_nodes[1] < two_nodes[2] < 1.1 * in_node[2]
+assert apart > 7 * in_node[2]
+
+# %% [markdown]
+# Over two nodes the sums take hardly longer than in one: each GPU exchanges 1/8 of the array with
+# the other node, by a network card of its own, beside what is sent inside the node, which takes
+# longer. But the products take half as long, and the next product has to wait for its sum, so that
+# more time is now spent on sums than on products. So tp is at most the number of GPUs that NVLink
+# joins, often 8. If 8 GPUs were on 8 nodes, each with one card of 50 GB/s for itself, the sums
+# would take over four times as long as the products; for that reason tp is the innermost axis of a
+# mesh, and its groups fill nodes. The products also become narrow: with tp=8 a GPU has 4 heads, 1
+# kv head, and 1792 of 14336 columns, and small products use a GPU badly.
 
 # %% [markdown]
 # ## Exercises
@@ -300,6 +325,7 @@ exercises("11")
 #
 # Shoeybi et al. 2019, *Megatron-LM*. Narayanan et al. 2021, *Efficient Large-Scale Language Model
 # Training*. Shazeer 2019, *Fast Transformer Decoding*. Ainslie et al. 2023, *GQA*. GSPMD: Xu 2021.
+# openxla/xla: `all_reduce_reassociate.h`, and `gpu_compiler.cc`, which runs it.
 #
 # | here | PyTorch | others |
 # |---|---|---|

@@ -75,16 +75,17 @@ tokens, d, v = 8192, 4096, 128_256
 logits = 4 * tokens * v
 kept = partial(activation_bytes, remat="selective")
 layer = kept(1, tokens, d, 32, 1, tp=1, sequence_parallel=False)
-sizes = {
-    "held: what one layer keeps": layer,
-    "held: all logits": logits,
-    "held: logits of v/8 tokens": logits / n,
-    "sent: to gather all logits": wire_bytes("all_gather", logits // n, n),
-    "sent: three numbers a position": 3 * wire_bytes("all_reduce", 4 * tokens, n),
+layer_of_8 = kept(1, tokens, d, 32, 1, tp=n, sequence_parallel=False)
+held = {"what one layer keeps": (layer, layer_of_8), "logits": (logits, logits / n)}
+shown = [(name, *(round(size / 1e6, 1) for size in sizes)) for name, sizes in held.items()]
+table("Held, MB", ("", "by one device alone", f"by each of {n}, tp={n}"), shown)
+sent = {
+    "to gather all logits": wire_bytes("all_gather", logits // n, n),
+    "three numbers a position": 3 * wire_bytes("all_reduce", 4 * tokens, n),
 }
-shown = [(name, round(size / 1e6, 1)) for name, size in sizes.items()]
-table("On each of 8 devices", ("", "MB"), shown)
-assert layer == 34 * tokens * d and logits > 3 * layer
+shown = [(name, round(size / 1e6, 1)) for name, size in sent.items()]
+table(f"Sent by each of {n}, MB", ("", "MB"), shown)
+assert layer == 34 * tokens * d and layer_of_8 == 13 * tokens * d and logits > 3 * layer
 
 # %% [markdown]
 # Logits are the largest array of a step, and their gradient is as large. Answer 2: three numbers,
@@ -285,15 +286,17 @@ assert all(3 * shown[i + 1][2] < shown[i][2] for i in (0, 2))
 #
 # - **Use it with tensor parallelism**, as most large runs do: the same bytes forward, less memory,
 #   less work in norms. Megatron keeps the shard, and hides the second gather behind a product.
-# - **The vocabulary is padded**: n must divide it, and products like multiples of 64. With
-#   Megatron's 128, GPT-2's 50,257 tokens become 50,304.
+# - **The vocabulary is padded**: n must divide it, and products like multiples of 64. Megatron-LM
+#   pads to a multiple of 128 times tp (`--make-vocab-size-divisible-by 128`), so that each device
+#   has a multiple of 128. GPT-2's 50,257 tokens become 50,304 with tp=1, and 51,200 with tp=8.
 # - **Logits in parts.** Fused kernels go from x to the loss for a few positions at a time.
 # - `jaxpar train --mesh tp=4 --sequence-parallel`, or `--mesh dp=2,tp=4`.
 #
 # ## Exercises
 
 # %%
-assert -(-50_257 // 128) * 128 == 50_304
+padded = {tp: -(-50_257 // (128 * tp)) * 128 * tp for tp in (1, 8)}
+assert padded == {1: 50_304, 8: 51_200}
 exercises("12")
 
 # %% [markdown]

@@ -45,8 +45,10 @@ draw("13_blocks", Panels("A product in blocks", [moment]))
 # %% [markdown]
 # On q*q devices, a device needs q of the q*q blocks of x, and q of those of w: this is the **2D**
 # split. **2.5D** is several such squares, `depth` of them: each has its own rows of x, and all of
-# w. **3D** is a cube of q*q*q devices: device (i, j, l) computes one product, x_il @ w_lj, and the
-# products are summed along l.
+# w. This is the form of Tesseract (Wang et al. 2022). The name is from Solomonik and Demmel (2011),
+# whose squares all hold both matrices; each square computes a part of the sum of every block of y,
+# and the parts are then added up over the squares. **3D** is a cube of q*q*q devices: device
+# (i, j, l) computes one product, x_il @ w_lj, and the products are summed along l.
 #
 # ## Predict
 #
@@ -297,9 +299,11 @@ exercises("13")
 #
 # Cannon 1969, *A cellular computer to implement the Kalman filter algorithm*. Agarwal et al. 1995,
 # *A three-dimensional approach to parallel matrix multiplication*. van de Geijn and Watts 1997,
-# *SUMMA*. Xu et al. 2021, *An efficient 2D method for training super-large deep learning models*.
-# Wang et al. 2022, *Tesseract*. Bian et al. 2021, *Maximizing parallelism in distributed training
-# for huge neural networks*. Pope et al. 2022, *Efficiently scaling transformer inference*.
+# *SUMMA*. Solomonik and Demmel 2011, *Communication-optimal parallel 2.5D matrix multiplication
+# and LU factorization algorithms*. Xu et al. 2021, *An efficient 2D method for training super-large
+# deep learning models*. Wang et al. 2022, *Tesseract*. Bian et al. 2021, *Maximizing parallelism in
+# distributed training for huge neural networks*. Pope et al. 2022, *Efficiently scaling transformer
+# inference*.
 #
 # | here | Colossal-AI | others |
 # |---|---|---|

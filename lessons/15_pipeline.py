@@ -72,11 +72,20 @@ table(f"Predicted: {n} stages, x of {x_bytes:,} bytes", headers, rows)
 for m, _, bubble, *_ in rows:
     simulated = simulate(make_table("gpipe", n, m))
     assert round(simulated.bubble, 3) == bubble and max(simulated.peak_in_flight) == m
+assert round((n - 1) / (8 + n - 1), 2) == 0.27 and (n - 1) / 8 == 0.375
 
 # %% [markdown]
 # Device i has microbatch t - i at tick t. The last one enters at tick m - 1, counted from 0, and
 # needs n - 1 more ticks: m + n - 1 in all, and a device works in m of them. With more microbatches
 # the bubble is smaller, but more is kept. The paper finds the bubble small enough from m = 4n on.
+#
+# Papers give the bubble as one of two fractions. *Of the whole time* it is (n-1)/(m+n-1): so does
+# GPipe's paper, and so does the table. *Of the work*, which takes m ticks, it is (n-1)/m: so does
+# Megatron-LM's, and it says how much longer a step takes than without a bubble. With n = 4 and
+# m = 8 a device waits for 27% of the time, and the step takes 37.5% longer. The exercise
+# `bubble_fraction` asks for the first. It has one more argument, `chunks`: a *chunk* is a group of
+# consecutive layers that a device holds. Here a device holds one, its stage. In lesson 16 it holds
+# several, from different places in the model, and works on one of them at a time.
 #
 # ## Implement
 #
@@ -259,8 +268,9 @@ table("A microbatch more", ("", "bytes predicted", "bytes measured"), rows)
 #
 # - **Links.** A pipeline sends little, so it gets the slowest links, those between nodes. Below, a
 #   forward pass of 8192 tokens through 20 of the 80 layers of Llama 3 70B, in bf16, on one device
-#   or on 8 tensor parallel ones (lesson 11), which all-reduce twice in a layer. A device computes
-#   400 TFLOP/s, a slow link carries 50 GB/s.
+#   or on 8 tensor parallel ones (lesson 11), each on a node of its own, which all-reduce twice in a
+#   layer. A device computes 400 TFLOP/s (Llama 3's paper, table 4), and sends to other nodes by one
+#   network card of 50 GB/s (lesson 03).
 
 # %%
 x_bytes = 2 * 8192 * 8192  # tokens, d

@@ -74,14 +74,17 @@ assert sharded.layout.remat == "full" != first.layout.remat
 #
 # Your turn, before you read on.
 #
-# 1. Tensor parallelism on 8 devices is in one node, on 16 in two: InfiniBand, with a ninth of the
-#    bandwidth. What happens to the time of sending, and to that of computing?
+# 1. Tensor parallelism on 8 devices is in one node, on 16 in two. Between nodes each device has a
+#    network card with a ninth of NVLink's bandwidth. What happens to the time of sending, and to
+#    that of computing?
 # 2. Which strategy waits less for its links when the batch grows: ZeRO, or tensor parallelism?
 # 3. Four home machines, a card in each, 10 Gb Ethernet. A pipeline, or ZeRO-3?
 # 4. A device fails once in six years. How often does a run on 16,384 of them stop?
 #
 # **Tensor parallelism stays inside the node.** A sequence through Llama 3 70B, at the peaks of
-# devices and links. In the formulas a size may be an array: here five meshes at once.
+# devices and links. The question is that of lesson 11's table, for all layers and both passes, with
+# sequence parallelism; so is the function, `collective_seconds`. Attention is counted in full, as
+# in lesson 04. In the formulas a size may be an array: here five meshes at once.
 
 
 # %%
@@ -104,13 +107,17 @@ assert 0.9 < fast[3] / fast[2] < 1.1 and slow[3] > (computing + fast)[2]
 assert 2 * (computing + fast)[3] > 1.2 * (computing + fast)[2]
 
 # %% [markdown]
-# On 16 devices, computing takes half as long as on 8, but sending takes as long as before, because
-# a byte enters a node once. Two groups of 8 get more done. Where a node has a single 100 Gb/s
-# Ethernet link, 16 devices are slower than 8.
+# On 16 devices, computing takes half as long as on 8, but sending takes as long as before: each
+# device exchanges 1/8 of the array with the other node by a network card of its own, beside what is
+# sent inside the node, which takes longer. So two nodes do not make sending slower, and they do not
+# make it faster; two groups of 8 get more done. Where a node has a single 100 Gb/s Ethernet link,
+# 16 devices are slower than 8.
 #
 # **When a strategy waits for its links.** Take the FLOPs that a device computes for each byte that
 # it sends. If that is less than peak / bandwidth, the step is *communication-bound*: sending takes
-# longer, even where all of it overlaps with arithmetic. It is lesson 04's roofline, for a link.
+# longer, even where all of it overlaps with arithmetic. It is lesson 04's roofline, for a link. Out
+# of a node, a ring over whole nodes has the bandwidth of all its 8 cards; a ring with one device on
+# each node has one card.
 
 
 # %%
@@ -130,11 +137,19 @@ for name, (axis, how) in ways.items():
 headers = ("strategy, 8 devices", "a sequence each", "four each")
 table("FLOPs for each byte sent", headers, [(k, *v) for k, v in has.items()])
 home = find_cluster("rtx4090")
-links = (h100, h100.inside), (h100, h100.between), (home, home.between)
-asks = [of.device.peak_flops["bf16"] / x.bytes_per_second for of, x in links]
-print("NVLink asks {:,.0f}, InfiniBand {:,.0f}, home {:,.0f}\n".format(*asks))
+cards = h100.devices_per_node * h100.between.bytes_per_second
+links = {
+    "H100, NVLink": (h100, h100.inside.bytes_per_second),
+    "H100, whole nodes, 8 cards each": (h100, cards),
+    "H100, one device of each node": (h100, h100.between.bytes_per_second),
+    "home, 10 Gb Ethernet": (home, home.between.bytes_per_second),
+}
+asks = {name: of.device.peak_flops["bf16"] / speed for name, (of, speed) in links.items()}
+rows = [(name, round(ask)) for name, ask in asks.items()]
+table("FLOPs that links ask for each byte", ("links", "FLOPs"), rows)
+nvlink, nodes, card, at_home = asks.values()
 (data, zero3, tensor, pipeline), many = zip(*has.values(), strict=True)
-assert asks[0] < tensor < zero3 < asks[1] < many[1] < many[0] < asks[2] < pipeline
+assert nvlink < nodes < tensor < zero3 < data < card < many[1] < many[0] < at_home < pipeline
 assert 0.98 < tensor / (4.5 * llama.hidden / 7) < 1 and 1.49 < data / zero3 < 1.51
 
 # %% [markdown]
@@ -267,7 +282,8 @@ table(title, ("seconds between checkpoints", "goodput %"), rows)
 assert rows[0][1] < rows[1][1] > rows[2][1] and 90 < rows[1][1] < 95
 
 # %% [markdown]
-# Llama 3's run stopped 419 times in 54 days; its effective time was above 90%. A plan of yours:
+# Llama 3's run stopped 419 times in 54 days (a device fails once in 16,384 * 54 / 419 days, or six
+# years); its effective time was above 90% (section 3.3.4 of its paper). A plan of yours:
 # `jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 2`; `--explain` shows every term.
 #
 # **Answering** keeps the parameters, and for each token so far a key and a value of each key head,

@@ -20,11 +20,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check bubble_fraction`.
 def bubble_fraction(stages: int, microbatches: int, chunks: int) -> float:
     """The fraction of a pipeline's makespan that is idle, where every chunk takes equally long.
 
-    `stages` is the number of devices. Each holds `chunks` chunks: 1 for GPipe and 1F1B, and more
-    for interleaved 1F1B. A backward may take longer than a forward. Transfers take no time.
+    `stages` is the number of devices. A chunk is a group of consecutive layers. In GPipe and 1F1B
+    a device holds one chunk, its stage; in interleaved 1F1B (lesson 16) it holds `chunks` of them,
+    which are not consecutive. A backward may take longer than a forward. Transfers take no time.
+
+    Narayanan et al. divide idle time by work alone, which is another fraction. Huang et al. divide
+    it by the makespan, as this function does.
 
     Math: idle time / (idle time + work), of any one device
-    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2
+    Source: Huang et al. 2019 (GPipe), section 2.3; with several chunks, Narayanan et al. 2021
+        (Megatron-LM), section 2.2
     """
     raise NotImplementedError(
         "return the idle fraction of the makespan, where all chunks take equally long"

@@ -5,8 +5,13 @@ group of an axis are then inside a node, on different nodes, or both: `inner` de
 `outer` nodes. In the last case a collective has two levels. An all-reduce, for example, is a
 reduce-scatter inside each node, then an all-reduce of each device's part between nodes, and then an
 all-gather inside each node. Messages are cut into pieces, so that both levels are busy at once: the
-time is that of the slower level, plus the latencies of both. All devices of a node use its network
-at once, so each has an equal part of it.
+time is that of the slower level, plus the latencies of both.
+
+All devices of a node use its network cards at once, so each has an equal part of them. A node of
+eight H100 has eight cards of 50 GB/s. If a group has all eight devices of each of its nodes, its
+collectives leave a node at 400 GB/s. If it has one device on each node, as data parallelism has
+where tensor parallelism fills the nodes, it has one card, 50 GB/s, and the node's eight groups send
+at the same time. `flat_ring_seconds` is for the ring that knows no nodes, to compare.
 
 Between nodes an all-reduce takes a ring or a tree, whichever is faster.
 
@@ -14,13 +19,13 @@ On a torus of TPUs an axis takes as many rings as it needs, and uses both direct
 slices are assumed to have closed rings, although the smallest ones do not.
 
 Sources: Cho, Finkler, Kung and Hunter 2019 (BlueConnect); jax-ml/scaling-book, gpus.md
-(cross-node collectives) and sharding.md; NVIDIA/nccl, src/graph/tuning.cc, which chooses a ring or
-a tree by such an estimate.
+(https://jax-ml.github.io/scaling-book/gpus, cross-node collectives) and sharding.md; NVIDIA/nccl,
+src/graph/tuning.cc, which chooses a ring or a tree by such an estimate.
 """
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,6 +72,42 @@ def collective_seconds(
     return latency + np.maximum(
         inside.serial_bytes / cluster.inside.bytes_per_second,
         between.serial_bytes / cluster.between.bytes_per_second,
+    )
+
+
+def flat_ring_seconds(
+    kind: Literal["all_reduce", "reduce_scatter", "all_gather"],
+    operand_bytes: Any,
+    layout: Layout,
+    axis: str | tuple[str, ...],
+    cluster: Cluster,
+) -> Any:
+    """The time of one collective over a mesh axis by rings over all its devices.
+
+    Such rings know no nodes. There are as many of them as a node has devices of the group, and each
+    takes an equal part of the bytes. A ring visits one node after the other, and it leaves a node
+    from another device than the other rings do, so by another network card. All cards of a node
+    together therefore send what a device sends round a single ring. A device sends on its link
+    inside the node what it does not send by its card. Arguments are those of `collective_seconds`;
+    nodes have switches.
+
+    Math: with k devices of the group on each of m nodes, n = k m, and w the wire bytes of a ring:
+        steps * latency + w * max((k-1)/k / inside, 1 / (k * between)); of the n-1 steps of a pass
+        m-1 are between nodes; on one node, w / inside
+    Source: NVIDIA/nccl, src/graph/tuning.cc (ring: bandwidth of all channels, steps inside and
+        between nodes); jax-ml/scaling-book, gpus.md, cross-node collectives
+    """
+    inner, outer = levels(layout, axis, cluster)
+    n = inner * outer
+    passes = 2 if kind == "all_reduce" else 1
+    latency = passes * (
+        (n - outer) * cluster.inside.latency_seconds + (outer - 1) * cluster.between.latency_seconds
+    )
+    stays = np.where(outer > 1, (inner - 1) / inner, 1)
+    leaves = np.where(outer > 1, 1 / inner, 0)
+    sent = wire_bytes(kind, 1.0 * operand_bytes, n)
+    return latency + sent * np.maximum(
+        stays / cluster.inside.bytes_per_second, leaves / cluster.between.bytes_per_second
     )
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jaxpar.cost.communication import Link, ring_all_reduce
+from jaxpar.cost.communication import Link, hierarchical_all_reduce, ring_all_reduce, wire_bytes
 from jaxpar.cost.hardware import find_cluster
-from jaxpar.cost.network import collective_seconds, levels
+from jaxpar.cost.network import collective_seconds, flat_ring_seconds, levels
 from jaxpar.layout import Layout
 
 H100 = find_cluster("h100")
@@ -70,6 +70,78 @@ def test_published_times_on_h100():
     # in a node: B (n - 1) / (n^2 W), W of a device
     near = collective_seconds("all_to_all", TENSOR / 8, Layout(ep=8), "ep", cluster)
     assert near == pytest.approx(TENSOR * 7 / (64 * 450e9))
+
+
+# jax-ml/scaling-book gpus.md: 8 x 400 Gb/s leave a node of H100, and 450 GB/s a device inside it
+NODE_EGRESS, CARD, NVLINK = 400e9, 50e9, 450e9
+
+
+def test_a_group_that_fills_nodes_has_all_their_network_cards():
+    seconds = collective_seconds("reduce_scatter", TENSOR, Layout(dp=64), "dp", at_once(H100))
+    assert seconds == pytest.approx(7 / 8 * TENSOR / NODE_EGRESS)
+
+
+def test_a_group_with_one_device_on_a_node_has_one_network_card():
+    layout = Layout(dp=8, tp=8)  # eight such groups at once
+    seconds = collective_seconds("reduce_scatter", TENSOR, layout, "dp", at_once(H100))
+    assert seconds == pytest.approx(7 / 8 * TENSOR / CARD)
+
+
+def test_sharding_inside_a_node_leaves_the_time_between_nodes_as_it_was():
+    # gpus.md, pop quiz 3, 256 GPUs: 2DF 31 / (32 x 400e9) for Y <= 8, however large Y is
+    for tp in (2, 4, 8):
+        layout = Layout(fsdp=256 // tp, tp=tp)
+        shard = TENSOR / 256  # the tensor is split over tp and over fsdp
+        seconds = collective_seconds("all_gather", shard, layout, "fsdp", at_once(H100))
+        assert seconds == pytest.approx(TENSOR * 31 / (32 * NODE_EGRESS)), tp
+
+
+def test_a_flat_ring_leaves_nodes_by_all_network_cards():
+    n, cluster = 64, at_once(H100)
+    flat = flat_ring_seconds("all_reduce", TENSOR, Layout(dp=n), "dp", cluster)
+    assert flat == pytest.approx(2 * (n - 1) / n * TENSOR / NODE_EGRESS)
+    # gpus.md takes bytes / 400e9 for one pass over however many nodes, and twice that for both
+    assert flat == pytest.approx(2 * TENSOR / NODE_EGRESS, rel=1 / n)
+    one_card = ring_all_reduce(TENSOR, n).seconds(Link(0, CARD))
+    assert one_card == pytest.approx(8 * flat)
+
+
+def test_a_flat_ring_is_bound_by_the_links_inside_where_cards_are_faster():
+    # one of eight rings goes on by the device's card, and seven by its link inside the node
+    fast = replace(H100, inside=Link(0, NVLINK), between=Link(0, 1e12))
+    for kind in ("all_reduce", "reduce_scatter"):
+        seconds = flat_ring_seconds(kind, TENSOR, Layout(dp=64), "dp", fast)
+        assert seconds == pytest.approx(wire_bytes(kind, TENSOR, 64) * 7 / 8 / NVLINK)
+
+
+def test_a_flat_ring_within_a_node_or_with_one_device_of_each_is_the_ring():
+    for layout, axis, link in (
+        (Layout(tp=8), "tp", H100.inside),
+        (Layout(dp=8, tp=8), "dp", H100.between),
+    ):
+        flat = flat_ring_seconds("all_reduce", 1e9, layout, axis, H100)
+        assert flat == pytest.approx(ring_all_reduce(1e9, 8).seconds(link))
+    assert flat_ring_seconds("all_gather", 1e9, Layout(), "dp", H100) == 0
+
+
+def test_steps_of_a_flat_ring_as_nccl_counts_them():
+    # src/graph/tuning.cc, all-reduce by a ring: nsteps 2 (n - 1), nInterSteps 2 (nNodes - 1)
+    n, nodes = 64, 8
+    seconds = flat_ring_seconds("all_reduce", 0, Layout(dp=n), "dp", H100)
+    inside, between = H100.inside.latency_seconds, H100.between.latency_seconds
+    inter_steps = 2 * (nodes - 1)
+    assert seconds == pytest.approx((2 * (n - 1) - inter_steps) * inside + inter_steps * between)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8, 32])
+def test_two_levels_send_less_out_of_a_node_than_a_flat_ring(nodes):
+    _, between = hierarchical_all_reduce(TENSOR, 8, nodes)
+    flat = wire_bytes("all_reduce", TENSOR, 8 * nodes)  # all rings of a node together
+    assert 8 * between.wire_bytes < flat
+    assert flat / (8 * between.wire_bytes) == pytest.approx((8 * nodes - 1) / (8 * (nodes - 1)))
+    layout = Layout(dp=8 * nodes)
+    two_levels = collective_seconds("all_reduce", TENSOR, layout, "dp", at_once(H100))
+    assert two_levels < flat_ring_seconds("all_reduce", TENSOR, layout, "dp", at_once(H100))
 
 
 @pytest.mark.parametrize(("layout", "n"), [(Layout(tp=8), 8), (Layout(dp=4, tp=8), 4)])
