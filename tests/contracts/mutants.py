@@ -257,6 +257,8 @@ def _gathered(x: jax.Array, layout: str, case: Case) -> jax.Array:
     for dim, (_, axes) in enumerate(parse_layout(layout)):
         for axis in reversed(axes):
             x = lax.all_gather(x, axis, axis=dim, tiled=True)
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(jnp.float32)  # as precise as a mutant must be whose values are right
     return vary(x, case.sizes)
 
 
