@@ -19,7 +19,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients
 #       float32[64]}, microbatches {inputs: float32[10, 32, 8], targets: float32[10, 32]},
 #       axis="dp"
 #   mesh fsdp=2,tp=3: loss_fn layered_error, params [{w: float32[24, 32], scale: float32[32]}, {w:
-#       float32[32, 8]}], microbatches (float32[12, 8, 24], float32[12, 8, 8]), axis="fsdp"
+#       float32[32, 8]}], microbatches (float32[12, 2, 24], float32[12, 2, 8]), axis="fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
