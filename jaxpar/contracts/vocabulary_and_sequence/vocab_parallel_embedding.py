@@ -13,7 +13,7 @@ from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, MemoryLimit, wrong
 from jaxpar.contracts.blocks import axis_first
 from jaxpar.contracts.case import ArraySpec, Case, Function, Made, Sizes
-from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
+from jaxpar.contracts.draws import all_axes, axis_names, pick
 from jaxpar.contracts.steps import among_zeros, enter, gathered
 from jaxpar.contracts.vocabulary_and_sequence.common import (
     other_sizes,
@@ -74,12 +74,12 @@ def _drawn_case(
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
-    n, k, v, d = (pick(rng, sizes) for sizes in ((5, 6), (3, 4), range(500, 520), (6, 7, 8)))
-    mesh, alone, split = mesh_of(rng, **{axis: n, other: 2}), f"{axis}=1,{other}=2", f"b_{other}"
+    n, k, v, d = (pick(rng, sizes) for sizes in ((11, 12), (3, 4), range(190, 200), (203, 207)))
+    alone = f"{axis}=1,{other}=2"
     return (
         # More rows than float16 can count. In bfloat16 so many elements could not be told from 0.
-        _drawn_case(mesh, axis, (2 * 5, 15, k), f"{split} t k", v, d, "float32"),
-        _drawn_case(alone, axis, (2 * pick(rng, (70, 71)),), split, 300, 5, "bfloat16"),
+        _drawn_case(f"{axis}={n}", axis, (2, 1, k), "b t k", v, d, "float32"),
+        _drawn_case(alone, axis, (2 * pick(rng, (3, 4)),), f"b_{other}", 30, 20, "bfloat16"),
         _drawn_case(f"{other}=3,{axis}=4", axis, (), "", 5, pick(rng, (9, 10)), "float16"),
     )
 
@@ -114,9 +114,9 @@ CONTRACT = Contract(
         forward=((Limit(("all_reduce",), "axis", _all_reduce_of_rows),),),
     ),
     memory=MemoryLimit(
-        "never as much as the whole table: at most twice the library's bytes of intermediate "
+        "never as much as the whole table: at most 2.5 times the library's bytes of intermediate "
         "results, forward and backward",
-        multiple=2,
+        multiple=2.5,
         programs=("forward", "gradient"),
     ),
     hints=(
