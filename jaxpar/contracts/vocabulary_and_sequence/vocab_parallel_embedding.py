@@ -90,22 +90,22 @@ def _drawn_case(
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("tp", "dp", "tpx"))
-    n, k, v, d = (pick(rng, sizes) for sizes in ((11, 12), (3, 4), range(190, 200), (203, 207)))
+    n, k, v, d = (pick(rng, sizes) for sizes in ((11, 12), (20, 21), range(190, 200), (203, 207)))
     alone = f"{axis}=1,{other}=2"
     return (
         # More rows than float16 can count. In bfloat16 so many elements could not be told from 0.
-        _drawn_case(f"{axis}={n}", axis, (2, 1, k), "b t k", v, d, "float32", "last_ids"),
+        _drawn_case(f"{axis}={n}", axis, (2, 5, k), "b t k", v, d, "float32", "last_ids"),
         _drawn_case(alone, axis, (2 * pick(rng, (20, 21)),), f"b_{other}", 30, 20, "bfloat16"),
         _drawn_case(f"{other}=3,{axis}=4", axis, (), "", 5, pick(rng, (9, 10)), "float16"),
     )
 
 
 def _all_reduce_of_rows(sizes: Sizes) -> float:
-    """Wire bytes of one all-reduce of a row of the table for each id."""
+    """Wire bytes of one all-reduce of a row of the table for each id, padded to n chunks."""
     rows = sizes.bytes("ids") // ID_BYTES
-    table, devices = sizes.case.args["table"], math.prod(sizes.case.sizes.values())
-    row_bytes = sizes.bytes("table") * devices // table.shape[0]
-    return 2 * (sizes.n() - 1) / sizes.n() * rows * row_bytes
+    table = sizes.case.args["table"]
+    itemsize = jnp.dtype(table.dtype).itemsize
+    return 2 * (sizes.n() - 1) * math.ceil(rows * table.shape[1] / sizes.n()) * itemsize
 
 
 CONTRACT = Contract(
