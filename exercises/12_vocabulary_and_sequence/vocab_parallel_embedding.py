@@ -9,7 +9,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check vocab_parallel_embed
 #   values        5  every device returns the right result
 #   gradient      1  the gradient with respect to table
 #   communication 3  one all-reduce of the result, backward nothing
-#   memory        1  never as much as the whole table: at most twice the library's bytes of
+#   memory        1  never as much as the whole table: at most 2.5 times the library's bytes of
 #                    intermediate results, forward and backward
 #
 # Tried with, on each device:

@@ -37,7 +37,11 @@ def ring_reduce_scatter(x: Num[Array, "n ..."], *, axis: str) -> Num[Array, ...]
 
     Math: y = sum_j x_j[(i + 1) % n] on device i
     """
-    return collectives.ring_reduce_scatter(jnp.roll(x, -1, axis=0), axis=axis)
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    partial = x[i]
+    for k in range(1, n):
+        partial = hop(partial, axis) + x[(i - k) % n]
+    return partial
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:

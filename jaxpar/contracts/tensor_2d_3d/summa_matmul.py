@@ -40,12 +40,12 @@ def _in_2d(case: Case, x: Array, w: Array) -> list[Expected]:
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     rows, cols, other = axis_names(rng, 3, besides=("dp", "tpx", "tpy", "tpz"))
-    m, n = pick(rng, range(28, 34)), pick(rng, range(29, 33))
-    k = pick(rng, (23, 25, 27))  # q does not divide the columns of a block of x
-    mesh = mesh_of(rng, **{rows: 4, cols: 4})
+    m, n = pick(rng, range(28, 34)), pick(rng, range(57, 63))
+    k = pick(rng, (45, 47, 49))  # q does not divide the columns of a block of x
+    mesh = mesh_of(rng, **{rows: 2, cols: 2, other: 3})
     alone = mesh_of(rng, **{rows: 1, cols: 1, other: 2})
     return (
-        square(mesh, 4 * m, 4 * k, 4 * n, dtype="bfloat16", rows=rows, cols=cols),
+        square(mesh, 6 * m, 2 * k, 2 * n, dtype="bfloat16", rows=rows, cols=cols),
         square(alone, 2 * (m + 10), k, n, rows=rows, cols=cols),
     )
 

@@ -70,6 +70,7 @@ CONTRACT = Contract(
         forward=ONE_ALL_REDUCE,
     ),
     flops=work_is_split(),
+    tolerance=2,  # of silu of hundreds, large terms cancel in the gradient
     hints=(
         "silu and * work on each hidden element alone. So a device that has some columns of w_gate "
         "and w_up has all it needs for the same rows of w_down.",

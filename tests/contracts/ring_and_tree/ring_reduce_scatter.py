@@ -165,7 +165,7 @@ def sums_where_it_arrives(x, *, axis):
     for k in range(1, n):
         arrived = hop(x[(i - k) % n], axis)
         here = (jnp.arange(n) == (i - k - 1) % n).reshape(-1, *[1] * arrived.ndim)
-        x = jnp.where(here, x + arrived, x)
+        x = jnp.where(here, x + arrived[None], x)
     return x[i]
 
 

@@ -215,7 +215,7 @@ def ring_put_by_masks(x, w, *, axis):
     n, i = lax.axis_size(axis), lax.axis_index(axis)
     y = jnp.zeros((n, len(x), w.shape[1]), x.dtype)
     for k in range(n):
-        y += jax.nn.one_hot((i - k) % n, n, dtype=x.dtype)[:, None, None] * (x @ w)
+        y += jax.nn.one_hot((i - k) % n, n, dtype=x.dtype)[:, None, None] * (x @ w)[None]
         x = hop(x, axis) if k < n - 1 else x
     return y.reshape(-1, w.shape[1])
 
