@@ -88,7 +88,7 @@ change = ask("0.0001 is added to a weight of 0.15, in bfloat16. It changes by", 
 
 # %%
 TOKENS = 16_000_000
-power = ask("2 to which power is the least scale that lifts 2.4e-10 to float16's full digits?", "count")
+power = ask("The least power of 2 in a scale that lifts 2.4e-10 to float16's full digits", "count")
 gradient = 1 / 256 / TOKENS
 print(f"In float16, {gradient:.1e} is {np.float16(gradient)}.\n")
 
@@ -344,8 +344,9 @@ power.compare(float(np.ceil(np.log2(2.0**-14 / gradient))))
 # single step either, but each does, once its master weight has moved far enough.
 
 # %%
-assert measured["float32"] == (ADAM_FP32.params + ADAM_FP32.optimizer, wire_bytes("all_reduce", 4, n))
-assert measured["mixed"] == (ADAM_MIXED.params + ADAM_MIXED.optimizer, wire_bytes("all_reduce", 2, n))
+for way, states, bytes_each in (("float32", ADAM_FP32, 4), ("mixed", ADAM_MIXED, 2)):
+    sent_each = wire_bytes("all_reduce", bytes_each, n)
+    assert measured[way] == (states.params + states.optimizer, sent_each)
 assert 5 < np.mean(moved["bfloat16"]) < 15
 
 

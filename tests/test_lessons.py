@@ -12,7 +12,6 @@ import jupytext
 import pytest
 
 from jaxpar.course.catalog import LESSONS, Lesson
-from jaxpar.course.lesson import YOUR_TURN
 
 ROOT = Path(__file__).parents[1]
 HEADINGS = [
@@ -23,6 +22,7 @@ HEADINGS = [
     "Compare",
     "On real hardware",
     "Exercises",
+    "On paper",
     "Sources",
 ]
 
@@ -72,7 +72,15 @@ def test_it_keeps_the_order_of_a_lesson(lesson: Lesson) -> None:
     found = re.findall(r"^# ## (.+)$", source(lesson), re.MULTILINE)
     assert [heading for heading in found if heading in HEADINGS] == HEADINGS
     predict = source(lesson).split("# ## Predict")[1].split("# ## ")[0]
-    assert YOUR_TURN in predict
+    assert "= ask(" in predict
+
+
+@every_lesson
+def test_three_problems_on_paper_have_folded_answers(lesson: Lesson) -> None:
+    on_paper = source(lesson).split("# ## On paper")[1].split("# ## ")[0]
+    assert re.findall(r"^# (\d)\. ", on_paper, re.MULTILINE) == ["1", "2", "3"]
+    assert on_paper.count("<details><summary>Answer</summary>") == 3
+    assert on_paper.count("</details>") == 3
 
 
 @every_lesson

@@ -11,11 +11,12 @@ from jaxpar.course.folder import find_course
 from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves, Roofline
 from jaxpar.drawing.elements import ASCII
+from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import Panels
 from jaxpar.drawing.schedule import Timeline
 from jaxpar.grading.files import write_atomically
 
-Picture = TypeVar("Picture", Panels, Timeline, Bars, Curves, Roofline)
+Picture = TypeVar("Picture", Panels, Timeline, Lanes, Bars, Curves, Roofline)
 
 
 def draw(name: str, picture: Picture) -> Picture:
