@@ -11,13 +11,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check add_rank`.
 #   communication 3  nothing is sent
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[6], axis="tp"
-#   mesh dp=3,tp=2: x bfloat16[2, 3, 4], axis="dp"
+#   mesh tp=8
+#     x     float32[6]
+#     axis  "tp"
+#   mesh dp=3,tp=2
+#     x     bfloat16[2, 3, 4]
+#     axis  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num

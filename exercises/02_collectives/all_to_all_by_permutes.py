@@ -11,13 +11,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check all_to_all_by_permut
 #   communication 3  permutes only, (n-1)/n of x in all
 #
 # Tried with, on each device:
-#   mesh dp=8: x float32[8, 6], axis="dp"
-#   mesh dp=2,tp=3: x float32[3, 4, 2], axis="tp"
+#   mesh dp=8
+#     x     float32[8, 6]
+#     axis  "dp"
+#   mesh dp=2,tp=3
+#     x     float32[3, 4, 2]
+#     axis  "tp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped

@@ -11,13 +11,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check gather`.
 #   communication 3  no all-reduce; no device receives more than n-1 times x
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[60], axis="tp", root=5
-#   mesh dp=4,tp=2: x float32[4, 3, 4], axis="dp", root=0
+#   mesh tp=8
+#     x     float32[60]
+#     axis  "tp"
+#     root  5
+#   mesh dp=4,tp=2
+#     x     float32[4, 3, 4]
+#     axis  "dp"
+#     root  0
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped

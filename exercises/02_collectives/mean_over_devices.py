@@ -12,13 +12,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mean_over_devices`.
 #   memory        1  at most 3 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[1200], axis="tp"
-#   mesh dp=3,tp=2: x float32[6, 5, 2], axis="dp"
+#   mesh tp=8
+#     x     float32[1200]
+#     axis  "tp"
+#   mesh dp=3,tp=2
+#     x     float32[6, 5, 2]
+#     axis  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

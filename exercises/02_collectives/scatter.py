@@ -12,13 +12,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check scatter`.
 #   communication 3  at most (n-1)/n of x, by any collective
 #
 # Tried with, on each device:
-#   mesh dp=8: x float32[8, 12], axis="dp", root=5
-#   mesh dp=2,tp=3: x float32[3, 4, 5], axis="tp", root=0
+#   mesh dp=8
+#     x     float32[8, 12]
+#     axis  "dp"
+#     root  5
+#   mesh dp=2,tp=3
+#     x     float32[3, 4, 5]
+#     axis  "tp"
+#     root  0
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num

@@ -12,14 +12,24 @@ Save it while `jaxpar` runs, or check it with `jaxpar check hierarchical_all_red
 #                    of x
 #
 # Tried with, on each device:
-#   mesh node=2,device=4: x float32[7, 19], inner="device", outer="node"
-#   mesh node=4,device=3: x float32[71], inner="device", outer="node"
-#   mesh dp=2,cp=2,tp=3: x float32[5, 11, 2], inner="tp", outer="dp"
+#   mesh node=2,device=4
+#     x      float32[7, 19]
+#     inner  "device"
+#     outer  "node"
+#   mesh node=4,device=3
+#     x      float32[71]
+#     inner  "device"
+#     outer  "node"
+#   mesh dp=2,cp=2,tp=3
+#     x      float32[5, 11, 2]
+#     inner  "tp"
+#     outer  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num

@@ -12,14 +12,21 @@ Save it while `jaxpar` runs, or check it with `jaxpar check recursive_doubling_a
 #   errors        1  ValueError where n = 6; n = 3; n = 5; n = 12
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[40], axis="tp"
-#   mesh dp=2,tp=4: x float32[7, 6], axis="tp"
-#   mesh dp=2,tp=3: x int32[4, 5, 2], axis="dp"
+#   mesh tp=8
+#     x     float32[40]
+#     axis  "tp"
+#   mesh dp=2,tp=4
+#     x     float32[7, 6]
+#     axis  "tp"
+#   mesh dp=2,tp=3
+#     x     int32[4, 5, 2]
+#     axis  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num

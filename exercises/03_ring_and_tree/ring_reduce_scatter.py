@@ -14,13 +14,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check ring_reduce_scatter`
 #                    x, but not one for each hop
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[8, 10], axis="tp"
-#   mesh dp=5,tp=2: x float32[5, 7, 2], axis="dp"
+#   mesh tp=8
+#     x     float32[8, 10]
+#     axis  "tp"
+#   mesh dp=5,tp=2
+#     x     float32[5, 7, 2]
+#     axis  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Num

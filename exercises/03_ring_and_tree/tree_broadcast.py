@@ -11,13 +11,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check tree_broadcast`.
 #   communication 3  permutes only, ceil(log2 n) of them, each of x
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[40], axis="tp", root=5
-#   mesh dp=6,tp=2: x bfloat16[4, 5, 4], axis="dp", root=4
+#   mesh tp=8
+#     x     float32[40]
+#     axis  "tp"
+#     root  5
+#   mesh dp=6,tp=2
+#     x     bfloat16[4, 5, 4]
+#     axis  "dp"
+#     root  4
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped

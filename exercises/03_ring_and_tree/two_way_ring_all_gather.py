@@ -12,13 +12,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check two_way_ring_all_gat
 #   memory        1  at most 4 times the library's bytes of intermediate results
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[40], axis="tp"
-#   mesh dp=5,tp=2: x bfloat16[4, 5, 4], axis="dp"
+#   mesh tp=8
+#     x     float32[40]
+#     axis  "tp"
+#   mesh dp=5,tp=2
+#     x     bfloat16[4, 5, 4]
+#     axis  "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Shaped

@@ -15,11 +15,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients
 #                    library's flops in matrix products
 #
 # Tried with, on each device:
-#   mesh dp=8: loss_fn squared_error, params {w_in: float32[8, 64], bias: float32[64], w_out:
-#       float32[64]}, microbatches {inputs: float32[10, 32, 8], targets: float32[10, 32]},
-#       axis="dp"
-#   mesh fsdp=2,tp=3: loss_fn layered_error, params [{w: float32[24, 32], scale: float32[32]}, {w:
-#       float32[32, 8]}], microbatches (float32[12, 2, 24], float32[12, 2, 8]), axis="fsdp"
+#   mesh dp=8
+#     loss_fn       the error of a network with one hidden layer and one output: inputs [b, d],
+#                   targets [b]
+#     params        {w_in: float32[8, 64], bias: float32[64], w_out: float32[64]}
+#     microbatches  {inputs: float32[10, 32, 8], targets: float32[10, 32]}
+#     axis          "dp"
+#   mesh fsdp=2,tp=3
+#     loss_fn       the error of a network given as a list of layers: inputs [b, d], targets [b,
+#                   f]
+#     params        [{w: float32[24, 32], scale: float32[32]}, {w: float32[32, 8]}]
+#     microbatches  (float32[12, 2, 24], float32[12, 2, 8])
+#     axis          "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -28,6 +35,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check accumulate_gradients
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

@@ -10,16 +10,22 @@ Save it while `jaxpar` runs, or check it with `jaxpar check bucketed_all_reduce`
 #   communication 3  one all-reduce for each bucket, of its bytes
 #
 # Tried with, on each device:
-#   mesh dp=8: gradients {embedding: float32[6, 8], first: {b: float32[16], w: float32[5, 8]},
-#       last: {b: float32[8], w: float32[3, 8]}, output: float32[10, 8], scale: float32[8]},
-#       axis="dp", bucket_bytes=256
-#   mesh fsdp=3,tp=2: gradients (bfloat16[44], [{b: bfloat16[12], w: bfloat16[6, 5]}, {b:
-#       bfloat16[12], w: bfloat16[6, 5]}]), axis="fsdp", bucket_bytes=84
+#   mesh dp=8
+#     gradients     {embedding: float32[6, 8], first: {b: float32[16], w: float32[5, 8]}, last:
+#                   {b: float32[8], w: float32[3, 8]}, output: float32[10, 8], scale: float32[8]}
+#     axis          "dp"
+#     bucket_bytes  256
+#   mesh fsdp=3,tp=2
+#     gradients     (bfloat16[44], [{b: bfloat16[12], w: bfloat16[6, 5]}, {b: bfloat16[12], w:
+#                   bfloat16[6, 5]}])
+#     axis          "fsdp"
+#     bucket_bytes  84
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree

@@ -12,10 +12,17 @@ Save it while `jaxpar` runs, or check it with `jaxpar check data_parallel_gradie
 #                    library's flops in matrix products
 #
 # Tried with, on each device:
-#   mesh dp=8: loss_fn squared_error, params {w_in: float32[6, 16], bias: float32[16], w_out:
-#       float32[16]}, batch {inputs: float32[20, 6], targets: float32[20]}, axis="dp"
-#   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[5, 10], scale: float32[10]}, {w:
-#       float32[10, 2]}], batch (float32[16, 5], float32[16, 2]), axis="fsdp"
+#   mesh dp=8
+#     loss_fn  the error of a network with one hidden layer and one output: inputs [b, d], targets
+#              [b]
+#     params   {w_in: float32[6, 16], bias: float32[16], w_out: float32[16]}
+#     batch    {inputs: float32[20, 6], targets: float32[20]}
+#     axis     "dp"
+#   mesh fsdp=3,tp=2
+#     loss_fn  the error of a network given as a list of layers: inputs [b, d], targets [b, f]
+#     params   [{w: float32[5, 10], scale: float32[10]}, {w: float32[10, 2]}]
+#     batch    (float32[16, 5], float32[16, 2])
+#     axis     "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -24,6 +31,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check data_parallel_gradie
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

@@ -11,13 +11,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check masked_mean`.
 #   communication 3  scalars only: a total and a count from each device
 #
 # Tried with, on each device:
-#   mesh dp=8: values float32[40], mask bool[40], axis="dp"
-#   mesh fsdp=2,tp=3: values float32[9, 4], mask bool[9, 4], axis="fsdp"
+#   mesh dp=8
+#     values  float32[40]
+#     mask    bool[40]
+#     axis    "dp"
+#   mesh fsdp=2,tp=3
+#     values  float32[9, 4]
+#     mask    bool[9, 4]
+#     axis    "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float

@@ -13,13 +13,23 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_ste
 #                    library's flops in matrix products
 #
 # Tried with, on each device:
-#   mesh dp=4: loss_fn squared_error, params {w_in: float32[4, 6], bias: float32[6], w_out:
-#       float32[6]}, batch {inputs: float32[40, 4], targets: float32[40]}, update_fn
-#       partial(descend, {w_in: float32[4, 6], bias: float32[6], w_out: float32[6]}), axis="dp",
-#       server=3
-#   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[5, 6], scale: float32[6]}, {w:
-#       float32[6, 3]}], batch (float32[60, 5], float32[60, 3]), update_fn partial(descend, [{w:
-#       float32[5, 6], scale: float32[6]}, {w: float32[6, 3]}]), axis="fsdp", server=0
+#   mesh dp=4
+#     loss_fn    the error of a network with one hidden layer and one output: inputs [b, d],
+#                targets [b]
+#     params     {w_in: float32[4, 6], bias: float32[6], w_out: float32[6]}
+#     batch      {inputs: float32[40, 4], targets: float32[40]}
+#     update_fn  a step by the rates in the optimizer's state, one for each element of the
+#                parameters
+#     axis       "dp"
+#     server     3
+#   mesh fsdp=3,tp=2
+#     loss_fn    the error of a network given as a list of layers: inputs [b, d], targets [b, f]
+#     params     [{w: float32[5, 6], scale: float32[6]}, {w: float32[6, 3]}]
+#     batch      (float32[60, 5], float32[60, 3])
+#     update_fn  a step by the rates in the optimizer's state, one for each element of the
+#                parameters
+#     axis       "fsdp"
+#     server     0
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.collectives.gather,
@@ -29,6 +39,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parameter_server_ste
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree

@@ -11,14 +11,22 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mixed_precision_step
 #   flops         1  each matrix product once, and of float16 values
 #
 # Tried with, on each device:
-#   mesh dp=8: loss_fn overflowing_error, master {w_in: float32[6, 16], w_out: float32[16]},
-#       opt_state adamw_state(int32[], {w_in: float32[6, 16], w_out: float32[16]}, {w_in:
-#       float32[6, 16], w_out: float32[16]}), batch {inputs: float32[32, 6], targets: float32[32],
-#       rare: bool[1]}, optimizer ADAMW, scale=1073741824.0
-#   mesh fsdp=3,tp=2: loss_fn overflowing_layers, master [{w: float32[5, 12], scale: float32[12]},
-#       {w: float32[12, 3]}], opt_state momentum_state([{w: float32[5, 12], scale: float32[12]},
-#       {w: float32[12, 3]}]), batch (float32[20, 5], float32[20, 3], bool[1]), optimizer
-#       MOMENTUM, scale=2147483648.0
+#   mesh dp=8
+#     loss_fn    the squared error of two matrices; on a rare batch one gradient is huge
+#     master     {w_in: float32[6, 16], w_out: float32[16]}
+#     opt_state  the state of AdamW after 100 steps or more; no mean square is nearly zero, made
+#                from int32[] and {w_in: float32[6, 16], w_out: float32[16]}
+#     batch      {inputs: float32[32, 6], targets: float32[32], rare: bool[1]}
+#     optimizer  adamw
+#     scale      1073741824.0
+#   mesh fsdp=3,tp=2
+#     loss_fn    the squared error of a list of layers; on a rare batch most gradients are huge
+#     master     [{w: float32[5, 12], scale: float32[12]}, {w: float32[12, 3]}]
+#     opt_state  the state of momentum after some steps, made from [{w: float32[5, 12], scale:
+#                float32[12]}, {w: float32[12, 3]}]
+#     batch      (float32[20, 5], float32[20, 3], bool[1])
+#     optimizer  momentum
+#     scale      2147483648.0
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -27,6 +35,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mixed_precision_step
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax

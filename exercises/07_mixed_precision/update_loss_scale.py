@@ -10,17 +10,30 @@ Save it while `jaxpar` runs, or check it with `jaxpar check update_loss_scale`.
 #   communication 3  nothing is sent
 #
 # Tried with, on each device:
-#   mesh dp=2,cp=2,tp=2: scale drawn_scale(bool[6], float32[6], 6, 1.0), good_steps
-#       steps_from_zero(bool[6], int32[6], 6, 5, 1), grads_finite drawn_flag(bool[6], 6),
-#       growth_interval=5, factor=2.0, minimum=1.0
-#   mesh pp=2,fsdp=2,tp=2: scale drawn_scale(bool[4], float32[4], 4, 0.5), good_steps
-#       steps_from_zero(bool[4], int32[4], 4, 9, 8), grads_finite drawn_flag(bool[4], 4),
-#       growth_interval=9, factor=4.0, minimum=0.5
+#   mesh dp=2,cp=2,tp=2
+#     scale            a scale: just above the minimum, or some times as much, made from bool[6]
+#                      and float32[6]
+#     good_steps       steps that count, from 0 on: at the edge of growing, or not, made from
+#                      bool[6] and int32[6]
+#     grads_finite     whether there was no overflow, made from bool[6]
+#     growth_interval  5
+#     factor           2.0
+#     minimum          1.0
+#   mesh pp=2,fsdp=2,tp=2
+#     scale            a scale: just above the minimum, or some times as much, made from bool[4]
+#                      and float32[4]
+#     good_steps       steps that count, from 0 on: at the edge of growing, or not, made from
+#                      bool[4] and int32[4]
+#     grads_finite     whether there was no overflow, made from bool[4]
+#     growth_interval  9
+#     factor           4.0
+#     minimum          0.5
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Bool, Float, Int

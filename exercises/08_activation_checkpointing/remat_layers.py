@@ -18,10 +18,17 @@ Save it while `jaxpar` runs, or check it with `jaxpar check remat_layers`.
 #                    layers
 #
 # Tried with, on each device:
-#   mesh dp=2: layer_fn gentle_mlp, params {up: float32[512, 4, 64], down: float32[512, 64, 4]}, x
-#       float32[128, 4], segments=128
-#   mesh fsdp=3: layer_fn gentle_wave, params (float32[192, 8, 8], float32[192, 8]), x float32[48,
-#       8], segments=24
+#   mesh dp=2
+#     layer_fn  as `residual_mlp`, in steps so small that hundreds of random layers do not run
+#               away
+#     params    {up: float32[512, 4, 64], down: float32[512, 64, 4]}
+#     x         float32[128, 4]
+#     segments  128
+#   mesh fsdp=3
+#     layer_fn  one square matrix and a bias, then a sine, added to x [b, d] in small steps
+#     params    (float32[192, 8, 8], float32[192, 8])
+#     x         float32[48, 8]
+#     segments  24
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -30,6 +37,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check remat_layers`.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

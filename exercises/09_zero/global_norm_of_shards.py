@@ -10,17 +10,22 @@ Save it while `jaxpar` runs, or check it with `jaxpar check global_norm_of_shard
 #   communication 3  one all-reduce of one number
 #
 # Tried with, on each device:
-#   mesh dp=8: shards {embedding: float32[2, 5], layers: [{w: float32[2, 3], bias: float32[3]},
-#       {w: float32[3, 3], bias: float32[3]}, {w: float32[4, 3], bias: float32[3]}, {w: float32[5,
-#       3], bias: float32[3]}, {w: float32[6, 3], bias: float32[3]}]}, axis="dp"
-#   mesh fsdp=3,tp=2: shards [float32[1, 4, 3], float32[2, 4, 3], float32[3, 4, 3], float32[4, 4,
-#       3], float32[5, 4, 3], float32[6, 4, 3], float32[7, 4, 3], float32[8, 4, 3], float32[9, 4,
-#       3], float32[10, 4, 3]], axis="fsdp"
+#   mesh dp=8
+#     shards  {embedding: float32[2, 5], layers: [{w: float32[2, 3], bias: float32[3]}, {w:
+#             float32[3, 3], bias: float32[3]}, {w: float32[4, 3], bias: float32[3]}, {w:
+#             float32[5, 3], bias: float32[3]}, {w: float32[6, 3], bias: float32[3]}]}
+#     axis    "dp"
+#   mesh fsdp=3,tp=2
+#     shards  [float32[1, 4, 3], float32[2, 4, 3], float32[3, 4, 3], float32[4, 4, 3], float32[5,
+#             4, 3], float32[6, 4, 3], float32[7, 4, 3], float32[8, 4, 3], float32[9, 4, 3],
+#             float32[10, 4, 3]]
+#     axis    "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

@@ -14,17 +14,25 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero1_update`.
 #                    of intermediate results, most of which are 1/n of the parameters
 #
 # Tried with, on each device:
-#   mesh dp=8: grads {w: float32[16, 8], bias: float32[8]}, params {w: float32[16, 8], bias:
-#       float32[8]}, opt_shard adamw_state(int32[], {w: float32[2, 8], bias: float32[1]}, {w:
-#       float32[2, 8], bias: float32[1]}), optimizer ADAMW, axis="dp"
-#   mesh fsdp=3,tp=2: grads [{w: float32[6, 9], bias: float32[9]}, float32[12, 2, 5]], params [{w:
-#       float32[6, 9], bias: float32[9]}, float32[12, 2, 5]], opt_shard [{w: float32[2, 9], bias:
-#       float32[3]}, float32[4, 2, 5]], optimizer MOMENTUM, axis="fsdp"
+#   mesh dp=8
+#     grads      {w: float32[16, 8], bias: float32[8]}
+#     params     {w: float32[16, 8], bias: float32[8]}
+#     opt_shard  the state of AdamW after some steps; no mean square is nearly zero, to divide by,
+#                made from int32[] and {w: float32[2, 8], bias: float32[1]}
+#     optimizer  adamw
+#     axis       "dp"
+#   mesh fsdp=3,tp=2
+#     grads      [{w: float32[6, 9], bias: float32[9]}, float32[12, 2, 5]]
+#     params     [{w: float32[6, 9], bias: float32[9]}, float32[12, 2, 5]]
+#     opt_shard  [{w: float32[2, 9], bias: float32[3]}, float32[4, 2, 5]]
+#     optimizer  momentum
+#     axis       "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax

@@ -15,10 +15,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero2_accumulate`.
 #                    library's flops of matrix products, so that activations may be computed again
 #
 # Tried with, on each device:
-#   mesh dp=8: loss_fn squared_error, params {w_in: float32[64, 64], bias: float32[64], w_out:
-#       float32[64]}, microbatches {inputs: float32[8, 4, 64], targets: float32[8, 4]}, axis="dp"
-#   mesh fsdp=3,tp=2: loss_fn layered_error, params [{w: float32[96, 48], scale: float32[48]}, {w:
-#       float32[48, 4]}], microbatches (float32[6, 4, 96], float32[6, 4, 4]), axis="fsdp"
+#   mesh dp=8
+#     loss_fn       the error of a network with one hidden layer and one output: inputs [b, d],
+#                   targets [b]
+#     params        {w_in: float32[64, 64], bias: float32[64], w_out: float32[64]}
+#     microbatches  {inputs: float32[8, 4, 64], targets: float32[8, 4]}
+#     axis          "dp"
+#   mesh fsdp=3,tp=2
+#     loss_fn       the error of a network given as a list of layers: inputs [b, d], targets [b,
+#                   f]
+#     params        [{w: float32[96, 48], scale: float32[48]}, {w: float32[48, 4]}]
+#     microbatches  (float32[6, 4, 96], float32[6, 4, 4])
+#     axis          "fsdp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -27,6 +35,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zero2_accumulate`.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree

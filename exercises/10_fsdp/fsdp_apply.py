@@ -16,10 +16,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_apply`.
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh fsdp=4: layer_fn residual_mlp, param_shards {up: float32[8, 8, 64], down: float32[8, 16,
-#       32]}, x float32[4, 32], axis="fsdp"
-#   mesh dp=3,tp=2: layer_fn scaled_projection, param_shards (float32[7, 16, 48], float32[7, 16]),
-#       x float32[2, 48], axis="dp"
+#   mesh fsdp=4
+#     layer_fn      two matrices with tanh between, added to x [..., d]
+#     param_shards  {up: float32[8, 8, 64], down: float32[8, 16, 32]}
+#     x             float32[4, 32]
+#     axis          "fsdp"
+#   mesh dp=3,tp=2
+#     layer_fn      one square matrix and tanh, scaled and added to x [b, d]
+#     param_shards  (float32[7, 16, 48], float32[7, 16])
+#     x             float32[2, 48]
+#     axis          "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -28,6 +34,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_apply`.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

@@ -12,12 +12,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_shardings`.
 #                    intermediate results at most 1.5 times the library's
 #
 # Tried with:
-#   mesh fsdp=4: params {embedding: float32[130, 64], layers: {scale: float32[8, 64], up:
-#       float32[8, 64, 96], down: float32[8, 96, 64]}, norm: float32[64], head: float32[64, 130]},
-#       axis="fsdp", minimum_size=8320
-#   mesh pp=2,dp=3: params {embedding: float32[96, 45], layers: {scale: float32[6, 45], up:
-#       float32[6, 45, 57], down: float32[6, 57, 45]}, norm: float32[45]}, axis="dp",
-#       minimum_size=180
+#   mesh fsdp=4
+#     params        {embedding: float32[130, 64], layers: {scale: float32[8, 64], up: float32[8,
+#                   64, 96], down: float32[8, 96, 64]}, norm: float32[64], head: float32[64, 130]}
+#     axis          "fsdp"
+#     minimum_size  8320
+#   mesh pp=2,dp=3
+#     params        {embedding: float32[96, 45], layers: {scale: float32[6, 45], up: float32[6,
+#                   45, 57], down: float32[6, 57, 45]}, norm: float32[45]}
+#     axis          "dp"
+#     minimum_size  180
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -25,6 +29,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_shardings`.
 
 from typing import Any
 
+import jax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxtyping import PyTree
 

@@ -12,14 +12,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check hybrid_gradients`.
 #                    all-reduce of this device's rows
 #
 # Tried with, on each device:
-#   mesh dp=4,fsdp=2: grad {matrix: float32[12, 6], scale: float32[8]}, shard_axis="fsdp",
-#       replica_axis="dp"
-#   mesh dp=2,fsdp=3,tp=2: grad [float32[6, 4, 2]], shard_axis="fsdp", replica_axis="tp"
+#   mesh dp=4,fsdp=2
+#     grad          {matrix: float32[12, 6], scale: float32[8]}
+#     shard_axis    "fsdp"
+#     replica_axis  "dp"
+#   mesh dp=2,fsdp=3,tp=2
+#     grad          [float32[6, 4, 2]]
+#     shard_axis    "fsdp"
+#     replica_axis  "tp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import PyTree

@@ -14,12 +14,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check megatron_specs`.
 #                    library's
 #
 # Tried with:
-#   mesh tp=4: params {attention: {query: float32[4, 24, 32], key: float32[4, 24, 16], value:
-#       float32[4, 24, 16], output: float32[4, 32, 24]}, mlp: {up: float32[4, 24, 32], down:
-#       float32[4, 32, 24], gate: float32[4, 24, 32]}, norm: {scale: float32[4, 24]}}, axis="tp"
-#   mesh dp=2,tpx=3: params {attention: {query: float32[30, 24], key: float32[30, 12], value:
-#       float32[30, 12], output: float32[24, 30]}, mlp: {up: float32[30, 24], down: float32[24,
-#       30]}, norm: {scale: float32[30]}, position: {table: float32[6, 30]}}, axis="tpx"
+#   mesh tp=4
+#     params  {attention: {query: float32[4, 24, 32], key: float32[4, 24, 16], value: float32[4,
+#             24, 16], output: float32[4, 32, 24]}, mlp: {up: float32[4, 24, 32], down: float32[4,
+#             32, 24], gate: float32[4, 24, 32]}, norm: {scale: float32[4, 24]}}
+#     axis    "tp"
+#   mesh dp=2,tpx=3
+#     params  {attention: {query: float32[30, 24], key: float32[30, 12], value: float32[30, 12],
+#             output: float32[24, 30]}, mlp: {up: float32[30, 24], down: float32[24, 30]}, norm:
+#             {scale: float32[30]}, position: {table: float32[6, 30]}}
+#     axis    "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -27,6 +31,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check megatron_specs`.
 
 from typing import Any
 
+import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import PyTree
 

@@ -16,19 +16,48 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parallel_attention`.
 #                    does not divide it; num_kv_heads is below n and does not divide it
 #
 # Tried with, on each device:
-#   mesh tp=2: x float32[2, 4, 12], w_q float32[12, 12], w_k float32[12, 6], w_v float32[12, 6],
-#       w_o float32[12, 12], num_heads=8, num_kv_heads=4, axis="tp"
-#   mesh dp=2,tpx=6: x float32[3, 5, 10], w_q float32[10, 8], w_k float32[10, 8], w_v float32[10,
-#       8], w_o float32[8, 10], num_heads=12, num_kv_heads=2, axis="tpx"
-#   mesh tp=3: x float32[2, 5, 9], w_q float32[9, 4], w_k float32[9, 4], w_v float32[9, 4], w_o
-#       float32[4, 9], num_heads=3, num_kv_heads=3, axis="tp"
-#   mesh dp=2,tpx=3: x float32[2, 7, 8], w_q float32[8, 6], w_k float32[8, 3], w_v float32[8, 3],
-#       w_o float32[6, 8], num_heads=6, num_kv_heads=1, axis="tpx"
+#   mesh tp=2
+#     x             float32[2, 4, 12]
+#     w_q           float32[12, 12]
+#     w_k           float32[12, 6]
+#     w_v           float32[12, 6]
+#     w_o           float32[12, 12]
+#     num_heads     8
+#     num_kv_heads  4
+#     axis          "tp"
+#   mesh dp=2,tpx=6
+#     x             float32[3, 5, 10]
+#     w_q           float32[10, 8]
+#     w_k           float32[10, 8]
+#     w_v           float32[10, 8]
+#     w_o           float32[8, 10]
+#     num_heads     12
+#     num_kv_heads  2
+#     axis          "tpx"
+#   mesh tp=3
+#     x             float32[2, 5, 9]
+#     w_q           float32[9, 4]
+#     w_k           float32[9, 4]
+#     w_v           float32[9, 4]
+#     w_o           float32[4, 9]
+#     num_heads     3
+#     num_kv_heads  3
+#     axis          "tp"
+#   mesh dp=2,tpx=3
+#     x             float32[2, 7, 8]
+#     w_q           float32[8, 6]
+#     w_k           float32[8, 3]
+#     w_v           float32[8, 3]
+#     w_o           float32[6, 8]
+#     num_heads     6
+#     num_kv_heads  1
+#     axis          "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

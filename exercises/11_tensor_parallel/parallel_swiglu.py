@@ -13,15 +13,24 @@ Save it while `jaxpar` runs, or check it with `jaxpar check parallel_swiglu`.
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh tp=4: x float32[2, 5, 12], w_gate float32[12, 14], w_up float32[12, 14], w_down
-#       float32[14, 12], axis="tp"
-#   mesh dp=2,tpx=3: x float32[3, 4, 9], w_gate float32[9, 8], w_up float32[9, 8], w_down
-#       float32[8, 9], axis="tpx"
+#   mesh tp=4
+#     x       float32[2, 5, 12]
+#     w_gate  float32[12, 14]
+#     w_up    float32[12, 14]
+#     w_down  float32[14, 12]
+#     axis    "tp"
+#   mesh dp=2,tpx=3
+#     x       float32[3, 4, 9]
+#     w_gate  float32[9, 8]
+#     w_up    float32[9, 8]
+#     w_down  float32[8, 9]
+#     axis    "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

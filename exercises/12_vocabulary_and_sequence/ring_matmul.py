@@ -15,13 +15,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check ring_matmul`.
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh tp=8: x float32[12, 96], w float32[96, 4], axis="tp"
-#   mesh dp=2,tpx=3: x float32[10, 56], w float32[56, 5], axis="tpx"
+#   mesh tp=8
+#     x     float32[12, 96]
+#     w     float32[96, 4]
+#     axis  "tp"
+#   mesh dp=2,tpx=3
+#     x     float32[10, 56]
+#     w     float32[56, 5]
+#     axis  "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

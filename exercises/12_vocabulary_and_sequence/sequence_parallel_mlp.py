@@ -15,13 +15,22 @@ Save it while `jaxpar` runs, or check it with `jaxpar check sequence_parallel_ml
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh tp=4: x float32[4, 8, 16], w_up float32[16, 40], w_down float32[40, 16], axis="tp"
-#   mesh dp=2,tpx=3: x float32[9, 2, 15], w_up float32[15, 48], w_down float32[48, 15], axis="tpx"
+#   mesh tp=4
+#     x       float32[4, 8, 16]
+#     w_up    float32[16, 40]
+#     w_down  float32[40, 16]
+#     axis    "tp"
+#   mesh dp=2,tpx=3
+#     x       float32[9, 2, 15]
+#     w_up    float32[15, 48]
+#     w_down  float32[48, 15]
+#     axis    "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

@@ -13,13 +13,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check vocab_parallel_cross
 #                    intermediate results, forward and backward
 #
 # Tried with, on each device:
-#   mesh tp=8: logits_shard float32[4, 16, 13], labels int32[4, 16], axis="tp"
-#   mesh dp=2,tpx=3: logits_shard bfloat16[3, 20, 34], labels int32[3, 20], axis="tpx"
+#   mesh tp=8
+#     logits_shard  float32[4, 16, 13]
+#     labels        int32[4, 16]
+#     axis          "tp"
+#   mesh dp=2,tpx=3
+#     logits_shard  bfloat16[3, 20, 34]
+#     labels        int32[3, 20]
+#     axis          "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int

@@ -13,13 +13,20 @@ Save it while `jaxpar` runs, or check it with `jaxpar check vocab_parallel_embed
 #                    intermediate results, forward and backward
 #
 # Tried with, on each device:
-#   mesh tp=8: ids int32[2, 12], table float32[16, 24], axis="tp"
-#   mesh dp=2,tpx=3: ids int32[150], table bfloat16[34, 32], axis="tpx"
+#   mesh tp=8
+#     ids    int32[2, 12]
+#     table  float32[16, 24]
+#     axis   "tp"
+#   mesh dp=2,tpx=3
+#     ids    int32[150]
+#     table  bfloat16[34, 32]
+#     axis   "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int

@@ -16,16 +16,30 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
 #   errors        1  ValueError where `rows` = 2, `cols` = 3
 #
 # Tried with, on each device:
-#   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 8], rows="tpx", cols="tpy",
-#       depth="tpz"
-#   mesh tpx=3,tpy=2,tpz=2: x float32[5, 14], w float32[14, 12], rows="tpy", cols="tpz",
-#       depth="tpx"
-#   mesh tpx=1,tpy=3,tpz=3: x float32[5, 6], w float32[6, 4], rows="tpz", cols="tpy", depth="tpx"
+#   mesh dp=2,tpx=2,tpy=2,tpz=2
+#     x      float32[6, 10]
+#     w      float32[10, 8]
+#     rows   "tpx"
+#     cols   "tpy"
+#     depth  "tpz"
+#   mesh tpx=3,tpy=2,tpz=2
+#     x      float32[5, 14]
+#     w      float32[14, 12]
+#     rows   "tpy"
+#     cols   "tpz"
+#     depth  "tpx"
+#   mesh tpx=1,tpy=3,tpz=3
+#     x      float32[5, 6]
+#     w      float32[6, 4]
+#     rows   "tpz"
+#     cols   "tpy"
+#     depth  "tpx"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

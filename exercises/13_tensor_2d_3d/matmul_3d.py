@@ -15,17 +15,30 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_3d`.
 #                    library's flops; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh dp=2,tpx=2,tpy=2,tpz=2: x float32[6, 10], w float32[10, 7], x_axis="tpx", y_axis="tpy",
-#       z_axis="tpz"
-#   mesh tpx=3,tpy=3,tpz=1: x float32[12, 9], w float32[9, 5], x_axis="tpy", y_axis="tpz",
-#       z_axis="tpx"
-#   mesh tpx=3,tpy=1,tpz=2: x float32[4, 8], w float32[8, 3], x_axis="tpz", y_axis="tpx",
-#       z_axis="tpy"
+#   mesh dp=2,tpx=2,tpy=2,tpz=2
+#     x       float32[6, 10]
+#     w       float32[10, 7]
+#     x_axis  "tpx"
+#     y_axis  "tpy"
+#     z_axis  "tpz"
+#   mesh tpx=3,tpy=3,tpz=1
+#     x       float32[12, 9]
+#     w       float32[9, 5]
+#     x_axis  "tpy"
+#     y_axis  "tpz"
+#     z_axis  "tpx"
+#   mesh tpx=3,tpy=1,tpz=2
+#     x       float32[4, 8]
+#     w       float32[8, 3]
+#     x_axis  "tpz"
+#     y_axis  "tpx"
+#     z_axis  "tpy"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

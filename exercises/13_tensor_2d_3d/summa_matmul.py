@@ -19,13 +19,22 @@ Save it while `jaxpar` runs, or check it with `jaxpar check summa_matmul`.
 #   errors        1  ValueError where `rows` = 2, `cols` = 3
 #
 # Tried with, on each device:
-#   mesh dp=2,tpx=2,tpy=2: x float32[24, 40], w float32[40, 56], rows="tpx", cols="tpy"
-#   mesh tpy=3,tpz=3: x float32[26, 42], w float32[42, 34], rows="tpz", cols="tpy"
+#   mesh dp=2,tpx=2,tpy=2
+#     x     float32[24, 40]
+#     w     float32[40, 56]
+#     rows  "tpx"
+#     cols  "tpy"
+#   mesh tpy=3,tpz=3
+#     x     float32[26, 42]
+#     w     float32[42, 34]
+#     rows  "tpz"
+#     cols  "tpy"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float

@@ -16,10 +16,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
 #                    matrix products; a gradient may compute the forward pass again
 #
 # Tried with, on each device:
-#   mesh pp=4: stage_fn residual_mlp, params {up: float32[16, 32], down: float32[32, 16]},
-#       microbatches float32[6, 2, 8, 16], axis="pp"
-#   mesh node=3,device=2: stage_fn tanh_layer, params (float32[24, 24], float32[24]), microbatches
-#       float32[2, 20, 24], axis="node"
+#   mesh pp=4
+#     stage_fn      two matrices with tanh between, added to x [..., d]
+#     params        {up: float32[16, 32], down: float32[32, 16]}
+#     microbatches  float32[6, 2, 8, 16]
+#     axis          "pp"
+#   mesh node=3,device=2
+#     stage_fn      one square matrix, a bias and tanh for x [..., d]: zeros do not stay zeros
+#     params        (float32[24, 24], float32[24])
+#     microbatches  float32[2, 20, 24]
+#     axis          "node"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -28,6 +34,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check pipeline_forward`.
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree

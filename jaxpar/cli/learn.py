@@ -120,18 +120,26 @@ def check_exercise(
             "--seed", min=0, help="Draw the inputs from this seed, as an earlier verdict did."
         ),
     ] = None,
+    timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout", min=1, metavar="SECONDS", help="How long the answer may take; usually 30."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judges one exercise."""
     row = _exercise(id)
     if file and not file.exists():
         raise BadUseError(f"check: there is no file {file}")
-    with open_judge() as judge:
+    with open_judge(timeout) as judge:
         if file:
             verdict = check(row, file, judge, None, seed)
         else:
             course = _course()
-            verdict = check(row, course.file(row), judge, Verdicts(course.verdicts), seed)
+            remembered = Verdicts(course.verdicts)
+            again = timeout is not None
+            verdict = check(row, course.file(row), judge, remembered, seed, again=again)
     from jaxpar.grading.writers import plain_lines, render, to_json
 
     if as_json:

@@ -15,7 +15,7 @@ ADAMW = optax.adamw(0.3, b2=0.9, weight_decay=0.5)
 
 
 def adamw_state(count: Array, mu: Any, nu: Any) -> Any:
-    """The state of ADAMW after `count` steps; no mean square is nearly zero, to divide by."""
+    """The state of AdamW after some steps; no mean square is nearly zero, to divide by."""
     nu = jax.tree.map(lambda leaf: leaf + 0.1, nu)
     adam = optax.ScaleByAdamState(count, mu, nu)
     return (adam, optax.EmptyState(), optax.EmptyState())

@@ -21,7 +21,7 @@ MOMENTUM = optax.sgd(1e-3 / TRACE, momentum=0.9)
 
 
 def overflowing_error(params: dict[str, Array], batch: dict[str, Array]) -> Array:
-    """The squared error of two matrices; where `rare`, one gradient is huge, and no loss is.
+    """The squared error of two matrices; on a rare batch one gradient is huge.
 
     Computed in the float type of the parameters, but for the end.
     """
@@ -31,7 +31,7 @@ def overflowing_error(params: dict[str, Array], batch: dict[str, Array]) -> Arra
 
 
 def overflowing_layers(params: list[dict[str, Array]], batch: tuple[Array, Array, Array]) -> Array:
-    """The squared error of a list of layers; where `rare`, only the last gradient is not huge.
+    """The squared error of a list of layers; on a rare batch most gradients are huge.
 
     Computed in the float type of the parameters, but for the end.
     """
@@ -43,7 +43,7 @@ def overflowing_layers(params: list[dict[str, Array]], batch: tuple[Array, Array
 
 
 def adamw_state(count: Array, mean: Any, square: Any) -> Any:
-    """The state of ADAMW after 100 steps and `count` more; no square is nearly zero."""
+    """The state of AdamW after 100 steps or more; no mean square is nearly zero."""
     mean = jax.tree.map(lambda leaf: MEAN * leaf, mean)
     square = jax.tree.map(lambda leaf: MEAN**2 * (leaf + 0.1), square)
     adam = optax.ScaleByAdamState(count + 100, mean, square)
@@ -51,7 +51,7 @@ def adamw_state(count: Array, mean: Any, square: Any) -> Any:
 
 
 def momentum_state(trace: Any) -> Any:
-    """The state of MOMENTUM after some steps."""
+    """The state of momentum after some steps."""
     trace = jax.tree.map(lambda leaf: TRACE * leaf, trace)
     return (optax.TraceState(trace), optax.EmptyState())
 
@@ -73,7 +73,7 @@ def drawn_steps(grows: Array, drawn: Array, every: int, growth_interval: int, sp
 
 
 def drawn_scale(low: Array, drawn: Array, every: int, minimum: float) -> Array:
-    """A scale, where `low` just above the minimum."""
+    """A scale: just above the minimum, or some times as much."""
     high = 4 + 8 * first_of(drawn, every)
     return minimum * jnp.where(first_of(low, every), 1.25, high)
 

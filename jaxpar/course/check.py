@@ -61,11 +61,16 @@ class PoolJudge:
 
 
 @contextmanager
-def open_judge() -> Iterator[Judge]:
-    """Yields a judge whose child processes end with this block."""
-    from jaxpar.grading.processes import Pool
+def open_judge(timeout: int | None = None) -> Iterator[Judge]:
+    """Yields a judge whose child processes end with this block.
 
-    with Pool() as pool:
+    Args:
+        timeout: the seconds that an answer may take, if not as many as usual.
+    """
+    from jaxpar.grading.processes import Limits, Pool
+
+    limits = Limits() if timeout is None else Limits(timeout, cpu_seconds=4 * timeout)
+    with Pool(limits) as pool:
         yield PoolJudge(pool)
 
 
@@ -91,16 +96,32 @@ class Verdicts:
 
 
 def check(
-    row: Exercise, path: Path, judge: Judge, verdicts: Verdicts | None, seed: int | None = None
+    row: Exercise,
+    path: Path,
+    judge: Judge,
+    verdicts: Verdicts | None,
+    seed: int | None = None,
+    *,
+    again: bool = False,
 ) -> Verdict:
-    """Returns the verdict on a file: the remembered one, if there is one and no seed is given."""
+    """Returns the verdict on a file: the remembered one, if there is one and no seed is given.
+
+    Args:
+        row: the exercise.
+        path: the file.
+        judge: what judges it.
+        verdicts: those that are remembered; None if none are to be.
+        seed: draws the inputs; such a verdict is not remembered.
+        again: whether it is judged even if a verdict is remembered.
+    """
     try:
         submission = read_submission(path)
     except SubmissionError as error:
         return Verdict(row.id, "not-submitted", 0, row.points, (), str(error), 0.0, 0)
-    remembered = verdicts.get(row.where, submission) if verdicts and seed is None else None
-    if remembered:
-        return remembered
+    if verdicts and seed is None and not again:
+        remembered = verdicts.get(row.where, submission)
+        if remembered:
+            return remembered
     verdict = judge.judge(row, submission, seed)
     if verdicts and seed is None:
         with suppress(OSError):  # a verdict that cannot be written is shown all the same

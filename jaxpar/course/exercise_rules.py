@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case_in_words import describe_case, quoted
+from jaxpar.contracts.case_in_words import arguments_in_words, quoted
 from jaxpar.grading.imports import allowed_in_words
 
 WIDTH = 96
@@ -29,7 +29,11 @@ def rule_lines(contract: Contract) -> Iterator[str]:
         on_each = ", on each device" if contract.kind == "program" else ""
         yield f"Tried with{on_each}:"
         for case in contract.cases:
-            yield from _wrapped(describe_case(case))
+            yield f"  mesh {case.mesh}"
+            rows = list(arguments_in_words(case))
+            room = max(len(name) for name, _ in rows)
+            for name, value in rows:
+                yield from _hanging(f"    {name:<{room}}  ", value)
         if contract.draw:
             yield "and with others, drawn for each check."
     if contract.values:

@@ -100,12 +100,15 @@ def _imports(contract: Contract, function: ast.FunctionDef) -> list[str]:
         if isinstance(node, ast.Name)
     }
     whole = {name for name in names if names[name] == name}
+    named = {name: module for name, module in names.items() if name not in whole}
+    if contract.kind in ("program", "specs"):
+        whole.add("jax")
     if contract.kind == "program":
-        names |= STANDARD_NAMES
+        named |= STANDARD_NAMES
         whole.add("jax.numpy as jnp")
-    modules = {module: [n for n in names if names[n] == module] for module in names.values()}
+    modules = {module: [n for n in named if named[n] == module] for module in named.values()}
     blocks: list[list[str]] = [[], [f"import {module}" for module in sorted(whole)], []]
-    for module in sorted(set(modules) - whole - {"builtins"}):
+    for module in sorted(set(modules) - {"builtins"}):
         line = f"from {module} import {', '.join(sorted(modules[module]))}"
         blocks[_isort_block(module)].append(line)
     return "\n\n".join("\n".join(block) for block in blocks if block).splitlines()

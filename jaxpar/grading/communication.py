@@ -50,6 +50,17 @@ def describe(collectives: Iterable[Collective]) -> str:
     return "; ".join(lines) or "nothing"
 
 
+def in_short(collectives: Iterable[Collective]) -> str:
+    """Says how often each kind is called, and the bytes of all on the wire."""
+    times: Counter[str] = Counter()
+    sent = 0.0
+    for c in collectives:
+        times[c.kind] += c.times or 1
+        sent += c.total_wire_bytes or 0
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in times.items())
+    return f"{kinds}, {in_bytes(sent)}" if kinds else "nothing"
+
+
 def charged(
     rule: Communication, collectives: Sequence[Collective], passes: int = 1
 ) -> list[Collective]:

@@ -297,7 +297,10 @@ def public_name(raised: str | None) -> str:
     return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
 
 
-LOOP = "; is there a loop without an end, or one of Python with thousands of turns?"
+LOOP = (
+    "; is there a loop without an end, or one of Python over layers or microbatches? Each of its "
+    "turns makes the program longer, where lax.scan compiles its body once"
+)
 STOPPED: dict[Cause, str] = {
     "timeout": "no answer within {seconds:g} seconds" + LOOP,
     "killed": "the process that ran the answer ended early",

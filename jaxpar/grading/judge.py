@@ -84,10 +84,13 @@ def judge(
         judgement = _judge_program(
             where, contract, submission, pool, lambda index: truths(contract, index, chosen)
         )
+    if judgement.status == "timeout" and not hidden:
+        judgement = _timed_out(where, contract, pool, judgement)
     if pool.cancelled:
         raise Cancelled
     if judgement.status == "fail" and judgement.diagnosis in ("", SHOWN_ONLY):
-        meant = misleading_call(submission.text) or judgement.diagnosis
+        wrong = next((p.name for p in judgement.properties if p.status == "fail"), "")
+        meant = misleading_call(submission.text, wrong) or judgement.diagnosis
         judgement = replace(judgement, diagnosis=meant)
     return Verdict(
         exercise=contract.id,
@@ -182,6 +185,18 @@ def _why(cause: Cause, detail: str, pool: ChildPool, attempt: Attempt) -> str:
         return f"the program does not end within {pool.limits.cpu_seconds} seconds of {detail}"
     last = (detail.strip().splitlines() or [cause])[-1][:300]
     return ENDED[cause].format(seconds=pool.limits.wall_seconds, detail=last)
+
+
+def _timed_out(where: str, contract: Contract, pool: ChildPool, found: Judgement) -> Judgement:
+    """Adds how long the library's program takes on this machine, and how to allow more."""
+    started = time.monotonic()
+    message = f"{found.diagnosis}."
+    if contract.kind in ("program", "specs") and _known_good_runs(where, contract, pool):
+        seconds = time.monotonic() - started
+        message += f" The library's first program takes {seconds:.0f} s here, start included."
+    more = round(4 * pool.limits.wall_seconds)
+    message += f" `jaxpar check {contract.id} --timeout {more}` allows more."
+    return unjudged(contract, found.status, message, found.printed)
 
 
 def _known_good_runs(where: str, contract: Contract, pool: ChildPool) -> bool:

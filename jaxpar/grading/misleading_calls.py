@@ -1,7 +1,7 @@
-"""Calls that tell of the machine or the process, where a learner means the axis of a mesh.
+"""Calls that are no errors by themselves, and do not do here what a learner means by them.
 
-Such a call is no error by itself. Its sentence is told where an answer is wrong for no other reason
-that is known.
+Most tell of the machine or the process, where the axis of a mesh is meant. The sentence of such a
+call is told where an answer is wrong for no other reason that is known.
 """
 
 from __future__ import annotations
@@ -26,13 +26,28 @@ _SENTENCES = {
 }
 
 
+_LOOP_OF_CHECKPOINTS = (
+    "On a GPU or a TPU, a Python loop over checkpointed layers saves memory. On a CPU it does not: "
+    "the compiler merges what is computed twice, and keeps it all. Loop with lax.scan, here and in "
+    "all that is to run on a CPU too."
+)
+
+
 _CALL = re.compile(rf"^[^#\n]*\bjax\.({'|'.join(_SENTENCES)})\(", re.MULTILINE)
+_LOOP = re.compile(r"^[ \t]+for [^#\n]* in [^#\n]*:", re.MULTILINE)
+_CHECKPOINT = re.compile(r"^[^#\n]*\b(checkpoint|remat)\b", re.MULTILINE)
 
 
-def misleading_call(source: str) -> str:
+def misleading_call(source: str, wrong: str = "values") -> str:
     """Returns the sentence of such a call in a source, or an empty text.
 
     The judge searches the text, and does not parse it: a stranger's file could make that take long.
+
+    Args:
+        source: the text of the answer.
+        wrong: the first property that is wrong.
     """
+    if wrong == "memory" and _LOOP.search(source) and _CHECKPOINT.search(source):
+        return _LOOP_OF_CHECKPOINTS
     found = _CALL.search(source)
     return _SENTENCES[found[1]].format(name=found[1]) if found else ""

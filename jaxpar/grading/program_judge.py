@@ -193,9 +193,9 @@ def _references(contract: Contract) -> dict[ProgramKey, Facts]:
 
 
 def _sent(case: Case, answer: Facts, reference: Facts) -> Sent | None:
-    measured, minimum = (
+    measured, library = (
         sum(communication.wire_by_axis(facts.collectives).values()) for facts in (answer, reference)
     )
     if not np.isfinite(measured):
         return None
-    return Sent(case.mesh, round(measured), round(minimum))
+    return Sent(case.mesh, round(measured), round(library))

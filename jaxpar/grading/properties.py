@@ -90,7 +90,7 @@ def judge_gradient(
             case, str(gradient.dtype), gradient, target, contract.tolerance
         )
         if difference:
-            return replace(difference, message=f"the gradient by {name}, {difference.message}")
+            return replace(difference, message=f"the gradient with respect to {name}, {difference.message}")
         near |= compare.near(str(gradient.dtype), gradient, target, contract.tolerance)
     return _right(contract, case, near)
 
@@ -120,7 +120,11 @@ def judge_communication(
         excess = communication.Excess(f"the compiler sends this for you: {added[0]}", rule.words)
     if excess:
         return Finding(False, excess.message, excess.expected or rule.words, got)
-    return Finding(True, rule.words, rule.words, got)
+    sent = f"on {case.mesh}, forward sends {communication.in_short(forward.collectives)}"
+    if "gradient" in answer:
+        both = communication.in_short(answer["gradient"].collectives)
+        sent += f"; forward and backward {both}"
+    return Finding(True, sent, rule.words, got)
 
 
 def judge_memory(
@@ -146,7 +150,8 @@ def judge_temp_bytes(rule: MemoryLimit, case: Case, answer: Facts, reference: Fa
     if held > allowed:
         message = f"on {case.mesh}, intermediate results take {seen}; {limit} are allowed"
         return Finding(False, message, limit, seen)
-    return Finding(True, rule.words, limit, seen)
+    message = f"on {case.mesh}, intermediate results take {seen}; {in_bytes(allowed)} are allowed"
+    return Finding(True, message, limit, seen)
 
 
 def judge_flops(
@@ -175,7 +180,8 @@ def judge_flops(
             if done > allowed:
                 message = f"on {case.mesh}, a device computes {seen} ({which}); {limit} are allowed"
                 return Finding(False, message, limit, seen)
-            finding = Finding(True, rule.words, limit, seen)
+            message = f"on {case.mesh}, a device computes {seen}; {allowed:,} are allowed"
+            finding = Finding(True, message, limit, seen)
     return finding
 
 

@@ -73,9 +73,10 @@ def _wrong(contract: Contract, calls: list[Call], expected: list, got: list) -> 
         if complaint is not None:
             yield Finding(False, complaint)
         return
-    for call, right, one in zip(calls, expected, got, strict=True):
-        if not _same(one, right):
-            yield _finding(contract, call, right, one)
+    answered = zip(calls, expected, got, strict=True)
+    differing = [(call, right, one) for call, right, one in answered if not _same(one, right)]
+    if differing:
+        yield _finding(contract, *min(differing, key=lambda each: len(repr(each[0]))))
 
 
 def _finding(contract: Contract, call: Call, right: Any, got: Any) -> Finding:

@@ -36,11 +36,11 @@ class PropertyVerdict:
 
 @dataclass(frozen=True)
 class Sent:
-    """Wire bytes of one device in one forward call of the first case, and the least possible."""
+    """Wire bytes of one device in one forward call of the first case, also of the library's."""
 
     case: str
     measured_bytes: int
-    minimum_bytes: int
+    library_bytes: int
 
 
 @dataclass(frozen=True)

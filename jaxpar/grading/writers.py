@@ -19,7 +19,7 @@ from jaxpar.grading.findings import NOT_JUDGED
 from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
 
 STYLES = {"pass": "green", "fail": "bold red"}
-CELL = 30
+CELL, LINE = 30, 120
 REASONS = {
     NOT_JUDGED["values"]: "not judged until values are right",
     NOT_JUDGED["order"]: "not judged until the order is right",
@@ -60,9 +60,9 @@ def failure_lines(verdict: Verdict, row: PropertyVerdict | None) -> list[str]:
 
 
 def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
-    """Returns what each device sends in one call: predicted, measured, and the least possible."""
+    """Returns what each device sends in one call: predicted, measured, and by the library."""
     rows = [("predicted", predicted)] if predicted is not None else []
-    rows += [("measured", sent.measured_bytes), ("minimum", sent.minimum_bytes)]
+    rows += [("measured", sent.measured_bytes), ("library", sent.library_bytes)]
     return [(word, in_bytes(count)) for word, count in rows]
 
 
@@ -70,7 +70,7 @@ def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]
     """Yields the lines of the verdict without colour or boxes."""
     yield headline(verdict)
     for row in verdict.properties:
-        note = f"  {_first_line(row.message)}".rstrip()
+        note = f"  {_one_line(row.message)}".rstrip()
         yield f"  {row.status:<10}  {row.name:<13}  {row.score}/{row.max_score}{note}"
     if lines := failure_lines(verdict, verdict.first_failure()):
         yield from ("", *lines)
@@ -136,6 +136,11 @@ def _under_table(verdict: Verdict) -> Iterator[str]:
 
 def _sent_title(sent: Sent) -> str:
     return f"what each device sends in one call, forward, on {sent.case}"
+
+
+def _one_line(text: str) -> str:
+    line = _first_line(text)
+    return line if len(line) <= LINE else f"{line[:LINE]}..."
 
 
 def _first_line(text: str) -> str:

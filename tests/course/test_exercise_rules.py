@@ -1,25 +1,64 @@
 """What is judged, in words."""
 
 from jaxpar.contracts.base import load
-from jaxpar.contracts.case import ArraySpec, Case, Function
-from jaxpar.contracts.case_in_words import describe_case
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made
+from jaxpar.contracts.case_in_words import arguments_in_words, describe_case
 from jaxpar.course.catalog import exercise
 from jaxpar.course.exercise_rules import rule_lines
 
 
 def test_a_case_shows_what_one_device_holds() -> None:
     case = Case("dp=2,tp=4", {"x": ArraySpec((8, 12), "b_dp_tp d")}, {"axis": "tp", "root": 1})
-    assert describe_case(case) == 'mesh dp=2,tp=4: x float32[1, 12], axis="tp", root=1'
+    assert describe_case(case) == 'mesh dp=2,tp=4: x float32[1, 12]; axis "tp"; root 1'
 
 
-def test_functions_and_pytrees_are_shown_by_their_names_and_shapes() -> None:
+def scaled_error(params: object, batch: object) -> None:
+    """The error, scaled.
+
+    A second paragraph.
+    """
+
+
+def a_step(rate: object, params: object) -> None:
+    """A step by a rate."""
+
+
+def test_functions_are_shown_by_their_purpose_and_pytrees_by_their_shapes() -> None:
     batch = (ArraySpec((8, 3), "b_dp d"), [ArraySpec((8,), "b_dp", "int32")])
-    args = {"loss_fn": Function("somewhere:loss"), "params": {"w": ArraySpec((3,), "d")}}
-    case = Case("dp=2", {**args, "batch": batch}, {"axis": "dp"})
-    assert describe_case(case) == (
-        "mesh dp=2: loss_fn loss, params {w: float32[3]}, batch (float32[4, 3], [int32[4]]), "
-        'axis="dp"'
+    params = {"w": ArraySpec((3,), "d")}
+    case = Case(
+        "dp=2",
+        {"loss_fn": Function(f"{__name__}:scaled_error"), "params": params, "batch": batch},
+        {"axis": "dp"},
     )
+    assert describe_case(case) == (
+        "mesh dp=2: loss_fn the error, scaled; params {w: float32[3]}; "
+        'batch (float32[4, 3], [int32[4]]); axis "dp"'
+    )
+
+
+def test_what_is_made_is_shown_by_its_maker_and_its_arrays() -> None:
+    rate, step = ArraySpec((4,), "d_dp"), Function(f"{__name__}:a_step")
+    bound = Made(Function("functools:partial"), (step, rate))
+    state = Made(step, (rate, [rate, 3], rate, 5))
+    case = Case("dp=2", {"update": bound, "state": state, "optimizer": Function("optax:MaskedNode")})
+    assert list(arguments_in_words(case)) == [
+        ("update", "a step by a rate"),
+        ("state", "a step by a rate, made from float32[2] and [float32[2], 3]"),
+        ("optimizer", "maskednode"),
+    ]
+
+
+def test_a_stub_shows_the_arguments_of_a_case_in_a_column_each() -> None:
+    lines = list(rule_lines(load(exercise("summa_matmul").where)))
+    first = lines.index("Tried with, on each device:")
+    assert lines[first + 1 : first + 6] == [
+        "  mesh dp=2,tpx=2,tpy=2",
+        "    x     float32[24, 40]",
+        "    w     float32[40, 56]",
+        '    rows  "tpx"',
+        '    cols  "tpy"',
+    ]
 
 
 def test_a_value_exercise_shows_calls_and_one_that_raises() -> None:

@@ -78,7 +78,7 @@ def test_a_pass_shows_why_what_next_and_what_is_harder(session: Session, plain: 
     assert contract.harder in shown
     assert "What builds on it: mean_over_devices." in shown
     assert f"Why this is the least: {contract.minimal}" in shown
-    assert "predicted 100 bytes measured 96 bytes minimum 96 bytes" in shown
+    assert "predicted 100 bytes measured 96 bytes library 96 bytes" in shown
     assert "That is not what you predicted." in shown
 
 

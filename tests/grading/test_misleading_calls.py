@@ -21,6 +21,20 @@ def test_calls_about_the_process_are_told() -> None:
     assert "axis_index" in misleading_call("import jax\nrank = jax.process_index()\n")
 
 
+LOOP_OF_CHECKPOINTS = """
+def layers(params, x):
+    for layer in params:
+        x = jax.checkpoint(apply)(layer, x)
+    return x
+"""
+
+
+def test_a_python_loop_over_checkpoints_is_told_where_memory_is_wrong() -> None:
+    assert "lax.scan" in misleading_call(LOOP_OF_CHECKPOINTS, "memory")
+    assert misleading_call(LOOP_OF_CHECKPOINTS, "gradient") == ""
+    assert misleading_call(LOOP_OF_CHECKPOINTS.replace("checkpoint", "jit"), "memory") == ""
+
+
 @pytest.mark.parametrize(
     "source", ["def", "n = lax.axis_size(axis)", "n = devices()", "# jax.devices()"]
 )

@@ -71,7 +71,7 @@ def test_plain_lines_say_everything_once() -> None:
         "what each device sends in one call, forward, on tp=8",
         "  predicted  1,000 bytes",
         "  measured   672 bytes",
-        "  minimum    84 bytes",
+        "  library    84 bytes",
         "",
         "your program printed",
         "  shape (8, 4)",

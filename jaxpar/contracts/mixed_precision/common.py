@@ -73,5 +73,5 @@ def known_when_run(value: float) -> Array:
 def steps_from_zero(
     grows: Array, drawn: Array, every: int, growth_interval: int, spread: int
 ) -> Array:
-    """As `drawn_steps`, but no fewer than 0, as where every step makes the scale grow."""
+    """Steps that count, from 0 on: at the edge of growing, or not."""
     return jnp.maximum(drawn_steps(grows, drawn, every, growth_interval, spread), 0)

@@ -36,6 +36,7 @@ def _tables(rng: np.random.Generator) -> list[Call]:
         _random_table(rng, 2, 2, 3),
         _random_table(rng, 4, 1, 4),
         make_table("breadth-first", 2, 11, 6),  # numbers of two digits
+        make_table("breadth-first", 1, 1, 11),
         make_table("1f1b", 17, 3),
         make_table("gpipe", 2, 128 + m),  # of three
         make_table("gpipe", 101 + m, 1),
