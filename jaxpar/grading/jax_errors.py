@@ -183,8 +183,9 @@ COLLECTIVES = (
     (
         "pcast",
         r"Unsupported pcast from=varying, to='varying'",
-        "This value already differs by device, so there is nothing to cast. Remove the `pcast`, "
-        "or cast only what is equal on all devices, such as zeros.",
+        "This value already differs by device, so there is nothing to cast. Remove the `pcast`: "
+        "`jnp.zeros_like(y)` differs by device if y does, and only what is equal on all devices, "
+        "such as `jnp.zeros(shape)`, needs one.",
     ),
     (
         "axis-name",

@@ -94,7 +94,8 @@ class ReaderClient:
             tuple(e if e is None or isinstance(e, str) else tuple(e) for e in spec)
             for spec in specs
         )
-        return self._facts(reader_messages.PartitionProgram(index, tuple(plain)))
+        facts = self._facts(reader_messages.PartitionProgram(index, tuple(plain)))
+        return replace(facts, collectives=tuple(map(self._located, facts.collectives)))
 
     def run(
         self,

@@ -121,6 +121,21 @@ def seconds_one_latency(num_bytes: float, n: int, **link: float) -> float:
 
 
 @wrong("values")
+def seconds_latency_of_each_pass(num_bytes: float, n: int, **link: float) -> float:
+    """You count one latency for each of the two passes; each of the n - 1 steps of a pass has
+    one."""
+    steps = 2 if n > 1 else 0
+    return _ring(num_bytes, n, link, steps=steps, sent_bytes=_sent_bytes(num_bytes, n))
+
+
+@wrong("values")
+def seconds_latency_of_each_pass_alone(num_bytes: float, n: int, **link: float) -> float:
+    """You count one latency for each of the two passes, also where a device is alone and sends
+    nothing; each of the n - 1 steps of a pass has one."""
+    return _ring(num_bytes, n, link, steps=2, sent_bytes=_sent_bytes(num_bytes, n))
+
+
+@wrong("values")
 def seconds_no_latency(num_bytes: float, n: int, **link: float) -> float:
     """You leave the latency out; each of the 2(n - 1) steps has one."""
     return _ring(num_bytes, n, link, steps=0, sent_bytes=_sent_bytes(num_bytes, n))

@@ -238,6 +238,47 @@ def levels_in_bits(num_bytes: float, **how) -> float:
     return _scaled(num_bytes, how, bandwidth=1 / 8)
 
 
+def _latency_of_each_part(
+    num_bytes: float, how: dict, *, between: int, alone: bool = True
+) -> float:
+    """The seconds with one latency for each part inside, and `between` for the one between nodes.
+
+    Where `alone`, also a single device, or a single node, waits for them.
+    """
+    nodes = _nodes(num_bytes, how)
+    inside = 2 * nodes.inner_link[0] * (alone or nodes.inner > 1)
+    outside = between * nodes.outer_link[0] * (alone or nodes.outer > 1)
+    return _scaled(num_bytes, how, latency=0) + inside + outside
+
+
+@wrong("values")
+def levels_latency_of_three_parts(num_bytes: float, **how) -> float:
+    """You count one latency for each of the three parts; each step of a ring has one, which are
+    inner - 1, 2(outer - 1) and inner - 1 steps."""
+    return _latency_of_each_part(num_bytes, how, between=1)
+
+
+@wrong("values")
+def levels_latency_of_three_parts_but_alone(num_bytes: float, **how) -> float:
+    """You count one latency for each of the three parts that send; each step of a ring has one,
+    which are inner - 1, 2(outer - 1) and inner - 1 steps."""
+    return _latency_of_each_part(num_bytes, how, between=1, alone=False)
+
+
+@wrong("values")
+def levels_latency_of_four_passes(num_bytes: float, **how) -> float:
+    """You count one latency for each pass over a ring; each of its steps has one, which are
+    inner - 1 or outer - 1."""
+    return _latency_of_each_part(num_bytes, how, between=2)
+
+
+@wrong("values")
+def levels_latency_of_four_passes_but_alone(num_bytes: float, **how) -> float:
+    """You count one latency for each pass over a ring that sends; each of its steps has one, which
+    are inner - 1 or outer - 1."""
+    return _latency_of_each_part(num_bytes, how, between=2, alone=False)
+
+
 @wrong("values")
 def levels_without_latency(num_bytes: float, **how) -> float:
     """You leave the latencies out; each step has the latency of its link."""

@@ -158,6 +158,15 @@ def one_state_sharded(parameters: float, **how) -> float:
 
 
 @wrong("values")
+def only_parameters_at_3(parameters: float, **how) -> float:
+    """Your stage 3 shards the parameters only; it must also shard gradients and optimizer states,
+    as the stages before it do."""
+    if how["zero"] == 3:
+        return _sharded_from({"param_bytes": 0, "grad_bytes": 4, "state_bytes": 4}, parameters, how)
+    return training_state_bytes(parameters, **how)
+
+
+@wrong("values")
 def weights_counted_twice(parameters: float, **how) -> float:
     """You count the weights twice: as parameters, and once more among the optimizer states;
     state_bytes includes any float32 copy of them already, so add nothing."""

@@ -251,6 +251,20 @@ def columns_everywhere(params: Params, *, axis: str) -> Params:
 
 
 @wrong("communication")
+def down_by_columns(params: Params, *, axis: str) -> Params:
+    """down is split by columns: the compiler gathers its input and its result; split it by rows, as
+    its input is split by columns."""
+    return _specs(params, axis, {"down": COLUMNS})
+
+
+@wrong("communication")
+def output_by_columns(params: Params, *, axis: str) -> Params:
+    """output is split by columns: the compiler gathers its input and its result; split it by rows,
+    as the heads that it takes are split."""
+    return _specs(params, axis, {"output": COLUMNS})
+
+
+@wrong("communication")
 def rows_everywhere(params: Params, *, axis: str) -> Params:
     """query, key, value, gate and up are split by rows: the compiler sums each of their products;
     split them by columns."""

@@ -138,6 +138,28 @@ def columns_summed(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis:
     return lax.psum((jax.nn.silu(gate) * up) @ w_down, axis)
 
 
+def _hidden_summed(
+    x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str, total: Step
+) -> Array:
+    """The hidden elements of all devices are added before the last product."""
+    x = enter(x, axis)
+    return total(lax.psum(jax.nn.silu(x @ w_gate) * (x @ w_up), axis) @ w_down, axis)
+
+
+@wrong("values")
+def hidden_summed(x: Array, *weights: Array, axis: str) -> Array:
+    """lax.psum stands before the product with w_down, and adds hidden elements of different
+    columns; each device has the rows of w_down for its own, so sum after the product."""
+    return _hidden_summed(x, *weights, axis=axis, total=as_it_is)
+
+
+@wrong("values")
+def hidden_and_result_summed(x: Array, *weights: Array, axis: str) -> Array:
+    """lax.psum stands before the product with w_down as well, and adds hidden elements of different
+    columns there; sum once, after the product."""
+    return _hidden_summed(x, *weights, axis=axis, total=lax.psum)
+
+
 @wrong("values")
 def gate_and_up_swapped(x: Array, w_gate: Array, w_up: Array, w_down: Array, *, axis: str) -> Array:
     """silu is taken of x @ w_up; take it of x @ w_gate."""
