@@ -271,7 +271,8 @@ def softmax_overflows(x: Array, *weights: Array, **sizes: Any) -> Array:
     subtracts the largest score first."""
 
     def softmax(scores: Array) -> Array:
-        exponentials = jnp.tril(jnp.exp(scores))
+        past = jnp.tril(jnp.ones(scores.shape[-2:], bool))[None, None]
+        exponentials = jnp.exp(jnp.where(past, scores, -jnp.inf))
         return exponentials / exponentials.sum(-1, keepdims=True)
 
     return _attention(x, *weights, **sizes, softmax=softmax)
