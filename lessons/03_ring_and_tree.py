@@ -1,12 +1,14 @@
 # %% [markdown]
 # # Lesson 03: rings and trees
 #
-# In lesson 02 a collective was one word: all-gather, all-reduce. A machine has only links between
-# devices, and devices send messages over them. An *algorithm* says which device sends what to which
-# other, step after step. This lesson has five: the ring, the two-way ring, the tree, recursive
-# doubling, and the hierarchy. Results are the same; the number of steps and the bytes are not. A
-# library picks one for you, but ring attention and pipelines are rings that people write
-# themselves. Here `x` is the array that one device holds, and `n` the number of devices.
+# In lesson 02 a collective was one word: all-gather, all-reduce. But a machine has only links
+# between devices, which carry messages from one device to another. An *algorithm* says which device
+# sends what to which other, step after step. All algorithms of a collective have the same result,
+# but one may take ten times as long as another.
+#
+# This lesson has five: the ring, the two-way ring, the tree, recursive doubling, and the hierarchy.
+# A library picks one for you. But ring attention and pipelines are rings that people write
+# themselves. Below, `n` is the number of devices, and `x` is the array that one device holds.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -25,172 +27,169 @@ from jaxpar.cost import network
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
+from jaxpar.drawing.curves import Curves
+from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import step_panels
 from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
+from jaxpar.schedules import overlap
 
 n = 8
 four, eight = make_mesh("tp=4"), make_mesh("tp=8")
 nodes = make_mesh("node=2,device=4")  # two machines of four devices each
-LEVELS = {"inner": "device", "outer": "node"}
-
-
-def on_devices(function, mesh, **arguments):
-    """Makes the program in which each device calls `function` on its rows."""
-    parts = spec("b_" + "_".join(mesh.axis_names))
-    on_each = jax.shard_map(mesh=mesh, in_specs=parts, out_specs=parts)
-    return jax.jit(on_each(partial(function, **arguments)))
-
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# A *ring*: each device sends to the next one only, and the last to the first. In an all-gather
-# every device starts with its own block and wants all of them. In each step it passes on the
-# block that it received in the step before. The loop does this one device at a time, in numpy.
+# In a *ring*, each device sends to the next one only, and the last sends to the first. In an
+# all-gather each device starts with its own block, and wants the blocks of all. So in each step it
+# passes on the block that it received in the step before. This loop does it one device at a time,
+# in numpy; a block is a single number.
 
 # %%
-x = np.array([10, 20, 30, 40], np.float32)  # one number for each device
-start = np.where(np.eye(4), x, np.nan)  # [device, block]; nan: not here yet
+x = np.array([10, 20, 30, 40], np.float32)  # device 0 has 10, device 1 has 20, ...
+start = np.where(np.eye(4), x, np.nan)  # [device, block]; nan: this block is not here yet
 ring = [start]
 for step in (1, 2, 3):
     now = ring[-1].copy()
     for device in range(4):
-        block = (device - step) % 4  # it set out `step` places before
+        block = (device - step) % 4  # it started `step` devices before this one
         now[device, block] = ring[-1][device - 1, block]
     ring.append(now)
 
+# %% tags=["fold"]
 arrows = [[(device, (device + 1) % 4) for device in range(4)]] * 3
 draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
 
 # %% [markdown]
+# Follow the block 10a as it goes from device 0 to 1, 2 and 3. In each step every link carries a
+# block, so that no link is idle.
+#
 # ## Predict
 #
-# Your turn, before you read on. On 8 devices, each with an `x` of 4096 bytes:
+# In the *latency-bandwidth model*, a message of `s` bytes takes `latency + s / bandwidth` seconds.
+# *Latency* is the time of an empty message, and *bandwidth* is the number of bytes per second. If a
+# message can start only when another has arrived, their times add up. Messages on different links,
+# or in the two directions of one link, travel at the same time. Arithmetic is free.
 #
-# 1. How many steps does the ring all-gather take? How many bytes does a device send, and return?
-# 2. In a *tree*, all devices that have the root's array send it on in each step. How many steps is
-#    that?
-# 3. An all-reduce could be an all-gather and a sum on each device. What is the least it can send?
+# There are two links here. NVLink joins the H100 GPUs of a node: 450 GB/s in one direction, and
+# 1.9 us of latency. A network card (InfiniBand) joins a node to the others: 50 GB/s and 4 us.
+# (`jaxpar/cost/hardware.toml` has the sources.)
 #
-# To compare algorithms we need a price. In the *latency-bandwidth model* a message of `s` bytes
-# takes `latency + s / bandwidth`. *Latency* is the time of an empty message, and *bandwidth* is the
-# bytes per second. The times of messages that wait for one another add up; those of messages that
-# are sent in both directions at once do not.
-# Arithmetic is free in this model. `jaxpar/cost/communication.py` has a formula per algorithm.
-#
-# The link below is NVLink between H100 GPUs, one way: 18 links of 25 GB/s, and the latency that
-# NCCL reckons with. `jaxpar/cost/hardware.toml` has the source of each figure.
-# *Wire bytes* are those of lesson 02: what the busiest device sends or what it receives, whichever
-# is more. In a tree reduce that device is the root, which only receives; every other device sends
-# `x` once.
+# "Bytes" could mean three things, so each has its word, as in lesson 02. *Sent bytes* are those
+# that one device sends. *Wire bytes* are those that the busiest device sends or receives, whichever
+# is more; the others wait for it. *Traffic* is what one device sends plus what it receives. In a
+# ring all devices are alike, so wire bytes are what each one sends.
 
 # %%
-X_BYTES = 4096
-gathers = ("ring", "two_way_ring", "recursive_doubling")
-reduces = ("ring_all", "recursive_doubling_all", "tree")
-RETURNED = {f"{name}_all_gather": n * X_BYTES for name in gathers}
-RETURNED |= {f"{name}_reduce": X_BYTES for name in reduces}
-RETURNED |= {"tree_broadcast": X_BYTES, "ring_reduce_scatter": X_BYTES // n}
-h100 = find_cluster("h100")
-nvlink = h100.inside
-predicted = {name: getattr(cost, name)(X_BYTES, n) for name in RETURNED}
-headers = ("algorithm", "steps", "wire bytes", "returned", "microseconds")
-rows = []
-for name, price in predicted.items():
-    time = round(1e6 * price.seconds(nvlink), 2)
-    rows.append((name, price.steps, price.wire_bytes, RETURNED[name], time))
-table(f"Predicted for {n} devices, x of {X_BYTES:,} bytes", headers, rows)
-flat_ring = predicted["ring_all_reduce"]
-assert predicted["ring_all_gather"].steps == n - 1
-assert predicted["ring_all_gather"].wire_bytes == n / 2 * flat_ring.wire_bytes
-assert 2 ** predicted["tree_broadcast"].steps == n
+sent = ask("Bytes that each of 8 devices sends in a ring all-gather of 4096 bytes from each")
+least = ask("Bytes that each of 8 devices sends in the cheapest all-reduce of 4096 bytes")
+steps = ask("Fewest steps to copy x to 8 devices, if each can send to one other a step", "count")
+slow = ask("Time of an all-reduce of 1 GB on 64 H100 in 8 nodes, round one ring", "seconds")
 
 # %% [markdown]
-# Questions 1 and 2: the table. Question 3: all-gather and sum sends `(n-1) x`. The ring all-reduce
-# sends `2 (n-1)/n x`, which is `n/2` times less. Nothing can send less. Follow one element of `x`:
+# The ring of the fourth question goes through all GPUs, and is as slow as its slowest link.
 #
-# - A message joins at most two partial sums. Before one device knows the sum of `n` numbers that
-#   are on `n` devices, at least `n-1` messages have carried this element.
-# - After that, each of the other `n-1` devices must still receive it: `n-1` messages more.
-#
-# So each element is sent at least `2 (n-1)` times. Divided among `n` devices that is `2 (n-1)/n x`
-# for each: the ring is *bandwidth-optimal*. The first half of the argument is the bound of a
-# reduce-scatter.
-#
-# But the ring takes `2 (n-1)` steps. A tree reduce and a tree broadcast take `2 log2 n`.
-# *Recursive doubling* takes `log2 n`: partners exchange all they have, at distance 1, then 2, then
-# 4. In both, the busiest device sends or receives all of `x` in each step. For a small `x`, few
-# steps are best; for a large `x`, few bytes. The *crossover* is the size at which both take the
-# same time.
-
-# %%
-few_steps = (cost.tree_all_reduce, cost.recursive_doubling_all_reduce)
-rows = []
-for k in (8, 64, 1024):
-    crossover = partial(cost.crossover_bytes, n=k, link=nvlink)
-    sizes = [crossover(few, cost.ring_all_reduce) for few in few_steps]
-    rows.append((k, *(round(size / 1e6, 1) for size in sizes)))
-table("All-reduce: beats a ring below, in MB", ("n", "tree", "doubling"), rows)
-assert few_steps[1](X_BYTES, n).seconds(nvlink) < flat_ring.seconds(nvlink)
-
-# %% [markdown]
 # ## Implement
 #
-# **Ring all-gather.** The loop over devices is gone: all devices run the same lines, and
-# `lax.ppermute`
-# moves a block from each device to the next. Device `i` receives the blocks of `i-1`, `i-2`, and
-# so on. The last line puts them into device order.
+# ### Ring
+#
+# In JAX the loop over devices disappears, since all devices run the same lines. `lax.ppermute`
+# takes pairs (from, to), and moves a block along each. Device `i` receives the block of `i-1`, then
+# that of `i-2`, and so on; the last line puts them into the order of devices.
 
 # %%
 show(collectives.ring_all_gather)
-y = on_devices(collectives.ring_all_gather, four, axis="tp")(x)
+
+
+# %% [markdown]
+# Four devices run it, each with one number of `x`. At the end each holds what the picture shows.
+
+
+# %%
+def on_devices(function, mesh, **arguments):
+    """Makes the program in which each device calls `function` on its rows of the arguments."""
+    rows = spec("b_" + "_".join(mesh.axis_names))
+    on_each = jax.shard_map(mesh=mesh, in_specs=rows, out_specs=rows)
+    return jax.jit(on_each(partial(function, **arguments)))
+
+
+y = on_devices(collectives.ring_all_gather, four, axis="tp")(x)  # [4, 1] on each device
 np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 
 # %% [markdown]
-# A **two-way ring** sends both ways at once. A block travels half way round in each direction: as
-# many bytes, half the steps, if links carry both directions at the same time.
+# ### Ring with sums
 #
-# A **ring reduce-scatter** is a ring with sums: a partial sum travels, and each device adds its own
-# chunk. Differentiation finds it by itself: the transpose of sending is sending back, so the
-# gradient of a ring all-gather is a ring reduce-scatter that runs in the other direction.
+# In a *ring reduce-scatter*, partial sums travel, and each device that a sum passes adds its own
+# chunk. After n-1 steps the sum is complete, and stays where it is. You will write it.
+#
+# Differentiation finds it by itself. The backward pass of sending a block is sending a gradient
+# back, and a block that was copied to many devices gets the sum of their gradients. So the backward
+# pass of a ring all-gather *is* a ring reduce-scatter, in the other direction. Here `dy` has a
+# gradient for each of 4 blocks on each of 4 devices.
+
 
 # %%
-gather = partial(collectives.ring_all_gather, axis="tp")
-backward = on_devices(lambda x, dy: jax.vjp(gather, x)[1](dy)[0], four)
+def backward(x, dy):
+    _, pull_back = jax.vjp(partial(collectives.ring_all_gather, axis="tp"), x)
+    (dx,) = pull_back(dy)  # from the gradients of the 4 blocks to that of x
+    return dx
+
+
 dy = np.arange(16, dtype=np.float32).reshape(16, 1)  # [4, 1] on each device
-np.testing.assert_array_equal(backward(x, dy), dy.reshape(4, 4).sum(axis=0))
+dx = on_devices(backward, four)(x, dy)  # [1] on each device
+np.testing.assert_array_equal(dx, dy.reshape(4, 4).sum(axis=0))
 
 # %% [markdown]
-# **Tree reduce.** In each step, the upper half of the devices that still take part sends its sums
-# to the lower half, and is done. In the end the **root**, device 0, has the total.
+# A *ring all-reduce* is a reduce-scatter, after which each device has the sum of one chunk, and
+# then an all-gather of these chunks.
+#
+# ### Two-way ring
+#
+# A link carries both directions at once, but a ring uses only one. A *two-way ring* sends each
+# block both ways, half the way round in each: as many bytes in about half the steps and the time.
+#
+# ### Tree
+#
+# A ring takes many steps, which is slow if messages are small. In a *tree reduce* the upper half of
+# the devices that still take part sends its sums to the lower half, and is done. At the end the
+# *root*, here device 0, has the total.
 
 # %%
-x8 = np.arange(1, 9, dtype=np.float32)
+x8 = np.arange(1, 9, dtype=np.float32)  # device 0 has 1, device 1 has 2, ...
 tree, arrows = [x8], []
 for half in (4, 2, 1):
     arrows.append([(device + half, device) for device in range(half)])
     now = tree[-1].copy()
     for source, target in arrows[-1]:
         now[target] += now[source]
-        now[source] = np.nan
+        now[source] = np.nan  # it is done
     tree.append(now)
-draw("03_tree", step_panels("Tree reduce on eight devices", tree, arrows))
-assert sorted(s for pairs in arrows for s, _ in pairs) == list(range(1, 8))
 
+# %% tags=["fold"]
+draw("03_tree", step_panels("Tree reduce on eight devices", tree, arrows))
+assert sorted(source for pairs in arrows for source, _ in pairs) == [*range(1, 8)]
+
+# %% [markdown]
+# The library's form has the same pairs, and works for any `n` and any root: `p` is a distance from
+# the root.
+
+# %%
 show(collectives.tree_reduce)
 y = on_devices(collectives.tree_reduce, eight, axis="tp", root=0)(x8)
 assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 
 # %% [markdown]
-# A **tree broadcast** is the tree reduce run backwards: from the root outwards.
-
-# %%
-holders = [(step, str(list(range(2**step)))) for step in range(4)]
-table("Tree broadcast from device 0", ("after step", "held by"), holders)
-
-# %% [markdown]
-# **Recursive doubling:** the partner of device `i` at distance `d` is `i ^ d`: one bit flipped.
+# A *tree broadcast* is the same tree backwards, from the root outwards. Each device that has the
+# root's `x` sends it on to one that has not. A reduce and a broadcast in a row are an all-reduce.
+#
+# ### Recursive doubling
+#
+# In a tree most devices wait. *Recursive doubling* keeps all of them busy: in each step two
+# partners exchange everything that they have, at distance 1, then 2, then 4. What a device holds
+# doubles each time, so `log2 n` steps are enough. The partner of device `i` at distance `d` is
+# `i ^ d`: one bit flipped.
 
 # %%
 doubling, arrows = [start], []
@@ -198,123 +197,270 @@ for distance in (1, 2):
     arrows.append([(device, device ^ distance) for device in range(4)])
     theirs = [doubling[-1][device ^ distance] for device in range(4)]
     doubling.append(np.where(np.isnan(doubling[-1]), theirs, doubling[-1]))
-draw("03_doubling", step_panels("Recursive doubling, four devices", doubling, arrows))
 
+# %% tags=["fold"]
+draw("03_doubling", step_panels("Recursive doubling on four devices", doubling, arrows))
+
+# %%
 show(collectives.recursive_doubling_all_gather)
 y = on_devices(collectives.recursive_doubling_all_gather, four, axis="tp")(x)
 np.testing.assert_array_equal(y.reshape(4, 4), doubling[-1])
 
 # %% [markdown]
-# **Hierarchical.** Fast links join the devices of a node (`inner`), and slow links join nodes
-# (`outer`). Slow links should carry little. So an all-gather starts between nodes, while a device
-# has only its own block. An all-reduce does a reduce-scatter inside the node, an all-reduce of the
-# resulting chunks between nodes, and an all-gather inside the node.
+# In an all-reduce by recursive doubling, partners exchange all of `x` and add.
+#
+# ### Hierarchy
+#
+# Fast links join the devices of a node (the axis `inner`), and slow links join nodes (`outer`),
+# which should carry little. So a *hierarchical* all-gather begins between nodes, while each device
+# has only its own block to send, and goes on inside them.
 
 # %%
-grid = x8.reshape(2, 4)  # [node, device]
-columns = [grid[:, device] for device in range(4)]  # between nodes
-by_hand = np.stack(columns, axis=1).ravel()  # inside each node
-
 show(collectives.hierarchical_all_gather)
-y = on_devices(collectives.hierarchical_all_gather, nodes, **LEVELS)(x8)
+grid = x8.reshape(2, 4)  # [node, device]
+columns = [grid[:, device] for device in range(4)]  # what a device has after the first half
+by_hand = np.stack(columns, axis=1).ravel()
+levels = {"inner": "device", "outer": "node"}
+y = on_devices(collectives.hierarchical_all_gather, nodes, **levels)(x8)
 np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 
 # %% [markdown]
+# An all-reduce begins inside: a reduce-scatter in each node, after which each of its 4 devices has
+# 1/4 of the node's sum. Then follow an all-reduce of these quarters between nodes, and an
+# all-gather in each node.
+#
 # ## Measure
 #
-# The inspector reads the programs, and runs nothing. It counts the permutes, the wire bytes, and
-# the bytes that a device returns.
+# ### Steps and bytes
+#
+# The inspector reads the program of each algorithm, and runs nothing. Each of 8 devices gives 4096
+# bytes. We count permutes, wire bytes, and the bytes of the result on each device. Beside them are
+# the steps that the formulas of `jaxpar/cost/communication.py` predict.
 
 # %%
-shapes = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)
-rows = []
-for name in RETURNED:
+X_BYTES = 4096
+NAMES = ("ring_all_gather", "two_way_ring_all_gather", "recursive_doubling_all_gather")
+NAMES += ("ring_reduce_scatter", "ring_all_reduce", "recursive_doubling_all_reduce")
+NAMES += ("tree_reduce", "tree_broadcast")
+block = jax.ShapeDtypeStruct((n * n, X_BYTES // 4 // n), np.float32)  # [n, ...] on each device
+predicted, reports = {}, {}
+for name in NAMES:
     root = {"root": 0} if name.startswith("tree") else {}
     program = on_devices(getattr(collectives, name), eight, axis="tp", **root)
-    report = inspect(program, shapes)
-    (sent,) = report.wire_bytes_by_axis().values()
-    returned = report.memory.outputs_bytes
-    rows.append((name, len(report.collectives), sent, returned))
-table("Measured", ("algorithm", "permutes", "wire bytes", "returned"), rows)
+    reports[name] = inspect(program, block)
+    predicted[name] = getattr(cost, name)(X_BYTES, n)
+
+# %% tags=["fold"]
+rows = []
+for name, report in reports.items():
+    (wire,) = report.wire_bytes_by_axis().values()
+    counted = len(report.collectives), wire, report.memory.outputs_bytes
+    rows.append((name, predicted[name].steps, *counted))
+headers = ("algorithm", "predicted steps", "permutes", "wire bytes", "result")
+table(f"Measured on {n} devices, {X_BYTES:,} bytes on each", headers, rows)
 
 # %% [markdown]
-# ## Compare
+# Permutes are steps, with one exception: in the two-way ring, those of one direction do not wait
+# for those of the other. The wire bytes of a tree reduce are what the root receives, `x` in each
+# step; every other device sends `x` once.
 #
-# Bytes are as predicted, everywhere. Permutes are steps, with one exception: the two-way ring has
-# as many permutes as the ring, but those of one direction do not wait for those of the other.
+# ### Few steps, or few bytes
+#
+# Which all-reduce is best? A ring sends few bytes in many steps. A tree and recursive doubling have
+# few steps, but send all of `x` in each. So it depends on the size of `x`, and on `n`. The picture
+# has the times of a small `x`, 64 KiB, as if NVLink joined so many devices.
 
 # %%
-for name, permutes, sent, returned in rows:
-    assert sent == predicted[name].wire_bytes and returned == RETURNED[name]
-    at_once = 2 if name.startswith("two_way") else 1
-    assert predicted[name].steps == np.ceil(permutes / at_once)
+h100 = find_cluster("h100")
+nvlink = h100.inside
+ALL_REDUCES = {
+    "ring": cost.ring_all_reduce,
+    "tree": cost.tree_all_reduce,
+    "recursive doubling": cost.recursive_doubling_all_reduce,
+}
+counts = (2, 4, 8, 16, 32, 64)
+times = {
+    name: [1e6 * price(2**16, count).seconds(nvlink) for count in counts]
+    for name, price in ALL_REDUCES.items()
+}
+
+# %% tags=["fold"]
+draw("03_small", Curves("An all-reduce of 64 KiB", "devices", "microseconds", counts, times))
+rows = []
+for count in (8, 64, 1024):
+    crossover = partial(cost.crossover_bytes, n=count, link=nvlink)
+    few_steps = (ALL_REDUCES["tree"], ALL_REDUCES["recursive doubling"])
+    sizes = [crossover(few, cost.ring_all_reduce) / 1e6 for few in few_steps]
+    rows.append((count, *(round(size, 1) for size in sizes)))
+headers = ("devices", "tree, MB", "recursive doubling, MB")
+table("Faster than a ring up to this size of x", headers, rows)
+assert [round(time[-1]) for time in times.values()] == [240, 25, 12]
 
 # %% [markdown]
-# The hierarchical all-reduce, by axis: `device` is the fast one, `node` the slow one. A flat ring
-# over all devices has no such axes: it passes through a node, leaves it by the node's last device,
-# and returns to its first. What that one device sends between nodes is 7 times what a device of the
-# hierarchy sends there. But of the hierarchy all four devices of a node send between nodes, each
-# its own quarter. What leaves a node in all is `2 (n-1)/n x` round a flat ring and `x` in the
-# hierarchy with two nodes: 1.75 times, not 7 times.
+# The time of the ring grows with `n`, that of the others with its logarithm: on 64 devices they
+# take 240, 25 and 12 us. The table has the *crossover*, the size at which an algorithm takes as
+# long as the ring. Above it, the ring wins.
+#
+# ### What leaves a node
+#
+# Now the hierarchy, on 2 nodes of 4 devices. We compare it with a *flat ring*, which knows no
+# nodes: it passes through the devices of a node, leaves it from the last one, and comes back to the
+# first one.
 
 # %%
-program = on_devices(collectives.hierarchical_all_reduce, nodes, **LEVELS)
-by_axis = inspect(program, shapes).wire_bytes_by_axis()
+program = on_devices(collectives.hierarchical_all_reduce, nodes, **levels)
+by_axis = inspect(program, block).wire_bytes_by_axis()
+flat_ring = predicted["ring_all_reduce"].wire_bytes
+leaving = [
+    ("flat ring", 1, flat_ring, flat_ring),
+    ("hierarchy", 4, by_axis[("node",)], 4 * by_axis[("node",)]),
+]
+
+# %% tags=["fold"]
+headers = ("", "devices that send", "each sends", "the node sends")
+table("Bytes to the other node, all-reduce of 4,096 bytes", headers, leaving)
 inner, outer = cost.hierarchical_all_reduce(X_BYTES, n_inner=4, n_outer=2)
 assert by_axis == {("device",): inner.wire_bytes, ("node",): outer.wire_bytes}
-table("Hierarchical", ("over", "wire bytes"), [(*a, b) for a, b in by_axis.items()])
-out_of_a_node = {"flat ring": flat_ring.wire_bytes, "hierarchy": 4 * outer.wire_bytes}
-table("All that leaves a node", ("", "bytes"), [*out_of_a_node.items()])
-assert flat_ring.wire_bytes == 7 * outer.wire_bytes
-assert out_of_a_node["flat ring"] == 1.75 * out_of_a_node["hierarchy"]
+assert leaving[0][2] == 7 * leaving[1][2] and leaving[0][3] == 1.75 * leaving[1][3]
+
+# %% [markdown]
+# It matters which bytes are meant. The *busiest device* of the flat ring sends 7 times what a
+# device of the hierarchy sends to the other node, because it does alone what the hierarchy divides
+# among 4 devices. But the *node* sends only 1.75 times as much. So if the node has one network
+# card, the flat ring takes 1.75 times as long there. It takes 7 times as long if each device has a
+# card, and the ring uses only one of them.
+#
+# ## Compare
+
+# %%
+wire = {name: report.wire_bytes_by_axis()[("tp",)] for name, report in reports.items()}
+sent.compare(wire["ring_all_gather"], {"7 steps of one block": 7 * X_BYTES})
+halves = {"reduce-scatter": 7 * X_BYTES / n, "all-gather of the sums": 7 * X_BYTES / n}
+least.compare(wire["ring_all_reduce"], halves)
+steps.compare(len(reports["tree_broadcast"].collectives))
+one_ring = cost.ring_all_reduce(1e9, 64)
+parts = {"bytes / bandwidth": one_ring.wire_bytes / 50e9, "latency of 126 steps": 126 * 4e-6}
+slow.compare(one_ring.seconds(h100.between), parts)
+
+# %% [markdown]
+# An all-gather, and a sum on each device, would send `(n-1) x`. The ring all-reduce sends
+# `2 (n-1)/n x`, which is `n/2` times less. Nothing can send less. Follow one element of `x`:
+#
+# - A message joins at most two partial sums. Before one device knows the sum of `n` numbers that
+#   are on `n` devices, at least `n-1` messages have carried this element.
+# - After that, each of the other `n-1` devices must still receive it: `n-1` messages more.
+#
+# So each element is sent at least `2 (n-1)` times. Divided among `n` devices, that is
+# `2 (n-1)/n x` for each. A ring reaches it, so it is *bandwidth-optimal*.
+#
+# In a tree broadcast 2 devices have the root's `x` after one step, then 4, then 8. With 1,024
+# devices it takes 10 steps.
+
+# %% tags=["fold"]
+for name, report in reports.items():
+    at_once = 2 if name.startswith("two_way") else 1
+    assert predicted[name].steps == np.ceil(len(report.collectives) / at_once)
+    assert wire[name] == predicted[name].wire_bytes
+    times_x = {"gather": n, "scatter": 1 / n}.get(name.rpartition("_")[2], 1)
+    assert report.memory.outputs_bytes == times_x * X_BYTES
+assert wire["ring_all_gather"] == n / 2 * wire["ring_all_reduce"]
+assert wire["ring_all_reduce"] == 2 * (n - 1) / n * X_BYTES
+assert 2 ** predicted["tree_broadcast"].steps == n and cost.tree_broadcast(1, 1024).steps == 10
+assert round(1e3 * one_ring.seconds(h100.between), 1) == 39.9
 
 # %% [markdown]
 # ## On real hardware
 #
-# The simulated devices share the CPU's memory. Here steps and bytes are real, and time is not.
+# ### Eight cards
 #
-# - The model is a lower bound. *How to Scale Your Model* computes 1.04 ms for an all-gather of
-#   `bf16[4096, 65536]` on 8 H100, as we do below, and quotes about 1.5 ms measured.
-# - **Between nodes.** A node of 8 H100 has 8 network cards (NICs) of 400 Gb/s, which are 50 GB/s
-#   each. A single ring leaves a node by one of them. So NCCL makes several rings that share the
-#   bytes, and each leaves a node by another card: together 400 GB/s. Below are 8 such nodes.
-# - One device of each node has one card for itself. A group of such devices, as data parallelism
-#   has where tensor parallelism fills the nodes, sends at 50 GB/s; the 8 groups share the node.
-# - Behind a switch any two devices are neighbours. On a TPU's torus only real neighbours are: rings
-#   run both ways there, and a tree pays for every hop.
-# - Libraries split messages into pieces, and send the next before the last has arrived. In pieces,
-#   a tree (NCCL's double binary tree) has the bandwidth of a ring as well.
-# - Switches that add (SHARP, NVLS) take part in the sum, and get below the bound above.
+# 40 ms is slow for 1 GB. A node of 8 H100 has 8 network cards, so 400 GB/s can leave it (NVIDIA,
+# DGX BasePOD: 8 ports of 400 Gb/s). A single ring leaves the node by one of them, and the other 7
+# are idle. So NCCL makes several rings that share the bytes, and each leaves the node from another
+# device, by another card. In the hierarchy all cards are busy anyway, since each device sends its
+# own 1/8 of the array to the other nodes.
 
 # %%
-ideal = cost.ring_all_gather(2 * 4096 * 65536 / 8, 8)
-assert round(1e3 * ideal.seconds(cost.Link(0, 450e9)), 2) == 1.04
 everyone = Layout(dp=64)
 links = {"inner_link": astuple(h100.inside), "outer_link": astuple(h100.between)}
-reduce = "all_reduce", 1e9, everyone, "dp", h100
-seconds = {
-    "a single ring, by one card": cost.ring_all_reduce(1e9, 64).seconds(h100.between),
-    "eight rings, by eight cards": network.flat_ring_seconds(*reduce),
-    "hierarchy, one part after another": cost.hierarchical_all_reduce_seconds(
-        1e9, inner=8, outer=8, **links
-    ),
-    "hierarchy, parts overlapping": network.collective_seconds(*reduce),
-}
-rows = [(name, round(1e3 * float(time), 1)) for name, time in seconds.items()]
-table("All-reduce of 1 GB on 64 H100 in 8 nodes", ("algorithm", "ms"), rows)
+
+
+def four_ways(num_bytes):
+    """The seconds of an all-reduce on 8 nodes of 8 H100."""
+    reduce = "all_reduce", num_bytes, everyone, "dp", h100
+    one_ring = cost.ring_all_reduce(num_bytes, 64)
+    in_sequence = cost.hierarchical_all_reduce_seconds(num_bytes, inner=8, outer=8, **links)
+    return {
+        "one ring, one card of each node": one_ring.seconds(h100.between),
+        "eight rings, eight cards": network.flat_ring_seconds(*reduce),
+        "hierarchy, one part after another": in_sequence,
+        "hierarchy, parts overlapping": network.collective_seconds(*reduce),
+    }
+
+
+# %% tags=["fold"]
+large, small = four_ways(1e9), four_ways(1e6)
+rows = [(k, round(1e3 * float(large[k]), 1), round(1e6 * float(small[k]))) for k in large]
+headers = ("algorithm", "1 GB, milliseconds", "1 MB, microseconds")
+table("All-reduce on 64 H100 in 8 nodes", headers, rows)
 assert [row[1] for row in rows] == [39.9, 5.2, 8.3, 4.5]
+assert [row[2] for row in rows] == [543, 274, 91, 66]
 
 # %% [markdown]
-# The formulas, with their sources, are in `jaxpar/cost/network.py`. With all cards in use a flat
-# ring is not bad: out of each of 8 nodes it sends 9/8 of what the hierarchy sends, and a hierarchy
-# that waits for each of its parts is slower than that. A hierarchy gains much where messages are
-# small: it has 14 steps inside nodes and 14 between them, or 6 by a tree, in place of 126.
+# Eight rings take 5.2 ms: out of each node they send 9/8 of what the hierarchy sends. A hierarchy
+# whose parts wait for one another is slower, 8.3 ms, because either the network or NVLink is idle.
+# So the array is cut into pieces, and one piece is reduced inside the nodes while another is
+# between them. With many pieces only the slower part counts: 4.5 ms. The timeline below has a row
+# for each kind of link; time goes to the right, and latency is left out.
 
 # %%
-small = ["all_reduce", 1e6, *reduce[2:]]
-rings, two_levels = network.flat_ring_seconds(*small), network.collective_seconds(*small)
-print(f"1 MB: eight rings {1e6 * rings:.0f} us, hierarchy {1e6 * two_levels:.0f} us\n")
-assert rings > 4 * two_levels
+inside, between = cost.hierarchical_all_reduce(1e9, 8, 8)
+half = inside.wire_bytes / 2 / 450e9  # reduce-scatter, or all-gather
+middle = between.wire_bytes / 50e9
+
+
+def in_pieces(count):
+    """When each piece is where: NVLink is busy inside the nodes, the network between them."""
+    scatter, reduce, gather = [], [], []
+    for k in range(count):
+        name = str(k + 1)
+        scatter.append(overlap.Task("reduce-scatter", name, "NVLink", half / count))
+        waits = (scatter[-1],)
+        reduce.append(overlap.Task("all-reduce", name, "network", middle / count, waits))
+        waits = (reduce[-1],)
+        gather.append(overlap.Task("all-gather", name, "NVLink", half / count, waits))
+    return overlap.run(scatter + reduce + gather)
+
+
+# %% tags=["fold"]
+ways = {"in one piece": in_pieces(1), "in 4 pieces": in_pieces(4)}
+draw("03_pieces", Lanes("A hierarchical all-reduce of 1 GB on 64 H100", "ms", ways))
+assert [round(1e3 * overlap.step_seconds(spans), 1) for spans in ways.values()] == [8.3, 5.3]
+assert cost.ring_all_reduce(1, 64).wire_bytes / cost.ring_all_reduce(1, 8).wire_bytes == 9 / 8
+in_steps = network.collective_seconds("all_reduce", 0, everyone, "dp", h100)
+assert np.isclose(in_steps, 14 * 1.9e-6 + 6 * 4e-6)
+
+# %% [markdown]
+# With 1 MB the hierarchy wins clearly, because it has fewer steps: 14 inside nodes and 6 between
+# them (by a tree), in place of 126.
+#
+# ### What the model leaves out
+#
+# - **These are lower bounds.** For an all-gather of `bf16[4096, 65536]` on 8 H100, *How to Scale
+#   Your Model* ("GPUs") computes 1.04 ms, and says that it takes about 1.5 ms.
+# - **One card each.** If tensor parallelism fills the nodes, gradients are reduced by groups with
+#   one device of each node, so each group has one card. The 8 groups of a node send at once.
+# - **Neighbours.** Behind a switch any two devices are neighbours. On the torus of a TPU only real
+#   neighbours are: rings run both ways there, and a tree pays for every hop.
+# - **Trees in pieces.** NCCL sends pieces along two trees at once; a device that passes on in one
+#   tree is a leaf of the other. These *double binary trees* have the bandwidth of a ring (Sanders
+#   et al. 2009).
+# - **Switches that add** (NVIDIA's SHARP) take part in the sum, so devices send less than the bound
+#   above: in theory half. About 30% more bandwidth was measured ("GPUs", as above).
+# - **On a CPU** steps and bytes are real, but time is not: simulated devices share its memory.
+
+# %% tags=["fold"]
+ideal = cost.ring_all_gather(2 * 4096 * 65536 / 8, 8)
+assert round(1e3 * ideal.seconds(cost.Link(0, 450e9)), 2) == 1.04
 
 # %% [markdown]
 # ## Exercises
@@ -323,12 +469,52 @@ assert rings > 4 * two_levels
 exercises("03")
 
 # %% [markdown]
+# ## On paper
+#
+# 1. In inference, tensor parallelism over 8 H100 does two all-reduces in each of the 80 layers of
+#    Llama 3 70B, for one token of 8192 numbers of 16 bits. How long do these take for a token, by a
+#    ring and by recursive doubling?
+#
+# <details><summary>Answer</summary>
+#
+# x has 16,384 bytes. A ring takes 14 steps of 1.9 us, and `2 * 7/8 * 16384 / 450e9` s = 0.06 us for
+# its bytes. Recursive doubling takes 3 steps, and 3 times x in 0.11 us. 160 of them take 4.3 ms or
+# 0.93 ms. The bytes hardly count; the steps must be few.
+#
+# </details>
+#
+# 2. The gradients of Llama 3 70B are 141 GB: 2 bytes for each of 70.6 billion parameters. How long
+#    does their all-reduce take on 8 nodes of 8 H100, by one ring, by eight rings, and by a
+#    hierarchy whose parts overlap? Leave latency out.
+#
+# <details><summary>Answer</summary>
+#
+# One ring: `2 * 63/64 * 141 / 50` = 5.6 s. Eight rings: as many bytes by 400 GB/s, 0.69 s. In the
+# hierarchy each card sends `2 * 7/8 * 141/8` = 30.9 GB: 0.62 s. That is longer than the part inside
+# the nodes, `2 * 7/8 * 141 / 450` = 0.55 s.
+#
+# </details>
+#
+# 3. Llama 3 405B was trained on 16,384 H100, in 2,048 nodes. How long do the steps of an all-reduce
+#    over all of them take, with an empty array, by flat rings and by a hierarchy with a tree
+#    between nodes?
+#
+# <details><summary>Answer</summary>
+#
+# A ring has 32,766 steps: 4,094 between nodes, of 4 us, and 28,672 inside, of 1.9 us. That is
+# 70.9 ms. The hierarchy has 14 steps inside nodes and 22 between them: 0.11 ms. So one ring over
+# all devices of a large run is out of the question.
+#
+# </details>
+#
 # ## Sources
 #
 # Thakur, Rabenseifner and Gropp 2005, *Optimization of Collective Communication Operations in
-# MPICH*, sections 3 and 4 (model, rings, trees, doubling). Patarasuk and Yuan 2009, *Bandwidth
-# optimal all-reduce algorithms for clusters of workstations*. Cho et al. 2019, *BlueConnect*
-# (hierarchy). Austin et al. 2025, *How to Scale Your Model*, "Sharded Matrices" and "GPUs".
+# MPICH*, sections 3 and 4. Patarasuk and Yuan 2009, *Bandwidth optimal all-reduce algorithms for
+# clusters of workstations*. Sanders, Speck and Traff 2009, *Two-tree algorithms for full bandwidth
+# broadcast, reduction and scan*. Cho et al. 2019, *BlueConnect* (hierarchy). Austin et al. 2025,
+# *How to Scale Your Model*, "Sharded Matrices" and "GPUs". NVIDIA/nccl, `src/graph/tuning.cc`
+# (rings, latencies). Grattafiori et al. 2024, *The Llama 3 Herd of Models*, section 3.3.
 #
 # | here | NCCL (`NCCL_ALGO`) | MPI | others |
 # |---|---|---|---|
@@ -337,5 +523,5 @@ exercises("03")
 # | recursive doubling | PAT (a relative) | recursive doubling, Bruck | Gloo: halving-doubling |
 # | hierarchical | NVLSTree, CollNet | HAN (Open MPI) | `HOROVOD_HIERARCHICAL_ALLREDUCE` |
 #
-# HSDP (PyTorch), hpZ (DeepSpeed) and `--num-distributed-optimizer-instances` (Megatron)
-# shard parameters or optimizer state on two such levels.
+# HSDP (PyTorch), hpZ (DeepSpeed) and `--num-distributed-optimizer-instances` (Megatron) split
+# parameters or optimizer state over two such levels.

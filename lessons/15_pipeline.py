@@ -1,10 +1,15 @@
 # %% [markdown]
 # # Lesson 15: pipelines
 #
-# A model too large for one device can be split by layers: device 0 holds the first of them, device
-# 1 the next, and so on. Each part is a *stage*, and only activations go from stage to stage. But a
-# stage waits for the one before it, so the devices take turns, and most of them wait. *Pipeline
-# parallelism* splits the batch into *microbatches*, so that all stages work, each on another one.
+# A model that is too large for one device can be split by its layers: device 0 holds the first few,
+# device 1 the next few, and so on. Each part is a *stage*. Nothing but activations goes from stage
+# to stage, so this split sends far less than the others that we know, and even slow links can carry
+# it.
+#
+# But a stage needs the result of the stage before it. If the batch goes through them as a whole,
+# the devices take turns, and all but one of them wait. *Pipeline parallelism* splits the batch into
+# *microbatches*, and lets the devices work at the same time, each on another microbatch. How much
+# waiting is left, what is sent, and what must be kept in memory meanwhile?
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -16,31 +21,33 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import P
+from jax import P, lax
 
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
 from jaxpar.drawing.schedule import Timeline, Track
-from jaxpar.inspector import compiled, program
+from jaxpar.inspector import inspect
 from jaxpar.inspector.residuals import saved_residuals
 from jaxpar.parallel import gpipe
 from jaxpar.parallel.data import data_parallel_gradients
-from jaxpar.parallel.remat import scan_layers
 from jaxpar.schedules import Costs, make_table, simulate
 
-n = 4  # devices, and stages
+n, mesh = 4, make_mesh("pp=4")  # as many stages as devices
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# F2 is the forward pass of microbatch 2 through the stage of that device, B2 its backward pass. (B
-# takes about twice as long as F; here it is drawn as long, to save room.) *Naive*: a microbatch
-# starts when the one before it is done. *GPipe*: all forward, then all backward. A microbatch is
-# *in flight* from the start of its F to the end of its B.
+# Each row is a device, and time runs to the right. F2 is the forward pass of microbatch 2 through
+# the stage of that device, and B2 is its backward pass. (B takes about twice as long as F; here
+# both are drawn equally long, to save room.)
+#
+# The first schedule is the *naive* one: a microbatch starts when the one before it is done. The
+# second is that of *GPipe*: all microbatches go forward, and then all go backward.
 
 
-# %%
+# %% tags=["fold"]
 def track(name, m):
     return Track(name, simulate(make_table(name, n, m), Costs(B=1)))
 
@@ -48,252 +55,380 @@ def track(name, m):
 draw("15_naive_and_gpipe", Timeline((track("naive", 4), track("gpipe", 4))))
 
 # %% [markdown]
-# The idle part of the time is the *bubble*. An entire batch at once, without microbatches, is no
-# better than the naive schedule: it is in one stage at a time.
+# The time in which a device waits is the *bubble*. GPipe has one while the pipeline fills, one
+# while it turns round, and one while it empties; in between all devices work.
+#
+# The lower curves count microbatches *in flight*. A microbatch is in flight on a device from the
+# start of its F to the end of its B, because the device keeps its activations for that long. GPipe
+# is faster than the naive schedule, and it keeps more.
 #
 # ## Predict
 #
-# Your turn, before you read on. There are n stages and m microbatches, each of an x of b rows of d
-# numbers. A stage takes one *tick* for a microbatch.
-#
-# 1. After how many ticks is GPipe's forward pass over? For which fraction of them does a device
-#    wait?
-# 2. How many bytes does a device send, forward and backward, if it sends in each of these ticks?
-# 3. The gradient of a stage needs what the forward pass kept. For how many microbatches does a
-#    device hold that, at the turn from forward to backward?
+# Take 4 stages on 4 devices and a batch of 8 microbatches. What goes from stage to stage is an x of
+# 16 rows of 32 float32 numbers for each microbatch: 2,048 bytes. A device takes one *tick* to bring
+# a microbatch through its stage, forward or backward. At the end of each tick it sends its result,
+# forward to the next device or backward to the previous one. Our program is a simple one: it sends
+# in every tick, even if it had nothing to do.
 
 # %%
-b, d, f, layers = 16, 32, 64, 8
-x_bytes = 4 * b * d
-ticks = {m: m + n - 1 for m in (1, 4, 8, 16, 32)}
-rows = [(m, t, round((n - 1) / t, 3), 2 * t * x_bytes, m) for m, t in ticks.items()]
-headers = "m", "ticks forward", "waits", "bytes sent", "microbatches kept"
-table(f"Predicted: {n} stages, x of {x_bytes:,} bytes", headers, rows)
-for m, _, bubble, *_ in rows:
-    simulated = simulate(make_table("gpipe", n, m))
-    assert round(simulated.bubble, 3) == bubble and max(simulated.peak_in_flight) == m
-assert round((n - 1) / (8 + n - 1), 2) == 0.27 and (n - 1) / 8 == 0.375
+ticks = ask("Ticks of GPipe's forward pass, 4 stages and 8 microbatches", "count")
+waits = ask("Percent of these ticks in which a device waits", "count")
+sent = ask("Bytes that device 1 sends in a step, forward and backward")
+kept = ask("Microbatches in flight on device 0 when the backward pass begins", "count")
 
 # %% [markdown]
-# Device i has microbatch t - i at tick t. The last one enters at tick m - 1, counted from 0, and
-# needs n - 1 more ticks: m + n - 1 in all, and a device works in m of them. With more microbatches
-# the bubble is smaller, but more is kept. The paper finds the bubble small enough from m = 4n on.
-#
-# Papers give the bubble as one of two fractions. *Of the whole time* it is (n-1)/(m+n-1): so does
-# GPipe's paper, and so does the table. *Of the work*, which takes m ticks, it is (n-1)/m: so does
-# Megatron-LM's, and it says how much longer a step takes than without a bubble. With n = 4 and
-# m = 8 a device waits for 27% of the time, and the step takes 37.5% longer. The exercise
-# `bubble_fraction` asks for the first. It has one more argument, `chunks`: a *chunk* is a group of
-# consecutive layers that a device holds. Here a device holds one, its stage. In lesson 16 it holds
-# several, from different places in the model, and works on one of them at a time.
-#
 # ## Implement
 #
-# **One program for all.** In SPMD code every device runs the same program on its own data. So all
-# devices do the same in a tick: take an x, call the stage, and send the result on. `ppermute` sends
-# only to neighbours, and the parameters of a stage never move. Here is the naive schedule:
+# ### A small model
+#
+# The model has 8 layers, and each of our 4 devices holds 2. In the arrays below the first dim
+# counts layers, so the spec `P("pp")` splits both into stages: device 0 gets rows 0 and 1. A batch
+# has 8 microbatches of 16 rows, and its task is to turn each row by one place. All devices hold the
+# whole batch, although only two need it: the first uses the inputs, and the last the targets.
 
 # %%
-show(gpipe.send_on, gpipe.naive_forward)
-
-# %% [markdown]
-# In tick t the batch is on device t. All other devices also call their stage, on zeros or on
-# results computed from zeros. Their results are not used, so the gradient with respect to them is
-# zero. (Unless a result is nan: a norm without a small constant, say, is nan at zero, and 0 times
-# nan is nan.)
-#
-# **Microbatches.** In the naive loop device 0 takes an input only once, at tick 0. In GPipe it
-# takes the next microbatch in every tick, and from the first result on, the last device has a
-# result in every tick. That is yours to write: `pipeline_forward`.
-#
-# **The loss** is on the last device. All others have zero, so the sum over the devices gives it to
-# all of them. Here is all that is needed to train:
-
-# %%
-show(gpipe.gpipe_loss)
-
-# %% [markdown]
-# **The backward pass** is not in the code. The transpose of `lax.scan` is a loop in reverse, and
-# the transpose of a permute sends the gradient from target to source. So the gradients enter at the
-# last device, and go from device to device to the first, in m + n - 1 ticks: that is GPipe's
-# backward pass.
-#
-# ## Measure
-#
-# The model has 8 layers, 2 in each stage. We take `jax.grad` of the loss in several ways, always
-# with microbatches of 16 rows. *Checkpointed* keeps only the input of the stage, and recomputes the
-# rest (lesson 08), as GPipe's authors do.
+m, b, d, f, layers = 8, 16, 32, 64, 8
+RATE = 0.1
 
 
-# %%
-def layer_fn(layer, x):
-    hidden = jnp.tanh(x @ layer["up"] / d**0.5)
-    return x + hidden @ layer["down"] / f**0.5
+def layer_fn(layer, x):  # layer: up [32, 64], down [64, 32]; x: [16, 32]
+    return x + jnp.tanh(x @ layer["up"]) @ layer["down"]
+
+
+def stage_fn(stage, x):  # the layers of one device, one after the other
+    return lax.scan(lambda x, layer: (layer_fn(layer, x), None), x, stage)[0]
 
 
 def error(y, target):
     return jnp.mean((y - target) ** 2)
 
 
-stage_fn = partial(scan_layers, layer_fn, remat="none")
-checkpointed = jax.checkpoint(stage_fn, prevent_cse=False)
-by_stage, replicated, mesh = P("pp"), P(), make_mesh("pp=4")
-
-
-def naive_loss(params, batch):  # the sum over devices is the loss
-    y = gpipe.naive_forward(stage_fn, params, batch[0], axis="pp")
-    last = jax.lax.axis_index("pp") == n - 1
-    return jax.lax.psum(jnp.where(last, error(y, batch[1]), 0.0), "pp")
-
-
-def on_devices(gradients, mesh=mesh, batch=replicated):
-    takes, gives = (by_stage, batch), (replicated, by_stage)
-    return jax.jit(jax.shard_map(gradients, mesh=mesh, in_specs=takes, out_specs=gives))
-
-
-def examples(m):
-    x = np.random.default_rng(m).normal(size=(m, b, d)).astype(np.float32)
-    return x, np.roll(x, 1, axis=-1)  # to learn: turn each row by one place
-
-
 def random(key, *shape):
-    return jax.random.normal(jax.random.key(key), shape)
+    return jax.random.normal(jax.random.key(key), shape) / shape[-2] ** 0.5
+
+
+def examples(m):  # inputs and targets, [m, 16, 32] each
+    x = np.random.default_rng(m).normal(size=(m, b, d)).astype(np.float32)
+    return x, np.roll(x, 1, axis=-1)
 
 
 params = {"up": random(0, layers, d, f), "down": random(1, layers, f, d)}
-gpipe_loss = partial(gpipe.gpipe_loss, loss_fn=error, axis="pp")
-losses = {"naive": naive_loss, "GPipe": gpipe_loss(stage_fn)}
-losses["checkpointed"] = gpipe_loss(checkpointed)
-runs = [("naive", 8), *[(way, m) for way in ("GPipe", "checkpointed") for m in (8, 16)]]
-reports, results = {}, {}
-for name, m in runs:
-    batch = examples(m)
-    lowered = on_devices(jax.value_and_grad(losses[name])).lower(params, batch)
-    ready = compiled.compile_program(lowered)
-    reports[name, m] = program.inspect_compiled(lowered, ready)
-    results[name, m] = ready.executable(params, batch)
 
 # %% [markdown]
-# An idle device still computes here, so the bubble shows in the arithmetic. *In vain* is the
-# fraction of a device's arithmetic whose result is not used. What a microbatch needs in a stage,
-# forward and backward, is known: 3 times 2 layers of 2 products (checkpointed, 4 times).
-
-# %%
-products = 2 * (layers // n) * 2 * b * d * f  # of one stage, forward
-in_vain, sent, shown = {}, {}, []
-for (name, m), report in reports.items():
-    needed = m * products * (4 if name == "checkpointed" else 3)
-    permutes = [one for one in report.collectives if one.kind == "permute"]
-    sent[name, m] = sum(one.total_wire_bytes for one in permutes)
-    in_vain[name, m] = 1 - needed / report.flops
-    times, temp = sum(one.times for one in permutes), report.memory.temp_bytes
-    shown.append((name, m, times, sent[name, m], round(in_vain[name, m], 3), temp))
-headers = "", "m", "permutes", "bytes sent", "in vain", "temp bytes"
-table("The gradient, on each device", headers, shown)
-
-# %% [markdown]
-# **Learning.** A pipeline combines with data parallelism (lesson 05): on the mesh pp=4, dp=2 there
-# are two pipelines, each with half of every microbatch, and the gradients are averaged over dp.
+# ### One step by hand
+#
+# In SPMD code every device runs the same program on its own data. So all devices do the same in a
+# tick: they take an x, run their stage, and send the result to the next device with `ppermute`. The
+# parameters of a stage never move.
+#
+# Device i works on microbatch t - i in tick t, so the last device has microbatch t - 3. Before that
+# it has nothing useful, and its errors do not count.
 
 
 # %%
-def sgd(gradients):
-    def step(params, batch):
-        loss, found = gradients(params, batch)
-        return loss, jax.tree.map(lambda p, g: p - 0.5 * g, params, found)
+def step_by_hand(stage, batch):
+    inputs, targets = batch  # [m, b, d] each
+    rank, m = lax.axis_index("pp"), len(inputs)
+    to_next = [(i, i + 1) for i in range(n - 1)]
 
-    return step
+    def loss(stage):
+        def tick(received, t):
+            entering = inputs[jnp.minimum(t, m - 1)]
+            y = stage_fn(stage, jnp.where(rank == 0, entering, received))
+            leaving = t - (n - 1)
+            counts = (rank == n - 1) & (leaving >= 0)
+            e = jnp.where(counts, error(y, targets[jnp.maximum(leaving, 0)]), 0.0)
+            return lax.ppermute(y, "pp", to_next), e
+
+        nothing = lax.pcast(jnp.zeros_like(inputs[0]), "pp", to="varying")
+        _, errors = lax.scan(tick, nothing, jnp.arange(m + n - 1))
+        return lax.psum(errors.sum() / m, "pp")
+
+    value, gradients = jax.value_and_grad(loss)(stage)
+    return value, jax.tree.map(lambda w, g: w - RATE * g, stage, gradients)
 
 
-def one_device(params, batch):
+split = P("pp"), P()  # the layers, and the batch
+on_devices = partial(jax.shard_map, mesh=mesh, in_specs=split, out_specs=(P(), P("pp")))
+by_hand = jax.jit(on_devices(step_by_hand))
+
+# %% [markdown]
+# This is a whole training step.
+#
+# - **The loop** is a `lax.scan`. What it carries from tick to tick is what the device has received.
+#   It begins with zeros, and `pcast` says that this array will differ from device to device.
+# - **Waiting devices compute as well**, since the program is the same for all: on zeros while the
+#   pipeline fills, and on the last microbatch once more while it empties. `jnp.where` keeps these
+#   results out of the loss, so the gradient with respect to them is 0. They must be finite, though:
+#   if a stage returns nan for an x of zeros, the gradient becomes 0 times nan, which is nan.
+# - **The loss** is known on the last device only, and is 0 on all others. So the sum over the
+#   devices, `psum`, gives it to all of them.
+# - **The backward pass** is not in the code: autodiff writes it. The derivative of a `scan` is a
+#   loop over the ticks in reverse, and that of a permute sends the gradient back, from target to
+#   source. So the gradient enters at the last device and reaches the first one n - 1 ticks later.
+#   That is GPipe's backward pass. (It takes the last microbatch first, unlike our picture; that
+#   changes neither time nor bytes.)
+#
+# We compare two steps with those of one device that holds the whole model, and ask the inspector
+# what the pipeline sends.
+
+
+# %%
+def one_device_loss(params, batch):
     return error(stage_fn(params, batch[0].reshape(-1, d)), batch[1].reshape(-1, d))
 
 
+@jax.jit
+def one_device(params, batch):
+    value, gradients = jax.value_and_grad(one_device_loss)(params, batch)
+    return value, jax.tree.map(lambda w, g: w - RATE * g, params, gradients)
+
+
+for name, step in (("one device", one_device), ("pipeline", by_hand)):
+    first, now = step(params, examples(m))
+    second, now = step(now, examples(m))
+    print(f"{name}: loss {first:.4f}, then {second:.4f}")
+report = inspect(by_hand, params, examples(m))
+for one in report.collectives:
+    print(f"{one.kind} of {one.operand_bytes:,} bytes, {one.times} times, pairs {one.pairs}")
+print()
+
+# %% [markdown]
+# The losses are equal. Autodiff wrote the second permute, with all pairs turned round.
+#
+# ### The library's form
+#
+# Now the naive schedule. The batch is on device t in tick t, and on the others the results do not
+# count.
+
+# %%
+show(gpipe.send_on, gpipe.naive_forward)
+
+# %% [markdown]
+# For GPipe, our step by hand added up errors as they came. The library first collects the results,
+# in order, so that any loss can be computed from them. That function, `pipeline_forward`, is for
+# you to write. The rest is this:
+
+# %%
+show(gpipe.gpipe_loss)
+
+# %% [markdown]
+# ## Measure
+#
+# ### Three ways to run the same stages
+#
+# We take `jax.value_and_grad` of the naive loss and of GPipe's, with 8 and with 16 microbatches of
+# 16 rows. *Checkpointed* is GPipe with `jax.checkpoint` around the stage: it keeps only the input
+# of the stage, and recomputes the rest in the backward pass (lesson 08), as GPipe's authors do.
+
+# %%
+gpipe_loss = partial(gpipe.gpipe_loss, loss_fn=error, axis="pp")
+checkpointed = jax.checkpoint(stage_fn, prevent_cse=False)
+
+
+def naive_loss(stage, batch):  # the whole batch goes through one stage after the other
+    y = gpipe.naive_forward(stage_fn, stage, batch[0], axis="pp")
+    is_last = lax.axis_index("pp") == n - 1
+    return lax.psum(jnp.where(is_last, error(y, batch[1]), 0.0), "pp")
+
+
+losses = {"naive": naive_loss, "GPipe": gpipe_loss(stage_fn)}
+losses["checkpointed"] = gpipe_loss(checkpointed)
+runs = [("naive", 8), ("GPipe", 8), ("GPipe", 16), ("checkpointed", 8), ("checkpointed", 16)]
+reports, results = {}, {}
+for name, count in runs:
+    gradients = jax.jit(on_devices(jax.value_and_grad(losses[name])))
+    reports[name, count] = inspect(gradients, params, examples(count))
+    results[name, count] = jax.device_get(gradients(params, examples(count)))
+
+# %% [markdown]
+# A waiting device computes here, so the bubble shows in the arithmetic. *In vain* is the fraction
+# of it that is not used. The rest is known: for each microbatch a stage has 2 layers of 2 products
+# each, and the backward pass has 2 products for each of these. That is 3 times the forward pass, or
+# 4 times if the forward pass is computed again.
+
+# %% tags=["fold"]
+product = 2 * b * d * f
+in_vain, total_sent, rows = {}, {}, []
+for (name, count), report in reports.items():
+    useful = count * 2 * 2 * product * (4 if name == "checkpointed" else 3)
+    permutes = [one for one in report.collectives if one.kind == "permute"]
+    total_sent[name, count] = sum(one.total_wire_bytes for one in permutes)
+    in_vain[name, count] = 1 - useful / report.flops
+    times, temp = sum(one.times for one in permutes), report.memory.temp_bytes
+    vain = round(100 * in_vain[name, count], 1)
+    rows.append((name, count, times, total_sent[name, count], vain, temp))
+headers = "", "microbatches", "permutes", "bytes sent", "% in vain", "temp bytes"
+table("Loss and gradient, on each device", headers, rows)
+
+# %% [markdown]
+# The naive loop has the fewest permutes, but each of them carries the whole batch; and three
+# quarters of its arithmetic is in vain. With twice the microbatches, GPipe does not need twice the
+# ticks, and wastes less.
+#
+# ### What one more microbatch costs
+#
+# Temp is the memory for intermediate results. Its growth from 8 to 16 microbatches tells us what
+# GPipe keeps for each of them.
+
+# %%
+one_layer = jax.tree.map(lambda leaf: leaf[0], params)
+residuals = saved_residuals(layer_fn, one_layer, examples(1)[0][0], remat="none")
+for one in residuals:
+    print(f"{one.bytes:,} bytes, {one.shape}: {one.what.split(' from /')[0]}")
+by_layer = sum(one.bytes for one in residuals)
+x_bytes = 4 * b * d
+expected = {"GPipe": 2 * by_layer + x_bytes, "checkpointed": x_bytes + x_bytes}
+
+# %% tags=["fold"]
+growth = {}
+for name in expected:
+    eight, sixteen = (reports[name, count].memory.temp_bytes for count in (8, 16))
+    growth[name] = (sixteen - eight) // 8
+rows = [(name, expected[name], growth[name]) for name in expected]
+table("One more microbatch, in bytes", ("", "computed", "measured"), rows)
+
+# %% [markdown]
+# The list is what a layer keeps: its input x, and two arrays of the hidden size. One more
+# microbatch adds that for 2 layers, and its result, from which the loss is computed. Checkpointed,
+# it adds only the input of the stage and the result, however many layers the stage has.
+#
+# ### Two pipelines side by side
+#
+# A pipeline combines with data parallelism (lesson 05). On the mesh pp=4, dp=2 there are two
+# pipelines. Each takes half of the rows of every microbatch, and the gradients are averaged over
+# dp.
+
+# %%
 both = partial(data_parallel_gradients, losses["GPipe"], axis="dp")
-steps = {"one device": jax.jit(sgd(jax.value_and_grad(one_device)))}
-steps["pp=4, dp=2"] = on_devices(sgd(both), make_mesh("pp=4,dp=2"), P(None, "dp"))
+
+
+def step_of_both(stage, batch):
+    value, gradients = both(stage, batch)
+    return value, jax.tree.map(lambda w, g: w - RATE * g, stage, gradients)
+
+
+rows_split = P("pp"), P(None, "dp")
+wide = on_devices(step_of_both, mesh=make_mesh("pp=4,dp=2"), in_specs=rows_split)
+steps = {"one device": one_device, "pp=4": by_hand, "pp=4, dp=2": jax.jit(wide)}
 curves = {}
 for name, step in steps.items():
     now, curves[name] = jax.device_get(params), []
     for _ in range(40):
-        loss, now = step(now, examples(8))
-        curves[name].append(float(loss))
+        value, now = step(now, examples(m))
+        curves[name].append(float(value))
+
+# %% tags=["fold"]
 rows = [(i, *(round(curve[i], 4) for curve in curves.values())) for i in (0, 13, 26, 39)]
 table("Loss", ("step", *curves), rows)
 
 # %% [markdown]
 # ## Compare
-#
-# Ticks, bytes and bubble are as predicted. Only m permutes in each direction carry needed data. The
-# naive loop sends full batches, and 3/4 of its arithmetic is in vain. All losses and gradients are
-# those of one device.
 
 # %%
-for (name, m), fraction in in_vain.items():
-    if name == "naive":
-        assert fraction == (n - 1) / n and sent[name, m] == 2 * (n - 1) * m * x_bytes
-        continue
-    assert np.isclose(fraction, (n - 1) / ticks[m])
-    assert sent[name, m] == 2 * ticks[m] * wire_bytes("permute", x_bytes, n)
-alone = {m: steps["one device"](params, examples(m)) for m in (8, 16)}
-for (_, m), (loss, found) in results.items():
-    np.testing.assert_allclose(loss, alone[m][0], rtol=1e-4)
-    for key, gradient in found.items():
-        np.testing.assert_allclose(params[key] - 0.5 * gradient, alone[m][1][key], atol=1e-5)
-np.testing.assert_allclose(*curves.values(), rtol=1e-3)
-assert curves["one device"][-1] < 0.5 * curves["one device"][0]
+simulated = simulate(make_table("gpipe", n, m))
+ticks.compare(m + n - 1, {"all microbatches enter": m, "the last one goes on": n - 1})
+waits.compare(100 * in_vain["GPipe", m])
+useful_bytes = 2 * m * x_bytes
+in_vain_bytes = total_sent["GPipe", m] - useful_bytes
+sent.compare(total_sent["GPipe", m], {"is needed": useful_bytes, "is not": in_vain_bytes})
+kept.compare(simulated.peak_in_flight[0])
 
 # %% [markdown]
-# **Memory.** One more microbatch adds what two layers keep, and the result from which the loss is
-# computed. When checkpointed, it adds the input of the stage and the result, however many layers
-# the stage has.
+# The last microbatch enters in tick m - 1, counted from 0, and needs n - 1 more ticks: m + n - 1 in
+# all. A device works in m of them. So the bubble shrinks if there are more microbatches, but more
+# of them are kept in flight. And if the batch stays the same, they are smaller, and devices are
+# slow at small matrices.
+#
+# ### Two fractions for one bubble
+#
+# The *whole time* of a step goes from its first cell to its last. The *ideal time* is what it would
+# take if no device ever waited: m times F and B. The bubble is the difference between the two, and
+# papers divide it by either of them. With p stages (our n), it is
+#
+# - (p - 1)/(m + p - 1) **of the whole time**. GPipe's paper uses this one, with K for p and M for
+#   m. It says for which part of the time a device waits, and is less than 1.
+# - (p - 1)/m **of the ideal time**. Narayanan et al. use this one in their paper on Megatron-LM. It
+#   says how much longer a step takes than it ideally would, and can be more than 1.
 
-# %%
-one_layer, one_x = jax.tree.map(lambda leaf: leaf[0], (params, examples(1)[0]))
-kept = sum(one.bytes for one in saved_residuals(layer_fn, one_layer, one_x, remat="none"))
-expected = {"GPipe": layers // n * kept + x_bytes, "checkpointed": 2 * x_bytes}
+# %% tags=["fold"]
 rows = []
-for name, more in expected.items():
-    eight, sixteen = (reports[name, m].memory.temp_bytes for m in (8, 16))
-    rows.append((name, more, (sixteen - eight) // 8))
-    assert abs(rows[-1][2] / more - 1) < 0.01 and eight > ticks[8] * (more - x_bytes)
-table("A microbatch more", ("", "bytes predicted", "bytes measured"), rows)
+for count in (1, 4, 8, 16, 32):
+    now = simulate(make_table("gpipe", n, count))
+    whole, ideal = 100 * now.bubble, 100 * (now.makespan / now.ideal - 1)
+    rows.append((count, f"{whole:.1f}%", f"{ideal:.1f}%"))
+    assert np.isclose(whole, 100 * (n - 1) / (count + n - 1))
+    assert np.isclose(ideal, 100 * (n - 1) / count)
+table("The bubble of 4 stages", ("microbatches", "of the whole time", "of the ideal time"), rows)
 
 # %% [markdown]
-# The loop keeps this for all m + n - 1 ticks. If the batch stays the same, more microbatches are
-# smaller microbatches, so what is kept does not grow; but devices are slow at small matrices.
-# Another solution is to begin with backward passes before all forward passes are done: lesson 16.
+# With 8 microbatches a device waits for 27.3% of the time, and the step takes 37.5% longer than
+# ideally. Both are right, so always ask which one is meant. GPipe's authors found the bubble
+# negligible from m = 4p on: 15.8% of the whole time here. (They recompute activations, which a
+# device can do while it waits.)
 #
+# The exercise `bubble_fraction` asks for the first fraction. It has one more argument, `chunks`. A
+# *chunk* is a group of consecutive layers that a device works on in one go. In this lesson a device
+# holds one chunk, its stage. In lesson 16 it holds several shorter ones, from different places in
+# the model. If it holds v chunks, each takes 1/v of the time of a stage, and the pipeline fills and
+# empties chunk by chunk.
+
+# %% tags=["fold"]
+for (name, count), fraction in in_vain.items():
+    if name == "naive":
+        assert fraction == (n - 1) / n
+        assert total_sent[name, count] == 2 * (n - 1) * count * x_bytes
+        continue
+    assert np.isclose(fraction, (n - 1) / (count + n - 1))
+    each = wire_bytes("permute", x_bytes, n)
+    assert total_sent[name, count] == 2 * (count + n - 1) * each
+    assert max(simulate(make_table("gpipe", n, count)).peak_in_flight) == count
+alone = {count: one_device(params, examples(count)) for count in (8, 16)}
+for (_, count), (value, found) in results.items():
+    np.testing.assert_allclose(value, alone[count][0], rtol=1e-4)
+    for key, gradient in found.items():
+        stepped = params[key] - RATE * gradient
+        np.testing.assert_allclose(stepped, alone[count][1][key], atol=1e-5)
+for name in expected:
+    assert abs(growth[name] / expected[name] - 1) < 0.01
+    least = (m + n - 1) * (expected[name] - x_bytes)  # the loop keeps all ticks
+    assert reports[name, m].memory.temp_bytes > least
+for curve in curves.values():
+    np.testing.assert_allclose(curve, curves["one device"], rtol=1e-3)
+assert curves["one device"][-1] < 0.1 * curves["one device"][0]
+assert rows[2] == (8, "27.3%", "37.5%") and rows[3][1] == "15.8%"
+
+# %% [markdown]
 # ## On real hardware
 #
-# - **Links.** A pipeline sends little, so it gets the slowest links, those between nodes. Below, a
-#   forward pass of 8192 tokens through 20 of the 80 layers of Llama 3 70B, in bf16, on one device
-#   or on 8 tensor parallel ones (lesson 11), each on a node of its own, which all-reduce twice in a
-#   layer. A device computes 400 TFLOP/s (Llama 3's paper, table 4), and sends to other nodes by one
-#   network card of 50 GB/s (lesson 03).
+# - **Slow links are enough.** Below is one forward pass of a sequence of 8192 tokens through 20 of
+#   the 80 layers of Llama 3 70B, in bfloat16. Either one device holds them as its stage, or 8
+#   devices share them by tensor parallelism (lesson 11), with two all-reduces in each layer. In
+#   both cases each device sits in another node, and sends through one network card of 50 GB/s
+#   (lesson 03). It computes 400 TFLOP/s, as measured for Llama 3 405B (its paper, table 4).
 
-# %%
-x_bytes = 2 * 8192 * 8192  # tokens, d
-in_layers = 20 * 2 * wire_bytes("all_reduce", x_bytes, 8)
+# %% tags=["fold"]
+token_bytes = 2 * 8192 * 8192  # tokens, d
+in_layers = 20 * 2 * wire_bytes("all_reduce", token_bytes, 8)
 compute = 1e3 * 2 * (70.6e9 / 4) * 8192 / 400e12
-rows = ("pipeline", x_bytes, compute), ("tensor parallel, tp=8", in_layers, compute / 8)
-rows = [(name, sent / 1e6, sent / 50e6, ms) for name, sent, ms in rows]
-shown = [(name, *(round(value, 1) for value in rest)) for name, *rest in rows]
-table("One stage, forward", ("", "MB sent", "ms to send", "ms to compute"), shown)
-assert rows[0][2] < rows[0][3] / 100 and rows[1][2] > rows[1][3]
+rows = [("pipeline", token_bytes, compute), ("tensor parallel, tp=8", in_layers, compute / 8)]
+shown = [(way, s / 1e6, s / 50e6, ms) for way, s, ms in rows]
+shown = [(way, *(round(value, 1) for value in rest)) for way, *rest in shown]
+table("20 layers, forward", ("", "MB sent", "ms to send", "ms to compute"), shown)
+assert shown[0][2] < shown[0][3] / 100 and shown[1][2] > shown[1][3]
 
 # %% [markdown]
-# - **Idle ticks** cost a GPU only power: computing zeros takes as long as waiting. On our simulated
-#   devices, which share a few cores, they do cost time. `jaxpar train` runs a pipeline that
-#   computes nothing in vain.
-# - **Equal stages.** A tick is as long as the slowest stage. The embedding makes the first stage
-#   slower, and the head the last: Llama 3 405B has one layer less in each of the two.
-# - **Overlap.** While a stage computes one microbatch, the result of another can be on its way.
-#   Our loop waits for the permute in every tick; a CPU cannot show the difference.
-# - **Nothing is approximate.** The gradients are those of the full batch. Only an operation that
-#   combines examples, such as batch norm, sees microbatches instead.
-# - Try `jaxpar schedule gpipe --stages 4 --microbatches 8`, and
-#   `jaxpar train --mesh pp=4,dp=2 --schedule gpipe --microbatches 8`.
+# - **Transfers overlap.** While a device computes a microbatch, the result of the one before can be
+#   on its way. Our loop waits for the permute in every tick, and a CPU cannot show the difference.
+# - **Computing in vain costs a GPU nothing but power**: it would wait for as long. Our simulated
+#   devices share a few cores, so here it costs time.
+# - **A tick takes as long as the slowest stage.** The embedding adds work to the first stage, and
+#   the head and the loss to the last. So Llama 3 405B has 7 layers in the first and in the last of
+#   16 stages, and 8 in all others (its paper, section 3.3.2).
+# - **The gradients are exact**, those of the whole batch. Only an operation that mixes examples,
+#   such as batch norm, sees a microbatch in place of the batch (GPipe, section 2.2).
+# - **Try it:** `jaxpar schedule gpipe --stages 4 --microbatches 8` draws the schedule, and
+#   `jaxpar train --mesh pp=4,dp=2 --schedule gpipe --microbatches 8` trains with it.
 #
 # ## Exercises
 
@@ -301,15 +436,54 @@ assert rows[0][2] < rows[0][3] / 100 and rows[1][2] > rows[1][3]
 exercises("15")
 
 # %% [markdown]
+# ## On paper
+#
+# 1. Llama 3 70B is split into 8 stages of 10 layers. How many microbatches does GPipe need, so that
+#    the bubble is at most 10% of the whole time? A batch has 4,194,304 tokens in sequences of 8192,
+#    and there are 8 such pipelines. Is one sequence in a microbatch small enough?
+#
+# <details><summary>Answer</summary>
+#
+# 7/(m + 7) is at most 0.1 from m = 63 on. The batch has 512 sequences, so that each pipeline gets
+# 64: with one sequence in a microbatch, m = 64, and the bubble is 9.9%. It is just small enough.
+#
+# </details>
+#
+# 2. On 16,384 H100, Llama 3 405B was trained on 16 stages, with 16 sequences in each pipeline and
+#    step (its paper, table 4). Suppose that a microbatch is one sequence and the schedule GPipe's.
+#    What is the bubble, as both fractions?
+#
+# <details><summary>Answer</summary>
+#
+# 15/31 = 48% of the whole time, and 15/16 = 94% of the ideal time. That is why they interleave
+# several chunks on each device (lesson 16). On half as many devices each pipeline had 32 sequences,
+# and a device reached 430 TFLOP/s in place of 400.
+#
+# </details>
+#
+# 3. Llama 3 70B (d = 8192, 80 layers, bfloat16) is split into 4 stages, with m = 32 microbatches of
+#    one sequence of 8192 tokens. How many bytes does a device keep when the backward pass begins,
+#    if it keeps the input of each layer? If it keeps only the input of its stage?
+#
+# <details><summary>Answer</summary>
+#
+# An input is 8192 * 8192 * 2 bytes = 134 MB. Kept for 20 layers and 32 microbatches that is 86 GB,
+# more than the 80 GB of an H100. The inputs of the stage alone are 4.3 GB. In exchange, the
+# activations of all 20 layers must be recomputed, and held, for one microbatch at a time.
+#
+# </details>
+#
 # ## Sources
 #
-# Huang et al. 2019, *GPipe*. Narayanan et al. 2021, *Efficient Large-Scale Language Model Training
-# on GPU Clusters Using Megatron-LM*. Llama Team 2024, *The Llama 3 Herd of Models*.
+# Huang et al. 2019, *GPipe: Efficient Training of Giant Neural Networks using Pipeline
+# Parallelism*, section 2. Narayanan et al. 2021, *Efficient Large-Scale Language Model Training on
+# GPU Clusters Using Megatron-LM*, section 2.2. Grattafiori et al. 2024, *The Llama 3 Herd of
+# Models*, section 3.3.2 and table 4.
 #
-# | here | PyTorch | others |
-# |---|---|---|
-# | pipeline | `torch.distributed.pipelining` | DeepSpeed: `PipelineModule` |
-# | stage | `PipelineStage` | Megatron: `--pipeline-model-parallel-size` of them |
-# | GPipe | `ScheduleGPipe` | PaddlePaddle: F-then-B |
-# | m | `n_microbatches` | DeepSpeed: `gradient_accumulation_steps` |
-# | naive | - | Hugging Face: `device_map="auto"` |
+# | here | PyTorch | DeepSpeed | Megatron-LM |
+# |---|---|---|---|
+# | pipeline | `torch.distributed.pipelining` | `PipelineModule` | `get_forward_backward_func` |
+# | stages | `PipelineStage` | `num_stages` | `--pipeline-model-parallel-size` |
+# | GPipe | `ScheduleGPipe` | - (it runs 1F1B) | - (it runs 1F1B) |
+# | m | `n_microbatches` | `gradient_accumulation_steps` | `--micro-batch-size` sets it |
+# | naive | - | - | - (Hugging Face: `device_map="auto"`) |

@@ -1,10 +1,13 @@
 # %% [markdown]
 # # Lesson 16: pipeline schedules
 #
-# GPipe (lesson 15) idles while the pipeline fills and empties. With more microbatches it idles for
-# a smaller fraction of the time, but it keeps activations for each of them. A *schedule* says which
-# device does what in which order; other schedules need less memory, or less time. We read,
-# simulate, draw and run some.
+# GPipe (lesson 15) has two weak points. Devices wait while the pipeline fills and empties. And all
+# microbatches are in flight at once, so each device keeps the activations of all of them. More
+# microbatches make the first better and the second worse.
+#
+# Both follow from the order of the work. A *schedule* says which device does what in which order,
+# and there are better ones than GPipe's for the same work. Some need less memory, some need less
+# time, and some need faster links. We read, check, simulate, draw and run them.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -23,6 +26,7 @@ from jax import P, lax
 from jaxpar import backward
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
 from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.inspector import compiled, program
 from jaxpar.inspector.stablehlo import count_flops
@@ -32,99 +36,117 @@ from jaxpar.schedules.generators import breadth_first_schedule
 from jaxpar.schedules.published import PUBLISHED
 from jaxpar.schedules.ticks import lower
 
-p, mesh, rng = 4, make_mesh("pp=4"), np.random.default_rng(0)
-
-
-def track(name, transfer=0):
-    planned = make_table(name, p, 8)
-    f = 1 / planned.chunks  # the smaller a chunk, the shorter its cells
-    costs = Costs(f, 2 * f, f, f, transfer)
-    return Track(name, simulate(planned, costs), name)
-
+p = 4  # devices
+mesh = make_mesh("pp=4")
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# A device holds a quarter of the layers, a *stage*. F2 is the forward pass of microbatch 2 through
-# it, and B2 is its backward pass, which takes twice as long.
+# Each of 4 devices holds a quarter of the layers, a *stage*. F2 is the forward pass of microbatch 2
+# through a stage, and takes a time of 1. B2 is its backward pass, and takes 2.
+
 
 # %%
+def costs_of(planned, transfer=0.0):  # a chunk of half a stage takes half the time
+    f = 1 / planned.chunks
+    return Costs(F=f, B=2 * f, I=f, W=f, P=transfer)
+
+
+def track(name, m=8, transfer=0.0):
+    planned = make_table(name, p, m)
+    return Track(name, simulate(planned, costs_of(planned, transfer)), name)
+
+
+# %% tags=["fold"]
 draw("16_1f1b", Timeline((track("gpipe"), track("1f1b"))))
 
 # %% [markdown]
-# The last device can run the backward pass of a microbatch at once. In *1F1B* it does; all other
-# devices do a few forwards first, and then alternate between forward and backward. So fewer
-# microbatches are *in flight*: their F has begun, and their B is not done.
+# The last device has the result of a microbatch, so it can begin the backward pass of it at once.
+# In *1F1B*, one forward and one backward, it does. Every other device first does a few forwards,
+# its *warm-up*: p - 1 - r of them on device r. Then it takes a forward and a backward in turn, and
+# the backwards that are left come at the end. Both schedules take equally long. But 1F1B has far
+# fewer microbatches in flight: those whose F has begun, and whose B has not ended.
 #
 # ## Predict
 #
-# Your turn, before you read on. There are p devices and m microbatches.
+# Take 4 devices, and times as above. With 8 microbatches, device 0 idles for 9 in both schedules.
+# From device to device go 24 activations and 24 gradients with respect to them: 48 arrays.
 #
-# 1. Does 1F1B idle less than GPipe? How many microbatches does device 0 have in flight, and how
-#    many does the last device have?
-# 2. Give each device two *chunks* of half as many layers: device 0 the first eighth and the fifth,
-#    device 1 the second and the sixth, and so on. How long is the idle time now? How much more is
-#    sent?
-# 3. B computes the gradient with respect to the stage's input, I, and that with respect to its
-#    weights, W. Which device waits for I, and which for W? So what can fill the idle time?
+# Now change 1F1B in two ways.
+#
+# - **Chunks.** Each device holds two pieces of half as many layers: device 0 the first eighth of
+#   the model and the fifth, device 1 the second and the sixth, and so on. Each piece is a *chunk*,
+#   and a stage of its own; its F takes 0.5 and its B takes 1. A microbatch goes through all devices
+#   twice.
+# - **Halves.** B computes two gradients: I, that with respect to the input of the stage, and W,
+#   that with respect to its weights. Each takes 1. The device before waits for I. Who waits for W?
 
 # %%
-predicted = {}
-for name in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"):
-    planned, costs = track(name).simulation.table, track(name).simulation.costs
-    paper = PUBLISHED[name].figures(planned, costs)
-    kept = (count / planned.chunks for count in paper.in_flight)
-    crossed = planned.stages - 1 - (name == "zb-v")  # a V turns on a device
-    predicted[name] = float(paper.idle), *kept, 2 * 8 * crossed
-shown = [(name, *row) for name, row in predicted.items()]
-headers = "", "idle", *(f"kept by {r}" for r in range(p)), "sent"
-table("F = 1, B = 2. Kept: microbatches in flight; sent: activations", headers, shown)
-assert predicted["1f1b"][:2] == (9, 4) and predicted["interleaved"][0] == 4.5
+flight = ask("Microbatches in flight on device 0 in 1F1B, if there are 64 microbatches", "count")
+shorter = ask("Time for which device 0 idles with two chunks on each device", "count")
+arrays = ask("Arrays sent from device to device with two chunks on each device", "count")
+filled = ask("Time for which device 0 idles in 1F1B if each W may wait for a gap", "count")
 
 # %% [markdown]
-# 1. It idles as long, (p-1)(F+B). But device 0 has p microbatches in flight, and the last device
-#    has 1, however large m is.
-# 2. The pipeline fills chunk by chunk, and a chunk takes half as long, so *interleaved* 1F1B idles
-#    half as long. It sends more than twice as much, and keeps more than 1F1B.
-# 3. The device before waits for I, but no device waits for W: it can be computed when there is
-#    nothing else to do. That is *zero bubble*. ZB-H1 is 1F1B with W in the gaps. The devices of
-#    ZB-V idle only before their first and after their last cell, which the paper does not count.
-#
 # ## Implement
 #
-# **A schedule is data:** a row for each device, and a cell for each action: its stage, kind and
-# microbatch. It is an order, not a clock: an action runs as soon as what it needs is done. If
-# devices wait for each other in a cycle, it can never run:
+# ### A schedule is a table
+#
+# The table has a row for each device, and a cell for each action: `2F0` is the forward pass (F) of
+# microbatch 0 on stage 2. A backward pass is a B, or an I and a W. Here is GPipe's table for two
+# devices and two microbatches:
+
+# %%
+for row in make_table("gpipe", 2, 2).to_rows():
+    print(*row)
+print()
+
+# %% [markdown]
+# A row is an order, not a clock. A device does its cells one after the other, each as soon as what
+# it needs is there. So times need not be in the table: they follow from it, once we know how long
+# each kind of cell takes.
+#
+# ### The rules
+#
+# A table is a valid schedule if
+#
+# 1. each stage is on one device, and takes each microbatch once: forward, and backward either as
+#    one B, or as an I and later a W;
+# 2. each microbatch goes forward through all stages in order, and then backward through all of
+#    them: F needs the F of the stage before, B and I need the B or I of the stage after, and on the
+#    last stage they need its own F;
+# 3. no devices wait for each other in a circle.
+#
+# Which device holds which stage is free, and so is the order in which a device takes the
+# microbatches. The third rule is the one that breaks most easily. Here each row looks harmless:
 
 # %%
 circle = ["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]
 try:
     rules.check(Table.parse(circle))
-except ValueError as error:
-    print(fill(str(error), 98), end="\n\n")
+except ValueError as wrong:
+    print(fill(str(wrong), 98), end="\n\n")
 
 # %% [markdown]
-# **Chunks.** Two devices with two chunks each: stages 0 and 2 are on device 0, stages 1 and 3 on
-# device 1. Read this table cell by cell, downward. Where does the input of a cell come from? How
-# long does a device stay with a chunk? When does it begin with backwards, and with which chunk?
-
-# %%
-small = rules.to_ticks(make_table("interleaved", 2, 4)).rows
-shown = [[str(cell or ".") for cell in tick] for tick in zip_longest(*small)]
-table("Interleaved 1F1B", ("device 0", "device 1"), shown)
-show(breadth_first_schedule)
-
-# %% [markdown]
-# This function writes a simple schedule: all microbatches through one chunk, then through the next.
-# Others are yours to write.
+# ### Run a table by hand
 #
-# **Run a table by hand**, on one device. An action needs one other action: a forward needs that of
-# the stage before, and a backward needs that of the stage after, or, on the last stage, its own
-# forward. Here a stage is one layer. `ends` are the additional parameters of the first and the last
-# stage, a matrix for each.
-
+# Any valid table computes the right gradient. To see it, we run two of them on a single device,
+# cell by cell. The model has 8 layers `x + tanh(x @ w)`, with a w of [64, 64] each. The first stage
+# also maps rows of 4 numbers to 64, and the last stage maps them back; both use the matrix `ends`.
 
 # %%
+L, d = 8, 64
+rng = np.random.default_rng(0)
+
+
+def random(*shape):
+    return rng.normal(size=shape).astype(np.float32) / 8
+
+
+ends, w = random(4, d), random(L, d, d)
+data = random(2, 16, 32, 4)  # inputs and targets: 16 microbatches of 32 rows
+
+
 def first_fn(ends, microbatch):
     return microbatch[0] @ ends
 
@@ -137,52 +159,95 @@ def last_fn(ends, y, microbatch):
     return ((y @ ends.T - microbatch[1]) ** 2).mean()
 
 
-def on_one_device(params, microbatch):
-    x = first_fn(params[0], microbatch)
-    x, _ = lax.scan(lambda x, w: (layer_fn(w, x), None), x, params[1])
-    return last_fn(params[0], x, microbatch)
+# %% [markdown]
+# `rules.run` gives the cells in an order in which they can run, each with the one cell that it
+# needs. What a cell computes is kept under its name. `jax.vjp` computes an F, and also returns the
+# function that computes its B.
 
 
+# %%
 def by_hand(planned):
-    made, pulls, found = {}, {}, jnp.zeros_like(w)
+    made, pulls, gradient = {}, {}, jnp.zeros_like(w)
     for _, action, needed in rules.run(planned):
         stage, kind, k = action
         given = made[needed] if needed else first_fn(ends, data[:, k])
         if kind == "F":
             made[action], pulls[stage, k] = jax.vjp(layer_fn, w[stage], given)
             continue
-        if needed.kind == "F":  # on the last stage
+        if needed.kind == "F":  # on the last stage the gradient begins with the loss
             given = jax.grad(last_fn, argnums=1)(ends, given, data[:, k])
         of_w, made[action] = pulls.pop((stage, k))(given)
-        found = found.at[stage].add(of_w / planned.microbatches)
-    return found
+        gradient = gradient.at[stage].add(of_w / planned.microbatches)
+    return gradient
 
 
-L, d = 8, 64
-ends, w, data, x = (
-    rng.normal(size=shape).astype(np.float32) / 8
-    for shape in ((4, d), (L, d, d), (2, 16, 32, 4), (32, d))
-)
+def on_one_device(params, microbatch):
+    x = first_fn(params[0], microbatch)
+    x, _ = lax.scan(lambda x, w: (layer_fn(w, x), None), x, params[1])
+    return last_fn(params[0], x, microbatch)
+
+
 each = jax.jit(jax.vmap(jax.value_and_grad(on_one_device), (None, 0)))
-expected = jax.tree.leaves(each((ends, w), tuple(data)))
-found, right = by_hand(make_table("1f1b", L, 2)), expected[2][:2].mean(axis=0)
-np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-6)
+expected = jax.tree.leaves(each((ends, w), tuple(data)))  # loss, of ends, of w: [16, ...]
+for name in ("gpipe", "1f1b"):
+    difference = by_hand(make_table(name, L, 2)) - expected[2][:2].mean(axis=0)
+    print(f"{name}: the gradient differs by at most {jnp.abs(difference).max():.0e}")
+    assert jnp.abs(difference).max() < 1e-5
+print()
 
 # %% [markdown]
-# **I and W.** For `y = x @ w` they are `dy @ w.T` and `x.T @ dy`, a product each. For any layer,
-# JAX can list the operations of the backward pass: those that the gradient with respect to the
-# input needs are I, and the others are W.
+# `pulls` holds what is in flight: an F puts its function in, and the B takes it out.
+#
+# ### Write a table
+#
+# A function that returns rows of cells is all that a new schedule needs. In this one, all
+# microbatches go through one chunk, and then all go through the next. 1F1B and two schedules from
+# below are for you to write.
+
+# %%
+show(breadth_first_schedule)
+
+# %% [markdown]
+# ### Chunks: interleaved 1F1B
+#
+# With two chunks on each of 4 devices there are 8 stages: stages 0 and 4 are on device 0, stages 1
+# and 5 on device 1, and so on. In the picture, small letters are a device's second chunk; the SVG
+# file has room for all numbers.
+
+# %%
+draw("16_interleaved", Timeline((track("interleaved"),)))
+print("The row of device 0:")
+print(fill(" ".join(map(str, make_table("interleaved", p, 8).rows[0])), 98), end="\n\n")
+
+# %% [markdown]
+# Device 0 takes p = 4 microbatches through its first chunk. Then the first of them comes back from
+# device 3, and the device takes the same 4 through its second chunk. Backward it is the other way
+# round: the second chunk, which is nearer to the loss, comes first.
+#
+# The pipeline fills after 3 cells, as before, but a cell is half as long. So the bubble is half as
+# long, too. The price is that more is sent, and that more is in flight than in 1F1B.
+#
+# ### Halves: zero bubble
+#
+# The device before waits for I, and nobody waits for W: it can be computed whenever there is
+# nothing else to do. For `y = x @ w`, I is `dy @ w.T` and W is `x.T @ dy`, a matrix product each.
+# For any other layer JAX can list the operations of the backward pass. Those that the gradient with
+# respect to the input needs are I, and all others are W.
 
 # %%
 show(backward.input_gradient, backward.weight_gradient)
 
+# %% [markdown]
+# Do the halves compute more than B does? Let us count.
 
+
+# %%
 def traced(function, *given):  # the shapes of its results, and its FLOPs
     found = jax.jit(partial(function, layer_fn)).trace(*given)
-    module = found.lower().compiler_ir("stablehlo")
-    return found.out_info, count_flops(module)
+    return found.out_info, count_flops(found.lower().compiler_ir("stablehlo"))
 
 
+x = random(32, d)
 (_, kept), of_f = traced(backward.forward, w, x)
 (_, half), of_i = traced(backward.input_gradient, w, kept, x)
 _, of_w = traced(backward.weight_gradient, w, kept, half, x)
@@ -192,32 +257,45 @@ table(f"Arithmetic of {L} layers", ("", "FLOPs"), shown)
 assert of_b == of_i + of_w == 2 * of_f
 
 # %% [markdown]
-# In *ZB-V* the layers go down the devices and up again, like a V: device 0 has the first chunk and
-# the last. *DualPipeV* has the same V, and splits a backward in two halves only where that helps.
+# They do not: I and W are half of B each, and as much as F. *ZB-H1* is 1F1B in which W fills gaps.
+# Now activations are in flight until their W has ended, and yet no device keeps more than the first
+# device of 1F1B.
 
 # %%
 draw("16_zb_h1", Timeline((track("zb-h1"),)))
+
+# %% [markdown]
+# *ZB-V* has chunks and halves. The layers go down the devices and up again, like a V: device 0
+# holds the first chunk and the last, and device 3 the two in the middle. *DualPipeV* has the same
+# V, and splits a backward only where that helps.
+
+# %%
 draw("16_v", Timeline((track("zb-v"), track("dualpipe-v"))))
 
 # %% [markdown]
-# **On a mesh** all devices run the same program, so the differences between them must be data.
-# `lower` makes this data from any table: for each tick the kind (0 none, 1 F, 2 B), the microbatch,
-# and *slots* of buffers: where to read x or dy, where to put what F keeps, and where to put what
-# comes from the neighbours. A slot is reused once its content is no longer needed. The last slot is
-# for what no device needs.
+# The devices of ZB-V idle only before their first and after their last cell. Its paper does not
+# count that: a device could begin the next step while others still finish this one, if only the
+# optimizer did not have to wait for all of them. (The paper shows a way, in section 4.)
+#
+# ### On a mesh
+#
+# All devices run the same program, so the differences between them must be data. `lower` makes
+# arrays from any table: for each tick and device the kind of cell, the microbatch, and where in its
+# buffers the device reads and writes (the appendix walks through a row of them). The program is one
+# loop over the ticks. A tick is one action, or none; then come two permutes, one to the next device
+# and one to the previous. So here is one more rule: two stages that follow one another must be on
+# one device, or on neighbours.
 
 # %%
-fields = "kind", "microbatch", "x", "dy", "stash", "from_previous", "from_next"
-numbers = lower(make_table("1f1b", p, 8), keep_inputs=False).ticks
-columns = [getattr(numbers, field)[:12, 2].tolist() for field in fields]
-table("1F1B, device 2, its first ticks", fields, zip(*columns, strict=True))
 show(pipeline.pipeline_gradients, pipeline._run)
-show(pipeline._Device.act, pipeline._exchange)
 
 # %% [markdown]
-# A tick is one action, or none: `lax.cond` computes only one branch. Then come two permutes.
-#
 # ## Measure
+#
+# ### Memory, on four devices
+#
+# We run GPipe and 1F1B with 4, 8 and 16 microbatches, and two more tables. Every loss and gradient
+# is compared with one device.
 
 
 # %%
@@ -233,65 +311,222 @@ def run_on_mesh(name, m):
     params, batch = (ends, w[order]), tuple(data[:, :m])
     lowered = jax.jit(step).lower(params, batch)
     ready = compiled.compile_program(lowered)
-    found = jax.tree.leaves(ready.executable(params, batch))
+    found = jax.tree.leaves(jax.device_get(ready.executable(params, batch)))
     loss, of_ends, of_w = (every[:m].mean(axis=0) for every in expected)
     for one, other in zip(found, (loss, of_ends, of_w[order]), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
     return program.inspect_compiled(lowered, ready)
 
 
-RUNS = [(name, m) for name in ("gpipe", "1f1b") for m in (4, 8, 16)]
-temp, shown = {}, []
-for run in (*RUNS, ("zb-h1", 8), ("zb-v", 8)):
-    report = run_on_mesh(*run)
-    temp[run] = report.memory.temp_bytes
+runs = [(name, m) for name in ("gpipe", "1f1b") for m in (4, 8, 16)]
+reports = {run: run_on_mesh(*run) for run in (*runs, ("zb-h1", 8), ("zb-v", 8))}
+
+# %% tags=["fold"]
+shown = []
+for run, report in reports.items():
     sent = [one for one in report.collectives if one.kind == "permute"]
     assert {one.operand_bytes for one in sent} == {x.nbytes}
-    shown.append((*run, *(one.times for one in sent), temp[run]))
-headers = "", "microbatches", "to the next", "to the previous", "temp"
-table("Permutes of an activation each, and bytes of temp", headers, shown)
+    shown.append((*run, *(one.times for one in sent), report.memory.temp_bytes))
+headers = "", "microbatches", "permutes to the next", "to the previous", "temp bytes"
+table(f"One step, on each device; a permute carries {x.nbytes:,} bytes", headers, shown)
 
 # %% [markdown]
-# ## Compare
+# The memory of GPipe grows with the number of microbatches, and that of 1F1B does not. Our loop
+# sends in every tick and both ways, whether it is needed or not. All devices run the same program,
+# so each of them has room for as much as the one that needs the most.
 #
-# The temp of GPipe grows with the microbatches, and that of 1F1B does not; the difference is in the
-# slots. All devices run the same program, so each has as many slots as the one that needs the most.
-# The loop sends in every tick and in both directions, whether it is needed or not. And the
-# simulation finds what the papers say.
+# ### Time, with and without transfers
+#
+# Our devices share a few cores, so their times mean nothing. The simulator of `jaxpar schedule`
+# shows what to expect elsewhere. P is the time of a transfer from one device to the next; it keeps
+# no device busy. *In step* is the time of a loop like ours, in which every tick takes as long as
+# its longest cell.
 
 # %%
+NAMES = "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
+times = {}
+for name in NAMES:
+    free, slow = track(name).simulation, track(name, transfer=0.25).simulation
+    cost, rows = vars(free.costs), rules.to_ticks(free.table).rows
+    ticks = ([cost[one.kind] for one in tick if one] for tick in zip_longest(*rows))
+    times[name] = free.ideal, free.makespan, slow.makespan, sum(map(max, ticks))
+headers = "", "ideal", "P = 0", "P = 0.25", "in step"
+table("Time of a step, 8 microbatches", headers, [(name, *row) for name, row in times.items()])
+
+# %% [markdown]
+# With P = 0.25 GPipe loses the least: meanwhile it has other microbatches to work on. 1F1B loses
+# the most. It also loses when all devices keep in step, since a device then does its F while its
+# neighbour does a B, which is twice as long.
+#
+# ### Why Megatron warms up longer
+#
+# The warm-up of plain 1F1B on device r is p-1-r forwards. With v chunks on each device it must be
+# longer by (v-1)p, because a microbatch has to go through all devices v times before its first
+# backward. But Megatron-LM takes (v-1)p + 2(p-1-r): 10, 8, 6 and 4 forwards here. Why *twice*
+# p-1-r? We try both schedules with p-1-r and with 2(p-1-r). The forwards of a device keep their
+# order, and so do its backwards; only how they are merged changes.
+
+
+# %% tags=["fold"]
+def warmed_up(name, m, factor):
+    planned = make_table(name, p, m)
+    last, rows = m * planned.chunks - 1, []
+    for rank, row in enumerate(planned.rows):
+        ahead = (planned.chunks - 1) * p + factor * (p - 1 - rank)
+        count, keys = {"F": 0, "B": 0}, {}
+        for action in row:  # backward k follows forward k + ahead
+            k = count[action.kind]
+            count[action.kind] += 1
+            keys[action] = (k, 0) if action.kind == "F" else (min(k + ahead, last), 1)
+        rows.append(tuple(sorted(keys, key=keys.__getitem__)))
+    found = Table(tuple(rows))
+    rules.check(found)
+    return found
+
+
+def timed(planned, transfer):
+    return simulate(planned, costs_of(planned, transfer)).makespan
+
+
+# %% tags=["fold"]
+tried, shown = {}, []
+for name in ("1f1b", "interleaved"):
+    for factor in (1, 2):
+        now = tried[name, factor] = warmed_up(name, 16, factor)
+        in_flight = " ".join(map(str, simulate(now).peak_in_flight))
+        row = f"{name}, {factor} * (p-1-r)", in_flight, timed(now, 0), timed(now, 0.25)
+        shown.append(row)
+headers = "warm-up", "in flight, in chunks, by device", "P = 0", "P = 0.25"
+table("Time of a step, 16 microbatches", headers, shown)
+tracks = []
+for factor, words in ((1, "short warm-up"), (2, "Megatron's warm-up")):
+    now = warmed_up("interleaved", 8, factor)
+    tracks.append(Track(words, simulate(now, costs_of(now, 0.25))))
+draw("16_warm_up", Timeline(tuple(tracks)))
+
+# %% [markdown]
+# While transfers are free, the short warm-up costs nothing, and keeps 8, 7, 6 and 5 chunks in
+# flight in place of 11, 9, 7 and 5. But if a transfer takes 0.25, a step of 16 microbatches takes
+# 66 in place of 56. In the upper half of the picture, all devices wait again and again.
+#
+# To see why, take one microbatch, and look at its F and its B of the second chunk on device 0. From
+# the start of that F to the end of that B, it goes to the last device and back: p forwards, p
+# backwards, and 2(p-1) transfers. With the short warm-up, device 0 has exactly p forwards and p
+# backwards to do in that time. While transfers are free, that is a perfect fit. If they are not,
+# device 0 runs out of work, and waits for 2(p-1)P in every p pairs of an F and a B. That is 1.5P
+# for each pair; here are 32 pairs, so they lose 12.
+#
+# The long warm-up gives device 0 work for 2p-1 pairs in that time. Transfers are hidden behind the
+# additional p-1, and cost time only while the pipeline fills and empties.
+#
+# Plain 1F1B has the same choice. With its short warm-up a step takes 64, and with the long one
+# 58.5, but then 7 microbatches are in flight on device 0 in place of 4. The long form is known as
+# *eager 1F1B* (Zhuang et al. 2023). So neither is better as such. The long warm-up pays with memory
+# for hidden transfers, and it depends on the links whether that is worth it.
+#
+# ## Compare
+
+
+# %%
+def count_sent(planned):  # the cells that need an array from another device
+    return sum(
+        needed is not None and planned.device_of(needed.stage) != device
+        for device, _, needed in rules.run(planned)
+    )
+
+
+simulated = {name: track(name).simulation for name in NAMES}
+crossing = {name: count_sent(found.table) for name, found in simulated.items()}
+flight.compare(simulate(make_table("1f1b", p, 64)).peak_in_flight[0], {"warm-up": 3, "and one": 1})
+found = simulated["interleaved"].idle_in_span_per_device[0]
+shorter.compare(found, {"3 times F, to fill": 3 * 0.5, "3 times B, to empty": 3 * 1})
+arrays.compare(crossing["interleaved"], {"forward, 7 times 8": 56, "backward": 56})
+found = simulated["zb-h1"].idle_in_span_per_device[0]
+filled.compare(found, {"3 times F": 3, "3 times I": 3, "filled by 3 times W": -3})
+
+# %% [markdown]
+# The papers have formulas for the idle time of device 0, and for what each device keeps. The
+# simulation agrees with all of them.
+
+# %% tags=["fold"]
+shown = []
+for name, found in simulated.items():
+    paper = PUBLISHED[name].figures(found.table, found.costs)
+    assert max(found.idle_in_span_per_device) == paper.idle
+    assert found.peak_in_flight == paper.in_flight
+    kept_by = (count / found.table.chunks for count in paper.in_flight)
+    shown.append((name, float(paper.idle), *kept_by, crossing[name]))
+    assert crossing[name] == 2 * 8 * (found.table.stages - 1 - (name == "zb-v"))
+headers = "", "idle", *(f"kept by {r}" for r in range(p)), "arrays sent"
+table("Kept: the most microbatches in flight, where two chunks count as one", headers, shown)
+
+# %% [markdown]
+# In the programs that ran on the mesh, GPipe has more memory than 1F1B by exactly the bytes of its
+# additional places for activations.
+
+# %% tags=["fold"]
 kept_bytes = sum(4 * leaf.size for leaf in kept) / p  # by the F of a stage
+temp = {run: report.memory.temp_bytes for run, report in reports.items()}
 for m in (4, 8, 16):
-    both = (make_table(name, p, m) for name in ("1f1b", "gpipe"))
-    few, many = (lower(planned, keep_inputs=False) for planned in both)
+    few, many = (lower(make_table(name, p, m), keep_inputs=False) for name in ("1f1b", "gpipe"))
     more = (many.slots - few.slots) * x.nbytes
     more += (many.stash_slots - few.stash_slots) * kept_bytes
     assert temp["gpipe", m] - temp["1f1b", m] == more
 assert temp["1f1b", 16] < 1.01 * temp["1f1b", 4]
-shown = []
-for name, (idle, *in_flight, _) in predicted.items():
-    found, slow = track(name).simulation, track(name, 0.25).simulation
-    assert max(found.idle_in_span_per_device) == idle
-    assert found.peak_in_flight == [n * found.table.chunks for n in in_flight]
-    cost, rows = vars(found.costs), rules.to_ticks(found.table).rows
-    ticks = ([cost[one.kind] for one in t if one] for t in zip_longest(*rows))
-    times = found.ideal, found.makespan, slow.makespan, sum(map(max, ticks))
-    shown.append((name, *times))
-headers = "", "without idling", "simulated", "P = 0.25", "in step"
-table("Time; P is that of a transfer", headers, shown)
+
+# %% tags=["fold"]
+lost = {name: slow - free for name, (_, free, slow, _) in times.items()}
+assert sorted(lost, key=lost.__getitem__)[:: len(lost) - 1] == ["gpipe", "1f1b"]
+short, long = tried["interleaved", 1], tried["interleaved", 2]
+assert long.rows == make_table("interleaved", p, 16).rows
+assert tried["1f1b", 1].rows == make_table("1f1b", p, 16).rows
+assert simulate(short).peak_in_flight == [8, 7, 6, 5]
+assert simulate(long).peak_in_flight == [11, 9, 7, 5]
+assert timed(short, 0) == timed(long, 0) == 52.5
+assert (timed(short, 0.25), timed(long, 0.25)) == (66, 56)
+double = [timed(warmed_up("interleaved", m, 1), 0.25) for m in (16, 32)]
+assert double[1] - double[0] == 48 + 2 * 16 * 1.5 * 0.25  # 48: the work of 16 microbatches
+assert [timed(tried["1f1b", ahead], 0.25) for ahead in (1, 2)] == [64, 58.5]
+assert [simulate(tried["1f1b", ahead]).peak_in_flight[0] for ahead in (1, 2)] == [4, 7]
 
 # %% [markdown]
+# 1F1B keeps p microbatches on device 0, however large m is. Interleaving halves the idle time, with
+# more than twice the transfers. ZB-H1 has a third of the idle time without that, and ZB-V has none,
+# with twice the transfers. But none of these formulas counts what a transfer takes.
+#
 # ## On real hardware
 #
-# - **Transfers** (P) are not in the papers' formulas. GPipe loses the least, because it has other
-#   microbatches to work on meanwhile. 1F1B waits for a neighbour in each turn.
-# - **Ticks.** Our devices exchange data after each tick, so a tick takes as long as its longest
-#   cell. In 1F1B one device has F while its neighbour has B, and waits. PyTorch and Megatron send
-#   from device to device, and have no ticks. Simulated devices share cores, so only the total work
-#   matters.
-# - **DualPipe** runs F and B as one: one computes while the other sends. We do not simulate that.
-# - `jaxpar schedule zb-h1 --beside 1f1b` draws, `jaxpar train --mesh pp=4,dp=2 --schedule zb-h1
-#   --microbatches 8` trains. `--csv FILE` and `--from FILE` write and read PyTorch's tables.
+# - **Interleaving** raises the throughput of GPT models by 10% and more, says its paper (Narayanan
+#   et al. 2021, abstract). Its m must be a multiple of p. Llama 3 changed the order so that m can
+#   be any number (section 3.3.2).
+# - **Zero bubble** has up to 23% more throughput than 1F1B in about the same memory, and up to 31%
+#   with more (Qi et al. 2024, abstract).
+# - **DualPipe**, made for DeepSeek-V3, runs the F of one microbatch and the B of another in one
+#   cell, so that one computes while the other sends. That hides the all-to-all of its experts
+#   (lesson 17). It holds all parameters twice; DualPipeV does not. Our simulator runs F and B one
+#   after the other.
+# - **Ticks** are ours. PyTorch and Megatron-LM send from one device to another, so nobody waits for
+#   the longest cell of a tick. In a program that is one `scan`, all do.
+# - **Try it:** `jaxpar schedule zb-h1 --beside 1f1b --cost F=1,B=2,I=1,W=1,P=0.25` draws two, and
+#   `jaxpar train --mesh pp=4,dp=2 --schedule zb-h1 --microbatches 8` trains. `--csv FILE` and
+#   `--from FILE` write and read tables in the format of PyTorch.
+#
+# ## An open challenge
+#
+# There are 4 devices and 8 microbatches. Each device holds two stages, and which ones is up to you.
+# F, I and W of a stage take 1 each. No device may ever have more than 4 activations in flight: half
+# of what ZB-V keeps. What is the shortest valid schedule?
+#
+# The work of a device alone takes 48, and ZB-V takes 51. Write your table into a CSV file, by hand
+# or with a program, with a row for each device and cells such as `0F0`. This command judges it: it
+# refuses a table that breaks a rule, and prints the makespan, which is the time of the whole step,
+# and the most that each device has in flight.
+#
+#     jaxpar schedule --from FILE.csv --cost F=1,I=1,W=1
+#
+# **The best that we know takes 59.** Its stages are in a V, and a random search found it within
+# minutes. We know no proof that nothing is shorter. (For a way to reason about such limits, see Qi
+# et al. 2024b.)
 #
 # ## Exercises
 
@@ -299,14 +534,98 @@ table("Time; P is that of a transfer", headers, shown)
 exercises("16")
 
 # %% [markdown]
+# ## On paper
+#
+# 1. A GPT of 175 billion parameters has 96 layers on p = 8 devices, with v = 3 chunks on each and
+#    m = 64 (Korthikanti et al. 2022, table 3). A layer keeps 107 MB for a microbatch. How many
+#    bytes does device 0 keep in 1F1B without chunks, and how many interleaved?
+#
+# <details><summary>Answer</summary>
+#
+# In 1F1B it keeps 8 microbatches in 12 layers, so 96 times 107 MB: 10.3 GB. That is as often as the
+# model has layers, for any p. Interleaved it keeps 2(p-1) + (v-1)p + 1 = 31 chunks of 4 layers, so
+# 124 times 107 MB: 13.3 GB. The paper gives the same as a factor, 1 + (p-1)/(pv) = 1.29. (The
+# 107 MB are its formula 34sbh/t, with s = 2048, b = 1, h = 12288, and t = 8 for tensor
+# parallelism.)
+#
+# </details>
+#
+# 2. Llama 3 405B trains on p = 16 stages with m = 16 (lesson 15). Suppose that every layer is a
+#    chunk, so that v = 8. What is the bubble as a fraction of the ideal time, with and without
+#    chunks, and how much more is sent?
+#
+# <details><summary>Answer</summary>
+#
+# Without chunks it is 15/16 = 94%, and with them 15/(8 * 16) = 12%. There are 128 chunks (126
+# layers, the embedding and the head). So on its way forward a microbatch goes from device to device
+# 127 times in place of 15, and 8.5 times as much is sent.
+#
+# </details>
+#
+# 3. DeepSeek-V3 has 16 pipeline stages. Its paper (table 2) gives the bubbles: (p-1)(F+B) for 1F1B,
+#    (p-1)(F+B-2W) for ZB1P, and (p/2-1)(F&B+B-3W) for DualPipe. B is a whole backward here, and F&B
+#    is one F and one B in one cell. Take F = W = 1, B = 2, and F&B = 3. What are the three? What
+#    else must speak for DualPipe?
+#
+# <details><summary>Answer</summary>
+#
+# 45, 15 and 14. So DualPipe's bubble is hardly shorter than that of ZB1P, and it holds the
+# parameters twice, and p + 1 activations in place of p. Its gain is in the cell F&B: transfers are
+# hidden there. Without that, F and B would take longer than 3.
+#
+# </details>
+#
 # ## Sources
 #
-# Huang et al. 2019, *GPipe*. Narayanan et al. 2021, *Megatron-LM on GPU Clusters*. Lamy-Poirier
-# 2023, *Breadth-First*. Qi et al. 2024, *Zero Bubble*. DeepSeek-AI 2024, *DeepSeek-V3*.
+# Huang et al. 2019, *GPipe: Efficient Training of Giant Neural Networks using Pipeline
+# Parallelism*. Narayanan et al. 2021, *Efficient Large-Scale Language Model Training on GPU
+# Clusters Using Megatron-LM*, section 2.2; for the warm-up, NVIDIA/Megatron-LM,
+# `megatron/core/pipeline_parallel/schedules.py`, and issue 169. Korthikanti et al. 2022, *Reducing
+# Activation Recomputation in Large Transformer Models*. Lamy-Poirier 2023, *Breadth-First Pipeline
+# Parallelism*. Zhuang et al. 2023, *On Optimizing the Communication of Model Parallelism*. Qi et
+# al. 2024, *Zero Bubble Pipeline Parallelism*. Qi et al. 2024b, *Pipeline Parallelism with
+# Controllable Memory*. DeepSeek-AI 2024, *DeepSeek-V3 Technical Report*, section 3.2.1.
+# Grattafiori et al. 2024, *The Llama 3 Herd of Models*, section 3.3.2.
 #
 # | here | PyTorch | others |
 # |---|---|---|
-# | `gpipe`, `1f1b` | `ScheduleGPipe`, `Schedule1F1B` | DeepSpeed: `TrainSchedule` is 1F1B |
+# | `1f1b` | `Schedule1F1B` | DeepSpeed: `TrainSchedule` |
 # | `interleaved` | `ScheduleInterleaved1F1B` | Megatron: virtual pipeline stages |
-# | `zb-h1`, `zb-v` | `ScheduleInterleavedZeroBubble`, `ScheduleZBVZeroBubble` | ZB1P |
+# | `breadth-first` | `ScheduleLoopedBFS` | - |
+# | `zb-h1` | `ScheduleInterleavedZeroBubble` | DeepSeek-V3's paper: ZB1P |
+# | `zb-v` | `ScheduleZBVZeroBubble` | sail-sg: ZB-V |
 # | `dualpipe-v` | `ScheduleDualPipeV` | DeepSeek: `dualpipev.py` |
+#
+# ## Appendix: one row of arrays
+#
+# This is what `lower` makes of 1F1B for device 2, in its first ticks. A *slot* is a place in one of
+# two buffers: one for arrays that come from neighbours, and one, the *stash*, for what an F keeps
+# for its B. A dash means that nothing is read or stored; in the array it is the number of the last
+# slot, whose content is never used.
+
+# %% tags=["fold"]
+lowered = lower(make_table("1f1b", p, 8), keep_inputs=False)
+fields = "x", "dy", "stash", "from_previous", "from_next"
+none = dict.fromkeys(fields, lowered.slots - 1) | {"stash": lowered.stash_slots - 1}
+rows = []
+for tick in range(10):
+    now = {name: int(field[tick, 2]) for name, field in lowered.ticks._asdict().items()}
+    kind = ".FB"[now["kind"]]
+    slots = ["-" if now[name] == none[name] else str(now[name]) for name in fields]
+    rows.append((tick, kind, "-" if kind == "." else str(now["microbatch"]), *slots))
+table("1F1B, device 2", ("tick", "kind", "microbatch", *fields), rows)
+
+# %% [markdown]
+# Follow microbatch 1. At the end of tick 2 its x arrives from the previous device, device 1, and is
+# put into slot 0 (column `from_previous`). In tick 3 the device runs its F: it reads x from slot 0,
+# and keeps what B will need in stash slot 1. In tick 6 the gradient with respect to its output
+# arrives from the next device, and is put into slot 0, which is free by now (column `from_next`).
+# In tick 7 comes its B: dy is read from slot 0, and the stash from slot 1. From tick 8 on,
+# microbatch 3 uses stash slot 1. So two slots of the stash are enough on this device, for any
+# number of microbatches: this is how the program gets the memory of 1F1B.
+#
+# In a tick, the device does what `kind` says, and then exchanges arrays with its neighbours. Of a
+# `lax.cond` only one branch is computed, so an idle tick computes nothing.
+
+# %%
+show(pipeline._Device.act, pipeline._exchange)

@@ -84,6 +84,19 @@ def test_three_problems_on_paper_have_folded_answers(lesson: Lesson) -> None:
 
 
 @every_lesson
+def test_its_minutes_are_those_of_its_words_and_its_code(lesson: Lesson) -> None:
+    """100 words a minute, with time to think, and 20 lines of code that brief mode shows."""
+    words = code = 0
+    for cell in re.split(r"^# %%", source(lesson), flags=re.MULTILINE)[1:]:
+        head, *lines = cell.splitlines()
+        if "markdown" in head:
+            words += sum(len(line.split()) for line in lines if not line.startswith("# |"))
+        elif "fold" not in head:
+            code += sum(bool(line.strip()) for line in lines)
+    assert abs(lesson.minutes - (words / 100 + code / 20)) <= 4
+
+
+@every_lesson
 def test_devices_are_simulated_before_jax_is_imported(lesson: Lesson) -> None:
     text = source(lesson)
     assert text.index("\nsimulate_devices(8)\n") < text.index("\nimport jax\n")

@@ -25,6 +25,9 @@ def read_lesson(
     path = course.file(row)
     if not path.is_file():
         raise BadUseError(f"lesson: {path} is missing; `{command()} init` puts it back")
+    if not captured:
+        about = f"About {row.minutes} minutes, with the predictions and the problems on paper.\n"
+        print(about, flush=True)
     pipe = subprocess.PIPE if captured else None
     reader = [sys.executable, "-m", "jaxpar.course.lesson", str(path), *["--brief"] * brief]
     _hold_interrupts(True)  # the lesson inherits this, until it can handle Ctrl-C

@@ -52,7 +52,7 @@ class Question:
         elif self.typed is None:
             print()
         else:
-            ratio = f", {self.typed / measured:.2g} times as much" if measured else ""
+            ratio = f", {_ratio(self.typed / measured)}" if measured else ""
             print(f" You predicted {in_words(self.typed, self.kind)}{ratio}.")
         for name, part in (parts or {}).items() if not right else ():
             print(f"    {in_words(part, self.kind):>12}  {name}")
@@ -95,6 +95,10 @@ def in_words(quantity: float, kind: Kind) -> str:
     scaled = quantity / units[unit]
     whole = scaled >= 1000 or float(scaled).is_integer()
     return f"{scaled:,.0f}{unit}" if whole else f"{scaled:.3g}{unit}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.3g} times as much" if ratio > 1 else f"{ratio:.2g} of it"
 
 
 def _read_line(prompt: str) -> str:

@@ -97,7 +97,7 @@ class Curves:
         axes.ticklabel_format(useOffset=False)
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
         axes.xaxis.set_major_formatter("{x:,g}")
-        figure.legend(loc="outside right upper", frameon=False)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
         return _svg(figure)
 
     def _repr_svg_(self) -> str:
@@ -141,8 +141,8 @@ class Roofline:
             row = _row(self._log_height(intensity), low, high)
             rows[row][column] = "." if intensity < self.ridge else "\u2500"
         ridge = math.log10(self.ridge)
-        for row in range(1, ROWS):
-            rows[row][_column(ridge, left, right)] = "\u2502"
+        for row in range(ROWS):
+            rows[row][_column(ridge, left, right)] = "\u2502" if row else "\u252c"
         for number, intensity in enumerate(self.points.values()):
             row = rows[_row(self._log_height(intensity), low, high)]
             column = _column(math.log10(intensity), left, right)
@@ -172,9 +172,10 @@ class Roofline:
         roof = [ends[0], self.ridge, ends[1]]
         axes.loglog(roof, [self._height(one) for one in roof], color=GREY, linewidth=3)
         axes.axvline(self.ridge, color=GREY, linestyle="--", linewidth=1)
+        axes.plot([self.ridge], [self._height(self.ridge)], "D", color=GREY, markersize=8)
         axes.annotate(
             f"ridge: {self.ridge:,.0f} FLOPs for each byte\n"
-            "memory is the bound to the left of it,\narithmetic to the right",
+            "left of it, memory is the bound;\nright of it, arithmetic",
             (self.ridge, self._height(ends[0])),
             xytext=(8, 4),
             textcoords="offset points",
@@ -259,7 +260,7 @@ def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(9, 5))
     figure.set_layout_engine("constrained", w_pad=0.15, h_pad=0.15)
     axes = figure.subplots()
-    axes.set_title(title, loc="left", fontsize=14, fontweight="bold")
+    figure.suptitle(title, x=0.02, ha="left", fontsize=14, fontweight="bold")
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.grid(color="#DDDDDD")

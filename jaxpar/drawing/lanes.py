@@ -22,7 +22,7 @@ from jaxpar.drawing.elements import (
     round_numbers,
     titled,
 )
-from jaxpar.schedules.overlap import Span, exposed_seconds, step_seconds
+from jaxpar.schedules.overlap import COMPUTE, Span, exposed_seconds, step_seconds
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 TEXT_COLUMNS = 72
@@ -85,7 +85,9 @@ class Lanes:
         return self.to_svg()  # what a notebook shows
 
     def _lanes(self) -> list[str]:
-        return list(dict.fromkeys(span.task.lane for spans in self.ways.values() for span in spans))
+        """The lane that must not wait, then the others."""
+        lanes = (span.task.lane for spans in self.ways.values() for span in spans)
+        return list(dict.fromkeys((COMPUTE, *lanes)))
 
     def _kinds(self) -> list[str]:
         return list(dict.fromkeys(span.task.kind for spans in self.ways.values() for span in spans))
@@ -94,8 +96,7 @@ class Lanes:
         return max(map(step_seconds, self.ways.values()))
 
     def _facts(self, spans: Sequence[Span]) -> str:
-        exposed = exposed_seconds(spans, self._lanes()[0])
-        waits = f", of which {self._lanes()[0]} waits {self._in_unit(exposed)}"
+        waits = f", of which {COMPUTE} waits {self._in_unit(exposed_seconds(spans))}"
         return f"{self._in_unit(step_seconds(spans))}{waits}"
 
     def _in_unit(self, seconds: float) -> str:

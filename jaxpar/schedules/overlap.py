@@ -9,6 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+COMPUTE = "compute"
+"""The lane of a device's arithmetic, which is what should never wait."""
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A piece of a step.
@@ -16,7 +20,7 @@ class Task:
     Attributes:
         kind: what it is; pieces of one kind have one colour.
         label: what stands in its box, for example "F3".
-        lane: what it occupies, for example "compute" or "network".
+        lane: what it occupies: `COMPUTE`, or "network", "disk" and the like.
         seconds: how long it takes.
         after: the pieces that must have ended before it begins.
     """
@@ -66,6 +70,7 @@ def step_seconds(spans: Sequence[Span]) -> float:
     return max(span.end for span in spans)
 
 
-def exposed_seconds(spans: Sequence[Span], lane: str = "compute") -> float:
-    """How long a lane is idle until the last piece ends: what is not hidden behind its work."""
-    return step_seconds(spans) - sum(span.task.seconds for span in spans if span.task.lane == lane)
+def exposed_seconds(spans: Sequence[Span]) -> float:
+    """How long arithmetic waits until the last piece ends: what is not hidden behind it."""
+    computing = sum(span.task.seconds for span in spans if span.task.lane == COMPUTE)
+    return step_seconds(spans) - computing

@@ -43,3 +43,12 @@ def test_ctrl_c_before_the_first_page_ends_in_good_order(
     assert re.fullmatch(r"To come back: \S*jaxpar lesson 01\n", printed)
     assert not LearnerRecord(course.state).lesson_run("01")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_reading_time_comes_first(course: Course, capfd: pytest.CaptureFixture[str]) -> None:
+    row = lesson("01")
+    course.file(row).parent.mkdir()
+    course.file(row).write_text("# %% [markdown]\n# text\n")
+    read_lesson(course, row, captured=False)
+    first = capfd.readouterr().out.splitlines()[0]
+    assert first.startswith(f"About {row.minutes} minutes")

@@ -70,7 +70,7 @@ def test_a_page_shows_what_comes_before_a_question(
     [
         (None, "Bytes through the server: 2,400 bytes.\n"),
         (2404.0, "2,400 bytes. You predicted it."),
-        (1200.0, "2,400 bytes. You predicted 1,200 bytes, 0.5 times as much."),
+        (1200.0, "2,400 bytes. You predicted 1,200 bytes, 0.5 of it."),
     ],
 )
 def test_it_is_compared_with_what_is_right(

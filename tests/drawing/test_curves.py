@@ -99,6 +99,7 @@ def test_the_roof_rises_to_the_ridge_and_programs_lie_on_it() -> None:
     assert grid[0].count("\u2500") > 10 and "c" in grid[0]
     assert any("ab" in line for line in grid)  # side by side
     (ridge,) = {line.index("\u2502") for line in grid[1:]}
+    assert grid[0].index("\u252c") == ridge
     assert abs(ridge - grid[0].index("\u2500")) <= 1
 
 

@@ -22,7 +22,6 @@ def test_a_lane_does_one_thing_at_a_time_and_waits_for_what_it_needs() -> None:
     ]  # fmt: skip
     assert step_seconds(spans) == 11
     assert exposed_seconds(spans) == 5
-    assert exposed_seconds(spans, "network") == 2
 
 
 def test_what_is_shorter_than_the_next_layer_leaves_only_the_last_exposed() -> None:
