@@ -86,9 +86,10 @@ held = ask("Bytes of parameters, gradients and optimizer of Llama 3 8B, in mixed
 work = ask("FLOPs for each token in a training step of it, on sequences of 8192", "count")
 
 # %% [markdown]
-# Third: a model that answers computes one token after the other, and for each it reads all of its
-# parameters, of 2 bytes, from memory: 3,350 GB/s. Fourth: `silu(g)` is `g * sigmoid(g)`, so
-# `silu(g) * u` has three operations. Each reads its arguments from memory, and writes its result.
+# Third: a model that answers computes one token after the other, and for each it reads its
+# parameters, of 2 bytes, from memory: 3,350 GB/s. Of the embedding it reads one row only. Fourth:
+# `silu(g)` is `g * sigmoid(g)`, so `silu(g) * u` has three operations. Each reads its arguments
+# from memory, and writes its result.
 
 # %%
 rate = ask("Tokens of Llama 3 8B in a second that an H100 computes for one person", "count")
@@ -97,7 +98,8 @@ apart = ask("Bytes of memory that silu(g) * u accesses as three programs, g and 
 # %% [markdown]
 # Fifth: data parallelism over 128 nodes of 8 H100. The gradients of a layer, 2 bytes for each
 # parameter, are all-reduced while the backward pass of the layer before it is computed. A node
-# sends at 400 GB/s to other nodes. With enough tokens, computing takes as long as sending.
+# sends at 400 GB/s to other nodes, and a device computes at its peak. With enough tokens, computing
+# takes as long as sending.
 
 # %%
 hide = ask("Tokens on each of 1,024 H100 that hide the all-reduce of gradients", "count")
@@ -260,7 +262,7 @@ assert round(step / peak / rows[1][1]) == 6
 # A device can compute and send at the same time. The gradients of the last layer are ready first.
 # If they are sent while those of the other layers are computed, sending is *hidden*: it takes no
 # time of its own. What the device must wait for is *exposed*. This is a timeline of 4 layers of
-# Llama 3 8B on 64 H100, at their peak.
+# Llama 3 8B on 64 H100, at their peak. Only products with weights are counted.
 
 # %%
 LAYER = 218_112_000  # parameters of one layer
@@ -416,7 +418,7 @@ palm = 238_300 * flops.flops_per_token(find_model("palm-540b"), 2048) / (6144 * 
 
 # %% tags=["fold"]
 headers = ("recomputed", "seconds", "MFU %", "HFU %")
-table("22 billion parameters on 8 A100 (Korthikanti et al. 2022, table 5)", headers, runs)
+table("22 billion parameters on 8 A100 (seconds: Korthikanti et al. 2022, table 5)", headers, runs)
 print(f"PaLM on 6144 TPU v4: {palm:.1%} MFU\n")
 assert [row[2:] for row in runs] == [(32.3, 42.9), (41.7, 42.4)]
 assert round(palm, 3) == 0.462
@@ -435,7 +437,7 @@ every = flops.step_flops(llama, 1, S)
 products = [one for one in every if one.name in ("scores", "attended")]
 attention = total(products) / S
 work.compare(step / S, {"weights": step / S - attention, "queries, keys, values": attention})
-rate.compare(bandwidth / (2 * N))
+rate.compare(bandwidth / (2 * (N - llama.vocab * llama.hidden)))
 apart.compare(in_three, {"sigmoid": 2 * 2**21, "first product": 3 * 2**21, "second": 3 * 2**21})
 hide.compare(needed["1,024 H100"])
 
@@ -468,7 +470,7 @@ assert measured == [
 intensity = roofline.product_intensity(1024, 512, 256, element_bytes=4)
 assert product == 2 * 1024 * 512 * 256 / intensity
 assert (fused, in_three) == (3 * 2**21, 8 * 2**21)
-assert round(bandwidth / (2 * N)) == 209
+assert round(bandwidth / (2 * (N - llama.vocab * llama.hidden))) == 223
 
 # %% [markdown]
 # ## On real hardware

@@ -85,9 +85,9 @@ class Lanes:
         return self.to_svg()  # what a notebook shows
 
     def _lanes(self) -> list[str]:
-        """The lane that must not wait, then the others."""
+        """The lane of arithmetic, if there is one, then the others."""
         lanes = (span.task.lane for spans in self.ways.values() for span in spans)
-        return list(dict.fromkeys((COMPUTE, *lanes)))
+        return sorted(dict.fromkeys(lanes), key=lambda lane: lane != COMPUTE)
 
     def _kinds(self) -> list[str]:
         return list(dict.fromkeys(span.task.kind for spans in self.ways.values() for span in spans))
@@ -96,6 +96,8 @@ class Lanes:
         return max(map(step_seconds, self.ways.values()))
 
     def _facts(self, spans: Sequence[Span]) -> str:
+        if COMPUTE not in self._lanes():
+            return self._in_unit(step_seconds(spans))
         waits = f", of which {COMPUTE} waits {self._in_unit(exposed_seconds(spans))}"
         return f"{self._in_unit(step_seconds(spans))}{waits}"
 
