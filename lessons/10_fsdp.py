@@ -92,9 +92,9 @@ sent = ask("Bytes that a device sends in a step: all-gathers and reduce-scatters
 
 # %% [markdown]
 # The next question is about memory during a step of FSDP with activation checkpointing (lesson 08).
-# A full layer has W = 131,072 bytes of weights, of which a device holds 1/8. The input of a layer
-# has X = 1,024 bytes on each device. Intermediate results (temp in lesson 09) are neither arguments
-# nor results of the step, so the device's shards of parameters and gradients do not count.
+# A full layer has W = 131,072 bytes of weights, and the input of a layer has X = 1,024 bytes on
+# each device. Shards of parameters and gradients are arguments and results, so they do not count as
+# intermediate results.
 
 # %%
 grows = ask("Bytes that one more layer adds to the intermediate results of a device")
@@ -257,9 +257,8 @@ table("Intermediate results of one layer more", ("", "bytes", "/ W"), shown)
 # because it also keeps the full gradients of all layers until it reduce-scatters them. FSDP takes
 # only the layer's input, X.
 #
-# The form without `jax.checkpoint` is not always a mistake. It gathers each layer only once, so it
-# sends less, and where there is memory that can be the better choice (in PyTorch,
-# `reshard_after_forward=False`).
+# The form without `jax.checkpoint` gathers each layer only once, so where there is memory it can be
+# the better choice (in PyTorch, `reshard_after_forward=False`).
 #
 # ### A decoder on real text
 #
@@ -532,8 +531,8 @@ jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), ends[0], ends[1])
 
 # %% [markdown]
 # Each step moves 98,312 bytes to a device, its two means of 49,152 bytes and two counts, and as
-# many back. A device holds half of that at a time, the state of one leaf. The parameters are the
-# same as without offload, except for rounding.
+# many back. A device holds half of that at a time. The parameters are the same as without offload,
+# except for rounding.
 #
 # So 16 bytes cross the link to the host for each parameter: two means of 4 bytes, in both
 # directions. ZeRO-Offload moves less. There the host's processors make the update, so only the
@@ -549,8 +548,8 @@ jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), ends[0], ends[1])
 #
 # Our CPU cannot show what this saves, but the formulas of lesson 03 can. Here are three layers of
 # Llama 3 8B, of 218 million parameters each, on 64 H100 in 8 nodes, in bfloat16. Products run at
-# 400 TFLOP/s, which is what Llama 3 405B reached on 16,384 H100 (table 4 of its paper). F0 is the
-# forward pass of layer 0 and B0 its backward pass, G0 gathers it, and R0 reduce-scatters its
+# 400 TFLOP/s, the rate at which Llama 3 405B was trained on 16,384 H100 (table 4 of its paper). F0
+# is the forward pass of layer 0 and B0 its backward pass, G0 gathers it, and R0 reduce-scatters its
 # gradients. Recomputation is left out.
 
 
@@ -699,8 +698,8 @@ exercises("10")
 # Over many nodes a device needs 400e12 / 400e9 = 1,000 tokens, so 4 million are enough for 4,000
 # GPUs, 500 nodes. But a ring over 500 nodes also has 499 steps, and at 4 us each (our cost model,
 # from NCCL's) their latency adds 2 ms to each gather, where a layer of 1,000 tokens is computed in
-# 1.1 ms. Hybrid sharding gathers inside a node, in 7 steps. And a device cannot have less than one
-# sequence: with sequences of 8,192 tokens there are only 488, so FSDP alone has work for 488 GPUs.
+# 1.1 ms. Hybrid sharding gathers inside a node, in 7 steps. And sequences must be short: of 8,192
+# tokens there are only 488, enough for 488 GPUs.
 #
 # </details>
 #

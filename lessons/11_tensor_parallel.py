@@ -88,8 +88,8 @@ assert all(part.any() for part in parts)
 # `tp`. Attention is split as the MLP is: its first matrices by columns, its last one by rows. The
 # scales of norms are replicated, because every device has all d numbers of a token there.
 #
-# When you count, think of the backward pass, too. The layer below needs the gradient with respect
-# to x, and each device can compute it only through its own columns.
+# When you count, do not forget the backward pass: the layer below needs the gradient with respect
+# to x.
 
 # %%
 settings = Settings(layers=4, d_model=64, heads=8)
@@ -460,10 +460,10 @@ assert of_layer == 10 * d * d + 2 * d and round(of_layer / (4 * d)) == 160 < b *
 # ### Which links
 #
 # A layer of Llama 3 8B has d = 4096 and 218 million parameters. Below is its forward pass for 4096
-# tokens in bfloat16, on H100 in nodes of 8. Products run at 400 TFLOP/s, which is what Llama 3 405B
-# reached on 16,384 H100 (table 4 of its paper). The sums are two all-reduces at the full bandwidth
-# of the links, with the latencies of lesson 04: 450 GB/s for each GPU inside a node, and 50 GB/s
-# for each of a node's 8 network cards.
+# tokens in bfloat16, on H100 in nodes of 8. Products run at 400 TFLOP/s, the rate at which Llama 3
+# 405B was trained (table 4 of its paper). The sums are two all-reduces at the full bandwidth of the
+# links: 450 GB/s for each GPU inside a node, and 50 GB/s for each of a node's 8 network cards, plus
+# latencies.
 
 # %%
 h100, tokens_each, params_8b = find_cluster("h100"), 4096, 218e6
@@ -497,19 +497,20 @@ assert round(sum(shown[2][2:]) / sum(shown[3][2:]), 1) == 1.4
 # with the other node, by a network card of its own, and in the best case NVLink works at the same
 # time. But the products take half as long, so now the sums take longer than they do, and twice as
 # many GPUs compute the layer only 1.4 times as fast. So tp is usually at most the number of GPUs
-# that NVLink joins, often 8. If 8 GPUs are on 8 nodes, each sends everything by one card, and the
-# sums take over four times as long as the products. So tp is the innermost axis of a mesh, and its
-# groups fill nodes (Llama 3, section 3.3.2).
+# that NVLink joins, often 8.
+#
+# If 8 GPUs are on 8 nodes, each sends everything by one card, and the sums take over four times as
+# long as the products. So tp is the innermost axis of a mesh, and its groups fill nodes (Llama 3,
+# section 3.3.2).
 #
 # ### What can be hidden
 #
-# Data parallelism sends some gradients while it computes others. In tensor parallelism the next
-# product has to wait for the sum, so forward nothing is hidden. Backward a part is. The backward
-# pass of a block ends at its first matrices: queries, keys and values in attention, gate and up in
-# the MLP. Megatron-LM first computes the gradient with respect to their input, and starts its
-# all-reduce. Meanwhile it computes the gradients with respect to these matrices, which do not need
-# the sum; the blocks below do. (So that the GPU starts the all-reduce first, the code relies on
-# `CUDA_DEVICE_MAX_CONNECTIONS=1`.)
+# In the forward pass, the next product has to wait for the sum, so nothing is hidden. Backward a
+# part is. The backward pass of a block ends at its first matrices: queries, keys and values in
+# attention, gate and up in the MLP. Megatron-LM first computes the gradient with respect to their
+# input, and starts its all-reduce. Meanwhile it computes the gradients with respect to these
+# matrices, which do not need the sum. (So that the GPU starts the all-reduce first, the code relies
+# on `CUDA_DEVICE_MAX_CONNECTIONS=1`.)
 #
 # Here is one layer, forward and backward. Only products with weights are counted.
 
