@@ -52,7 +52,8 @@ draw("02_all_reduce", Panels("All-reduce: every device gets the sums", [before, 
 #
 # Here is what each collective leaves on device i. A *root* is the one device that sends or receives
 # everything. A *chunk* is one of n equal parts of an array, for n devices: here chunk i of an array
-# is its number i.
+# is its number i. Since all devices run one program, each returns an array of the same shape. So
+# where the result is for the root only, the others return zeros.
 
 # %%
 ROOT, sums = 1, x.sum(axis=0)
@@ -82,11 +83,11 @@ def after(name, i):
 
 
 # %% [markdown]
-# ### The library must agree
+# ### The same, by the library
 #
-# `on_devices` makes a program for n devices from the function of one device. The function gets one
-# row of an array with n rows, and what it returns becomes one row of the result. The mesh has one
-# axis, `tp`.
+# Now 4 devices run the collectives of the library. `on_devices` makes a program for n devices from
+# the function of one device. The function gets one row of an array with n rows, and what it returns
+# becomes one row of the result. The mesh has one axis, `tp`.
 
 
 # %%
@@ -122,20 +123,22 @@ shown = [panels[name] for name in WITHOUT_ROOT[1:]]
 draw("02_no_root", Panels("Without a root", [before, *shown]))
 
 # %% [markdown]
-# Broadcast, scatter and gather move numbers from or to the root. Without a root, all devices do the
+# The pictures show what the library leaves on each device; the lesson has checked that it is what
+# `after` says. With a root, numbers go from the root or to it. Without one, all devices do the
 # same. An all-to-all turns rows into columns, as a transpose does.
 #
 # ### Not only sums
 #
-# A *reduction* combines the numbers of all devices into one. There are seven, and the sum is one of
-# them. A reduction with a *location* also says which device holds the smallest (or largest) number;
-# of several, the first. Here each device has two integers.
+# A *reduction* combines the numbers of all devices into one. The library has seven, and the sum is
+# one of them. A reduction with a *location* also says which device holds the smallest (or largest)
+# number; if several do, it names the first. Here each device has two integers.
 
 # %%
 numbers = np.array([[6, 3], [5, 9], [7, 9], [6, 2]])  # [device, 2]
 reduced = {}
 for op in ("sum", "prod", "min", "max", "and", "or", "xor"):
-    reduced[op] = on_devices(partial(collectives.all_reduce, axis="tp", op=op), 4)(numbers)[0]
+    on_four_devices = on_devices(partial(collectives.all_reduce, axis="tp", op=op), 4)
+    reduced[op] = on_four_devices(numbers)[0]  # of device 0; the others have the same
 with_location = on_devices(partial(collectives.reduce_min_location, axis="tp"), 4)
 smallest, holder = (y[0].tolist() for y in with_location(numbers))
 
@@ -228,7 +231,7 @@ def sum_at_master(x):
 np.testing.assert_array_equal(on_devices(sum_at_master, 4)(x), [sums] * 4)
 
 # %% [markdown]
-# ### The library's form: to move
+# ### The library's form: moving numbers
 #
 # In each docstring, *Math* is the result, and *Memory* its size. *Comm* names what is sent, forward
 # and backward, with its operand; there x is the number of elements of x. An `axis` of None means
@@ -244,11 +247,12 @@ show(
 )
 
 # %% [markdown]
-# ### The library's form: to combine
+# ### The library's form: combining numbers
 #
 # A `forward` line without `if` applies to every `op` that the lines before it do not name. `split`
-# makes n chunks of `ceil(x/n)` elements, which is x/n rounded up, and `join` undoes that. What
-# `to="invarying"` means comes later in this lesson.
+# makes n chunks of `ceil(x/n)` elements, which is x/n rounded up, and `join` undoes that.
+# `_OVER_CHUNKS` has an operation of JAX for each `op`, and `_OVER_DEVICES` a collective, where JAX
+# has one. What `to="invarying"` means comes later in this lesson.
 
 # %%
 show(collectives.reduce_scatter, collectives.all_reduce, collectives.reduce)
@@ -278,9 +282,9 @@ table("For one of 8 devices", headers, rows)
 
 # %% [markdown]
 # Mind the operand of an all-gather: it is the part that the device has, and the result is 8 times
-# as large. The broadcast sends more than it needs: only the root has something to say, and if
-# devices passed x on along a line, each would send it once. The reduce brings the sums to all
-# devices, although only the root keeps them. Lesson 03 builds both in another way.
+# as large. The broadcast sends more than it must: if devices passed the root's x on along a line,
+# each would send it at most once. The reduce brings the sums to all devices, although only the root
+# keeps them. Lesson 03 builds both in another way.
 #
 # ### What the master does
 #
@@ -296,8 +300,9 @@ for n in (2, 4, 8):
         ((sender, receiver),) = permute.pairs
         master["sent"] += permute.wire_bytes if sender == 0 else 0
         master["received"] += permute.wire_bytes if receiver == 0 else 0
-    (ring,) = inspect(on_devices(library["all_reduce"], n), rows_of_x).collectives
-    traffic[n] = (*master.values(), sum(master.values()), 2 * ring.wire_bytes)
+    (all_reduce,) = inspect(on_devices(library["all_reduce"], n), rows_of_x).collectives
+    sent_and_received = 2 * all_reduce.wire_bytes  # as much of each
+    traffic[n] = (*master.values(), sum(master.values()), sent_and_received)
 
 # %% tags=["fold"]
 headers = ("devices", "master sends", "receives", "traffic", "traffic in an all-reduce")
@@ -320,10 +325,10 @@ of_master.compare(traffic[8][2], {"7 times x, received": 7168, "7 times x, sent"
 # halves together send 2(n-1)/n of x. In every all-reduce some device sends that much, unless the
 # network itself adds (lesson 03). An all-to-all sends seven of eight chunks, and a permute all.
 #
-# That factor is 1 for two devices, and never reaches 2. This is why an all-reduce scales: what a
-# device sends hardly depends on the number of devices. The traffic of the master grows with it, and
-# all others wait for the master: it is the *bottleneck*. In an all-reduce no device ever has a
-# traffic of more than 4 times x.
+# The factor 2(n-1)/n is 1 for two devices, and never reaches 2. This is why an all-reduce scales:
+# what a device sends hardly depends on the number of devices, and its traffic is always less than 4
+# times x. The traffic of the master grows with the number of devices, and all others wait for it:
+# it is the *bottleneck*.
 
 # %% tags=["fold"]
 X, N = 1024, 8
@@ -392,13 +397,15 @@ print()
 #   `to="invarying"` it is typed as what it is.
 # - `zeros_like` inherits from its argument that it varies, and `zeros` from a shape does not.
 #
-# In a program you read this from `jax.typeof(y).manual_axis_type.varying`, a set of axes. Up to jax
-# 0.9 that was `jax.typeof(y).vma`, for *varying manual axes*, a name that lives on in `check_vma`.
+# In a program you read this from `jax.typeof(y).manual_axis_type.varying`, a set of axes. Older
+# versions of JAX call it `jax.typeof(y).vma`, for *varying manual axes*: hence the name `check_vma`
+# below.
 #
 # ### Error 1: an output that is said to be replicated
 #
-# `out_specs` that do not name an axis promise a result that is equal along it, so that JAX can take
-# the copies for one array. This function breaks the promise: each device returns its own number.
+# If `out_specs` do not name an axis, they promise that the result is equal on all devices along it,
+# so that JAX may use any of the copies. This function breaks the promise: each device returns its
+# own number.
 
 
 # %% tags=["fold"]
@@ -420,10 +427,9 @@ except ValueError as error:
     print(message(error))
 
 # %% [markdown]
-# Ask which of the two is wrong. If the numbers should differ, it is `out_specs`: name the axis. If
-# they should be equal, a collective is missing, say a sum. And if they are equal, but their type
-# says varying, take the collective whose result is typed as equal: `all_gather` with
-# `to="invarying"`.
+# Should the numbers differ? Then `out_specs` are wrong: name the axis. Should they be equal? Then a
+# collective is missing, say a sum. And if they are equal, but their type says varying, use a
+# collective whose result is typed as equal: for example `all_gather` with `to="invarying"`.
 
 
 # %%
@@ -461,7 +467,8 @@ except TypeError as error:
     print(message(error))
 
 # %% [markdown]
-# The message says what to do: make the start varying. Or take zeros that inherit it.
+# The message says what to do: make the start varying. Or use zeros that inherit their type from
+# `x_j`.
 
 
 # %%
@@ -520,23 +527,24 @@ assert [row[1] for row in rows] == [[10] * 4, [40] * 4, [1, 2, 3, 4], [10] * 4]
 # curve hardly shows this: Adam divides by the size of the gradient.
 #
 # After a `pcast`, each device has a w of its own, and the gradient is local, as in PyTorch. Now you
-# must write the sum. If you forget it, the gradient varies, and the devices would train different
-# weights. But if it leaves through `P()`, that is error 1. The remedy for both is a habit: `pcast`
-# the parameters first, then sum once, in a line that a reader can see. The lessons on data
-# parallelism do so.
+# must write the sum. If you forget it, the gradient differs between devices, and so would the
+# weights after a step. JAX notices this where the weights leave `shard_map` through `P()`: error 1.
+# One habit prevents both mistakes: `pcast` the parameters first, then sum once, in a line that a
+# reader can see. The lessons on data parallelism do so.
 #
 # ### The backward pass of a collective is a collective
 #
-# The same rule holds for all of them. If forward copies a number to many devices, backward must sum
-# their gradients, and the other way round. Here is what each sends in both directions. `jax.vjp`
-# gives the backward pass as a function.
+# The same rule holds for all of them. If a number is copied to many devices in the forward pass,
+# its gradients on these devices are summed in the backward pass, and the other way round. Here is
+# what each function sends in both. `y, backward = jax.vjp(function, x)` gives y, and the backward
+# pass as a function.
 
 
 # %%
 def there_and_back(forward):
     def both(x):
-        y, backward = jax.vjp(forward, x)  # backward: from a gradient of y to one of x
-        return y, backward(y)
+        y, backward = jax.vjp(forward, x)
+        return y, backward(y)  # y in the place of the gradient with respect to y
 
     return both
 
@@ -580,11 +588,11 @@ assert directions["permute"] == (["permute"], ["permute"])
 # ### `check_vma=False` and `check_rep=False`
 #
 # In other people's code you will meet `shard_map(..., check_vma=False)`, often to silence errors 1
-# and 2; the message above proposes it. `check_rep` is an older name of this switch, in
-# `jax.experimental.shard_map`, which is deprecated since jax 0.8. With it off, JAX does not track
-# what varies. It does not check `out_specs`, and inserts no `pcast`, so no gradient is summed. And
-# since it no longer knows what is equal on all devices, the backward pass of a `psum` becomes
-# another `psum`.
+# and 2; the message above proposes it. `check_rep` is the older name of this switch, in
+# `jax.experimental.shard_map`, which is deprecated since jax 0.8. With the switch off, JAX does not
+# track what varies. It does not check `out_specs`, and inserts no `pcast`, so no gradient is
+# summed. And since it no longer knows what is equal on all devices, the backward pass of a `psum`
+# becomes another `psum`.
 #
 # Here are programs with the switch on and off. In the last one, the loss is computed from a sum
 # over devices, as in tensor parallelism. Its gradient with respect to `x_j` is w, which is 1.
@@ -648,11 +656,11 @@ for check_vma in (True, False):
 
 # %% [markdown]
 # With the switch off, the first two lines print the number of device 0. The other devices hold
-# others, and nobody is told. The third line is right with the switch off, and four times too large
-# with it on. Code for `pmap` looks like that, because `pmap` has the switch off; whoever ports it
-# to `shard_map` must mend its gradients. The habit from above, in the fourth line, is right in
-# both. But the last line is silently four times too large with the switch off, and no habit helps:
-# do not differentiate through a `psum` there.
+# other numbers, and there is no error. The third line is right with the switch off, and four times
+# too large with it on. Code for `pmap` looks like that, because `pmap` has the switch off; whoever
+# ports it to `shard_map` must mend its gradients. The habit from above, in the fourth line, is
+# right in both. But with the switch off the last line is four times too large, without an error,
+# and the habit does not help: do not differentiate through a `psum` there.
 #
 # All of this is about `jax.grad` inside `shard_map`. Around it, `in_specs` and `out_specs` say what
 # is equal, and both settings give the right gradient. Leave the check on. If a function of others
@@ -663,13 +671,15 @@ for check_vma in (True, False):
 #
 # - **Algorithms.** Wire bytes here are those of a ring. NCCL, which JAX uses on NVIDIA GPUs, has
 #   rings, trees, and sums made inside the network switch (its setting `NCCL_ALGO`). With the last,
-#   a device sends about half as much in an all-reduce (*How to Scale Your Model*, as below).
+#   a device sends about half as much in an all-reduce, in theory; about 30% more bandwidth was
+#   measured (*How to Scale Your Model*, as below).
 # - **Both directions.** A link sends and receives at once: NVLink of an H100 has 450 GB/s each way,
 #   and is sold as 900 GB/s. So time follows wire bytes, and not traffic.
 # - **Time** is bytes over bandwidth for large arrays only. For small ones it is the latency of each
 #   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
 # - **Order.** All devices must run the same collectives in the same order, or they wait forever. In
-#   one program they do. With several processes, see that all of them call the same programs.
+#   one program they do. With several processes, all of them must call the same programs in the same
+#   order.
 # - **bfloat16.** The CPU sends it as float32. The inspector counts what you wrote, and notes it:
 
 # %%
@@ -707,9 +717,9 @@ exercises("02")
 # </details>
 #
 # 3. In Mixtral 8x7B, each token goes to 2 of 8 experts, as a vector of 4,096 numbers in bfloat16.
-#    Each of 8 devices has one expert and 8,192 tokens, and the tokens are spread evenly. How many
-#    bytes does a device send if the tokens go to their experts by an all-to-all? How many if each
-#    device gathers all tokens instead, and takes those of its expert?
+#    Each of 8 devices has one expert and 8,192 tokens, and the tokens are spread evenly over the
+#    experts. How many bytes does a device send if the tokens go to their experts by an all-to-all?
+#    How many if each device gathers all tokens instead, and takes those of its expert?
 #
 # <details><summary>Answer</summary>
 #

@@ -1,21 +1,22 @@
 # %% [markdown]
 # # Lesson 03: rings and trees
 #
-# In lesson 02 a collective was one word: all-gather, all-reduce. But a machine has only links
-# between devices, which carry messages from one device to another. An *algorithm* says which device
-# sends what to which other, step after step. All algorithms of a collective have the same result,
-# but one may take ten times as long as another.
+# In lesson 02 a collective was one operation. But a machine has only links between devices, which
+# carry messages from one device to another. An *algorithm* says which device sends what to which
+# other, step after step. All algorithms of a collective have the same result, but one may take ten
+# times as long as another.
 #
 # This lesson has five: the ring, the two-way ring, the tree, recursive doubling, and the hierarchy.
-# A library picks one for you. But ring attention and pipelines are rings that people write
-# themselves. Below, `n` is the number of devices, and `x` is the array that one device holds.
+# For an all-reduce, a library such as NCCL picks one for you. But ring attention (lesson 14) and
+# pipelines (lesson 15) are made of the same steps, and there you write them yourself. Below, `n` is
+# the number of devices, and `x` is the array that one device holds.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
 
 simulate_devices(8)
 
-from dataclasses import astuple
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -73,31 +74,29 @@ draw("03_ring", step_panels("Ring all-gather on four devices", ring, arrows))
 # message can start only when another has arrived, their times add up. Messages on different links,
 # or in the two directions of one link, travel at the same time. Arithmetic is free.
 #
-# There are two links here. NVLink joins the H100 GPUs of a node: 450 GB/s in one direction, and
-# 1.9 us of latency. A network card (InfiniBand) joins a node to the others: 50 GB/s and 4 us.
-# (`jaxpar/cost/hardware.toml` has the sources.)
+# This lesson has two kinds of links. NVLink joins the H100 GPUs of a node: 450 GB/s in one
+# direction, and 1.9 us of latency. A network card (InfiniBand) joins a GPU to those of other nodes:
+# 50 GB/s and 4 us. (`jaxpar/cost/hardware.toml` has the sources.)
 #
-# "Bytes" could mean three things, so each has its word, as in lesson 02. *Sent bytes* are those
-# that one device sends. *Wire bytes* are those that the busiest device sends or receives, whichever
-# is more; the others wait for it. *Traffic* is what one device sends plus what it receives. In a
-# ring all devices are alike, so wire bytes are what each one sends.
+# In the third question, one device has `x`, and a device can send to one other device in each step.
+# The ring of the fourth question goes through all 64 GPUs. Of its 64 links, 8 are network cards,
+# and its bandwidth is theirs.
 
 # %%
 sent = ask("Bytes that each of 8 devices sends in a ring all-gather of 4096 bytes from each")
-least = ask("Bytes that each of 8 devices sends in the cheapest all-reduce of 4096 bytes")
-steps = ask("Fewest steps to copy x to 8 devices, if each can send to one other a step", "count")
+least = ask("Bytes that each of 8 devices must at least send in an all-reduce of 4096 bytes")
+steps = ask("Fewest steps after which all of 8 devices have x", "count")
 slow = ask("Time of an all-reduce of 1 GB on 64 H100 in 8 nodes, round one ring", "seconds")
 
 # %% [markdown]
-# The ring of the fourth question goes through all GPUs, and is as slow as its slowest link.
-#
 # ## Implement
 #
 # ### Ring
 #
 # In JAX the loop over devices disappears, since all devices run the same lines. `lax.ppermute`
-# takes pairs (from, to), and moves a block along each. Device `i` receives the block of `i-1`, then
-# that of `i-2`, and so on; the last line puts them into the order of devices.
+# takes pairs (from, to), and moves a block from one device to the other for each. Device `i`
+# receives the block of `i-1`, then that of `i-2`, and so on; the last line puts them into the order
+# of devices.
 
 # %%
 show(collectives.ring_all_gather)
@@ -124,10 +123,10 @@ np.testing.assert_array_equal(y.reshape(4, 4), ring[-1])
 # In a *ring reduce-scatter*, partial sums travel, and each device that a sum passes adds its own
 # chunk. After n-1 steps the sum is complete, and stays where it is. You will write it.
 #
-# Differentiation finds it by itself. The backward pass of sending a block is sending a gradient
-# back, and a block that was copied to many devices gets the sum of their gradients. So the backward
-# pass of a ring all-gather *is* a ring reduce-scatter, in the other direction. Here `dy` has a
-# gradient for each of 4 blocks on each of 4 devices.
+# JAX can derive it from the ring all-gather. The backward pass of sending a block is sending a
+# gradient back, and a block that was copied to many devices gets the sum of their gradients. So the
+# backward pass of a ring all-gather *is* a ring reduce-scatter, in the other direction. Here `dy`
+# has a gradient for each of 4 blocks on each of 4 devices.
 
 
 # %%
@@ -148,7 +147,8 @@ np.testing.assert_array_equal(dx, dy.reshape(4, 4).sum(axis=0))
 # ### Two-way ring
 #
 # A link carries both directions at once, but a ring uses only one. A *two-way ring* sends each
-# block both ways, half the way round in each: as many bytes in about half the steps and the time.
+# block both ways, half the way round in each. It sends as many bytes as a ring, in about half the
+# steps and half the time.
 #
 # ### Tree
 #
@@ -173,7 +173,7 @@ assert sorted(source for pairs in arrows for source, _ in pairs) == [*range(1, 8
 
 # %% [markdown]
 # The library's form has the same pairs, and works for any `n` and any root: `p` is a distance from
-# the root.
+# the root, and `half` starts at the first power of two that is not below `n`.
 
 # %%
 show(collectives.tree_reduce)
@@ -189,7 +189,7 @@ assert y[0] == tree[-1][0] == x8.sum() and not y[1:].any()
 # In a tree most devices wait. *Recursive doubling* keeps all of them busy: in each step two
 # partners exchange everything that they have, at distance 1, then 2, then 4. What a device holds
 # doubles each time, so `log2 n` steps are enough. The partner of device `i` at distance `d` is
-# `i ^ d`: one bit flipped.
+# `i ^ d`, which is `i` with one bit flipped.
 
 # %%
 doubling, arrows = [start], []
@@ -234,8 +234,8 @@ np.testing.assert_array_equal(y.reshape(8, 8), [by_hand] * 8)
 # ### Steps and bytes
 #
 # The inspector reads the program of each algorithm, and runs nothing. Each of 8 devices gives 4096
-# bytes. We count permutes, wire bytes, and the bytes of the result on each device. Beside them are
-# the steps that the formulas of `jaxpar/cost/communication.py` predict.
+# bytes. We count permutes, wire bytes (lesson 02), and the bytes of the result on each device.
+# Beside them are the steps that the formulas of `jaxpar/cost/communication.py` predict.
 
 # %%
 X_BYTES = 4096
@@ -268,11 +268,11 @@ table(f"Measured on {n} devices, {X_BYTES:,} bytes on each", headers, rows)
 #
 # Which all-reduce is best? A ring sends few bytes in many steps. A tree and recursive doubling have
 # few steps, but send all of `x` in each. So it depends on the size of `x`, and on `n`. The picture
-# has the times of a small `x`, 64 KiB, as if NVLink joined so many devices.
+# has the times of a small `x`, 64 KiB, as if NVLink joined all of these devices.
 
 # %%
-h100 = find_cluster("h100")
-nvlink = h100.inside
+h100 = find_cluster("h100")  # the figures of a cluster of H100
+nvlink = h100.inside  # the links inside a node; h100.between are those between nodes
 ALL_REDUCES = {
     "ring": cost.ring_all_reduce,
     "tree": cost.tree_all_reduce,
@@ -338,13 +338,19 @@ sent.compare(wire["ring_all_gather"], {"7 steps of one block": 7 * X_BYTES})
 halves = {"reduce-scatter": 7 * X_BYTES / n, "all-gather of the sums": 7 * X_BYTES / n}
 least.compare(wire["ring_all_reduce"], halves)
 steps.compare(len(reports["tree_broadcast"].collectives))
-one_ring = cost.ring_all_reduce(1e9, 64)
-parts = {"bytes / bandwidth": one_ring.wire_bytes / 50e9, "latency of 126 steps": 126 * 4e-6}
-slow.compare(one_ring.seconds(h100.between), parts)
+one_card = replace(h100, between=cost.Link(4e-6, 50e9 / 8))  # which a node's 8 devices share
+one_ring = network.flat_ring_seconds("all_reduce", 1e9, Layout(dp=64), "dp", one_card)
+parts = {
+    "bytes / bandwidth": cost.ring_all_reduce(1e9, 64).wire_bytes / 50e9,
+    "latency of 112 steps inside nodes": 112 * 1.9e-6,
+    "latency of 14 steps between nodes": 14 * 4e-6,
+}
+slow.compare(float(one_ring), parts)
 
 # %% [markdown]
 # An all-gather, and a sum on each device, would send `(n-1) x`. The ring all-reduce sends
-# `2 (n-1)/n x`, which is `n/2` times less. Nothing can send less. Follow one element of `x`:
+# `2 (n-1)/n x`, which is `n/2` times less. As long as only devices add, no algorithm sends less.
+# Follow one element of `x`:
 #
 # - A message joins at most two partial sums. Before one device knows the sum of `n` numbers that
 #   are on `n` devices, at least `n-1` messages have carried this element.
@@ -366,7 +372,7 @@ for name, report in reports.items():
 assert wire["ring_all_gather"] == n / 2 * wire["ring_all_reduce"]
 assert wire["ring_all_reduce"] == 2 * (n - 1) / n * X_BYTES
 assert 2 ** predicted["tree_broadcast"].steps == n and cost.tree_broadcast(1, 1024).steps == 10
-assert round(1e3 * one_ring.seconds(h100.between), 1) == 39.9
+assert round(1e3 * float(one_ring), 1) == 39.6
 
 # %% [markdown]
 # ## On real hardware
@@ -378,22 +384,26 @@ assert round(1e3 * one_ring.seconds(h100.between), 1) == 39.9
 # are idle. So NCCL makes several rings that share the bytes, and each leaves the node from another
 # device, by another card. In the hierarchy all cards are busy anyway, since each device sends its
 # own 1/8 of the array to the other nodes.
+#
+# Here are four ways to all-reduce on 64 H100. `jaxpar/cost/network.py` has the formulas of all
+# but the third; its `Layout(dp=64)` means an axis dp of 64 devices. Between nodes, a hierarchy
+# takes a ring or a tree, whichever is faster.
 
 # %%
 everyone = Layout(dp=64)
-links = {"inner_link": astuple(h100.inside), "outer_link": astuple(h100.between)}
 
 
 def four_ways(num_bytes):
     """The seconds of an all-reduce on 8 nodes of 8 H100."""
-    reduce = "all_reduce", num_bytes, everyone, "dp", h100
-    one_ring = cost.ring_all_reduce(num_bytes, 64)
-    in_sequence = cost.hierarchical_all_reduce_seconds(num_bytes, inner=8, outer=8, **links)
+    inside, ring = cost.hierarchical_all_reduce(num_bytes, 8, 8)
+    tree = cost.tree_all_reduce(num_bytes / 8, 8)
+    between = min(ring.seconds(h100.between), tree.seconds(h100.between))
+    reduce = "all_reduce", num_bytes, everyone, "dp"
     return {
-        "one ring, one card of each node": one_ring.seconds(h100.between),
-        "eight rings, eight cards": network.flat_ring_seconds(*reduce),
-        "hierarchy, one part after another": in_sequence,
-        "hierarchy, parts overlapping": network.collective_seconds(*reduce),
+        "one ring, one card of each node": network.flat_ring_seconds(*reduce, one_card),
+        "eight rings, eight cards": network.flat_ring_seconds(*reduce, h100),
+        "hierarchy, one part after another": inside.seconds(h100.inside) + between,
+        "hierarchy, parts overlapping": network.collective_seconds(*reduce, h100),
     }
 
 
@@ -402,15 +412,18 @@ large, small = four_ways(1e9), four_ways(1e6)
 rows = [(k, round(1e3 * float(large[k]), 1), round(1e6 * float(small[k]))) for k in large]
 headers = ("algorithm", "1 GB, milliseconds", "1 MB, microseconds")
 table("All-reduce on 64 H100 in 8 nodes", headers, rows)
-assert [row[1] for row in rows] == [39.9, 5.2, 8.3, 4.5]
-assert [row[2] for row in rows] == [543, 274, 91, 66]
+assert [row[1] for row in rows] == [39.6, 5.2, 8.3, 4.5]
+assert [row[2] for row in rows] == [308, 274, 69, 66]
 
 # %% [markdown]
-# Eight rings take 5.2 ms: out of each node they send 9/8 of what the hierarchy sends. A hierarchy
-# whose parts wait for one another is slower, 8.3 ms, because either the network or NVLink is idle.
-# So the array is cut into pieces, and one piece is reduced inside the nodes while another is
-# between them. With many pieces only the slower part counts: 4.5 ms. The timeline below has a row
-# for each kind of link; time goes to the right, and latency is left out.
+# For 1 GB, eight rings take 5.2 ms. They send 9/8 of what the hierarchy sends out of each node. But
+# a hierarchy whose parts wait for one another takes 8.3 ms, because either the network or NVLink is
+# always idle. So the array is cut into pieces, and one piece is reduced inside the nodes while
+# another is between them. With many pieces only the slower part counts: 4.5 ms.
+#
+# The timeline below has a row for each kind of link; time goes to the right, and latency is left
+# out. A `Task` has a kind, a label, the link that it occupies, its seconds, and the tasks for which
+# it waits.
 
 # %%
 inside, between = cost.hierarchical_all_reduce(1e9, 8, 8)
@@ -419,16 +432,16 @@ middle = between.wire_bytes / 50e9
 
 
 def in_pieces(count):
-    """When each piece is where: NVLink is busy inside the nodes, the network between them."""
-    scatter, reduce, gather = [], [], []
-    for k in range(count):
-        name = str(k + 1)
-        scatter.append(overlap.Task("reduce-scatter", name, "NVLink", half / count))
-        waits = (scatter[-1],)
-        reduce.append(overlap.Task("all-reduce", name, "network", middle / count, waits))
-        waits = (reduce[-1],)
-        gather.append(overlap.Task("all-gather", name, "NVLink", half / count, waits))
-    return overlap.run(scatter + reduce + gather)
+    scatters, reduces, gathers = [], [], []
+    for piece in range(1, count + 1):
+        label = str(piece)
+        scatter = overlap.Task("reduce-scatter", label, "NVLink", half / count)
+        reduce = overlap.Task("all-reduce", label, "network", middle / count, (scatter,))
+        gather = overlap.Task("all-gather", label, "NVLink", half / count, (reduce,))
+        scatters.append(scatter)
+        reduces.append(reduce)
+        gathers.append(gather)
+    return overlap.run(scatters + reduces + gathers)  # on each link, in this order
 
 
 # %% tags=["fold"]
@@ -440,8 +453,8 @@ in_steps = network.collective_seconds("all_reduce", 0, everyone, "dp", h100)
 assert np.isclose(in_steps, 14 * 1.9e-6 + 6 * 4e-6)
 
 # %% [markdown]
-# With 1 MB the hierarchy wins clearly, because it has fewer steps: 14 inside nodes and 6 between
-# them (by a tree), in place of 126.
+# For 1 MB the hierarchy is 4 times as fast as the eight rings, because it has fewer steps: 14
+# inside nodes and 6 between them (by a tree), in place of 126.
 #
 # ### What the model leaves out
 #
@@ -449,11 +462,12 @@ assert np.isclose(in_steps, 14 * 1.9e-6 + 6 * 4e-6)
 #   Your Model* ("GPUs") computes 1.04 ms, and says that it takes about 1.5 ms.
 # - **One card each.** If tensor parallelism fills the nodes, gradients are reduced by groups with
 #   one device of each node, so each group has one card. The 8 groups of a node send at once.
-# - **Neighbours.** Behind a switch any two devices are neighbours. On the torus of a TPU only real
-#   neighbours are: rings run both ways there, and a tree pays for every hop.
-# - **Trees in pieces.** NCCL sends pieces along two trees at once; a device that passes on in one
-#   tree is a leaf of the other. These *double binary trees* have the bandwidth of a ring (Sanders
-#   et al. 2009).
+# - **Neighbours.** Behind a switch, any two devices can exchange messages directly. TPUs form a
+#   *torus*, a grid whose ends are joined, and have links to their neighbours in it only. So rings
+#   run both ways there, and a message to a distant device takes several hops.
+# - **Trees in pieces.** NCCL sends pieces along two trees at once; a device that passes pieces on
+#   in one tree is a leaf of the other. These *double binary trees* have the bandwidth of a ring
+#   (Sanders et al. 2009).
 # - **Switches that add** (NVIDIA's SHARP) take part in the sum, so devices send less than the bound
 #   above: in theory half. About 30% more bandwidth was measured ("GPUs", as above).
 # - **On a CPU** steps and bytes are real, but time is not: simulated devices share its memory.
@@ -490,7 +504,7 @@ exercises("03")
 # <details><summary>Answer</summary>
 #
 # One ring: `2 * 63/64 * 141 / 50` = 5.6 s. Eight rings: as many bytes by 400 GB/s, 0.69 s. In the
-# hierarchy each card sends `2 * 7/8 * 141/8` = 30.9 GB: 0.62 s. That is longer than the part inside
+# hierarchy each card sends `2 * 7/8 * 141/8` = 30.8 GB: 0.62 s. That is longer than the part inside
 # the nodes, `2 * 7/8 * 141 / 450` = 0.55 s.
 #
 # </details>

@@ -7,7 +7,7 @@
 #
 # There are three costs, and a part of this lesson for each: what must be *held* in memory, what
 # must be *computed*, and what must be *sent* to other devices. *FLOPs* are floating-point
-# operations, and FLOP/s is how many of them in a second. GB is 1e9 bytes, and GiB is `2**30`.
+# operations, and FLOP/s is their number in a second. GB is 1e9 bytes, and GiB is `2**30`.
 
 # %%
 from jaxpar.mesh import simulate_devices
@@ -50,8 +50,8 @@ peak, bandwidth = h100.device.peak_flops["bf16"], h100.device.memory_bytes_per_s
 # %% [markdown]
 # ## The idea in one picture
 #
-# In one microsecond an H100 can do 989 million FLOPs on numbers of 16 bits. But in the same
-# microsecond it can move few bytes, and the farther they go, the fewer they are.
+# In one microsecond an H100 can do 989 million FLOPs on numbers of 16 bits. In the same microsecond
+# it can move only 3.35 million bytes from or to its own memory, and far fewer to other devices.
 
 # %% tags=["fold"]
 speeds = {
@@ -86,18 +86,20 @@ held = ask("Bytes of parameters, gradients and optimizer of Llama 3 8B, in mixed
 work = ask("FLOPs for each token in a training step of it, on sequences of 8192", "count")
 
 # %% [markdown]
-# Third: a model that answers computes one token after the other, and for each it reads all of its
-# parameters, of 2 bytes, from memory: 3,350 GB/s. Fourth: `silu(g)` is `g * sigmoid(g)`, so
-# `silu(g) * u` has three operations. Each reads its arguments from memory, and writes its result.
+# Third: in *inference*, where a trained model answers users, it computes one token of an answer
+# after the other. For each token it reads its parameters, of 2 bytes, from memory, at 3,350 GB/s.
+# Of the embedding it reads one row only. Fourth: `silu(g)` is `g * sigmoid(g)`, so `silu(g) * u`
+# has three operations. Each reads its arguments from memory, and writes its result.
 
 # %%
-rate = ask("Tokens of Llama 3 8B in a second that an H100 computes for one person", "count")
+rate = ask("Tokens of Llama 3 8B in a second that an H100 computes for one user, at most", "count")
 apart = ask("Bytes of memory that silu(g) * u accesses as three programs, g and u of 2 MiB")
 
 # %% [markdown]
 # Fifth: data parallelism over 128 nodes of 8 H100. The gradients of a layer, 2 bytes for each
-# parameter, are all-reduced while the backward pass of the layer before it is computed. A node
-# sends at 400 GB/s to other nodes. With enough tokens, computing takes as long as sending.
+# parameter, are all-reduced while the backward pass goes on with the layer before it. A node sends
+# at 400 GB/s to other nodes, and a device computes at its peak. With enough tokens, computing takes
+# as long as sending.
 
 # %%
 hide = ask("Tokens on each of 1,024 H100 that hide the all-reduce of gradients", "count")
@@ -108,11 +110,11 @@ hide = ask("Tokens on each of 1,024 H100 that hide the all-reduce of gradients",
 # ### Part 1: memory
 #
 # The *states of training* are parameters, gradients, and what the optimizer keeps. They do not
-# depend on the batch. A model that only answers needs parameters alone.
+# depend on the batch. Inference needs the parameters alone.
 
 # %% tags=["fold"]
 kinds = {"Adam, float32": ADAM_FP32, "Adam, mixed": ADAM_MIXED}
-kinds |= {f"answering, {8 * b:g} bits": States(b, 0, 0) for b in (2, 1, 0.5)}
+kinds |= {f"inference, {8 * b:g} bits": States(b, 0, 0) for b in (2, 1, 0.5)}
 rows = [(k, *vars(each).values(), round(each.total * N / 1e9, 1)) for k, each in kinds.items()]
 headers = ("", "parameter", "gradient", "optimizer", "GB for Llama 3 8B")
 table("Bytes of states for each parameter", headers, rows)
@@ -120,25 +122,26 @@ assert [row[4] for row in rows] == [128.5, 128.5, 16.1, 8.0, 4.0]
 
 # %% [markdown]
 # The rest of the memory does depend on the batch. Here is Llama 3 8B on one device: in training,
-# with one sequence of 8192 tokens, where only the input of each layer is kept (lesson 08); and
-# answering 16 people at once, of whom each has as many tokens.
+# with one sequence of 8192 tokens, where only the input of each layer is kept (lesson 08); and in
+# inference for 16 users at once, each with 8192 tokens.
 
 # %%
 training = training_memory(llama, Layout(remat="full"), sequence=S)
-answering = inference_memory(llama, batch=16, sequence=S)
+inference = inference_memory(llama, batch=16, sequence=S)
 
 # %% tags=["fold"]
-uses = {"training": training, "answering": answering}
+uses = {"training": training, "inference": inference}
 bars = {use: {term.name: term.value / 1e9 for term in terms} for use, terms in uses.items()}
 limit = "an H100", h100.device.memory_bytes / 1e9
 draw("04_memory", Bars("Llama 3 8B on one device", "GB", bars, limit))
-assert total(answering) < h100.device.memory_bytes < total(training)
+assert total(inference) < h100.device.memory_bytes < total(training)
 
 # %% [markdown]
-# *Activations* are what the forward pass keeps for the backward pass. One layer at a time is
-# *recomputed*, and *outside* of the layers little is kept. *Logits* are the output of the head, a
-# number for each token and each entry of the vocabulary; here they are counted with their gradient.
-# Answering holds the keys and values of all tokens so far, the *KV cache*.
+# *Activations* are what the forward pass keeps for the backward pass; in inference, what one layer
+# holds while it is computed. In training, one layer at a time is *recomputed*, and *outside* of the
+# layers little is kept. *Logits* are the output of the head, a number for each token and each entry
+# of the vocabulary; here they are counted with their gradient. Inference holds the keys and values
+# of all tokens so far, the *KV cache*.
 #
 # ### Part 2: FLOPs and the roofline
 #
@@ -160,7 +163,7 @@ assert 1.15 < ratio < 1.25
 
 # %% [markdown]
 # "Scores" and "attended" are the products without weights. They grow with the square of the
-# sequence, and make the step 1.2 times as much as the estimate.
+# sequence, and are the reason why the step takes 1.2 times the estimate.
 #
 # A causal mask leaves half of these results unused. Whether they are computed depends on the
 # program: FlashAttention (lesson 14) skips the blocks that the mask hides. Whether they are
@@ -176,7 +179,7 @@ show(roofline.product_intensity, roofline.attainable_flops)
 by_matrix = partial(roofline.product_intensity, k=llama.hidden, n=llama.d_ffn)
 points = {
     "MLP, 8192 tokens at once": by_matrix(S),
-    "MLP, one token each of 16 people": by_matrix(16),
+    "MLP, one token for each of 16 users": by_matrix(16),
     "MLP, one token": by_matrix(1),
     "queries of a token by its keys": roofline.product_intensity(4, llama.d_head, S),
 }
@@ -190,9 +193,10 @@ assert round(ridge) == 295
 
 # %% [markdown]
 # Both axes are logarithmic: from one label to the next is a factor of 10. Training multiplies
-# thousands of tokens by each matrix that it reads, and is far to the right of the ridge. Answering
-# multiplies one token for each person. More people at once help, except with keys: these belong to
-# one person, and each key head serves 4 query heads, however many people ask.
+# thousands of tokens by each matrix that it reads, and is far to the right of the ridge. Inference
+# multiplies one token for each user. More users at once raise the intensity of the MLP, but not
+# that of the product with the keys: each user has keys of its own, and each key head serves 4 query
+# heads, however many users there are.
 #
 # What is not a matrix product is memory-bound on any device: an activation function or a norm reads
 # numbers, does little with each, and writes them. If several such operations are *fused* into one
@@ -240,8 +244,9 @@ reduce = "all_reduce", 2 * N, Layout(dp=64), "dp", h100
 seconds = {
     "one ring, one card of each node": one_ring.seconds(h100.between),
     "eight rings, eight cards": network.flat_ring_seconds(*reduce),
-    "hierarchy, one part after another": inside.seconds(h100.inside)
-    + between.seconds(h100.between),
+    "hierarchy, one part after another": (
+        inside.seconds(h100.inside) + between.seconds(h100.between)
+    ),
     "hierarchy, parts overlapping": network.collective_seconds(*reduce),
 }
 
@@ -253,14 +258,15 @@ assert rows[0][1] > step / peak > 3 * rows[2][1]
 assert round(step / peak / rows[1][1]) == 6
 
 # %% [markdown]
-# One card for each node would take longer than the step, eight take a sixth of it.
+# By one card of each node, the all-reduce takes longer than the step at its peak. By eight it takes
+# a sixth of the step.
 #
 # #### What is hidden
 #
 # A device can compute and send at the same time. The gradients of the last layer are ready first.
 # If they are sent while those of the other layers are computed, sending is *hidden*: it takes no
 # time of its own. What the device must wait for is *exposed*. This is a timeline of 4 layers of
-# Llama 3 8B on 64 H100, at their peak.
+# Llama 3 8B on 64 H100, at their peak. Only products with weights are counted.
 
 # %%
 LAYER = 218_112_000  # parameters of one layer
@@ -330,8 +336,9 @@ axes = "tokens on each device", "percent of the backward pass that computes"
 draw("04_tokens", Curves("How busy a device is, at most", *axes, counts, curves))
 
 # %% [markdown]
-# Between nodes it takes hardly more tokens than inside one, as long as all cards are used. This
-# counts as if everything overlapped; what is exposed at the end comes on top.
+# Between nodes it takes about a quarter more tokens than inside one, as long as all cards are used.
+# This assumes that every all-reduce has a backward pass beside it; what is exposed at the end comes
+# on top.
 #
 # #### MFU
 #
@@ -344,7 +351,8 @@ draw("04_tokens", Curves("How busy a device is, at most", *axes, counts, curves)
 # ### Memory and FLOPs of a step
 #
 # Now our decoder: what a training step holds as arguments, and what it computes, with each of three
-# ways to keep activations (lesson 08). The inspector counts the products in what JAX traced.
+# ways to keep activations (lesson 08). `none` recomputes nothing, `selective` recomputes attention,
+# and `full` recomputes entire layers. The inspector counts the products in what JAX traced.
 
 # %%
 shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
@@ -372,9 +380,9 @@ measured = [(k, r.memory.arguments_bytes, r.flops) for k, r in reports.items()]
 table("Measured", ("program", "bytes of arguments", "FLOPs"), measured)
 
 # %% [markdown]
-# A step that recomputes nothing does 3 times the FLOPs of a forward pass. Its arguments are 12
-# bytes for each parameter: in float32, 4 for the parameter and 8 for Adam's means. Gradients are no
-# arguments, since they exist only inside a step.
+# A step that recomputes nothing does 3 times the FLOPs of a forward pass. Its arguments are the
+# tokens and 12 bytes for each parameter: in float32, 4 for the parameter and 8 for Adam's means.
+# Gradients are not among them, since they exist only inside a step.
 #
 # ### Bytes of memory
 #
@@ -416,7 +424,7 @@ palm = 238_300 * flops.flops_per_token(find_model("palm-540b"), 2048) / (6144 * 
 
 # %% tags=["fold"]
 headers = ("recomputed", "seconds", "MFU %", "HFU %")
-table("22 billion parameters on 8 A100 (Korthikanti et al. 2022, table 5)", headers, runs)
+table("22 billion parameters on 8 A100 (seconds: Korthikanti et al. 2022, table 5)", headers, runs)
 print(f"PaLM on 6144 TPU v4: {palm:.1%} MFU\n")
 assert [row[2:] for row in runs] == [(32.3, 42.9), (41.7, 42.4)]
 assert round(palm, 3) == 0.462
@@ -435,7 +443,7 @@ every = flops.step_flops(llama, 1, S)
 products = [one for one in every if one.name in ("scores", "attended")]
 attention = total(products) / S
 work.compare(step / S, {"weights": step / S - attention, "queries, keys, values": attention})
-rate.compare(bandwidth / (2 * N))
+rate.compare(bandwidth / (2 * (N - llama.vocab * llama.hidden)))
 apart.compare(in_three, {"sigmoid": 2 * 2**21, "first product": 3 * 2**21, "second": 3 * 2**21})
 hide.compare(needed["1,024 H100"])
 
@@ -468,7 +476,7 @@ assert measured == [
 intensity = roofline.product_intensity(1024, 512, 256, element_bytes=4)
 assert product == 2 * 1024 * 512 * 256 / intensity
 assert (fused, in_three) == (3 * 2**21, 8 * 2**21)
-assert round(bandwidth / (2 * N)) == 209
+assert round(bandwidth / (2 * (N - llama.vocab * llama.hidden))) == 223
 
 # %% [markdown]
 # ## On real hardware
@@ -496,14 +504,14 @@ exercises("04")
 # ## On paper
 #
 # 1. Llama 3 70B answers on 8 H100 of 80 GB, in 16 bits. It has 70.6 billion parameters, and 80
-#    layers with 8 key heads of 128 numbers. How many people with 8192 tokens each can it serve at
+#    layers with 8 key heads of 128 numbers. How many users with 8192 tokens each can it serve at
 #    once, if activations are left out?
 #
 # <details><summary>Answer</summary>
 #
 # Parameters take 141 GB of 640 GB. A token has a key and a value of 8 * 128 numbers in each layer:
-# `2 * 80 * 1024 * 2` = 327,680 bytes. That is 2.68 GB for each person, so 185 people. Without
-# shared key heads (64 of them) it would be 23.
+# `2 * 80 * 1024 * 2` = 327,680 bytes. That is 2.68 GB for each user, so 185 users. If each
+# of the 64 query heads had a key head of its own, it would be 23.
 #
 # </details>
 #
@@ -524,10 +532,11 @@ exercises("04")
 # <details><summary>Answer</summary>
 #
 # A device has 1,024 tokens of the batch, and needs about 2,470: no. With tp and pp a device holds
-# 1/128 of the parameters, so it sends 128 times less for the same tokens. But the group that
-# reduces its gradients has one device of each node, and so one card: `989e12 / 50e9 / 128` = 155
-# tokens. Yes, if all of the backward pass is there to hide it. Beside the last of 16 microbatches
-# alone, which has 64 tokens for each device, it would not be hidden.
+# 1/128 of the parameters, so it sends 1/128 of the bytes for the same FLOPs. But the group that
+# reduces its gradients has one device of each node, and so one card of 50 GB/s. It takes
+# `989e12 / 50e9 / 128` = 155 tokens on each device: yes, if the all-reduce has all of the backward
+# pass beside it. A replica of the model has 16 sequences of the batch, that is 16 microbatches of
+# one. The last of them alone, with 64 tokens for each device, would not hide it.
 #
 # </details>
 #

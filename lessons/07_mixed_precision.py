@@ -88,7 +88,7 @@ change = ask("0.0001 is added to a weight of 0.15, in bfloat16. It changes by", 
 
 # %%
 TOKENS = 16_000_000
-power = ask("The least power of 2 in a scale that lifts 2.4e-10 to float16's full digits", "count")
+power = ask("The smallest k for which 2.4e-10 * 2**k has all digits in float16", "count")
 gradient = 1 / 256 / TOKENS
 print(f"In float16, {gradient:.1e} is {np.float16(gradient)}.\n")
 
@@ -126,11 +126,12 @@ specs = (P(), P(), P("dp"))
 by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_specs=P()))
 
 # %% [markdown]
-# Three conversions make it mixed: down to bfloat16 before the loss, up to float32 before the
-# optimizer, and none in between. The parameters and the momentum stay float32 from step to step;
-# only what happens inside the step is in 16 bits.
+# Two conversions make it mixed: down to bfloat16 before the loss, and up to float32 before the
+# optimizer. Everything between them is in 16 bits, also what is sent. The master weights and the
+# momentum stay float32 from step to step.
 #
-# Let us ask the inspector what this step sends.
+# Let us ask the inspector what this step sends. The text that we train on is Python's standard
+# library; a token is a byte.
 
 # %%
 params = jax.jit(partial(init, settings))(jax.random.key(0))
@@ -139,7 +140,7 @@ BATCH, LENGTH = 16, 32
 endless = batches(
     read_library(), NamedSharding(mesh, spec("b_dp t")), batch=BATCH, sequence=LENGTH, seed=0
 )
-tokens = [np.asarray(next(endless)) for _ in range(158)]
+tokens = [np.asarray(next(endless)) for _ in range(158)]  # each [16, 33]: 32 and the one after
 zeros = jax.tree.map(jnp.zeros_like, params)
 report = inspect(by_hand, params, zeros, tokens[0])
 for one in report.collectives:
@@ -170,13 +171,14 @@ show(precision.cast, precision.master_weights)
 # gradients to float32, and divide them by the scale there. Where the scale is too large, some
 # gradient overflows, and becomes infinite or NaN; that step must change nothing.
 #
-# This is `mixed_precision_step`, which is for you to write. It has the three conversions of the
-# step by hand, the scale, and a check that all gradients are finite.
+# This is `mixed_precision_step`, which is for you to write. It has the two conversions of the step
+# by hand, now to float16 and back, the scale, and a check that all gradients are finite.
 #
 # Which scale? One that is as large as possible without overflow, and nobody knows it in advance. So
 # it is found during training: halve it after an overflow, and double it after many good steps. This
-# is *dynamic loss scaling*. `update_loss_scale` does it, and is for you to write, too. The library
-# adds *hysteresis*: a few overflows are forgiven before the scale is halved.
+# is *dynamic loss scaling*. `update_loss_scale` does it, and is for you to write, too.
+# `LossScaling`, of the library, adds *hysteresis*: unless told otherwise, it halves the scale only
+# at the second overflow.
 #
 # ## Measure
 #
@@ -216,7 +218,7 @@ def in_float16(params, state, batch, scale):
 
 # %% [markdown]
 # We train three times: in float32; in float16 with scale 1, which is no scale; and in float16 with
-# a dynamic scale that begins at 2**32, as Megatron-LM's does.
+# a dynamic scale that begins at `2**32`, as Megatron-LM's does.
 
 
 # %%
@@ -242,14 +244,17 @@ _, scaled, powers = train(in_float16, dynamic)
 curves = {"float16, scale 1": stalled, "dynamic": scaled, "float32": exact}
 axes, steps = ("step", "loss, nats for each token"), range(0, STEPS + 1, 5)
 title = "Loss of other text: float16 with and without a scale"
+assert [round(power) for power in powers[:2]] == [32, 31]
+assert 2 <= np.sum(np.diff(powers) < 0) <= 8  # steps that were skipped
 draw("07_underflow", Curves(title, *axes, steps, curves))
 shown = {"dynamic": powers}
 draw("07_scale", Curves("The scale of the loss", "step", "log2 of the scale", range(STEPS), shown))
 
 # %% [markdown]
-# Without a scale, training stalls. With one, the curve is that of float32, except for the first
-# steps: there every gradient overflows, each step is skipped, and the scale is halved until the
-# gradients fit. Later it is doubled after every 10 good steps, and halved when that was too much.
+# Without a scale, training stalls. With one, the curve is nearly that of float32. At a scale of
+# `2**32` some gradients of the first step overflow, so the step is skipped, and the scale is
+# halved. Later it is doubled after every 10 good steps, and halved when that was too much: a few
+# steps more are skipped.
 #
 # ### How many gradients fit
 #
@@ -266,15 +271,16 @@ for exponent in (0.0, powers[-1]):
     percent = 100 * np.histogram(sizes * 2**exponent, edges)[0] / sizes.size
     shares.append((f"2**{exponent:.0f}", *percent.round(1).tolist()))
 columns = ("scale", "become 0", "lose digits", "fit", "overflow")
-table("Gradients by logits in float16, in percent", columns, shares)
+table("Gradients with respect to logits in float16, in percent", columns, shares)
 assert shares[0][1] > 99 and shares[1][3] > 99
 
 # %% [markdown]
 # ### bfloat16, with and without master weights
 #
-# We go on from there with a small learning rate, as at the end of a long run, on 8 devices and in
-# three ways: everything in bfloat16, mixed with master weights, and everything in float32. bfloat16
-# needs no scale, since it has the range of float32.
+# We take the parameters that were trained in float32, and train them further on 8 devices, with a
+# small learning rate, as at the end of a long run. There are three ways: everything in bfloat16,
+# mixed with master weights, and everything in float32. bfloat16 needs no scale, since it has the
+# range of float32.
 
 
 # %%
@@ -306,8 +312,9 @@ for way in ("bfloat16", "mixed", "float32"):
     optimizer, *now = start(way)
     step = on_devices(optimizer)
     report = inspect(step, *now, tokens[0])
-    states = sum(leaf.nbytes for leaf in jax.tree.leaves(now) if leaf.ndim)
-    wires = sum(one.wire_bytes for one in report.collectives if one.operand_bytes > 4)
+    arrays = [leaf for leaf in jax.tree.leaves(now) if leaf.ndim]  # without Adam's count of steps
+    states = sum(array.nbytes for array in arrays)
+    wires = sum(one.wire_bytes for one in report.collectives if one.operand_bytes > 4)  # no loss
     measured[way] = states / count, wires / count
     losses[way], moved[way] = [], []
     for number, batch in enumerate(tokens[:150]):
@@ -335,15 +342,15 @@ change.compare(float(jnp.bfloat16(0.15) + jnp.bfloat16(0.0001) - jnp.bfloat16(0.
 power.compare(float(np.ceil(np.log2(2.0**-14 / gradient))))
 
 # %% [markdown]
-# Mixed precision saves no memory of states, whatever its name promises. Between two steps it takes
-# 14 bytes for each parameter, where float32 takes 12; with its gradient each takes 16. What it
-# saves is half of what is sent, half of the activations (lesson 08), and time.
+# Mixed precision does not save memory of states. Between two steps it takes 14 bytes for each
+# parameter, where float32 takes 12; with the gradient both take 16. What it saves is half of what
+# is sent, half of the activations (lesson 08), and time.
 #
 # In bfloat16 alone, nine of ten weights do not change, step after step: the update is less than
 # half the distance to the next number. With master weights few of the rounded weights change in a
 # single step either, but each does, once its master weight has moved far enough.
 
-# %%
+# %% tags=["fold"]
 for way, states, bytes_each in (("float32", ADAM_FP32, 4), ("mixed", ADAM_MIXED, 2)):
     sent_each = wire_bytes("all_reduce", bytes_each, n)
     assert measured[way] == (states.params + states.optimizer, sent_each)
@@ -362,15 +369,16 @@ assert abs(losses["mixed"][-1] - losses["float32"][-1]) < 0.01
 # %% [markdown]
 # ## On real hardware
 #
-# - **bfloat16 is the usual choice.** TPUs have had it from the start, and NVIDIA's GPUs since 2020
-#   (A100). Without a scale there is one thing less that can go wrong.
+# - **bfloat16 is the usual choice.** Google's TPUs have had it since TPUv2, the first for training
+#   (Norrie et al. 2021), and NVIDIA's GPUs since the A100 of 2020. Without a scale there is one
+#   thing less that can go wrong.
 # - **Products of 16-bit numbers** are added up in float32 by the matrix units, and rounded at the
 #   end. A CPU converts to float32 first. So this lesson shows the right rounding, but neither the
 #   speed nor the memory of activations that 16 bits save.
 # - **Sums over devices** in 16 bits lose digits with every addition. Many programs send and add
-#   gradients in float32 for that reason, at twice the bytes (Llama 3, section 3.3.4).
-# - **All devices must agree** to skip a step, also where each holds only a shard of the gradients:
-#   one all-reduce of one bit.
+#   gradients in float32 for that reason, at twice the bytes (Llama 3, section 3.3.2).
+# - **All devices must agree** to skip a step. Where each holds only a shard of the gradients, that
+#   takes an all-reduce of one number.
 #
 # ## Exercises
 
@@ -395,13 +403,13 @@ exercises("07")
 #
 # <details><summary>Answer</summary>
 #
-# None are enough. The next number after 1 is 1 + 2**-7 = 1.0078, and 1.003 is nearer to 1, so every
+# It never is. The next number after 1 is `1 + 2**-7` = 1.0078, and 1.003 is nearer to 1, so every
 # step is rounded away. In float32 it takes 334 steps.
 #
 # </details>
 #
-# 3. A run's dynamic scale settles at 2**10 in place of the usual 2**16. What has happened to the
-#    gradients, and is it a reason to worry?
+# 3. A run's dynamic scale settles at `2**10` in place of the usual `2**16`. What has happened to
+#    the gradients, and is it a reason to worry?
 #
 # <details><summary>Answer</summary>
 #
@@ -414,8 +422,9 @@ exercises("07")
 # ## Sources
 #
 # Micikevicius et al. 2018, *Mixed Precision Training*. Kalamkar et al. 2019, *A Study of BFLOAT16
-# for Deep Learning Training*. Grattafiori et al. 2024, *The Llama 3 Herd of Models*, sections 3.3.4
-# and 3.4.1. Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter
+# for Deep Learning Training*. Norrie et al. 2021, *The Design Process for Google's Training Chips:
+# TPUv2 and TPUv3*. Grattafiori et al. 2024, *The Llama 3 Herd of Models*, sections 3.3.2 and 3.4.1.
+# Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter
 # Models*, section 3.1.
 #
 # | here | PyTorch | DeepSpeed | Megatron-LM |

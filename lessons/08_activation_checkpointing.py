@@ -2,9 +2,13 @@
 # # Lesson 08: activation checkpointing
 #
 # The backward pass needs numbers from the forward pass: the gradient of `x @ w` with respect to w
-# needs x. The numbers that are kept for it are the *activations*. They grow with batch, sequence
-# and layers, and soon take more memory than the model. *Activation checkpointing* (*remat*, for
-# rematerialization) keeps a few, and computes the others again. Which few, and what does it cost?
+# needs x. The numbers that are kept for it are the *activations*. They grow with the batch, with
+# the length of a sequence and with the number of layers. Soon they take more memory than the model.
+#
+# *Activation checkpointing* keeps a few of them, and computes the others again when the backward
+# pass needs them. JAX calls it *remat*, for rematerialization; others say recomputation. It works
+# on one device, and beside every kind of parallelism. Which arrays should be kept, and what does it
+# cost to compute the others twice?
 
 # %%
 from jaxpar.mesh import simulate_devices
@@ -17,12 +21,14 @@ from math import prod
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.ad_checkpoint import checkpoint_name as keep
 
 from jaxpar import nn
 from jaxpar.cost.activations import activation_bytes
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import inspect
@@ -32,53 +38,68 @@ from jaxpar.parallel import remat
 # %% [markdown]
 # ## The idea in one picture
 #
-# Nine layers after the forward pass, in three ways: x is the input of a layer, and o stands for the
-# other arrays that its gradient needs. What is missing can be computed from the last x before it.
+# Nine layers after the forward pass, in three ways. x is the input of a layer, and each o is
+# another array that its gradient needs. A dot is an array that has been dropped.
 
-# %%
+# %% tags=["fold"]
 every, x_only, no = (np.array([list(word)]).T for word in ("xooo", "x...", "...."))
 of_nine = partial(panel, owners=[NOBODY] * 9, names=[f"layer {i}" for i in range(9)])
 panels = [
-    of_nine("none: everything is kept", [every] * 9),
-    of_nine("full: the input of each layer is kept", [x_only] * 9),
-    of_nine("segments: every third input is kept", [x_only, no, no] * 3),
+    of_nine("none: everything is kept, 36 arrays", [every] * 9),
+    of_nine("full: the input of each layer is kept, 9 arrays", [x_only] * 9),
+    of_nine("segments: every third input is kept, 3 arrays", [x_only, no, no] * 3),
 ]
 draw("08_kept", Panels("What nine layers keep", panels))
 
 # %% [markdown]
+# What is missing can be computed from the last x before it. Each way has a name, which says what is
+# recomputed: "none", "full" for whole layers, and "segments" for several layers at once. A fourth
+# one, "selective", drops a few arrays inside each layer: those that are large, but take little
+# arithmetic to compute again.
+#
 # ## Predict
 #
-# Your turn, before you read on. The input of a layer of GPT is b sequences of s tokens of h
-# numbers; the layer has a heads. Everything is in 16 bits, so x takes 2sbh bytes.
+# Take a GPT of 22 billion parameters, which Korthikanti et al. (2022) trained. It has 48 layers and
+# 64 heads. Between two layers an activation has b = 4 sequences of s = 2048 tokens, with h = 6144
+# numbers for each token, in 16 bits. A layer computes, in this order:
 #
-# 1. How many bytes do the arrays take that the backward pass of attention and MLP needs? Do the
-#    masks of dropout count? Which part grows with the square of s?
-# 2. If nothing but the inputs of layers is kept, how often is each layer computed?
-# 3. If only k of l inputs are kept, which k takes the least memory?
+# - norm, then queries, keys and values (three products), scores (queries times keys, `s*s`
+#   numbers for each head), softmax, dropout, the product with the values, a product of width h,
+#   dropout, a sum with the input of the layer;
+# - norm, a product to width 4h, GELU, a product back to width h, dropout, a sum.
 #
-# Korthikanti et al. (2022) answer the first: `sbh(34 + 5as/h)`. *Selective* recomputes attention
-# from queries, keys and values: the term 5as/h is that of softmax and dropout, which take much of
-# the memory and little of the arithmetic. For their 22 billion parameters, on 8 devices that split
-# the layers as in lessons 11 and 12:
+# The backward pass needs both inputs of a product, the input of a norm and of GELU, the result of a
+# softmax, and the mask of a dropout, which takes one byte for each number. Weights do not count
+# here, and an array that is needed twice is kept once.
 
 # %%
-model = 4, 2048, 6144, 64, 48  # b, s, h, a, layers
-states = 18 * 12 * 48 * 6144**2 / 8 / 2**30  # 18 bytes for each parameter
-shown = []
-for way in ("none", "selective", "full"):
-    price = partial(activation_bytes, *model, remat=way)
-    three = (price(tp=n, sequence_parallel=sp) for n, sp in ((1, 0), (8, 0), (8, 1)))
-    shown.append((way, *(round(size / 2**30, 2) for size in three)))
-headers = "remat", "tp = 1", "tp = 8", "tp = 8, sequence parallel"
-table("GiB of activations on each device", headers, shown)
-print(f"Parameters, gradients, optimizer states: {states:.2f} GiB.\n")
-assert [row[2] for row in shown] == [59.25, 29.25, 4.5] and shown[0][2] > states
+inputs = ask("Bytes of the inputs of all 48 layers")
+everything = ask("Bytes of all that the backward pass needs of the 48 layers")
+
+# %% [markdown]
+# The next question is about FLOPs. The backward pass of a product is two products of the same size.
+
+# %%
+more = ask("Percent more FLOPs of a step, at most, if every layer is recomputed once", "count")
+
+# %% [markdown]
+# The last one is about the third picture. Each of 64 layers needs its input and two more arrays of
+# the same size. Only the inputs of k segments of 64/k layers are kept. In the backward pass, one
+# segment after the other is computed again, and all of its three arrays for each layer are held.
+
+# %%
+fewest = ask("The number k of segments, a power of 2, with which least is held", "count")
 
 # %% [markdown]
 # ## Implement
 #
-# **By hand.** The backward pass goes from the last layer to the first. With the input of a layer,
-# one can call the layer again, and then differentiate it. So keep the inputs, and nothing else:
+# ### By hand
+#
+# The backward pass goes from the last layer to the first. With the input of a layer, one can call
+# the layer again, and then differentiate it. So keep the inputs, and nothing else. `jax.vjp(f, *x)`
+# computes f, and returns its result and a function, which takes the gradient with respect to the
+# result and returns the gradients with respect to the arguments. Here the result of the last layer
+# is summed, so the first gradient is 1 everywhere.
 
 
 # %%
@@ -87,43 +108,96 @@ def gradient_by_hand(layer_fn, layers, x):
     for layer in layers:
         inputs.append(x)
         x = layer_fn(layer, x)
-    gradient, of_layers = jnp.ones_like(x), []  # of x.sum()
+    gradient = jnp.ones_like(x)
+    of_layers = []
     for layer in reversed(layers):
-        _, pull = jax.vjp(layer_fn, layer, inputs.pop())  # forward again
-        of_layer, gradient = pull(gradient)
+        x = inputs.pop()
+        _, pull_back = jax.vjp(layer_fn, layer, x)  # computes the layer again
+        of_layer, gradient = pull_back(gradient)
         of_layers.insert(0, of_layer)
     return of_layers, gradient
 
 
 # %% [markdown]
-# **In JAX**, `jax.checkpoint(f)` computes f, but for its gradient it keeps only the arguments of f,
-# and calls f again. A *policy* may keep more: products, say, or arrays that `checkpoint_name` has
-# named. `lax.scan` goes through stacked layers, and its backward pass is a second loop. That
-# matters: without loops, XLA's CPU compiler merges what is computed twice.
+# ### In JAX
+#
+# `jax.checkpoint(f)` computes what f computes. But for its gradient it keeps only the arguments of
+# f, and then calls f again. A *policy* lets it keep more: the results of products, say, or arrays
+# that `checkpoint_name` has given a name. The library wraps a layer in it, and calls it in a loop:
 
 # %%
 show(remat.checkpointed, remat.scan_layers)
 
+# %% [markdown]
+# `lax.scan` goes through layers whose parameters are stacked, each leaf [l, ...], and its backward
+# pass is a second loop. That is why the code says `prevent_cse=False`. Outside of a loop, a
+# compiler may see that the same thing is computed twice, and merge the two (*common subexpression
+# elimination*); then nothing is saved. Between two loops it cannot.
+#
+# The gradient by hand must be that of the library. The layer `wide` keeps its input and two more
+# arrays of the same size: the result of tanh, and the product.
 
-def wide(w, x):  # keeps x and two more arrays of its size
+
+# %%
+def wide(w, x):
     return x + jnp.tanh(x @ w) / 8
 
 
-def of_sum(function):  # its gradient with respect to both arguments
-    return jax.grad(lambda w, x: function(w, x).sum(), (0, 1))
+def gradient_of_sum(function):
+    def total(w, x):
+        return function(w, x).sum()
+
+    return jax.grad(total, (0, 1))
 
 
-w = np.random.default_rng(0).normal(size=(9, 16, 16)).astype(np.float32)
+w = np.random.default_rng(0).normal(size=(9, 16, 16)).astype(np.float32)  # nine layers
 x = w[0] / 2
-got = jax.jit(of_sum(partial(remat.scan_layers, wide, remat="full")))(w, x)
-for one, other in zip(got, jax.jit(partial(gradient_by_hand, wide))(list(w), x), strict=True):
+by_scan = gradient_of_sum(partial(remat.scan_layers, wide, remat="full"))
+got = jax.jit(by_scan)(w, x)
+by_hand = jax.jit(partial(gradient_by_hand, wide))(list(w), x)
+for one, other in zip(got, by_hand, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 # %% [markdown]
-# **The list of the paper.** In our decoder the same arrays have names, and `jaxpar train --remat
-# selective` keeps them. But it has no dropout. So here is a layer of GPT with dropout, and with a
-# name for each array of the list. Softmax is written out: its gradient needs its result, not its
-# input.
+# ### A loop in a loop
+#
+# For segments, a loop over segments contains a loop over the layers of one. Here are the two forms
+# on something else: numbers are added to an account one after the other, and each time a tenth of
+# it is lost. The second form takes them in rows.
+
+
+# %%
+def in_one_loop(numbers, account):
+    def body(account, number):
+        return 0.9 * account + number, None  # the carry, and no output
+
+    account, _ = lax.scan(body, account, numbers)
+    return account
+
+
+def in_rows(numbers, account, rows):
+    def body(account, row):
+        return in_one_loop(row, account), None
+
+    account, _ = lax.scan(body, account, numbers.reshape(rows, -1))
+    return account
+
+
+numbers = jnp.arange(12.0)
+print(in_one_loop(numbers, 100.0), in_rows(numbers, 100.0, rows=3), "\n")
+
+# %% [markdown]
+# Both add the same numbers in the same order. In the second form one row is one call of a function,
+# and `jax.checkpoint` takes a function. `remat_layers` is for you to write: with layers in place of
+# numbers, x in place of the account, and a gradient that keeps the input of each row and no more. A
+# loop of Python over the segments would be right as well, but its program grows with their number,
+# and so does the time to compile it.
+#
+# ### A layer that names its arrays
+#
+# To count what a GPT keeps, we write its layer down, and give a name to each array of the paper's
+# list. Our decoder names its own in the same way (`jaxpar train --remat selective`), but it has no
+# dropout. The gradient of softmax needs its result. JAX would keep more, so it is written out:
 
 
 # %%
@@ -145,7 +219,14 @@ def dropout(x, seed, name):
     return jnp.where(keep(mask, name), x / 0.9, 0.0)
 
 
-def gpt_layer(layer, x):
+# %% [markdown]
+# The layer is small: B = 2 sequences of S = 128 tokens, with H = 64 numbers, and A = 4 heads.
+
+# %%
+B, S, H, A = 2, 128, 64, 4
+
+
+def gpt_layer(layer, x):  # x is [B, S, H]
     (w_qkv, w_out, w_up, w_down), seed = layer
     norm = partial(nn.layer_norm, scale=jnp.ones(H), bias=jnp.zeros(H))
     qkv = (keep(norm(x), "attention in") @ w_qkv).reshape(B, S, 3, A, H // A)
@@ -159,55 +240,130 @@ def gpt_layer(layer, x):
     return x + dropout(keep(y, "hidden") @ w_down, seed + 2, "mlp mask")
 
 
-B, S, H, A = 2, 128, 64, 4
-few = "attention in", "q", "k", "v", "attended", "attention mask", "stream"
-few = *few, "mlp in", "up", "hidden", "mlp mask"
-all_named = *few, "softmax", "softmax mask", "dropped"
-ways = {"the paper's none": all_named, "the paper's selective": few}
-ways |= {"full": "full", "none, as JAX has it": "none"}
+# %% [markdown]
+# Four ways to treat it. A list of names keeps these arrays and recomputes the others. "Selective"
+# leaves out the three names with `S*S` numbers for each head.
+
+# %%
+few = ["attention in", "q", "k", "v", "attended", "attention mask", "stream"]
+few += ["mlp in", "up", "hidden", "mlp mask"]
+ways = {
+    "none, the paper's list": [*few, "softmax", "softmax mask", "dropped"],
+    "selective, the paper's list": few,
+    "full": "full",
+    "none, as JAX has it": "none",
+}
 
 # %% [markdown]
 # ## Measure
 #
-# `saved_residuals` lists what a layer keeps. The inspector says what a program holds in between,
-# its *temp*, in float32. One more layer adds half of the difference between 4 layers and 2.
+# ### What one layer keeps
+#
+# `saved_residuals` lists the arrays that a layer keeps for its gradient (JAX calls them
+# *residuals*). Nothing is computed for that: it needs shapes only.
 
 # %%
 shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 activation = shape((B, S, H))
 
 
-def gpt_layers(*n):
+def gpt_layers(*n):  # shapes of one layer, or of n stacked ones
     sizes = (H, 3 * H), (H, H), (H, 4 * H), (4 * H, H)
     return [shape((*n, *size)) for size in sizes], shape(n, dtype=jnp.int32)
 
 
-def report(way, n):
-    w, seeds = gpt_layers(n)
+kept = {
+    name: saved_residuals(gpt_layer, gpt_layers(), activation, remat=way)
+    for name, way in ways.items()
+}
 
-    def stack(w, x, seeds):
-        return remat.scan_layers(gpt_layer, (w, seeds), x, remat=way).sum()
-
-    return inspect(jax.grad(stack, (0, 1)), w, activation, seeds)
-
-
-kept, added, flops = {}, {}, {}
-for name, way in ways.items():
-    kept[name] = saved_residuals(gpt_layer, gpt_layers(), activation, remat=way)
-    two, four = report(way, 2), report(way, 4)
-    added[name] = (four.memory.temp_bytes - two.memory.temp_bytes) / 2
-    flops[name] = (four.flops - two.flops) / 2
-rows = [(one.what.split(" from /")[0], *one[1:]) for one in kept["the paper's none"]]
+# %% tags=["fold"]
+rows = [(one.what.split(" from /")[0], *one[1:]) for one in kept["none, the paper's list"]]
 table("The paper's list, kept by name", ("array", "dtype", "shape"), rows)
 
 # %% [markdown]
-# ## Compare
+# ### What a program holds
 #
-# In 16 bits, with masks in 8 bits, the lists are those of table 2 of the paper. In 32 bits they are
-# as measured.
+# The inspector says what a program holds between its arguments and its results: its *temp*. We
+# compile the gradient of 2 and of 4 layers. Half of the difference is what one more layer adds, to
+# memory and to FLOPs. Everything is float32 here.
+
 
 # %%
-forward, rows = flops["none, as JAX has it"] / 3, []
+def report(way, n):
+    weights, seeds = gpt_layers(n)
+
+    def stack(weights, x, seeds):
+        return remat.scan_layers(gpt_layer, (weights, seeds), x, remat=way).sum()
+
+    return inspect(jax.grad(stack, (0, 1)), weights, activation, seeds)
+
+
+added, flops = {}, {}
+for name, way in ways.items():
+    two, four = report(way, 2), report(way, 4)
+    added[name] = (four.memory.temp_bytes - two.memory.temp_bytes) / 2
+    flops[name] = (four.flops - two.flops) / 2
+
+# %% [markdown]
+# ### Segments
+#
+# Now 64 of the layers `wide`, with the library's `remat_layers`. "Once": inside a segment
+# everything is kept while it is differentiated. "Twice": the layers of a segment are checkpointed
+# as well, so that its inputs are computed first, and then each layer once more.
+
+# %%
+L, ROWS, WIDTH = 64, 512, 16
+x_bytes = 4 * ROWS * WIDTH
+product = 2 * ROWS * WIDTH**2 * L  # FLOPs of a product in each layer
+layer_fns = {"once": wide, "twice": remat.checkpointed(wide, "full")}
+formulas = {"once": lambda k: k + 3 * L // k, "twice": lambda k: k + L // k + 3}
+segments = []
+for again, layer_fn in layer_fns.items():
+    for k in (4, 8, 16, 32):
+        function = gradient_of_sum(partial(remat.remat_layers, layer_fn, segments=k))
+        found = inspect(function, shape((L, WIDTH, WIDTH)), shape((ROWS, WIDTH)))
+        held = round(found.memory.temp_bytes / x_bytes, 1)
+        segments.append((again, k, formulas[again](k), held, found.flops / product))
+
+# %% tags=["fold"]
+headers = "recomputed", "segments k", "by formula", "measured", "products of a layer"
+table("Arrays as large as x that 64 layers hold at most", headers, segments)
+for _, _, formula, held, _ in segments:  # XLA saves a little; the layer at work adds some
+    assert 0.8 * formula < held < formula + 5
+assert {(row[0], row[-1]) for row in segments} == {("once", 4), ("twice", 5)}
+
+# %% [markdown]
+# The last column counts products: one forward and two backward, and one or two more for what is
+# computed again.
+#
+# ## Compare
+
+# %%
+b, s, h, a, layers = 4, 2048, 6144, 64, 48
+of_22b = partial(activation_bytes, b, s, h, a, layers)
+whole = partial(of_22b, tp=1, sequence_parallel=False)
+n = s * b * h * layers  # numbers of all inputs
+parts = {"norms, two inputs": 4 * n, "attention, without scores": 11 * n, "MLP": 19 * n}
+parts["softmax, its mask, and what dropout leaves of it"] = 5 * a * s / h * n
+inputs.compare(whole(remat="full"), {"48 layers of 2 bytes * s * b * h": 2 * n})
+everything.compare(whole(remat="none"), parts)
+more.compare(100 / 3, {"one forward pass more, where there were three": 100 / 3})
+once = [row for row in segments if row[0] == "once"]
+fewest.compare(min(once, key=lambda row: row[3])[1])
+
+# %% [markdown]
+# The second answer is what the paper prints: `sbh(34 + 5as/h)` bytes for each layer. The term
+# 5as/h is that of the scores. Here it is 107, three quarters of the whole, and it grows with the
+# square of s. These are the arrays that "selective" drops.
+#
+# ### What one more layer costs
+#
+# For each number of x, what one more layer of ours adds in float32, and what is recomputed:
+
+# %%
+forward = flops["none, as JAX has it"] / 3
+rows = []
 for name in ways:
     own = [one for one in kept[name] if "_where" not in one.what]
     listed = sum(one.bytes for one in own)
@@ -215,84 +371,123 @@ for name in ways:
     sizes = (round(size / (B * S * H), 1) for size in (listed, added[name]))
     rows.append((name, *sizes, again))
     assert abs(added[name] / listed - 1) < 0.01
-headers = "kept", "bytes listed", "bytes measured", "forward passes again"
-table("One more layer, for each element of x", headers, rows)
+
+# %% tags=["fold"]
+headers = "recomputed", "bytes listed", "bytes measured", "forward passes again"
+table("One more layer, for each number of x", headers, rows)
 for name, way in zip(ways, ("none", "selective", "full"), strict=False):
     in_16_bits = sum(prod(one.shape) * (2 - (one.dtype == "bool")) for one in kept[name])
     how = {"tp": 1, "sequence_parallel": False, "remat": way}
     assert in_16_bits == activation_bytes(B, S, H, A, 1, **how)
+np.testing.assert_allclose(sum(parts.values()), whole(remat="none"))
+np.testing.assert_allclose(n * (34 + 5 * a * s / h), whole(remat="none"))
+assert round(5 * a * s / h) == 107 and 0.75 < 107 / 141 < 0.76
 assert [row[3] for row in rows] == [0, 0.125, 0.75, 0]
 assert S == 2 * H and 1 - 8 / (24 + 4 * S / H) == 0.75 and 0.75 / 3 == 1 / 4
 assert 0.125 * forward == 2 * B * S * S * H
 
 # %% [markdown]
-# - **JAX alone keeps more** than the paper's list. Each operation keeps what its own derivative
-#   needs, and GELU is a dozen operations. The constants of `jnp.where` (the causal mask, zeros)
-#   are equal in every layer and held once, so we left them out.
-# - **Selective** recomputes one product, queries times keys: the output of attention is kept.
-# - **Full** recomputes 3/4 of a forward pass here. Only the next layer needs the last product of a
-#   layer, and its input is kept. In a layer with s positions of width h, that product is 8h^2 of
-#   24h^2 + 4sh FLOPs for each position. So 1 - 8/(24 + 4s/h) of the forward pass is recomputed,
-#   which is 3/4 because s = 2h here; it is 2/3 for short sequences and nearly 1 for long ones.
-# - **The rule to remember.** A step without recomputation takes three forward passes' FLOPs: one
-#   forward, two backward. Full recomputation adds up to one, so a step takes a quarter to a third
-#   more FLOPs: a quarter here, a third where whole layers are recomputed, as Megatron-LM does.
+# With 16 bits for numbers and 8 for masks, the first three lists are those of the paper, byte for
+# byte; an assertion holds them against the formula.
 #
-# **Fewer inputs.** Chen et al. (2016) keep k of l inputs. The backward pass takes the last segment
-# of l/k layers, recomputes it from its input, and holds all that its layers need, i times the size
-# of x each. Then it takes the segment before. At most `k + i l/k` times x is held, which is least
-# for `k = sqrt(i l)`. Here l = 16 and i = 4, so k = 8:
+# **JAX alone keeps more**: 202 bytes in place of 138. Each operation keeps what its own derivative
+# needs, and GELU is a dozen operations. So in JAX it pays to name what should be kept. The causal
+# mask and the zeros of `jnp.where` are equal in all layers and held once, so we left them out.
+#
+# **Selective** recomputes a single product, queries times keys. It is s/(12h + 2s) of a forward
+# pass: 1/8 here, and 2.6% in the model of 22 billion parameters. Megatron-LM calls the core of
+# attention again as a whole, with both of its products.
+#
+# **Full** recomputes 3/4 of a forward pass here, not all of it. The result of a layer's last
+# product is needed only by the next layer, and the input of that is kept. JAX finds this out by
+# itself. In a layer with s positions of width h, the product has `8h*h` of `24h*h + 4sh` FLOPs for
+# each position. So JAX recomputes 1 - 8/(24 + 4s/h) of a forward pass. This is 3/4 because s = 2h
+# here. It is 2/3 for short sequences, and comes near 1 for very long ones.
+#
+# **The rule to remember**: a step without recomputation has the FLOPs of three forward passes, one
+# forward and two backward. Full recomputation adds at most one, so a step has at most a third more
+# FLOPs, and a quarter of all its FLOPs are recomputation. Megatron-LM calls whole layers again, so
+# there it is a third.
+#
+# ### What is held over time
+#
+# Chen et al. (2016) keep the inputs of k segments of l layers. While a segment is differentiated,
+# all that its l/k layers need is held: i times the size of x for each. So at most `k + i l/k` times
+# x is held. This is least for `k = sqrt(i l)`. In the picture l = 16 and i = 4, so k = 8.
 
 
 # %%
-def over_time(k, layers=16, i=4):  # in x; backward takes twice as long as forward
-    times = [-(-j * k // layers) for j in range(1, layers + 1)]
-    for inputs in range(k, 0, -1):
-        segment = [inputs + i * j for j in range(1, layers // k + 1)]
-        times += segment + [t for t in reversed(segment) for _ in range(2)]
-    return times
+def over_time(k, layers=16, i=4):
+    """Arrays held at each moment; the backward pass of a layer takes two moments."""
+    held = [-(-layer * k // layers) for layer in range(1, layers + 1)]
+    for inputs_left in range(k, 0, -1):
+        segment = [inputs_left + i * layer for layer in range(1, layers // k + 1)]
+        held += segment
+        for now in reversed(segment):
+            held += [now, now]
+    return held
 
 
+# %% tags=["fold"]
 none = [4 * j for j in (*range(1, 17), *np.arange(32, 0, -1) / 2, *[0] * 16)]
 curves = {"none": none, "full": over_time(16), "8 segments": over_time(8)}
-axes = "time, in forward passes of a layer", "arrays held, each as large as x"
-draw("08_over_time", Curves("What is held during a step", *axes, range(64), curves))
+axes = "time, in forward passes of one layer", "arrays held, each as large as x"
+draw("08_over_time", Curves("One step of 16 layers", *axes, range(64), curves))
 assert [max(curve) for curve in curves.values()] == [64, 20, 16]
 
 # %% [markdown]
-# If the layers inside a segment are checkpointed too, everything is recomputed twice, and only `k +
-# l/k + i` times x is held, which is least for `k = sqrt(l)`. That is `--remat segments`. We measure
-# both with 64 of the layers `wide`, which keep 3 times x each. `remat_layers` is for you to write.
+# "None" ends after 48 moments: 16 forward and 32 backward. The others need 16 more, which is the
+# third of the rule. At their highest point they hold 20 and 16 arrays, where "none" holds 64.
+#
+# If the layers inside a segment are checkpointed too, at most `k + l/k + i` times x is held, least
+# for `k = sqrt(l)`. That is the famous square root: memory grows with sqrt(l) in place of l, for a
+# second recomputation. It is `--remat segments`. But a layer of GPT without its scores keeps 34
+# bytes where x has 2, so i is 17, and with tens of layers `l + i` (full) is hardly more than
+# `2 sqrt(i l)` (segments, once). For l = 48 these are 65 and 57. So real programs use full or
+# selective.
+#
+# ### The model of 22 billion parameters
+#
+# One device of 80 GB does not hold its layers, so 8 devices split them, as in lessons 11 and 12.
+# Sequence parallelism also splits what lies between the layers.
 
-# %%
-rows = []
-for k in (8, 16, 32):
-    once, twice = ("once", wide, k + 3 * 64 // k), ("twice", None, k + 64 // k + 3)
-    for again, layer_fn, formula in (once, twice):
-        layer_fn = layer_fn or remat.checkpointed(wide, "full")
-        function = of_sum(partial(remat.remat_layers, layer_fn, segments=k))
-        found = inspect(function, shape((64, 16, 16)), shape((512, 16)))
-        held = round(found.memory.temp_bytes / (4 * 512 * 16), 1)
-        rows.append((again, k, formula, held, found.flops / (2 * 512 * 16**2 * 64)))
-        assert 0.8 * formula < held < formula + 5  # XLA saves a little, the layer at work adds
-headers = "computed again", "segments", "formula", "measured", "products"
-table("x held by 64 layers, products of each", headers, sorted(rows))
-assert [min(rows[j::2], key=lambda row: row[2])[1] for j in (0, 1)] == [16, 8]
+# %% tags=["fold"]
+states = 18 * 12 * layers * h**2 / 8 / 2**30  # 18 bytes for each parameter
+shown = []
+for way in ("none", "selective", "full"):
+    price = partial(of_22b, remat=way)
+    three = (price(tp=k, sequence_parallel=sp) for k, sp in ((1, False), (8, False), (8, True)))
+    shown.append((way, *(round(size / 2**30, 2) for size in three)))
+headers = "recomputed", "tp = 1", "tp = 8", "tp = 8, sequence parallel"
+table("GiB of activations on each device", headers, shown)
+print(f"Parameters, gradients and optimizer states, tp = 8: {states:.2f} GiB.\n")
+assert [row[2] for row in shown] == [59.25, 29.25, 4.5] and shown[0][2] > states
+assert (round(100 * s / (12 * h + 2 * s), 1), 48 + 17, round(2 * (17 * 48) ** 0.5)) == (2.6, 65, 57)
 
 # %% [markdown]
-# Full holds `l + i` times x, and segments hold at best `2 sqrt(i l)` times x. A layer of GPT
-# without softmax keeps 17 times x (34 bytes for 2), so with tens of layers there is little to gain
-# over full or selective.
+# With tp = 8 and nothing recomputed, activations and states together are 105 GiB: too much for a
+# device of 80 GB, which are 74.5 GiB. Full recomputation would fit. So does selective, for hardly
+# any FLOPs, but only with sequence parallelism beside it.
 #
 # ## On real hardware
 #
-# - **Time.** A CPU cannot show what it costs on a GPU. In the paper a step of the 22B model takes
-#   1.42 s with full, 1.10 s with selective and sequence parallelism.
-# - **FlashAttention** (lesson 14) never stores the scores: it is selective by itself.
-# - **Dropout** must draw the same mask again. A JAX key does. PyTorch keeps its generator's state.
-# - **Residual states** is ZeRO's word for activations, buffers and the gaps between them. ZeRO also
-#   splits the kept inputs over tensor-parallel devices, for one more all-gather in each layer.
-# - **bf16** halves everything except masks. A CPU computes bf16 in float32, so we measured float32.
+# - **Time.** A CPU cannot show it. The paper's step of this model takes 1.42 s with full
+#   recomputation, and 1.10 s with selective and sequence parallelism (table 5). NVIDIA's
+#   documentation reckons with 30% more computation for full (Megatron Bridge, *Activation
+#   Recomputation*).
+# - **MFU and HFU.** Model FLOPs utilization counts what the model needs; hardware FLOPs utilization
+#   counts recomputation as well. PaLM reports 46.2% and 57.8% (Chowdhery et al. 2022, section 4.1):
+#   its hardware did 1.25 times the model's FLOPs. Ask which one a figure is.
+# - **FlashAttention** never stores the scores, and computes them again in its backward
+#   pass. It is selective recomputation inside one kernel. Where it is used, "none" means 34sbh.
+# - **Dropout** must draw the same mask again. A JAX key does. PyTorch stores the state of its
+#   generator and sets it again (`preserve_rng_state`).
+# - **Residual states** is ZeRO's name for activations, temporary buffers, and memory that is lost
+#   between them (Rajbhandari et al. 2020, section 3.2). With tensor parallelism every device keeps
+#   the same layer inputs. ZeRO splits these as well (`partition_activations`), for one more
+#   all-gather in each layer. Their example is a model of 100 billion parameters: 33 GB for each
+#   device become 2 GB (section 6.1).
+# - **bfloat16** halves everything except masks. A CPU computes it in float32, so we measured that.
 #
 # ## Exercises
 
@@ -300,14 +495,61 @@ assert [min(rows[j::2], key=lambda row: row[2])[1] for j in (0, 1)] == [16, 8]
 exercises("08")
 
 # %% [markdown]
+# ## On paper
+#
+# 1. GPT-3 (96 layers, 96 heads, h = 12,288, s = 2048) is trained on 64 A100 of 80 GB: tp=8 and
+#    sequence parallelism inside a node, and a pipeline of 8 stages over nodes. The first stage has
+#    12 layers, and keeps their activations for 8 sequences at once. A parameter takes 18 bytes. How
+#    many GB of activations does a device keep with none, selective and full? Which of them fit?
+#
+# <details><summary>Answer</summary>
+#
+# 12 layers for 8 sequences are as much as 96 layers for one, b = 1. Then sbh/8 is 3.15 million
+# numbers. None: 34 + 5as/h = 34 + 80 = 114 bytes for each, 34.4 GB in 96 layers. Selective: 34
+# bytes, 10.3 GB. Full: 2 bytes, but whole on every device, 4.8 GB. The states take 18 * 174 billion
+# / 64 bytes, 48.9 GB. With none that makes 83.3 GB, which is too much. With selective it makes 59.2
+# GB, which fits. Full also fits, and saves 5 GB more, for a third more FLOPs.
+#
+# </details>
+#
+# 2. Llama 3 8B (32 layers, 32 heads, h = 4096) is to learn from one sequence of 131,072 tokens on
+#    one device of 80 GB, in 16 bits. How many bytes do the inputs of all layers take? And the
+#    scores of a single layer?
+#
+# <details><summary>Answer</summary>
+#
+# The inputs: 2 * 131,072 * 4096 * 32 bytes = 34.4 GB, with full recomputation. The scores: 32 heads
+# times 131,072 squared times 2 bytes = 1.1 TB, for one layer and before softmax and dropout have
+# made their own copies. So at this length scores can never be stored, and attention must be one
+# kernel (FlashAttention) for memory alone. With 34sbh the layer at work keeps 18 GB more, and the
+# parameters take 16 GB. To split the positions over devices is the next step: axis cp of lesson 19.
+#
+# </details>
+#
+# 3. A run without recomputation has an MFU of 45%, with a microbatch of one sequence. Full
+#    recomputation, by whole layers, makes room for four sequences, and larger products run faster.
+#    Which fraction of the peak must the hardware now reach so that the step is no slower?
+#
+# <details><summary>Answer</summary>
+#
+# The hardware has 4/3 of the FLOPs to do, so it must reach 45% * 4/3 = 60% of the peak. If it stays
+# at 45%, the MFU falls to 45% * 3/4 = 34%. This is why full recomputation rarely pays for larger
+# microbatches alone.
+#
+# </details>
+#
 # ## Sources
 #
-# Chen et al. 2016, *Training Deep Nets with Sublinear Memory Cost*. Rajbhandari et al. 2020,
-# *ZeRO*. Korthikanti et al. 2022, *Reducing Activation Recomputation in Large Transformer Models*.
+# Chen et al. 2016, *Training Deep Nets with Sublinear Memory Cost*, section 4. Rajbhandari et al.
+# 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, sections 3.2 and
+# 6.1. Korthikanti et al. 2022, *Reducing Activation Recomputation in Large Transformer Models*,
+# sections 4 and 5, tables 2 and 5. Chowdhery et al. 2022, *PaLM: Scaling Language Modeling with
+# Pathways*, section 4.1. NVIDIA, *Megatron Bridge*, page "Activation Recomputation".
 #
-# | here | PyTorch | DeepSpeed, Megatron |
-# |---|---|---|
-# | `jax.checkpoint` | `torch.utils.checkpoint` | activation checkpointing |
-# | policy | `create_selective_checkpoint_contexts` | `--recompute-modules` |
-# | full, selective | - | `--recompute-granularity` |
-# | segments | `checkpoint_sequential` | `number_checkpoints` |
+# | here | PyTorch | DeepSpeed | Megatron-LM |
+# |---|---|---|---|
+# | `jax.checkpoint` | `torch.utils.checkpoint` | `checkpointing.checkpoint` | `checkpoint` |
+# | policy | `create_selective_checkpoint_contexts` | - | `--recompute-modules` |
+# | full | `checkpoint` around a layer | the same | `--recompute-granularity full` |
+# | selective | a policy | - | `--recompute-granularity selective` |
+# | segments | `checkpoint_sequential` | `number_checkpoints` | `--recompute-num-layers` |

@@ -1,10 +1,12 @@
 # %% [markdown]
 # # Lesson 09: ZeRO
 #
-# In data parallelism every device holds all parameters, all gradients, and all of the optimizer
-# state: n devices hold n copies, and make the same update n times. *ZeRO*, the zero redundancy
-# optimizer, leaves each device 1/n of them. Each of its three *stages* shards one more of the
-# three, and computes the same result. We look at what each byte is, and at what sharding it costs.
+# In data parallelism (lesson 05) every device holds all parameters, all gradients, and all of the
+# optimizer's state. On n devices these are n copies, and n devices make the same update. *ZeRO*,
+# the zero redundancy optimizer, leaves each device 1/n of them.
+#
+# It has three *stages*. Each shards one more of the three, and all compute the same result. We look
+# at what each stage holds, and at what it sends for that.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -17,16 +19,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from jaxpar.collectives import shards
 from jaxpar.cost import zero as cost
 from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.roofline import tokens_to_hide
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
+from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
-from jaxpar.inspector import compiled, program, stablehlo
+from jaxpar.inspector import compiled, inspect, program, stablehlo
 from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp, zero
@@ -36,23 +45,18 @@ from jaxpar.train.step import make_step, shardings
 from jaxpar.train.techniques import technique_of
 from jaxpar.train.text import batches, read_library
 
+jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 n, mesh = 8, make_mesh("dp=8")
 STAGES = ("data parallel", "stage 1", "stage 2", "stage 3")
-equal, rows, split = (spec(layout) for layout in ("", "n_dp", "b_dp t"))
-
-
-def on_devices(function, takes, gives):
-    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives))
-
 
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four devices between two steps: p are parameters, g are gradients, and o is the optimizer state,
-# each in four parts. The letter behind each says which device updates it. A dot means that the
-# device does not hold it.
+# What four devices hold: p are parameters, g are gradients, and o is the optimizer's state, each in
+# four parts. The letter behind each says which device updates it. A dot means that the device does
+# not hold it.
 
-# %%
+# %% tags=["fold"]
 quarters, states = np.arange(4), np.array([["p"], ["g"], ["o"]])
 
 
@@ -66,249 +70,468 @@ def four_devices(stage):
 draw("09_stages", Panels("Who holds what", [four_devices(stage) for stage in range(4)]))
 
 # %% [markdown]
+# - **Stage 1** shards the optimizer's state. A device updates only its shard of the parameters, so
+#   it needs only its shard of the mean gradient: a reduce-scatter. After the update, all devices
+#   need the new shards of all: an all-gather.
+# - **Stage 2** shards the gradients, too. With several microbatches (lesson 05), each gradient is
+#   reduce-scattered as soon as it is computed, and only its shard is added up.
+# - **Stage 3** shards the parameters, too. A layer is gathered before it is used in the forward
+#   pass, and dropped after it; it is gathered again for the backward pass.
+#
 # ## Predict
 #
-# For each parameter Adam keeps two numbers: a mean of its gradients, and one of their squares. In
-# float32 a parameter takes 4 bytes, its gradient 4, Adam's state 8. In mixed precision (lesson 07)
-# parameters and gradients take 2 bytes each, and the state takes 12, because the optimizer also has
-# the parameters in float32. Both make 16 bytes, without activations.
+# Adam keeps two numbers for each parameter: a mean of its gradients, and one of their squares. In
+# mixed precision (lesson 07) a parameter and its gradient take 2 bytes each. The optimizer's state
+# takes 12: two means and the master weight, in float32. Take a model of 7.5 billion parameters, on
+# 64 devices. Parameters, gradients and the optimizer's state together are the *training states*.
+
+# %%
+held_1 = ask("Bytes of training states on each device, in stage 1")
+held_3 = ask("Bytes of training states on each device, in stage 3")
+
+# %% [markdown]
+# Now a small decoder on 8 devices, all in float32. A reduce-scatter of S bytes, and an all-gather
+# whose result has S bytes, send 7/8 of S each (lesson 02).
+
+# %%
+settings = Settings(layers=4, d_model=32, heads=2, mlp="gelu")
+start = jax.device_get(init(settings, jax.random.key(0)))
+PARAMS = sum(leaf.nbytes for leaf in jax.tree.leaves(start))
+LAYERS = sum(leaf.nbytes for leaf in jax.tree.leaves(start["layers"]))
+print(f"All parameters: {PARAMS:,} bytes. Those of the layers: {LAYERS:,} bytes.\n")
+
+# %%
+sent_1 = ask("Bytes that each device sends in a step of stage 1")
+sent_2 = ask("Bytes that each device sends in a step of stage 2, with two microbatches")
+sent_3 = ask("Bytes that each device sends for the layers in stage 3, with one microbatch")
+
+# %% [markdown]
+# ## Implement
 #
-# Your turn, before you read on. A model has 7.5 billion parameters, in mixed precision.
+# ### One step by hand
 #
-# 1. How many GB of the states does each of 64 devices hold, in each stage? And if there are 1024?
-# 2. A device updates 1/n of the parameters. What must it receive before the update, and what must
-#    it send after it? How many bytes is that, compared to an all-reduce of the gradients?
-# 3. In stage 3 a device has 1/n of the parameters, but computes with all of them. What has to be
-#    sent for that?
+# Here is a whole step with Adam, on a flat vector `w` of all parameters. `mean` and `square` are
+# Adam's state, and each device holds 1/8 of them. `t` is the number of the step. With one
+# microbatch, stages 1 and 2 are this same program.
+
+# %%
+w_start, unravel = ravel_pytree(start)
+RATE, B1, B2 = 0.003, 0.9, 0.999
+
+
+def loss(w, batch):
+    return loss_fn(settings)(unravel(w), batch)
+
+
+def step_by_hand(w, mean, square, t, batch):
+    # The gradient of this device's examples is as long as w.
+    own = lax.pcast(w, "dp", to="varying")
+    gradient = jax.grad(loss)(own, batch)
+    # From here on, a device has only its shard: 1/8 of the mean gradient.
+    g = lax.psum_scatter(gradient, "dp", tiled=True) / n
+    # Adam, for this shard.
+    mean = B1 * mean + (1 - B1) * g
+    square = B2 * square + (1 - B2) * g**2
+    change = (mean / (1 - B1**t)) / (jnp.sqrt(square / (1 - B2**t)) + 1e-8)
+    first = lax.axis_index("dp") * g.size
+    shard = lax.dynamic_slice_in_dim(w, first, g.size) - RATE * change
+    # Everybody needs the new shards of all.
+    return lax.all_gather(shard, "dp", tiled=True, to="invarying"), mean, square
+
+
+whole, sharded = P(), P("dp")
+takes, gives = (whole, sharded, sharded, whole, sharded), (whole, sharded, sharded)
+by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=takes, out_specs=gives))
+
+# %% [markdown]
+# `tiled=True` splits and joins along dim 0, without a new dim. `to="invarying"` says that the
+# result of the gather is equal on all devices, so that it may leave through `P()`.
+#
+# Let us ask the inspector what this step sends and holds. Its arguments are the parameters, 1/8 of
+# each mean, the shard of a batch, and the number of the step.
+
+# %%
+BATCH, LENGTH, STEPS = 32, 32, 12
+by_examples = NamedSharding(mesh, spec("b_dp t"))
+endless = batches(read_library(), by_examples, batch=BATCH, sequence=LENGTH, seed=0)
+examples = [np.asarray(next(endless)) for _ in range(STEPS)]
+zeros = np.zeros_like(w_start)
+report = inspect(by_hand, w_start, zeros, zeros, 1.0, examples[0])
+for one in report.collectives:
+    print(f"{one.kind}: operand {one.operand_bytes:,} bytes, sent {one.wire_bytes:,} bytes")
+print(f"arguments: {report.memory.arguments_bytes:,} bytes\n")
+
+# %% [markdown]
+# The exercise `zero1_update` asks for the same with any pytree and any optimizer of optax.
+#
+# ### Why the update can be sharded
+#
+# Adam's update of a parameter depends only on this parameter, its gradient, and its state. Such an
+# optimizer is *elementwise*: updating parts separately gives the same as updating all together.
+# AdamW, momentum and Lion are elementwise. Adafactor, LAMB and Muon are not, since they look at
+# whole rows, matrices or norms.
+
+# %%
+adam = optax.adam(RATE)
+w, g = jax.random.normal(jax.random.key(0), (2, n, 3))
+
+
+def first_update(w, g):
+    return w + adam.update(g, adam.init(w), w)[0]
+
+
+np.testing.assert_array_equal(list(map(first_update, w, g)), first_update(w, g))
+
+# %% [markdown]
+# ### The library's form
+#
+# The library splits each leaf of a pytree on its own, along the first dim that n divides. If n
+# divides no dim, the largest one is padded with zeros, and the padding is removed after gathering.
+# Scalars are not split. `init_shards` makes the optimizer's state for one device's shards.
+
+# %%
+show(shards.own_shards, shards.gather_shards, zero.init_shards)
+
+# %% tags=["fold"]
+tree = {"even": np.ones((6, 16)), "odd": np.ones((5, 9)), "one": np.ones(())}
+specs = shards.shard_specs(tree, axis="dp", n=n)
+own = partial(shards.own_shards, axis="dp")
+split = jax.jit(jax.shard_map(own, mesh=mesh, in_specs=P(), out_specs=specs))(tree)
+rows = [(name, x.shape, split[name].addressable_data(0).shape) for name, x in tree.items()]
+table("Leaves and their shards on 8 devices", ("leaf", "shape", "shape of a shard"), rows)
+
+# %% [markdown]
+# ### Stage 2
+#
+# `zero2_accumulate` is yours to write: a loop over microbatches that never keeps a full gradient.
+# In PyTorch there is something to save even with one microbatch: gradients wait in `.grad` until
+# the update, and stage 2 frees each one as soon as it is reduced.
+#
+# ### Stage 3: the transpose of a gather
+#
+# The parameters are now arguments of the program as shards. The loss gathers them first, and we
+# differentiate with respect to the shards. What is the transpose of a gather, that is, its backward
+# pass? Device j's shard went to all devices. So its gradient is the sum of the gradients of all
+# devices, and belongs on device j: a reduce-scatter, which JAX inserts by itself.
+
+# %%
+show(zero.zero3_gradients)
+
+# %% [markdown]
+# As a check, each device has one element of `w`, and a row of `x`. The gradient of `vdot(w, x)`
+# with respect to `w` is `x`, so device j must end with element j of the mean row.
+
+# %%
+x = np.arange(64, dtype=np.float32).reshape(n, n)
+like = jax.ShapeDtypeStruct((n,), jnp.float32)
+
+
+def shard_of_gradient(w_shard, x):
+    _, gradient = zero.zero3_gradients(jnp.vdot, w_shard, x[0], like, axis="dp")
+    return gradient
+
+
+f = jax.shard_map(shard_of_gradient, mesh=mesh, in_specs=(P("dp"), P("dp")), out_specs=P("dp"))
+gradient = jax.jit(f)(np.ones(n, np.float32), x)
+print(f"Gradient, one element on each device: {gradient}\n")
+np.testing.assert_array_equal(gradient, x.mean(axis=0))
+
+# %% [markdown]
+# This simple form gathers all parameters at once, so for a while each device holds all of them.
+# Lesson 10 gathers layer by layer, and so does what we measure now.
+#
+# ## Measure
+#
+# ### What each stage sends
+#
+# These are the steps of `jaxpar train --mesh dp=8 --zero 0`, where 0 is plain data parallelism, to
+# `--zero 3`. We read each program with one microbatch and with two.
+
+# %%
+shapes = jax.eval_shape(lambda: start)
+gathered = fsdp.gather_layers(scan_layers, shapes, axis="dp")
+losses_of = [loss_fn(settings)] * 3
+losses_of.append(fsdp.fsdp_loss(loss_fn(settings, gathered), shapes, axis="dp"))
+
+
+def prepare(stage, microbatches):
+    layout = Layout(dp=n, zero=stage, microbatch=BATCH // n // microbatches)
+    technique = technique_of(layout, settings, shapes, adam)
+    where = shardings(mesh, (technique.params, technique.state))
+    given = jax.device_put((start, adam.init(start)), where)
+    step = make_step(losses_of[stage], adam, technique, mesh)
+    return given, step.lower(*given, examples[0])
+
+
+def sent_by_kind(collectives):
+    found = {}
+    for one in collectives:
+        if one.operand_bytes > 4:  # no loss
+            kind = one.kind.replace("_", "-")
+            found[kind] = found.get(kind, 0) + one.total_wire_bytes
+    return found
 
 
 # %%
+prepared, sent, of_layers, texts = {}, {}, {}, {}
+for stage in range(4):
+    for microbatches in (1, 2):
+        prepared[stage, microbatches] = prepare(stage, microbatches)
+        _, lowered = prepared[stage, microbatches]
+        collectives = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
+        sent[stage, microbatches] = sent_by_kind(collectives)
+        in_loop = [one for one in collectives if one.times == settings.layers]
+        of_layers[stage, microbatches] = sent_by_kind(in_loop)
+        texts[stage, microbatches] = lowered.as_text()
+
+# %% tags=["fold"]
+totals = {key: sum(kinds.values()) for key, kinds in sent.items()}
+shown = [(name, totals[stage, 1], totals[stage, 2]) for stage, name in enumerate(STAGES)]
+table("Bytes that a device sends in a step", ("", "1 microbatch", "2 microbatches"), shown)
+
+# %% [markdown]
+# With one microbatch the first three send equally much. With a second one, plain data parallelism
+# and stage 1 send no more, stage 2 sends half as much again, and stage 3 twice as much.
+#
+# ### What each stage holds
+#
+# Now we compile the programs with two microbatches, and train 12 steps on the source code of
+# Python's library. Arguments are what stays from step to step, and the batch. Temp are bytes of
+# intermediate results.
+
+# %%
+arguments, temp, losses = {}, {}, {}
+for stage, name in enumerate(STAGES):
+    (params, state), lowered = prepared[stage, 2]
+    ready = compiled.compile_program(lowered)
+    memory = program.inspect_compiled(lowered, ready).memory
+    arguments[stage], temp[stage] = memory.arguments_bytes, memory.temp_bytes
+    losses[name] = []
+    for batch in examples:
+        params, state, mean_loss = ready.executable(params, state, batch)
+        losses[name].append(float(mean_loss))
+
+# %% [markdown]
+# The step by hand trains, too. We note the loss of each batch before its update.
+
+# %%
+now, losses["by hand"] = (w_start, zeros, zeros), []
+whole_loss = jax.jit(loss)
+for number, batch in enumerate(examples):
+    losses["by hand"].append(float(whole_loss(now[0], batch)))
+    now = jax.device_get(by_hand(*now, number + 1.0, batch))
+
+# %% tags=["fold"]
+shown = [(name, arguments[stage], temp[stage]) for stage, name in enumerate(STAGES)]
+table("Bytes that a device holds, 2 microbatches", ("", "arguments", "temp"), shown)
+axes = "step", "loss, nats for each token"
+draw("09_losses", Curves("The loss of each batch", *axes, range(len(examples)), losses))
+
+# %% [markdown]
+# All five have the same losses. In the arguments, stage 1 saves 7/8 of Adam's state, and stage 3
+# also 7/8 of the parameters. What stage 2 saves is in temp, because gradients do not stay from step
+# to step: it keeps a shard of the sum over microbatches, where stage 1 keeps all of it.
+#
+# ### Clipping is not elementwise
+#
+# Gradients are often *clipped*: scaled down where the norm of all of them together, the *global
+# norm*, is too large. A device with a shard knows only the norm of this shard.
+# `optax.clip_by_global_norm` takes it for the global norm, so that each shard is scaled by another
+# factor. That changes the direction of the update, and nothing warns of it.
+
+# %%
+show(zero.clip_shards)
+slope = np.array([3.0, 4, 0, 0, 0, 0, 0, 0], np.float32)  # an element on each device
+
+
+def clip(optimizer, g):
+    return optimizer.update(g, None)[0]
+
+
+def on_shards(optimizer):
+    f = partial(clip, optimizer)
+    return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("dp"), out_specs=P("dp")))(slope)
+
+
+right = clip(optax.clip_by_global_norm(1.0), slope)
+wrong = on_shards(optax.clip_by_global_norm(1.0))
+ours = on_shards(zero.clip_shards(1.0, axis="dp"))
+print(f"{slope} clipped to a norm of 1:")
+print(f"one device:       {right}\noptax on shards:  {wrong}\nours on shards:   {ours}\n")
+np.testing.assert_allclose([right, ours], [slope / 5] * 2, rtol=1e-6)
+
+# %% [markdown]
+# One number from each device is enough for the right norm, and that is `global_norm_of_shards`,
+# which you will write.
+#
+# ## Compare
+
+# %%
+for question, stage in ((held_1, 1), (held_3, 3)):
+    held = cost.training_states(7.5e9, cost.ADAM_MIXED, 64, stage)
+    parts = {"parameters": held.params, "gradients": held.gradients, "state": held.optimizer}
+    question.compare(held.total, parts)
+sent_1.compare(totals[1, 1], sent[1, 1])
+sent_2.compare(totals[2, 2], sent[2, 2])
+sent_3.compare(sum(of_layers[3, 1].values()), of_layers[3, 1])
+
+# %% [markdown]
+# ### What a device holds
+#
+# Stage 1 already saves most, because most of the 16 bytes are the optimizer's. With more devices it
+# approaches 4 bytes for each parameter, and stage 2 approaches 2. Only stage 3 has no such limit.
+# Here is table 1 of the ZeRO paper, and a picture of its row for 64 devices beside the 80 GB of an
+# H100.
+
+# %% tags=["fold"]
+PAPER = 7_500_000_000
+
+
 def gigabytes(devices, stage):
-    held = cost.training_states(7_500_000_000, cost.ADAM_MIXED, devices, stage)
+    held = cost.training_states(PAPER, cost.ADAM_MIXED, devices, stage)
     return round(held.total / 1e9, 2)
 
 
 shown = [(k, *(gigabytes(k, s) for s in range(4))) for k in (1, 4, 16, 64, 1024)]
 table("GB on each device, 7.5 billion parameters", ("devices", *STAGES), shown)
 assert shown[3] == (64, 120, 31.41, 16.64, 1.88)
-
-# %% [markdown]
-# This is table 1 of the ZeRO paper. With more devices, stage 1 approaches 4 bytes for each
-# parameter, and stage 2 approaches 2. Stage 3 has no such limit. Now a model of ours, in float32,
-# on 8 devices: the bytes of arguments (what stays from step to step, which is p, o and Adam's count
-# of steps; and a batch), and what a device sends in a step. An all-reduce is a reduce-scatter and
-# an all-gather (lesson 03). Stage 1 puts the update between the two, and sends as much. Stage 3
-# gathers the parameters in the forward pass, frees them, and gathers them again in the backward
-# pass. With m microbatches, stage 1 adds up full gradients and reduces them once; stage 2 reduces
-# each.
-
-# %%
-settings = Settings(layers=4, d_model=32, heads=2, mlp="gelu")
-P, COUNT, BATCH, LENGTH, M = 4 * settings.parameters, 4, 32, 32, 2
-batch_bytes = 4 * BATCH * (LENGTH + 1) // n
-
-
-def predict(stage):
-    held = cost.training_states(settings.parameters, cost.ADAM_FP32, n, stage)
-    sent = (cost.step_wire_bytes(P, n, stage, m) for m in (1, M))
-    return held.params + held.optimizer + COUNT + batch_bytes, *sent
-
-
-headers = ("", "arguments", "sent", f"sent, m = {M}")
-predicted = {stage: predict(stage) for stage in range(4)}
-shown = [(STAGES[stage], *row) for stage, row in predicted.items()]
-table(f"Predicted, P = {P:,} bytes", headers, shown)
-
-# %% [markdown]
-# ## Implement
-#
-# **Rows are independent.** Adam's update of a parameter depends only on this parameter, its
-# gradient, and its state. Such an optimizer is *elementwise*: updating the rows separately gives
-# the same result as updating them together. AdamW, momentum and Lion are elementwise. Optimizers
-# that look at entire matrices, as Adafactor, LAMB and Muon do, are not.
-
-# %%
-adamw = optax.adamw(0.003)
-w, g = jax.random.normal(jax.random.key(0), (2, n, 3))
-
-
-def first_update(w, g):
-    return w + adamw.update(g, adamw.init(w), w)[0]
-
-
-np.testing.assert_array_equal(list(map(first_update, w, g)), first_update(w, g))
-
-# %% [markdown]
-# **How leaves are split.** One dim of each leaf is split into n parts: the first one whose size n
-# divides. If n divides none, the largest dim is padded with zeros. The padding is removed when a
-# leaf is gathered, so it has no effect. Scalars are not worth splitting.
-
-# %%
-show(shards.own_shards, shards.gather_shards, zero.init_shards)
-tree = {"even": np.ones((6, 16)), "odd": np.ones((5, 9)), "one": np.ones(())}
-specs = shards.shard_specs(tree, axis="dp", n=n)
-sharded = on_devices(partial(shards.own_shards, axis="dp"), equal, specs)(tree)
-for name, leaf in sharded.items():
-    print(f"{name}: {leaf.addressable_data(0).shape} of {tree[name].shape}")
-
-# %% [markdown]
-# **Stage 1** shards the optimizer state; `init_shards` makes the initial state. Gradients are
-# averaged, but each device needs only its shard of the mean. After the update, all devices need the
-# new shards of the others. `zero1_update` is yours to write.
-#
-# **Stage 2** also shards the gradients: it keeps no full gradient from one microbatch to the next
-# (`zero2_accumulate`, also yours to write). With one microbatch there is nothing to keep, so our
-# programs of stages 1 and 2 are then the same. PyTorch stores gradients in `.grad`, and there stage
-# 2 frees each one as soon as it is reduced.
-#
-# **Stage 3** also shards the parameters: its arguments are shards. Below, the loss gathers them.
-# What is the transpose of a gather? Device j's shard went to all devices, so its gradient is the
-# sum of the gradients of all devices, and belongs on device j. That is a reduce-scatter, which JAX
-# inserts by itself.
-
-# %%
-show(zero.zero3_gradients)
-x = np.arange(64, dtype=np.float32).reshape(n, n)  # device j has row j
-
-
-def toy(part, x):  # the gradient of vdot(w, x) with respect to w is x
-    like = jax.ShapeDtypeStruct((n,), jnp.float32)
-    return zero.zero3_gradients(jnp.vdot, part, x[0], like, axis="dp")[1]
-
-
-gradient = on_devices(toy, (rows, rows), rows)(jnp.ones(n), x)
-print(f"Each device has one element of the mean gradient: {gradient}\n")
-np.testing.assert_array_equal(gradient, x.mean(axis=0))
-
-# %% [markdown]
-# This simple form gathers everything at once and keeps it: for a while each device holds all
-# parameters after all. What we measure gathers one layer, uses it, drops it, and gathers it again
-# in the backward pass: `gather_layers`, from lesson 10.
-#
-# ## Measure
-#
-# Our decoder, in the four steps of `jaxpar train --mesh dp=8 --zero 0` to `--zero 3`. We read what
-# they send with one microbatch and with two, and train 20 steps with two on the source code of
-# Python's library.
-
-# %%
-start = jax.device_get(init(settings, jax.random.key(0)))
-shape = jax.eval_shape(lambda: start)
-gathered = fsdp.gather_layers(scan_layers, shape, axis="dp")
-of_shards = fsdp.fsdp_loss(loss_fn(settings, gathered), shape, axis="dp")
-sharding = NamedSharding(mesh, split)
-endless = batches(read_library(), sharding, batch=BATCH, sequence=LENGTH, seed=0)
-examples = [next(endless) for _ in range(20)]
-
-
-def prepare(stage, microbatches):
-    layout = Layout(dp=8, zero=stage, microbatch=BATCH // 8 // microbatches)
-    technique = technique_of(layout, settings, shape, adamw)
-    where = shardings(mesh, (technique.params, technique.state))
-    given = jax.device_put((start, adamw.init(start)), where)
-    loss = of_shards if stage == 3 else loss_fn(settings)
-    return given, make_step(loss, adamw, technique, mesh).lower(*given, examples[0])
-
-
-def sent(collectives):  # without the loss
-    return sum(c.total_wire_bytes for c in collectives if c.operand_bytes > 4)
-
-
-measured, temp, texts, losses = {}, {}, {}, {name: [] for name in STAGES}
+bars = {}
 for stage, name in enumerate(STAGES):
-    _, lowered = prepare(stage, 1)
-    once = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
-    texts[stage] = lowered.as_text()
-    (params, state), lowered = prepare(stage, M)
-    ready = compiled.compile_program(lowered, optimize=True)
-    report = program.inspect_compiled(lowered, ready)
-    measured[stage] = report.memory.arguments_bytes, sent(once), sent(report.collectives)
-    temp[stage] = report.memory.temp_bytes
-    for batch in examples:
-        params, state, loss = ready.executable(params, state, batch)
-        losses[name].append(float(loss))
-shown = [(STAGES[stage], *row, temp[stage]) for stage, row in measured.items()]
-table("Measured, bytes on each device", (*headers, f"temp, m = {M}"), shown)
-axes = "step", "loss, nats for each token"
-draw("09_losses", Curves("The loss of each batch", *axes, range(len(examples)), losses))
+    held = cost.training_states(PAPER, cost.ADAM_MIXED, 64, stage)
+    parts = {"parameters": held.params, "gradients": held.gradients, "Adam": held.optimizer}
+    bars[name] = {part: size / 1e9 for part, size in parts.items()}
+limit = ("H100", find_cluster("h100").device.memory_bytes / 1e9)
+draw("09_memory", Bars("7.5 billion parameters on 64 devices", "GB", bars, limit))
 
 # %% [markdown]
-# ## Compare
+# ### What a device sends
 #
-# The losses are the same. The arguments are as predicted, to the byte: n divides every leaf here.
-# Stage 3 sends a little less than predicted: embedding, head and the last norm are at the ends of
-# the model, and are gathered once for both passes. In temp, stage 2 saves the accumulator of P
-# bytes, less the shard that replaces it and the shard that was just reduced.
+# Stage 1 sends as much as plain data parallelism. An all-reduce is a reduce-scatter and an
+# all-gather (lesson 03), and stage 1 makes its update between the two.
+#
+# With m microbatches, stage 2 reduce-scatters m gradients and gathers the parameters once: (m+1)/2
+# times the bytes of stage 1. Stage 3 gathers twice and reduce-scatters once for each microbatch:
+# 1.5 m times the bytes of stage 1. Ours sends 8% less, because embedding, last norm and head are at
+# the ends of the model, and are gathered once for both passes.
+#
+# In mixed precision all of this is sent in 16 bits. The master weights are part of the optimizer's
+# state, so they are sharded from stage 1 on.
 
-# %%
-assert texts[1] == texts[2]
-for values in losses.values():
-    np.testing.assert_allclose(values, losses["data parallel"], rtol=1e-4)
-ends = sum(x.nbytes for x in jax.tree.leaves({**start, "layers": None}))
-kept = wire_bytes("reduce_scatter", ends, n)
-arguments, *wire = measured[3]
-measured[3] = arguments, wire[0] + kept, wire[1] + M * kept
-assert measured == predicted
-saved = (temp[1] - temp[2]) / P
-print(f"Stage 3 gathers {ends:,} bytes once. Stage 2 saves {saved:.2f} P.\n")
-assert abs(saved - (1 - 2 / n)) < 0.05
-
-# %% [markdown]
-# **Mixed precision.** Parameters and gradients are sent in 16 bits: half the bytes. The float32
-# parameters are part of the state, so they are sharded from stage 1 on. Here we check the state's
-# 12 bytes by its shapes; a CPU computes bfloat16 in float32, so its temp bytes would tell us
-# nothing.
-
-# %%
-state = jax.tree.leaves(jax.eval_shape(master_weights(adamw).init, shape))
-state_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-assert state_bytes == cost.ADAM_MIXED.optimizer * settings.parameters + COUNT
-
-# %% [markdown]
-# **Clipping is not elementwise.** Gradients are scaled down where their global norm is too large. A
-# device knows only the norm of its own shard. `optax.clip_by_global_norm` takes that for the global
-# norm, and clips each shard by another factor, which changes the direction. One number from each
-# device is enough for the right norm: that is `global_norm_of_shards`, which you will write. Below
-# are optax's clip on one device, the same clip on shards, and ours on shards.
-
-# %%
-show(zero.clip_shards)
-slope = jnp.array([3.0, 4, 0, 0, 0, 0, 0, 0])  # an element on each device
-of_optax, ours = optax.clip_by_global_norm(1.0), zero.clip_shards(1.0, axis="dp")
-right, _ = of_optax.update(slope, None)
-wrong, _ = on_devices(lambda g: of_optax.update(g, None), rows, rows)(slope)
-clipped, _ = on_devices(lambda g: ours.update(g, None), rows, rows)(slope)
-print(f"{slope} clipped to a norm of 1:", right, wrong, clipped, sep="\n", end="\n\n")
-np.testing.assert_allclose([right, clipped], [slope / 5] * 2, rtol=1e-6)
+# %% tags=["fold"]
+assert texts[1, 1] == texts[2, 1]
+for curve in losses.values():
+    np.testing.assert_allclose(curve, losses["data parallel"], rtol=1e-3)
+for stage in range(3):
+    np.testing.assert_allclose(losses[STAGES[stage]], losses["stage 3"], rtol=1e-4)
+ends = wire_bytes("reduce_scatter", PARAMS - LAYERS, n)  # gathered once, not twice
+COUNT, batch_bytes = 4, examples[0].nbytes // n  # Adam's count of steps
+for stage in range(4):
+    held = cost.training_states(settings.parameters, cost.ADAM_FP32, n, stage)
+    assert arguments[stage] == held.params + held.optimizer + COUNT + batch_bytes
+    for m in (1, 2):
+        predicted = cost.step_wire_bytes(PARAMS, n, stage, m)
+        assert totals[stage, m] + (m * ends if stage == 3 else 0) == predicted
+assert round(totals[3, 1] / (1.5 * totals[1, 1]), 2) == 0.92
+assert sum(of_layers[3, 1].values()) == 3 * wire_bytes("reduce_scatter", LAYERS, n)
+assert report.memory.arguments_bytes == arguments[1]
+assert sent_by_kind(report.collectives) == sent[1, 1]
+assert abs((temp[1] - temp[2]) / PARAMS - (1 - 2 / n)) < 0.05
+mixed = jax.tree.leaves(jax.eval_shape(master_weights(adam).init, shapes))
+mixed_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in mixed)
+assert mixed_bytes == cost.ADAM_MIXED.optimizer * settings.parameters + COUNT
 
 # %% [markdown]
 # ## On real hardware
 #
-# - **Overlap.** Gradients are reduced in buckets (lesson 05) during the backward pass; stage 3
+# - **Which stage?** The lowest one that fits. Stage 1 sends no more than plain data parallelism,
+#   and a device updates 1/n of the parameters, which saves time, too (Xu et al. 2020, on TPUs).
+#   Where there are many microbatches, as in pipelines (lesson 15), stages 2 and 3 would send for
+#   each of them: the pipelines of DeepSpeed refuse both. For Llama 3, FSDP sharded state and
+#   gradients, but kept the gathered parameters for the backward pass, so as not to gather twice
+#   (Grattafiori et al. 2024, section 3.3.2).
+# - **More tokens, or more microbatches?** A gather or a reduction sends the same bytes for any
+#   number of tokens, so more tokens in a microbatch hide it better. More microbatches do not: in
+#   stages 2 and 3 each of them sends again, as we measured.
+# - **Links.** Stage 3 waits for parameters where a microbatch has too few tokens to compute
+#   meanwhile. At the peak of an H100 it takes about 2,200 tokens on each device in a node, and
+#   2,475 over many nodes with a network card for each GPU (Austin et al. 2025, chapter on GPUs). So
+#   crossing nodes is no reason against stage 3, but slow links are: four home machines with an RTX
+#   4090 each and 10 Gb Ethernet need about 100,000. Where tokens are too few, shard inside the node
+#   and replicate over nodes (lesson 10).
+# - **Overlap.** Gradients are reduced in buckets (lesson 05) during the backward pass. Stage 3
 #   gathers the next layer while it computes one.
-# - **Links.** Stage 3 waits for parameters where a device has too few tokens to compute meanwhile:
-#   fewer than about 2,200 in a node of H100, 2,500 over many nodes with a network card for each
-#   GPU, and 100,000 over four home machines with 10 Gb Ethernet (lesson 10 computes them). Where
-#   there are fewer, shard inside the node and replicate over nodes.
-# - **Batch.** One gather and one reduction send the same bytes for any batch, so more tokens in a
-#   microbatch hide them better. More microbatches do not: stage 2 reduces and stage 3 gathers and
-#   reduces for each of them, as the table above shows for m = 2.
-# - **What remains** are activations (lesson 08), and memory that allocators waste.
-#
+# - **What remains** are activations (lesson 08), buffers, and gaps between them that no allocation
+#   fits (Rajbhandari et al. 2020, section 3.2).
+
+# %% tags=["fold"]
+home, h100 = find_cluster("rtx4090"), find_cluster("h100")
+needed = {}
+for name, cluster, devices in (("home", home, 4), ("node", h100, 8), ("nodes", h100, 1024)):
+    layout = Layout(fsdp=devices)
+    peak = cluster.device.peak_flops["bf16"]
+    needed[name] = round(float(tokens_to_hide(layout, "fsdp", cluster, peak)))
+# 2,200 and 2,475 are without the factor (n-1)/n of 8 devices, and of 128 nodes
+assert needed == {"home": 99120, "node": 1923, "nodes": 2453}
+
+# %% [markdown]
 # ## Exercises
 
 # %%
 exercises("09")
 
 # %% [markdown]
+# ## On paper
+#
+# 1. Llama 3 70B has 70.6 billion parameters. You train it with Adam in mixed precision on 256 H100
+#    of 80 GB, with ZeRO alone. Which stages fit, and how much does a device hold in each?
+#
+# <details><summary>Answer</summary>
+#
+# Stage 1: 4 times 70.6 and 12/256 times 70.6, which is 285.7 GB. Stage 2: 2 times 70.6 and 14/256
+# times 70.6, which is 145.1 GB. Stage 3: 16/256 times 70.6, which is 4.4 GB. Only stage 3 fits. The
+# alternative is to split the model as well: with tensor parallelism of 8 (lesson 11) and stage 1
+# over the other 32, it is 38.6 GB.
+#
+# </details>
+#
+# 2. Llama 3 8B has 8.03 billion parameters. On 64 H100 each device takes 8 microbatches in a step,
+#    and everything is sent in 16 bits. What does a device hold and send in each stage? Which do you
+#    take?
+#
+# <details><summary>Answer</summary>
+#
+# 63/64 of 16.06 GB are 15.8 GB. Stage 1 holds 33.6 GB and sends 2 times 15.8 GB, which is 31.6 GB.
+# Stage 2 holds 17.8 GB and sends 9 times 15.8 GB, 142 GB. Stage 3 holds 2.0 GB and sends 24 times
+# 15.8 GB, 379 GB. If the activations fit beside 33.6 GB, take stage 1. If not, try recomputation
+# (lesson 08) before stages 2 and 3, which send for each microbatch.
+#
+# </details>
+#
+# 3. The optimizer Muon keeps one mean of the gradients, and needs products of whole matrices for
+#    its update. How many bytes does a parameter take with it in mixed precision? Why can a device
+#    not update 1/n of each matrix, and what can be split instead?
+#
+# <details><summary>Answer</summary>
+#
+# 2 for the parameter, 2 for the gradient, 4 for the master weight, 4 for the mean: 12. The update
+# of any row needs the whole matrix, so Muon is not elementwise. Either each device updates other
+# whole matrices, so that shards are whole leaves; or the shards of a matrix are gathered for the
+# update, as in Liu et al. 2025.
+#
+# </details>
+#
 # ## Sources
 #
-# Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*.
-# Xu et al. 2020, *Automatic Cross-Replica Sharding of Weight Update*. Zhao et al. 2023, *FSDP*.
+# Austin et al. 2025, *How to Scale Your Model*. Grattafiori et al. 2024, *The Llama 3 Herd of
+# Models*. Liu et al. 2025, *Muon is Scalable for LLM Training*. Pascanu, Mikolov and Bengio 2013,
+# *On the Difficulty of Training Recurrent Neural Networks* (clipping). Rajbhandari et al. 2020,
+# *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, sections 3, 5 and 7. Xu et
+# al. 2020, *Automatic Cross-Replica Sharding of Weight Update in Data-Parallel Training*. Zhao et
+# al. 2023, *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*.
 #
-# | here | PyTorch | DeepSpeed, Megatron |
-# |---|---|---|
-# | stage 1 | `ZeroRedundancyOptimizer` | `stage: 1`; `--use-distributed-optimizer` |
-# | stage 2 | `ShardingStrategy.SHARD_GRAD_OP` | `stage: 2` |
-# | stage 3 | `fully_shard`, `FULL_SHARD` | `stage: 3`; `--use-torch-fsdp2` |
-# | `clip_shards` | `clip_grad_norm_` on sharded gradients | `gradient_clipping`; `--clip-grad` |
+# | here | PyTorch | DeepSpeed | Megatron-LM |
+# |---|---|---|---|
+# | stage 1 | `ZeroRedundancyOptimizer` | `stage: 1` | `--use-distributed-optimizer` |
+# | stage 2 | `reshard_after_forward=False` | `stage: 2` | Megatron-FSDP: `optim_grads` |
+# | stage 3 | `fully_shard` | `stage: 3` | Megatron-FSDP: `optim_grads_params` |
+# | `clip_shards` | `clip_grad_norm_` | `gradient_clipping` | `--clip-grad` |

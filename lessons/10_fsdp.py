@@ -92,8 +92,9 @@ sent = ask("Bytes that a device sends in a step: all-gathers and reduce-scatters
 
 # %% [markdown]
 # The next question is about memory during a step of FSDP with activation checkpointing (lesson 08).
-# A model has layers with W = 131,072 bytes of weights each, in all. The input of a layer is X =
-# 1,024 bytes on each device.
+# A full layer has W = 131,072 bytes of weights, and the input of a layer has X = 1,024 bytes on
+# each device. Shards of parameters and gradients are arguments and results, so they do not count as
+# intermediate results.
 
 # %%
 grows = ask("Bytes that one more layer adds to the intermediate results of a device")
@@ -101,10 +102,12 @@ grows = ask("Bytes that one more layer adds to the intermediate results of a dev
 # %% [markdown]
 # And one about time. Let a layer have p parameters, in bfloat16. Its forward pass takes 2p FLOPs
 # for each token (lesson 04), and an H100 computes 989e12 FLOPs in a second at its peak. In a node
-# of 8 H100, each sends 450e9 bytes in a second. Remember that a ring sends 7/8 of what is gathered.
+# of 8 H100, each sends 450e9 bytes in a second. With a ring, each sends 7/8 of what is gathered.
 
 # %%
-tokens_needed = ask("Tokens with which computing a layer takes as long as gathering it", "count")
+tokens_needed = ask(
+    "Tokens on a device for which computing a layer takes as long as gathering it", "count"
+)
 
 # %% [markdown]
 # ## Implement
@@ -116,7 +119,7 @@ tokens_needed = ask("Tokens with which computing a layer takes as long as gather
 # of every layer, and its own examples: x is [b/n, d] on a device.
 
 # %%
-d, f, rows, RATE = 64, 256, 4, 0.5  # rows: examples on a device
+d, f, OWN, RATE = 64, 256, 4, 0.5  # OWN: examples on each device
 
 
 def layer(x, shard):
@@ -139,7 +142,7 @@ takes, gives = (own_rows, split, split), (own_rows, P())
 by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=takes, out_specs=gives))
 
 # %% [markdown]
-# That is all of FSDP. Three things in it do more than they seem to:
+# That is all of FSDP. Three of its lines do more than they say:
 #
 # - **`lax.scan` drops the layer.** The gathered `w` lives inside `layer`, so the next layer can use
 #   its memory.
@@ -148,7 +151,7 @@ by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=takes, out_spe
 #   every gathered `w`, because the gradient needs it.
 # - **Nobody calls a reduce-scatter.** It is the transpose of the all-gather (lesson 09): a shard
 #   went to all devices, so its gradient is the sum of what all devices found, and belongs to the
-#   device that has the shard. The loss is a mean over devices, and so is that sum.
+#   device that has the shard. `pmean` has divided the loss by n, so this sum is the mean gradient.
 #
 # The optimizer sees shards only. Let us check a step against one device that has everything.
 
@@ -166,7 +169,7 @@ def loss_alone(weights, x, target):
 
 
 weights = stack(3)
-x, target = jax.random.normal(jax.random.key(1), (2, n * rows, d))
+x, target = jax.random.normal(jax.random.key(1), (2, n * OWN, d))
 after, loss = jax.device_get(by_hand(weights, x, target))
 right, gradient = jax.value_and_grad(loss_alone)(weights, x, target)
 print(f"FSDP finds a loss of {loss:.6f}, one device {right:.6f}.\n")
@@ -199,7 +202,7 @@ lines = [
     (one.kind, one.operand_bytes, one.wire_bytes, one.times, one.total_wire_bytes)
     for one in report.collectives
 ]
-columns = ("", "bytes given", "sent each time", "times", "sent in all")
+columns = ("", "operand bytes", "sent each time", "times", "sent in all")
 table("Collectives of a step with 3 layers, on each device", columns, lines)
 
 # %% [markdown]
@@ -238,7 +241,7 @@ def gradients_of(loss_of):
     return jax.jit(jax.shard_map(both, mesh=mesh, in_specs=takes, out_specs=(P(), own_rows)))
 
 
-W, X = 4 * 2 * d * f, 4 * rows * d
+W, X = 4 * 2 * d * f, 4 * OWN * d
 more = {}
 for loss_of in (all_at_once, without_checkpoint, loss_by_hand):
     run = gradients_of(loss_of)
@@ -250,9 +253,12 @@ shown = [(name, held_more, round(held_more / W, 2)) for name, held_more in more.
 table("Intermediate results of one layer more", ("", "bytes", "/ W"), shown)
 
 # %% [markdown]
-# For each layer, both other forms take more than its weights, W. FSDP takes its input, X. The form
-# without `jax.checkpoint` is not a mistake everywhere: it gathers each layer only once, so where
-# there is memory it sends less (in PyTorch, `reshard_after_forward=False`).
+# For each layer, both other forms take more than its weights, W. The simple form takes most,
+# because it also keeps the full gradients of all layers until it reduce-scatters them. FSDP takes
+# only the layer's input, X.
+#
+# The form without `jax.checkpoint` gathers each layer only once, so where there is memory it can be
+# the better choice (in PyTorch, `reshard_after_forward=False`).
 #
 # ### A decoder on real text
 #
@@ -339,7 +345,7 @@ table("A decoder, on each of 8 devices", columns, shown)
 in_parts = {"parameters / 8": size / n, "two means / 8": 2 * size / n}
 held.compare(measured["fsdp_step"][0], in_parts)
 by_collective = sent_by(reports["fsdp_step"])
-sent.compare(measured["fsdp_step"][1] + 7, by_collective)
+sent.compare(sum(by_collective.values()), by_collective)
 grows.compare(more["loss_by_hand"], {"the input of the layer": X})
 tokens_needed.compare(7 / 8 * 989e12 / 450e9)
 
@@ -370,9 +376,10 @@ assert by_kind == {"all_gather": 2 * gather, "reduce_scatter": gather, "all_redu
 # %% [markdown]
 # ## Hybrid sharding
 #
-# The links inside a node are faster than those between nodes. *Hybrid sharding* keeps the gathers
-# inside: the parameters are sharded over the devices of a node, axis `fsdp`, and replicated over
-# the nodes, axis `dp`. Here are 2 nodes of 4 devices, a node in each row.
+# The links inside a node are faster than those between nodes; how much faster depends on the
+# machine (see "On real hardware"). *Hybrid sharding* keeps the gathers inside: the parameters are
+# sharded over the devices of a node, axis `fsdp`, and replicated over the nodes, axis `dp`. Here
+# are 2 nodes of 4 devices, a node in each row. Devices with the same letter hold the same shard.
 
 # %% tags=["fold"]
 names = [f"device {i}" for i in range(8)]
@@ -407,7 +414,7 @@ across.compare(over["dp",], {"all-reduce of 1/4 of the gradients": size / 4, "of
 
 # %% tags=["fold"]
 shown = [
-    ("8 in one group", measured["fsdp_step"][1] + 7, 0),
+    ("8 in one group", sum(by_collective.values()), 0),
     ("hybrid", over["fsdp",], over["dp",]),
 ]
 table("Bytes that a device sends in a step", ("", "over fsdp", "over dp"), shown)
@@ -468,14 +475,15 @@ assert 0 < held_temp["compiler, activations too"] - held_temp["by hand"] < W
 assert shown[1][4] > 0 and shown[1][1] < gather2
 
 # %% [markdown]
-# Told of the activations, the compiler gathers what we gather, and again in the backward pass. But
-# XLA for CPUs makes no reduce-scatter: it all-reduces the gradients and slices the result, which
-# sends twice as many bytes and holds full gradients of a layer. XLA for GPUs and TPUs makes one
-# operation out of the two.
+# In the second program, the compiler gathers what we gather, and again in the backward pass. But
+# XLA for CPUs makes no reduce-scatter. It all-reduces the gradients and slices the result, which
+# sends twice as many bytes, and holds the full gradients of a layer. XLA for GPUs has a pass that
+# makes one reduce-scatter out of the two (`ReduceScatterCreator`).
 #
-# Told of the arguments only, the compiler decides by itself what to move. Here it moves some
-# activations in place of weights, because 4 examples on a device are smaller than a matrix. The
-# result is right, but that is not FSDP any more. So say what the activations should be.
+# In the first program, where only the arguments have shardings, the compiler decides by itself what
+# to move. Here it moves some activations in place of weights, because 4 examples on a device are
+# smaller than a matrix. The result is right, but it is no longer FSDP. So say how the activations
+# are split.
 #
 # ## Offload
 #
@@ -523,22 +531,26 @@ jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), ends[0], ends[1])
 
 # %% [markdown]
 # Each step moves 98,312 bytes to a device, its two means of 49,152 bytes and two counts, and as
-# many back. A device holds half of that at a time, the state of one leaf. The parameters are the
-# same as without offload, except for rounding.
+# many back. A device holds half of that at a time. The parameters are the same as without offload,
+# except for rounding.
 #
-# So 16 bytes cross the link to the host for each parameter. ZeRO-Offload moves less: the host's
-# processors make the update, and 2 bytes of gradient go and 2 of the new parameter come (Ren et al.
-# 2021, section 3).
+# So 16 bytes cross the link to the host for each parameter: two means of 4 bytes, in both
+# directions. ZeRO-Offload moves less. There the host's processors make the update, so only the
+# gradient goes to the host, and the new parameter comes back, 2 bytes each (Ren et al. 2021,
+# section 3).
 #
 # ## On real hardware
 #
 # ### Prefetch
 #
-# In the program above, each gather waits for the layer before it, and each layer for its gather.
+# In the step by hand, each gather waits for the layer before it, and each layer for its gather.
 # *Prefetch* gathers the next layer while this one is computed. It takes memory for a second layer.
-# A CPU cannot show how long that takes, but the formulas of lesson 03 can. Here are layers of Llama
-# 3 8B, of 218 million parameters, on 64 H100 in 8 nodes, in bfloat16. Products run at 400 TFLOP/s,
-# about what Llama 3 reached (table 4 of its paper).
+#
+# Our CPU cannot show what this saves, but the formulas of lesson 03 can. Here are three layers of
+# Llama 3 8B, of 218 million parameters each, on 64 H100 in 8 nodes, in bfloat16. Products run at
+# 400 TFLOP/s, the rate at which Llama 3 405B was trained on 16,384 H100 (table 4 of its paper). F0
+# is the forward pass of layer 0 and B0 its backward pass, G0 gathers it, and R0 reduce-scatters its
+# gradients. Recomputation is left out.
 
 
 # %% tags=["fold"]
@@ -577,14 +589,15 @@ total = [round(1e3 * overlap.step_seconds(spans), 1) for spans in ways.values()]
 assert (waited, total) == ([7.0, 2.0, 4.2], [27.1, 22.1, 9.2])
 
 # %% [markdown]
-# Without prefetch, computing waits 7.0 of 27.1 ms. With it, only the first gather and the last
-# reduce-scatter are waited for: 2.0 ms for these three layers, and no more for 32. But with 512
-# tokens a layer takes less time than the next gather, and computing waits 4.2 of 9.2 ms.
+# Without prefetch, computing waits 7.0 of 27.1 ms. With it, computing waits only for the first
+# gather and the last reduce-scatter: 2.0 ms for these three layers, and no more for 32. But with
+# 512 tokens a layer takes less time than the next gather, and computing waits 4.2 of 9.2 ms.
 #
-# PyTorch's FSDP gathers ahead by itself. In JAX the compiler does it: XLA's latency-hiding
-# scheduler starts a gather earlier than the program says. On GPUs the flag
-# `--xla_gpu_enable_latency_hiding_scheduler=true` turns it on (JAX documentation, *GPU performance
-# tips*).
+# PyTorch's FSDP gathers ahead by itself. In JAX this is the compiler's work, and on GPUs it takes
+# two flags. `--xla_gpu_enable_latency_hiding_scheduler=true` lets XLA start a gather earlier than
+# the program says. But the layers are rounds of one loop, and the scheduler moves nothing from one
+# round to another. `--xla_gpu_enable_pipelined_all_gather=true` does that: it puts the next layer's
+# gather into this layer's round. By default both are off (OpenXLA documentation, *Effort levels*).
 #
 # ### Tokens per device
 #
@@ -619,9 +632,11 @@ assert [row[-1] for row in shown] == [1923, 2163, 2453, 2453, 99120]
 assert round(989e12 * 7 / 8 / 450e9) == 1923
 
 # %% [markdown]
-# Beyond a node it takes hardly more tokens than inside, because all its network cards work at once.
-# Where tensor parallelism (lesson 11) fills the nodes, a group of FSDP has one device on each node,
-# and so one card, but each device also has only 1/8 of the layer to gather.
+# Over several nodes it takes hardly more tokens than inside one, because all network cards of a
+# node work at once. Where tensor parallelism (lesson 11) fills the nodes, a group of FSDP has one
+# device on each node, and so one card. But each device also has only 1/8 of the layer to gather, so
+# the number is the same. (There, tokens per device are the tokens of the batch divided by all
+# devices.)
 #
 # In practice links do not reach their bandwidth, so it takes more tokens, and products do not reach
 # the peak, so it takes fewer:
@@ -647,8 +662,8 @@ assert max(gathers.values()) < 1e3 * layer_bytes * 1000 / SPEED
 
 # %% [markdown]
 # At 400 TFLOP/s the lines cross below 1,000 tokens, in a node and over 8 nodes. FSDP gathers for
-# every microbatch, so the tokens of a microbatch count. Where they are too few, hybrid sharding
-# with several microbatches sends less between nodes.
+# every microbatch, so what counts are the tokens of one microbatch. Where they are too few, hybrid
+# sharding helps: between nodes it sends once in a step, and not for every microbatch.
 #
 # Try `jaxpar train --mesh fsdp=8 --remat full --offload host`, or `--mesh dp=2,fsdp=4`.
 #
@@ -681,9 +696,10 @@ exercises("10")
 # <details><summary>Answer</summary>
 #
 # Over many nodes a device needs 400e12 / 400e9 = 1,000 tokens, so 4 million are enough for 4,000
-# GPUs, 500 nodes. But a ring over 500 nodes also has 499 steps, and at 4 us each their latency adds
-# 2 ms to each gather, where a layer of 1,000 tokens is computed in 1.1 ms. Hybrid sharding gathers
-# inside a node, in 7 steps.
+# GPUs, 500 nodes. But a ring over 500 nodes also has 499 steps, and at 4 us each (our cost model,
+# from NCCL's) their latency adds 2 ms to each gather, where a layer of 1,000 tokens is computed in
+# 1.1 ms. Hybrid sharding gathers inside a node, in 7 steps. And sequences must be short: of 8,192
+# tokens there are only 488, enough for 488 GPUs.
 #
 # </details>
 #
@@ -709,8 +725,8 @@ exercises("10")
 # Graphs*, section 3.2. Ren et al. 2021, *ZeRO-Offload: Democratizing Billion-Scale Model Training*,
 # section 3. Rajbhandari et al. 2021, *ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale
 # Deep Learning*, section 5. Austin et al. 2025, *How to Scale Your Model*, chapter "GPUs" (tokens
-# per device). Grattafiori et al. 2024, *The Llama 3 Herd of Models*, table 4. The JAX
-# documentation, *GPU performance tips*.
+# per device). Grattafiori et al. 2024, *The Llama 3 Herd of Models*, table 4. openxla/xla: the page
+# *Effort levels* of its documentation, and `gpu_compiler.cc`, which runs `ReduceScatterCreator`.
 #
 # | here | PyTorch | others |
 # |---|---|---|

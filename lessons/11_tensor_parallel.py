@@ -8,8 +8,8 @@
 #
 # But now the result of a product is spread over devices. They must exchange activations inside
 # every layer, while the next product waits. How much they exchange depends on how each matrix is
-# split. With the split that Megatron-LM found, attention needs one all-reduce forward and one
-# backward, an MLP needs the same, and that is all.
+# split. We build the split that Megatron-LM found, count what it sends, and see why two others send
+# more.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, varying_axes
@@ -82,10 +82,14 @@ assert all(part.any() for part in parts)
 #
 # ## Predict
 #
-# Our decoder has 4 layers of attention and MLP, and gets b = 8 examples of s = 32 tokens. An
-# activation has d = 64 numbers, so the input of a layer takes X = 65,536 bytes. The matrices of
-# attention and MLP, the embedding and the head are split over the 8 devices of axis `tp`. The
-# scales of norms are replicated, because a norm needs all numbers of an activation.
+# Our decoder has 4 layers of attention and MLP, and gets b = 8 examples of s = 32 tokens. Between
+# blocks each token has d = 64 numbers in float32, so the input of a layer takes X = 65,536 bytes.
+# The matrices of attention and MLP, the embedding and the head are split over the 8 devices of axis
+# `tp`. Attention is split as the MLP is: its first matrices by columns, its last one by rows. The
+# scales of norms are replicated, because every device has all d numbers of a token there.
+#
+# When you count, do not forget the backward pass: the layer below needs the gradient with respect
+# to x.
 
 # %%
 settings = Settings(layers=4, d_model=64, heads=8)
@@ -95,7 +99,7 @@ X, size = 4 * b * s * d, 4 * settings.parameters
 norms = 4 * (2 * layers + 1) * d
 print(f"The decoder has {size:,} bytes of parameters, of which norms have {norms:,}.\n")
 held = ask("Bytes of parameters that each of the 8 devices holds")
-sums = ask("All-reduces of X bytes that a layer sends, forward and backward together", "count")
+sums = ask("All-reduces of X bytes in one layer, forward and backward together", "count")
 sent = ask("Bytes that a device sends for one layer, forward and backward together")
 
 # %% [markdown]
@@ -114,7 +118,9 @@ tokens_equal = ask("Tokens in a batch for which both send the same for a layer",
 #
 # Here is a whole step of an MLP: forward pass, gradients, update. On each device x is [tokens, d]
 # and equal to that of the others, `w_up` is [d, f/n], and `w_down` is [f/n, d]. The layer before
-# this one needs the gradient with respect to x, so the step returns that, too.
+# this one needs the gradient with respect to x, so the step returns that, too. Two comments name
+# operators of Megatron-LM's paper, f and g, which are explained below. (The f of f/n is another
+# one: the size of the hidden layer.)
 
 # %%
 RATE = 0.1
@@ -202,8 +208,9 @@ print()
 
 # %% [markdown]
 # If you leave f out, JAX inserts it at each use of x. The gradient is the same, but each f sends an
-# all-reduce of its own. An MLP uses x once, a gated MLP twice, attention three times. PyTorch
-# inserts nothing: without f, the gradient with respect to x would be wrong there.
+# all-reduce of its own. An MLP uses x once, a gated MLP twice, attention three times. On plain
+# tensors PyTorch inserts nothing: without f, the gradient with respect to x is wrong there. (Its
+# DTensor knows, as JAX does, which arrays are equal on all devices.)
 
 
 # %%
@@ -227,16 +234,15 @@ print()
 #
 # *Rows first.* If `w_up` is split by rows, each device has a partial sum of `x @ w_up`, and relu of
 # a sum is not the sum of relus. Take the first token of the picture and its second hidden number,
-# relu(1 * -1 + 2 * 1) = 1. By rows, one device has relu(-1) = 0 and the other relu(2) = 2, which
-# add up to 2. So a `psum` would have to come before relu, and it would send f numbers for each
-# token in place of d. f is often 4d, and a gated MLP has two such products, so it would send 2f.
+# relu(1 * -1 + 2 * 1) = 1. By rows, with two devices, one has relu(-1) = 0 and the other relu(2) =
+# 2, which add up to 2. So a `psum` has to come before relu, and it sums f numbers for each token in
+# place of d. f is often 4d, and a gated MLP has two such products, so there it sums 2f.
 #
-# *Columns twice.* The second product needs all hidden activations, so an all-gather has to come
-# before it, again of f numbers for each token.
+# *Columns twice.* If `w_down` is split by columns, too, the second product needs all hidden
+# numbers, so an all-gather has to come before it, again of f numbers for each token.
 #
-# A `psum` before the down projection is the classic mistake in both. With columns it is not only
-# slow, but wrong: it adds hidden numbers that have nothing to do with each other. Sum after the
-# down projection.
+# With columns first and rows second there is no sum before the down projection. Writing one there
+# is a classic mistake: it adds hidden numbers of different columns, and the result is wrong.
 
 # %% tags=["fold"]
 assert [int(part[0, 1]) for part in rows_first] == [-1, 2]
@@ -268,11 +274,11 @@ np.testing.assert_allclose(y, nn.gelu(x @ weights[0]) @ weights[1], atol=1e-4)
 # and between these the heads do not meet. So it is columns, then rows, once more, with one
 # all-reduce at the end.
 #
-# Many models have fewer heads of keys and values than of queries, because that saves memory when
-# they generate text. In *grouped-query attention* (GQA) neighbouring query heads use the same kv
-# head, and in *multi-query attention* (MQA) all use the same one. If there are fewer kv heads than
-# devices, the matrices of keys and values are replicated, and a device uses the columns of one
-# head.
+# Many models have fewer heads of keys and values (*kv heads*) than of queries, because that saves
+# memory when they generate text. In *grouped-query attention* (GQA) neighbouring query heads use
+# the same kv head, and in *multi-query attention* (MQA) all use the same one. If there are fewer kv
+# heads than devices, our library replicates the matrices of keys and values, and a device uses the
+# columns of one head. (Megatron-LM keeps them split, and gathers queries, keys and values instead.)
 #
 # Below are 8 query heads on 4 devices. Under each stands the kv head that it uses. Its letter and
 # its colour say which one that is.
@@ -410,17 +416,17 @@ sent.compare(sum(one.wire_bytes for one in ours), dict.fromkeys(ways, each))
 tokens_equal.compare(round(of_layer / (4 * d)))
 
 # %% [markdown]
-# In a layer a device sends `8*b*s*d*(n-1)/n` numbers (Narayanan et al. 2021, section 3.2): 4
-# all-reduces, each of which sends `2*(n-1)/n` of its array. Data parallelism sends `2*(n-1)/n` for
-# each of the layer's p parameters. The two are equal where `4*b*s*d = p`: here at 160 tokens. Our
-# batch has 256, so data parallelism sends less. The rest that goes over `tp` in the table is that
-# of embedding, head and loss, which are split over the vocabulary (lesson 12).
+# A layer has 4 all-reduces of `b*s*d` numbers, and each sends `2*(n-1)/n` of its array. Together
+# they send `8*b*s*d*(n-1)/n` numbers (Narayanan et al. 2021, section 3.2). Data parallelism has one
+# all-reduce, of the layer's p parameters. So the two send the same where `4*b*s*d = p`: here at 160
+# tokens. Our batch has 256, so data parallelism sends less. The rest that goes over `tp` in the
+# table is that of embedding, head and loss, which are split over the vocabulary (lesson 12).
 #
-# The compiler splits as we do, and holds as little. But it leaves f out: queries, keys, values,
-# gate and up each send their part of the gradient with respect to x. That makes 5 all-reduces
-# backward, where 2 are enough. In all we send 0.60 of what the compiler's program sends. This is
-# XLA on CPU. On GPU a pass named `AllReduceReassociate` may merge some of these: it replaces a sum
-# of two all-reduces by an all-reduce of the sum.
+# The compiler splits as we do, and holds as little. But it has no f: the gradients with respect to
+# x that come through queries, keys, values, gate and up are summed over the devices one by one.
+# That makes 5 all-reduces backward, where 2 are enough. In all, our program sends 0.60 of the bytes
+# that the compiler's sends. This is XLA on CPU. On GPU a pass named `AllReduceReassociate` may
+# merge some of them: it replaces a sum of two all-reduces by an all-reduce of the sum.
 #
 # Tensor parallelism takes more memory for intermediate results than data parallelism here. Between
 # attention and MLP every device has the full activations of all b examples, and only what is inside
@@ -454,9 +460,10 @@ assert of_layer == 10 * d * d + 2 * d and round(of_layer / (4 * d)) == 160 < b *
 # ### Which links
 #
 # A layer of Llama 3 8B has d = 4096 and 218 million parameters. Below is its forward pass for 4096
-# tokens in bfloat16, on H100 in nodes of 8. Products run at 400 TFLOP/s, about what Llama 3 reached
-# (table 4 of its paper). The sums are two all-reduces at what the links are built for: 450 GB/s for
-# each GPU inside a node, and 50 GB/s for each of a node's 8 network cards.
+# tokens in bfloat16, on H100 in nodes of 8. Products run at 400 TFLOP/s, the rate at which Llama 3
+# 405B was trained (table 4 of its paper). The sums are two all-reduces at the full bandwidth of the
+# links: 450 GB/s for each GPU inside a node, and 50 GB/s for each of a node's 8 network cards, plus
+# latencies.
 
 # %%
 h100, tokens_each, params_8b = find_cluster("h100"), 4096, 218e6
@@ -483,21 +490,29 @@ table("One layer, forward", ("", "nodes", "ms of products", "ms of sums"), shown
 assert [row[3] for row in shown] == [0.16, 0.25, 0.31, 0.33, 0.36, 2.46]
 assert shown[2][2] > shown[2][3] and shown[3][2] < shown[3][3] < 1.1 * shown[2][3]
 assert 4 * shown[2][2] < shown[5][3] and shown[5][3] > 7 * shown[2][3]
+assert round(sum(shown[2][2:]) / sum(shown[3][2:]), 1) == 1.4
 
 # %% [markdown]
-# Over two nodes the sums take hardly longer than in one. Each GPU exchanges 1/8 of the array with
-# the other node, by a network card of its own, and meanwhile more is sent inside the node. But the
-# products take half as long, and now the sums take longer than they do. So tp is at most the number
-# of GPUs that NVLink joins, often 8. If 8 GPUs are on 8 nodes, each sends everything by one card,
-# and the sums take over four times as long as the products. So tp is the innermost axis of a mesh,
-# and its groups fill nodes (Llama 3, section 3.3.2).
+# Over two nodes the sums take hardly longer than in one. Each GPU exchanges only 1/8 of the array
+# with the other node, by a network card of its own, and in the best case NVLink works at the same
+# time. But the products take half as long, so now the sums take longer than they do, and twice as
+# many GPUs compute the layer only 1.4 times as fast. So tp is usually at most the number of GPUs
+# that NVLink joins, often 8.
+#
+# If 8 GPUs are on 8 nodes, each sends everything by one card, and the sums take over four times as
+# long as the products. So tp is the innermost axis of a mesh, and its groups fill nodes (Llama 3,
+# section 3.3.2).
 #
 # ### What can be hidden
 #
-# Data parallelism sends gradients while others are computed. In a layer, the next product has to
-# wait for its sum, so forward nothing is hidden. Backward something is: the gradients with respect
-# to weights do not need the sum, and Megatron-LM computes those of the first matrix of each block
-# meanwhile. Here is one layer, forward and backward. Only products with weights are counted.
+# In the forward pass, the next product has to wait for the sum, so nothing is hidden. Backward a
+# part is. The backward pass of a block ends at its first matrices: queries, keys and values in
+# attention, gate and up in the MLP. Megatron-LM first computes the gradient with respect to their
+# input, and starts its all-reduce. Meanwhile it computes the gradients with respect to these
+# matrices, which do not need the sum. (So that the GPU starts the all-reduce first, the code relies
+# on `CUDA_DEVICE_MAX_CONNECTIONS=1`.)
+#
+# Here is one layer, forward and backward. Only products with weights are counted.
 
 # %% tags=["fold"]
 ATTENTION, MLP = 41.9e6, 176.2e6  # parameters
@@ -594,13 +609,14 @@ exercises("11")
 # Parallelization for ML Computation Graphs*. Grattafiori et al. 2024, *The Llama 3 Herd of Models*,
 # section 3.3.2 and table 4. openxla/xla: `all_reduce_reassociate.h`, and `gpu_compiler.cc`, which
 # runs it. NVIDIA/Megatron-LM: `megatron/core/tensor_parallel/layers.py`,
-# `LinearWithGradAccumulationAndAsyncCommunication`.
+# `LinearWithGradAccumulationAndAsyncCommunication` (what is hidden), and
+# `megatron/core/transformer/attention.py` (fewer kv heads than devices).
 #
 # | here | PyTorch | Megatron-LM, MaxText |
 # |---|---|---|
 # | `column_linear` | `ColwiseParallel` | `ColumnParallelLinear` |
 # | `row_linear` | `RowwiseParallel` | `RowParallelLinear` |
-# | `pcast` to varying, f | - | `copy_to_tensor_model_parallel_region` |
-# | `psum`, g | - | `reduce_from_tensor_model_parallel_region` |
+# | `pcast` to varying, f | DTensor: `Replicate` | `copy_to_tensor_model_parallel_region` |
+# | `psum`, g | DTensor: `Partial` to `Replicate` | `reduce_from_tensor_model_parallel_region` |
 # | `megatron_specs` | a plan for `parallelize_module` | MaxText: rules for logical axes |
 # | tp | a dim of `init_device_mesh` | `--tensor-model-parallel-size` |

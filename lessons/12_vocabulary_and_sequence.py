@@ -2,14 +2,15 @@
 # # Lesson 12: vocabulary and sequence
 #
 # Tensor parallelism (lesson 11) splits the matrices of each layer over the devices of an axis `tp`.
-# Two things are still replicated, so that each device holds all of them. The first are the tables
-# of the vocabulary: the embedding, which turns ids of tokens into vectors, and the head, which
-# turns vectors into *logits*, one number for each token of the vocabulary. The second are the
-# activations between the blocks, on which norms, dropout and residuals work.
+# Two things were left open there. The first is how to split the vocabulary: the embedding, which
+# turns ids of tokens into vectors, and the head, which turns vectors into *logits*, one number for
+# each token of the vocabulary. The second is what is between the blocks, attention and MLP. Norms,
+# dropout and residuals work there, and every device still holds all of these activations.
 #
 # Llama 3 8B has 128,256 tokens in its vocabulary, so the logits of 8,192 positions take 4.2 GB in
-# float32. *Vocabulary parallelism* splits the tables and the logits, and *sequence parallelism*
-# splits the activations between the blocks. Neither needs a new axis: both use the devices of `tp`.
+# float32. *Vocabulary parallelism* splits the embedding, the head and the logits over the
+# vocabulary. *Sequence parallelism* splits the activations between the blocks over the positions.
+# Neither needs a new axis: both use the devices of `tp`.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -50,8 +51,9 @@ def on_devices(function, takes, gives, on=mesh):
 # %% [markdown]
 # ## The idea in one picture
 #
-# Here is an MLP with sequence parallelism on four devices. The rows are four positions, and x has
-# vectors of two numbers. The last letter of a cell says which device has computed it.
+# Here is an MLP with sequence parallelism on four devices. The rows are four positions. Vectors of
+# x have two numbers, and those of h, the hidden layer, have four, one for each device. The last
+# letter of a cell says which device has computed it.
 
 # %% tags=["fold"]
 four = np.arange(4)
@@ -80,18 +82,28 @@ draw(
 # ## Predict
 #
 # We shall measure a GPT on 8 devices, in float32 and without dropout: b = 2 examples of s = 64
-# positions, vectors of d = 64 numbers, a vocabulary of v = 256. The activations between two blocks
-# are `x`, `b*s*d` numbers. For its backward pass a layer keeps 16 arrays of this size. Four are
-# between the blocks: the input of the layer, x after attention has been added, and the outputs of
-# the two norms. Twelve are inside the blocks, where tensor parallelism has already split them:
-# queries, keys, values, the output of attention, and in the MLP two arrays that are four times as
-# wide. "Sent" is what a device puts on its links, by a ring.
+# positions, vectors of d = 64 numbers, a vocabulary of v = 256. "Sent" is what a device puts on its
+# links, by a ring.
+#
+# First the loss. Each device has 32 of the 256 logits of every position. The loss of a position is
+#
+# `loss = log(sum(exp(logits - largest))) + largest - logit of the label`
+#
+# where `largest` is the largest of the 256 logits, and `sum` adds up all 256 exponentials. All
+# devices know the label.
 
 # %%
 gathered = ask("Bytes that each device sends to gather all logits of these 128 positions")
 three = ask("Bytes that each device sends for their loss, if no logit is sent")
 
 # %% [markdown]
+# Now one layer. The activations between two blocks are `x`, `b*s*d` numbers. For its backward pass
+# a layer keeps 16 arrays of this size; the scores of attention are computed again (*selective*
+# recomputation, lesson 08). Four of the 16 are between the blocks: the input of the layer, x after
+# attention has been added, and the outputs of the two norms. Twelve are inside the blocks, where
+# tensor parallelism has already split them: queries, keys, values, the output of attention, and in
+# the MLP two arrays that are four times as wide.
+#
 # The gradient with respect to the first matrix of a block is a product with all positions. With
 # sequence parallelism a device keeps only its own, so the backward pass has to gather them again,
 # once in each of the two blocks.
@@ -148,16 +160,15 @@ draw("12_embedding", Panels("An embedding of ids 6, 0, 3, 5", [shards, given, pa
 show(vocabulary.vocab_parallel_logits)
 
 # %% [markdown]
-# The `pcast` is f of lesson 11: its transpose sums the gradient with respect to x over the devices.
+# The `pcast` is f of lesson 11: its backward pass sums the gradient with respect to x over `tp`.
 # Many models have a *tied* head, which is the transposed embedding. Its split is already right:
 # rows of the table, transposed, are columns of the head, for the same ids.
 #
 # ### The loss
 #
-# The loss of a position is `log(sum(exp(logits))) - logit of the label`. In float32 the exponential
-# of 89 is infinite, so programs subtract the largest logit first, and add it again at the end:
-#
-# `loss = log(sum(exp(logits - largest))) + largest - logit of the label`
+# By definition the loss of a position is `log(sum(exp(logits))) - logit of the label`. The formula
+# above gives the same number. It subtracts the largest logit first, because in float32 the
+# exponential of 89 is infinite, and adds it again at the end.
 #
 # Three numbers depend on the whole vocabulary: the largest logit, the sum, and the logit of the
 # label. Each device computes its part from its own logits, and the devices combine the parts: the
@@ -263,7 +274,7 @@ def gradient(block):
 by_hand = on_devices(gradient(attention_by_hand), specs, specs)
 report = inspect(by_hand, *block_args)
 rows_found = [(c.kind, c.operand_bytes, c.wire_bytes) for c in report.collectives]
-table("One attention block, forward and backward", ("", "given in, bytes", "sent"), rows_found)
+table("One attention block, forward and backward", ("", "operand, bytes", "sent"), rows_found)
 
 # %% tags=["fold"]
 from_devices = jax.device_get(by_hand(*block_args))
@@ -283,13 +294,15 @@ for one, other in zip(from_devices, on_one, strict=True):
 # | g | into a block | all-gather | reduce-scatter |
 # | g bar | out of a block | reduce-scatter | all-gather |
 #
-# Dropout between the blocks also works on own positions, so each device draws a mask of its own.
+# Dropout between the blocks works on a device's own positions as well, so each device draws a mask
+# of its own.
 #
 # ### The library's form
 #
 # For its backward pass the block by hand keeps `full`, all positions, which is what we wanted to
-# avoid. The library keeps only the shard, and gathers again in the backward pass. With
-# `keep="gathered"` it does as the block by hand does.
+# avoid. The library keeps only the shard, and gathers again in the backward pass. That is the
+# function `_gathered_again` below, whose backward pass is written by hand (`jax.custom_vjp`). With
+# `keep="gathered"` the library does as the block by hand does.
 
 # %%
 show(sequence.gathered_linear, Split.total)
@@ -344,8 +357,7 @@ print()
 # ### A whole model
 #
 # Now a GPT with a tied head, its loss and its gradients, in three ways. We compile it with 4 layers
-# and with 32; the difference, divided by 28, is what one layer adds. *Selective* recomputation
-# (lesson 08) keeps the 16 arrays and computes the scores of attention again.
+# and with 32; the difference, divided by 28, is what one layer adds.
 
 # %%
 batch = rng.integers(0, 256, (2, 65))
@@ -439,8 +451,11 @@ sent_sp.compare(sum(in_layer.values()), in_layer)
 # %% [markdown]
 # Let X be the bytes of x. In a layer, tensor parallelism sends four all-reduces of x, which are 7X.
 # With sequence parallelism each becomes a reduce-scatter and an all-gather, 7X again. Two more
-# all-gathers fetch the positions that were not kept, so it sends 8.75X, and 896 bytes for the
-# scales of the two norms. If gathered positions are kept, it sends 7X, and holds 3.75X.
+# all-gathers fetch the positions that were not kept, so a device sends 8.75X, and 896 bytes for the
+# scales of the two norms. It keeps 2X; the compiler arranges the small buffers of the two programs
+# differently, so 27 bytes of that are missing in the measurement. If the gathered outputs of the
+# norms are kept, a device sends 7X and the 896 bytes, and keeps these two and 1/8 of 14 arrays:
+# 3.75X.
 #
 # To gather the logits, a device sends 43 times as much as for the three numbers. With the
 # vocabulary of Llama 3 it would be 21,376 times.
@@ -492,7 +507,7 @@ table("Bytes that a layer keeps for each number of x, selective", headers, kept_
 
 # %% [markdown]
 # Tensor parallelism alone never comes below 10 bytes, however many devices there are. With sequence
-# parallelism 8 devices keep a third of that, and 64 devices a twentieth.
+# parallelism each of 8 devices keeps a third of what it keeps without, and each of 64 a twentieth.
 #
 # ## On real hardware
 #
@@ -515,17 +530,21 @@ for devices in (2, 4, 8):
 table("8,192 positions in one node", ("", "ms to multiply", "ms to gather"), shown)
 
 # %% [markdown]
-# A gather that is hidden costs no time. One that is not adds more than a fifth with tp=8.
+# A gather that is hidden costs no time. One that is not adds more than a fifth with tp=8, and that
+# is at the full bandwidth of the links. An all-reduce of 58 MB on 8 H100 was measured at about a
+# third of it (Austin et al. 2025, "GPUs"); the gather here is of 67 MB.
 #
 # - **Megatron-LM** (`--sequence-parallel`) keeps the shard, and runs the second gather beside a
 #   product that does not need it (Korthikanti et al. 2022, section 4.2.2). Sequence parallelism
 #   makes room for selective in place of full recomputation: a step of a model of 22B parameters on
 #   8 A100 took 1.10 s and not 1.42 s (table 5).
 # - **Scales of norms:** unless their gradients are summed over tp, the copies drift apart. Here the
-#   transpose of `pcast` sums them. Megatron-LM marks the parameters (`sequence_parallel`) and sums
-#   after the backward pass.
-# - **One name, two things.** DeepSpeed's sequence parallelism (Ulysses) splits the positions inside
-#   attention too: lesson 14. Here every device has all positions inside a block.
+#   backward pass of `pcast` sums them. Megatron-LM marks the parameters (`sequence_parallel`) and
+#   sums after the backward pass. The same holds for biases that are added after the reduce-scatter.
+# - **One name, two things.** DeepSpeed's sequence parallelism (Ulysses) splits no matrices. Each
+#   device has its own positions also where they are multiplied by weights, and an all-to-all before
+#   and after attention exchanges positions for heads: lesson 14. Here every device has all
+#   positions inside a block.
 # - **The vocabulary is padded**, because n must divide it. Megatron-LM pads it to a multiple of 128
 #   times tp (`--make-vocab-size-divisible-by`, by default 128). GPT-2's 50,257 tokens become 50,304
 #   with tp=1, and 51,200 with tp=8.
@@ -549,16 +568,18 @@ exercises("12")
 # ## On paper
 #
 # 1. The GPT of 22B parameters of Korthikanti et al. has 48 layers, d = 6144 and 64 heads. A
-#    microbatch is b = 4 examples of s = 2048 positions, on 8 A100 of 80 GB with tp=8. Parameters,
-#    gradients and Adam take 48.9 GB of each. A layer keeps `b*s*d*(10 + 24/n)` bytes, and without
-#    selective recomputation `b*s*d * 5*heads*s/(d*n)` more. Is there room with selective
-#    recomputation alone? With sequence parallelism alone? With both?
+#    microbatch is b = 4 examples of s = 2048 positions, on 8 A100 with tp=8. An A100 "of 80 GB" has
+#    85.9 GB (80 GiB). Parameters, gradients in float32 and Adam take 18 bytes for each parameter,
+#    48.9 GB on each device. A layer keeps `b*s*d*(10 + 24/n)` bytes, and without selective
+#    recomputation `b*s*d * 5*heads*s/(d*n)` more. Is there room with selective recomputation alone?
+#    With sequence parallelism alone? With both?
 #
 # <details><summary>Answer</summary>
 #
 # `b*s*d` is 50.3 million, and 5 * 64 * 2048 / (6144 * 8) is 13.3 bytes. Selective alone: 13 bytes,
-# 31.4 GB in 48 layers, 80.3 GB with the rest: no room. Sequence parallelism alone: 4.25 + 13.3
-# bytes, 42.5 GB, in all 91.4 GB: no. Both: 4.25 bytes, 10.3 GB, in all 59.2 GB: yes.
+# 31.4 GB in 48 layers, in all 80.3 GB. That leaves 5.6 GB for the embedding, the logits, buffers
+# and gaps between them: hardly enough. Sequence parallelism alone: 4.25 + 13.3 bytes, 42.5 GB, in
+# all 91.4 GB: no. Both: 4.25 bytes, 10.3 GB, in all 59.2 GB: yes.
 #
 # </details>
 #
@@ -568,8 +589,8 @@ exercises("12")
 # <details><summary>Answer</summary>
 #
 # The next multiple of 128 * 8 = 1,024 is 129,024, which is 768 more. Two tables with 768 rows of
-# 4,096 numbers are 6.3 million parameters, 0.08% of the model. They never are a label, so training
-# only pushes their logits down.
+# 4,096 numbers are 6.3 million parameters, 0.08% of the model. The new ids never are a label, so
+# training only pushes their logits down.
 #
 # </details>
 #
@@ -588,12 +609,15 @@ exercises("12")
 # ## Sources
 #
 # Shoeybi et al. 2019, *Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
-# Parallelism*, section 3 (embedding, head and loss). Korthikanti et al. 2022, *Reducing Activation
-# Recomputation in Large Transformer Models*, sections 4.2.2 and 5, tables 2 and 5. Wang et al.
-# 2023, *Overlap Communication with Dependent Computation via Decomposition in Large Deep Learning
-# Models* (the ring matmul). Wijmans et al. 2024, *Cut Your Losses in Large-Vocabulary Language
-# Models*. Padding: `_vocab_size_with_padding` of NVIDIA/Megatron-LM. Sizes of Llama 3: Grattafiori
-# et al. 2024, *The Llama 3 Herd of Models*, table 3.
+# Parallelism*, section 3 (embedding, head and loss). Korthikanti et al. 2022, *Reducing
+# Activation Recomputation in Large Transformer Models*, sections 4.2.2 and 5, tables 2 and 5.
+# Wang et al. 2023, *Overlap Communication with Dependent Computation via Decomposition in Large
+# Deep Learning Models* (the ring matmul). Jacobs et al. 2023, *DeepSpeed Ulysses: System
+# Optimizations for Enabling Training of Extreme Long Sequence Transformer Models*. Wijmans et al.
+# 2024, *Cut Your Losses in Large-Vocabulary Language Models*. NVIDIA/Megatron-LM:
+# `_vocab_size_with_padding`, and `finalize_model_grads.py` (scales of norms). Austin et al. 2025,
+# *How to Scale Your Model*. Sizes of Llama 3: Grattafiori et al. 2024, *The Llama 3 Herd of
+# Models*, table 3.
 #
 # | here | Megatron-LM | PyTorch | others |
 # |---|---|---|---|

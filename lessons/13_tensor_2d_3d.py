@@ -1,14 +1,16 @@
 # %% [markdown]
 # # Lesson 13: tensor parallelism in two and three dimensions
 #
-# The tensor parallelism of lessons 11 and 12 splits each matrix of weights over n devices. Before a
-# block all of x is gathered, and after it all of the result is summed. So a device sends nearly 2X
-# bytes, where X is the bytes of x, however many devices there are: with more devices each
-# multiplies less, but sends no less.
+# The tensor parallelism of lessons 11 and 12 splits each matrix of weights over n devices. Inside a
+# block every device needs all of x: lesson 11 sums the result by an all-reduce, lesson 12 gathers x
+# before the block and scatters the sum after it. Either way a device sends nearly 2X bytes forward,
+# where X is the bytes of x, however many devices there are: with more devices each multiplies less,
+# but sends no less.
 #
-# This lesson splits x as well. All three matrices of a product y = x @ w are cut into blocks, and
-# the devices form a square or a cube. No device ever holds all of a matrix, and the more devices
-# there are, the less each sends. Whether that pays on a real machine is the last question.
+# This lesson splits x inside the block as well. All three matrices of a product y = x @ w are cut
+# into blocks, and the devices form a square or a cube. No device ever holds all of a matrix, and
+# the more devices there are, the less each sends. Whether that pays on a real machine is the last
+# question.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -54,11 +56,13 @@ draw("13_blocks", Panels("A product in blocks", [moment]))
 # %% [markdown]
 # Write q for the side of a square or a cube, and x_il for the block of x in row i and column l.
 # Three ideas go by the names of their dimensions:
+#
 # - **2D**: `q*q` devices, with a block of each matrix, as above. Device (i, j) needs the q blocks
 #   x_il of its row and the q blocks w_lj of its column.
 # - **2.5D**: several such squares, `depth` of them. Each has its own rows of x, and all of w.
-# - **3D**: a cube of `q*q*q` devices. Device (i, j, l) computes a single product, x_il @ w_lj. The
-#   devices along l then add up their products.
+# - **3D**: a cube of `q*q*q` devices, each of which holds `1/q^3` of every matrix. Device (i, j, l)
+#   gathers x_il and w_lj, each from the q devices that hold parts of it, and computes a single
+#   product. The devices along l then add up their products, and each keeps `1/q` of the sum.
 #
 # | | for matrices | for transformers |
 # |---|---|---|
@@ -69,6 +73,9 @@ draw("13_blocks", Panels("A product in blocks", [moment]))
 # Our 2.5D is Tesseract's. In the original of Solomonik and Demmel each square holds copies of both
 # matrices and computes a part of each sum, and the parts are added up over the squares: it spends
 # memory to avoid communication. Tesseract splits x over the squares, and only w is copied.
+#
+# The next picture shows a cube of 8 devices, a to h. A cell is a device with the product that it
+# computes.
 
 # %% tags=["fold"]
 layers = []
@@ -135,6 +142,7 @@ for i in range(q):
 # of a row need different blocks at any time, and pass them on to a neighbour, as in a ring.
 #
 # ### Cannon's algorithm
+#
 # Below, a cell is a device, with the block that it holds. The letter stands for the block's k. Row
 # i of x first moves i places to the left, and column j of w moves j places up. From then on each
 # device has the same letter twice, and can multiply. In each round all blocks move by one place.
@@ -160,9 +168,9 @@ draw("13_cannon", Panels("Cannon's algorithm on 3 x 3 devices", moments))
 show(tensor_nd.cannon_matmul)
 
 # %% [markdown]
-# A device holds one block of each matrix at a time, and sends q of each: one more than by a gather,
-# for the first places. A layout such as `"m_tpx k_tpy"` says that rows m are split over axis `tpx`
-# and columns k over `tpy`.
+# A device holds one block of each matrix at a time, and sends at most q of each: one more than by a
+# gather, because of the move to the first places. A layout such as `"m_tpx k_tpy"` says that rows m
+# are split over axis `tpx` and columns k over `tpy`.
 
 
 # %%
@@ -181,11 +189,14 @@ print()
 
 # %% [markdown]
 # ### A cube
-# On the axes x, y and z of a cube, x has the layout `"m_x_y k_z"`. A device gathers rows of x over
-# y, and columns of w over x. It multiplies once, and the products are summed and scattered over z.
-# So the rows of the result are split over x and z, where those of x were split over x and y. The
-# second product of an MLP exchanges the roles of y and z, and its result has the layout of x again.
-# The product is yours to write.
+#
+# The axes of a cube are tpx, tpy and tpz: device (i, j, l) has the indices i, j and l on them. The
+# matrix x has the layout `"m_tpx_tpy k_tpz"`, so its rows are split over two axes, first tpx, then
+# tpy. A device gathers rows of x over tpy, and columns of w over tpx. It multiplies once, and the
+# products are summed and scattered over tpz. So the rows of the result are split over tpx and tpz,
+# where those of x were split over tpx and tpy. The second product of an MLP exchanges the roles of
+# tpy and tpz, and its result has the layout of x again. (The docstring below writes x, y and z for
+# the three axes.) The product itself, `matmul_3d`, is yours to write.
 
 # %%
 show(tensor_nd.mlp_3d)
@@ -194,6 +205,7 @@ show(tensor_nd.mlp_3d)
 # ## Measure
 #
 # ### The MLP on 8 devices
+#
 # Here is the MLP in four ways: its function, its mesh, and the layouts of x (and of the result), of
 # w_up and of w_down. The square of 2D has only four devices.
 
@@ -290,9 +302,10 @@ table("Sent in all, MB", ("", "MB"), [(way, round(n / 1e6)) for way, n in counte
 
 # %% [markdown]
 # ### You have met most of this
-# 2.5D is 2D with data parallelism: depth is dp. And a "cube" with z of size 1 is FSDP (lesson 10)
-# with sequence parallelism (lesson 12): the weights are gathered over x, as in FSDP; x is gathered
-# over y before the first product, and the result is scattered over y at the end.
+#
+# 2.5D is 2D with data parallelism: depth is dp. And a "cube" whose axis tpz has size 1 is FSDP
+# (lesson 10) with sequence parallelism (lesson 12): the weights are gathered over tpx, as in FSDP;
+# x is gathered over tpy before the first product, and the result is scattered over tpy at the end.
 
 # %%
 run = on_mesh(three_dims, make_mesh("tpx=2,tpy=4,tpz=1"), flat, flat[0])
@@ -302,7 +315,9 @@ table("3D on tpx=2,tpy=4,tpz=1, forward", ("", "axis", "bytes sent"), rows)
 
 # %% [markdown]
 # ## Compare
-# The cost model has a formula for each split. With it we look how far 1D sends no more than 3D.
+#
+# The cost model has a formula for each split. With it we search for the number of tokens up to
+# which 1D sends no more than 3D.
 
 
 # %%
@@ -355,10 +370,11 @@ title = "What each of 64 devices sends for an MLP"
 draw("13_bytes", Curves(title, "tokens", "GB, forward and backward", counts, gigabytes))
 
 # %% [markdown]
-# In the forward pass, 2D and 2.5D gather (q-1)/q^2 of a square's x and w for each product. In the
-# backward pass each of the two products of the gradient gathers one matrix again and sums another:
-# twice the bytes. 3D gathers (q-1)/q^3 of x and of w, and scatters as much of y, once in each
-# direction, because what was gathered is kept.
+# For each product, a device of 2D and 2.5D sends `(q-1)/q^2` of its square's x and w forward. The
+# backward pass has two products, for the two gradients, and each gathers one matrix again and sums
+# another: twice the bytes. In 2.5D there is also an all-reduce of the gradients of the weights over
+# depth, as in data parallelism. 3D sends `(q-1)/q^3` of x, of w and of y forward, and the same
+# backward: since the gathered blocks are kept, none is gathered again.
 #
 # In the picture 1D begins at 0, since it sends no weights, and rises most steeply. It crosses 3D at
 # `4d/(q*q + q - 4)` tokens: d/4 for q = 4, but 2d for q = 2.
@@ -394,8 +410,9 @@ assert 4 * (costs["2.5D"].sent - over_depth) == figures["2.5D"]
 
 # %% [markdown]
 # Its figures for 2D and 2.5D are what the q devices of a row send together, without the all-reduce
-# of w's gradient over depth. Mind the second column: what 3D and Cannon send only once they have to
-# keep, q blocks of each matrix. Our SUMMA keeps its own blocks, and gathers again.
+# of w's gradient over depth. Less sent can mean more kept: 3D and Cannon keep q blocks of each
+# matrix from the forward pass, so that they need not send them again. Our SUMMA keeps only its own
+# blocks, and gathers again.
 #
 # ## On real hardware
 #
@@ -405,8 +422,10 @@ assert 4 * (costs["2.5D"].sent - over_depth) == figures["2.5D"]
 # `2*((n_y-1)*X + (n_z-1)*H + (n_x-1)*W)/n` bytes, where H is the bytes of h, and W those of one
 # matrix. Without the third axis, FSDP over n_x and tensor parallelism over `n_y*n_z` devices send
 # `2*((n_y*n_z-1)*X + (n_x-1)*W)/n`. With n_y = n_z = q the cube sends less if
-# `(q-1)*(X+H) < (q*q-1)*X`, which is **q > f/d**. GPT-3 has f/d = 4, and Llama 3 8B has 3.5. So a
-# cube of 64 devices is no better than FSDP 4 with tp=16, and a cube of 8 is worse:
+# `(q-1)*(X+H) < (q*q-1)*X`, which is **q > f/d**. GPT-3 has f/d = 4. (A gated MLP sums two products
+# over tpz before the gate, so it sends 3H in place of 2H, and the condition is q > 1.5 f/d: for
+# Llama 3 8B q > 5.25.) So with f/d = 4 a cube of 64 devices is no better than FSDP 4 with tp=16,
+# and a cube of 8 is worse:
 
 # %%
 third = []
@@ -433,9 +452,10 @@ assert third[0][1] > third[0][2] and third[1][1] == third[1][2] and third[2][1] 
 # TFLOP/s (lesson 11) and 450 GB/s that is 19%.
 #
 # In a torus of TPUs each axis has links of its own. Here is the forward pass of the MLP with d =
-# 8192 on 4 x 4 x 4 chips of a TPU v5p: 459 TFLOP/s, and 200 GB/s for each axis, both directions
-# together. How many tokens must a chip have, so that sending takes no longer than multiplying? That
-# depends on whether the axes send one after the other or all at once.
+# 8192 on 4 x 4 x 4 chips of a TPU v5p: 459 TFLOP/s, and 200 GB/s for each axis, since a chip sends
+# 100 GB/s to each of its two neighbours there. How many tokens must a chip have, so that sending
+# takes no longer than multiplying? That depends on whether the axes send one after the other or all
+# at once.
 
 # %%
 v5p = find_cluster("tpu-v5p")
@@ -478,12 +498,14 @@ assert [row[1:] for row in needed] == [
 ]  # fmt: skip
 in_node = 7 * 400e12 / (f * find_cluster("h100").inside.bytes_per_second)
 assert round(100 * in_node) == 19
+a = C / W
+assert [round(each) for each in (a, a / 3, 4 * a * a / (2 * f))] == [2295, 765, 321]
 
 # %% [markdown]
 # With 754 tokens on each chip FSDP alone is enough, and with about 300 FSDP with tensor parallelism
 # on one axis. 1D over 64 chips is limited by its links whatever the tokens. The cube goes down to
-# 108, but only if all three axes are busy while the chip multiplies. Large runs have more: 16
-# million tokens, a batch of Llama 3, on 8,960 chips are 1,786 each.
+# 108, but only if all three axes are busy while the chip multiplies. Large runs have more: Llama 3
+# 405B had 16 million tokens in a batch on 16,384 GPUs (table 4 of its paper), about 1,000 each.
 #
 # - **In training it is rare** for that reason: FSDP or data parallelism outside, with tensor and
 #   sequence parallelism inside, is two axes of the three, and simpler.
@@ -507,7 +529,7 @@ exercises("13")
 #
 # <details><summary>Answer</summary>
 #
-# In all they take 1,129 GB. 1D, 2D and 3D hold 1/64: 17.6 GB. 2.5D replicates the weights over
+# In all they take 1,130 GB. 1D, 2D and 3D hold 1/64: 17.7 GB. 2.5D replicates the weights over
 # depth, so it holds 1/16: 70.6 GB, which leaves 9 GB for activations. ZeRO over depth would mend
 # that, as it does for data parallelism (lesson 09).
 #
@@ -524,16 +546,16 @@ exercises("13")
 #
 # </details>
 #
-# 3. A run has a batch of 2 million tokens, on 8,960 chips of a TPU v5p, for a model with f =
-#    32,768. FSDP over three axes needs a/3 tokens on each chip, where a = C/W. FSDP on two axes
-#    with tensor parallelism on one needs at best `4*a*a/(2*f)`. Is either enough? What would you
-#    change?
+# 3. A run has a batch of 1 million tokens, on 16 x 16 x 16 chips of a TPU v5p, for a model with f =
+#    32,768. FSDP over three axes needs a/3 tokens on each chip, where a is FLOP/s / bandwidth of an
+#    axis. FSDP on two axes with tensor parallelism on one needs at best `4*a*a/(2*f)`. Do the chips
+#    have enough tokens for either? If not, what would you change?
 #
 # <details><summary>Answer</summary>
 #
-# a = 459e12 / 200e9 = 2,295. The run has 223 tokens on each chip. FSDP needs 765, and the mix needs
-# 321. Both are limited by sending. Take 6,221 chips or fewer for the mix, or 2,614 for FSDP alone,
-# or a larger batch. A cube might hide its sends, at the price of a much harder program.
+# a = 459e12 / 200e9 = 2,295. The run has 1e6 / 4,096 = 244 tokens on each chip. FSDP needs 765, and
+# the mix needs 321: both are limited by sending. Take at most 3,110 chips for the mix, or 1,307 for
+# FSDP alone, or a larger batch. A cube might hide what it sends, but its program is much harder.
 #
 # </details>
 #
@@ -548,8 +570,8 @@ exercises("13")
 # 2021, *Maximizing Parallelism in Distributed Training for Huge Neural Networks*. Pope et al. 2022,
 # *Efficiently Scaling Transformer Inference*. Austin et al. 2025, *How to Scale Your Model*
 # (jax-ml.github.io/scaling-book), "Training": tokens for each chip, and the mix of FSDP and tensor
-# parallelism. Published figures: hpcaitech/ColossalAI, `docs/source/en/features`. TPU v5p:
-# docs.cloud.google.com/tpu/docs/v5p.
+# parallelism. Grattafiori et al. 2024, *The Llama 3 Herd of Models*, table 4. Published figures:
+# hpcaitech/ColossalAI, `docs/source/en/features`. TPU v5p: docs.cloud.google.com/tpu/docs/v5p.
 #
 # | here | Colossal-AI | others |
 # |---|---|---|

@@ -2,14 +2,14 @@
 # # Lesson 15: pipelines
 #
 # A model that is too large for one device can be split by its layers: device 0 holds the first few,
-# device 1 the next few, and so on. Each part is a *stage*. Nothing but activations goes from stage
-# to stage, so this split sends far less than the others that we know, and even slow links can carry
-# it.
+# device 1 the next few, and so on. Each part is a *stage*. In the forward pass a stage sends its
+# activations to the next stage, and in the backward pass the gradient with respect to its input to
+# the previous one. This is far less than what the other splits send, so slow links are enough.
 #
-# But a stage needs the result of the stage before it. If the batch goes through them as a whole,
-# the devices take turns, and all but one of them wait. *Pipeline parallelism* splits the batch into
-# *microbatches*, and lets the devices work at the same time, each on another microbatch. How much
-# waiting is left, what is sent, and what must be kept in memory meanwhile?
+# But a stage needs the result of the stage before it. If the batch goes through the stages as a
+# whole, the devices take turns, and all but one of them wait. *Pipeline parallelism* splits the
+# batch into *microbatches*, and lets the devices work at the same time, each on another microbatch.
+# How much waiting is left, what is sent, and what must be kept in memory meanwhile?
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -55,20 +55,20 @@ def track(name, m):
 draw("15_naive_and_gpipe", Timeline((track("naive", 4), track("gpipe", 4))))
 
 # %% [markdown]
-# The time in which a device waits is the *bubble*. GPipe has one while the pipeline fills, one
-# while it turns round, and one while it empties; in between all devices work.
+# The time in which a device waits is the *bubble*. In GPipe's schedule device 3 waits while the
+# pipeline fills and empties, and device 0 waits from its last F to its first B, equally long.
 #
 # The lower curves count microbatches *in flight*. A microbatch is in flight on a device from the
 # start of its F to the end of its B, because the device keeps its activations for that long. GPipe
-# is faster than the naive schedule, and it keeps more.
+# is faster than the naive schedule, but it keeps more.
 #
 # ## Predict
 #
-# Take 4 stages on 4 devices and a batch of 8 microbatches. What goes from stage to stage is an x of
-# 16 rows of 32 float32 numbers for each microbatch: 2,048 bytes. A device takes one *tick* to bring
-# a microbatch through its stage, forward or backward. At the end of each tick it sends its result,
-# forward to the next device or backward to the previous one. Our program is a simple one: it sends
-# in every tick, even if it had nothing to do.
+# Take 4 stages on 4 devices and a batch of 8 microbatches. A microbatch has 16 rows, so what goes
+# from stage to stage is an array of 16 rows of 32 float32 numbers: 2,048 bytes. A device takes one
+# *tick* to bring a microbatch through its stage, forward or backward. At the end of each tick it
+# sends the result, in the forward pass to the next device, and in the backward pass to the previous
+# one. Our program is a simple one: it sends in every tick, even if it had nothing to do.
 
 # %%
 ticks = ask("Ticks of GPipe's forward pass, 4 stages and 8 microbatches", "count")
@@ -81,10 +81,10 @@ kept = ask("Microbatches in flight on device 0 when the backward pass begins", "
 #
 # ### A small model
 #
-# The model has 8 layers, and each of our 4 devices holds 2. In the arrays below the first dim
-# counts layers, so the spec `P("pp")` splits both into stages: device 0 gets rows 0 and 1. A batch
-# has 8 microbatches of 16 rows, and its task is to turn each row by one place. All devices hold the
-# whole batch, although only two need it: the first uses the inputs, and the last the targets.
+# The model has 8 layers, and each of our 4 devices holds 2. The first dim of both arrays in
+# `params` counts layers, so the spec `P("pp")` splits them into stages: device 0 gets layers 0 and
+# 1. The model learns to shift the numbers of each row by one place. All devices hold the whole
+# batch, although only two need it: the first uses the inputs, and the last the targets.
 
 # %%
 m, b, d, f, layers = 8, 16, 32, 64, 8
@@ -117,9 +117,8 @@ params = {"up": random(0, layers, d, f), "down": random(1, layers, f, d)}
 # %% [markdown]
 # ### One step by hand
 #
-# In SPMD code every device runs the same program on its own data. So all devices do the same in a
-# tick: they take an x, run their stage, and send the result to the next device with `ppermute`. The
-# parameters of a stage never move.
+# All devices run the same program, so in a tick they all do the same: they take an x, run their
+# stage, and send the result to the next device with `ppermute`. The parameters never move.
 #
 # Device i works on microbatch t - i in tick t, so the last device has microbatch t - 3. Before that
 # it has nothing useful, and its errors do not count.
@@ -158,9 +157,10 @@ by_hand = jax.jit(on_devices(step_by_hand))
 # - **The loop** is a `lax.scan`. What it carries from tick to tick is what the device has received.
 #   It begins with zeros, and `pcast` says that this array will differ from device to device.
 # - **Waiting devices compute as well**, since the program is the same for all: on zeros while the
-#   pipeline fills, and on the last microbatch once more while it empties. `jnp.where` keeps these
-#   results out of the loss, so the gradient with respect to them is 0. They must be finite, though:
-#   if a stage returns nan for an x of zeros, the gradient becomes 0 times nan, which is nan.
+#   pipeline fills, and on the last microbatch once more while it empties. The second `jnp.where`
+#   keeps these results out of the loss, so the gradient with respect to them is 0. They must be
+#   finite, though: if a stage returns nan for an x of zeros, the gradient becomes 0 times nan,
+#   which is nan.
 # - **The loss** is known on the last device only, and is 0 on all others. So the sum over the
 #   devices, `psum`, gives it to all of them.
 # - **The backward pass** is not in the code: autodiff writes it. The derivative of a `scan` is a
@@ -170,7 +170,7 @@ by_hand = jax.jit(on_devices(step_by_hand))
 #   changes neither time nor bytes.)
 #
 # We compare two steps with those of one device that holds the whole model, and ask the inspector
-# what the pipeline sends.
+# what the pipeline sends. The pair (0, 1) says that device 0 sends to device 1.
 
 
 # %%
@@ -198,16 +198,16 @@ print()
 #
 # ### The library's form
 #
-# Now the naive schedule. The batch is on device t in tick t, and on the others the results do not
-# count.
+# First the naive schedule. `naive_forward` does not split the batch: in tick t, the whole batch is
+# on device t, and what the other devices compute does not count.
 
 # %%
 show(gpipe.send_on, gpipe.naive_forward)
 
 # %% [markdown]
-# For GPipe, our step by hand added up errors as they came. The library first collects the results,
-# in order, so that any loss can be computed from them. That function, `pipeline_forward`, is for
-# you to write. The rest is this:
+# In GPipe's schedule, our step by hand added up errors as they came. The library first collects
+# the results of all microbatches, in order, so that any loss can be computed from them. That
+# function, `pipeline_forward`, is for you to write. The rest is this:
 
 # %%
 show(gpipe.gpipe_loss)
@@ -242,29 +242,31 @@ for name, count in runs:
     results[name, count] = jax.device_get(gradients(params, examples(count)))
 
 # %% [markdown]
-# A waiting device computes here, so the bubble shows in the arithmetic. *In vain* is the fraction
-# of it that is not used. The rest is known: for each microbatch a stage has 2 layers of 2 products
-# each, and the backward pass has 2 products for each of these. That is 3 times the forward pass, or
-# 4 times if the forward pass is computed again.
+# Waiting devices compute here, so the bubble shows in the arithmetic that the inspector counts.
+# *Wasted* is the percentage of it whose result is not used. The useful part is known: for each
+# microbatch a stage has 2 layers of 2 matrix products each, and the backward pass has 2 products
+# for each of these. Together they are 3 times the forward pass, or 4 times if the forward pass is
+# computed again.
 
 # %% tags=["fold"]
 product = 2 * b * d * f
-in_vain, total_sent, rows = {}, {}, []
+wasted, total_sent, rows = {}, {}, []
 for (name, count), report in reports.items():
     useful = count * 2 * 2 * product * (4 if name == "checkpointed" else 3)
     permutes = [one for one in report.collectives if one.kind == "permute"]
     total_sent[name, count] = sum(one.total_wire_bytes for one in permutes)
-    in_vain[name, count] = 1 - useful / report.flops
+    wasted[name, count] = 1 - useful / report.flops
     times, temp = sum(one.times for one in permutes), report.memory.temp_bytes
-    vain = round(100 * in_vain[name, count], 1)
-    rows.append((name, count, times, total_sent[name, count], vain, temp))
-headers = "", "microbatches", "permutes", "bytes sent", "% in vain", "temp bytes"
+    percent = round(100 * wasted[name, count], 1)
+    rows.append((name, count, times, total_sent[name, count], percent, temp))
+headers = "", "microbatches", "permutes", "bytes sent", "% wasted", "temp bytes"
 table("Loss and gradient, on each device", headers, rows)
 
 # %% [markdown]
-# The naive loop has the fewest permutes, but each of them carries the whole batch; and three
-# quarters of its arithmetic is in vain. With twice the microbatches, GPipe does not need twice the
-# ticks, and wastes less.
+# The naive loop has the fewest permutes, but each carries the whole batch, and three quarters of
+# its arithmetic is wasted. It also has the most temp, because it keeps what all 4 ticks computed
+# for the whole batch. (In the picture, only one microbatch was under way.) With twice the
+# microbatches, GPipe needs less than twice the ticks, so a smaller part is wasted.
 #
 # ### What one more microbatch costs
 #
@@ -289,15 +291,16 @@ rows = [(name, expected[name], growth[name]) for name in expected]
 table("One more microbatch, in bytes", ("", "computed", "measured"), rows)
 
 # %% [markdown]
-# The list is what a layer keeps: its input x, and two arrays of the hidden size. One more
-# microbatch adds that for 2 layers, and its result, from which the loss is computed. Checkpointed,
-# it adds only the input of the stage and the result, however many layers the stage has.
+# The list is what a layer keeps for its backward pass: its input x, and two arrays of the hidden
+# size. One more microbatch adds that for 2 layers, and the result of the stage, from which the loss
+# is computed. Checkpointed, it adds only the input and the result of the stage, however many layers
+# the stage has.
 #
 # ### Two pipelines side by side
 #
 # A pipeline combines with data parallelism (lesson 05). On the mesh pp=4, dp=2 there are two
 # pipelines. Each takes half of the rows of every microbatch, and the gradients are averaged over
-# dp.
+# dp. The losses must stay the same.
 
 # %%
 both = partial(data_parallel_gradients, losses["GPipe"], axis="dp")
@@ -328,28 +331,28 @@ table("Loss", ("step", *curves), rows)
 # %%
 simulated = simulate(make_table("gpipe", n, m))
 ticks.compare(m + n - 1, {"all microbatches enter": m, "the last one goes on": n - 1})
-waits.compare(100 * in_vain["GPipe", m])
+waits.compare(100 * wasted["GPipe", m])
 useful_bytes = 2 * m * x_bytes
-in_vain_bytes = total_sent["GPipe", m] - useful_bytes
-sent.compare(total_sent["GPipe", m], {"is needed": useful_bytes, "is not": in_vain_bytes})
+unused_bytes = total_sent["GPipe", m] - useful_bytes
+sent.compare(total_sent["GPipe", m], {"is needed": useful_bytes, "is not": unused_bytes})
 kept.compare(simulated.peak_in_flight[0])
 
 # %% [markdown]
-# The last microbatch enters in tick m - 1, counted from 0, and needs n - 1 more ticks: m + n - 1 in
-# all. A device works in m of them. So the bubble shrinks if there are more microbatches, but more
-# of them are kept in flight. And if the batch stays the same, they are smaller, and devices are
-# slow at small matrices.
+# The last microbatch enters in tick m - 1, counted from 0, and reaches the last device n - 1 ticks
+# later. That makes m + n - 1 ticks, and a device works in m of them. So with more microbatches the
+# bubble is a smaller part, but more of them are in flight. And if the batch stays the same, each of
+# them is smaller, and devices are slow at small matrices.
 #
 # ### Two fractions for one bubble
 #
-# The *whole time* of a step goes from its first cell to its last. The *ideal time* is what it would
-# take if no device ever waited: m times F and B. The bubble is the difference between the two, and
-# papers divide it by either of them. With p stages (our n), it is
+# The *whole time* of a step goes from its first F to its last B. The *ideal time* is what it would
+# take if no device ever waited: m times F and B. The bubble is the difference, and papers divide it
+# by one or the other. With p stages (our n), it is
 #
-# - (p - 1)/(m + p - 1) **of the whole time**. GPipe's paper uses this one, with K for p and M for
-#   m. It says for which part of the time a device waits, and is less than 1.
-# - (p - 1)/m **of the ideal time**. Narayanan et al. use this one in their paper on Megatron-LM. It
-#   says how much longer a step takes than it ideally would, and can be more than 1.
+# - (p - 1)/(m + p - 1) **of the whole time**, in GPipe's paper (with K for p and M for m). It says
+#   for which part of the time a device waits, and is less than 1.
+# - (p - 1)/m **of the ideal time**, in the paper on Megatron-LM (Narayanan et al.). It says how
+#   much longer a step takes than it ideally would, and can be more than 1.
 
 # %% tags=["fold"]
 rows = []
@@ -364,17 +367,17 @@ table("The bubble of 4 stages", ("microbatches", "of the whole time", "of the id
 # %% [markdown]
 # With 8 microbatches a device waits for 27.3% of the time, and the step takes 37.5% longer than
 # ideally. Both are right, so always ask which one is meant. GPipe's authors found the bubble
-# negligible from m = 4p on: 15.8% of the whole time here. (They recompute activations, which a
-# device can do while it waits.)
+# negligible from m = 4p on; that is 15.8% of the whole time here. (They recompute activations, and
+# a device can do that while it waits.)
 #
 # The exercise `bubble_fraction` asks for the first fraction. It has one more argument, `chunks`. A
-# *chunk* is a group of consecutive layers that a device works on in one go. In this lesson a device
-# holds one chunk, its stage. In lesson 16 it holds several shorter ones, from different places in
-# the model. If it holds v chunks, each takes 1/v of the time of a stage, and the pipeline fills and
-# empties chunk by chunk.
+# *chunk* is a group of consecutive layers on one device. Here a device holds one chunk, its stage.
+# In lesson 16 it holds v of them, from different places in the model, and each takes 1/v of the
+# time of a stage. The pipeline still fills and empties in p - 1 steps, but a step is only as long
+# as a chunk.
 
 # %% tags=["fold"]
-for (name, count), fraction in in_vain.items():
+for (name, count), fraction in wasted.items():
     if name == "naive":
         assert fraction == (n - 1) / n
         assert total_sent[name, count] == 2 * (n - 1) * count * x_bytes
@@ -404,7 +407,7 @@ assert rows[2] == (8, "27.3%", "37.5%") and rows[3][1] == "15.8%"
 # - **Slow links are enough.** Below is one forward pass of a sequence of 8192 tokens through 20 of
 #   the 80 layers of Llama 3 70B, in bfloat16. Either one device holds them as its stage, or 8
 #   devices share them by tensor parallelism (lesson 11), with two all-reduces in each layer. In
-#   both cases each device sits in another node, and sends through one network card of 50 GB/s
+#   both cases each device is in a node of its own, and sends through one network card of 50 GB/s
 #   (lesson 03). It computes 400 TFLOP/s, as measured for Llama 3 405B (its paper, table 4).
 
 # %% tags=["fold"]
@@ -420,11 +423,13 @@ assert shown[0][2] < shown[0][3] / 100 and shown[1][2] > shown[1][3]
 # %% [markdown]
 # - **Transfers overlap.** While a device computes a microbatch, the result of the one before can be
 #   on its way. Our loop waits for the permute in every tick, and a CPU cannot show the difference.
-# - **Computing in vain costs a GPU nothing but power**: it would wait for as long. Our simulated
-#   devices share a few cores, so here it costs time.
-# - **A tick takes as long as the slowest stage.** The embedding adds work to the first stage, and
-#   the head and the loss to the last. So Llama 3 405B has 7 layers in the first and in the last of
-#   16 stages, and 8 in all others (its paper, section 3.3.2).
+# - **Wasted arithmetic** costs a GPU power, but no time: it would wait for as long anyway. Our
+#   simulated devices share a few cores, so here it costs time.
+# - **One program for all devices** with a loop over ticks is also what MaxText, a trainer in JAX,
+#   runs (`maxtext/layers/pipeline.py`). In PyTorch each process has its own order of work.
+# - **A tick takes as long as the slowest stage.** The first stage also holds the embedding, and the
+#   last computes the head and the loss. So each of them has one layer less than the other 14 in
+#   Llama 3 405B (its paper, section 3.3.2): `2 * 7 + 14 * 8` are its 126 layers.
 # - **The gradients are exact**, those of the whole batch. Only an operation that mixes examples,
 #   such as batch norm, sees a microbatch in place of the batch (GPipe, section 2.2).
 # - **Try it:** `jaxpar schedule gpipe --stages 4 --microbatches 8` draws the schedule, and
@@ -440,22 +445,22 @@ exercises("15")
 #
 # 1. Llama 3 70B is split into 8 stages of 10 layers. How many microbatches does GPipe need, so that
 #    the bubble is at most 10% of the whole time? A batch has 4,194,304 tokens in sequences of 8192,
-#    and there are 8 such pipelines. Is one sequence in a microbatch small enough?
+#    and 8 such pipelines share it. Can each pipeline have so many microbatches?
 #
 # <details><summary>Answer</summary>
 #
 # 7/(m + 7) is at most 0.1 from m = 63 on. The batch has 512 sequences, so that each pipeline gets
-# 64: with one sequence in a microbatch, m = 64, and the bubble is 9.9%. It is just small enough.
+# 64. With one sequence in a microbatch, m = 64, and the bubble is 9.9%. With two it would be 18%.
 #
 # </details>
 #
-# 2. On 16,384 H100, Llama 3 405B was trained on 16 stages, with 16 sequences in each pipeline and
-#    step (its paper, table 4). Suppose that a microbatch is one sequence and the schedule GPipe's.
-#    What is the bubble, as both fractions?
+# 2. On 16,384 H100, Llama 3 405B was trained on 16 stages, with 16 sequences for each pipeline in a
+#    step (its paper, table 4). Suppose that a microbatch is one sequence, and that the schedule is
+#    GPipe's. What is the bubble, as both fractions?
 #
 # <details><summary>Answer</summary>
 #
-# 15/31 = 48% of the whole time, and 15/16 = 94% of the ideal time. That is why they interleave
+# 15/31 = 48% of the whole time, and 15/16 = 94% of the ideal time. To shorten it, they interleave
 # several chunks on each device (lesson 16). On half as many devices each pipeline had 32 sequences,
 # and a device reached 430 TFLOP/s in place of 400.
 #
@@ -467,8 +472,8 @@ exercises("15")
 #
 # <details><summary>Answer</summary>
 #
-# An input is 8192 * 8192 * 2 bytes = 134 MB. Kept for 20 layers and 32 microbatches that is 86 GB,
-# more than the 80 GB of an H100. The inputs of the stage alone are 4.3 GB. In exchange, the
+# An input is `8192 * 8192 * 2` bytes = 134 MB. Kept for 20 layers and 32 microbatches that is 86
+# GB, more than the 80 GB of an H100. The inputs of the stage alone are 4.3 GB. In exchange, the
 # activations of all 20 layers must be recomputed, and held, for one microbatch at a time.
 #
 # </details>

@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Lesson 16: pipeline schedules
 #
-# GPipe (lesson 15) has two weak points. Devices wait while the pipeline fills and empties. And all
+# GPipe (lesson 15) has two weak points. Devices wait while the pipeline fills and empties, and all
 # microbatches are in flight at once, so each device keeps the activations of all of them. More
 # microbatches make the first better and the second worse.
 #
 # Both follow from the order of the work. A *schedule* says which device does what in which order,
-# and there are better ones than GPipe's for the same work. Some need less memory, some need less
-# time, and some need faster links. We read, check, simulate, draw and run them.
+# and other orders of the same work need less memory or less time, though some need faster links.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -43,7 +42,7 @@ mesh = make_mesh("pp=4")
 # ## The idea in one picture
 #
 # Each of 4 devices holds a quarter of the layers, a *stage*. F2 is the forward pass of microbatch 2
-# through a stage, and takes a time of 1. B2 is its backward pass, and takes 2.
+# through a stage and takes 1. B2 is its backward pass and takes 2.
 
 
 # %%
@@ -61,18 +60,19 @@ def track(name, m=8, transfer=0.0):
 draw("16_1f1b", Timeline((track("gpipe"), track("1f1b"))))
 
 # %% [markdown]
-# The last device has the result of a microbatch, so it can begin the backward pass of it at once.
-# In *1F1B*, one forward and one backward, it does. Every other device first does a few forwards,
-# its *warm-up*: p - 1 - r of them on device r. Then it takes a forward and a backward in turn, and
-# the backwards that are left come at the end. Both schedules take equally long. But 1F1B has far
-# fewer microbatches in flight: those whose F has begun, and whose B has not ended.
+# The last device can begin the backward pass of a microbatch as soon as its forward pass is done.
+# In *1F1B*, one forward and one backward, it does. Device r of p first does p-1-r forwards, its
+# *warm-up*. Then it takes a forward and a backward in turn, and at the end the backwards that are
+# left. That takes as long as GPipe, but far fewer microbatches are in flight: those whose F has
+# begun, and whose B has not ended.
 #
 # ## Predict
 #
-# Take 4 devices, and times as above. With 8 microbatches, device 0 idles for 9 in both schedules.
-# From device to device go 24 activations and 24 gradients with respect to them: 48 arrays.
+# Take 8 microbatches on 4 devices, and times as above; transfers take none. In both schedules
+# device 0 idles for 9, and 24 activations and 24 gradients with respect to them go from device to
+# device: 48 arrays.
 #
-# Now change 1F1B in two ways.
+# Now change 1F1B in one of two ways.
 #
 # - **Chunks.** Each device holds two pieces of half as many layers: device 0 the first eighth of
 #   the model and the fifth, device 1 the second and the sixth, and so on. Each piece is a *chunk*,
@@ -82,7 +82,7 @@ draw("16_1f1b", Timeline((track("gpipe"), track("1f1b"))))
 #   that with respect to its weights. Each takes 1. The device before waits for I. Who waits for W?
 
 # %%
-flight = ask("Microbatches in flight on device 0 in 1F1B, if there are 64 microbatches", "count")
+flight = ask("Microbatches in flight on device 0 in 1F1B, 8 devices, 64 microbatches", "count")
 shorter = ask("Time for which device 0 idles with two chunks on each device", "count")
 arrays = ask("Arrays sent from device to device with two chunks on each device", "count")
 filled = ask("Time for which device 0 idles in 1F1B if each W may wait for a gap", "count")
@@ -92,9 +92,8 @@ filled = ask("Time for which device 0 idles in 1F1B if each W may wait for a gap
 #
 # ### A schedule is a table
 #
-# The table has a row for each device, and a cell for each action: `2F0` is the forward pass (F) of
-# microbatch 0 on stage 2. A backward pass is a B, or an I and a W. Here is GPipe's table for two
-# devices and two microbatches:
+# The table has a row for each device, and a cell for each action: `2F0` is the forward pass of
+# microbatch 0 on stage 2. Here is GPipe's table for two devices and two microbatches:
 
 # %%
 for row in make_table("gpipe", 2, 2).to_rows():
@@ -102,9 +101,8 @@ for row in make_table("gpipe", 2, 2).to_rows():
 print()
 
 # %% [markdown]
-# A row is an order, not a clock. A device does its cells one after the other, each as soon as what
-# it needs is there. So times need not be in the table: they follow from it, once we know how long
-# each kind of cell takes.
+# A device does the cells of its row one after the other, each as soon as what it needs is there. So
+# the table has no times: they follow from it, if we know how long each kind of cell takes.
 #
 # ### The rules
 #
@@ -115,24 +113,25 @@ print()
 # 2. each microbatch goes forward through all stages in order, and then backward through all of
 #    them: F needs the F of the stage before, B and I need the B or I of the stage after, and on the
 #    last stage they need its own F;
-# 3. no devices wait for each other in a circle.
+# 3. no devices wait for each other in a cycle.
 #
-# Which device holds which stage is free, and so is the order in which a device takes the
-# microbatches. The third rule is the one that breaks most easily. Here each row looks harmless:
+# Which device holds which stages is free, and so is the order in which it takes the microbatches.
+# The third rule is easily broken. Here each row alone is fine:
 
 # %%
-circle = ["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]
+cycle = ["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]
 try:
-    rules.check(Table.parse(circle))
+    rules.check(Table.parse(cycle))
 except ValueError as wrong:
     print(fill(str(wrong), 98), end="\n\n")
 
 # %% [markdown]
 # ### Run a table by hand
 #
-# Any valid table computes the right gradient. To see it, we run two of them on a single device,
-# cell by cell. The model has 8 layers `x + tanh(x @ w)`, with a w of [64, 64] each. The first stage
-# also maps rows of 4 numbers to 64, and the last stage maps them back; both use the matrix `ends`.
+# Any valid table computes the right gradient. To see it, we run two of them on one device, cell by
+# cell. The model has 8 layers `x + tanh(x @ w)`, with a w of [64, 64] each, and here each layer is
+# a stage. The first stage also maps rows of 4 numbers to 64, and the last maps them back; both use
+# the matrix `ends`.
 
 # %%
 L, d = 8, 64
@@ -161,8 +160,8 @@ def last_fn(ends, y, microbatch):
 
 # %% [markdown]
 # `rules.run` gives the cells in an order in which they can run, each with the one cell that it
-# needs. What a cell computes is kept under its name. `jax.vjp` computes an F, and also returns the
-# function that computes its B.
+# needs. `jax.vjp` computes an F, and returns the function that computes its B, too. `pulls` holds
+# what is in flight: an F puts its function in, and the B takes it out.
 
 
 # %%
@@ -181,6 +180,11 @@ def by_hand(planned):
     return gradient
 
 
+# %% [markdown]
+# One device without a schedule gives what all tables must give:
+
+
+# %%
 def on_one_device(params, microbatch):
     x = first_fn(params[0], microbatch)
     x, _ = lax.scan(lambda x, w: (layer_fn(w, x), None), x, params[1])
@@ -196,13 +200,10 @@ for name in ("gpipe", "1f1b"):
 print()
 
 # %% [markdown]
-# `pulls` holds what is in flight: an F puts its function in, and the B takes it out.
-#
 # ### Write a table
 #
-# A function that returns rows of cells is all that a new schedule needs. In this one, all
-# microbatches go through one chunk, and then all go through the next. 1F1B and two schedules from
-# below are for you to write.
+# A new schedule is a function that returns rows of cells. Here all microbatches go through one
+# chunk, and then all through the next. 1F1B and two schedules from below are for you to write.
 
 # %%
 show(breadth_first_schedule)
@@ -210,9 +211,8 @@ show(breadth_first_schedule)
 # %% [markdown]
 # ### Chunks: interleaved 1F1B
 #
-# With two chunks on each of 4 devices there are 8 stages: stages 0 and 4 are on device 0, stages 1
-# and 5 on device 1, and so on. In the picture, small letters are a device's second chunk; the SVG
-# file has room for all numbers.
+# With two chunks on each of 4 devices there are 8 stages: 0 and 4 are on device 0, and so on. Small
+# letters in the picture are a device's second chunk; the SVG file has room for all numbers.
 
 # %%
 draw("16_interleaved", Timeline((track("interleaved"),)))
@@ -221,18 +221,19 @@ print(fill(" ".join(map(str, make_table("interleaved", p, 8).rows[0])), 98), end
 
 # %% [markdown]
 # Device 0 takes p = 4 microbatches through its first chunk. Then the first of them comes back from
-# device 3, and the device takes the same 4 through its second chunk. Backward it is the other way
-# round: the second chunk, which is nearer to the loss, comes first.
+# device 3, and the device takes the same 4 through its second chunk. Backward, the second chunk
+# comes first. The warm-up is (v-1)p + 2(p-1-r) forwards for v chunks on a device, so 10 on device
+# 0; the first appendix shows why so many.
 #
-# The pipeline fills after 3 cells, as before, but a cell is half as long. So the bubble is half as
-# long, too. The price is that more is sent, and that more is in flight than in 1F1B.
+# The pipeline fills after 3 cells, as before, but a cell is half as long, and so is the bubble. In
+# return more is sent, and more is in flight than in 1F1B.
 #
 # ### Halves: zero bubble
 #
-# The device before waits for I, and nobody waits for W: it can be computed whenever there is
-# nothing else to do. For `y = x @ w`, I is `dy @ w.T` and W is `x.T @ dy`, a matrix product each.
-# For any other layer JAX can list the operations of the backward pass. Those that the gradient with
-# respect to the input needs are I, and all others are W.
+# The device before waits for I, but nobody waits for W: it can be computed when there is nothing
+# else to do. For `y = x @ w`, I is `dy @ w.T` and W is `x.T @ dy`. For other layers JAX can list
+# the operations of the backward pass. Those that the gradient with respect to the input needs are
+# I, and all others are W.
 
 # %%
 show(backward.input_gradient, backward.weight_gradient)
@@ -257,34 +258,35 @@ table(f"Arithmetic of {L} layers", ("", "FLOPs"), shown)
 assert of_b == of_i + of_w == 2 * of_f
 
 # %% [markdown]
-# They do not: I and W are half of B each, and as much as F. *ZB-H1* is 1F1B in which W fills gaps.
-# Now activations are in flight until their W has ended, and yet no device keeps more than the first
-# device of 1F1B.
+# They do not: I and W are half of B each, and as much as F. (In a transformer I takes longer than
+# W, since attention's own products have no weights.)
+#
+# *ZB-H1* is 1F1B in which W fills gaps. An activation is now in flight until its W has ended, but
+# still no device keeps more than the first device of 1F1B.
 
 # %%
 draw("16_zb_h1", Timeline((track("zb-h1"),)))
 
 # %% [markdown]
 # *ZB-V* has chunks and halves. The layers go down the devices and up again, like a V: device 0
-# holds the first chunk and the last, and device 3 the two in the middle. *DualPipeV* has the same
-# V, and splits a backward only where that helps.
+# holds the first chunk and the last. *DualPipeV* has the same V, and splits only some of its
+# backwards.
 
 # %%
 draw("16_v", Timeline((track("zb-v"), track("dualpipe-v"))))
 
 # %% [markdown]
-# The devices of ZB-V idle only before their first and after their last cell. Its paper does not
-# count that: a device could begin the next step while others still finish this one, if only the
-# optimizer did not have to wait for all of them. (The paper shows a way, in section 4.)
+# The devices of ZB-V idle only before their first cell and after their last. Its paper does not
+# count that, since a device could begin the next step at once. (To clip the gradient by its norm,
+# the optimizer has to wait for all devices first; section 4 of the paper shows a way around that.)
 #
 # ### On a mesh
 #
 # All devices run the same program, so the differences between them must be data. `lower` makes
-# arrays from any table: for each tick and device the kind of cell, the microbatch, and where in its
-# buffers the device reads and writes (the appendix walks through a row of them). The program is one
-# loop over the ticks. A tick is one action, or none; then come two permutes, one to the next device
-# and one to the previous. So here is one more rule: two stages that follow one another must be on
-# one device, or on neighbours.
+# arrays from a table: for each tick and device the kind of cell, the microbatch, and where in its
+# buffers the device reads and writes (see the second appendix). The program is a loop over the
+# ticks. A tick is one action, or none, and then two permutes, to the next device and to the
+# previous. So stages that follow one another must be on one device or on neighbours.
 
 # %%
 show(pipeline.pipeline_gradients, pipeline._run)
@@ -295,7 +297,7 @@ show(pipeline.pipeline_gradients, pipeline._run)
 # ### Memory, on four devices
 #
 # We run GPipe and 1F1B with 4, 8 and 16 microbatches, and two more tables. Every loss and gradient
-# is compared with one device.
+# is compared with that of one device.
 
 
 # %%
@@ -331,16 +333,16 @@ headers = "", "microbatches", "permutes to the next", "to the previous", "temp b
 table(f"One step, on each device; a permute carries {x.nbytes:,} bytes", headers, shown)
 
 # %% [markdown]
-# The memory of GPipe grows with the number of microbatches, and that of 1F1B does not. Our loop
-# sends in every tick and both ways, whether it is needed or not. All devices run the same program,
-# so each of them has room for as much as the one that needs the most.
+# The memory of GPipe grows with the number of microbatches, and that of 1F1B hardly does. ZB-H1
+# needs more than 1F1B, because from I to W it also keeps the gradients that W needs. All devices
+# run the same program, so each has room for as much as the one that needs the most, and each sends
+# in every tick and both ways, whether it is needed or not.
 #
 # ### Time, with and without transfers
 #
-# Our devices share a few cores, so their times mean nothing. The simulator of `jaxpar schedule`
-# shows what to expect elsewhere. P is the time of a transfer from one device to the next; it keeps
-# no device busy. *In step* is the time of a loop like ours, in which every tick takes as long as
-# its longest cell.
+# Our devices share a few cores, so their times mean nothing; we simulate. P is the time of a
+# transfer from one device to the next, during which both can compute. *In step* is the time of a
+# loop like ours, in which a tick takes as long as its longest cell.
 
 # %%
 NAMES = "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
@@ -354,17 +356,175 @@ headers = "", "ideal", "P = 0", "P = 0.25", "in step"
 table("Time of a step, 8 microbatches", headers, [(name, *row) for name, row in times.items()])
 
 # %% [markdown]
-# With P = 0.25 GPipe loses the least: meanwhile it has other microbatches to work on. 1F1B loses
-# the most. It also loses when all devices keep in step, since a device then does its F while its
-# neighbour does a B, which is twice as long.
+# With P = 0.25 GPipe loses the least, since it has other microbatches to work on meanwhile, and
+# 1F1B the most. 1F1B also loses in step, where one device does an F while its neighbour does a B,
+# which takes twice as long.
 #
-# ### Why Megatron warms up longer
+# ## Compare
+
+
+# %%
+def count_sent(planned):  # the cells that need an array from another device
+    return sum(
+        needed is not None and planned.device_of(needed.stage) != device
+        for device, _, needed in rules.run(planned)
+    )
+
+
+simulated = {name: track(name).simulation for name in NAMES}
+crossing = {name: count_sent(found.table) for name, found in simulated.items()}
+flight.compare(simulate(make_table("1f1b", 8, 64)).peak_in_flight[0], {"warm-up": 7, "and one": 1})
+found = simulated["interleaved"].idle_in_span_per_device[0]
+shorter.compare(found, {"3 times F, to fill": 3 * 0.5, "3 times B, to empty": 3 * 1})
+arrays.compare(crossing["interleaved"], {"forward, 7 times 8": 56, "backward": 56})
+found = simulated["zb-h1"].idle_in_span_per_device[0]
+filled.compare(found, {"3 times F": 3, "3 times I": 3, "filled by 3 times W": -3})
+
+# %% [markdown]
+# The papers have formulas for idle time and for what each device keeps. The simulation agrees. (For
+# ZB-V, time before the first cell and after the last does not count.)
+
+# %% tags=["fold"]
+shown = []
+for name, found in simulated.items():
+    paper = PUBLISHED[name].figures(found.table, found.costs)
+    assert max(found.idle_in_span_per_device) == paper.idle
+    assert found.peak_in_flight == paper.in_flight
+    kept_by = (count / found.table.chunks for count in paper.in_flight)
+    shown.append((name, float(paper.idle), *kept_by, crossing[name]))
+    assert crossing[name] == 2 * 8 * (found.table.stages - 1 - (name == "zb-v"))
+headers = "", "idle", *(f"kept by {r}" for r in range(p)), "arrays sent"
+table("Kept: the most microbatches in flight, where two chunks count as one", headers, shown)
+
+# %% [markdown]
+# On the mesh, the memory of GPipe exceeds that of 1F1B by exactly the bytes of its additional
+# places for activations.
+
+# %% tags=["fold"]
+kept_bytes = sum(4 * leaf.size for leaf in kept) / p  # by the F of a stage
+temp = {run: report.memory.temp_bytes for run, report in reports.items()}
+for m in (4, 8, 16):
+    few, many = (lower(make_table(name, p, m), keep_inputs=False) for name in ("1f1b", "gpipe"))
+    more = (many.slots - few.slots) * x.nbytes
+    more += (many.stash_slots - few.stash_slots) * kept_bytes
+    assert temp["gpipe", m] - temp["1f1b", m] == more
+assert temp["1f1b", 16] < 1.01 * temp["1f1b", 4] and temp["zb-h1", 8] > 1.1 * temp["1f1b", 8]
+
+# %% tags=["fold"]
+lost = {name: slow - free for name, (_, free, slow, _) in times.items()}
+assert sorted(lost, key=lost.__getitem__)[:: len(lost) - 1] == ["gpipe", "1f1b"]
+
+# %% [markdown]
+# 1F1B keeps p microbatches on device 0, however large m is. Interleaving halves the idle time, with
+# more than twice the transfers. ZB-H1 idles for a third, with no more transfers, and ZB-V not at
+# all, with twice as many. But these formulas do not count the time of a transfer.
 #
-# The warm-up of plain 1F1B on device r is p-1-r forwards. With v chunks on each device it must be
-# longer by (v-1)p, because a microbatch has to go through all devices v times before its first
-# backward. But Megatron-LM takes (v-1)p + 2(p-1-r): 10, 8, 6 and 4 forwards here. Why *twice*
-# p-1-r? We try both schedules with p-1-r and with 2(p-1-r). The forwards of a device keep their
-# order, and so do its backwards; only how they are merged changes.
+# ## On real hardware
+#
+# - **Gains.** Interleaving raises the throughput of GPT models by 10% and more (Narayanan et al.
+#   2021, abstract). Zero bubble reaches up to 23% more than 1F1B in about the same memory, and up
+#   to 31% if it may take more (Qi et al. 2024, abstract).
+# - **Microbatches.** Interleaving needs an m that is a multiple of p. Llama 3 changed the order so
+#   that m can be any number (section 3.3.2).
+# - **DualPipe**, made for DeepSeek-V3, runs the F of one microbatch and the B of another in one
+#   cell, where one computes while the other sends. That hides the all-to-all of its experts (lesson
+#   17). Each device holds two stages, so all parameters are held twice; in DualPipeV once.
+# - **Ticks** are ours. PyTorch and Megatron-LM send from one device to another, and no device waits
+#   for the longest cell of a tick.
+# - **Try it:** `jaxpar schedule zb-h1 --beside 1f1b --cost F=1,B=2,I=1,W=1,P=0.25` draws two, and
+#   `jaxpar train --mesh pp=4,dp=2 --schedule zb-h1 --microbatches 8` trains. `--csv FILE` and
+#   `--from FILE` write and read tables in the format of PyTorch.
+#
+# ## An open challenge
+#
+# There are 8 microbatches and 4 devices, with two stages on each, and you choose which. F, I and W
+# of a stage take 1 each. No device may ever have more than 4 activations in flight, half of what
+# ZB-V keeps. What is the shortest valid schedule? The work of a device alone takes 48, and ZB-V
+# takes 51.
+#
+# Write your table into a CSV file, by hand or with a program: a row for each device, and cells such
+# as `0F0`. This command refuses a table that breaks a rule. It prints how long a step takes (the
+# *makespan*), and the most that each device has in flight:
+#
+#     jaxpar schedule --from FILE.csv --cost F=1,I=1,W=1
+#
+# **The best that we know takes 59.** A random search found it, with the stages in a V. We have no
+# proof that nothing is shorter. (Qi et al. 2024b build schedules for a given memory.)
+#
+# ## Exercises
+
+# %%
+exercises("16")
+
+# %% [markdown]
+# ## On paper
+#
+# 1. A GPT of 175 billion parameters has 96 layers on p = 8 stages, with v = 3 chunks on each device
+#    and m = 64 (Korthikanti et al. 2022, table 3). A layer keeps 107 MB for a microbatch on each
+#    device. How many bytes does device 0 keep in 1F1B without chunks, and how many interleaved?
+#
+# <details><summary>Answer</summary>
+#
+# In 1F1B it keeps 8 microbatches in 12 layers: 96 times 107 MB, or 10.3 GB. Interleaved it keeps
+# 2(p-1) + (v-1)p + 1 = 31 chunks of 4 layers: 124 times 107 MB, or 13.3 GB. The paper has the same
+# as a factor, 1 + (p-1)/(pv) = 1.29. (The 107 MB are its 34sbh/t, with s = 2048, b = 1, h = 12288
+# and tensor parallelism t = 8.)
+#
+# </details>
+#
+# 2. Llama 3 405B trains on p = 16 stages with m = 16 (lesson 15). Suppose that every layer is a
+#    chunk, and so are the embedding and the head; then v = 8. What is the bubble as a fraction of
+#    the ideal time, with and without chunks, and how much more is sent?
+#
+# <details><summary>Answer</summary>
+#
+# Without chunks it is 15/16 = 94%, and with them `15/(8 * 16)` = 12%. There are 126 + 2 = 128
+# chunks. So on its way forward a microbatch goes from device to device 127 times in place of 15,
+# and 8.5 times as much is sent.
+#
+# </details>
+#
+# 3. DeepSeek-V3 has 16 pipeline stages. Its paper (table 2) gives the bubbles: (p-1)(F+B) for 1F1B,
+#    (p-1)(F+B-2W) for ZB1P, which is our ZB-H1, and (p/2-1)(F&B+B-3W) for DualPipe. B is a whole
+#    backward here, and F&B is one F and one B in one cell. Take F = W = 1, B = 2, and F&B = 3. What
+#    are the three? Why then use DualPipe?
+#
+# <details><summary>Answer</summary>
+#
+# 45, 15 and 14. So DualPipe's bubble is hardly shorter than that of ZB1P, and it holds the
+# parameters twice, and p + 1 activations in place of p. But the cell F&B hides the transfers of the
+# experts. Without that, F and B would take longer than 3.
+#
+# </details>
+#
+# ## Sources
+#
+# Huang et al. 2019, *GPipe: Efficient Training of Giant Neural Networks using Pipeline
+# Parallelism*. Narayanan et al. 2021, *Efficient Large-Scale Language Model Training on GPU
+# Clusters Using Megatron-LM*, section 2.2; for the warm-up,
+# `megatron/core/pipeline_parallel/schedules.py` of NVIDIA/Megatron-LM, and its issue 169.
+# Korthikanti et al. 2022, *Reducing Activation Recomputation in Large Transformer Models*.
+# Lamy-Poirier 2023, *Breadth-First Pipeline Parallelism*. Zhuang et al. 2023, *On Optimizing the
+# Communication of Model Parallelism*. Qi et al. 2024, *Zero Bubble Pipeline Parallelism*. Qi et al.
+# 2024b, *Pipeline Parallelism with Controllable Memory*. DeepSeek-AI 2024, *DeepSeek-V3 Technical
+# Report*, section 3.2.1. Grattafiori et al. 2024, *The Llama 3 Herd of Models*, section 3.3.2.
+#
+# | here | PyTorch | others |
+# |---|---|---|
+# | `1f1b` | `Schedule1F1B` | DeepSpeed: `TrainSchedule` |
+# | `interleaved` | `ScheduleInterleaved1F1B` | Megatron: virtual pipeline stages |
+# | `breadth-first` | `ScheduleLoopedBFS` | - |
+# | `zb-h1` | `ScheduleInterleavedZeroBubble` (with chunks) | DeepSeek-V3's paper: ZB1P |
+# | `zb-v` | `ScheduleZBVZeroBubble` | sail-sg: ZB-V |
+# | `dualpipe-v` | `ScheduleDualPipeV` | DeepSeek: `dualpipev.py` |
+#
+# ## Appendix: why Megatron warms up longer
+#
+# The warm-up of plain 1F1B on device r is p-1-r forwards. With v chunks it must be longer by
+# (v-1)p, because a microbatch goes through all devices v times before its first backward. But
+# Megatron-LM takes (v-1)p + 2(p-1-r). Why *twice* p-1-r? An author answers that each device must
+# have enough work (issue 169 of NVIDIA/Megatron-LM). We try both lengths, to see when one has not.
+# The forwards of a device keep their order, and so do its backwards.
 
 
 # %% tags=["fold"]
@@ -406,77 +566,21 @@ draw("16_warm_up", Timeline(tuple(tracks)))
 
 # %% [markdown]
 # While transfers are free, the short warm-up costs nothing, and keeps 8, 7, 6 and 5 chunks in
-# flight in place of 11, 9, 7 and 5. But if a transfer takes 0.25, a step of 16 microbatches takes
-# 66 in place of 56. In the upper half of the picture, all devices wait again and again.
+# flight in place of 11, 9, 7 and 5. But if a transfer takes 0.25, a step takes 66 in place of 56:
+# in the upper half of the picture, all devices wait again and again.
 #
-# To see why, take one microbatch, and look at its F and its B of the second chunk on device 0. From
-# the start of that F to the end of that B, it goes to the last device and back: p forwards, p
-# backwards, and 2(p-1) transfers. With the short warm-up, device 0 has exactly p forwards and p
-# backwards to do in that time. While transfers are free, that is a perfect fit. If they are not,
-# device 0 runs out of work, and waits for 2(p-1)P in every p pairs of an F and a B. That is 1.5P
-# for each pair; here are 32 pairs, so they lose 12.
+# To see why, take an F of the second chunk on device 0, and the B of the same microbatch. From the
+# start of the one to the end of the other, that microbatch goes to the last device and back: p
+# forwards, p backwards and 2(p-1) transfers. With the short warm-up, device 0 has just p forwards
+# and p backwards to do in that time. So it waits 2(p-1)P for every p pairs of an F and a B. That is
+# 0.375 for each pair, and 12 for the 32 pairs here. The long warm-up gives it 2p-1 pairs to do in
+# that time, and the p-1 additional ones hide the transfers.
 #
-# The long warm-up gives device 0 work for 2p-1 pairs in that time. Transfers are hidden behind the
-# additional p-1, and cost time only while the pipeline fills and empties.
-#
-# Plain 1F1B has the same choice. With its short warm-up a step takes 64, and with the long one
-# 58.5, but then 7 microbatches are in flight on device 0 in place of 4. The long form is known as
-# *eager 1F1B* (Zhuang et al. 2023). So neither is better as such. The long warm-up pays with memory
-# for hidden transfers, and it depends on the links whether that is worth it.
-#
-# ## Compare
-
-
-# %%
-def count_sent(planned):  # the cells that need an array from another device
-    return sum(
-        needed is not None and planned.device_of(needed.stage) != device
-        for device, _, needed in rules.run(planned)
-    )
-
-
-simulated = {name: track(name).simulation for name in NAMES}
-crossing = {name: count_sent(found.table) for name, found in simulated.items()}
-flight.compare(simulate(make_table("1f1b", p, 64)).peak_in_flight[0], {"warm-up": 3, "and one": 1})
-found = simulated["interleaved"].idle_in_span_per_device[0]
-shorter.compare(found, {"3 times F, to fill": 3 * 0.5, "3 times B, to empty": 3 * 1})
-arrays.compare(crossing["interleaved"], {"forward, 7 times 8": 56, "backward": 56})
-found = simulated["zb-h1"].idle_in_span_per_device[0]
-filled.compare(found, {"3 times F": 3, "3 times I": 3, "filled by 3 times W": -3})
-
-# %% [markdown]
-# The papers have formulas for the idle time of device 0, and for what each device keeps. The
-# simulation agrees with all of them.
+# Plain 1F1B has the same choice: with the long warm-up, known as *eager 1F1B* (Zhuang et al. 2023),
+# a step takes 58.5 in place of 64, but device 0 has 7 microbatches in flight in place of 4. In both
+# cases, hidden transfers cost memory.
 
 # %% tags=["fold"]
-shown = []
-for name, found in simulated.items():
-    paper = PUBLISHED[name].figures(found.table, found.costs)
-    assert max(found.idle_in_span_per_device) == paper.idle
-    assert found.peak_in_flight == paper.in_flight
-    kept_by = (count / found.table.chunks for count in paper.in_flight)
-    shown.append((name, float(paper.idle), *kept_by, crossing[name]))
-    assert crossing[name] == 2 * 8 * (found.table.stages - 1 - (name == "zb-v"))
-headers = "", "idle", *(f"kept by {r}" for r in range(p)), "arrays sent"
-table("Kept: the most microbatches in flight, where two chunks count as one", headers, shown)
-
-# %% [markdown]
-# In the programs that ran on the mesh, GPipe has more memory than 1F1B by exactly the bytes of its
-# additional places for activations.
-
-# %% tags=["fold"]
-kept_bytes = sum(4 * leaf.size for leaf in kept) / p  # by the F of a stage
-temp = {run: report.memory.temp_bytes for run, report in reports.items()}
-for m in (4, 8, 16):
-    few, many = (lower(make_table(name, p, m), keep_inputs=False) for name in ("1f1b", "gpipe"))
-    more = (many.slots - few.slots) * x.nbytes
-    more += (many.stash_slots - few.stash_slots) * kept_bytes
-    assert temp["gpipe", m] - temp["1f1b", m] == more
-assert temp["1f1b", 16] < 1.01 * temp["1f1b", 4]
-
-# %% tags=["fold"]
-lost = {name: slow - free for name, (_, free, slow, _) in times.items()}
-assert sorted(lost, key=lost.__getitem__)[:: len(lost) - 1] == ["gpipe", "1f1b"]
 short, long = tried["interleaved", 1], tried["interleaved", 2]
 assert long.rows == make_table("interleaved", p, 16).rows
 assert tried["1f1b", 1].rows == make_table("1f1b", p, 16).rows
@@ -490,118 +594,12 @@ assert [timed(tried["1f1b", ahead], 0.25) for ahead in (1, 2)] == [64, 58.5]
 assert [simulate(tried["1f1b", ahead]).peak_in_flight[0] for ahead in (1, 2)] == [4, 7]
 
 # %% [markdown]
-# 1F1B keeps p microbatches on device 0, however large m is. Interleaving halves the idle time, with
-# more than twice the transfers. ZB-H1 has a third of the idle time without that, and ZB-V has none,
-# with twice the transfers. But none of these formulas counts what a transfer takes.
-#
-# ## On real hardware
-#
-# - **Interleaving** raises the throughput of GPT models by 10% and more, says its paper (Narayanan
-#   et al. 2021, abstract). Its m must be a multiple of p. Llama 3 changed the order so that m can
-#   be any number (section 3.3.2).
-# - **Zero bubble** has up to 23% more throughput than 1F1B in about the same memory, and up to 31%
-#   with more (Qi et al. 2024, abstract).
-# - **DualPipe**, made for DeepSeek-V3, runs the F of one microbatch and the B of another in one
-#   cell, so that one computes while the other sends. That hides the all-to-all of its experts
-#   (lesson 17). It holds all parameters twice; DualPipeV does not. Our simulator runs F and B one
-#   after the other.
-# - **Ticks** are ours. PyTorch and Megatron-LM send from one device to another, so nobody waits for
-#   the longest cell of a tick. In a program that is one `scan`, all do.
-# - **Try it:** `jaxpar schedule zb-h1 --beside 1f1b --cost F=1,B=2,I=1,W=1,P=0.25` draws two, and
-#   `jaxpar train --mesh pp=4,dp=2 --schedule zb-h1 --microbatches 8` trains. `--csv FILE` and
-#   `--from FILE` write and read tables in the format of PyTorch.
-#
-# ## An open challenge
-#
-# There are 4 devices and 8 microbatches. Each device holds two stages, and which ones is up to you.
-# F, I and W of a stage take 1 each. No device may ever have more than 4 activations in flight: half
-# of what ZB-V keeps. What is the shortest valid schedule?
-#
-# The work of a device alone takes 48, and ZB-V takes 51. Write your table into a CSV file, by hand
-# or with a program, with a row for each device and cells such as `0F0`. This command judges it: it
-# refuses a table that breaks a rule, and prints the makespan, which is the time of the whole step,
-# and the most that each device has in flight.
-#
-#     jaxpar schedule --from FILE.csv --cost F=1,I=1,W=1
-#
-# **The best that we know takes 59.** Its stages are in a V, and a random search found it within
-# minutes. We know no proof that nothing is shorter. (For a way to reason about such limits, see Qi
-# et al. 2024b.)
-#
-# ## Exercises
-
-# %%
-exercises("16")
-
-# %% [markdown]
-# ## On paper
-#
-# 1. A GPT of 175 billion parameters has 96 layers on p = 8 devices, with v = 3 chunks on each and
-#    m = 64 (Korthikanti et al. 2022, table 3). A layer keeps 107 MB for a microbatch. How many
-#    bytes does device 0 keep in 1F1B without chunks, and how many interleaved?
-#
-# <details><summary>Answer</summary>
-#
-# In 1F1B it keeps 8 microbatches in 12 layers, so 96 times 107 MB: 10.3 GB. That is as often as the
-# model has layers, for any p. Interleaved it keeps 2(p-1) + (v-1)p + 1 = 31 chunks of 4 layers, so
-# 124 times 107 MB: 13.3 GB. The paper gives the same as a factor, 1 + (p-1)/(pv) = 1.29. (The
-# 107 MB are its formula 34sbh/t, with s = 2048, b = 1, h = 12288, and t = 8 for tensor
-# parallelism.)
-#
-# </details>
-#
-# 2. Llama 3 405B trains on p = 16 stages with m = 16 (lesson 15). Suppose that every layer is a
-#    chunk, so that v = 8. What is the bubble as a fraction of the ideal time, with and without
-#    chunks, and how much more is sent?
-#
-# <details><summary>Answer</summary>
-#
-# Without chunks it is 15/16 = 94%, and with them 15/(8 * 16) = 12%. There are 128 chunks (126
-# layers, the embedding and the head). So on its way forward a microbatch goes from device to device
-# 127 times in place of 15, and 8.5 times as much is sent.
-#
-# </details>
-#
-# 3. DeepSeek-V3 has 16 pipeline stages. Its paper (table 2) gives the bubbles: (p-1)(F+B) for 1F1B,
-#    (p-1)(F+B-2W) for ZB1P, and (p/2-1)(F&B+B-3W) for DualPipe. B is a whole backward here, and F&B
-#    is one F and one B in one cell. Take F = W = 1, B = 2, and F&B = 3. What are the three? What
-#    else must speak for DualPipe?
-#
-# <details><summary>Answer</summary>
-#
-# 45, 15 and 14. So DualPipe's bubble is hardly shorter than that of ZB1P, and it holds the
-# parameters twice, and p + 1 activations in place of p. Its gain is in the cell F&B: transfers are
-# hidden there. Without that, F and B would take longer than 3.
-#
-# </details>
-#
-# ## Sources
-#
-# Huang et al. 2019, *GPipe: Efficient Training of Giant Neural Networks using Pipeline
-# Parallelism*. Narayanan et al. 2021, *Efficient Large-Scale Language Model Training on GPU
-# Clusters Using Megatron-LM*, section 2.2; for the warm-up, NVIDIA/Megatron-LM,
-# `megatron/core/pipeline_parallel/schedules.py`, and issue 169. Korthikanti et al. 2022, *Reducing
-# Activation Recomputation in Large Transformer Models*. Lamy-Poirier 2023, *Breadth-First Pipeline
-# Parallelism*. Zhuang et al. 2023, *On Optimizing the Communication of Model Parallelism*. Qi et
-# al. 2024, *Zero Bubble Pipeline Parallelism*. Qi et al. 2024b, *Pipeline Parallelism with
-# Controllable Memory*. DeepSeek-AI 2024, *DeepSeek-V3 Technical Report*, section 3.2.1.
-# Grattafiori et al. 2024, *The Llama 3 Herd of Models*, section 3.3.2.
-#
-# | here | PyTorch | others |
-# |---|---|---|
-# | `1f1b` | `Schedule1F1B` | DeepSpeed: `TrainSchedule` |
-# | `interleaved` | `ScheduleInterleaved1F1B` | Megatron: virtual pipeline stages |
-# | `breadth-first` | `ScheduleLoopedBFS` | - |
-# | `zb-h1` | `ScheduleInterleavedZeroBubble` | DeepSeek-V3's paper: ZB1P |
-# | `zb-v` | `ScheduleZBVZeroBubble` | sail-sg: ZB-V |
-# | `dualpipe-v` | `ScheduleDualPipeV` | DeepSeek: `dualpipev.py` |
-#
 # ## Appendix: one row of arrays
 #
 # This is what `lower` makes of 1F1B for device 2, in its first ticks. A *slot* is a place in one of
 # two buffers: one for arrays that come from neighbours, and one, the *stash*, for what an F keeps
-# for its B. A dash means that nothing is read or stored; in the array it is the number of the last
-# slot, whose content is never used.
+# for its B. A dash means that nothing is read or stored. (In the array, it is the number of one
+# more slot, whose content is never used.)
 
 # %% tags=["fold"]
 lowered = lower(make_table("1f1b", p, 8), keep_inputs=False)

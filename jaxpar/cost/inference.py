@@ -44,21 +44,6 @@ def kv_cache_bytes(
     return keys_and_values * batch * sequence * layers * kv_heads * head_size * element_bytes
 
 
-def max_batch_that_fits(device_bytes: float, state_bytes: float, bytes_per_example: float) -> int:
-    """The largest batch that fits on a device, next to a state that does not depend on the batch.
-
-    The result is 0 where the state alone does not fit.
-
-    Raises:
-        ValueError: `bytes_per_example` is not positive, or another number negative.
-    """
-    check_positive("max_batch_that_fits", {"bytes_per_example": bytes_per_example})
-    for name, number in (("device_bytes", device_bytes), ("state_bytes", state_bytes)):
-        if not number >= 0:
-            raise ValueError(f"max_batch_that_fits: {name} is {number!r}; use 0 or more")
-    return max(0, int((device_bytes - state_bytes) // bytes_per_example))
-
-
 def inference_memory(
     architecture: Architecture,
     *,

@@ -7,6 +7,7 @@ Multicore Architectures; Austin et al. 2025, How to Scale Your Model, for links.
 from dataclasses import replace
 from typing import Any
 
+from jaxpar.checks import check_positive
 from jaxpar.cost.communication import Link, Number
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.network import collective_seconds, levels
@@ -62,3 +63,52 @@ def tokens_to_hide(
     inner, outer = levels(layout, axis, cluster)
     gather = collective_seconds("all_gather", 1 / (inner * outer), layout, axis, at_once)
     return flops_per_second * gather * parameter_bytes / 2 / (layout.tp * layout.pp)
+
+
+def tokens_that_hide_fsdp(
+    fsdp: int,
+    *,
+    devices_per_node: int,
+    flops_per_second: float,
+    inside_bytes_per_second: float,
+    between_bytes_per_second: float,
+    parameter_bytes: float,
+) -> float:
+    """The least tokens per device with which computing a layer forward hides its gather.
+
+    Each of `fsdp` devices holds an equal part of the layer, and computes 2 FLOPs for each parameter
+    and token. The devices fill one node, or a part of it, or whole nodes. The gather has two rings.
+    By its network card, of `between_bytes_per_second`, a device sends in a ring of the devices that
+    have the same place in their nodes, until each of them holds the parts of this place. Inside its
+    node, at `inside_bytes_per_second`, it sends in a ring of the node what its place holds, until
+    each device has the whole layer. Both go on at once, in small pieces, and links have no latency.
+    The result need not be a whole number.
+
+    Source: jax-ml/scaling-book, gpus.md, cross-node collectives, and Data Parallelism
+
+    Raises:
+        ValueError: a number is not positive, or there are more devices than in a node and they do
+            not fill whole nodes.
+    """
+    check_positive(
+        "tokens_that_hide_fsdp",
+        {
+            "fsdp": fsdp,
+            "devices_per_node": devices_per_node,
+            "flops_per_second": flops_per_second,
+            "inside_bytes_per_second": inside_bytes_per_second,
+            "between_bytes_per_second": between_bytes_per_second,
+            "parameter_bytes": parameter_bytes,
+        },
+    )
+    inner = min(fsdp, devices_per_node)
+    if fsdp % inner:
+        raise ValueError(
+            f"tokens_that_hide_fsdp: {fsdp} devices in nodes of {devices_per_node}; they must fill "
+            f"their nodes; use a multiple of {devices_per_node}"
+        )
+    outer = fsdp // inner
+    # Of each parameter, the parts of its bytes that a device sends on its two links.
+    inside = (inner - 1) / inner / inside_bytes_per_second
+    between = (outer - 1) / outer / inner / between_bytes_per_second
+    return flops_per_second * parameter_bytes / 2 * max(inside, between)

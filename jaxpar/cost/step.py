@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxpar.checks import check_positive
 from jaxpar.cost import shards
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link
@@ -82,6 +83,52 @@ def step_terms(
         make_term("bubble", bubble, numbers),
         *_optimizer(numbers, layout.offload),
     ]
+
+
+def layout_step_seconds(
+    parameters: float,
+    tokens: float,
+    *,
+    pp: int,
+    tp: int,
+    microbatches: int,
+    chunks: int,
+    recompute: bool,
+    flops_per_second: float,
+    tp_seconds: float,
+    gradient_seconds: float,
+) -> float:
+    """The seconds of a step of one layout, from a few figures.
+
+    A model of so many `parameters` is split evenly over `pp` stages of `tp` devices. Every replica
+    takes `microbatches` of so many `tokens`. A token takes 2 FLOPs for each parameter forward, and
+    4 backward; with `recompute` the backward pass computes the whole forward pass again. A device
+    does `flops_per_second`.
+
+    What tensor parallelism sends for a microbatch, forward and backward, takes `tp_seconds` on each
+    stage, and nothing hides it. The schedule is 1F1B, interleaved if a stage has several `chunks`:
+    a device idles while it could work on pp - 1 chunks of a microbatch, forward and backward, with
+    what they send. The sum of the gradients over the replicas takes `gradient_seconds`. It overlaps
+    with what is computed in the backward pass of one microbatch, the last one, recomputation
+    included; only the rest takes time of its own. Nothing else takes time.
+
+    Source: Narayanan et al. 2021, section 2.2; Li et al. 2020, PyTorch Distributed, section 3.2.3
+
+    Raises:
+        ValueError: one of pp, tp, microbatches and chunks is below 1, flops_per_second is not above
+            0, or another number is negative.
+    """
+    counts = {"pp": pp, "tp": tp, "microbatches": microbatches, "chunks": chunks}
+    check_positive("layout_step_seconds", counts | {"flops_per_second": flops_per_second})
+    amounts = {"parameters": parameters, "tokens": tokens, "tp_seconds": tp_seconds}
+    for name, amount in (amounts | {"gradient_seconds": gradient_seconds}).items():
+        if not amount >= 0:
+            raise ValueError(f"layout_step_seconds: {name} is {amount!r}; use 0 or more")
+    forward = 2 * parameters * tokens / (pp * tp) / flops_per_second
+    backward = (3 if recompute else 2) * forward
+    microbatch = forward + backward + tp_seconds
+    working = (microbatches + (pp - 1) / chunks) * microbatch
+    return working + max(0.0, gradient_seconds - backward)
 
 
 def peak_flops(device: Accelerator) -> float:

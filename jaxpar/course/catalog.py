@@ -103,12 +103,12 @@ class Lesson:
 LESSONS = (
     Lesson(
         number="01", topic="devices_and_meshes", title="Devices and meshes",
-        minutes=25,
+        minutes=30,
         prints=("make_mesh", "spec"),
     ),
     Lesson(
         number="02", topic="collectives", title="Collectives",
-        needs=("01",), minutes=25,
+        needs=("01",), minutes=40,
         prints=(
             "broadcast", "reduce", "all_gather", "all_reduce", "reduce_scatter", "all_to_all",
             "permute",
@@ -124,7 +124,7 @@ LESSONS = (
     ),
     Lesson(
         number="04", topic="costs", title="Costs",
-        needs=("03",), minutes=35,
+        needs=("03",), minutes=30,
         prints=("layer_flops", "step_flops", "product_intensity", "attainable_flops"),
     ),
     Lesson(
@@ -134,7 +134,7 @@ LESSONS = (
     ),
     Lesson(
         number="07", topic="mixed_precision", title="Mixed precision",
-        needs=("05",), minutes=30,
+        needs=("05",), minutes=25,
         prints=("cast", "master_weights"),
     ),
     Lesson(
@@ -144,7 +144,7 @@ LESSONS = (
     ),
     Lesson(
         number="09", topic="zero", title="ZeRO",
-        needs=("05", "07"), minutes=35,
+        needs=("05", "07"), minutes=30,
         prints=("init_shards", "own_shards", "gather_shards", "zero3_gradients"),
     ),
     Lesson(
@@ -154,7 +154,7 @@ LESSONS = (
     ),
     Lesson(
         number="11", topic="tensor_parallel", title="Tensor parallelism",
-        needs=("05",), minutes=35,
+        needs=("05",), minutes=30,
         prints=("enter", "column_linear", "row_linear", "parallel_mlp", "dropout"),
     ),
     Lesson(
@@ -169,7 +169,7 @@ LESSONS = (
     ),
     Lesson(
         number="15", topic="pipeline", title="Pipelines",
-        needs=("08",), minutes=35,
+        needs=("08",), minutes=30,
         prints=("send_on", "naive_forward", "gpipe_loss"),
     ),
     Lesson(
@@ -181,7 +181,7 @@ LESSONS = (
     ),
     Lesson(
         number="19", topic="planner", title="The planner",
-        needs=("04", "10", "12", "15"), minutes=40,
+        needs=("04", "10", "12", "15"), minutes=30,
         prints=("collective_seconds", "microbatches_in_flight"),
     ),
 )  # fmt: skip
@@ -395,20 +395,26 @@ EXERCISES = (
         title="how many inputs a schedule keeps at most", needs=("gpipe_schedule",),
     ),
     Exercise(
-        id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
-        title="the bytes of a key-value cache",
+        id="tokens_that_hide_fsdp", lesson="19", kind="value", minutes=15,
+        title="the tokens per device below which FSDP waits",
+        needs=("hierarchical_all_reduce_seconds",),
     ),
     Exercise(
-        id="max_batch_that_fits", lesson="19", kind="value", minutes=5,
-        title="how many examples fit beside the weights", needs=("kv_cache_bytes",),
+        id="layout_step_seconds", lesson="19", kind="value", minutes=15,
+        title="the time of a step, from a few figures", needs=("bubble_fraction",),
+    ),
+    Exercise(
+        id="faster_plan", lesson="19", kind="value", minutes=30,
+        title="a bad plan, 1.3 times faster by one change",
+        needs=("tokens_that_hide_fsdp", "layout_step_seconds"),
     ),
     Exercise(
         id="young_daly_interval", lesson="19", kind="value", minutes=10,
         title="how often to save, if devices fail",
     ),
     Exercise(
-        id="best_plan", lesson="19", kind="value", minutes=10,
-        title="the fastest plan that fits",
+        id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
+        title="the bytes of a key-value cache",
     ),
 )  # fmt: skip
 

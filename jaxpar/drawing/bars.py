@@ -13,10 +13,9 @@ from jaxpar.drawing.elements import (
     GREY,
     HEADING,
     INK,
-    box,
-    colour,
     element,
     letter,
+    part,
     round_numbers,
     titled,
 )
@@ -68,7 +67,7 @@ class Bars:
         top = bottom + 40
         for number, name in enumerate(self._terms()):
             y = top + KEY_ROW * number
-            parts.append(_part(number, MARGIN, y, 30, 16))
+            parts.append(part(number, MARGIN, y, 30, 16))
             parts.append(elements.text(MARGIN + 40, y + 13, f"{letter(number)}  {name}"))
         height = top + KEY_ROW * len(self._terms()) + MARGIN
         return elements.document(2 * MARGIN + BAR + 100, height, parts)
@@ -106,7 +105,7 @@ class Bars:
         for number, start, end, value in self._cells(terms, BAR):
             if end > start:
                 title = element("title", escape(f"{names[number]}: {value:.4g} {self.unit}"))
-                yield _part(number, MARGIN + start, top + 18, end - start, HEIGHT, title)
+                yield part(number, MARGIN + start, top + 18, end - start, HEIGHT, title)
                 label = self._svg_label(number, value, end - start)
                 if len(label) > 1:  # the line of a limit is less likely to cross it at the left
                     yield elements.text(MARGIN + start + 5, top + 38, label)
@@ -156,11 +155,6 @@ class Bars:
                 f"{self._number(terms.get(name, 0)):>{max(9, len(bar))}}" for bar, terms in bars
             )
             yield "  ".join((f"{letter(number)}  {name:<{room}}", *values))
-
-
-def _part(number: int, x: int, y: int, width: int, height: int, *content: str) -> str:
-    style = {"fill": colour(number), "fill_opacity": 0.55, "stroke": INK, "stroke_width": 0.8}
-    return box(x, y, width, height, *content, **style)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, stroke: str, **attributes: object) -> str:

@@ -73,6 +73,12 @@ def box(
     return element("rect", *content, x=x, y=y, width=width, height=height, **attributes)
 
 
+def part(number: int, x: float, y: float, width: float, height: float, *content: str) -> str:
+    """A rectangle in the colour of the term or the kind of this number, in an SVG file."""
+    style = {"fill": colour(number), "fill_opacity": 0.55, "stroke": INK, "stroke_width": 0.8}
+    return box(x, y, width, height, *content, **style)
+
+
 def document(width: float, height: float, parts: Iterable[str]) -> str:
     """An SVG file of these elements; it loads nothing."""
     width, height = round(width), round(height)

@@ -14,11 +14,10 @@ from jaxpar.drawing.elements import (
     CHARACTER,
     GREY,
     HEADING,
-    INK,
     box,
-    colour,
     element,
     letter,
+    part,
     round_numbers,
     titled,
 )
@@ -76,7 +75,7 @@ class Lanes:
         top += AXIS
         for number, kind in enumerate(self._kinds()):
             y = top + KEY_ROW * number
-            parts.append(_box(number, MARGIN, y, 30, 16))
+            parts.append(part(number, MARGIN, y, 30, 16))
             parts.append(elements.text(MARGIN + 40, y + 13, kind))
         height = top + KEY_ROW * len(self._kinds()) + MARGIN
         return elements.document(2 * MARGIN + NAMES + WIDTH, height, parts)
@@ -85,9 +84,9 @@ class Lanes:
         return self.to_svg()  # what a notebook shows
 
     def _lanes(self) -> list[str]:
-        """The lane that must not wait, then the others."""
+        """The lane of arithmetic, if there is one, then the others."""
         lanes = (span.task.lane for spans in self.ways.values() for span in spans)
-        return list(dict.fromkeys((COMPUTE, *lanes)))
+        return sorted(dict.fromkeys(lanes), key=lambda lane: lane != COMPUTE)
 
     def _kinds(self) -> list[str]:
         return list(dict.fromkeys(span.task.kind for spans in self.ways.values() for span in spans))
@@ -96,6 +95,8 @@ class Lanes:
         return max(map(step_seconds, self.ways.values()))
 
     def _facts(self, spans: Sequence[Span]) -> str:
+        if COMPUTE not in self._lanes():
+            return self._in_unit(step_seconds(spans))
         waits = f", of which {COMPUTE} waits {self._in_unit(exposed_seconds(spans))}"
         return f"{self._in_unit(step_seconds(spans))}{waits}"
 
@@ -122,7 +123,7 @@ class Lanes:
             task = span.task
             from_to = f"{self._in_unit(span.start)} to {self._in_unit(span.end)}"
             title = element("title", escape(f"{task.kind}, {task.label}: {from_to}"))
-            yield _box(self._kinds().index(task.kind), x, top, width, LANE - 4, title)
+            yield part(self._kinds().index(task.kind), x, top, width, LANE - 4, title)
             if CHARACTER * len(task.label) < width:
                 yield elements.text(x + width / 2, top + 18, task.label, text_anchor="middle")
 
@@ -136,8 +137,3 @@ class Lanes:
             yield element("line", x1=x, y1=top, x2=x, y2=top + 5, **line)
             yield elements.text(x, top + 19, f"{number:.3g}", text_anchor="middle", fill=GREY)
         yield elements.text(MARGIN, top + 19, self.unit, fill=GREY)
-
-
-def _box(number: int, x: float, y: float, width: float, height: float, *content: str) -> str:
-    style = {"fill": colour(number), "fill_opacity": 0.55, "stroke": INK, "stroke_width": 0.8}
-    return box(x, y, width, height, *content, **style)

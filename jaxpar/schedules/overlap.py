@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 COMPUTE = "compute"
 """The lane of a device's arithmetic, which is what should never wait."""
 

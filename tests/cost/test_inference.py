@@ -5,12 +5,7 @@ from typing import Any
 import pytest
 
 from jaxpar.cost.architecture import Architecture
-from jaxpar.cost.inference import (
-    inference_memory,
-    kv_cache_bytes,
-    max_batch_that_fits,
-    rule_of_thumb,
-)
+from jaxpar.cost.inference import inference_memory, kv_cache_bytes, rule_of_thumb
 from jaxpar.cost.models import find_model
 from jaxpar.cost.terms import total
 
@@ -109,21 +104,7 @@ def test_the_rule_of_thumb_is_a_fifth_more_than_the_weights() -> None:
     assert total(rule_of_thumb(7e9, weight_bits=4)) == pytest.approx(1.2 * 3.5e9, rel=1e-15)
 
 
-def test_the_largest_batch_is_whole_and_may_be_0() -> None:
-    assert max_batch_that_fits(80, 16, 3) == 21
-    assert max_batch_that_fits(80, 20, 3) == 20
-    assert max_batch_that_fits(80, 80, 3) == max_batch_that_fits(80, 100, 3) == 0
-    assert max_batch_that_fits(24e9, 16.06e9, 1.07e9) == 7
-
-
 def test_wrong_numbers_are_refused() -> None:
-    for wrong in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="bytes_per_example is"):
-            max_batch_that_fits(80, 16, wrong)
-    with pytest.raises(ValueError, match="state_bytes is -1; use 0 or more"):
-        max_batch_that_fits(80, -1, 3)
-    with pytest.raises(ValueError, match="device_bytes is -80; use 0 or more"):
-        max_batch_that_fits(-80, 1, 3)
     with pytest.raises(ValueError, match="kv_heads is 0; use a number above 0"):
         kv_cache_bytes(1, 1, 1, 0, 1, element_bytes=2)
     with pytest.raises(ValueError, match="element_bytes is -2"):

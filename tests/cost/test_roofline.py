@@ -7,7 +7,12 @@ import pytest
 from jaxpar.cost.communication import Kind, Link
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.network import collective_seconds
-from jaxpar.cost.roofline import attainable_flops, product_intensity, tokens_to_hide
+from jaxpar.cost.roofline import (
+    attainable_flops,
+    product_intensity,
+    tokens_that_hide_fsdp,
+    tokens_to_hide,
+)
 from jaxpar.layout import Layout
 
 H100, PEAK = find_cluster("h100"), 990e12
@@ -78,3 +83,32 @@ def test_wider_gradients_need_more_tokens() -> None:
         tokens_to_hide(Layout(dp=64), "dp", H100, PEAK, parameter_bytes=size) for size in (2, 4)
     )
     assert of_4 == 2 * of_2
+
+
+@pytest.mark.parametrize(("name", "n"), [("h100", 4), ("h100", 64), ("rtx4090", 4), ("gb200", 144)])
+@pytest.mark.parametrize("parameter_bytes", [2, 4])
+def test_the_tokens_that_hide_fsdp_are_those_of_a_layout(
+    name: str, n: int, parameter_bytes: int
+) -> None:
+    cluster = find_cluster(name)
+    figures = {
+        "devices_per_node": cluster.devices_per_node,
+        "flops_per_second": PEAK,
+        "inside_bytes_per_second": cluster.inside.bytes_per_second,
+        "between_bytes_per_second": cluster.between.bytes_per_second,
+        "parameter_bytes": parameter_bytes,
+    }
+    of_layout = tokens_to_hide(
+        Layout(fsdp=n), "fsdp", cluster, PEAK, parameter_bytes=parameter_bytes
+    )
+    assert tokens_that_hide_fsdp(n, **figures) == pytest.approx(of_layout)
+
+
+def test_nodes_in_part_and_impossible_numbers_are_refused() -> None:
+    figures = {"devices_per_node": 8, "flops_per_second": 1.0, "parameter_bytes": 2.0}
+    links = {"inside_bytes_per_second": 1.0, "between_bytes_per_second": 1.0}
+    with pytest.raises(ValueError, match=r"12 devices in nodes of 8; .* use a multiple of 8"):
+        tokens_that_hide_fsdp(12, **figures, **links)
+    with pytest.raises(ValueError, match="fsdp is 0; use a number above 0"):
+        tokens_that_hide_fsdp(0, **figures, **links)
+    assert tokens_that_hide_fsdp(1, **figures, **links) == 0

@@ -1,6 +1,7 @@
 """How long a step takes: terms by hand, many layouts at once, and what must follow from what."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from jaxpar.cost.communication import Link
 from jaxpar.cost.flops import head_flops, layer_flops, step_flops
 from jaxpar.cost.hardware import Accelerator, Cluster, Efficiency, find_cluster
 from jaxpar.cost.models import find_model
-from jaxpar.cost.step import peak_flops, step_terms
+from jaxpar.cost.step import layout_step_seconds, peak_flops, step_terms
 from jaxpar.cost.terms import total
 from jaxpar.layout import Layout
 
@@ -189,3 +190,18 @@ def test_slower_hardware_takes_longer() -> None:
         replace(H100, device=replace(H100.device, peak_flops={"bf16": 1e14})),
     ]
     assert all(sum(seconds(layout, cluster=its).values()) > usual for its in slower)
+
+
+def test_a_step_from_a_few_figures() -> None:
+    """Forward 4 seconds, backward 8 or 12, sent 1: a microbatch takes 13 or 17."""
+    figures = {"pp": 4, "tp": 3, "flops_per_second": 10.0, "tp_seconds": 1.0}
+    counts = {"microbatches": 5, "chunks": 2}
+    step = partial(layout_step_seconds, 60, 4, **figures, **counts)
+    assert step(recompute=False, gradient_seconds=0) == 6.5 * 13
+    assert step(recompute=False, gradient_seconds=8) == 6.5 * 13
+    assert step(recompute=False, gradient_seconds=11) == 6.5 * 13 + 3
+    assert step(recompute=True, gradient_seconds=11) == 6.5 * 17
+    with pytest.raises(ValueError, match="gradient_seconds is -1; use 0 or more"):
+        step(recompute=False, gradient_seconds=-1)
+    with pytest.raises(ValueError, match="chunks is 0; use a number above 0"):
+        step(recompute=False, gradient_seconds=0, chunks=0)

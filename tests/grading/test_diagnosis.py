@@ -141,12 +141,12 @@ def test_a_wrong_number_is_named_although_nothing_is_refused() -> None:
     assert judged(unchecked_and_not_known, pool).diagnosis == ""
 
 
-def many_numbers(plans: list, device_bytes: float) -> list[int]:
+def many_numbers(shape: tuple, layout: str, mesh: dict) -> list[int]:
     return list(range(5_000))
 
 
 def test_a_long_result_is_told_in_short() -> None:
-    verdict = judged(many_numbers, InProcessPool("jaxpar.contracts.planner.best_plan"))
+    verdict = judged(many_numbers, InProcessPool("jaxpar.contracts.devices_and_meshes.local_shape"))
     failure = verdict.first_failure()
     assert failure and failure.got.startswith("(0, 1, 2, ")
     assert len(failure.got) < len(failure.message) < 1000

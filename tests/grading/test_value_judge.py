@@ -13,7 +13,7 @@ import pytest
 
 from jaxpar.contracts.base import load
 from jaxpar.cost.flops import transformer_step_flops
-from jaxpar.cost.planner import best_plan
+from jaxpar.cost.planner.faster import faster_plan
 from jaxpar.grading.in_process import InProcessPool, judged
 from jaxpar.grading.judge import judge
 from jaxpar.grading.messages import ReturnedValue
@@ -24,7 +24,7 @@ from jaxpar.grading.value_judge import IN_FLOAT32, _alike, _to_seven_digits
 from jaxpar.grading.worker_replies import CHANGES_ARGUMENTS, _value
 
 INTERVAL = "jaxpar.contracts.planner.young_daly_interval"
-BEST = "jaxpar.contracts.planner.best_plan"
+FASTER = "jaxpar.contracts.planner.faster_plan"
 FLOPS = "jaxpar.contracts.costs.transformer_step_flops"
 SOURCE = """
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def young_daly_interval(checkpoint_seconds, mtbf_seconds):
         raise ValueError
     return jnp.sqrt(2.0 * checkpoint_seconds * mtbf_seconds)
 """
-Plans = list[dict[str, Any]]
+Plain = dict[str, Any]
 
 
 def _root_in_float32(checkpoint_seconds: float, mtbf_seconds: float) -> Any:
@@ -99,34 +99,32 @@ def test_a_mistake_is_named_in_whole_numbers_and_in_floats(kind: type) -> None:
     assert judged(without_the_head, InProcessPool(FLOPS)).diagnosis == named
 
 
-def _sorts(plans: Plans, device_bytes: float) -> dict | None:
-    plans.sort(key=lambda plan: plan["step_seconds"])
-    return best_plan(plans, device_bytes)
+def _changes(plan: Plain, job: Plain, seconds: Plain) -> Plain:
+    plan.update(faster_plan(plan, job, seconds))
+    return plan
 
 
-def _removes(plans: Plans, device_bytes: float) -> dict | None:
-    plans[:] = [plan for plan in plans if plan["memory_bytes"] <= device_bytes]
-    return best_plan(plans, device_bytes)
+def _removes(plan: Plain, job: Plain, seconds: Plain) -> Plain:
+    found = faster_plan(plan, job, seconds)
+    del seconds["arithmetic"]
+    return found
 
 
-def _marks(plans: Plans, device_bytes: float) -> dict | None:
-    found = best_plan(plans, device_bytes)
-    result = found and dict(found)
-    for plan in plans:
-        plan["seen"] = True
-    return result
+def _marks(plan: Plain, job: Plain, seconds: Plain) -> Plain:
+    found = faster_plan(plan, job, seconds)
+    job["seen"] = True
+    return found
 
 
-def _puts_arrays(plans: Plans, device_bytes: float) -> dict | None:
-    best = best_plan([dict(plan) for plan in plans], device_bytes)
-    for plan in plans:
-        plan["step_seconds"] = np.ones(2)  # whether it equals a number has no single answer
-    return best
+def _puts_arrays(plan: Plain, job: Plain, seconds: Plain) -> Plain:
+    found = faster_plan(plan, job, seconds)
+    seconds["bubble"] = np.ones(2)  # whether it equals a number has no single answer
+    return found
 
 
-@pytest.mark.parametrize("answer", [_sorts, _removes, _marks, _puts_arrays])
+@pytest.mark.parametrize("answer", [_changes, _removes, _marks, _puts_arrays])
 def test_arguments_stay_as_they_are(answer: Callable) -> None:
-    verdict = judged(answer, InProcessPool(BEST))
+    verdict = judged(answer, InProcessPool(FASTER))
     failure = verdict.first_failure()
     assert failure
     assert CHANGES_ARGUMENTS in failure.message
@@ -134,11 +132,11 @@ def test_arguments_stay_as_they_are(answer: Callable) -> None:
 
 def test_a_long_call_is_told_in_short() -> None:
     plans = [{"mesh": f"pp={n}", "step_seconds": n, "memory_bytes": 1} for n in range(1000)]
-    text = in_words(load(BEST), ((plans, 80), {}))
-    assert text.startswith("best_plan([{'mesh': 'pp=0', ")
+    text = in_words(load(FASTER), ((plans, 80), {}))
+    assert text.startswith("faster_plan([{'mesh': 'pp=0', ")
     assert text.endswith("... and so on)")
     assert len(text) < 1100
-    assert "80)" in in_words(load(BEST), ((plans[:2], 80), {}))
+    assert "80)" in in_words(load(FASTER), ((plans[:2], 80), {}))
 
 
 def test_in_processes() -> None:

@@ -116,16 +116,25 @@ def end():
 def mean(x, *, axis):
     return lax.psum(x, axis) / lax.axis_size(axis)
 
-def described(which, i, program):
+def description(which, i, program):
     return messages.encode(messages.ExportedProgram((which, i), program.outputs))
 
 def exported(function=mean):
     for i, data in enumerate(job["cases"], job["first"]):
         case = messages.decode(messages.Case, data)
         forward = programs.export_forward(function, case)
-        yield described("forward", i, forward), forward.module
+        yield description("forward", i, forward), forward.module
         if job["gradient"]:
             both = programs.export_gradient(function, case, job["gradient"], forward.outputs)
-            yield described("gradient", i, both), both.module
+            yield description("gradient", i, both), both.module
+
+def frames():
+    while True:
+        yield
+        send({"done": True})
+        drawn = worker["receive"](frame.f_locals["requests"])
+        if drawn is None:
+            end()
+        job.update(drawn)
 """
 )

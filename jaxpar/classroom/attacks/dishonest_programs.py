@@ -132,7 +132,7 @@ return nested(110, mean(x, axis))""", "fail", "error", "killed", group="programs
 
 
 def _swapped(name: str, body: str, *ends: Status, honest: int = PROGRAM_POINTS) -> Attack:
-    source = f"{WORKER}{body}\nsend({{'done': True}})\nend()\n"
+    source = f"{WORKER}\nfor _ in frames():\n{textwrap.indent(body, '    ')}\n"
     return Attack(name, "programs for different ends", source, ends, honest)
 
 
@@ -148,13 +148,14 @@ def by_the_compiler(body, *, mesh, in_specs, out_specs, **_):
         return [jnp.broadcast_to(mean, (*sizes, *local))]
     return whole
 honest = list(exported())
-jax.shard_map = by_the_compiler
+by_jax, jax.shard_map = jax.shard_map, by_the_compiler
 for said, blob in honest:
     which, index = said["program"]
     if which == "forward":
-        case = messages.decode(messages.Case, job["cases"][index])
+        case = messages.decode(messages.Case, job["cases"][index - job["first"]])
         blob = programs._export(None, case, programs._inputs(case))
-    send(said, blob)""", "fail", honest=VALUES_AND_REST),
+    send(said, blob)
+jax.shard_map = by_jax""", "fail", honest=VALUES_AND_REST),
     _swapped("a gradient program that sends nothing", """
 for said, blob in exported():
     if said["program"][0] == "forward": send(said, blob)

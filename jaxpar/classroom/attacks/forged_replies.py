@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from jaxpar.classroom.attacks.attack import LOOP, PROGRAM_POINTS, SLEEP, VALUE, WORKER, Attack
 from jaxpar.grading.processes import Limits
 from jaxpar.grading.verdict import Status
@@ -28,8 +30,8 @@ def _json(name: str, text: str) -> Attack:
 
 
 def _programs(name: str, body: str, *ends: Status, honest: int = 0) -> Attack:
-    """Makes an attack that sends programs, and then says that it is done."""
-    source = f'{WORKER}{body}\nsend({{"done": True}})\nend()\n'
+    """Makes an attack that sends programs for each frame of cases."""
+    source = f"{WORKER}\nfor _ in frames():\n{textwrap.indent(body, '    ')}\n"
     return Attack(name, "channel", source, ends, honest)
 
 

@@ -32,16 +32,6 @@ STRATEGIES = (
 )
 
 
-def best_plan(plans: list[dict[str, Any]], device_bytes: float) -> dict[str, Any] | None:
-    """The plan with least `step_seconds` of those whose `memory_bytes` fit; the first on ties.
-
-    A plan fits if its memory_bytes <= device_bytes. If none does there is no best one: None. The
-    plans may have other keys, too. The list and the plans in it stay as they are.
-    """
-    fit = (plan for plan in plans if plan["memory_bytes"] <= device_bytes)
-    return min(fit, key=lambda plan: plan["step_seconds"], default=None)
-
-
 @dataclass(frozen=True)
 class Strategy:
     """A well-known way to train, and its best plan for a job.

@@ -12,7 +12,7 @@ from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner.candidates import Job, layouts
-from jaxpar.cost.planner.fastest import STRATEGIES, best_plan, explore
+from jaxpar.cost.planner.fastest import STRATEGIES, explore
 from jaxpar.cost.planner.page import page
 from jaxpar.cost.planner.plan import RESERVE, Plan, memory_terms, pick, time_terms
 from jaxpar.cost.planner.report import GROUPS, heading, spent, strategies, summary, to_dict
@@ -261,20 +261,6 @@ def test_the_page_is_whole_safe_and_alone() -> None:
     for plan in found:
         assert describe(plan.layout) in text
         assert all(term.filled.split("*")[0] in text for term in plan.memory)
-
-
-@pytest.mark.parametrize(
-    ("given", "device_bytes", "wanted"),
-    [
-        ([(3, 10), (2, 20), (1, 30)], 20, 1),
-        ([(2, 10), (1, 10), (1, 5)], 10, 1),
-        ([(1, 11), (2, 12)], 10, None),
-        ([], 10, None),
-    ],
-)
-def test_best_plan(given: list[tuple[int, int]], device_bytes: int, wanted: int | None) -> None:
-    dicts = [{"step_seconds": time, "memory_bytes": memory} for time, memory in given]
-    assert best_plan(dicts, device_bytes) is (None if wanted is None else dicts[wanted])
 
 
 def test_failures_are_of_all_devices() -> None:
