@@ -90,7 +90,8 @@ def judge_gradient(
             case, str(gradient.dtype), gradient, target, contract.tolerance
         )
         if difference:
-            return replace(difference, message=f"the gradient with respect to {name}, {difference.message}")
+            message = f"the gradient with respect to {name}, {difference.message}"
+            return replace(difference, message=message)
         near |= compare.near(str(gradient.dtype), gradient, target, contract.tolerance)
     return _right(contract, case, near)
 

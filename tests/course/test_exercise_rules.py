@@ -41,7 +41,8 @@ def test_what_is_made_is_shown_by_its_maker_and_its_arrays() -> None:
     rate, step = ArraySpec((4,), "d_dp"), Function(f"{__name__}:a_step")
     bound = Made(Function("functools:partial"), (step, rate))
     state = Made(step, (rate, [rate, 3], rate, 5))
-    case = Case("dp=2", {"update": bound, "state": state, "optimizer": Function("optax:MaskedNode")})
+    optimizer = Function("optax:MaskedNode")
+    case = Case("dp=2", {"update": bound, "state": state, "optimizer": optimizer})
     assert list(arguments_in_words(case)) == [
         ("update", "a step by a rate"),
         ("state", "a step by a rate, made from float32[2] and [float32[2], 3]"),
