@@ -71,7 +71,7 @@ def input_gradient(
         forward: nothing
         backward: no derivative
     Memory: x+l*halves
-    Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism), section 2
+    Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2
     """
 
     def body(dy: Array, given: tuple) -> tuple[Array, Residuals]:
@@ -96,7 +96,7 @@ def weight_gradient(
         forward: nothing
         backward: no derivative
     Memory: params
-    Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism), section 2
+    Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 2
     """
 
     def body(_: None, given: tuple) -> tuple[None, PyTree[Array]]:

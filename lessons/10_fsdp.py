@@ -190,7 +190,12 @@ for name, w in weights.items():
 show(fsdp.fsdp_specs, fsdp.fsdp_loss)
 
 # %% [markdown]
-# The loop for any layer and any pytree of weights is `fsdp_apply`, and is for you to write.
+# Both gather each leaf by itself. But every gather has a latency (lesson 03), so a layer of many
+# small leaves is better gathered at once. PyTorch's first FSDP therefore joins all parameters of a
+# layer in one *flat parameter*, pads it, and gives each device 1/n of it, wherever one leaf ends
+# and the next begins. Its successor, `fully_shard`, splits each parameter by itself again, and
+# copies those of a layer into one buffer for the gather. The loop over layers with a flat parameter
+# is `fsdp_apply`, and is for you to write.
 #
 # ## Measure
 #
@@ -721,12 +726,13 @@ exercises("10")
 #
 # Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*,
 # section 5.3. Zhao et al. 2023, *PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel*,
-# section 3. Xu et al. 2021, *GSPMD: General and Scalable Parallelization for ML Computation
-# Graphs*, section 3.2. Ren et al. 2021, *ZeRO-Offload: Democratizing Billion-Scale Model Training*,
-# section 3. Rajbhandari et al. 2021, *ZeRO-Infinity: Breaking the GPU Memory Wall for Extreme Scale
-# Deep Learning*, section 5. Austin et al. 2025, *How to Scale Your Model*, chapter "GPUs" (tokens
-# per device). Grattafiori et al. 2024, *The Llama 3 Herd of Models*, table 4. openxla/xla: the page
-# *Effort levels* of its documentation, and `gpu_compiler.cc`, which runs `ReduceScatterCreator`.
+# sections 3 and 4.2 (flat parameters). Xu et al. 2021, *GSPMD: General and Scalable Parallelization
+# for ML Computation Graphs*, section 3.2. Ren et al. 2021, *ZeRO-Offload: Democratizing
+# Billion-Scale Model Training*, section 3. Rajbhandari et al. 2021, *ZeRO-Infinity: Breaking the
+# GPU Memory Wall for Extreme Scale Deep Learning*, section 5. Austin et al. 2025, *How to Scale
+# Your Model*, chapter "GPUs" (tokens per device). Grattafiori et al. 2024, *The Llama 3 Herd of
+# Models*, table 4. openxla/xla: the page *Effort levels* of its documentation, and
+# `gpu_compiler.cc`, which runs `ReduceScatterCreator`.
 #
 # | here | PyTorch | others |
 # |---|---|---|

@@ -97,6 +97,14 @@ def test_its_minutes_are_those_of_its_words_and_its_code(lesson: Lesson) -> None
 
 
 @every_lesson
+def test_asterisks_within_words_stand_in_backticks(lesson: Lesson) -> None:
+    """In a terminal, Markdown would take `b*s*d` for emphasis, and print bsd."""
+    prose = [line for line in source(lesson).splitlines() if line.startswith("# ")]
+    text = re.sub(r"`[^`]*`", "", "\n".join(prose))
+    assert not re.findall(r"\w+\*\w[^\n]*", text)
+
+
+@every_lesson
 def test_devices_are_simulated_before_jax_is_imported(lesson: Lesson) -> None:
     text = source(lesson)
     assert text.index("\nsimulate_devices(8)\n") < text.index("\nimport jax\n")

@@ -7,7 +7,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_apply`.
 
 # What is judged (10 points; values must be right to earn the rest)
 #   values        4  every device returns the right result
-#   gradient      1  the gradient with respect to param_shards, x
+#   gradient      1  the gradient with respect to flat_shards, x
 #   communication 3  each layer gathered once forward and once backward, and its gradient reduce-
 #                    scattered
 #   memory        1  two layers' weights and every layer's input: at most twice the library's
@@ -17,15 +17,17 @@ Save it while `jaxpar` runs, or check it with `jaxpar check fsdp_apply`.
 #
 # Tried with, on each device:
 #   mesh fsdp=4
-#     layer_fn      two matrices with tanh between, added to x [..., d]
-#     param_shards  {up: float32[8, 8, 64], down: float32[8, 16, 32]}
-#     x             float32[4, 32]
-#     axis          "fsdp"
+#     layer_fn     two matrices with tanh between, added to x [..., d]
+#     like         shapes in float32: up [d, f] and down [f, d]
+#     flat_shards  float32[8, 1024]
+#     x            float32[4, 32]
+#     axis         "fsdp"
 #   mesh dp=3,tp=2
-#     layer_fn      one square matrix and tanh, scaled and added to x [b, d]
-#     param_shards  (float32[7, 16, 48], float32[7, 16])
-#     x             float32[2, 48]
-#     axis          "dp"
+#     layer_fn     one square matrix and tanh, scaled and added to x [b, d]
+#     like         shapes: a matrix [d, d] and a vector [d]
+#     flat_shards  float32[7, 721]
+#     x            float32[2, 46]
+#     axis         "dp"
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
@@ -42,20 +44,23 @@ from jaxtyping import Float, PyTree
 
 def fsdp_apply(
     layer_fn: Callable[[Any, Array], Array],
-    param_shards: PyTree[Array],
+    like: PyTree[Any],
+    flat_shards: Float[Array, "l s"],
     x: Float[Array, "..."],
     *,
     axis: str,
 ) -> Float[Array, "..."]:
     """Applies layer after layer, and gathers each before its use, also in the backward pass.
 
-    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer. Each leaf of
-    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's shard of
-    the batch, and so is the result. The gradient with respect to `param_shards` is the sum of all
-    devices' gradients, in these rows.
+    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer, whose shapes are those
+    of `like`. For each layer, its leaves in the order of `jax.tree.leaves`, each flattened by rows,
+    follow one another in one array, which is padded at its end so that n divides its length. Row i
+    of `flat_shards` holds this device's part of layer i. x is this device's shard of the batch, and
+    so is the result. The gradient with respect to `flat_shards` is the sum of all devices'
+    gradients, in these parts.
 
-    Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
-    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+    Math: x_(i+1) = layer_fn(params[i], x_i); flat(params[i]) = [shards_1[i], ..., shards_n[i]]
+    Source: Zhao et al. 2023 (PyTorch FSDP), sections 3 and 4.2 (flat parameters)
     """
     raise NotImplementedError(
         "return x after all layers, each gathered when it is used, and again backward"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -33,3 +34,16 @@ def tanh_layer(params: tuple[Array, Array], x: Array) -> Array:
     """One square matrix, a bias and tanh for x [..., d]: zeros do not stay zeros."""
     matrix, bias = params
     return jnp.tanh(x @ matrix / len(matrix) ** 0.5 + jnp.expand_dims(bias, range(x.ndim - 1)))
+
+
+def mlp_shapes(d: int, f: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Shapes in float32: up [d, f] and down [f, d]."""
+    return {
+        "up": jax.ShapeDtypeStruct((d, f), jnp.float32),
+        "down": jax.ShapeDtypeStruct((f, d), jnp.float32),
+    }
+
+
+def square_shapes(d: int, dtype: str) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """Shapes: a matrix [d, d] and a vector [d]."""
+    return jax.ShapeDtypeStruct((d, d), dtype), jax.ShapeDtypeStruct((d,), dtype)

@@ -314,7 +314,7 @@ EXERCISES = (
         needs=("accumulate_gradients", "zero1_update"),
     ),
     Exercise(
-        id="fsdp_apply", lesson="10", kind="program", minutes=25,
+        id="fsdp_apply", lesson="10", kind="program", minutes=30,
         title="one layer gathered at a time", needs=("zero1_update", "remat_layers"),
     ),
     Exercise(

@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jax.tree_util import keystr, tree_map_with_path
@@ -25,31 +27,38 @@ STACKED = "layers"
 
 def fsdp_apply(
     layer_fn: Callable[[Any, Array], Array],
-    param_shards: PyTree[Array],
+    like: PyTree[Any],
+    flat_shards: Float[Array, "l s"],
     x: Float[Array, "..."],
     *,
     axis: str,
 ) -> Float[Array, "..."]:
     """Applies layer after layer, and gathers each before its use, also in the backward pass.
 
-    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer. Each leaf of
-    `param_shards` is [l, d/n, ...]: this device's rows of every layer. x is this device's shard of
-    the batch, and so is the result. The gradient with respect to `param_shards` is the sum of all
-    devices' gradients, in these rows.
+    `layer_fn(layer_params, x) -> x` takes the full parameters of one layer, whose shapes are those
+    of `like`. For each layer, its leaves in the order of `jax.tree.leaves`, each flattened by rows,
+    follow one another in one array, which is padded at its end so that n divides its length. Row i
+    of `flat_shards` holds this device's part of layer i. x is this device's shard of the batch, and
+    so is the result. The gradient with respect to `flat_shards` is the sum of all devices'
+    gradients, in these parts.
 
-    Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
+    Math: x_(i+1) = layer_fn(params[i], x_i); flat(params[i]) = [shards_1[i], ..., shards_n[i]]
     Comm:
-        forward: all_gather(axis) param_shards
-        backward: all_gather(axis) param_shards + reduce_scatter(axis) param_shards*n
+        forward: all_gather(axis) flat_shards
+        backward: all_gather(axis) flat_shards + reduce_scatter(axis) flat_shards*n
     Memory: x
-    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+    Source: Zhao et al. 2023 (PyTorch FSDP), sections 3 and 4.2 (flat parameters)
     """
+    shapes, structure = jax.tree.flatten(like)
+    ends = np.cumsum([shape.size for shape in shapes])
 
-    def body(x: Array, shards: PyTree[Array]) -> tuple[Array, None]:
-        return layer_fn(lax.all_gather(shards, axis, tiled=True), x), None
+    def body(x: Array, shard: Array) -> tuple[Array, None]:
+        *flat, _ = jnp.split(lax.all_gather(shard, axis, tiled=True), ends)
+        leaves = [part.reshape(shape.shape) for part, shape in zip(flat, shapes, strict=True)]
+        return layer_fn(structure.unflatten(leaves), x), None
 
     # Without the checkpoint, all gathered layers would be kept for the backward pass.
-    return lax.scan(jax.checkpoint(body, prevent_cse=False), x, param_shards)[0]
+    return lax.scan(jax.checkpoint(body, prevent_cse=False), x, flat_shards)[0]
 
 
 def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str) -> PyTree[Array]:

@@ -78,7 +78,7 @@ def pipeline_gradients(
         forward: permute(axis) 2*ticks*x + all_reduce(axis) ends+1
         backward: no derivative
     Memory: ends+layers+1
-    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2023 (Zero Bubble)
+    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2024 (Zero Bubble)
 
     Raises:
         ValueError: the table is for another number of devices or microbatches, or neighbouring

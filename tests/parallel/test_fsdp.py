@@ -34,9 +34,12 @@ GRADIENTS = {"a": random(8 * 12, 5), "b": [random(8 * 24)]}
 
 
 def test_layers_send_and_hold_what_they_say() -> None:
-    per_device = partial(fsdp.fsdp_apply, layer_fn, axis="fsdp")
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), PARAMS)
+    per_device = partial(fsdp.fsdp_apply, layer_fn, like, axis="fsdp")
+    size = sum(leaf.size for leaf in jax.tree.leaves(like))
     specs = P(None, "fsdp"), P("fsdp")
-    call = Call(fsdp.fsdp_apply, per_device, (PARAMS, random(24, 12)), specs, P("fsdp"))
+    arguments = random(LAYERS, size), random(24, 12)
+    call = Call(fsdp.fsdp_apply, per_device, arguments, specs, P("fsdp"))
     assert_docstring_holds(call, "fsdp=4", axis="fsdp")
 
 
