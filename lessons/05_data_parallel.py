@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Lesson 05: data parallelism
 #
-# One device is too slow. Llama 3 8B was trained on 15 trillion tokens (Grattafiori et al. 2024),
-# for which a single H100, at 40% of its peak, would need 58 years. The simplest remedy is *data
-# parallelism*. Each device holds the whole model, a *replica*, and computes the gradient of its own
-# shard of the batch. If all shards are equally large, the mean of these gradients is the gradient
-# of the whole batch. All devices make the same update with it, so the replicas stay equal.
+# One device is too slow. Llama 3 8B was trained on 15 trillion tokens (Grattafiori et al. 2024).
+# With 6 FLOPs for each parameter and token (lesson 04), a single H100 at 40% of its peak would need
+# 58 years. The simplest remedy is *data parallelism*. Each device holds the whole model, a
+# *replica*, and computes the gradient of the mean loss of its own shard of the batch. If all shards
+# are equally large, the mean of these gradients is the gradient of the whole batch. All devices
+# make the same update with it, so the replicas stay equal.
 #
 # How does the mean get to every device? There are three ways, which PyTorch users know as
 # `DataParallel`, a *parameter server*, and `DistributedDataParallel` (DDP). All three compute the
@@ -51,8 +52,9 @@ n, mesh = 8, make_mesh("dp=8")
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four devices before a step: w are the parameters, and x are examples. The letter behind an x says
-# which device computes the gradient of its loss. An arrow is a message.
+# Four devices before a step: w are the parameters, and each x is an example. The letter after an x
+# says which device computes with it: a means device 0, b device 1, and so on. An arrow is a
+# message.
 
 # %% tags=["fold"]
 star = [pair for j in (1, 2, 3) for pair in ((0, j), (j, 0))]
@@ -78,10 +80,10 @@ draw("05_three_ways", Panels("One step, three ways", three))
 # ### What we train
 #
 # A decoder of one layer predicts each byte of a text from the bytes before it. The text is the
-# source code of Python's standard library. A batch has 32 examples, 4 for each device, with 32
-# bytes to predict in each; since the first byte is only an input, its shape is [32, 33]. All
-# parameters stand in one vector `w`, of which `unravel` makes the dict of arrays that the model
-# takes.
+# source code of Python's standard library. A batch has 32 examples, 4 for each device. An example
+# is 33 bytes long: the first is only an input, and the other 32 are predicted. So the shape of a
+# batch is [32, 33]. All parameters are in one vector `w`, which `unravel` turns back into the dict
+# of arrays that the model takes.
 
 # %%
 STEPS, BATCH, LENGTH, RATE = 30, 32, 32, 0.2
@@ -119,11 +121,12 @@ of_64 = ask("Traffic of each device of an all-reduce, with 64 devices")
 late = ask("Updates that it makes while one of 8 equal workers computes a gradient", "count")
 
 # %% [markdown]
-# A backward pass has 8 parts, each of which takes 2.0 ms to compute. Once a part is computed, its
-# gradients are all-reduced in 1.8 ms, while the device computes the next part.
+# A backward pass has 8 parts, each of which takes 1.01 ms to compute. Once a part is computed, its
+# gradients can be all-reduced, which takes 1.79 ms. The device computes the next parts meanwhile,
+# but the network does one all-reduce at a time.
 
 # %%
-wait = ask("Time from the end of the backward pass to that of the last all-reduce", "seconds")
+wait = ask("Time from the end of the backward pass to the end of the last all-reduce", "seconds")
 
 # %% [markdown]
 # ## Implement
@@ -149,47 +152,28 @@ by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_spe
 # In PyTorch, DDP does the same behind `loss.backward()`. The exercise `data_parallel_gradients`
 # asks for more: any pytree of parameters, and the mean of the loss.
 #
-# ### What if the `pcast` is forgotten
-#
-# JAX has a surprise for those who come from PyTorch. The parameters are equal on all devices, and
-# typed so: *invariant* (lesson 02). The gradient with respect to something that all devices use is
-# a sum over all of them, so JAX adds an all-reduce to the backward pass. After `pcast`, each device
-# has a copy of its own, and its gradient is local, as in PyTorch. Below, device j has x = j + 1.
-# The gradient of the mean of `w * x` over all devices is 4.5.
-
-
-# %%
-def toy(w, x):
-    return (w * x).mean()
-
-
-def four_ways(w, x):
-    gradient = jax.grad(toy)(w, x)
-    own = lax.pcast(w, "dp", to="varying")
-    local = jax.grad(toy)(own, x)
-    return gradient, lax.pmean(gradient, "dp"), lax.psum(gradient, "dp"), local[None]
-
-
-gives = (P(), P(), P(), P("dp"))
-f = jax.jit(jax.shard_map(four_ways, mesh=mesh, in_specs=(P(), P("dp")), out_specs=gives))
-got = f(1.0, np.arange(1.0, 9))
+# Why the `pcast`? Without it, JAX sums the gradient over all devices by itself, because all of them
+# use the same `w` (lesson 02, "Types that vary, and types that do not"). `pmean` does not change
+# what is equal on all devices, so the update would be 8 times too large, without any error.
 
 # %% tags=["fold"]
-what = ("grad(w)", "pmean(grad(w))", "psum(grad(w))", "grad(pcast(w))")
-table("The gradient", ("you write", "you get"), zip(what, got, strict=True))
-assert got[:3] == (n * 4.5, n * 4.5, n * n * 4.5) and all(got[3] == np.arange(1.0, 9))
+slope = jax.grad(lambda w, x: (w * x).mean())  # with x = j + 1 on device j, the mean of all is 4.5
+
+
+def without_pcast(w, x):
+    return lax.pmean(slope(w, x), "dp")
+
+
+f = jax.jit(jax.shard_map(without_pcast, mesh=mesh, in_specs=(P(), P("dp")), out_specs=P()))
+assert f(1.0, np.arange(1.0, 9)) == n * 4.5
 
 # %% [markdown]
-# Without `pcast` the gradient is 8 times too large. `pmean` does not change what is equal on all
-# devices, and `psum` multiplies it by 8 once more. With `pcast` each device has its own gradient,
-# and the mean of the eight is 4.5.
-#
 # ### The library's form
 #
-# `make_step` makes a step of a loss, an optimizer of optax, and a `Technique`: how gradients are
-# computed, and how arrays are sharded. `train` is the loop. A step returns before the devices have
-# finished it, so the loop prepares the next batch meanwhile. This is *prefetch*; PyTorch has the
-# workers of a `DataLoader` for it. Only `float(loss)` waits.
+# `make_step` makes a step from a loss, an optimizer of optax, and a `Technique`, which says how
+# gradients are computed and how arrays are sharded. `train` is the loop. A call of the step returns
+# before the devices have finished, so the loop prepares the next batch meanwhile. This is
+# *prefetch*; in PyTorch the workers of a `DataLoader` do it. Only `float(loss)` waits.
 
 # %%
 show(make_step, train)
@@ -203,7 +187,8 @@ library_losses = [
 # ### One master
 #
 # All devices run the same program here, too. A message from one device to another is a permute with
-# one pair. Each device has a row for `w`, but only the master's row is used: all others are NaN.
+# one pair. `w` has a row for each device, and only the master may use its own. So we fill the other
+# rows with NaN: if one of them were used, the loss would be NaN.
 
 # %%
 show(server.single_master_gradients)
@@ -229,8 +214,9 @@ def master_step(w, batch):
 # %% [markdown]
 # ### A server
 #
-# `parameter_server_step` is yours to write. Its result came from one device, so its type is
-# varying, and the new parameters leave as eight equal rows.
+# `parameter_server_step` is yours to write. All devices receive the same new parameters, but the
+# result of a permute is typed as varying (lesson 02). So they leave `shard_map` as eight equal
+# rows, of which we take the first.
 
 
 # %%
@@ -247,7 +233,7 @@ one_server = jax.jit(jax.shard_map(with_server, mesh=mesh, in_specs=specs, out_s
 
 
 def server_step(w, batch):
-    return one_server(w, batch)[0]  # any row will do
+    return one_server(w, batch)[0]
 
 
 # %% [markdown]
@@ -321,7 +307,8 @@ for way, step in steps.items():
 #
 # While a worker computes a gradient, an asynchronous server makes updates with those of the others.
 # So each gradient was computed at old parameters. The number of updates since then is its
-# *staleness*. We count it for workers that take turns, and then train with it on one device.
+# *staleness*. First we count it, for workers that take turns. Then we train with it, simulated on
+# one device.
 
 # %%
 fetched = [0] * n  # for each worker, how many updates its parameters contain
@@ -341,11 +328,11 @@ axes = "step", "loss, nats for each token"
 draw("05_losses", Curves("The loss of each batch", *axes, range(STEPS), losses))
 
 # %% [markdown]
-# Four of the five curves are one: a master, a server, an all-reduce and a single device have the
-# same losses, except for rounding, and so has the library's step. The asynchronous server is worse.
-# Each of its losses is the one that a worker computed, so the first eight are those of the initial
-# parameters. Later, each gradient says which way was down seven updates ago, and the server
-# overshoots.
+# Four of the five curves coincide: a master, a server, an all-reduce and a single device have the
+# same losses, except for rounding. So has the library's step. The asynchronous server is worse. Its
+# losses are those that the workers compute, at old parameters, so the first eight are those of the
+# initial parameters. Each later gradient belongs to the parameters of seven updates ago, and at
+# this learning rate the server overshoots.
 #
 # ## Compare
 
@@ -390,13 +377,19 @@ assert losses["asynchronous"][-10:].mean() > np.mean(losses["one device"][-10:])
 # ### Accumulation
 #
 # If activations do not fit into memory, a device takes *microbatches*, one after the other, and
-# adds up their gradients: *gradient accumulation*. The all-reduce belongs after the loop; in the
-# loop, each microbatch sends as much as a step. (In DDP, `no_sync` turns it off for all
-# microbatches but the last.) `accumulate_gradients` is yours to write.
+# adds up their gradients: *gradient accumulation*. The all-reduce belongs after the loop. Inside
+# it, every microbatch would send as much as a whole step. (In DDP, `no_sync` turns the all-reduce
+# off for all microbatches but the last.) `accumulate_gradients` is yours to write.
+#
+# Here is a toy with 1,024 weights, and four microbatches of 1,024 numbers on each device.
 
 # %%
-four_microbatches = np.zeros((4, 8192), np.float32)
 weights = np.zeros(1024, np.float32)
+four_microbatches = np.zeros((4, n * 1024), np.float32)
+
+
+def toy(w, x):
+    return (w * x).mean()
 
 
 def in_the_loop(w, xs):
@@ -408,7 +401,8 @@ def after_the_loop(w, xs):
     return data.accumulate_gradients(toy, w, xs, axis="dp")
 
 
-def all_reduces(function, takes, *args):  # the bytes of each, without those of losses
+def all_reduces(function, takes, *args):
+    """The operand bytes of each all-reduce, without those of losses."""
     f = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=P()))
     found = inspect(f, *args).collectives
     return [one.operand_bytes for one in found for _ in range(one.times) if one.operand_bytes > 4]
@@ -426,12 +420,13 @@ assert inside == 4 * after
 #
 # Our `w` is one vector; a model has many arrays. An all-reduce for each pays the latency (lesson
 # 03) many times, and one for all has to wait for the end of the backward pass. So DDP fills
-# *buckets*: several gradients, by default at most 25 MiB, are sent together as soon as they are
-# computed. Here are the all-reduces of our parameters, by the limit of a bucket.
+# *buckets*: several gradients are sent together as soon as all of them are computed. By default a
+# bucket has about 25 MiB, and the first one 1 MiB, so that sending begins early. Here are the
+# all-reduces of our parameters, in the place of gradients, for three limits.
 # `bucketed_all_reduce` is yours to write.
 
 # %%
-one_copy_each = jax.tree.map(lambda leaf: np.concatenate([leaf] * n), params)
+one_copy_each = jax.tree.map(lambda leaf: np.concatenate([leaf] * n), params)  # for P("dp")
 for limit in (1, 50_000, 25 * 2**20):
     in_buckets = partial(data.bucketed_all_reduce, axis="dp", bucket_bytes=limit)
     sizes = all_reduces(in_buckets, P("dp"), one_copy_each)
@@ -440,8 +435,8 @@ for limit in (1, 50_000, 25 * 2**20):
 print()
 
 # %% [markdown]
-# With the first limit each array has its own all-reduce; with the last, DDP's, our small model
-# needs only one.
+# With the first limit each array has its own all-reduce. With the last, our small model needs only
+# one.
 #
 # ### The compiler's version
 #
@@ -470,8 +465,8 @@ assert report.wire_bytes_by_axis()["dp",] == sent_by_hand
 # %% [markdown]
 # Eight of them stand in the loop over layers and run 4 times: a layer's gradients are reduced as
 # soon as the backward pass has computed them. The other four are those of embedding, last norm,
-# head and loss. They send as many bytes as the all-reduce by hand, which begins after the backward
-# pass.
+# head and loss. All twelve together send as many bytes as one all-reduce by hand, which could begin
+# only after the backward pass.
 #
 # ## Which examples
 #
@@ -480,23 +475,23 @@ assert report.wire_bytes_by_axis()["dp",] == sent_by_hand
 # A *sampler* says which examples a device takes. From the same seed and *epoch* (one pass over all
 # examples), all devices compute the same random order, so nothing has to be sent. The mean of the
 # devices' means is the mean of the batch only if all have equally many examples, so the sampler
-# repeats some if it must. Below, 10 examples go to 4 devices; `shard_indices` is yours to write.
-# `seeded_split` sets examples apart to test with.
+# repeats some if it must. Below, 10 examples go to 4 devices, 3 to each, so in every epoch two
+# examples appear twice. `shard_indices` is yours to write. `seeded_split` sets examples apart to
+# test with.
 
 # %%
 for epoch in (0, 1):
-    deal = partial(sampler.shard_indices, 10, world_size=4, epoch=epoch, seed=0)
-    print(f"Epoch {epoch}:", *(deal(rank=j) for j in range(4)))
+    of_rank = partial(sampler.shard_indices, 10, world_size=4, epoch=epoch, seed=0)
+    print(f"Epoch {epoch}:", *(of_rank(rank=j) for j in range(4)))
 print("To train and to test:", *sampler.seeded_split(10, [0.8, 0.2], seed=0), "\n")
 
 # %% [markdown]
-# In each epoch two examples appear twice.
-#
 # ### A metric
 #
 # A metric must count each example once. So the last batch is *padded*, and a mask says which
-# examples are real. Here a batch of 11 is padded to 2 for each of 8 devices. `masked_mean` is yours
-# to write.
+# examples are real. Here a batch of the numbers 0 to 10 is padded to 16, 2 for each of 8 devices:
+# five devices have two real examples, one has one, and two have none. `masked_mean` is yours to
+# write.
 
 # %%
 values = np.arange(11, dtype=np.float32)
@@ -508,17 +503,19 @@ print(f"mean {masked}, mean with padding {padded.mean():.2f}, mean of means {of_
 assert masked == values.mean()
 
 # %% [markdown]
-# Only the first of these means is right: that of 0 to 10.
+# Only the first of these means is right. In the last one, the device with a single example counts
+# as much as one with two.
 #
 # ## On real hardware
 #
 # ### The last bucket
 #
-# GPUs send while they compute: *overlap*, which simulated devices cannot show. So here is a step of
-# GPT-2 XL (1.56 billion parameters) by the cost model: 64 H100 in 8 nodes, links at their full
-# bandwidth, gradients in 16 bits, 1,024 tokens on each device. Products run at 40% of the peak,
-# about what Llama 3 405B reached (Grattafiori et al. 2024, table 4). The backward pass begins with
-# the last layers: B8 computes the gradients of their bucket, and R8 reduces them.
+# GPUs send while they compute. This *overlap* is what simulated devices cannot show. So here is a
+# step of GPT-2 XL (1.56 billion parameters) by the cost model: 64 H100 in 8 nodes, links at their
+# full bandwidth, gradients in 16 bits, 1,024 tokens on each device. Products run at 40% of the
+# peak, about what Llama 3 405B reached (Grattafiori et al. 2024, table 4). As in lesson 03, a
+# `Task` has a kind, a label, a lane, its seconds, and the tasks that it waits for. The backward
+# pass begins with the last layers: B8 computes the gradients of their bucket, and R8 reduces them.
 
 # %%
 h100, everyone = find_cluster("h100"), Layout(dp=64)
@@ -550,17 +547,19 @@ lanes = {
 # %% tags=["fold"]
 draw("05_overlap", Lanes("A step of GPT-2 XL on 64 H100", "ms", lanes))
 exposed = {name: 1e3 * exposed_seconds(spans) for name, spans in lanes.items()}
-wait.compare(exposed["8 buckets"] / 1e3)
+wait.compare(exposed["8 buckets, half as many tokens"] / 1e3)
 assert round(6 * 8.03e9 * 15e12 / SPEED / (365.25 * 24 * 3600)) == 58  # years of Llama 3 8B
 in_ms = [1e3 * step_seconds(spans) for spans in lanes.values()]
 assert [round(ms, 1) for ms in in_ms] == [37.9, 26.0, 19.3]
 assert [round(ms, 1) for ms in exposed.values()] == [13.7, 1.8, 7.2]
+last = [1e3 * span.task.seconds for span in lanes["8 buckets, half as many tokens"][-2:]]
+assert [round(ms, 2) for ms in last] == [1.01, 1.79]
 
 # %% [markdown]
 # With one bucket, the devices wait 13.7 ms for the whole all-reduce. With eight, they wait 1.8 ms
-# for the last one, beside which nothing is left to compute: it is *exposed*. With half as many
-# tokens, computing takes half as long, but the gradients are as large as before. Now the network is
-# the slower lane, and the devices wait 7.2 ms.
+# for the last one. It is *exposed*: nothing is left to compute meanwhile. With half as many
+# tokens, computing takes half as long, but the gradients are as large as before. These are the
+# times of the last prediction: now the network is the slower lane, and the devices wait 7.2 ms.
 #
 # How large should a bucket be? A small one leaves less exposed, but each all-reduce costs latency.
 # Here is 1 GB of gradients on the same 64 devices.
@@ -576,15 +575,16 @@ many = timeline(1024, GRADIENT_BYTES // (25 * 2**20) + 1)
 assert round(1e3 * exposed_seconds(many), 1) == 7.5
 
 # %% [markdown]
-# Buckets of 25 MB take 1.7 times as long as one of 1 GB. In the step above, DDP's 25 MiB would make
-# the devices wait 7.5 ms. Megatron-LM's buckets grow with the number of devices: a million
-# parameters for each device, and at least 40 million (its option `bucket_size`).
+# By this model, buckets of 25 MB take 1.7 times as long as one of 1 GB. In the step above, buckets
+# of 25 MiB would make the devices wait 7.5 ms. Megatron-LM's buckets grow with the number of
+# devices: a million parameters for each device, and at least 40 million
+# (`DistributedDataParallelConfig.bucket_size`).
 #
 # ### What else is different
 #
-# - **Enough tokens** hide the gradients: at the peak of an H100 about 2,200 on each device of a
-#   node, and 2,475 over many nodes (Austin et al. 2025, chapter on GPUs); at 40% of the peak, 40%
-#   as many. Lesson 10 derives this.
+# - **Enough tokens** hide the sending of gradients. At the peak of an H100 these are about 2,200 on
+#   each device of a node, and 2,475 over many nodes (Austin et al. 2025, chapter on GPUs). At 40%
+#   of the peak, 40% of them are enough. Lesson 10 derives this.
 # - **Equal replicas.** DDP broadcasts the parameters of rank 0 at the start. In JAX, the same key
 #   gives the same parameters everywhere.
 # - **Several servers**, each for 1/n of the parameters, divide the traffic (Li et al. 2014).
@@ -592,7 +592,7 @@ assert round(1e3 * exposed_seconds(many), 1) == 7.5
 #   with a few spare workers reached a better model sooner (Chen et al. 2016).
 # - **Learning rate.** With k times the batch, use k times the rate, after a warm-up: this is a rule
 #   for SGD (Goyal et al. 2017, section 2). For Adam it is the square root of k (Malladi et al.
-#   2022). Both are where tuning begins.
+#   2022). Begin with these, and tune from there.
 # - **Try it:** `jaxpar train --mesh dp=8`, or `jaxpar launch` with several processes.
 #
 # ## Exercises

@@ -52,10 +52,10 @@ panels = [
 draw("08_kept", Panels("What nine layers keep", panels))
 
 # %% [markdown]
-# What is missing can be computed from the last x before it. Each way has a name, which says what is
-# recomputed: "none", "full" for whole layers, and "segments" for several layers at once. A fourth
-# one, "selective", drops a few arrays inside each layer: those that are large, but take little
-# arithmetic to compute again.
+# What is missing can be computed again from the last x before it that was kept. Each way has a
+# name, which says what is recomputed: "none", "full" for whole layers, and "segments" for several
+# layers at once. A fourth one, "selective", drops a few arrays inside each layer: those that are
+# large, but take little arithmetic to compute again.
 #
 # ## Predict
 #
@@ -64,8 +64,8 @@ draw("08_kept", Panels("What nine layers keep", panels))
 # numbers for each token, in 16 bits. A layer computes, in this order:
 #
 # - norm, then queries, keys and values (three products), scores (queries times keys, `s*s`
-#   numbers for each head), softmax, dropout, the product with the values, a product of width h,
-#   dropout, a sum with the input of the layer;
+#   numbers for each head), softmax, dropout, the product with the values, a product with a matrix
+#   of [h, h], dropout, a sum with the input of the layer;
 # - norm, a product to width 4h, GELU, a product back to width h, dropout, a sum.
 #
 # The backward pass needs both inputs of a product, the input of a norm and of GELU, the result of a
@@ -83,9 +83,9 @@ everything = ask("Bytes of all that the backward pass needs of the 48 layers")
 more = ask("Percent more FLOPs of a step, at most, if every layer is recomputed once", "count")
 
 # %% [markdown]
-# The last one is about the third picture. Each of 64 layers needs its input and two more arrays of
-# the same size. Only the inputs of k segments of 64/k layers are kept. In the backward pass, one
-# segment after the other is computed again, and all of its three arrays for each layer are held.
+# The last one is about segments. Each of 64 layers needs its input and two more arrays of the same
+# size. Only the inputs of k segments of 64/k layers are kept. In the backward pass, one segment
+# after the other is computed again, and then the three arrays of each of its layers are held.
 
 # %%
 fewest = ask("The number k of segments, a power of 2, with which least is held", "count")
@@ -130,12 +130,13 @@ show(remat.checkpointed, remat.scan_layers)
 
 # %% [markdown]
 # `lax.scan` goes through layers whose parameters are stacked, each leaf [l, ...], and its backward
-# pass is a second loop. That is why the code says `prevent_cse=False`. Outside of a loop, a
-# compiler may see that the same thing is computed twice, and merge the two (*common subexpression
-# elimination*); then nothing is saved. Between two loops it cannot.
+# pass is a second loop. Outside of loops, a compiler may see that the same thing is computed twice,
+# and merge the two (*common subexpression elimination*, CSE); then nothing is saved. Between two
+# loops it cannot, so the guard of `jax.checkpoint` against it is turned off: `prevent_cse=False`.
 #
-# The gradient by hand must be that of the library. The layer `wide` keeps its input and two more
-# arrays of the same size: the result of tanh, and the product.
+# The gradient by hand must be that of the library. The layer `wide` needs its input and two more
+# arrays of the same size, for the derivative of tanh: its result y, and 1 - y, since the derivative
+# is (1 + y)(1 - y).
 
 
 # %%
@@ -151,7 +152,7 @@ def gradient_of_sum(function):
 
 
 w = np.random.default_rng(0).normal(size=(9, 16, 16)).astype(np.float32)  # nine layers
-x = w[0] / 2
+x = w[0] / 2  # any 16 rows of width 16
 by_scan = gradient_of_sum(partial(remat.scan_layers, wide, remat="full"))
 got = jax.jit(by_scan)(w, x)
 by_hand = jax.jit(partial(gradient_by_hand, wide))(list(w), x)
@@ -159,6 +160,24 @@ for one, other in zip(got, by_hand, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 # %% [markdown]
+# By hand there is no `scan`. How many arrays as large as x do the two compiled programs hold?
+
+# %%
+shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+ROWS, WIDTH = 512, 16
+x_bytes = 4 * ROWS * WIDTH
+stacked, one_by_one = shape((9, WIDTH, WIDTH)), [shape((WIDTH, WIDTH))] * 9
+programs = {"by scan": (by_scan, stacked), "by hand": (partial(gradient_by_hand, wide), one_by_one)}
+for name, (function, weights) in programs.items():
+    temp = inspect(function, weights, shape((ROWS, WIDTH))).memory.temp_bytes
+    print(f"{name}: {temp / x_bytes:.1f}")
+print()
+
+# %% [markdown]
+# The scan holds nine inputs, and three arrays of the layer at work. By hand there are 17, because
+# XLA has merged the two calls of each layer. On a CPU the guard would not help: there, use
+# `jax.checkpoint` inside a `lax.scan`.
+#
 # ### A loop in a loop
 #
 # For segments, a loop over segments contains a loop over the layers of one. Here are the two forms
@@ -189,18 +208,27 @@ print(in_one_loop(numbers, 100.0), in_rows(numbers, 100.0, rows=3), "\n")
 # %% [markdown]
 # Both add the same numbers in the same order. In the second form one row is one call of a function,
 # and `jax.checkpoint` takes a function. `remat_layers` is for you to write: with layers in place of
-# numbers, x in place of the account, and a gradient that keeps the input of each row and no more. A
-# loop of Python over the segments would be right as well, but its program grows with their number,
-# and so does the time to compile it.
+# numbers, x in place of the account, and a gradient that keeps the input of each row and no more.
+# Make both loops with `lax.scan`: a program with a loop of Python also grows with the number of
+# segments, and so does the time to compile it.
 #
 # ### A layer that names its arrays
 #
 # To count what a GPT keeps, we write its layer down, and give a name to each array of the paper's
 # list. Our decoder names its own in the same way (`jaxpar train --remat selective`), but it has no
-# dropout. The gradient of softmax needs its result. JAX would keep more, so it is written out:
+# dropout.
+#
+# The gradient of softmax needs only its result, but JAX would keep more. So we write this gradient
+# ourselves. `jax.custom_vjp` takes a function for the forward pass, which also returns what is
+# kept, and one for the backward pass (in PyTorch, `autograd.Function`).
 
 
 # %%
+@jax.custom_vjp
+def softmax(scores):
+    return jax.nn.softmax(scores)
+
+
 def softmax_and_kept(scores):
     y = keep(jax.nn.softmax(scores), "softmax")
     return y, y
@@ -210,7 +238,6 @@ def softmax_backward(y, g):
     return (y * (g - (y * g).sum(axis=-1, keepdims=True)),)
 
 
-softmax = jax.custom_vjp(lambda scores: jax.nn.softmax(scores))
 softmax.defvjp(softmax_and_kept, softmax_backward)
 
 
@@ -230,19 +257,20 @@ def gpt_layer(layer, x):  # x is [B, S, H]
     (w_qkv, w_out, w_up, w_down), seed = layer
     norm = partial(nn.layer_norm, scale=jnp.ones(H), bias=jnp.zeros(H))
     qkv = (keep(norm(x), "attention in") @ w_qkv).reshape(B, S, 3, A, H // A)
-    q, k, v = map(keep, qkv.transpose(2, 0, 3, 1, 4), ("q", "k", "v"))
+    q, k, v = qkv.transpose(2, 0, 3, 1, 4)
+    q, k, v = keep(q, "q"), keep(k, "k"), keep(v, "v")
     past = jnp.tril(jnp.ones((S, S), bool))[None, None]
     scores = jnp.where(past, q @ k.mT / (H // A) ** 0.5, -1e9)
     weights = keep(dropout(softmax(scores), seed, "softmax mask"), "dropped")
     y = keep((weights @ v).swapaxes(1, 2).reshape(B, S, H), "attended")
     x = keep(x + dropout(y @ w_out, seed + 1, "attention mask"), "stream")
-    y = nn.gelu(keep(keep(norm(x), "mlp in") @ w_up, "up"))
-    return x + dropout(keep(y, "hidden") @ w_down, seed + 2, "mlp mask")
+    up = keep(keep(norm(x), "mlp in") @ w_up, "up")
+    return x + dropout(keep(nn.gelu(up), "hidden") @ w_down, seed + 2, "mlp mask")
 
 
 # %% [markdown]
-# Four ways to treat it. A list of names keeps these arrays and recomputes the others. "Selective"
-# leaves out the three names with `S*S` numbers for each head.
+# We try four ways. With a list of names, these arrays are kept and the others are recomputed.
+# "Selective" leaves out the three names with `S*S` numbers for each head.
 
 # %%
 few = ["attention in", "q", "k", "v", "attended", "attention mask", "stream"]
@@ -263,7 +291,6 @@ ways = {
 # *residuals*). Nothing is computed for that: it needs shapes only.
 
 # %%
-shape = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 activation = shape((B, S, H))
 
 
@@ -313,8 +340,7 @@ for name, way in ways.items():
 # as well, so that its inputs are computed first, and then each layer once more.
 
 # %%
-L, ROWS, WIDTH = 64, 512, 16
-x_bytes = 4 * ROWS * WIDTH
+L = 64
 product = 2 * ROWS * WIDTH**2 * L  # FLOPs of a product in each layer
 layer_fns = {"once": wide, "twice": remat.checkpointed(wide, "full")}
 formulas = {"once": lambda k: k + 3 * L // k, "twice": lambda k: k + L // k + 3}
@@ -353,13 +379,14 @@ once = [row for row in segments if row[0] == "once"]
 fewest.compare(min(once, key=lambda row: row[3])[1])
 
 # %% [markdown]
-# The second answer is what the paper prints: `sbh(34 + 5as/h)` bytes for each layer. The term
-# 5as/h is that of the scores. Here it is 107, three quarters of the whole, and it grows with the
-# square of s. These are the arrays that "selective" drops.
+# The second answer is what the paper prints: `sbh(34 + 5as/h)` bytes for each layer, where a is the
+# number of heads. The second term is that of the arrays with `s*s` numbers for each head, which
+# "selective" drops. Here 5as/h is 107, three quarters of the whole.
 #
 # ### What one more layer costs
 #
-# For each number of x, what one more layer of ours adds in float32, and what is recomputed:
+# How many bytes one more layer of ours adds, for each number of x and in float32, and how much of a
+# forward pass is computed again:
 
 # %%
 forward = flops["none, as JAX has it"] / 3
@@ -395,28 +422,29 @@ assert 0.125 * forward == 2 * B * S * S * H
 # mask and the zeros of `jnp.where` are equal in all layers and held once, so we left them out.
 #
 # **Selective** recomputes a single product, queries times keys. It is s/(12h + 2s) of a forward
-# pass: 1/8 here, and 2.6% in the model of 22 billion parameters. Megatron-LM calls the core of
-# attention again as a whole, with both of its products.
+# pass: 1/8 here, and 2.6% in the model of 22 billion parameters. Megatron-LM recomputes attention
+# from the scores to the product with the values, so both products.
 #
 # **Full** recomputes 3/4 of a forward pass here, not all of it. The result of a layer's last
-# product is needed only by the next layer, and the input of that is kept. JAX finds this out by
-# itself. In a layer with s positions of width h, the product has `8h*h` of `24h*h + 4sh` FLOPs for
-# each position. So JAX recomputes 1 - 8/(24 + 4s/h) of a forward pass. This is 3/4 because s = 2h
-# here. It is 2/3 for short sequences, and comes near 1 for very long ones.
+# product is needed only by the next layer, and the input of that is kept; JAX finds this out by
+# itself. This product has `8h*h` of the `24h*h + 4sh` FLOPs of a layer for each position. So
+# 1 - 8/(24 + 4s/h) of a forward pass is recomputed: 3/4 with our s = 2h, 2/3 for short sequences,
+# and nearly all for very long ones.
 #
 # **The rule to remember**: a step without recomputation has the FLOPs of three forward passes, one
 # forward and two backward. Full recomputation adds at most one, so a step has at most a third more
-# FLOPs, and a quarter of all its FLOPs are recomputation. Megatron-LM calls whole layers again, so
-# there it is a third.
+# FLOPs. Megatron-LM calls whole layers again, so there it is a third.
 #
 # ### What is held over time
 #
 # Chen et al. (2016) keep the inputs of k segments of l layers. While a segment is differentiated,
 # all that its l/k layers need is held: i times the size of x for each. So at most `k + i l/k` times
-# x is held. This is least for `k = sqrt(i l)`. In the picture l = 16 and i = 4, so k = 8.
+# x is held. This is least for `k = sqrt(i l)`, where it is `2 sqrt(i l)`: memory grows with the
+# square root of the number of layers, for one more forward pass. In the picture below, l = 16 and
+# i = 4, so k = 8.
 
 
-# %%
+# %% tags=["fold"]
 def over_time(k, layers=16, i=4):
     """Arrays held at each moment; the backward pass of a layer takes two moments."""
     held = [-(-layer * k // layers) for layer in range(1, layers + 1)]
@@ -428,7 +456,6 @@ def over_time(k, layers=16, i=4):
     return held
 
 
-# %% tags=["fold"]
 none = [4 * j for j in (*range(1, 17), *np.arange(32, 0, -1) / 2, *[0] * 16)]
 curves = {"none": none, "full": over_time(16), "8 segments": over_time(8)}
 axes = "time, in forward passes of one layer", "arrays held, each as large as x"
@@ -436,23 +463,27 @@ draw("08_over_time", Curves("One step of 16 layers", *axes, range(64), curves))
 assert [max(curve) for curve in curves.values()] == [64, 20, 16]
 
 # %% [markdown]
-# "None" ends after 48 moments: 16 forward and 32 backward. The others need 16 more, which is the
-# third of the rule. At their highest point they hold 20 and 16 arrays, where "none" holds 64.
+# "None" ends after 48 moments: 16 forward and 32 backward. The others take 16 more, which is the
+# third of the rule. They hold at most 20 and 16 arrays, where "none" holds 64.
 #
 # If the layers inside a segment are checkpointed too, at most `k + l/k + i` times x is held, least
-# for `k = sqrt(l)`. That is the famous square root: memory grows with sqrt(l) in place of l, for a
-# second recomputation. It is `--remat segments`. But a layer of GPT without its scores keeps 34
-# bytes where x has 2, so i is 17, and with tens of layers `l + i` (full) is hardly more than
-# `2 sqrt(i l)` (segments, once). For l = 48 these are 65 and 57. So real programs use full or
+# for `k = sqrt(l)`. That takes a second recomputation. It is `jaxpar train --remat segments`.
+#
+# A layer of GPT without its scores keeps 34 bytes where x has 2, so i is 17. For l = 48, "full"
+# then holds at most l + i = 65 times x, segments with one recomputation 57, and with two 31. The
+# first saves little, and the second takes one more forward pass. So most programs use full or
 # selective.
 #
 # ### The model of 22 billion parameters
 #
-# One device of 80 GB does not hold its layers, so 8 devices split them, as in lessons 11 and 12.
-# Sequence parallelism also splits what lies between the layers.
+# One device of 80 GB cannot hold this model, so 8 devices split the products of each layer: tensor
+# parallelism (lesson 11), tp = 8. Sequence parallelism (lesson 12) also splits what lies between
+# the products: the inputs of layers and norms, and masks. (For "full" the paper counts whole inputs
+# all the same, but then Megatron-LM keeps 1/8 of them.) A parameter takes 18 bytes: 2, 12 for Adam,
+# and 4 for a gradient in float32.
 
 # %% tags=["fold"]
-states = 18 * 12 * layers * h**2 / 8 / 2**30  # 18 bytes for each parameter
+states = 18 * 12 * layers * h**2 / 8 / 2**30  # a layer has 12 * h**2 parameters
 shown = []
 for way in ("none", "selective", "full"):
     price = partial(of_22b, remat=way)
@@ -463,31 +494,31 @@ table("GiB of activations on each device", headers, shown)
 print(f"Parameters, gradients and optimizer states, tp = 8: {states:.2f} GiB.\n")
 assert [row[2] for row in shown] == [59.25, 29.25, 4.5] and shown[0][2] > states
 assert (round(100 * s / (12 * h + 2 * s), 1), 48 + 17, round(2 * (17 * 48) ** 0.5)) == (2.6, 65, 57)
+assert round(2 * 48**0.5 + 17) == 31 and round(shown[0][2] + states) == 105
 
 # %% [markdown]
-# With tp = 8 and nothing recomputed, activations and states together are 105 GiB: too much for a
-# device of 80 GB, which are 74.5 GiB. Full recomputation would fit. So does selective, for hardly
-# any FLOPs, but only with sequence parallelism beside it.
+# With tp = 8 and nothing recomputed, activations and states together take 105 GiB. That is too much
+# for 80 GB, which are 74.5 GiB. Full recomputation fits. So does selective, for hardly any FLOPs,
+# but only with sequence parallelism.
 #
 # ## On real hardware
 #
 # - **Time.** A CPU cannot show it. The paper's step of this model takes 1.42 s with full
-#   recomputation, and 1.10 s with selective and sequence parallelism (table 5). NVIDIA's
-#   documentation reckons with 30% more computation for full (Megatron Bridge, *Activation
-#   Recomputation*).
+#   recomputation, and 1.10 s with selective and sequence parallelism (table 5). NVIDIA's NeMo user
+#   guide reckons with 30% more computation in a layer for full.
 # - **MFU and HFU.** Model FLOPs utilization counts what the model needs; hardware FLOPs utilization
 #   counts recomputation as well. PaLM reports 46.2% and 57.8% (Chowdhery et al. 2022, section 4.1):
-#   its hardware did 1.25 times the model's FLOPs. Ask which one a figure is.
+#   its hardware did 1.25 times the model's FLOPs. Ask which of the two a figure is.
 # - **FlashAttention** never stores the scores, and computes them again in its backward
 #   pass. It is selective recomputation inside one kernel. Where it is used, "none" means 34sbh.
 # - **Dropout** must draw the same mask again. A JAX key does. PyTorch stores the state of its
 #   generator and sets it again (`preserve_rng_state`).
 # - **Residual states** is ZeRO's name for activations, temporary buffers, and memory that is lost
-#   between them (Rajbhandari et al. 2020, section 3.2). With tensor parallelism every device keeps
-#   the same layer inputs. ZeRO splits these as well (`partition_activations`), for one more
-#   all-gather in each layer. Their example is a model of 100 billion parameters: 33 GB for each
-#   device become 2 GB (section 6.1).
-# - **bfloat16** halves everything except masks. A CPU computes it in float32, so we measured that.
+#   between them (Rajbhandari et al. 2020, section 3.2). With tensor parallelism alone, every device
+#   keeps the same layer inputs. ZeRO can split these (`partition_activations`), for one more
+#   all-gather in each layer: 33 GB become 2 GB in a model of 100 billion parameters (section 6.1).
+# - **bfloat16** halves everything except masks. A CPU computes it in float32, so we measured in
+#   float32.
 #
 # ## Exercises
 
@@ -506,9 +537,10 @@ exercises("08")
 #
 # 12 layers for 8 sequences are as much as 96 layers for one, b = 1. Then sbh/8 is 3.15 million
 # numbers. None: 34 + 5as/h = 34 + 80 = 114 bytes for each, 34.4 GB in 96 layers. Selective: 34
-# bytes, 10.3 GB. Full: 2 bytes, but whole on every device, 4.8 GB. The states take 18 * 174 billion
-# / 64 bytes, 48.9 GB. With none that makes 83.3 GB, which is too much. With selective it makes 59.2
-# GB, which fits. Full also fits, and saves 5 GB more, for a third more FLOPs.
+# bytes, 10.3 GB. Full: 2 bytes for each, 0.6 GB, or 4.8 GB if every device keeps whole inputs. The
+# states take 18 * 174 billion / 64 bytes, 48.9 GB. With none that makes 83.3 GB, which is too much.
+# With selective it makes 59.2 GB, which fits. Full also fits, and saves at most 10 GB more, for a
+# third more FLOPs.
 #
 # </details>
 #
@@ -519,10 +551,10 @@ exercises("08")
 # <details><summary>Answer</summary>
 #
 # The inputs: 2 * 131,072 * 4096 * 32 bytes = 34.4 GB, with full recomputation. The scores: 32 heads
-# times 131,072 squared times 2 bytes = 1.1 TB, for one layer and before softmax and dropout have
-# made their own copies. So at this length scores can never be stored, and attention must be one
-# kernel (FlashAttention) for memory alone. With 34sbh the layer at work keeps 18 GB more, and the
-# parameters take 16 GB. To split the positions over devices is the next step: axis cp of lesson 19.
+# times 131,072 squared times 2 bytes = 1.1 TB, for one layer and before softmax has made a copy. So
+# at this length scores cannot be stored, and attention must be one kernel (FlashAttention) for
+# memory alone. The layer at work keeps 18 GB more (34sbh, also in Llama), and the parameters take
+# 16 GB. The next step is to split the positions over devices: axis cp of lesson 19.
 #
 # </details>
 #
@@ -544,7 +576,8 @@ exercises("08")
 # 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter Models*, sections 3.2 and
 # 6.1. Korthikanti et al. 2022, *Reducing Activation Recomputation in Large Transformer Models*,
 # sections 4 and 5, tables 2 and 5. Chowdhery et al. 2022, *PaLM: Scaling Language Modeling with
-# Pathways*, section 4.1. NVIDIA, *Megatron Bridge*, page "Activation Recomputation".
+# Pathways*, section 4.1. NVIDIA, *NeMo Framework User Guide* 25.02, page "Activation
+# Recomputation".
 #
 # | here | PyTorch | DeepSpeed | Megatron-LM |
 # |---|---|---|---|
