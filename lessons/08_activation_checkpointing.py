@@ -433,7 +433,8 @@ assert 0.125 * forward == 2 * B * S * S * H
 #
 # **The rule to remember**: a step without recomputation has the FLOPs of three forward passes, one
 # forward and two backward. Full recomputation adds at most one, so a step has at most a third more
-# FLOPs. Megatron-LM calls whole layers again, so there it is a third.
+# FLOPs, and at most a quarter of its FLOPs are recomputation. Megatron-LM calls whole layers again,
+# so there it is a third more.
 #
 # ### What is held over time
 #
@@ -494,12 +495,15 @@ table("GiB of activations on each device", headers, shown)
 print(f"Parameters, gradients and optimizer states, tp = 8: {states:.2f} GiB.\n")
 assert [row[2] for row in shown] == [59.25, 29.25, 4.5] and shown[0][2] > states
 assert (round(100 * s / (12 * h + 2 * s), 1), 48 + 17, round(2 * (17 * 48) ** 0.5)) == (2.6, 65, 57)
-assert round(2 * 48**0.5 + 17) == 31 and round(shown[0][2] + states) == 105
+assert round(2 * 48**0.5 + 17) == 31
+assert [round(row[2] + states) for row in shown] == [105, 75, 50]
+assert round(shown[1][3] + states) == 55
 
 # %% [markdown]
 # With tp = 8 and nothing recomputed, activations and states together take 105 GiB. That is too much
-# for 80 GB, which are 74.5 GiB. Full recomputation fits. So does selective, for hardly any FLOPs,
-# but only with sequence parallelism.
+# for an A100 "of 80 GB", which has 80 GiB. Full recomputation makes it 50 GiB. Selective makes it
+# 75 GiB, which leaves little for the embedding, the logits and buffers. With sequence parallelism
+# as well it is 55 GiB, for hardly any FLOPs.
 #
 # ## On real hardware
 #
@@ -538,9 +542,9 @@ exercises("08")
 # 12 layers for 8 sequences are as much as 96 layers for one, b = 1. Then sbh/8 is 3.15 million
 # numbers. None: 34 + 5as/h = 34 + 80 = 114 bytes for each, 34.4 GB in 96 layers. Selective: 34
 # bytes, 10.3 GB. Full: 2 bytes for each, 0.6 GB, or 4.8 GB if every device keeps whole inputs. The
-# states take 18 * 174 billion / 64 bytes, 48.9 GB. With none that makes 83.3 GB, which is too much.
-# With selective it makes 59.2 GB, which fits. Full also fits, and saves at most 10 GB more, for a
-# third more FLOPs.
+# states take 18 * 174 billion / 64 bytes, 48.9 GB. With none that makes 83.3 of the device's 85.9
+# GB (80 GiB), which leaves too little for the embedding, the logits and buffers. With selective it
+# makes 59.2 GB, which fits. Full also fits, and saves at most 10 GB more, for a third more FLOPs.
 #
 # </details>
 #
