@@ -3,8 +3,8 @@
 #
 # The parameters of Llama 3 70B take 141 GB in 16 bits, and an H100 has a memory of 80 GB. So the
 # arrays of the model must be split over several devices, and these must exchange numbers. This
-# lesson shows how JAX names devices, splits arrays, and runs one program on all devices. At the end
-# you can say, before you run a program, what each device holds and what it sends.
+# lesson shows how JAX names devices, splits arrays, and runs one program on all devices, and how to
+# say in advance what each device holds and sends.
 #
 # You need Python and numpy, but no JAX. The first cell makes the CPU look like 8 devices; what it
 # imports is explained where it is used.
@@ -34,13 +34,13 @@ print(f"{jax.device_count()} devices: {jax.devices()[0].platform}\n")
 # ### A mesh and a layout
 #
 # A *device* is a chip with its own memory: a GPU, a TPU, or here a part of the CPU that plays one.
-# A *mesh* gives every device a place in a grid. The directions of the grid are the *axes* of the
-# mesh, and they have names. In our mesh, axis `dp` has size 2 and axis `tp` has size 4.
+# A *mesh* arranges devices in a grid. Its directions are its *axes*, and have names. In our mesh,
+# axis `dp` has size 2 and axis `tp` has size 4.
 #
 # An array has *dims* (dimensions). Our x has the shape [4, 8]: dim b of size 4, and dim d of size
-# 8. A *layout* says which axis of the mesh splits which dim. It has one word for each dim:
-# `"b_dp d_tp"` names the dims b and d, splits b over axis `dp`, and splits d over axis `tp`. The
-# part of an array that a device holds is a *shard*.
+# 8. A *layout* has one word for each dim, and says which axis of the mesh splits it: `"b_dp d_tp"`
+# splits dim b over axis `dp`, and dim d over axis `tp`. The part of an array that a device holds is
+# a *shard*.
 
 # %%
 mesh = make_mesh("dp=2,tp=4")
@@ -61,7 +61,8 @@ draw("01_layout", array_panels("x with layout b_dp d_tp on dp=2, tp=4", x_sharde
 # shape of a shard. `jax.device_put`, called above, sends each device its shard.
 #
 # Over an axis that its layout does not name, an array is *replicated*: all devices along that axis
-# hold the same shard. And two axes may split one dim.
+# hold the same shard. With `"b d"`, each device holds the whole array. Two axes may split one dim:
+# with `"b d_dp_tp"`, d is split into 8 parts.
 
 # %%
 for layout in ("b_dp d_tp", "b_dp d", "b d", "b d_dp_tp"):
@@ -70,18 +71,17 @@ for layout in ("b_dp d_tp", "b_dp d", "b d", "b d_dp_tp"):
 print()
 
 # %% [markdown]
-# With `"b d"`, each device holds the whole array. With `"b d_dp_tp"`, d is split into 8 parts.
-#
 # ### One program, and the words for its devices
 #
 # All devices run the same program, each on its own shards. This is *SPMD*: single program, multiple
 # data. The words of the field:
 #
 # - *World size*: how many devices there are, `jax.device_count()`. *Rank*: the number of one of
-#   them, from 0. In a mesh, the last axis counts fastest.
+#   them, from 0. In a mesh, the last axis counts fastest (on TPUs `jax.make_mesh` may choose
+#   another order, to suit the links).
 # - *Node*: one machine with several devices. *Local rank*: the number of a device in its node.
 # - *Process group*: devices that exchange numbers with one another. In JAX you name an axis of the
-#   mesh instead. The groups of an axis are the devices that differ only in their place on it.
+#   mesh instead. Devices that differ only in their place on this axis are a group.
 
 # %% tags=["fold"]
 rank = np.arange(8).reshape(2, 4)  # of the device at (dp, tp)
@@ -96,7 +96,7 @@ table("World size 8: dp=2, tp=4", ("axis", "process groups, by rank"), rows)
 # - `tp`, tensor parallel: different parts of each matrix product.
 # - `pp`, pipeline parallel: different layers.
 # - `cp`, context parallel: different positions of each sequence.
-# - `ep`, expert parallel: different experts, networks of which each token goes through a few.
+# - `ep`, expert parallel: different *experts*, which are networks that only some tokens go through.
 
 # %% [markdown]
 # ## The JAX that you need
@@ -135,8 +135,9 @@ for size in (3, 3, 3, 5):
 print(f"4 calls, {len(traced)} traces, with shapes {traced}\n")
 
 # %% [markdown]
-# Shapes are *static*: another shape is another program. And Python's `if` cannot look at a value,
-# because a tracer has none. Use `jnp.where`, which computes both sides and chooses, or `lax.cond`.
+# Shapes are *static*: another shape is another program. And Python's `if` cannot look at the value
+# of an argument, because a tracer has none. Use `jnp.where`, which computes both sides and chooses,
+# or `lax.cond`.
 
 
 # %%
@@ -153,9 +154,10 @@ except jax.errors.TracerBoolConversionError as error:
 # %% [markdown]
 # ### Pytrees and gradients
 #
-# Dictionaries, lists and tuples of arrays, in any nesting, are *pytrees*. JAX takes a pytree
-# wherever it takes an array, so the parameters of a model may be a dictionary. `jax.tree.map` calls
-# a function on each array of a pytree, or on the arrays at the same place of several pytrees.
+# Dictionaries, lists and tuples of arrays, in any nesting, are *pytrees*. `jax.jit`, `jax.grad`,
+# `lax.scan` and their like take a pytree wherever they take an array, so the parameters of a model
+# may be a dictionary. `jax.tree.map` calls a function on each array of a pytree, or on the arrays
+# at the same place of several pytrees.
 #
 # There is no `backward()`, and no `.grad`. From a function that returns one number, `jax.grad`
 # makes the function that returns its gradient with respect to the first argument: a pytree of the
@@ -250,8 +252,8 @@ copies = ask("Number of devices with the same shard of w as device 0, device 0 i
 #
 # ### A loop over devices
 #
-# First without JAX. Each iteration of this loop does the work of one device. At the `+=`, devices
-# would have to communicate.
+# First without JAX: each iteration does the work of one device. At the `+=`, devices would have to
+# communicate.
 
 # %%
 w = np.random.default_rng(0).normal(size=(8, 12)).astype("float32")
@@ -273,7 +275,8 @@ np.testing.assert_allclose(y, x @ w, rtol=1e-5)
 
 # %%
 w_sharded = jax.device_put(w, NamedSharding(mesh, spec("d_tp f")))
-in_specs, out_specs = (jax.P("dp", "tp"), jax.P("tp", None)), jax.P("dp", None)
+in_specs = (jax.P("dp", "tp"), jax.P("tp", None))  # of x and of w
+out_specs = jax.P("dp", None)  # of y
 
 
 @jax.shard_map(mesh=mesh, in_specs=in_specs, out_specs=out_specs)
@@ -285,14 +288,14 @@ def by_hand(x_shard, w_shard):
 np.testing.assert_allclose(by_hand(x_sharded, w_sharded), y, rtol=1e-5)
 
 # %% [markdown]
-# Such a function can ask where it runs: `lax.axis_index("tp")` is the place of its device on that
-# axis, `lax.axis_size("tp")` the number of places. Most of this course is written with `shard_map`.
+# In such a function, `lax.axis_index("tp")` is the place of the device on that axis, and
+# `lax.axis_size("tp")` the number of places. Most of this course is written with `shard_map`.
 #
 # ### `jax.jit` with shardings: the compiler decides
 #
 # Here you write the program for full arrays, and say only how arguments and results are sharded.
-# XLA, the compiler under JAX, splits the work and adds the communication. It is short, but what it
-# sends is not in your code: you must look at what was compiled. Our `inspect` does that, and we
+# XLA, the compiler under JAX, splits the work and adds the communication. The code is short, but
+# does not show what is sent: you must look at what was compiled. Our `inspect` does that, and we
 # keep its reports for later.
 
 # %%
@@ -328,11 +331,10 @@ with jax.set_mesh(jax.make_mesh((2, 4), ("dp", "tp"))):
 #
 # ### `jax.pmap`: the older way
 #
-# You will meet `pmap` in old code. It has one axis, and it maps over dim 0 of its arguments: each
-# index of dim 0 goes to a device of its own. Dim 0 may be smaller than the number of devices of
-# this process, but not larger. With several processes, each calls `pmap` with its own part, and a
-# `psum` goes over the devices of all. JAX keeps `pmap`, but asks for `shard_map` in new code
-# (changelog of 0.8.0). Here it splits d into 8.
+# You will meet `pmap` in old code. It has one axis, and maps over dim 0 of its arguments: each
+# index goes to a device of its own, so dim 0 must not be larger than the number of devices of this
+# process. JAX keeps `pmap`, but asks for `shard_map` in new code (changelog of 0.8.0). Here it
+# splits d into 8.
 
 # %%
 product = jax.pmap(lambda x, w: lax.psum(x @ w, "all"), axis_name="all")
@@ -340,13 +342,13 @@ x_by_device = x.T.reshape(8, 4, 1)  # [device, b, d/8]
 w_by_device = w.reshape(8, 1, 12)  # [device, d/8, f]
 y_by_device = product(x_by_device, w_by_device)  # [device, b, f]: the same y eight times
 np.testing.assert_allclose(y_by_device[0], y, rtol=1e-5)
-doubled = jax.pmap(lambda x: 2 * x)(jnp.ones(3))
-print(f"dim 0 of size 3 runs on {len(doubled.sharding.device_set)} of 8 devices\n")
+
 
 # %% [markdown]
-# ### Two functions of the library
+# ### The library's form
 #
-# You have used these two all along. A mesh is an array of devices with a name for each dim.
+# These are `make_mesh` and `spec`, used above. A mesh is an array of devices with a name for each
+# of its dims.
 
 # %%
 show(make_mesh, spec)
@@ -356,10 +358,10 @@ show(make_mesh, spec)
 #
 # ### What the program by hand sends and holds
 #
-# The *inspector*, which is `inspect`, compiles a program, and reads what the compiler was given and
-# what it made of it. All its numbers are for one device. An all-reduce is one of the *collectives*,
-# the operations in which all devices of a group take part (lesson 02). *Operand* is what the device
-# puts into a collective, and *wire* is what it sends.
+# The *inspector*, `inspect`, compiles a program, and reads both what JAX recorded and what the
+# compiler made of it. All its numbers are for one device. An all-reduce is one of the
+# *collectives*, the operations in which all devices of a group take part (lesson 02). *Operand* is
+# what the device puts into a collective, and *wire* is what it sends.
 
 # %%
 show_report(reports["shard_map"])
@@ -393,14 +395,12 @@ sent.compare(all_reduce.wire_bytes)
 copies.compare(len(same))
 
 # %% [markdown]
-# The shard of x has the shape [2, 2], and takes 16 bytes: both axes split x, so each device has an
-# eighth of it. The shard of w has the shape [2, 12], and takes 96 bytes. Only `tp` splits w, so the
-# two devices of a dp group hold the same quarter. That is the cost of replication: all devices
-# together hold w twice.
+# Both axes split x, so each device has an eighth of it: a shard of shape [2, 2], 16 bytes. Only
+# `tp` splits w, so a device has a quarter, of shape [2, 12], 96 bytes, and the two devices of a dp
+# group hold the same one. That is the cost of replication: all devices together hold w twice.
 #
-# A device puts its partial sums of y into the all-reduce. Their shape is [2, 12], not [4, 12],
-# since b is split too. They take 96 bytes, so the device sends `2 * 3/4 * 96 = 144` bytes. The two
-# tp groups do this at the same time, and send nothing to one another.
+# The partial sums that a device puts into the all-reduce have the shape [2, 12], since b is split
+# too. They take 96 bytes, so it sends `2 * 3/4 * 96 = 144` bytes.
 
 # %% tags=["fold"]
 expected = ("all_reduce", "tp", 96, 144, 112)
@@ -411,22 +411,22 @@ assert {mesh.devices[0, 0], mesh.devices[1, 0]} == set(same)
 # %% [markdown]
 # ## On real hardware
 #
-# - **Time.** Simulated devices share one CPU and one memory, and sending costs next to nothing. So
-#   on the CPU this course counts bytes, and computes seconds from the numbers of real machines.
+# - **Time.** Simulated devices share one CPU and one memory, so their seconds say nothing about a
+#   cluster. This course counts bytes, and computes seconds from the numbers of real machines.
 # - **Calls return early**, before the devices are done. Printing a value waits for it
 #   (docs.jax.dev, "Asynchronous dispatch").
 # - **Links.** In a node of eight H100, a GPU sends 450 GB/s to the others, but 50 GB/s to other
 #   nodes (*How to Scale Your Model*, "How to Think About GPUs"). So the axis that sends most should
-#   stay inside a node. In the order of axes of this course, `pp, dp, fsdp, ep, cp, tp`, it is the
-#   last: the members of its groups are neighbours in rank.
-# - **Processes.** On several nodes, several processes run the same program, and each first calls
-#   `jax.distributed.initialize()`. A process may drive several devices. But on GPUs under Slurm or
-#   Open MPI, each takes one GPU by default, so you start one process for each GPU (docs.jax.dev,
-#   `jax.distributed.initialize`). `jax.local_devices()` are the devices of this process, and it can
-#   read only their shards.
-# - **The compiler** differs between platforms. Ask for y as `"b_dp f_tp"`: XLA for GPUs and TPUs
-#   can sum and split in one step, a *reduce-scatter*, which sends half as much (the pass
-#   `ReduceScatterCreator`). On the CPU it makes an all-reduce, and slices the result.
+#   stay inside a node. Put it last: then the devices of a group have neighbouring ranks. The order
+#   of axes in this course is `pp, dp, fsdp, ep, cp, tp`. Megatron-LM's is the same, written with
+#   the last axis first: `tp-cp-ep-dp-pp` (`parallel_state.py`).
+# - **Processes.** On several nodes, each of several processes runs the program, and first calls
+#   `jax.distributed.initialize()`. A process may drive several devices, but on GPUs under Slurm or
+#   Open MPI it takes one by default (docs.jax.dev, `jax.distributed.initialize`).
+#   `jax.local_devices()` are the devices of this process, and it can read only their shards.
+# - **The compiler** differs between platforms. If you ask for y as `"b_dp f_tp"`, XLA for GPUs can
+#   sum and split in one step, a *reduce-scatter*, which sends half as much (its pass
+#   `ReduceScatterCreator`). On the CPU it slices the result of an all-reduce.
 
 # %% [markdown]
 # ## Exercises
@@ -455,15 +455,15 @@ exercises("01")
 # <details><summary>Answer</summary>
 #
 # The last axis counts fastest: `100 = 1*64 + 4*8 + 4`, so it is at pp 1, dp 4, tp 4, and on node 12
-# with local rank 4. Its tp group are the ranks 96 to 103, all of node 12. Its dp group are the
-# ranks 68, 76, 84, 92, 100, 108, 116 and 124: one device on each of the nodes 8 to 15.
+# with local rank 4. Its tp group is ranks 96 to 103, all of node 12. Its dp group is ranks 68, 76,
+# 84, 92, 100, 108, 116 and 124: one device on each of the nodes 8 to 15.
 #
 # </details>
 #
 # 3. The down-projection of Llama 3 70B sums over f of size 28672, which is split over tp=8. Its
 #    result for 8,192 tokens is y [8192, 8192] in bfloat16. How many bytes does each device send in
 #    the all-reduce of y? How long does that take if the 8 H100 are in one node, and how long if
-#    they are in 8 nodes? Use the speeds of "On real hardware".
+#    each is in a node of its own? Use the speeds of "On real hardware".
 #
 # <details><summary>Answer</summary>
 #
@@ -492,9 +492,9 @@ exercises("01")
 # | `get_rank(group)` | `lax.axis_index(axis)` in `shard_map` |
 # | `init_device_mesh`, `new_group(ranks)` | `jax.make_mesh`; name its axes |
 # | DTensor: `[Shard(0), Replicate()]`, for each mesh axis | `P("dp", None)`, for each array dim |
-# | `distribute_tensor`, `redistribute` | `jax.device_put`, `jax.sharding.reshard` |
+# | `distribute_tensor` | `jax.device_put` |
+# | `redistribute` | `jax.sharding.reshard` (Explicit), `lax.with_sharding_constraint` (Auto) |
 # | `all_reduce`, `all_gather` and the others | `lax.psum`, `lax.all_gather`: lesson 02 |
 # | `backward()`, `detach()` | `jax.grad`, `lax.stop_gradient` |
 #
-# Megatron-LM keeps its groups in `parallel_state.py`, DeepSpeed in `utils/groups.py`. MPI and NCCL
-# say *communicator*.
+# DeepSpeed keeps its groups in `utils/groups.py`. MPI and NCCL call a group a *communicator*.

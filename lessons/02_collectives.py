@@ -3,11 +3,12 @@
 #
 # Devices that work on shards of one array must exchange numbers. They do so in a few fixed
 # patterns, the *collectives*: operations in which all devices of a group take part. Every technique
-# of this course is arithmetic and some collectives. If you know what each of them leaves on a
-# device, and what the device sends, you can compute in advance what a technique costs.
+# of this course consists of arithmetic and collectives. If you know what each collective leaves on
+# a device, and what the device sends, you can compute in advance what a technique costs.
 #
-# So we look at all of them, before and after, and count their bytes. Then we turn to JAX's types,
-# which say which arrays are equal on all devices. They decide which collectives a gradient has.
+# This lesson shows each of them before and after, and counts its bytes. A last section is on JAX's
+# types, which say which arrays are equal on all devices, and so decide which collectives a gradient
+# has.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, spec
@@ -45,15 +46,14 @@ before, summed = panel("before", x), panel("after", everyone, [NOBODY] * 4)
 draw("02_all_reduce", Panels("All-reduce: every device gets the sums", [before, summed]))
 
 # %% [markdown]
-# A small letter (in the SVG file also a colour) says which device a number comes from. A sum comes
-# from all of them, and has no letter.
+# A small letter says which device a number comes from. A sum comes from all, and has no letter.
 #
 # ### All of them, in a loop over devices
 #
-# Here is what each collective leaves on device i. A *root* is the one device that sends or receives
-# everything. A *chunk* is one of n equal parts of an array, for n devices: here chunk i of an array
-# is its number i. Since all devices run one program, each returns an array of the same shape. So
-# where the result is for the root only, the others return zeros.
+# `after` returns what each collective leaves on device i. A *root* is the one device that sends or
+# receives everything. A *chunk* is one of n equal parts of an array, for n devices: here chunk i is
+# number i. All devices run one program, so each returns an array of the same shape, and where the
+# result is for the root only, the others return zeros.
 
 # %%
 ROOT, sums = 1, x.sum(axis=0)
@@ -85,9 +85,9 @@ def after(name, i):
 # %% [markdown]
 # ### The same, by the library
 #
-# Now 4 devices run the collectives of the library. `on_devices` makes a program for n devices from
-# the function of one device. The function gets one row of an array with n rows, and what it returns
-# becomes one row of the result. The mesh has one axis, `tp`.
+# Now 4 devices, on an axis `tp`, run the collectives of the library. `on_devices` makes a program
+# for n devices from the function of one device. The function gets one row of an array with n rows,
+# and what it returns becomes one row of the result.
 
 
 # %%
@@ -100,16 +100,22 @@ def on_devices(function, n, layout="n_tp"):
     return jax.jit(mapped)
 
 
-WITH_ROOT = ("broadcast", "scatter", "reduce", "gather")
-WITHOUT_ROOT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
-library = {}  # each collective, as the function of one device
-for name in (*WITH_ROOT, *WITHOUT_ROOT):
-    library[name] = partial(getattr(collectives, name), axis="tp")
-    if name in WITH_ROOT:
-        library[name] = partial(library[name], root=ROOT)
-library["permute"] = partial(library["permute"], shift=1)
+library = {  # each collective, as the function of one device
+    "broadcast": partial(collectives.broadcast, axis="tp", root=ROOT),
+    "scatter": partial(collectives.scatter, axis="tp", root=ROOT),
+    "reduce": partial(collectives.reduce, axis="tp", root=ROOT),
+    "gather": partial(collectives.gather, axis="tp", root=ROOT),
+    "all_reduce": partial(collectives.all_reduce, axis="tp"),
+    "all_gather": partial(collectives.all_gather, axis="tp"),
+    "reduce_scatter": partial(collectives.reduce_scatter, axis="tp"),
+    "all_to_all": partial(collectives.all_to_all, axis="tp"),
+    "permute": partial(collectives.permute, axis="tp", shift=1),
+}
+
 
 # %% tags=["fold"]
+WITH_ROOT = ("broadcast", "scatter", "reduce", "gather")
+WITHOUT_ROOT = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute")
 panels = {}
 for name, function in library.items():
     held = np.asarray(on_devices(function, 4)(x))
@@ -123,15 +129,14 @@ shown = [panels[name] for name in WITHOUT_ROOT[1:]]
 draw("02_no_root", Panels("Without a root", [before, *shown]))
 
 # %% [markdown]
-# The pictures show what the library leaves on each device; the lesson has checked that it is what
-# `after` says. With a root, numbers go from the root or to it. Without one, all devices do the
-# same. An all-to-all turns rows into columns, as a transpose does.
+# The pictures show what the library leaves on each device; the folded code checks that it is what
+# `after` says. An all-to-all turns rows into columns, as a transpose does.
 #
 # ### Not only sums
 #
-# A *reduction* combines the numbers of all devices into one. The library has seven, and the sum is
-# one of them. A reduction with a *location* also says which device holds the smallest (or largest)
-# number; if several do, it names the first. Here each device has two integers.
+# A *reduction* combines the numbers of all devices into one. The library has seven, the sum among
+# them. A reduction with a *location* also says which device holds the smallest (or largest) number,
+# the first if several do. Here each device has two integers.
 
 # %%
 numbers = np.array([[6, 3], [5, 9], [7, 9], [6, 2]])  # [device, 2]
@@ -151,10 +156,6 @@ assert holder == np.argmin(numbers, axis=0).tolist()
 rows = [(op, result.tolist()) for op, result in reduced.items()]
 rows.append(("min and its location", f"{smallest} on devices {holder}"))
 table(f"Reductions of {numbers.tolist()}", ("reduction", "result"), rows)
-
-# %% [markdown]
-# The last line says: the smallest first number is 5, on device 1, and the smallest second number is
-# 2, on device 3.
 
 # %% [markdown]
 # ## Predict
@@ -178,8 +179,8 @@ gathered = ask("Bytes that each device sends in an all-gather of x")
 everywhere = ask("Bytes that each device sends in an all-reduce of x")
 
 # %% [markdown]
-# Many people's first idea of an all-reduce is a *master*: the seven others send x to device 0. It
-# adds all up, and sends the sums back to each of them.
+# A first idea of an all-reduce is a *master*: the seven others send x to device 0, which adds all
+# up, and sends the sums back to each of them.
 
 # %%
 of_master = ask("Traffic of this master, in bytes")
@@ -205,14 +206,14 @@ def two_halves(x_shard):  # [1, 8, 32]: the 8 chunks of this device
 
 
 random = np.random.default_rng(0).integers(0, 9, (8, 8, 32)).astype("float32")
-np.testing.assert_array_equal(two_halves(random)[5], random.sum(axis=0))  # device 5, say
+np.testing.assert_array_equal(two_halves(random)[5], random.sum(axis=0))  # on device 5
 
 # %% [markdown]
 # ### A master
 #
 # A message from one device to another is `lax.ppermute` with one pair (sender, receiver). All other
-# devices get zeros from it. Remember that all devices run this one program: `jnp.where` chooses
-# what a device keeps.
+# devices get zeros from it. All devices run this one program, and `jnp.where` chooses what a device
+# keeps.
 
 
 # %%
@@ -233,10 +234,10 @@ np.testing.assert_array_equal(on_devices(sum_at_master, 4)(x), [sums] * 4)
 # %% [markdown]
 # ### The library's form: moving numbers
 #
-# In each docstring, *Math* is the result, and *Memory* its size. *Comm* names what is sent, forward
-# and backward, with its operand; there x is the number of elements of x. An `axis` of None means
-# one device alone. `check_chunks` and `check_root` raise errors for wrong arguments. The broadcast
-# is an all-reduce of the root's x and zeros, because JAX's `lax.pbroadcast` does not run on a CPU.
+# In each docstring, *Math* is the result, *Memory* its size, and *Comm* what is sent, forward and
+# backward, with its operand; in both, x is the number of elements of x. An `axis` of None means one
+# device alone. The broadcast is an all-reduce of the root's x and zeros, because JAX's
+# `lax.pbroadcast` does not run on a CPU.
 
 # %%
 show(
@@ -281,15 +282,15 @@ headers = ("program", "sends", "operand bytes", "wire bytes", "result bytes")
 table("For one of 8 devices", headers, rows)
 
 # %% [markdown]
-# Mind the operand of an all-gather: it is the part that the device has, and the result is 8 times
-# as large. The broadcast sends more than it must: if devices passed the root's x on along a line,
-# each would send it at most once. The reduce brings the sums to all devices, although only the root
-# keeps them. Lesson 03 builds both in another way.
+# The operand of an all-gather is the part that the device has; the result is 8 times as large. The
+# broadcast sends more than it must: if devices passed the root's x on along a line, each would send
+# it at most once. The reduce brings the sums to all devices, although only the root keeps them.
+# Lesson 03 has better ways for both.
 #
 # ### What the master does
 #
-# Here we add up the messages that device 0 sends and those that it receives, for 2, 4 and 8
-# devices, and compare with an all-reduce.
+# Here are the bytes that device 0 sends and receives, for 2, 4 and 8 devices, beside those of an
+# all-reduce.
 
 # %%
 traffic = {}
@@ -322,13 +323,12 @@ of_master.compare(traffic[8][2], {"7 times x, received": 7168, "7 times x, sent"
 # In a reduce-scatter, a device keeps one of its chunks, and sends the other seven, or partial sums
 # in their place: (n-1)/n of x. In an all-gather, each of the seven others needs its x: n-1 times x.
 # The second half of an all-reduce gathers chunks of size x/n, so it sends (n-1)/n of x again. Both
-# halves together send 2(n-1)/n of x. In every all-reduce some device sends that much, unless the
-# network itself adds (lesson 03). An all-to-all sends seven of eight chunks, and a permute all.
+# halves together send 2(n-1)/n of x. No all-reduce gets by with less, unless the network itself
+# adds (lesson 03). An all-to-all sends seven of eight chunks, and a permute all.
 #
 # The factor 2(n-1)/n is 1 for two devices, and never reaches 2. This is why an all-reduce scales:
-# what a device sends hardly depends on the number of devices, and its traffic is always less than 4
-# times x. The traffic of the master grows with the number of devices, and all others wait for it:
-# it is the *bottleneck*.
+# the traffic of a device is always less than 4 times x. That of the master grows with the number of
+# devices, and all others wait for it: it is the *bottleneck*.
 
 # %% tags=["fold"]
 X, N = 1024, 8
@@ -348,9 +348,9 @@ for n, (given, received, both, ring) in traffic.items():
 # %% [markdown]
 # ## Types that vary, and types that do not
 #
-# In `shard_map`, all devices run one program. Some of its values differ between devices, such as a
-# shard. Others are equal on all devices, such as a sum over all of them. JAX keeps track of this in
-# the type of each value, while it traces. That finds mistakes, and gradients depend on it.
+# In `shard_map`, some values differ between devices, such as a shard. Others are equal on all
+# devices, such as a sum over all of them. While JAX traces, it keeps track of this in the type of
+# each value. That finds mistakes, and gradients depend on it.
 #
 # ### What the type says
 #
@@ -394,18 +394,16 @@ print()
 # - `lax.psum` makes an invarying value from a varying one. `lax.pcast(y, "tp", to="varying")` makes
 #   a varying value from an invarying one. It changes only the type, and sends nothing.
 # - `lax.all_gather` returns the same on all devices, but by default its type says varying. With
-#   `to="invarying"` it is typed as what it is.
+#   `to="invarying"` its type is invarying.
 # - `zeros_like` inherits from its argument that it varies, and `zeros` from a shape does not.
 #
-# In a program you read this from `jax.typeof(y).manual_axis_type.varying`, a set of axes. Older
-# versions of JAX call it `jax.typeof(y).vma`, for *varying manual axes*: hence the name `check_vma`
-# below.
+# A program can read the axes from `jax.typeof(y).manual_axis_type.varying`. Older versions of JAX
+# call this `jax.typeof(y).vma`, for *varying manual axes*: hence the name `check_vma` below.
 #
 # ### Error 1: an output that is said to be replicated
 #
-# If `out_specs` do not name an axis, they promise that the result is equal on all devices along it,
-# so that JAX may use any of the copies. This function breaks the promise: each device returns its
-# own number.
+# If `out_specs` do not name an axis, they promise that the result is equal on all devices along it.
+# This function breaks the promise: each device returns its own number.
 
 
 # %% tags=["fold"]
@@ -427,9 +425,9 @@ except ValueError as error:
     print(message(error))
 
 # %% [markdown]
-# Should the numbers differ? Then `out_specs` are wrong: name the axis. Should they be equal? Then a
-# collective is missing, say a sum. And if they are equal, but their type says varying, use a
-# collective whose result is typed as equal: for example `all_gather` with `to="invarying"`.
+# If the numbers should differ, `out_specs` must name the axis. If they should be equal, a
+# collective is missing, for example a sum. And if they are equal, but their type says varying, use
+# a collective whose result is invarying, such as `all_gather` with `to="invarying"`.
 
 
 # %%
@@ -448,8 +446,9 @@ print(on_four(doubled_from_all, in_specs=P("tp"), out_specs=P())(xs).tolist(), "
 # %% [markdown]
 # ### Error 2: a carry that begins to vary
 #
-# The carry of a `lax.scan` or `lax.fori_loop` must keep its type (lesson 01), and the type includes
-# what varies. This sum starts at an invarying zero. After the first step it varies.
+# The carry of a `lax.scan` must keep its type (lesson 01), and the type says what varies. The same
+# holds for `lax.fori_loop(start, stop, step, carry)`, a scan that only counts. This sum starts at
+# an invarying zero, and varies after the first step.
 
 
 # %%
@@ -467,8 +466,8 @@ except TypeError as error:
     print(message(error))
 
 # %% [markdown]
-# The message says what to do: make the start varying. Or use zeros that inherit their type from
-# `x_j`.
+# The message says what to do: make the start varying. Zeros that inherit their type from `x_j` do
+# as well.
 
 
 # %%
@@ -488,8 +487,8 @@ print()
 # %% [markdown]
 # ### Error 3: a gradient that is summed twice, or not at all
 #
-# This one has no message. The loss of device j is `w * x_j`. We want the gradient of the sum of all
-# losses with respect to w, which is `1 + 2 + 3 + 4 = 10`. We try to compute it in four ways.
+# This one has no message. The loss of device j is `w * x_j`. The gradient of the sum of all losses
+# with respect to w is `1 + 2 + 3 + 4 = 10`. Here are four ways to compute it; two are wrong.
 
 
 # %%
@@ -527,10 +526,10 @@ assert [row[1] for row in rows] == [[10] * 4, [40] * 4, [1, 2, 3, 4], [10] * 4]
 # curve hardly shows this: Adam divides by the size of the gradient.
 #
 # After a `pcast`, each device has a w of its own, and the gradient is local, as in PyTorch. Now you
-# must write the sum. If you forget it, the gradient differs between devices, and so would the
-# weights after a step. JAX notices this where the weights leave `shard_map` through `P()`: error 1.
-# One habit prevents both mistakes: `pcast` the parameters first, then sum once, in a line that a
-# reader can see. The lessons on data parallelism do so.
+# must write the sum. If you forget it, the weights differ between devices after a step, and JAX
+# notices that where they leave `shard_map` through `P()`: error 1. One habit prevents both
+# mistakes: `pcast` the parameters first, then sum once, in a line that a reader can see. The
+# lessons on data parallelism do so.
 #
 # ### The backward pass of a collective is a collective
 #
@@ -581,21 +580,22 @@ assert directions["all_to_all"] == (["all_to_all"], ["all_to_all"])
 assert directions["permute"] == (["permute"], ["permute"])
 
 # %% [markdown]
-# Megatron-LM calls the first two f and g, and makes its tensor parallelism of them (lesson 11). Use
-# `to="invarying"` for results, and the default where a gradient must come back from all devices.
-# `lax.pmax` has no derivative.
+# Megatron-LM calls the first two f and g, and makes its tensor parallelism of them (lesson 11).
+# Gather with `to="invarying"` for results, and by default where a gradient must come back from all
+# devices. `lax.pmax` has no derivative; where none is needed, write
+# `lax.pmax(lax.stop_gradient(x), axis)`.
 #
 # ### `check_vma=False` and `check_rep=False`
 #
-# In other people's code you will meet `shard_map(..., check_vma=False)`, often to silence errors 1
-# and 2; the message above proposes it. `check_rep` is the older name of this switch, in
+# You will meet `shard_map(..., check_vma=False)` in other code, often to silence errors 1 and 2;
+# the first message above proposes it. `check_rep` is the older name of this switch, in
 # `jax.experimental.shard_map`, which is deprecated since jax 0.8. With the switch off, JAX does not
-# track what varies. It does not check `out_specs`, and inserts no `pcast`, so no gradient is
-# summed. And since it no longer knows what is equal on all devices, the backward pass of a `psum`
-# becomes another `psum`.
+# track what varies. It checks no `out_specs`, and inserts no `pcast`, so no gradient is summed. And
+# the backward pass of a `psum` becomes another `psum`, since JAX does not know that the result is
+# equal on all devices.
 #
-# Here are programs with the switch on and off. In the last one, the loss is computed from a sum
-# over devices, as in tensor parallelism. Its gradient with respect to `x_j` is w, which is 1.
+# Here are five programs with the switch on and off. In the last one, the loss is computed from a
+# sum over devices, as in tensor parallelism. Its gradient with respect to `x_j` is w, which is 1.
 
 
 # %%
@@ -655,31 +655,30 @@ for check_vma in (True, False):
     assert wrt_weights.tolist() == [1] * 4 and wrt_w == 10
 
 # %% [markdown]
-# With the switch off, the first two lines print the number of device 0. The other devices hold
-# other numbers, and there is no error. The third line is right with the switch off, and four times
-# too large with it on. Code for `pmap` looks like that, because `pmap` has the switch off; whoever
-# ports it to `shard_map` must mend its gradients. The habit from above, in the fourth line, is
-# right in both. But with the switch off the last line is four times too large, without an error,
-# and the habit does not help: do not differentiate through a `psum` there.
+# With the switch off, the first two lines print the number of device 0, without an error, although
+# the other devices hold other numbers. The third line is right with the switch off, and four times
+# too large with it on. `pmap` has the switch off, so code for `pmap` looks like that, and its
+# gradients must be mended in `shard_map`. The habit from above, in the fourth line, is right in
+# both. The last line is four times too large with the switch off, and the habit does not help: do
+# not differentiate through a `psum` there.
 #
 # All of this is about `jax.grad` inside `shard_map`. Around it, `in_specs` and `out_specs` say what
-# is equal, and both settings give the right gradient. Leave the check on. If a function of others
+# is equal, and both settings give the right gradient. Leave the check on. If someone's function
 # needs it off, give that function a `shard_map` of its own, and test the gradient.
 
 # %% [markdown]
 # ## On real hardware
 #
-# - **Algorithms.** Wire bytes here are those of a ring. NCCL, which JAX uses on NVIDIA GPUs, has
-#   rings, trees, and sums made inside the network switch (its setting `NCCL_ALGO`). With the last,
-#   a device sends about half as much in an all-reduce, in theory; about 30% more bandwidth was
-#   measured (*How to Scale Your Model*, as below).
-# - **Both directions.** A link sends and receives at once: NVLink of an H100 has 450 GB/s each way,
-#   and is sold as 900 GB/s. So time follows wire bytes, and not traffic.
+# - **Algorithms.** Wire bytes here are those of a ring; nccl-tests computes its *bus bandwidth*
+#   (busbw) from the same bytes. NCCL, which JAX uses on NVIDIA GPUs, also has trees, and sums made
+#   inside the network switch (`NCCL_ALGO`). With these a device sends about half as much in an
+#   all-reduce; about 30% more bandwidth was measured (*How to Scale Your Model*, as below).
+# - **Both directions.** A link sends and receives at once: NVLink of an H100, sold as 900 GB/s, has
+#   450 GB/s each way. So time follows wire bytes, and not traffic.
 # - **Time** is bytes over bandwidth for large arrays only. For small ones it is the latency of each
-#   step (lesson 03). A CPU shows neither. GPUs and TPUs also compute while they send.
-# - **Order.** All devices must run the same collectives in the same order, or they wait forever. In
-#   one program they do. With several processes, all of them must call the same programs in the same
-#   order.
+#   step (lesson 03). A CPU shows neither.
+# - **Order.** All devices must run the same collectives in the same order, or they wait forever.
+#   Within one program they do. Several processes must call the same programs in the same order.
 # - **bfloat16.** The CPU sends it as float32. The inspector counts what you wrote, and notes it:
 
 # %%

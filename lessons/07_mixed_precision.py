@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Lesson 07: mixed precision
 #
-# A number of 16 bits takes half the memory of a number of 32 bits, and half the bytes on a link,
-# and matrix units multiply it several times as fast. But it is less precise. *Mixed precision*
-# uses 16 bits where they are enough, and 32 bits where the lost digits would hurt.
+# A number of 16 bits takes half the memory of a number of 32 bits, and half the bytes on a link.
+# GPUs also multiply it faster: an H100 at up to 989 TFLOP/s, against 67 in float32. But it is less
+# precise. *Mixed precision* uses 16 bits where they are enough, and 32 bits where the lost digits
+# would hurt.
 #
 # So what is lost, and where does it hurt? We train the decoder of lesson 05 on real text in both
 # 16-bit formats until each goes wrong, and then we mend it. There are two faults, one for each
@@ -44,9 +45,9 @@ n, mesh = 8, make_mesh("dp=8")
 # ## The idea in one picture
 #
 # A float has one bit for the sign, some bits for the *exponent*, which is a power of two, and the
-# rest for the *fraction*, which holds the digits. Below, s, e and f mark them. The exponent decides
-# how large and how small a number can be, and the fraction decides how close two neighbouring
-# numbers are.
+# rest for the *fraction*, which holds the digits. Below, s, e and f mark them (the small letters
+# stand for colours). The exponent decides how large and how small a number can be, and the fraction
+# decides how close two neighbouring numbers are.
 
 # %% tags=["fold"]
 formats = {"float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
@@ -64,7 +65,8 @@ table("What the formats can hold", columns, held_by)
 # %% [markdown]
 # bfloat16 is the first half of a float32. It has the same exponents, and so the same range, but
 # fewer than three decimal digits. float16 has a little more than three digits, but its range is
-# small: above 65,504 it *overflows* to infinity, and below 6e-8 it *underflows* to 0.
+# small: above 65,504 it *overflows* to infinity, and below 3e-8, which is half of its smallest
+# number, it *underflows* to 0.
 #
 # Remember the two weak points. **float16 lacks range, bfloat16 lacks digits.** Each will cost us a
 # training run.
@@ -127,7 +129,7 @@ by_hand = jax.jit(jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_spe
 
 # %% [markdown]
 # Two conversions make it mixed: down to bfloat16 before the loss, and up to float32 before the
-# optimizer. Everything between them is in 16 bits, also what is sent. The master weights and the
+# optimizer. What is between them is multiplied and sent in 16 bits. The master weights and the
 # momentum stay float32 from step to step.
 #
 # Let us ask the inspector what this step sends. The text that we train on is Python's standard
@@ -144,7 +146,7 @@ tokens = [np.asarray(next(endless)) for _ in range(158)]  # each [16, 33]: 32 an
 zeros = jax.tree.map(jnp.zeros_like, params)
 report = inspect(by_hand, params, zeros, tokens[0])
 for one in report.collectives:
-    print(f"{one.kind} of {one.operand_bytes:,} bytes of {one.dtype}, {one.times} times")
+    print(f"{one.times} {one.kind} of {one.operand_bytes:,} bytes of {one.dtype}")
 print()
 
 # %% [markdown]
@@ -253,8 +255,8 @@ draw("07_scale", Curves("The scale of the loss", "step", "log2 of the scale", ra
 # %% [markdown]
 # Without a scale, training stalls. With one, the curve is nearly that of float32. At a scale of
 # `2**32` some gradients of the first step overflow, so the step is skipped, and the scale is
-# halved. Later it is doubled after every 10 good steps, and halved when that was too much: a few
-# steps more are skipped.
+# halved. Later it is doubled after every 10 good steps (by default after 1,000 in Megatron-LM, and
+# 2,000 in PyTorch), and halved when that was too much: a few steps more are skipped.
 #
 # ### How many gradients fit
 #
@@ -373,12 +375,17 @@ assert abs(losses["mixed"][-1] - losses["float32"][-1]) < 0.01
 #   (Norrie et al. 2021), and NVIDIA's GPUs since the A100 of 2020. Without a scale there is one
 #   thing less that can go wrong.
 # - **Products of 16-bit numbers** are added up in float32 by the matrix units, and rounded at the
-#   end. A CPU converts to float32 first. So this lesson shows the right rounding, but neither the
-#   speed nor the memory of activations that 16 bits save.
-# - **Sums over devices** in 16 bits lose digits with every addition. Many programs send and add
-#   gradients in float32 for that reason, at twice the bytes (Llama 3, section 3.3.2).
+#   end (Micikevicius et al. 2018, section 3.3). A CPU converts to float32 first. So this lesson
+#   shows the right rounding, but neither the speed nor the memory of activations that 16 bits save.
+# - **Sums over devices** in 16 bits lose digits with every addition. So many programs add and send
+#   gradients in float32, at twice the bytes (Llama 3, section 3.3.2). Megatron-LM does that with
+#   bfloat16 unless told otherwise, and so keeps 18 bytes for each parameter, not our 16 (Megatron
+#   Core guide, "Distributed Optimizer").
 # - **All devices must agree** to skip a step. Where each holds only a shard of the gradients, that
 #   takes an all-reduce of one number.
+# - **8 bits.** An H100 multiplies FP8, with 4 or 5 bits of exponent, twice as fast as bfloat16. The
+#   range is so small that each array, or each block of it, has a scale of its own (Micikevicius et
+#   al. 2022; DeepSeek-V3 was trained so, section 3.3 of its report).
 #
 # ## Exercises
 
@@ -389,12 +396,14 @@ exercises("07")
 # ## On paper
 #
 # 1. How many bytes do parameters, gradients, master weights and Adam's means of Llama 3 8B take, in
-#    the form of this lesson? How many devices of 80 GB must share them, if nothing else is stored?
+#    the form of this lesson? On how many devices of 80 GB must they be split, if nothing else is
+#    stored?
 #
 # <details><summary>Answer</summary>
 #
-# 8.03 billion parameters times 16 bytes are 128 GB: two devices, with no room for activations. One
-# device cannot hold them, so plain data parallelism is impossible; lesson 09 shards them.
+# 8.03 billion parameters times 16 bytes are 128 GB: two devices, each of which has 16 GB left for
+# activations. One device cannot hold them, so plain data parallelism is impossible; lesson 09
+# shards them.
 #
 # </details>
 #
@@ -422,10 +431,11 @@ exercises("07")
 # ## Sources
 #
 # Micikevicius et al. 2018, *Mixed Precision Training*. Kalamkar et al. 2019, *A Study of BFLOAT16
-# for Deep Learning Training*. Norrie et al. 2021, *The Design Process for Google's Training Chips:
-# TPUv2 and TPUv3*. Grattafiori et al. 2024, *The Llama 3 Herd of Models*, sections 3.3.2 and 3.4.1.
-# Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training Trillion Parameter
-# Models*, section 3.1.
+# for Deep Learning Training*. Micikevicius et al. 2022, *FP8 Formats for Deep Learning*.
+# DeepSeek-AI 2024, *DeepSeek-V3 Technical Report*. Norrie et al. 2021, *The Design Process for
+# Google's Training Chips: TPUv2 and TPUv3*. Grattafiori et al. 2024, *The Llama 3 Herd of Models*,
+# sections 3.3.2 and 3.4.1. Rajbhandari et al. 2020, *ZeRO: Memory Optimizations Toward Training
+# Trillion Parameter Models*, section 3.1. NVIDIA's data sheet of the H100 SXM.
 #
 # | here | PyTorch | DeepSpeed | Megatron-LM |
 # |---|---|---|---|
@@ -433,3 +443,4 @@ exercises("07")
 # | `LossScaling` | `GradScaler` | `loss_scale_window` | `--loss-scale-window` |
 # | hysteresis | - | `hysteresis` | `--hysteresis` |
 # | master weights | float32 parameters | `FP16_Optimizer` | main parameters |
+# | gradients in float32 | `reduce_dtype` | `grad_accum_dtype` | no `--grad-reduce-in-bf16` |

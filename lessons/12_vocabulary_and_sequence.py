@@ -4,8 +4,9 @@
 # Tensor parallelism (lesson 11) splits the matrices of each layer over the devices of an axis `tp`.
 # Two things were left open there. The first is how to split the vocabulary: the embedding, which
 # turns ids of tokens into vectors, and the head, which turns vectors into *logits*, one number for
-# each token of the vocabulary. The second is what is between the blocks, attention and MLP. Norms,
-# dropout and residuals work there, and every device still holds all of these activations.
+# each token of the vocabulary. The second is the activations between two blocks (a *block* is
+# attention or an MLP). Norms, dropout and residuals work on them, and every device still holds them
+# all.
 #
 # Llama 3 8B has 128,256 tokens in its vocabulary, so the logits of 8,192 positions take 4.2 GB in
 # float32. *Vocabulary parallelism* splits the embedding, the head and the logits over the
@@ -41,10 +42,12 @@ from jaxpar.parallel.remat import scan_layers
 
 n, mesh = 8, make_mesh("tp=8")
 rng = np.random.default_rng(0)
-replicated, rows, columns, positions = P(), P("tp"), P(None, "tp"), P(None, "tp")
+replicated = P()
+rows = P("tp")  # dim 0 is split
+columns = positions = P(None, "tp")  # dim 1 is split
 
 
-def on_devices(function, takes, gives, on=mesh):
+def on_devices(function, takes, gives, on=mesh):  # a program from the function of one device
     return jax.jit(jax.shard_map(function, mesh=on, in_specs=takes, out_specs=gives))
 
 
@@ -76,25 +79,26 @@ draw(
 
 # %% [markdown]
 # Without sequence parallelism all devices have all positions all the time, and an all-reduce adds
-# up the partial sums. An all-reduce is a reduce-scatter and then an all-gather (lesson 03).
-# Sequence parallelism moves the two apart, and puts what is between the blocks in the gap.
+# up the partial sums. An all-reduce is a reduce-scatter and then an all-gather (lesson 02).
+# Sequence parallelism does the norms, dropout and residuals between these two, when each device has
+# only its own positions.
 #
 # ## Predict
 #
 # We shall measure a GPT on 8 devices, in float32 and without dropout: b = 2 examples of s = 64
-# positions, vectors of d = 64 numbers, a vocabulary of v = 256. "Sent" is what a device puts on its
-# links, by a ring.
+# positions, vectors of d = 64 numbers, a vocabulary of v = 256.
 #
 # First the loss. Each device has 32 of the 256 logits of every position. The loss of a position is
 #
 # `loss = log(sum(exp(logits - largest))) + largest - logit of the label`
 #
 # where `largest` is the largest of the 256 logits, and `sum` adds up all 256 exponentials. All
-# devices know the label.
+# devices know the label. No device needs all logits: it needs the largest, the sum, and the logit
+# of the label.
 
 # %%
 gathered = ask("Bytes that each device sends to gather all logits of these 128 positions")
-three = ask("Bytes that each device sends for their loss, if no logit is sent")
+three = ask("Bytes that each device sends for their loss, if all-reduces find these three numbers")
 
 # %% [markdown]
 # Now one layer. The activations between two blocks are `x`, `b*s*d` numbers. For its backward pass
@@ -105,8 +109,8 @@ three = ask("Bytes that each device sends for their loss, if no logit is sent")
 # the MLP two arrays that are four times as wide.
 #
 # The gradient with respect to the first matrix of a block is a product with all positions. With
-# sequence parallelism a device keeps only its own, so the backward pass has to gather them again,
-# once in each of the two blocks.
+# sequence parallelism a device keeps only its own positions, so the backward pass has to gather all
+# again, once in each of the two blocks.
 
 # %%
 held_tp = ask("Bytes that a device keeps of one layer, with tensor parallelism alone")
@@ -148,13 +152,13 @@ whole = panel("After an all-reduce: the rows of all ids", [total] * 4, [owner[:,
 draw("12_embedding", Panels("An embedding of ids 6, 0, 3, 5", [shards, given, part, whole]))
 
 # %% [markdown]
-# With sequence parallelism a device needs only its own positions of this sum, and a reduce-scatter
-# sends half as much.
+# With sequence parallelism a device needs only its own positions of this sum. Then a reduce-scatter
+# is enough, which sends half as much.
 #
 # ### The head
 #
-# The head is a matrix `[d, v]`, and device i holds the columns of its ids. It multiplies all
-# positions by them, and has the logits of its own ids, `[b, s, v/n]`.
+# The head is a matrix `[d, v]`, and device i holds the columns of its ids. Its product with all
+# positions is the logits of its own ids, `[b, s, v/n]`.
 
 # %%
 show(vocabulary.vocab_parallel_logits)
@@ -167,13 +171,12 @@ show(vocabulary.vocab_parallel_logits)
 # ### The loss
 #
 # By definition the loss of a position is `log(sum(exp(logits))) - logit of the label`. The formula
-# above gives the same number. It subtracts the largest logit first, because in float32 the
-# exponential of 89 is infinite, and adds it again at the end.
+# above gives the same number. It subtracts the largest logit before the exponential, which in
+# float32 is infinite from 89 on.
 #
-# Three numbers depend on the whole vocabulary: the largest logit, the sum, and the logit of the
-# label. Each device computes its part from its own logits, and the devices combine the parts: the
-# first by a maximum, the others by sums. Here is one position with 8 logits on four devices. The
-# label is id 5, which device 2 has.
+# Each device computes its part of the three numbers from its own logits, and the devices combine
+# the parts: the largest by a maximum, the others by sums. Here is one position with 8 logits on
+# four devices. The label is id 5, which device 2 has.
 
 # %% tags=["fold"]
 eight = np.array([1.0, 3, 2, 0, 5, 4, 1, 2]).reshape(4, 2)
@@ -218,9 +221,9 @@ np.testing.assert_allclose(losses, nn.cross_entropy(scores, labels), rtol=1e-5)
 
 # %% [markdown]
 # The backward pass sends nothing. The gradient with respect to a logit is its softmax,
-# `exp(logit - largest) / sum`, minus 1 if it is the label's, and its device has all of these. No
-# gradient goes through `largest`: with any other number in its place, the loss is the same except
-# for rounding.
+# `exp(logit - largest) / sum`, minus 1 if it is the label's, and the device that has the logit has
+# all of these. No gradient goes through `largest`: with any other number in its place, the loss is
+# the same except for rounding.
 #
 # Written for devices, this is `vocab_parallel_cross_entropy`, which is yours to write.
 #
@@ -257,9 +260,10 @@ def attention_on_one_device(x, scale, query, key, value, output):
 
 
 # %% [markdown]
-# The `all_gather` stands where lesson 11 had f, and the `psum_scatter` where it had g. A device
-# computes the norm and the residual for 1/n of the positions. What does the gradient of this block
-# send? We take that of the sum of its squares.
+# The `all_gather` stands where lesson 11 had f, and the `psum_scatter` where it had g. With
+# `tiled=True` they add no dim, but join and split dim 1. A device computes the norm and the
+# residual for 1/n of the positions. What does the gradient of this block send? As a loss we take
+# the sum of the squares of its result, and differentiate with respect to all six arguments.
 
 # %%
 shapes = ((2, 64, 64), (64,), (64, 64), (64, 64), (64, 64), (64, 64))
@@ -268,7 +272,10 @@ specs = (positions, replicated, columns, columns, columns, rows)
 
 
 def gradient(block):
-    return jax.grad(lambda *args: (block(*args) ** 2).sum(), argnums=tuple(range(6)))
+    def loss(*args):
+        return (block(*args) ** 2).sum()
+
+    return jax.grad(loss, argnums=(0, 1, 2, 3, 4, 5))
 
 
 by_hand = on_devices(gradient(attention_by_hand), specs, specs)
@@ -283,11 +290,11 @@ for one, other in zip(from_devices, on_one, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 # %% [markdown]
-# The first two lines are the forward pass. The backward pass sends the transposes: that of the
-# reduce-scatter is an all-gather, and that of the all-gather a reduce-scatter. The small all-reduce
-# is for the scale of the norm: each device computes the gradient with respect to it from its own
-# positions, and these gradients are added up. Korthikanti et al. (2022) call the pair g and g bar;
-# this g is not the g of lesson 11.
+# The first two lines are the forward pass, and the next two the backward pass, where the
+# reduce-scatter becomes an all-gather, and the all-gather a reduce-scatter (lesson 02). The small
+# all-reduce is for the scale of the norm: each device has the gradient with respect to it from its
+# own positions, and these are added up. Korthikanti et al. (2022) call the pair g and g bar; this g
+# is not the g of lesson 11.
 #
 # | | where | forward | backward |
 # |---|---|---|---|
@@ -301,8 +308,9 @@ for one, other in zip(from_devices, on_one, strict=True):
 #
 # For its backward pass the block by hand keeps `full`, all positions, which is what we wanted to
 # avoid. The library keeps only the shard, and gathers again in the backward pass. That is the
-# function `_gathered_again` below, whose backward pass is written by hand (`jax.custom_vjp`). With
-# `keep="gathered"` the library does as the block by hand does.
+# function `_gathered_again` below, whose backward pass is written by hand (`jax.custom_vjp`, lesson
+# 08). With `keep="gathered"` the library does as the block by hand does. (`vary_alike` is a `pcast`
+# of the arguments that do not vary yet.)
 
 # %%
 show(sequence.gathered_linear, Split.total)
@@ -313,8 +321,9 @@ show(sequence.gathered_linear, Split.total)
 # The product has to wait for the all-gather. In rounds it need not wait: while a device multiplies
 # the rows that it has, it sends them on to the next device, and receives other rows. After n rounds
 # it has multiplied all rows, and never held all of them. This is the *ring matmul*, or collective
-# matmul, and it is an exercise. The end of a block is its mirror image: in each round a device
-# computes the product for the rows of one device, and adds it to a partial sum that travels.
+# matmul, and it is an exercise. The end of a block works the other way round: in each round a
+# device computes the product for the rows of one device, and adds it to a partial sum that goes
+# from device to device.
 
 # %%
 show(ring_matmul.matmul_ring)
@@ -324,8 +333,8 @@ show(ring_matmul.matmul_ring)
 #
 # ### The loss
 #
-# Two losses of the same logits, `[2, 64, 256]`, whose vocabulary is split: the first gathers all
-# logits and does what one device would do, and the second is the library's.
+# Here are two ways to the loss of the same logits, `[2, 64, 256]`, whose vocabulary is split. The
+# first gathers all logits, and does what one device would do. The second is the library's.
 
 
 # %%
@@ -352,12 +361,13 @@ for name, loss in {"logits gathered": gathered_loss, "three numbers": split_loss
 print()
 
 # %% [markdown]
-# The bytes of the second do not depend on the vocabulary.
+# What the second sends does not depend on the vocabulary.
 #
 # ### A whole model
 #
 # Now a GPT with a tied head, its loss and its gradients, in three ways. We compile it with 4 layers
-# and with 32; the difference, divided by 28, is what one layer adds.
+# and with 32; the difference, divided by 28, is what one layer adds. `lower` traces the program,
+# and the two functions of the inspector after it compile it and read it.
 
 # %%
 batch = rng.integers(0, 256, (2, 65))
@@ -381,7 +391,7 @@ def compile_gpt(split, layers):
 
 
 # %% [markdown]
-# Compiling takes the most time, so two programs are compiled at once.
+# Compiling takes most of the time, so two programs are compiled at once.
 
 # %%
 ways = {
@@ -434,8 +444,7 @@ for name, (specs, function) in products.items():
 table("A product of 256 x 256 matrices", ("", "bytes sent", "temp bytes"), in_rounds)
 
 # %% [markdown]
-# The bytes are the same, in n - 1 = 7 messages, and the memory is less than a third. A CPU shows no
-# gain in time.
+# The bytes are the same, and the memory is less than a third. A CPU shows no gain in time.
 #
 # ## Compare
 
@@ -449,13 +458,12 @@ in_layer = sent_in_layer["sequence parallel"]
 sent_sp.compare(sum(in_layer.values()), in_layer)
 
 # %% [markdown]
-# Let X be the bytes of x. In a layer, tensor parallelism sends four all-reduces of x, which are 7X.
-# With sequence parallelism each becomes a reduce-scatter and an all-gather, 7X again. Two more
-# all-gathers fetch the positions that were not kept, so a device sends 8.75X, and 896 bytes for the
-# scales of the two norms. It keeps 2X; the compiler arranges the small buffers of the two programs
-# differently, so 27 bytes of that are missing in the measurement. If the gathered outputs of the
-# norms are kept, a device sends 7X and the 896 bytes, and keeps these two and 1/8 of 14 arrays:
-# 3.75X.
+# Let X be the bytes of x. In a layer, tensor parallelism sends four all-reduces of x, `4 * 2 * 7/8`
+# X = 7X. With sequence parallelism each becomes a reduce-scatter and an all-gather, 7X again. Two
+# more all-gathers fetch the positions that were not kept, so a device sends 8.75X, and 896 bytes
+# for the scales of the two norms. It keeps 2X (27 bytes less in the measurement, where the small
+# buffers of the two programs differ). If the gathered outputs of the norms are kept, it sends 7X
+# and the 896 bytes, and keeps two whole arrays and 1/8 of 14: 3.75X.
 #
 # To gather the logits, a device sends 43 times as much as for the three numbers. With the
 # vocabulary of Llama 3 it would be 21,376 times.
@@ -530,26 +538,26 @@ for devices in (2, 4, 8):
 table("8,192 positions in one node", ("", "ms to multiply", "ms to gather"), shown)
 
 # %% [markdown]
-# A gather that is hidden costs no time. One that is not adds more than a fifth with tp=8, and that
-# is at the full bandwidth of the links. An all-reduce of 58 MB on 8 H100 was measured at about a
-# third of it (Austin et al. 2025, "GPUs"); the gather here is of 67 MB.
+# A gather that is hidden costs no time. One that is not hidden adds more than a fifth with tp=8,
+# even at the full bandwidth of the links. On 8 H100 an all-reduce of 58 MB, about as much as is
+# gathered here, reached a third of that bandwidth (Austin et al. 2025, "GPUs").
 #
 # - **Megatron-LM** (`--sequence-parallel`) keeps the shard, and runs the second gather beside a
-#   product that does not need it (Korthikanti et al. 2022, section 4.2.2). Sequence parallelism
-#   makes room for selective in place of full recomputation: a step of a model of 22B parameters on
-#   8 A100 took 1.10 s and not 1.42 s (table 5).
-# - **Scales of norms:** unless their gradients are summed over tp, the copies drift apart. Here the
-#   backward pass of `pcast` sums them. Megatron-LM marks the parameters (`sequence_parallel`) and
-#   sums after the backward pass. The same holds for biases that are added after the reduce-scatter.
-# - **One name, two things.** DeepSpeed's sequence parallelism (Ulysses) splits no matrices. Each
-#   device has its own positions also where they are multiplied by weights, and an all-to-all before
-#   and after attention exchanges positions for heads: lesson 14. Here every device has all
-#   positions inside a block.
+#   product that does not need it (Korthikanti et al. 2022, section 4.2.2). With the memory that it
+#   saves, selective recomputation can replace full recomputation: a step of a model of 22B
+#   parameters on 8 A100 took 1.10 s in place of 1.42 s (table 5).
+# - **Scales of norms:** unless their gradients are summed over tp, the copies on the devices drift
+#   apart. Here the backward pass of `pcast` sums them. Megatron-LM marks these parameters
+#   (`sequence_parallel`), and sums after the backward pass. The same holds for biases that are
+#   added after the reduce-scatter.
+# - **Another sequence parallelism.** DeepSpeed's (Ulysses) splits no matrices: each device has its
+#   own positions also inside a block, and an all-to-all before and after attention exchanges
+#   positions for heads (lesson 14).
 # - **The vocabulary is padded**, because n must divide it. Megatron-LM pads it to a multiple of 128
 #   times tp (`--make-vocab-size-divisible-by`, by default 128). GPT-2's 50,257 tokens become 50,304
 #   with tp=1, and 51,200 with tp=8.
-# - **Logits in parts.** Fused kernels compute the loss from x for a few positions and a part of the
-#   vocabulary at a time, and never store the logits. For Gemma 2 2B that took 1 MB in place of 24
+# - **Logits in parts.** Fused kernels compute the loss for a few positions and a part of the
+#   vocabulary at a time, and never store all logits. For Gemma 2 2B that took 1 MB in place of 24
 #   GB (Wijmans et al. 2024, abstract).
 #
 # Try it: `jaxpar train --mesh tp=4 --sequence-parallel`.
@@ -589,7 +597,7 @@ exercises("12")
 # <details><summary>Answer</summary>
 #
 # The next multiple of 128 * 8 = 1,024 is 129,024, which is 768 more. Two tables with 768 rows of
-# 4,096 numbers are 6.3 million parameters, 0.08% of the model. The new ids never are a label, so
+# 4,096 numbers are 6.3 million parameters, 0.08% of the model. The new ids are never a label, so
 # training only pushes their logits down.
 #
 # </details>

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # Lesson 13: tensor parallelism in two and three dimensions
 #
-# The tensor parallelism of lessons 11 and 12 splits each matrix of weights over n devices. Inside a
-# block every device needs all of x: lesson 11 sums the result by an all-reduce, lesson 12 gathers x
-# before the block and scatters the sum after it. Either way a device sends nearly 2X bytes forward,
-# where X is the bytes of x, however many devices there are: with more devices each multiplies less,
-# but sends no less.
+# The tensor parallelism of lessons 11 and 12 splits each matrix of weights over n devices. In
+# attention and in the MLP every device needs all of x: lesson 11 sums the result by an all-reduce,
+# and lesson 12 gathers x first, and scatters the sum at the end. Either way a device sends nearly
+# 2X bytes forward, where X is the bytes of x. With more devices each multiplies less, but sends no
+# less.
 #
-# This lesson splits x inside the block as well. All three matrices of a product y = x @ w are cut
-# into blocks, and the devices form a square or a cube. No device ever holds all of a matrix, and
-# the more devices there are, the less each sends. Whether that pays on a real machine is the last
-# question.
+# This lesson splits x there as well. All three matrices of a product y = x @ w are cut into
+# *blocks*, and the devices form a square or a cube. No device ever holds all of a matrix, and the
+# more devices there are, the less each sends. At the end we ask whether that pays on a real
+# machine.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -67,7 +67,7 @@ draw("13_blocks", Panels("A product in blocks", [moment]))
 # | | for matrices | for transformers |
 # |---|---|---|
 # | 2D | Cannon 1969; SUMMA: van de Geijn and Watts 1997 | Optimus: Xu et al. 2021 |
-# | 2.5D | Solomonik and Demmel 2011 | Tesseract: Wang et al. 2021 |
+# | 2.5D | Solomonik and Demmel 2011 | Tesseract: Wang et al. 2022 |
 # | 3D | Agarwal et al. 1995 | Bian et al. 2021 |
 #
 # Our 2.5D is Tesseract's. In the original of Solomonik and Demmel each square holds copies of both
@@ -103,8 +103,9 @@ sent_deep = ask("Bytes that a device sends in the forward pass, in 2.5D")
 sent_cube = ask("Bytes that a device sends in the forward pass, in 3D")
 
 # %% [markdown]
-# One more, for a real model with d = 8192 and f = 4d, on 64 devices: 1D sends only x, and its
-# gradient. 3D sends blocks of weights too. So with few tokens 1D sends less.
+# One more, for the MLP of a real model with d = 8192 and f = 4d, on 64 devices, forward and
+# backward together. 1D sends only x, and its gradient. 3D sends blocks of weights too. So with few
+# tokens 1D sends less.
 
 # %%
 crossing = ask("Tokens up to which tp=64 sends no more than a cube of 4 x 4 x 4 devices", "count")
@@ -114,7 +115,8 @@ crossing = ask("Tokens up to which tp=64 sends no more than a cube of 4 x 4 x 4 
 #
 # ### A square, with loops
 #
-# What is the sum that device (i, j) computes? Here it is in numpy, for 3 x 3 devices.
+# What is the sum that device (i, j) computes? Here it is in numpy, for 3 x 3 devices. (The code
+# writes k for l.)
 
 # %%
 q = 3
@@ -137,9 +139,10 @@ for i in range(q):
 
 # %% [markdown]
 # The sum may begin anywhere. In **SUMMA** all devices take the same k at the same time: the owners
-# of column k of x and of row k of w send their blocks to all devices of their row or column. That
-# is yours to write. In **Cannon's algorithm** device (i, j) begins with k = i + j. Then the devices
-# of a row need different blocks at any time, and pass them on to a neighbour, as in a ring.
+# of the blocks x_ik send them to all devices of their row, and the owners of w_kj to all of their
+# column. That is yours to write. In **Cannon's algorithm** device (i, j) begins with k = i + j.
+# Then the devices of a row need different blocks at any time, and pass them on to a neighbour, as
+# in a ring.
 #
 # ### Cannon's algorithm
 #
@@ -175,8 +178,9 @@ show(tensor_nd.cannon_matmul)
 
 # %%
 def on_mesh(function, mesh, takes, gives):
-    takes, gives = tuple(map(spec, takes)), jax.tree.map(spec, gives)
-    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives))
+    in_specs = tuple(spec(layout) for layout in takes)
+    out_specs = jax.tree.map(spec, gives)  # of one layout, or of several
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs))
 
 
 x, w, y = "m_tpx k_tpy", "k_tpx n_tpy", "m_tpx n_tpy"
@@ -212,11 +216,11 @@ show(tensor_nd.mlp_3d)
 # %%
 on_cube = "tpx=2,tpy=2,tpz=2"
 blocks = ("d_tpx f_tpy", "f_tpx d_tpy")
-flat = ("m_tpx_tpy d_tpz", "d_tpz f_tpy_tpx", "f_tpy d_tpz_tpx")
+cube_layouts = ("m_tpx_tpy d_tpz", "d_tpz f_tpy_tpx", "f_tpy d_tpz_tpx")
 
 
 def one_dim(x, w_up, w_down):
-    return tensor.parallel_mlp(x[None], w_up, w_down, axis="tp")[0]
+    return tensor.parallel_mlp(x[None], w_up, w_down, axis="tp")[0]  # it wants a batch
 
 
 two_dims = partial(tensor_nd.mlp_2d, rows="tpx", cols="tpy")
@@ -226,7 +230,7 @@ ways = {
     "1D": (one_dim, "tp=8", "m d", "d f_tp", "f_tp d"),
     "2D": (two_dims, "tpx=2,tpy=2", "m_tpx d_tpy", *blocks),
     "2.5D": (two_and_a_half, on_cube, "m_tpz_tpx d_tpy", *blocks),
-    "3D": (three_dims, on_cube, *flat),
+    "3D": (three_dims, on_cube, *cube_layouts),
 }
 
 # %% [markdown]
@@ -243,7 +247,7 @@ def with_gradient(function):
     return both
 
 
-def on_one(*arrays):
+def bytes_on_one(*arrays):
     return sum(array.addressable_shards[0].data.nbytes for array in arrays)
 
 
@@ -264,7 +268,7 @@ for name, (mlp, sizes, x, *weights) in ways.items():
     results = run(*args)
     for one, other in zip(jax.device_get(results), expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
-    held = on_one(*args[1:3]), on_one(args[0], results[0])
+    held = bytes_on_one(*args[1:3]), bytes_on_one(args[0], results[0])
     forward = sum(forward_of[name].values())
     measured[name] = (mesh.size, *held, forward, in_all - forward)
 
@@ -276,7 +280,8 @@ table("Bytes of a device", columns, [(name, *row) for name, row in measured.item
 # ### A real MLP on 64 devices
 #
 # Counting bytes needs no devices: JAX traces a program for shapes, and for an *abstract mesh*,
-# which has sizes only. Here is the MLP of d = 8192 in bf16, for 16,384 tokens.
+# which has sizes only. `read_module` finds the collectives in what was traced. Here is the MLP of d
+# = 8192 in bf16, for 16,384 tokens.
 
 
 # %%
@@ -308,7 +313,7 @@ table("Sent in all, MB", ("", "MB"), [(way, round(n / 1e6)) for way, n in counte
 # x is gathered over tpy before the first product, and the result is scattered over tpy at the end.
 
 # %%
-run = on_mesh(three_dims, make_mesh("tpx=2,tpy=4,tpz=1"), flat, flat[0])
+run = on_mesh(three_dims, make_mesh("tpx=2,tpy=4,tpz=1"), cube_layouts, cube_layouts[0])
 found = inspect(run, *full[:3]).collectives
 rows = [(one.kind, *one.axes, one.total_wire_bytes) for one in found]
 table("3D on tpx=2,tpy=4,tpz=1, forward", ("", "axis", "bytes sent"), rows)
@@ -422,10 +427,10 @@ assert 4 * (costs["2.5D"].sent - over_depth) == figures["2.5D"]
 # `2*((n_y-1)*X + (n_z-1)*H + (n_x-1)*W)/n` bytes, where H is the bytes of h, and W those of one
 # matrix. Without the third axis, FSDP over n_x and tensor parallelism over `n_y*n_z` devices send
 # `2*((n_y*n_z-1)*X + (n_x-1)*W)/n`. With n_y = n_z = q the cube sends less if
-# `(q-1)*(X+H) < (q*q-1)*X`, which is **q > f/d**. GPT-3 has f/d = 4. (A gated MLP sums two products
-# over tpz before the gate, so it sends 3H in place of 2H, and the condition is q > 1.5 f/d: for
-# Llama 3 8B q > 5.25.) So with f/d = 4 a cube of 64 devices is no better than FSDP 4 with tp=16,
-# and a cube of 8 is worse:
+# `(q-1)*(X+H) < (q*q-1)*X`. Divided by (q-1)X, and with H/X = f/d, that is **q > f/d**. GPT-3 has
+# f/d = 4. (A gated MLP sums two products over tpz before the gate, so it sends 3H in place of 2H,
+# and the condition is q > 1.5 f/d: for Llama 3 8B q > 5.25.) So with f/d = 4 a cube of 64 devices
+# is no better than FSDP 4 with tp=16, and a cube of 8 is worse:
 
 # %%
 third = []
@@ -442,14 +447,14 @@ assert third[0][1] > third[0][2] and third[1][1] == third[1][2] and third[2][1] 
 # %% [markdown]
 # Pope et al. (2022, section 3.2.2) find the same for inference: over n chips, weights that are
 # split in two dims send less than weights split in one if the square root of n is larger than f/d.
-# Our y and z together are `q*q` chips.
+# Here n is the `q*q` chips of tpy and tpz.
 #
 # ### A node of GPUs, and a torus of TPUs
 #
 # In a node of 8 GPUs all links are equal, through a switch, so only the bytes count. There q is 2,
-# and a cube has nothing to offer. Nor is there much to gain: an MLP in 1D takes `(n-1)*F/(f*W)` as
-# long to send as to multiply, at F FLOP/s and W bytes/s. With n = 8, f = 32,768 and an H100's 400
-# TFLOP/s (lesson 11) and 450 GB/s that is 19%.
+# and a cube sends more. Nor is there much to gain: an MLP in 1D takes `(n-1)*F/(f*W)` as long to
+# send as to multiply, at F FLOP/s and W bytes/s. With n = 8, f = 32,768 and an H100's 400 TFLOP/s
+# (lesson 11) and 450 GB/s that is 19%.
 #
 # In a torus of TPUs each axis has links of its own. Here is the forward pass of the MLP with d =
 # 8192 on 4 x 4 x 4 chips of a TPU v5p: 459 TFLOP/s, and 200 GB/s for each axis, since a chip sends
@@ -507,12 +512,12 @@ assert [round(each) for each in (a, a / 3, 4 * a * a / (2 * f))] == [2295, 765, 
 # 108, but only if all three axes are busy while the chip multiplies. Large runs have more: Llama 3
 # 405B had 16 million tokens in a batch on 16,384 GPUs (table 4 of its paper), about 1,000 each.
 #
-# - **In training it is rare** for that reason: FSDP or data parallelism outside, with tensor and
-#   sequence parallelism inside, is two axes of the three, and simpler.
+# - **In training it is rare** for that reason: FSDP or data parallelism between nodes, with tensor
+#   and sequence parallelism inside, uses two of the three axes, and is simpler.
 # - **Inference** has few tokens at a time. Pope et al. split the weights of PaLM 540B in two dims
 #   on 64 TPU v4.
-# - **Messages** are more and smaller: SUMMA by broadcasts has 2q rounds for each product, and each
-#   waits for its latency.
+# - **Messages** are more and smaller: SUMMA has 2q broadcasts for each product, and each waits for
+#   its latency.
 # - **Blocks** are small in all three dims, and small products use a chip badly.
 #
 # ## Exercises
@@ -566,7 +571,7 @@ exercises("13")
 # *SUMMA: Scalable Universal Matrix Multiplication Algorithm*. Solomonik and Demmel 2011,
 # *Communication-Optimal Parallel 2.5D Matrix Multiplication and LU Factorization Algorithms*. Xu et
 # al. 2021, *An Efficient 2D Method for Training Super-Large Deep Learning Models* (Optimus). Wang
-# et al. 2021, *Tesseract: Parallelize the Tensor Parallelism Efficiently* (ICPP 2022). Bian et al.
+# et al. 2022, *Tesseract: Parallelize the Tensor Parallelism Efficiently*. Bian et al.
 # 2021, *Maximizing Parallelism in Distributed Training for Huge Neural Networks*. Pope et al. 2022,
 # *Efficiently Scaling Transformer Inference*. Austin et al. 2025, *How to Scale Your Model*
 # (jax-ml.github.io/scaling-book), "Training": tokens for each chip, and the mix of FSDP and tensor
