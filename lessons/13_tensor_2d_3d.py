@@ -534,7 +534,7 @@ exercises("13")
 #
 # <details><summary>Answer</summary>
 #
-# In all they take 1,130 GB. 1D, 2D and 3D hold 1/64: 17.7 GB. 2.5D replicates the weights over
+# In all they take 1,130 GB. 1D, 2D and 3D hold 1/64: 17.6 GB. 2.5D replicates the weights over
 # depth, so it holds 1/16: 70.6 GB, which leaves 9 GB for activations. ZeRO over depth would mend
 # that, as it does for data parallelism (lesson 09).
 #
