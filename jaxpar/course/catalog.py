@@ -149,12 +149,12 @@ LESSONS = (
     ),
     Lesson(
         number="10", topic="fsdp", title="FSDP",
-        needs=("08", "09"), minutes=35,
+        needs=("08", "09"), minutes=40,
         prints=("fsdp_specs", "fsdp_loss", "tokens_to_hide"),
     ),
     Lesson(
         number="11", topic="tensor_parallel", title="Tensor parallelism",
-        needs=("05",), minutes=30,
+        needs=("05",), minutes=35,
         prints=("enter", "column_linear", "row_linear", "parallel_mlp", "dropout"),
     ),
     Lesson(
