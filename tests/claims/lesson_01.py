@@ -1,9 +1,8 @@
 """The numbers of real clusters in lesson 01."""
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import LLAMA_3, SCALING_BOOK
 
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 3"
 MODEL, HIDDEN = 8192, 28672  # Llama 3 70B
 TP, DP, NODE = 8, 8, 8
 UP = 2 * MODEL * HIDDEN / 1e6  # MB of an up-projection in bfloat16
@@ -23,7 +22,7 @@ CLAIMS = (
         UP / TP,
         UP,
         4,
-        source=LLAMA_3,
+        source=f"{LLAMA_3}, table 3",
     ),
     computed('With `"d_dp f_tp"` each would hold {14.7} MB', UP / TP / 4),
     computed(

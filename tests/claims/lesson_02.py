@@ -1,10 +1,10 @@
 """The numbers of real clusters in lesson 02."""
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import PARAMETERS_8B, SCALING_BOOK
 
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
 MIXTRAL = "Jiang et al. 2024, Mixtral of Experts, section 2: d of 4,096, 2 of 8 experts"
-GRADIENTS = 2 * 8_030_261_248 / 1e9  # GB: Llama 3 8B's parameters, from its configuration
+GRADIENTS = 2 * PARAMETERS_8B / 1e9  # GB: Llama 3 8B's parameters, from its configuration
 CARD = 50  # GB/s: given
 TOKENS = 2 * 8192 * 4096 / 1e6  # MB of a device's 8,192 tokens in bfloat16
 

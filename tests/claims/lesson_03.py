@@ -3,13 +3,11 @@
 from math import log2
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import BETWEEN, CARD, CARDS, INSIDE, NVLINK, SCALING_BOOK
 
-NVLINK, CARD, CARDS = 450e9, 50e9, 8 * 50e9  # bytes in a second that an H100, or its node, sends
-INSIDE, BETWEEN = 1.9e-6, 4e-6  # seconds of a ring's step: NCCL's tuning table, hwLat, LL128
 RING_8, RING_64 = 2 * 7 / 8, 2 * 63 / 64  # of an array, what a device sends in an all-reduce
 RING_STEPS = 112 * INSIDE + 14 * BETWEEN  # of 64 devices in 8 nodes
 TREE_STEPS = 14 * INSIDE + 6 * BETWEEN  # of a hierarchy with a tree between nodes
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
 BASEPOD = "NVIDIA, DGX BasePOD, core components: eight single-port ConnectX-7, up to 400 Gb/s"
 
 

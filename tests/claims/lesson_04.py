@@ -1,13 +1,18 @@
 """The numbers of real clusters in lesson 04."""
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import (
+    CARD,
+    CARDS,
+    KORTHIKANTI,
+    LLAMA_3,
+    PARAMETERS_8B,
+    PARAMETERS_70B,
+    PEAK,
+)
 
-PEAK, CARD, CARDS = 989e12, 50e9, 8 * 50e9  # of an H100, one network card, and those of a node
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 4"
-KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation, table 5 and equation 8"
 ISSUE = "NVIDIA/Megatron-LM, issue 523: equation 8 counts 24 B L s^2 h, and 16 is right"
 SCORES_22B, HEAD_22B = 2048 / (6 * 6144), 51200 / (12 * 6144 * 48)  # the terms of equation 7
-PARAMETERS_8B, PARAMETERS_70B = 8_030_261_248, 70_553_706_496  # of the sizes in table 3
 SECONDS_8B = 6 * PARAMETERS_8B * 15e12 / (1024 * PEAK * 0.4)
 # Attention has 3 passes of 2 products of 2 s h FLOPs for a token; the embedding is no product.
 WITH_ATTENTION = (6 * (PARAMETERS_8B - 128256 * 4096) + 12 * 32 * 8192 * 4096) / (6 * PARAMETERS_8B)
@@ -18,18 +23,18 @@ CLAIMS = (
     published(
         "Llama 3 405B was trained at 400 TFLOP/s on 16,384 H100, an MFU of 41% (table 4 of its "
         "paper)",
-        LLAMA_3,
+        f"{LLAMA_3}, table 4",
     ),
     computed(
         "At 400 TFLOP/s it takes {992} tokens per device in place of {2,453}",
         400e12 / CARDS * 127 / 128,
         PEAK / CARDS * 127 / 128,
-        source=LLAMA_3,
+        source=f"{LLAMA_3}, table 4",
     ),
     computed(
         "Korthikanti et al. print 41.5% MFU, as their seconds are rounded, and {43.7}% HFU",
         41.5 * (1 + 2 * SCORES_22B + HEAD_22B) / (1 + SCORES_22B + HEAD_22B),
-        source=KORTHIKANTI,
+        source=f"{KORTHIKANTI}, table 5 and equation 8",
     ),
     published("three times over; an author has confirmed that (NVIDIA/Megatron-LM", ISSUE),
     computed("Parameters take {141} GB of {640} GB", 2 * PARAMETERS_70B / 1e9, 8 * 80),
@@ -60,7 +65,7 @@ CLAIMS = (
         128 * 16 * 8192 / 16384,
         PEAK / CARDS * 2047 / 2048,
         8 * 16,
-        source=f"{LLAMA_3}: dp=128, 16 sequences of 8,192 for each, tp=8, pp=16",
+        source=f"{LLAMA_3}, table 4: dp=128, 16 sequences of 8,192 for each, tp=8, pp=16",
     ),
     computed(
         "one card of {50} GB/s. It takes `989e12 / 50e9 / 128` = {155} tokens on each device",
@@ -73,6 +78,6 @@ CLAIMS = (
         "The last of them alone, with {64} tokens for each device",
         16384 * 1024 / 8192 / 128,
         8192 / 128,
-        source=LLAMA_3,
+        source=f"{LLAMA_3}, table 4",
     ),
 )

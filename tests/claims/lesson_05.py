@@ -3,16 +3,15 @@
 from math import ceil
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import BETWEEN, CARD, INSIDE, NVLINK, PEAK, SCALING_BOOK
 
-PEAK, NVLINK, CARD = 989e12, 450e9, 50e9  # of an H100
 SPEED = 0.4 * PEAK
-LATENCY = 14 * 1.9e-6 + 14 * 4e-6  # 2 * 7 steps in a node, and between 8: NCCL's tuning table
+LATENCY = 14 * INSIDE + 14 * BETWEEN  # 2 * 7 steps in a node, and between 8
 GPT2_XL = 48 * (12 * 1600**2 + 13 * 1600) + (50257 + 1024) * 1600 + 2 * 1600  # parameters
 GRADIENT = 2 * GPT2_XL  # bytes
 FORWARD = 2 * GPT2_XL * 1024 / SPEED  # seconds
 BUCKETS = ceil(GRADIENT / (25 * 2**20))
 LLAMA_3_8B = 2 * 8.03e9  # bytes
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
 
 
 def all_reduce(size: float) -> float:

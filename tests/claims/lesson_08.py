@@ -1,9 +1,8 @@
 """The numbers of real clusters in lesson 08."""
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import GB, KORTHIKANTI
 
-GB = 1e9
-KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation"
 ZERO = "Rajbhandari et al. 2020, ZeRO"
 HIDDEN, HEADS, SEQUENCE, LAYERS = 12288, 96, 2048, 96  # GPT-3
 OF_DEVICE = SEQUENCE * HIDDEN / 8  # numbers of a layer's input: sbh/tp

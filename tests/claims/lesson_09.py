@@ -1,20 +1,18 @@
 """The numbers of real clusters in lesson 09."""
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import CARDS, GB, LLAMA_3, NVLINK, PEAK
 
-GB = 1e9
-PEAK, NVLINK, CARD = 989e12, 450e9, 50e9  # of an H100
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, section 3.3.2"
 LLAMA_3_8B = 8.03e9
 SENT = 63 / 64 * 2 * LLAMA_3_8B  # bytes that a device of 64 sends in a gather
-GATHER = 7 / 8 * max(2 * LLAMA_3_8B / NVLINK, 2 * LLAMA_3_8B / (8 * CARD))  # seconds, 8 nodes
+GATHER = 7 / 8 * max(2 * LLAMA_3_8B / NVLINK, 2 * LLAMA_3_8B / CARDS)  # seconds, 8 nodes
 
 
 CLAIMS = (
     published(
         "For Llama 3, parameters were gathered before the forward pass and kept for the backward "
         "pass",
-        LLAMA_3,
+        f"{LLAMA_3}, section 3.3.2",
     ),
     computed(
         "Then a parameter takes {18} bytes, and in stage 1 a device holds {6} + {12}/n of them",
@@ -31,7 +29,7 @@ CLAIMS = (
     computed(
         "with about {2,200} tokens on each device of a node, and with {2,475} over many nodes",
         990e12 / NVLINK,
-        990e12 / (8 * CARD),
+        990e12 / CARDS,
         source='Austin et al. 2025, How to Scale Your Model, chapter "GPUs"',
     ),
     computed(
@@ -69,7 +67,7 @@ CLAIMS = (
         3 * 8 * SENT / GB,
     ),
     computed("If the activations fit beside {33.6} GB", (4 + 12 / 64) * LLAMA_3_8B / GB),
-    computed("a microbatch has more than {2,475} tokens", 990e12 / (8 * CARD)),
+    computed("a microbatch has more than {2,475} tokens", 990e12 / CARDS),
     computed(
         "sending takes {0.8} s by the cost model, beside {8.0} s of computing at 40% of the peak",
         3 * 8 * GATHER,

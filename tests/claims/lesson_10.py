@@ -1,22 +1,21 @@
 """The numbers of real clusters in lesson 10."""
 
 from tests.claims.claim import asserted, computed, published
+from tests.claims.figures import BETWEEN, CARDS, GB, LAYER_8B, LLAMA_3, SCALING_BOOK
 
-GB = 1e9
-SPEED, CARDS = 400e12, 8 * 50e9
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, tables 3 and 4"
-LAYER_8B = 4096 * (4096 + 2 * 1024 + 4096 + 3 * 14336) + 2 * 4096
+SPEED = 400e12
 LAYER_70B = 8192 * (8192 + 2 * 1024 + 8192 + 3 * 28672) + 2 * 8192
 EMBEDDING_70B = 128256 * 8192
 HELD_70B = (70.6e9 * 16 / 64 + 6 * LAYER_70B + 8 * EMBEDDING_70B + 80 * 8192**2 * 2) / GB
-STEP = 4e-6  # seconds of a ring's step between nodes: NCCL's tuning table, as in cost/network
 
 
 CLAIMS = (
     computed("three layers of Llama 3 8B, of {218} million parameters each", LAYER_8B / 1e6),
     published("on 64 H100 in 8 nodes", "given: eight GPUs to a node"),
-    published("400 TFLOP/s, the rate at which Llama 3 405B was trained on 16,384 H100", LLAMA_3),
+    published(
+        "400 TFLOP/s, the rate at which Llama 3 405B was trained on 16,384 H100",
+        f"{LLAMA_3}, tables 3 and 4",
+    ),
     asserted("computing waits {7.0} of {27.1} ms"),
     asserted("{2.0} ms for these three layers"),
     asserted(
@@ -48,7 +47,7 @@ CLAIMS = (
         "NCCL's) their latency adds {2} ms to each gather, where a layer of 1,000 tokens is "
         "computed in {1.1} ms",
         500 - 1,
-        1e3 * 499 * STEP,
+        1e3 * 499 * BETWEEN,
         1e3 * 2 * LAYER_8B * 1000 / SPEED,
     ),
     computed("Hybrid sharding gathers inside a node, in {7} steps", 8 - 1),

@@ -1,20 +1,19 @@
 """The numbers of real clusters in lesson 11."""
 
 from tests.claims.claim import asserted, computed, published
+from tests.claims.figures import LAYER_8B, LLAMA_3, NVLINK, PARAMETERS_70B
 
-SPEED, NVLINK = 400e12, 450e9
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 4"
-LAYER_8B = 4096 * (4096 + 2 * 1024 + 4096 + 3 * 14336) + 2 * 4096
+SPEED = 400e12
 KEYS_VALUES_70B = 2 * 8192 * 1024 * 2  # bytes of both matrices in a layer
 SENT_70B = 8 * 8192 * 8192 * 7 / 8  # numbers for a layer
 SUMS_70B = 80 * 2 * SENT_70B / NVLINK
-PRODUCTS_70B = 6 * 70_553_706_496 * 8192 / 8 / SPEED
+PRODUCTS_70B = 6 * PARAMETERS_70B * 8192 / 8 / SPEED
 
 
 CLAIMS = (
     computed("A layer of Llama 3 8B has d = 4096 and {218} million parameters", LAYER_8B / 1e6),
     published("its forward pass for 4096 tokens in bfloat16, on H100 in nodes of 8", "given"),
-    published("400 TFLOP/s, the rate at which Llama 3 405B was trained", LLAMA_3),
+    published("400 TFLOP/s, the rate at which Llama 3 405B was trained", f"{LLAMA_3}, table 4"),
     computed(
         "{450} GB/s for each GPU inside a node, and {50} GB/s for each of a node's 8 network cards",
         18 * 25,
@@ -68,6 +67,6 @@ CLAIMS = (
         "parallelism cannot split a sequence: so {8} of the 16,384 GPUs must work on each",
         128 * 16,
         16384 / (128 * 16),
-        source=f"{LLAMA_3}: 16M tokens, dp=128, 16 sequences of 8,192 for each",
+        source=f"{LLAMA_3}, table 4: 16M tokens, dp=128, 16 sequences of 8,192 for each",
     ),
 )

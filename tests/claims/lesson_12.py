@@ -3,12 +3,9 @@
 from math import ceil
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import GB, INSIDE, KORTHIKANTI, NVLINK, PARAMETERS_8B, SCALING_BOOK
 
-GB = 1e9
-SCALING_BOOK = 'Austin et al. 2025, How to Scale Your Model, chapter "GPUs"'
-KORTHIKANTI = "Korthikanti et al. 2022, Reducing Activation Recomputation, tables 3 and 5"
 MEGATRON = "Megatron-LM, --make-vocab-size-divisible-by and _vocab_size_with_padding"
-NVLINK, STEP = 450e9, 1.9e-6  # of the problem: bytes in a second, and seconds of a ring's step
 D_22B, HEADS_22B, LAYERS_22B, S_22B, TP = 6144, 64, 48, 2048, 8
 BSD = 4 * S_22B * D_22B
 STATES_22B = 18 * 12 * LAYERS_22B * D_22B**2 / TP / GB
@@ -21,9 +18,9 @@ MULTIPLE = 128 * 8
 PADDED = ceil(VOCABULARY / MULTIPLE) * MULTIPLE
 ADDED = PADDED - VOCABULARY
 LOGITS = 4 * 8192 * VOCABULARY
-GATHER = 7 / 8 * LOGITS / NVLINK + 7 * STEP
+GATHER = 7 / 8 * LOGITS / NVLINK + 7 * INSIDE
 REDUCE_BYTES = 3 * 2 * 7 / 8 * 4 * 8192
-REDUCE = REDUCE_BYTES / NVLINK + 42 * STEP
+REDUCE = REDUCE_BYTES / NVLINK + 42 * INSIDE
 
 
 CLAIMS = (
@@ -38,7 +35,7 @@ CLAIMS = (
     ),
     published(
         "a model of 22B parameters on 8 A100 took 1.10 s in place of 1.42 s (table 5)",
-        KORTHIKANTI,
+        f"{KORTHIKANTI}, tables 3 and 5",
     ),
     computed(
         "a multiple of 128 times tp (`--make-vocab-size-divisible-by`, by default 128). GPT-2's "
@@ -64,7 +61,7 @@ CLAIMS = (
         LAYERS_22B,
         STATES_22B + SELECTIVE * KEPT,
         A100 - STATES_22B - SELECTIVE * KEPT,
-        source=KORTHIKANTI,
+        source=f"{KORTHIKANTI}, tables 3 and 5",
     ),
     computed(
         "Sequence parallelism alone: {4.25} + {13.3} bytes, {42.5} GB, in all {91.4} GB: no",
@@ -92,7 +89,7 @@ CLAIMS = (
         ADDED,
         D_8B,
         2 * ADDED * D_8B / 1e6,
-        100 * 2 * ADDED * D_8B / 8_030_261_248,
+        100 * 2 * ADDED * D_8B / PARAMETERS_8B,
     ),
     computed(
         "All logits are {4.2} GB. A device sends seven eighths of that, {3.68} GB, in {8.2} ms",
@@ -108,7 +105,7 @@ CLAIMS = (
         1e6 * REDUCE_BYTES / NVLINK,
         2 * (8 - 1),
         3 * 2 * (8 - 1),
-        1e6 * 42 * STEP,
+        1e6 * 42 * INSIDE,
     ),
     computed(
         "still {100} times as fast; and no device needs room for {4.2} GB",

@@ -3,16 +3,15 @@
 from math import ceil
 
 from tests.claims.claim import computed, published
+from tests.claims.figures import GB, LLAMA_3, PARAMETERS_70B
 
-GB = 1e9
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 4"
 POPE = "Pope et al. 2022, Efficiently Scaling Transformer Inference"
 V5P = "docs.cloud.google.com/tpu/docs/v5p: 459 TFLOP/s, and 1,200 GB/s both ways by six links"
 AXIS = 2 * 1200e9 / 6 / 2  # bytes in a second that a chip sends by the two links of an axis
 A = 459e12 / AXIS
 F = 4 * 8192
 MIX = 4 * A**2 / (2 * F)  # tokens of a chip for FSDP on two axes, tensor parallelism on one
-STATES_70B = 16 * 70_553_706_496 / GB
+STATES_70B = 16 * PARAMETERS_70B / GB
 D_GPT3, F_GPT3, TOKENS = 12_288, 49_152, 65_536
 X, H, W = (2 * size / GB for size in (TOKENS * D_GPT3, TOKENS * F_GPT3, D_GPT3 * F_GPT3))
 
@@ -36,7 +35,7 @@ CLAIMS = (
     computed(
         "With n = 8, f = 32,768 and an H100's 400 TFLOP/s (lesson 11) and 450 GB/s that is {19%}",
         100 * 7 * 400e12 / (32_768 * 450e9),
-        source=f'400: {LLAMA_3}; 450: Austin et al. 2025, How to Scale Your Model, "GPUs"',
+        source=f'400: {LLAMA_3}, table 4; 450: Austin et al. 2025, How to Scale Your Model, "GPUs"',
     ),
     published("on 4 x 4 x 4 chips of a TPU v5p", "given"),
     computed(
@@ -59,7 +58,7 @@ CLAIMS = (
     computed(
         "16 million tokens in a batch on 16,384 GPUs (table 4 of its paper), about {1,000} each",
         2**24 / 16_384,
-        source=LLAMA_3,
+        source=f"{LLAMA_3}, table 4",
     ),
     published("split the weights of PaLM 540B in two dims on 64 TPU v4", POPE),
     computed(

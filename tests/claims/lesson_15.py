@@ -2,8 +2,8 @@
 
 from jaxpar.schedules import make_table, simulate
 from tests.claims.claim import computed, published
+from tests.claims.figures import LLAMA_3
 
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models"
 LAYERS_405B, STAGES_405B, TP_405B = 126, 16, 8  # LLAMA_3, tables 3 and 4
 BATCH_405B = 2**24  # tokens: the 16M of its table 4
 SEQUENCE = 8192

@@ -9,9 +9,8 @@ from jaxpar.cost.planner import Job
 from jaxpar.cost.planner.plan import Plan
 from jaxpar.layout import Layout
 from tests.claims.claim import computed, published
+from tests.claims.figures import GB, LLAMA_3, PARAMETERS_8B, PARAMETERS_70B
 
-GB = 1e9
-LLAMA_3 = "Grattafiori et al. 2024, The Llama 3 Herd of Models"
 FAILING = failures(14 * 405.9e9, 16384, DEVICE_MTBF_HOURS)  # saved: parameters, 12 bytes of Adam
 ON_A100 = Job(find_model("llama3-70b"), find_cluster("a100"), 128, 512, 4096)
 ON_H100 = Job(find_model("llama3-405b"), find_cluster("h100"), 16384, 2048, 8192)
@@ -27,7 +26,7 @@ ZERO_1, ZERO_2 = (
 # Llama 3 70B, for each token: the two products of attention, 12 FLOPs for each layer, key and
 # element of a query; the others, 6 for each parameter but those of the embedding.
 SCORES = 12 * 80 * 8192 * 8192
-PRODUCTS = 6 * (70_553_706_496 - 128_256 * 8192)
+PRODUCTS = 6 * (PARAMETERS_70B - 128_256 * 8192)
 CACHE_8B = 2 * 2 * 32 * 8 * 128 * 8192  # bytes: keys and values of 8 heads in 32 layers
 FLOPS_405B = 6 * 405.9e9 * 15.6e12
 SECONDS_405B = FLOPS_405B / (16384 * 400e12)
@@ -71,9 +70,9 @@ CLAIMS = (
     published("what it holds for one text of 8192 tokens", "given"),
     computed(
         "a device of 80 GB has room for fewer than {60} such caches",
-        (80 * GB - 2 * 8_030_261_248) / CACHE_8B,
+        (80 * GB - 2 * PARAMETERS_8B) / CACHE_8B,
     ),
-    computed("There are {70.6} billion parameters", 70_553_706_496 / 1e9, source=LLAMA_3),
+    computed("There are {70.6} billion parameters", PARAMETERS_70B / 1e9, source=LLAMA_3),
     computed(
         "split over all {256} devices, by tp or pp and by dp: 12 * 70.6 / 256 = {3.3} GB",
         8 * 32,
