@@ -10,7 +10,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.fsdp.fsdp_apply import full_params, scan_gathering, scan_layers
+from jaxpar.contracts.fsdp.fsdp_apply import full_params, scan_gathering
 from jaxpar.contracts.steps import enter, gathered, hop, scattered
 from tests.contracts.answers import right
 
@@ -245,8 +245,8 @@ def applied_with_layers_computed_before(layer_fn, like, flat_shards, x, *, axis)
 
 
 @wrong("communication")
-def applied_all_at_once_in_a_scan_of_leaves(layer_fn, like, flat_shards, x, *, axis):
-    """The gather stands outside of what is recomputed, and again inside."""
+def applied_to_layers_gathered_twice(layer_fn, like, flat_shards, x, *, axis):
+    """The second gather takes a number from the first."""
 
     def body(x, shard):
         flat = gathered(shard, axis)
@@ -254,8 +254,3 @@ def applied_all_at_once_in_a_scan_of_leaves(layer_fn, like, flat_shards, x, *, a
         return layer_fn(full_params(again, like), x), None
 
     return lax.scan(jax.checkpoint(body, prevent_cse=False), x, flat_shards)[0]
-
-
-@wrong("memory")
-def applied_to_layers_gathered_before(layer_fn, like, flat_shards, x, *, axis):
-    return scan_layers(layer_fn, like, lax.all_gather(flat_shards, axis, axis=1, tiled=True), x)
