@@ -119,6 +119,21 @@ class Layout:
         return "fsdp" if _several(self.fsdp) else "dp"
 
     @property
+    def token_axes(self) -> tuple[str, ...]:
+        """The axes of the mesh whose devices compute with the same parameters on other tokens."""
+        return tuple(axis for axis in self.mesh_sizes if axis in ("dp", "fsdp", "ep", "cp"))
+
+    @property
+    def token_parts(self) -> Any:
+        """The number of parts that the tokens of a batch are split into."""
+        return self.batch_parts * self.cp
+
+    @property
+    def sharding_axes(self) -> tuple[str, ...]:
+        """The axes over which ZeRO shards what the devices of an axis hold alike."""
+        return tuple(axis for axis in self.token_axes if axis in (self.state_axis, "ep", "cp"))
+
+    @property
     def state_shards(self) -> Any:
         """The number of devices over which ZeRO shards the states of parameters outside of experts.
 

@@ -25,8 +25,8 @@ MeshOption = Annotated[
     str,
     typer.Option(
         metavar="SIZES",
-        help="The axes of the mesh: dp and fsdp split the batch, tp splits each layer, and pp "
-        "splits the stack of layers.",
+        help="The axes of the mesh: dp and fsdp split the batch, cp the positions, tp each layer, "
+        "and pp the stack of layers.",
     ),
 ]
 Zero = Annotated[
@@ -36,6 +36,21 @@ Zero = Annotated[
         help="Stage of ZeRO: 0 replicates all states, 1 shards the optimizer state, 2 the "
         "gradients too, 3 the parameters too. Unless given, 3 over fsdp and 0 elsewhere.",
     ),
+]
+Gather = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHEN",
+        help="When stage 3 gathers parameters: for each use of a layer, which needs the least "
+        "memory, or once a step, which sends the least where microbatches are many.",
+    ),
+]
+Optimizer = Annotated[
+    str, typer.Option(metavar="NAME", help="What updates the parameters: adamw or sgd.")
+]
+Clip = Annotated[
+    float | None,
+    typer.Option(metavar="NORM", help="Scale gradients down where their global norm exceeds this."),
 ]
 Remat = Annotated[
     str,
@@ -100,6 +115,7 @@ Examples:
   jaxpar train --mesh fsdp=8 --zero 3 --precision bf16 --remat full
   jaxpar train --mesh dp=2,tp=4 --sequence-parallel
   jaxpar train --mesh pp=4,dp=2 --schedule 1f1b --microbatches 8
+  jaxpar train --mesh pp=2,dp=2,fsdp=2,tp=2 --microbatches 4 --clip 1
 """
 
 
@@ -113,6 +129,9 @@ def train_model(
     offload: Offload = None,
     sequence_parallel: SequenceParallel = False,
     schedule: Schedule = None,
+    gather: Gather = None,
+    optimizer: Optimizer = "adamw",
+    clip: Clip = None,
     steps: Steps = 50,
     data: DataOption = None,
     seed: Seed = 0,
@@ -137,7 +156,8 @@ def train_model(
     recipe = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
-        "schedule": schedule, "batch": batch,
+        "schedule": schedule, "batch": batch, "gather": gather, "optimizer": optimizer,
+        "clip": clip,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
@@ -158,7 +178,7 @@ def _train(
         from jaxpar.model import Settings
         from jaxpar.train.cluster import find_place, leave
         from jaxpar.train.recipe import make_recipe
-        from jaxpar.train.run import results, start
+        from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
 
     place, run, taken, code = None, None, [], 0
@@ -172,7 +192,7 @@ def _train(
             run = start(Settings(**sizes), make_recipe(**recipe), place, **options)
         show_start(run, recipe["mesh"], screen)
         for step in show_steps(run.steps, count, screen):
-            taken.append((step.loss, step.seconds))
+            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds))
     except KeyboardInterrupt:
         code = LEFT
     except ValueError as error:

@@ -10,3 +10,4 @@ from jaxpar.model.settings import Settings as Settings
 from jaxpar.model.split import Split as Split
 from jaxpar.model.split import check_split as check_split
 from jaxpar.model.split import split_specs as split_specs
+from jaxpar.model.split import used_specs as used_specs

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array
+from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
@@ -50,11 +50,13 @@ class Attention(nnx.Module):
         key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
         products = split.columns(x, self.query[...], key, value, name="attention_input")
         q, k, v = map(self._heads, products)
+        first = split.first_position(q.shape[2])
         if self.rotary:
-            positions = jnp.arange(q.shape[2])
+            positions = first + jnp.arange(q.shape[2])
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
-        heads = nn.attention(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
+        k, v = split.all_positions(k), split.all_positions(v)
+        heads = nn.attention(q, k, v, first=first).swapaxes(1, 2)  # [b, s, a, h]
         attended = checkpoint_name(heads.reshape(*heads.shape[:2], -1), "attended")
         return split.total(nn.matmul(attended, self.output[...]))
 
@@ -118,7 +120,10 @@ class Decoder(nnx.Module):
         x = split.embed(self.embedding[...], tokens)
         if self.positions is None:
             return x
-        return x + split.own_positions(_first(self.positions[...], tokens.shape[1]))[None]
+        t = tokens.shape[1]
+        self._check_positions(t * split.contexts)
+        here = lax.dynamic_slice_in_dim(self.positions[...], split.first_position(t), t)
+        return x + split.own_positions(here)[None]
 
     def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:
         """The logits of the token after each position, from the result of the last layer.
@@ -129,14 +134,12 @@ class Decoder(nnx.Module):
         (logits,) = split.columns(self.final_norm(x), head, name="final")
         return logits
 
-
-def _first(table: Float[Array, "sequence d"], s: int) -> Float[Array, "s d"]:
-    if s > len(table):
-        raise ValueError(
-            f"Decoder: {s} tokens in a sequence; learned positions reach {len(table)}; "
-            f"cut the sequence, or use Settings(sequence={s})"
-        )
-    return table[:s]
+    def _check_positions(self, s: int) -> None:
+        if self.positions is not None and s > len(self.positions[...]):
+            raise ValueError(
+                f"Decoder: {s} tokens in a sequence; learned positions reach "
+                f"{len(self.positions[...])}; cut the sequence, or use Settings(sequence={s})"
+            )
 
 
 def _matrix(rngs: nnx.Rngs, i: int, o: int, layers: int = 0) -> nnx.Param[Array]:

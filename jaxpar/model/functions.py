@@ -75,11 +75,16 @@ def logits(
 def loss_fn(
     settings: Settings, apply_layers: ApplyLayers = scan_layers, split: Split = WHOLE
 ) -> Callable[[Params, Int[Array, "b s"]], Float[Array, ""]]:
-    """A function for the mean cross-entropy of every token except the first of each sequence."""
+    """A function for the mean cross-entropy of every token except the first of each sequence.
+
+    Where the positions are split over an axis, it takes all tokens, and is the mean over those of
+    this device.
+    """
 
     def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
-        predicted = logits(settings, params, tokens[:, :-1], apply_layers, split)
-        return split.cross_entropy(predicted, tokens[:, 1:]).mean()
+        inputs, targets = split.own_tokens(tokens[:, :-1]), split.own_tokens(tokens[:, 1:])
+        predicted = logits(settings, params, inputs, apply_layers, split)
+        return split.cross_entropy(predicted, targets).mean()
 
     return loss
 

@@ -1,5 +1,6 @@
 """How devices split the layers of a decoder: by heads and hidden size, and by positions."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,8 @@ class Split:
     Attributes:
         axis: the mesh axis; None if each device computes whole layers.
         sequence: whether each device has only its own positions between the products.
+        context: the mesh axis that splits the positions everywhere, and all of whose keys and
+            values are gathered for attention; None if it is not split.
         keep: with `sequence`, whether gathered positions are kept for the backward pass
             ("gathered"), or only the device's own, which are then gathered again ("shard").
     """
@@ -33,15 +36,17 @@ class Split:
     axis: str | None = None
     sequence: bool = False
     keep: Keep = "shard"
+    context: str | None = None
 
     @classmethod
     def of(cls, layout: Layout) -> "Split":
-        """How a layout splits layers over tp."""
+        """How a layout splits layers over tp, and their positions over cp."""
+        context = "cp" if layout.cp > 1 else None
         if layout.tp == 1:
-            return cls()
+            return cls(context=context)
         # Recomputing a whole layer gathers its positions anyway, and once is enough.
         keep = "gathered" if layout.recomputes_layers else "shard"
-        return cls("tp", layout.sequence_parallel, keep)
+        return cls("tp", layout.sequence_parallel, keep, context)
 
     def columns(
         self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
@@ -88,6 +93,28 @@ class Split:
         t = divide("Split", "t", len(x), self.axis, n)
         return lax.dynamic_slice_in_dim(x, lax.axis_index(self.axis) * t, t)
 
+    def own_tokens(self, tokens: Int[Array, "b s"]) -> Int[Array, "b t"]:
+        """The tokens at the positions of this device's context."""
+        t = divide("Split", "t", tokens.shape[1], self.context, self.contexts)
+        if t == tokens.shape[1]:
+            return tokens
+        return lax.dynamic_slice_in_dim(tokens, lax.axis_index(self.context) * t, t, axis=1)
+
+    @property
+    def contexts(self) -> int:
+        """The number of parts that all positions are split into."""
+        return 1 if self.context is None else lax.axis_size(self.context)
+
+    def first_position(self, t: int) -> int | Array:
+        """The first of the t positions of this device's context."""
+        return 0 if self.context is None else lax.axis_index(self.context) * t
+
+    def all_positions(self, x: Float[Array, "b a t h"]) -> Float[Array, "b a s h"]:
+        """The keys or the values of all positions."""
+        if self.context is None:
+            return x
+        return lax.all_gather(x, self.context, axis=2, tiled=True)
+
     def own_kv_heads(self, w: Float[Array, "d o"], kv_heads: int) -> Float[Array, "d p"]:
         """The columns of this device's kv heads."""
         if self.axis is None:
@@ -126,13 +153,25 @@ def split_specs(
     return tree_map_with_path(spec_of, tree, tensor.megatron_specs(tree, axis=axis))
 
 
-def check_split(settings: Settings, split: Split, n: int) -> None:
-    """Checks that n devices can split a decoder's heads, MLP and vocabulary, and its positions."""
-    if split.axis is None:
-        return
-    tensor.check_heads("Split: heads", settings.heads, settings.key_heads, split.axis, n)
-    sizes = {"f": settings.d_hidden, "v": settings.vocabulary}
-    if split.sequence:
-        sizes["t"] = settings.sequence
+def used_specs(settings: Settings, layout: Layout, params: PyTree[Any]) -> PyTree[PartitionSpec]:
+    """The partition specs of a decoder's parameters while they are used: split over pp and tp."""
+    specs = jax.tree.map(lambda _: PartitionSpec(), params)
+    if layout.tp > 1:
+        specs = split_specs(settings, params, axis="tp", n=layout.tp)
+    if layout.pp > 1:
+        on_stages = jax.tree.map(lambda spec: PartitionSpec("pp", *spec[1:]), specs["layers"])
+        specs = specs | {"layers": on_stages}
+    return specs
+
+
+def check_split(settings: Settings, layout: Layout) -> None:
+    """Checks that tp divides a decoder's heads, MLP and vocabulary, and tp and cp its positions."""
+    sizes = {}
+    if layout.tp > 1:
+        tensor.check_heads("Split: heads", settings.heads, settings.key_heads, "tp", layout.tp)
+        sizes = {"f": settings.d_hidden, "v": settings.vocabulary}
     for dim, size in sizes.items():
-        divide("Split", dim, size, split.axis, n)
+        divide("Split", dim, size, "tp", layout.tp)
+    over = {"cp": layout.cp} | ({"tp": layout.tp} if layout.sequence_parallel else {})
+    axes = tuple(axis for axis, n in over.items() if n > 1)
+    divide("Split", "t", settings.sequence, axes, math.prod(over.values()))

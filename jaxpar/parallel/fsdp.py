@@ -17,12 +17,11 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jax.tree_util import keystr, tree_map_with_path
 from jaxtyping import Float, PyTree
 
-from jaxpar.collectives.shards import gather_shards, mean_shards, pad_shards, shard_specs
+from jaxpar.collectives.leaves import STACKED, LeafLayouts, fetch
 
 LayerFn = Callable[[Any, Array], Array]
 ApplyLayers = Callable[[LayerFn, Any, Array], Array]
 Loss = Callable[[Any, Any], Array]
-STACKED = "layers"
 
 
 def fsdp_apply(
@@ -76,7 +75,12 @@ def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str)
     Memory: grad/n
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.2
     """
-    return lax.pmean(mean_shards(grad, axis=shard_axis), replica_axis)
+
+    def mean(leaf: Array) -> Array:
+        rows = lax.psum_scatter(leaf, shard_axis, scatter_dimension=0, tiled=True)
+        return lax.pmean(rows / lax.axis_size(shard_axis), replica_axis)
+
+    return jax.tree.map(mean, grad)
 
 
 def fsdp_shardings(
@@ -114,41 +118,7 @@ def fsdp_shardings(
     return {name: tree_map_with_path(partial(spec, name), part) for name, part in params.items()}
 
 
-def fsdp_specs(
-    like: dict[str, PyTree[Any]], *, axis: str, n: int
-) -> dict[str, PyTree[PartitionSpec]]:
-    """The partition specs of a model's parameters: as in `shard_specs`, but dim l is not split.
-
-    Memory: like/n
-    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.1
-    """
-    specs = {
-        name: shard_specs(_unstacked(name, part), axis=axis, n=n) for name, part in like.items()
-    }
-    if STACKED in specs:
-        specs[STACKED] = jax.tree.map(lambda spec: PartitionSpec(None, *spec), specs[STACKED])
-    return specs
-
-
-def pad_params(params: dict[str, PyTree[Array]], *, n: int) -> dict[str, PyTree[Array]]:
-    """Pads a model's full parameters with zeros, so that n divides the dims that are split.
-
-    Math: y = [params, 0]
-    Comm:
-        forward: nothing
-        backward: nothing
-    Memory: params
-    Source: Zhao et al. 2023 (PyTorch FSDP), section 3.2.1
-    """
-    pad = partial(pad_shards, n=n)
-    return {
-        name: jax.vmap(pad)(part) if name == STACKED else pad(part) for name, part in params.items()
-    }
-
-
-def gather_layers(
-    apply_layers: ApplyLayers, like: dict[str, PyTree[Any]], *, axis: str
-) -> ApplyLayers:
+def gather_layers(apply_layers: ApplyLayers, layouts: PyTree[LeafLayouts]) -> ApplyLayers:
     """Makes `apply_layers` work on sharded layers: each layer is gathered where it is used.
 
     `apply_layers` must not keep a layer's parameters for the backward pass, because those are the
@@ -156,61 +126,62 @@ def gather_layers(
 
     Math: x_(i+1) = layer_fn(params[i], x_i); params[i] = [shards_1[i], ..., shards_n[i]]
     Comm:
-        forward: all_gather(axis) layers/n
-        backward: all_gather(axis) layers/n + reduce_scatter(axis) layers
+        forward: all_gather(layouts) layers/n
+        backward: all_gather(layouts) layers/n + reduce_scatter(layouts) layers
     Memory: x
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3
 
     Args:
         apply_layers: applies layer after layer, as `scan_layers` does.
-        like: the shapes of the model's full parameters.
-        axis: the mesh axis over which they are sharded.
+        layouts: those of the stacked layers.
     """
-    shapes = jax.tree.leaves(_unstacked(STACKED, like[STACKED]))
 
     def apply(layer_fn: LayerFn, shards: PyTree[Array], x: Array) -> Array:
-        def gathered(layer: PyTree[Array], x: Array) -> Array:
-            # As leaves, because a layer need not be a dict, as `like` is.
-            leaves, structure = jax.tree.flatten(layer)
-            return layer_fn(structure.unflatten(gather_shards(leaves, shapes, axis=axis)), x)
-
-        return apply_layers(gathered, shards, x)
+        return apply_layers(gathered_layer(layer_fn, layouts), shards, x)
 
     return apply
 
 
-def fsdp_loss(loss_fn: Loss, like: dict[str, PyTree[Any]], *, axis: str) -> Loss:
-    """The mean loss over the devices as a function of this device's shard of the parameters.
+def gathered_layer(layer_fn: LayerFn, layouts: PyTree[LeafLayouts]) -> LayerFn:
+    """A layer that takes its shards, and gathers them; `layouts` are those of stacked layers.
 
-    Its gradient is this device's shard of the mean gradient. For hybrid sharding, pass the result
-    to `data_parallel_gradients` over the other axis, which then sends only the gradient shards.
-
-    Math: y = (sum_j loss_fn([p_1, ..., p_n], batch_j)) / n, where p are the shards
+    Math: y = layer_fn([shards_1, ..., shards_n], x)
     Comm:
-        forward: all_gather(axis) params/n + all_reduce(axis) 1
-        backward: all_gather(axis) layers/n + reduce_scatter(axis) params
+        forward: all_gather(layouts) layer/n
+        backward: reduce_scatter(layouts) layer
+    Memory: x
+    Source: Zhao et al. 2023 (PyTorch FSDP), section 3
+    """
+    of_layer = [layout.of_layer for layout in jax.tree.leaves(layouts)]
+
+    def gathered(layer: PyTree[Array], x: Array) -> Array:
+        # As leaves, because a layer need not be a dict, as `layouts` are.
+        leaves, structure = jax.tree.flatten(layer)
+        return layer_fn(structure.unflatten(fetch(leaves, of_layer)), x)
+
+    return gathered
+
+
+def fsdp_loss(loss_fn: Loss, layouts: dict[str, PyTree[LeafLayouts]]) -> Loss:
+    """The loss of this device's batch, as a function of its shards of a model's parameters.
+
+    The parameters outside of layers are gathered once. Those of the layers are passed on as they
+    are, for an `apply_layers` that `gather_layers` made. The gradient is this device's shard of the
+    sum of all devices' gradients.
+
+    Math: y = loss_fn([p_1, ..., p_n], batch), where p are the shards
+    Comm:
+        forward: all_gather(layouts) params/n
+        backward: all_gather(layouts) layers/n + reduce_scatter(layouts) params
     Memory: 1
     Source: Zhao et al. 2023 (PyTorch FSDP), section 3
-
-    Args:
-        loss_fn: takes parameters and a batch; its parameters are full, except that the layers are
-            still shards, for an `apply_layers` that `gather_layers` made.
-        like: the shapes of the model's full parameters.
-        axis: the mesh axis over which they are sharded and the batch is split.
     """
 
     def loss(shards: dict[str, PyTree[Array]], batch: Any) -> Float[Array, ""]:
         params = {
-            name: part if name == STACKED else gather_shards(part, like[name], axis=axis)
+            name: part if name == STACKED else fetch(part, layouts[name])
             for name, part in shards.items()
         }
-        return lax.pmean(loss_fn(params, batch), axis)
+        return loss_fn(params, batch)
 
     return loss
-
-
-def _unstacked(name: str, like: PyTree[Any]) -> PyTree[Any]:
-    """The shapes without the dim l of stacked layers, if `name` says that they are such."""
-    if name != STACKED:
-        return like
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), like)

@@ -60,22 +60,24 @@ def pipeline_gradients(
     *,
     keep_inputs: bool,
     axis: str,
+    scale: float | Float[Array, ""] = 1.0,
 ) -> tuple[Float[Array, ""], tuple[PyTree[Array], PyTree[Array]]]:
-    """The mean loss of m microbatches and its gradient, computed in the order of a schedule.
+    """This device's parts of the mean loss of m microbatches, and of its gradient times `scale`.
 
     `first_fn(ends, microbatch)` is the input of the first layer, `layer_fn(layer, x)` the output of
     a layer, and `last_fn(ends, y, microbatch)` the mean loss of a microbatch. `params` are two
     pytrees: `ends`, which are equal on all devices and used by the first and the last stage, and
     the layers of this device, stacked in the order of `layer_order`. The leaves of `microbatches`
-    are [m, ...], and equal on all devices of the axis. The loss and the gradient with respect to
-    `ends` are equal on all devices.
+    are [m, ...], and equal on all devices of the axis. Everything is computed in the order of the
+    schedule. The loss and the gradient with respect to `ends` are the sums of what the devices
+    return; most return zeros. Gradients are added up in float32, or in float64.
 
     With `keep_inputs`, a stage keeps only its input for the backward pass, and computes everything
     else again. Otherwise it keeps the residuals of `layer_fn`, which `jax.checkpoint` may reduce.
 
     Math: y = (sum_k last_fn(ends, layers(first_fn(ends, mb_k)), mb_k)) / m, and its derivative
     Comm:
-        forward: permute(axis) 2*ticks*x + all_reduce(axis) ends+1
+        forward: permute(axis) 2*ticks*x
         backward: no derivative
     Memory: ends+layers+1
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Qi et al. 2024 (Zero Bubble)
@@ -98,6 +100,7 @@ def pipeline_gradients(
         ),
         microbatches=jax.tree.map(local, microbatches),
         keep_inputs=keep_inputs,
+        scale=scale,
         kinds=frozenset(np.unique(lowered.ticks.kind).tolist()),
     )
     state = _run(device, lowered, axis)
@@ -106,7 +109,7 @@ def pipeline_gradients(
         (state.ends_gradient, state.layers_gradient),
         params,
     )
-    return lax.psum(state.loss, axis), (lax.psum(ends, axis), layers)
+    return state.loss, (ends, layers)
 
 
 def _run(device: "_Device", lowered: ticks.Lowered, axis: str) -> "_State":
@@ -166,6 +169,7 @@ class _Device:
     layers: PyTree[Array]
     microbatches: PyTree[Array]
     keep_inputs: bool
+    scale: float | Array
     kinds: frozenset[int]
 
     def start(self, lowered: ticks.Lowered) -> _State:
@@ -185,7 +189,7 @@ class _Device:
             stash, half = _zeros(residuals, lowered.stash_slots), (halves, ())
         has_halves = ticks.INPUT_GRADIENT in self.kinds
         ends_gradient, layers_gradient = jax.tree.map(
-            lambda like: zeros(like.update(dtype=jnp.float32)),
+            lambda like: zeros(like.update(dtype=jnp.promote_types(like.dtype, jnp.float32))),
             jax.eval_shape(lambda: (self.ends, self.layers)),
         )
         return _State(
@@ -275,7 +279,7 @@ class _Device:
             loss, vjp = jax.vjp(
                 lambda ends, y: self.last_fn(ends, y, microbatch), self.ends, received
             )
-            gradient, dy = vjp(jnp.ones_like(loss))
+            gradient, dy = vjp(jnp.ones_like(loss) * self.scale)
             return dy, state._replace(
                 loss=state.loss + loss,
                 ends_gradient=jax.tree.map(jnp.add, state.ends_gradient, gradient),

@@ -12,9 +12,17 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Float, PyTree
 
-from jaxpar.collectives.shards import gather_shards, mean_shards, own_shards
+from jaxpar.collectives.leaves import (
+    LeafLayouts,
+    fetch,
+    leaf_layouts,
+    own,
+    publish,
+    scatter_gradients,
+)
 from jaxpar.mesh import varying_axes
 
 
@@ -30,7 +38,7 @@ def init_shards(
     Memory: state/n
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.1
     """
-    return optimizer.init(own_shards(params, axis=axis))
+    return optimizer.init(own(params, shard_layouts(params, axis=axis, stage=1)))
 
 
 def zero1_update(
@@ -57,31 +65,80 @@ def zero1_update(
     Memory: params+state/n
     Source: Rajbhandari et al. 2020 (ZeRO), sections 5.1 and 7.2.1
     """
-    return update_shards(mean_shards(grads, axis=axis), params, opt_shard, optimizer, axis=axis)
+    layouts = shard_layouts(params, axis=axis, stage=1)
+    return update_owned(
+        mean_shards(grads, layouts, axis=axis), params, opt_shard, optimizer, layouts
+    )
 
 
-def update_shards(
-    grad_shards: PyTree[Array],
+def update_owned(
+    grads: PyTree[Array],
     params: PyTree[Array],
-    opt_shard: PyTree[Array],
+    state: PyTree[Array],
     optimizer: optax.GradientTransformation,
-    *,
-    axis: str,
+    layouts: PyTree[LeafLayouts],
 ) -> tuple[PyTree[Array], PyTree[Array]]:
-    """Updates the parameters with sharded mean gradients; each device updates its own shard.
+    """Updates the parameters at rest; each device computes the update of what it owns.
 
-    Math: update, opt_shard = optimizer(grad_shards_i, opt_shard, params[i]) on device i;
+    `grads` are the summed gradients, and `state` is the optimizer state, both as they are owned.
+    At stages 1 and 2 the updated shards are then gathered; at stages 0 and 3 nothing is sent. `n`
+    is the number of devices that shard a leaf.
+
+    Math: update, state = optimizer(grads, state, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]
     Comm:
-        forward: all_gather(axis) params/n
+        forward: all_gather(layouts) params/n
         backward: nothing
-    Memory: params+state/n
+    Memory: params+state
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.1
     """
-    shards = own_shards(params, axis=axis)
-    updates, opt_shard = optimizer.update(grad_shards, opt_shard, shards)
-    new = optax.apply_updates(shards, updates)
-    return gather_shards(new, params, axis=axis, to="invarying"), opt_shard
+    owned = own(params, layouts)
+    updates, state = optimizer.update(grads, state, owned)
+    return publish(optax.apply_updates(owned, updates), layouts), state
+
+
+def state_specs(optimizer: optax.GradientTransformation, layouts: PyTree[LeafLayouts]) -> PyTree[P]:
+    """The partition specs of an elementwise optimizer's state.
+
+    What the state has for a leaf of the parameters is split as that leaf is owned; the rest, such
+    as a count of steps, is replicated.
+
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5.1
+    """
+    scalars = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), layouts)
+    return optax.tree_utils.tree_map_params(
+        optimizer,
+        lambda _, layout: layout.owned,
+        jax.eval_shape(optimizer.init, scalars),
+        layouts,
+        transform_non_params=lambda _: P(),
+    )
+
+
+def mean_shards(grads: PyTree[Array], layouts: PyTree[LeafLayouts], *, axis: str) -> PyTree[Array]:
+    """The mean of the devices' gradients, of which each device gets what it owns.
+
+    Math: y = (sum_j x_j[i])/n on device i, of n equal parts
+    Comm:
+        forward: reduce_scatter(axis) grads
+        backward: all_gather(axis) grads/n
+    Memory: grads/n
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
+    """
+
+    def mean(shard: Array, layout: LeafLayouts) -> Array:
+        total = shard if layout.axes else lax.psum(shard, axis)  # a scalar, say, is not sharded
+        return total / lax.axis_size(axis)
+
+    return jax.tree.map(mean, scatter_gradients(grads, layouts), layouts)
+
+
+def shard_layouts(params: PyTree[Any], *, axis: str, stage: int) -> PyTree[LeafLayouts]:
+    """The layouts of parameters that the devices of one axis shard, inside `shard_map`.
+
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5
+    """
+    return leaf_layouts(params, sizes={axis: lax.axis_size(axis)}, axes=(axis,), stage=stage)
 
 
 def zero2_accumulate(
@@ -107,14 +164,15 @@ def zero2_accumulate(
     Memory: params/n
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.2
     """
+    layouts = shard_layouts(params, axis=axis, stage=2)
     # Without the cast, JAX would insert an all-reduce of the gradients where it differentiates.
     local = lax.pcast(params, axis, to="varying")
 
     def add(total: PyTree[Array], microbatch: PyTree[Array]) -> tuple[PyTree[Array], None]:
-        gradients = mean_shards(jax.grad(loss_fn)(local, microbatch), axis=axis)
+        gradients = mean_shards(jax.grad(loss_fn)(local, microbatch), layouts, axis=axis)
         return jax.tree.map(jnp.add, total, gradients), None
 
-    zeros = jax.tree.map(jnp.zeros_like, own_shards(params, axis=axis))
+    zeros = jax.tree.map(jnp.zeros_like, own(params, layouts))
     total, _ = lax.scan(add, zeros, microbatches)
     return _divide(total, len(jax.tree.leaves(microbatches)[0]))
 
@@ -140,9 +198,10 @@ def zero3_gradients(
     Memory: params/n+1
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.3
     """
+    layouts = shard_layouts(like, axis=axis, stage=3)
 
     def loss_of_shards(shards: PyTree[Array]) -> Array:
-        return loss_fn(gather_shards(shards, like, axis=axis), batch)
+        return loss_fn(fetch(shards, layouts), batch)
 
     # The transpose of the gather is a reduce-scatter, which sums the gradients of all devices.
     loss, gradients = jax.value_and_grad(loss_of_shards)(param_shards)

@@ -11,6 +11,7 @@ class Trained(NamedTuple):
     """The result of one step. `params` and `state` are valid until the next step is requested."""
 
     loss: float
+    gradient_norm: float
     seconds: float
     params: Any
     state: Any
@@ -25,7 +26,7 @@ def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterat
     batch = next(batches, None)
     while batch is not None:
         start = time.perf_counter()
-        params, state, loss = step(params, state, batch)
+        params, state, measures = step(params, state, batch)
         batch = next(batches, None)  # made while the devices work
-        loss = float(loss)
-        yield Trained(loss, time.perf_counter() - start, params, state)
+        loss, gradient_norm = map(float, measures)
+        yield Trained(loss, gradient_norm, time.perf_counter() - start, params, state)

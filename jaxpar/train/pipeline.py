@@ -1,61 +1,65 @@
-"""The loss of a decoder whose layers are split over pp; it comes with its gradient."""
+"""The gradients of a decoder whose layers are split over pp, by the recipe's schedule."""
 
 from typing import Any
 
-import jax
 from jax import Array
+from jaxtyping import PyTree
 
+from jaxpar.collectives.leaves import STACKED, LeafLayouts, fetch, scatter_gradients
 from jaxpar.model import Settings, pieces
+from jaxpar.parallel.fsdp import gathered_layer
 from jaxpar.parallel.pipeline import pipeline_gradients
 from jaxpar.parallel.remat import checkpointed
 from jaxpar.schedules import Table
 from jaxpar.schedules.ticks import lower
+from jaxpar.train.gradients import FindLocal, LossAndGradients
 from jaxpar.train.recipe import Recipe
-from jaxpar.train.step import Loss
 
 
-def pipeline_loss(settings: Settings, recipe: Recipe, table: Table) -> Loss:
-    """The mean loss of this device's examples, computed by the recipe's schedule.
+def by_schedule(
+    settings: Settings, recipe: Recipe, table: Table, layouts: PyTree[LeafLayouts]
+) -> FindLocal:
+    """Finds a device's parts of the gradients, by running a schedule of microbatches.
 
-    The schedule computes the gradient together with the loss, whether or not it is asked for.
+    Where the recipe gathers layers, parameters and gradients are as at rest and as owned, and each
+    layer is gathered for each microbatch; the ends are gathered once.
     """
-    layout, split = recipe.layout, recipe.split
+    split, by_shards = recipe.split, recipe.gathers_layers
     decoder = pieces(settings, split)
-    remat = "full" if layout.recomputes_layers else layout.remat
+    layer = gathered_layer(decoder.layer, layouts[STACKED]) if by_shards else decoder.layer
+    of_ends = {name: part for name, part in layouts.items() if name != STACKED}
+
+    def first(ends: Any, tokens: Array) -> Array:
+        return decoder.first(ends, split.own_tokens(tokens[:, :-1]))
 
     def last(ends: Any, y: Array, tokens: Array) -> Array:
-        return split.cross_entropy(decoder.last(ends, y), tokens[:, 1:]).mean()
+        targets = split.own_tokens(tokens[:, 1:])
+        return split.cross_entropy(decoder.last(ends, y), targets).mean()
 
-    def both(params: Any, tokens: Array) -> tuple[Array, Any]:
-        ends = {name: part for name, part in params.items() if name != "layers"}
+    def find(params: Any, tokens: Array, scale: Any) -> LossAndGradients:
+        ends = {name: params[name] for name in of_ends}
         loss, (ends, layers) = pipeline_gradients(
-            lambda ends, tokens: decoder.first(ends, tokens[:, :-1]),
-            checkpointed(decoder.layer, remat),
+            first,
+            checkpointed(layer, recipe.layout.remat),
             last,
-            (ends, params["layers"]),
+            (fetch(ends, of_ends) if by_shards else ends, params[STACKED]),
             tokens.reshape(recipe.microbatches, -1, *tokens.shape[1:]),
             table,
-            keep_inputs=layout.recomputes_layers,
+            keep_inputs=recipe.layout.remat == "segments",
             axis="pp",
+            scale=scale,
         )
-        return loss, ends | {"layers": layers}
+        ends = scatter_gradients(ends, of_ends) if by_shards else ends
+        return loss, ends | {STACKED: layers}
 
-    @jax.custom_vjp
-    def loss(params: Any, tokens: Array) -> Array:
-        return both(params, tokens)[0]
-
-    def pull(gradients: Any, scale: Array) -> tuple[Any, None]:
-        return jax.tree.map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients), None
-
-    loss.defvjp(both, pull)
-    return loss
+    return find
 
 
 def schedule_notes(recipe: Recipe) -> tuple[str, ...]:
     """Notes on the schedule for the report of a step, which cannot know them."""
     if not recipe.table:
         return ()
-    lowered = lower(recipe.table, keep_inputs=recipe.layout.recomputes_layers)
+    lowered = lower(recipe.table, keep_inputs=recipe.layout.remat == "segments")
     ticks = len(lowered.ticks.kind)
     return (
         f"schedule {recipe.schedule}: {ticks} ticks, with a permute each way; of what "

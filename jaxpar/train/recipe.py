@@ -12,7 +12,9 @@ from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
 
-TRAINED_AXES = ("pp", "dp", "fsdp", "tp")
+TRAINED_AXES = ("pp", "dp", "fsdp", "cp", "tp")
+GATHERS = ("use", "step")
+OPTIMIZERS = ("adamw", "sgd")
 DEFAULT_SCHEDULE = "1f1b"
 # The words for `--offload`: each says what waits between steps, and where.
 OFFLOADS = {
@@ -34,6 +36,9 @@ class Recipe:
             optimizer's states are fp32.
         schedule: over pp, the name of a schedule, or a CSV file with a table.
         table: that schedule for this number of microbatches; None: there is no pipeline.
+        gather: at stage 3, whether layers are gathered for each "use", or all once a "step".
+        optimizer: one of `OPTIMIZERS`.
+        clip: the norm to which the gradients are clipped; None: they are not.
     """
 
     layout: Layout
@@ -41,6 +46,14 @@ class Recipe:
     precision: str = "fp32"
     schedule: str = DEFAULT_SCHEDULE
     table: Table | None = None
+    gather: str = "use"
+    optimizer: str = "adamw"
+    clip: float | None = None
+
+    @property
+    def gathers_layers(self) -> bool:
+        """Whether every layer is gathered where it is used."""
+        return self.layout.zero == 3 and self.gather == "use"
 
     @property
     def microbatches(self) -> int:
@@ -49,12 +62,12 @@ class Recipe:
 
     @property
     def split(self) -> Split:
-        """How the devices of tp split each layer."""
+        """How the devices of tp and cp split each layer."""
         return Split.of(self.layout)
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
-        check_split(settings, self.split, self.layout.tp)
+        check_split(settings, self.layout)
         if self.table:
             layer_order(self.table, settings.layers)
 
@@ -70,11 +83,14 @@ def make_recipe(
     offload: str | None = None,
     sequence_parallel: bool = False,
     schedule: str | None = None,
+    gather: str | None = None,
+    optimizer: str = "adamw",
+    clip: float | None = None,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
 
     Args:
-        mesh: the axes and their sizes: dp, fsdp, or both; or any of pp, dp and tp.
+        mesh: the axes and their sizes: any of pp, dp, fsdp, cp and tp.
         batch: examples in a step, over all devices.
         zero: the stage of ZeRO; None: 3 over an axis fsdp, 0 without one.
         precision: "fp32", "bf16" or "fp16".
@@ -83,6 +99,9 @@ def make_recipe(
         offload: one of `OFFLOADS`; None: nothing waits outside of the devices.
         sequence_parallel: whether the devices of tp also split the positions, as in `Layout`.
         schedule: over pp, the name of a schedule, or a CSV file with a table; None: 1f1b.
+        gather: at stage 3, one of `GATHERS`; None: "use".
+        optimizer: one of `OPTIMIZERS`.
+        clip: the norm to which the gradients are clipped; None: they are not.
 
     Raises:
         ValueError: the trainer cannot run this; the message says why, and what it can run.
@@ -91,7 +110,8 @@ def make_recipe(
     if others := [axis for axis in sizes if axis not in TRAINED_AXES]:
         raise ValueError(
             f"train: --mesh {mesh} has axes {', '.join(others)}; so far training splits the batch "
-            "over dp and fsdp, each layer over tp, and the layers over pp; use these"
+            "over dp and fsdp, positions over cp, each layer over tp, and the layers over pp; use "
+            "these"
         )
     stage = (3 if "fsdp" in sizes else 0) if zero is None else zero
     offload = offload or "none"
@@ -100,12 +120,16 @@ def make_recipe(
         ("precision", precision, tuple(POLICIES)),
         ("remat", remat, tuple(REMAT_KINDS)),
         ("offload", offload, tuple(OFFLOADS)),
+        ("gather", gather or "use", GATHERS),
+        ("optimizer", optimizer, OPTIMIZERS),
     ):
         check_one_of("train", f"--{name}", value, allowed)
     if microbatches < 1:
         raise ValueError(f"train: --microbatches is {microbatches}; use 1 or more")
-    _check_layers(mesh, sizes, precision, sequence_parallel, schedule)
-    _check_states(mesh, sizes, stage, remat)
+    if clip is not None and not clip > 0:
+        raise ValueError(f"train: --clip is {clip}; use a norm above 0, or leave it out")
+    _check_layers(mesh, sizes, sequence_parallel, schedule)
+    _check_states(mesh, sizes, stage, remat, gather)
     kept, store = OFFLOADS[offload]
     layout = Layout(
         **sizes,
@@ -125,22 +149,17 @@ def make_recipe(
     table = _make_table(name, layout.pp, microbatches) if layout.pp > 1 else None
     chunks = table.chunks if table else 1
     layout = replace(layout, microbatch=local // microbatches, chunks=chunks)
-    return Recipe(layout, batch, precision, name, table)
+    return Recipe(layout, batch, precision, name, table, gather or "use", optimizer, clip)
 
 
 def _check_layers(
-    mesh: str, sizes: dict[str, int], precision: str, sequence_parallel: bool, schedule: str | None
+    mesh: str, sizes: dict[str, int], sequence_parallel: bool, schedule: str | None
 ) -> None:
-    """Checks the options that need axis pp or tp, or that exclude it, against the mesh."""
+    """Checks the options that need axis pp or tp."""
     if schedule and "pp" not in sizes:
         raise ValueError(
             f"train: --schedule {schedule} with --mesh {mesh}: a schedule is for devices that hold "
             "different layers; use --mesh pp=N or pp=N,dp=M"
-        )
-    if precision == "fp16" and "pp" in sizes:
-        raise ValueError(
-            f"train: --precision fp16 with --mesh {mesh}: a pipeline takes its gradients by "
-            "itself, of a loss that is not scaled; use bf16 or fp32"
         )
     if sequence_parallel and "tp" not in sizes:
         raise ValueError(
@@ -149,29 +168,37 @@ def _check_layers(
         )
 
 
-def _check_states(mesh: str, sizes: dict[str, int], stage: int, remat: str) -> None:
-    """Checks the stage of ZeRO, and remat with it, against the axes that shard the states."""
-    if stage and {"pp", "tp"} & sizes.keys():
-        raise ValueError(
-            f"train: stage {stage} of ZeRO with --mesh {mesh}: so far devices either shard states "
-            "over dp and fsdp, or split layers over pp and tp, not both; use dp with pp and tp, or "
-            "--mesh without them"
-        )
+def _check_states(
+    mesh: str, sizes: dict[str, int], stage: int, remat: str, gather: str | None
+) -> None:
+    """Checks the stage of ZeRO, and what goes with it, against the axes that shard the states."""
     if stage == 0 and "fsdp" in sizes:
         raise ValueError(
             f"train: --zero 0 with --mesh {mesh}: the devices of axis fsdp shard the states of "
             "training, and stage 0 shards nothing; use --zero 1, 2 or 3, or axis dp"
         )
-    axis = "fsdp" if "fsdp" in sizes else "dp"
-    if stage and sizes.get(axis, 1) == 1:
+    axes = ("fsdp" if sizes.get("fsdp", 1) > 1 else "dp", "cp")
+    if stage and all(sizes.get(axis, 1) == 1 for axis in axes):
         raise ValueError(
-            f"train: stage {stage} of ZeRO with --mesh {mesh}: axis {axis} has one device, and no "
-            "other to shard with; use more devices, or --zero 0 on dp"
+            f"train: stage {stage} of ZeRO with --mesh {mesh}: axis {axes[0]} has one device, and "
+            "no other to shard with; use more devices, or --zero 0 on dp"
         )
-    if stage == 3 and remat == "none":
+    if stage == 2 and sizes.get("pp", 1) > 1:
+        raise ValueError(
+            f"train: --zero 2 with --mesh {mesh}: a stage of a pipeline adds up the gradients of "
+            "its layers until the last microbatch, so there is no earlier moment to scatter them; "
+            "use --zero 1, which holds as much, or --zero 3"
+        )
+    if gather and stage != 3:
+        raise ValueError(
+            f"train: --gather {gather} with --zero {stage}: only at stage 3 are parameters sharded "
+            "between steps; use --zero 3, or leave --gather out"
+        )
+    if stage == 3 and remat == "none" and gather != "step":
         raise ValueError(
             "train: --remat none with --zero 3: every layer's parameters, once gathered, would be "
-            "kept for the gradient; use --remat products, full, selective or segments, or --zero 2"
+            "kept for the gradient; use --remat products, full, selective or segments, --gather "
+            "step, or --zero 2"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,13 @@ from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
-StepResult = tuple[float, float]
-"""The loss of a step, and its seconds."""
+
+class StepResult(NamedTuple):
+    """The loss of a step, the norm of its gradients before clipping, and its seconds."""
+
+    loss: float
+    gradient_norm: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -123,8 +128,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     """The results of a run so far, as data for JSON; memory and collectives are per device."""
     memory = run and run.report.memory
     return {
-        "losses": [loss if math.isfinite(loss) else None for loss, _ in steps],
-        "step_seconds": [seconds for _, seconds in steps],
+        "losses": [_finite(step.loss) for step in steps],
+        "gradient_norms": [_finite(step.gradient_norm) for step in steps],
+        "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),
         "memory": memory
         and {"arguments_bytes": memory.arguments_bytes, "temp_bytes": memory.temp_bytes},
@@ -135,8 +141,13 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
 
 def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
-    seconds = sum(seconds for _, seconds in steps)
+    seconds = sum(step.seconds for step in steps)
     return len(steps) * run.tokens / seconds if seconds else None
+
+
+def _finite(number: float) -> float | None:
+    """The number, or None where JSON has no word for it."""
+    return number if math.isfinite(number) else None
 
 
 def _simulate(devices: int, place: Place | None) -> None:

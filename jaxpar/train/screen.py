@@ -33,7 +33,10 @@ def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterat
     ) as bar:
         task = bar.add_task("", total=count)
         for number, step in enumerate(islice(steps, count), 1):
-            bar.console.print(f"step {number:{width}}  loss {step.loss:.4f}  {step.seconds:6.3f} s")
+            bar.console.print(
+                f"step {number:{width}}  loss {step.loss:.4f}  "
+                f"gradient norm {step.gradient_norm:.4f}  {step.seconds:6.3f} s"
+            )
             bar.advance(task)
             yield step
 
@@ -44,4 +47,4 @@ def show_end(run: Run, taken: Sequence[StepResult], count: int, console: Console
         console.print(f"stopped after {len(taken)} of {count} steps")
     if taken:
         speed = f"{tokens_per_second(run, taken):,.0f} tokens/s"
-        console.print(f"\nloss {taken[0][0]:.4f} -> {taken[-1][0]:.4f}, {speed}")
+        console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

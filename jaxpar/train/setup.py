@@ -7,28 +7,32 @@ from typing import Any, NamedTuple
 import jax
 import optax
 from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
-from jaxpar.collectives.shards import pad_shards
+from jaxpar.collectives.leaves import STACKED, LeafLayouts, leaf_layouts
 from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
-from jaxpar.layout import Layout
-from jaxpar.model import Settings, init, loss_fn
-from jaxpar.parallel.fsdp import fsdp_loss, gather_layers, pad_params
+from jaxpar.model import Settings, init, loss_fn, used_specs
+from jaxpar.parallel.fsdp import fsdp_loss, gather_layers
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.offloading import make_find, make_offloaded_step, make_update, update_collectives
-from jaxpar.train.pipeline import pipeline_loss, schedule_notes
+from jaxpar.parallel.zero import state_specs
+from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
+from jaxpar.train.offloading import OffloadedStep, of_part
+from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
-from jaxpar.train.scaling import make_scaled_step
-from jaxpar.train.step import WHOLE, Loss, Step, make_step, shardings
-from jaxpar.train.techniques import param_specs, sharded_specs, technique_of
+from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
 
-# As by PyTorch's defaults: a small weight decay of every parameter.
-OPTIMIZER = optax.adamw(1e-3, weight_decay=0.01)
+OPTIMIZERS = {
+    # As by PyTorch's defaults: a small weight decay of every parameter.
+    "adamw": optax.adamw(1e-3, weight_decay=0.01),
+    # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
+    "sgd": optax.sgd(0.1),
+}
 
 
 class Setup(NamedTuple):
@@ -56,50 +60,75 @@ def set_up(
 
     `batch` gives the shape, dtype and sharding of a batch. `store` keeps an offloaded state.
     """
-    layout, policy = recipe.layout, POLICIES[recipe.precision]
+    policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
-    optimizer = master_weights(OPTIMIZER) if mixed else OPTIMIZER
+    optimizer = OPTIMIZERS[recipe.optimizer]
+    optimizer = master_weights(optimizer) if mixed else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
-    loss = policy.of(_loss(settings, recipe))
-    masters = _first_params(settings, recipe, mesh, seed)
+    technique = technique_of(settings, recipe)
+    masters = _first_params(settings, recipe, technique, mesh, seed)
     # The parameters as they are sent and multiplied.
     rounded = jax.jit(partial(cast, dtype=policy.params))
     params = _call_once(rounded, masters) if mixed else masters
-    technique = technique_of(layout, settings, params, optimizer)
-    init_state = partial(_first_state, settings, layout, optimizer, mesh)
+    init_state = partial(_first_state, optimizer, technique.layouts, mesh)
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = OffloadedState(store, init_state, masters)
-        specs = sharded_specs(layout, settings, params)
-        find = make_find(loss, technique, specs, mesh).lower(params, scale, batch)
-        update = make_update(layout, settings, optimizer, mesh)
-        return _offloaded(recipe, find, update, optimizer, params, (offloaded, scale), scaling)
+        step = OffloadedStep(technique, optimizer, mesh, recipe.clip, scaling)
+        find = step.find.lower(params, scale, batch)
+        compiled = compile_program(find, optimize=True)
+        report = _report(recipe, find, compiled)
+        sent = step.update_collectives(find.out_info[0], params)
+        report = replace(report, collectives=report.collectives + sent)
+        return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
 
     state = init_state(masters)
-    if scaling:
-        step, state = make_scaled_step(loss, optimizer, technique, mesh, scaling), (state, scale)
-    else:
-        step = make_step(loss, optimizer, technique, mesh)
+    step = make_step(technique, optimizer, mesh, max_norm=recipe.clip, scaling=scaling)
+    state = (state, scale) if scaling else state
     lowered = step.lower(params, state, batch)
     compiled = compile_program(lowered, optimize=True)
     return Setup(compiled.executable, params, state, _report(recipe, lowered, compiled))
 
 
-def _offloaded(
-    recipe: Recipe,
-    find: jax.stages.Lowered,
-    update: jax.stages.Wrapped,
-    optimizer: optax.GradientTransformation,
-    params: PyTree[Any],
-    state: Any,
-    scaling: LossScaling | None,
-) -> Setup:
-    compiled = compile_program(find, optimize=True)
-    report = _report(recipe, find, compiled)
-    sent = update_collectives(update, optimizer, find.out_info[1], params)
-    step = make_offloaded_step(compiled.executable, update, scaling)
-    report = replace(report, collectives=report.collectives + sent)
-    return Setup(step, params, state, report, state[0].transfers)
+def technique_of(settings: Settings, recipe: Recipe) -> Technique:
+    """How a step of this recipe finds its gradients, and how everything is sharded."""
+    layout = recipe.layout
+    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+    layouts = leaf_layouts(
+        params,
+        used_specs(settings, layout, params),
+        sizes=layout.sizes,
+        axes=layout.sharding_axes,
+        stage=layout.zero,
+    )
+    # The devices of tp, too, compute parts of the gradients of leaves that they hold alike.
+    copies = ("tp",) if layout.sequence_parallel else ()
+    find = over_devices(
+        _find_local(settings, recipe, layouts),
+        layouts,
+        axes=(*layout.token_axes, *copies),
+        parts=layout.token_parts,
+        by_shards=layout.zero == 2 or recipe.gathers_layers,
+    )
+    return Technique(find, layouts, P(layout.batch_axes))
+
+
+def _find_local(
+    settings: Settings, recipe: Recipe, layouts: dict[str, PyTree[LeafLayouts]]
+) -> FindLocal:
+    """How a device finds its own gradients."""
+    layout = recipe.layout
+    if recipe.table:
+        return by_schedule(settings, recipe, recipe.table, layouts)
+    apply = partial(scan_layers, remat=layout.remat)
+    if recipe.gathers_layers:
+        loss = loss_fn(settings, gather_layers(apply, layouts[STACKED]), recipe.split)
+        loss = fsdp_loss(loss, layouts)
+    else:
+        loss = loss_fn(settings, apply, recipe.split)
+    return by_microbatches(
+        loss, layouts, microbatches=recipe.microbatches, scatters=layout.zero == 2
+    )
 
 
 def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
@@ -107,50 +136,30 @@ def _report(recipe: Recipe, lowered: jax.stages.Lowered, compiled: Compiled) -> 
     return replace(report, notes=(*report.notes, *schedule_notes(recipe)))
 
 
-def _loss(settings: Settings, recipe: Recipe) -> Loss:
-    """The loss as a function of the full parameters, or of this device's shard of them."""
-    layout = recipe.layout
-    if recipe.table:
-        return pipeline_loss(settings, recipe, recipe.table)
-    apply = partial(scan_layers, remat=layout.remat)
-    if layout.zero < 3:
-        return loss_fn(settings, apply, recipe.split)
-    like = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    gathered = gather_layers(apply, like, axis=layout.state_axis)
-    return fsdp_loss(loss_fn(settings, gathered), like, axis=layout.state_axis)
-
-
-def _first_params(settings: Settings, recipe: Recipe, mesh: Mesh, seed: int) -> Any:
-    """Random parameters in float32, padded where they are sharded."""
-    layout = recipe.layout
+def _first_params(
+    settings: Settings, recipe: Recipe, technique: Technique, mesh: Mesh, seed: int
+) -> Any:
+    """Random parameters in float32; those of layers in the order in which devices hold them."""
 
     def make(seed: int) -> Any:
         params = init(settings, jax.random.key(seed))
         if recipe.table:
             order = layer_order(recipe.table, settings.layers)
-            params["layers"] = jax.tree.map(lambda leaf: leaf[order], params["layers"])
-        return pad_params(params, n=layout.sizes[layout.state_axis]) if layout.zero == 3 else params
+            params[STACKED] = jax.tree.map(lambda leaf: leaf[order], params[STACKED])
+        return params
 
-    specs = param_specs(layout, settings, jax.eval_shape(make, seed))
-    return _call_once(jax.jit(make, out_shardings=shardings(mesh, specs)), seed)
+    return _call_once(jax.jit(make, out_shardings=shardings(mesh, technique.params)), seed)
 
 
 def _first_state(
-    settings: Settings,
-    layout: Layout,
     optimizer: optax.GradientTransformation,
+    layouts: PyTree[LeafLayouts],
     mesh: Mesh,
-    params: Any,
+    params: PyTree[Any],
 ) -> Any:
-    """The optimizer's state for parameters in float32."""
-
-    def make(params: Any) -> Any:
-        if layout.zero in (1, 2):
-            params = pad_shards(params, n=layout.sizes[layout.state_axis])
-        return optimizer.init(params)
-
-    specs = sharded_specs(layout, settings, jax.eval_shape(optimizer.init, params))
-    return _call_once(jax.jit(make, out_shardings=shardings(mesh, specs)), params)
+    """The optimizer's state for parameters in float32, or for a part of them."""
+    specs = state_specs(optimizer, of_part(layouts, params))
+    return _call_once(jax.jit(optimizer.init, out_shardings=shardings(mesh, specs)), params)
 
 
 def _call_once(function: jax.stages.Wrapped, *args: Any) -> Any:

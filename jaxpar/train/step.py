@@ -1,80 +1,97 @@
-"""One training step for every device: a loss, an optimizer and a technique put together."""
+"""One training step for every device: gradients, their norm, and the update of what is owned."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import PyTree
+from jaxtyping import Bool, PyTree
 
-from jaxpar.mesh import spec
-from jaxpar.parallel.data import data_parallel_gradients
+from jaxpar.collectives.leaves import LeafLayouts, specs_of
+from jaxpar.mesh import varying_axes
+from jaxpar.parallel.hybrid import clip_gradients, global_norm
+from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
+from jaxpar.parallel.zero import state_specs, update_owned
 
-Loss = Callable[[Any, Any], Array]
-Gradients = Callable[[Loss, Any, Any], tuple[Array, Any]]
-Update = Callable[[optax.GradientTransformation, Any, Any, Any], tuple[Any, Any]]
-Step = Callable[[Any, Any, Any], tuple[Any, Any, Array]]
+Find = Callable[[Any, Any, Any], tuple[Array, Any]]
 WHOLE = P()  # replicated
 
 
-def update_all(
-    optimizer: optax.GradientTransformation, gradients: Any, params: Any, state: Any
-) -> tuple[Any, Any]:
-    """The parameters and the state after one update of everything that this device holds."""
-    updates, state = optimizer.update(gradients, state, params)
-    return optax.apply_updates(params, updates), state
+class Measures(NamedTuple):
+    """What a step tells, equal on all devices.
+
+    Attributes:
+        loss: the mean loss of the batch, before the update.
+        gradient_norm: the norm of the gradients of all parameters, before clipping.
+    """
+
+    loss: Array
+    gradient_norm: Array
+
+
+Step = Callable[[Any, Any, Any], tuple[Any, Any, Measures]]
 
 
 @dataclass(frozen=True)
 class Technique:
-    """What each device does in a step, and how the step's values are sharded over the mesh.
+    """How a step finds its gradients, and how the parameters and the batch are sharded.
 
     Attributes:
-        gradients: what one device computes: (loss_fn, params, batch) -> (loss, gradients), with
-            the gradients sharded as `update` takes them.
+        find: what one device computes: (params, batch, scale) -> (loss, gradients): the mean loss
+            of the whole batch, and its gradients times `scale`, as this device owns them.
+        layouts: the layouts of every leaf of the parameters.
         batch: the partition spec of the batch, or a tree of them.
-        params: the partition specs of the parameters.
-        state: the partition specs of the optimizer's state.
-        update: (optimizer, gradients, params, state) -> (params, state), on one device.
     """
 
-    gradients: Gradients
+    find: Find
+    layouts: PyTree[LeafLayouts]
     batch: PyTree[P]
-    params: PyTree[P] = WHOLE
-    state: PyTree[P] = WHOLE
-    update: Update = update_all
 
+    @property
+    def params(self) -> PyTree[P]:
+        """The partition specs of the parameters between steps."""
+        return specs_of(self.layouts, "at_rest")
 
-# A new technique is one line here or in `techniques`, and the function that it names.
-DATA_PARALLEL = Technique(partial(data_parallel_gradients, axis="dp"), batch=spec("b_dp t"))
+    @property
+    def gradients(self) -> PyTree[P]:
+        """The partition specs of the gradients."""
+        return specs_of(self.layouts, "owned")
 
 
 def make_step(
-    loss_fn: Loss, optimizer: optax.GradientTransformation, technique: Technique, mesh: Mesh
+    technique: Technique,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    *,
+    max_norm: float | None = None,
+    scaling: LossScaling | None = None,
 ) -> jax.stages.Wrapped:
-    """The jitted step(params, state, batch) -> (params, state, loss), which reuses its memory.
+    """The jitted step(params, state, batch) -> (params, state, measures), which reuses its memory.
 
     The memory of `params` and `state` is donated, so these arrays are invalid after the call; use
-    the returned ones.
+    the returned ones. The optimizer must be elementwise where its state is sharded; `max_norm`
+    clips before it. With `scaling`, the state is (optimizer's state, loss scale), and a step whose
+    gradients overflow changes nothing but the scale.
     """
 
-    def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Array]:
-        loss, gradients = technique.gradients(loss_fn, params, batch)
-        params, state = technique.update(optimizer, gradients, params, state)
-        return params, state, loss
+    def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Measures]:
+        inner, scale = state if scaling else (state, None)
+        gradients, measures, finite = clipped_gradients(technique, params, batch, scale, max_norm)
+        new = update_owned(gradients, params, inner, optimizer, technique.layouts)
+        if not (scaling and scale):
+            return *new, measures
+        params, inner = select(finite, new, (params, inner))
+        return params, (inner, scaling.update(scale, finite)), measures
 
-    return on_mesh(step, technique, mesh)
-
-
-def on_mesh(step: Step, technique: Technique, mesh: Mesh) -> jax.stages.Wrapped:
-    """The step of one device, jitted for all; it reuses the memory of parameters and state."""
-    takes = (technique.params, technique.state, technique.batch)
-    gives = (technique.params, technique.state, WHOLE)
+    states = state_specs(optimizer, technique.layouts)
+    takes = (technique.params, (states, WHOLE) if scaling else states, technique.batch)
+    gives = (*takes[:2], WHOLE)
     return jax.jit(
         jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives),
         in_shardings=shardings(mesh, takes),
@@ -83,6 +100,30 @@ def on_mesh(step: Step, technique: Technique, mesh: Mesh) -> jax.stages.Wrapped:
     )
 
 
+def clipped_gradients(
+    technique: Technique, params: Any, batch: Any, scale: Any, max_norm: float | None
+) -> tuple[Any, Measures, Bool[Array, ""]]:
+    """The gradients as this device owns them, the measures, and whether all gradients are finite.
+
+    With a loss scale, the gradients are in float32, and not scaled any more.
+    """
+    if scale is None:
+        loss, gradients = technique.find(params, batch, 1.0)
+    else:
+        loss, gradients = technique.find(params, batch, scale.scale)
+        gradients = jax.tree.map(lambda leaf: leaf / scale.scale, cast(gradients, jnp.float32))
+    if max_norm is None:
+        norm = global_norm(gradients)
+    else:
+        gradients, norm = clip_gradients(gradients, max_norm=max_norm)
+    finite = jnp.bool_(True) if scale is None else _true_everywhere(all_finite(gradients))
+    return gradients, Measures(loss, norm), finite
+
+
 def shardings(mesh: Mesh, specs: PyTree[P]) -> PyTree[NamedSharding]:
     """The shardings that partition specs give on a mesh."""
     return jax.tree.map(partial(NamedSharding, mesh), specs)
+
+
+def _true_everywhere(here: Bool[Array, ""]) -> Bool[Array, ""]:
+    return lax.psum((~here).astype(jnp.int32), tuple(varying_axes(here))) == 0
