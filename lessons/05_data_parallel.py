@@ -43,7 +43,9 @@ from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import data, sampler, server
 from jaxpar.schedules.overlap import Task, exposed_seconds, run, step_seconds
 from jaxpar.train.loop import train
-from jaxpar.train.step import DATA_PARALLEL, make_step
+from jaxpar.train.recipe import make_recipe
+from jaxpar.train.setup import technique_of
+from jaxpar.train.step import make_step
 from jaxpar.train.text import batches, read_library
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
@@ -170,15 +172,18 @@ assert f(1.0, np.arange(1.0, 9)) == n * 4.5
 # %% [markdown]
 # ### The library's form
 #
-# `make_step` makes a step from a loss, an optimizer of optax, and a `Technique`, which says how
-# gradients are computed and how arrays are sharded. `train` is the loop. A call of the step returns
-# before the devices have finished, so the loop prepares the next batch meanwhile. This is
-# *prefetch*; in PyTorch the workers of a `DataLoader` do it. Only `float(loss)` waits.
+# A *recipe* says how a decoder is trained, here by data parallelism on 8 devices. `technique_of`
+# makes of it a function that computes the gradients, and the partition specs of all arrays, and
+# `make_step` adds an optimizer of optax. `train` is the loop. A call of the step returns before the
+# devices have finished, so the loop prepares the next batch meanwhile. This is *prefetch*; in
+# PyTorch the workers of a `DataLoader` do it. Only `float` waits for the loss, and for the norm of
+# the gradients.
 
 # %%
-show(make_step, train)
+show(train)
 sgd = optax.sgd(RATE)
-library_step = make_step(loss_fn(settings), sgd, DATA_PARALLEL, mesh)
+technique = technique_of(settings, make_recipe("dp=8", batch=BATCH))
+library_step = make_step(technique, sgd, mesh)
 library_losses = [
     result.loss for result in train(library_step, params, sgd.init(params), iter(tokens))
 ]

@@ -24,7 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.collectives import shards
+from jaxpar.collectives import leaves
 from jaxpar.cost import zero as cost
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.cost.hardware import find_cluster
@@ -37,13 +37,12 @@ from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program, stablehlo
-from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
-from jaxpar.parallel import fsdp, zero
+from jaxpar.parallel import zero
 from jaxpar.parallel.precision import master_weights
-from jaxpar.parallel.remat import scan_layers
+from jaxpar.train.recipe import make_recipe
+from jaxpar.train.setup import technique_of
 from jaxpar.train.step import make_step, shardings
-from jaxpar.train.techniques import technique_of
 from jaxpar.train.text import batches, read_library
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
@@ -189,17 +188,20 @@ np.testing.assert_array_equal(of_shards, first_update(w, g))
 # %% [markdown]
 # ### The library's form
 #
-# The library splits each leaf of a pytree on its own, along the first dim that n divides. If n
-# divides no dim, the largest one is padded with zeros, and the padding is removed after gathering.
-# Scalars are not split. `init_shards` makes the optimizer's state for one device's shards.
+# The library splits each leaf of a pytree on its own, along the first dim that n divides. A leaf
+# with no such dim stays whole on every device, as do scalars. (PyTorch and DeepSpeed pad instead,
+# so that nothing stays whole.) A leaf has a partition spec for the time *at rest*, between steps,
+# and one for what a device *owns*, that is, updates. In stages 1 and 2 `own` takes the owned part of
+# parameters that are at rest; in stage 3 that is what they are already, and `fetch` gathers them.
 
 # %%
-show(shards.own_shards, shards.gather_shards, zero.init_shards)
+show(leaves.own, leaves.fetch, zero.init_shards)
 
 # %% tags=["fold"]
 tree = {"even": np.ones((6, 16)), "odd": np.ones((5, 9)), "one": np.ones(())}
-specs = shards.shard_specs(tree, axis="dp", n=n)
-own = partial(shards.own_shards, axis="dp")
+layouts = leaves.leaf_layouts(tree, sizes={"dp": n}, axes=("dp",), stage=1)
+own = partial(leaves.own, layouts=layouts)
+specs = leaves.specs_of(layouts, "owned")
 split = jax.jit(jax.shard_map(own, mesh=mesh, in_specs=P(), out_specs=specs))(tree)
 rows = [(name, x.shape, split[name].addressable_data(0).shape) for name, x in tree.items()]
 table("Leaves and their shards on 8 devices", ("leaf", "shape", "shape of a shard"), rows)
@@ -253,32 +255,26 @@ np.testing.assert_array_equal(gradient, x.mean(axis=0))
 # parallelism. We read each program with one microbatch and with two.
 
 # %%
-shapes = jax.eval_shape(lambda: start)
-gathered = fsdp.gather_layers(scan_layers, shapes, axis="dp")
-losses_of = [loss_fn(settings)] * 3
-losses_of.append(fsdp.fsdp_loss(loss_fn(settings, gathered), shapes, axis="dp"))
-
-
 def prepare(stage, microbatches):
-    layout = Layout(dp=n, zero=stage, microbatch=BATCH // n // microbatches)
-    technique = technique_of(layout, settings, shapes, adam)
-    where = shardings(mesh, (technique.params, technique.state))
-    given = jax.device_put((start, adam.init(start)), where)
-    step = make_step(losses_of[stage], adam, technique, mesh)
+    recipe = make_recipe("dp=8", zero=stage, microbatches=microbatches, batch=BATCH)
+    technique = technique_of(settings, recipe)
+    specs = technique.params, zero.state_specs(adam, technique.layouts)
+    given = jax.device_put((start, adam.init(start)), shardings(mesh, specs))
+    step = make_step(technique, adam, mesh)
     return given, step.lower(*given, examples[0])
 
 
 def sent_by_kind(collectives):
     found = {}
     for one in collectives:
-        if one.operand_bytes > 4:  # no loss
+        if one.operand_bytes > 4:  # neither the loss nor the norm of the gradients
             kind = one.kind.replace("_", "-")
             found[kind] = found.get(kind, 0) + one.total_wire_bytes
     return found
 
 
 # %%
-prepared, sent, of_layers, texts = {}, {}, {}, {}
+prepared, sent, of_layers = {}, {}, {}
 for stage in range(4):
     for microbatches in (1, 2):
         prepared[stage, microbatches] = prepare(stage, microbatches)
@@ -287,7 +283,6 @@ for stage in range(4):
         sent[stage, microbatches] = sent_by_kind(collectives)
         in_loop = [one for one in collectives if one.times == settings.layers]
         of_layers[stage, microbatches] = sent_by_kind(in_loop)
-        texts[stage, microbatches] = lowered.as_text()
 
 # %% tags=["fold"]
 totals = {key: sum(kinds.values()) for key, kinds in sent.items()}
@@ -313,8 +308,8 @@ for stage, name in enumerate(STAGES):
     arguments[stage], temp[stage] = memory.arguments_bytes, memory.temp_bytes
     losses[name] = []
     for batch in examples:
-        params, state, mean_loss = ready.executable(params, state, batch)
-        losses[name].append(float(mean_loss))
+        params, state, measures = ready.executable(params, state, batch)
+        losses[name].append(float(measures.loss))
 
 # %% [markdown]
 # The step by hand trains, too. We note the loss of each batch before its update.
@@ -426,7 +421,7 @@ draw("09_memory", Bars("7.5 billion parameters on 64 devices", "GB", bars, limit
 
 # %% tags=["fold"]
 assert w_start.size == 65_824 == n * 8_228
-assert texts[1, 1] == texts[2, 1]
+assert sent[1, 1] == sent[2, 1]
 for curve in losses.values():
     np.testing.assert_allclose(curve, losses["data parallel"], rtol=1e-3)
 for stage in range(3):
@@ -444,7 +439,7 @@ assert sum(of_layers[3, 1].values()) == 3 * wire_bytes("reduce_scatter", LAYERS,
 assert report.memory.arguments_bytes == arguments[1]
 assert sent_by_kind(report.collectives) == sent[1, 1]
 assert abs((temp[1] - temp[2]) / PARAMS - (1 - 2 / n)) < 0.05
-mixed = jax.tree.leaves(jax.eval_shape(master_weights(adam).init, shapes))
+mixed = jax.tree.leaves(jax.eval_shape(master_weights(adam).init, start))
 mixed_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in mixed)
 assert mixed_bytes == cost.ADAM_MIXED.optimizer * settings.parameters + COUNT
 

@@ -26,6 +26,7 @@ import numpy as np
 import optax
 from jax import P, lax
 
+from jaxpar.collectives.leaves import leaf_layouts, specs_of
 from jaxpar.cost import network, roofline
 from jaxpar.cost.communication import wire_bytes
 from jaxpar.cost.hardware import find_cluster
@@ -44,8 +45,9 @@ from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, OffloadedState
 from jaxpar.parallel.remat import scan_layers
+from jaxpar.parallel.zero import state_specs
 from jaxpar.schedules import overlap
-from jaxpar.train.step import shardings, update_all
+from jaxpar.train.step import shardings
 from jaxpar.train.text import batches, read_library
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
@@ -182,12 +184,12 @@ for name, w in weights.items():
 # ### The library's form
 #
 # A real model has parameters outside of its layers, and leaves whose first dim n does not divide.
-# `fsdp_specs` splits each leaf along the first dim whose size n divides, but never along dim l of
-# stacked leaves. `fsdp_loss` gathers what is in no layer, and leaves the layers to the model's
-# loop.
+# The *layout* of a leaf is split along the first dim whose size n divides, but never along dim l of
+# stacked leaves. `fsdp_loss` gathers what is in no layer, and leaves the layers to the model's loop,
+# in which `gathered_layer` gathers one of them (`gather_layers` puts it there).
 
 # %%
-show(fsdp.fsdp_specs, fsdp.fsdp_loss)
+show(fsdp.fsdp_loss, fsdp.gathered_layer)
 
 # %% [markdown]
 # Both gather each leaf by itself. But every gather has a latency (lesson 03), so a layer of many
@@ -268,45 +270,46 @@ table("Intermediate results of one layer more", ("", "bytes", "/ W"), shown)
 # ### A decoder on real text
 #
 # Now the library's form: a decoder learns the text of lesson 05. `gather_layers` puts the gather of
-# one layer into the decoder's loop over layers, `remat="full"` keeps only each layer's input, and
-# `update_all` is a step of the optimizer. For comparison, data parallelism trains the same decoder
-# on the same mesh.
+# one layer into the decoder's loop over layers, and `remat="full"` keeps only each layer's input.
+# The loss is the mean over the devices, so the gradient of each shard is divided by n, too. For
+# comparison, data parallelism trains the same decoder on the same mesh.
 
 # %%
 full = partial(scan_layers, remat="full")
-gathered = fsdp.gather_layers(full, like, axis="fsdp")
-decoder = fsdp.fsdp_loss(loss_fn(settings, gathered), like, axis="fsdp")
+layouts = leaf_layouts(like, sizes=mesh.shape, axes=("fsdp",), stage=3)
+gathered = fsdp.gather_layers(full, layouts["layers"])
+of_shards = fsdp.fsdp_loss(loss_fn(settings, gathered), layouts)
 optimizer = optax.adamw(3e-3)
+
+
+def decoder(shards, batch):
+    return lax.pmean(of_shards(shards, batch), "fsdp")
+
+
+def update(gradients, state, params):
+    changes, state = optimizer.update(gradients, state, params)
+    return optax.apply_updates(params, changes), state
 
 
 def fsdp_step(params, state, batch):
     loss, gradients = jax.value_and_grad(decoder)(params, batch)
-    return *update_all(optimizer, gradients, params, state), loss
+    return *update(gradients, state, params), loss
 
 
 def data_parallel_step(params, state, batch):
     found = data_parallel_gradients(loss_fn(settings, full), params, batch, axis="fsdp")
     loss, gradients = found
-    return *update_all(optimizer, gradients, params, state), loss
+    return *update(gradients, state, params), loss
 
 
 # %% [markdown]
 # AdamW's state has two dicts like that of the parameters, its two means, and a count of steps. The
-# means are split like the parameters.
+# means are split like the parameters, which is what `state_specs` says.
 
 
 # %%
-def specs_of_state(specs):
-    state = jax.eval_shape(optimizer.init, like)
-    return jax.tree.map(
-        lambda node: specs if isinstance(node, dict) else P(),
-        state,
-        is_leaf=lambda node: isinstance(node, dict),
-    )
-
-
-def on_mesh(step, specs):
-    where = specs, specs_of_state(specs), split
+def on_mesh(step, layouts):
+    where = specs_of(layouts, "at_rest"), state_specs(optimizer, layouts), split
     sharded = jax.shard_map(step, mesh=mesh, in_specs=where, out_specs=(*where[:2], P()))
     given = params, optimizer.init(params), tokens[0]
     return jax.jit(sharded), jax.device_put(given, shardings(mesh, where))
@@ -315,16 +318,16 @@ def on_mesh(step, specs):
 params = jax.device_get(init(settings, jax.random.key(0)))
 endless = batches(read_library(), shardings(mesh, split), batch=32, sequence=32, seed=0)
 tokens = [next(endless) for _ in range(20)]
-replicated, specs = jax.tree.map(lambda _: P(), like), fsdp.fsdp_specs(like, axis="fsdp", n=n)
+replicated = leaf_layouts(like, sizes=mesh.shape, axes=("fsdp",), stage=0)
 
 # %% [markdown]
 # We read both programs with the inspector, and train 20 steps with each.
 
 # %%
 reports, losses = {}, {}
-for step, its_specs in ((data_parallel_step, replicated), (fsdp_step, specs)):
+for step, its_layouts in ((data_parallel_step, replicated), (fsdp_step, layouts)):
     name = step.__name__
-    run, (now, state, _) = on_mesh(step, its_specs)
+    run, (now, state, _) = on_mesh(step, its_layouts)
     lowered = run.lower(now, state, tokens[0])
     ready = compiled.compile_program(lowered)  # once, to read it and to run it
     reports[name] = program.inspect_compiled(lowered, ready)
@@ -409,7 +412,7 @@ across = ask("Bytes that each device then sends to the other node in a step")
 
 # %%
 hybrid = make_mesh("dp=2,fsdp=4")
-specs4 = fsdp.fsdp_specs(like, axis="fsdp", n=4)
+specs4 = specs_of(leaf_layouts(like, sizes=hybrid.shape, axes=("fsdp",), stage=3), "at_rest")
 mean = partial(data_parallel_gradients, decoder, axis="dp")
 batch_spec = P(("dp", "fsdp"))
 run = jax.shard_map(mean, mesh=hybrid, in_specs=(specs4, batch_spec), out_specs=(P(), specs4))
@@ -501,7 +504,7 @@ assert shown[1][4] > 0 and shown[1][1] < gather2
 start = jax.device_put(weights, shardings(mesh, specs_for))
 data = jax.device_put((x, target), shardings(mesh, (split, split)))
 gradients = gradients_of(loss_by_hand)
-update = jax.jit(lambda gradients, state, now: update_all(optimizer, gradients, now, state))
+update = jax.jit(update)
 
 
 def first_state(part):  # its means are sharded like the parameters

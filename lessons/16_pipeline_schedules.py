@@ -286,7 +286,9 @@ draw("16_v", Timeline((track("zb-v"), track("dualpipe-v"))))
 # arrays from a table: for each tick and device the kind of cell, the microbatch, and where in its
 # buffers the device reads and writes (see the second appendix). The program is a loop over the
 # ticks. A tick is one action, or none, and then two permutes, to the next device and to the
-# previous. So stages that follow one another must be on one device or on neighbours.
+# previous. So stages that follow one another must be on one device or on neighbours. A device
+# returns its part of the loss and of the gradients of the ends; most parts are zero, and the caller
+# adds them up.
 
 # %%
 show(pipeline.pipeline_gradients, pipeline._run)
@@ -303,10 +305,13 @@ show(pipeline.pipeline_gradients, pipeline._run)
 # %%
 def run_on_mesh(name, m):
     planned = make_table(name, p, m)
-    step = partial(
-        pipeline.pipeline_gradients, first_fn, layer_fn, last_fn,
-        table=planned, keep_inputs=False, axis="pp",
-    )  # fmt: skip
+
+    def step(params, batch):
+        loss, (of_ends, of_w) = pipeline.pipeline_gradients(
+            first_fn, layer_fn, last_fn, params, batch, planned, keep_inputs=False, axis="pp"
+        )
+        return lax.psum(loss, "pp"), (lax.psum(of_ends, "pp"), of_w)
+
     takes, gives = ((P(), P("pp")), P()), (P(), (P(), P("pp")))
     step = jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives)
     order = pipeline.layer_order(planned, L)  # in which the devices hold them

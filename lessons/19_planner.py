@@ -23,7 +23,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpar.collectives.shards import pad_shards
 from jaxpar.cost import flops, goodput, memory, network, planner, traffic
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link, wire_bytes
@@ -43,9 +42,10 @@ from jaxpar.drawing.bars import Bars
 from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
-from jaxpar.model import Settings, Split, init, loss_fn
-from jaxpar.parallel.remat import scan_layers
-from jaxpar.train import setup, step, techniques
+from jaxpar.model import Settings, init
+from jaxpar.train.recipe import Recipe
+from jaxpar.train.setup import OPTIMIZERS, technique_of
+from jaxpar.train.step import make_step
 
 llama, h100 = find_model("llama3-70b"), find_cluster("h100")
 S, peak = 8192, h100.device.peak_flops["bf16"]  # S: tokens of a sequence
@@ -200,17 +200,13 @@ show(network.collective_seconds, memory.microbatches_in_flight)
 B, T, n, like = 16, 32, 8, {"heads": 8, "kv_heads": 8}
 settings = Settings(256, 4, d_model=64, d_ff=192, sequence=T, **like)
 little = Architecture("", 4, 64, vocab=256, ffn=192, gated=True, **like)
-params = jax.eval_shape(partial(init, settings), jax.random.key(0))
-tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), setup.OPTIMIZER
+params = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
+tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), OPTIMIZERS["adamw"]
 
 
 def measure(layout):
-    loss = loss_fn(settings, scan_layers, Split.of(layout))
-    shard = partial(pad_shards, n=n) if layout.zero else lambda params: params
-    state = jax.eval_shape(lambda params: adamw.init(shard(params)), params)
-    technique = techniques.technique_of(layout, settings, params, adamw)
-    run = step.make_step(loss, adamw, technique, make_mesh(layout.mesh))
-    report = inspect(run, params, state, tokens)
+    run = make_step(technique_of(settings, Recipe(layout, B)), adamw, make_mesh(layout.mesh))
+    report = inspect(run, params, jax.eval_shape(adamw.init, params), tokens)
     return report.memory.arguments_bytes, report.wire_bytes_by_axis()
 
 
@@ -228,6 +224,9 @@ for layout in both:
     terms = [t.value for t in terms if t.name in ("parameters", "optimizer")]
     arguments = sum(terms) + 4 + 4 * layout.microbatch * (T + 1)
     sent = {("dp",): wire_bytes("all_reduce", 4, layout.dp)}  # the loss
+    split_over = "dp" if layout.zero else "tp"  # what is summed for the norm of the gradients
+    one_number = wire_bytes("all_reduce", 4, layout.sizes[split_over])
+    sent[split_over,] = sent.get((split_over,), 0) + one_number
     for m in traffic.step_traffic(little, layout, element_bytes=4, **job):
         sent[m.axes] = sent.get(m.axes, 0) + m.sent_bytes(layout)
     assert measured[layout.mesh] == (arguments, sent)

@@ -145,12 +145,12 @@ LESSONS = (
     Lesson(
         number="09", topic="zero", title="ZeRO",
         needs=("05", "07"), minutes=30,
-        prints=("init_shards", "own_shards", "gather_shards", "zero3_gradients"),
+        prints=("own", "fetch", "init_shards", "zero3_gradients", "clip_shards"),
     ),
     Lesson(
         number="10", topic="fsdp", title="FSDP",
         needs=("08", "09"), minutes=40,
-        prints=("fsdp_specs", "fsdp_loss", "tokens_to_hide"),
+        prints=("fsdp_loss", "gathered_layer", "tokens_to_hide"),
     ),
     Lesson(
         number="11", topic="tensor_parallel", title="Tensor parallelism",
