@@ -12,13 +12,22 @@ from benchmarks import Row
 from benchmarks.sides.compiled_step import compiled_step
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours
 from benchmarks.sides.race import race
-from benchmarks.train_step import ONE, PYTORCH, STEP, TORCH, against, compared, one_device
+from benchmarks.train_step import (
+    ONE,
+    OPTIMIZER,
+    PYTORCH,
+    STEP,
+    TORCH,
+    against,
+    compared,
+    one_device,
+)
 from jaxpar.inspector import inspect
 from jaxpar.inspector.report import Report
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init
 from jaxpar.train.recipe import make_recipe
-from jaxpar.train.setup import OPTIMIZER, set_up
+from jaxpar.train.setup import set_up
 
 COMPILER = "`jax.jit` with shardings alone"
 TARGETS = {"tp=8": "1.2", "dp=2,tp=4": "1.1"}

@@ -16,10 +16,11 @@ from benchmarks import Row
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours
 from benchmarks.sides.race import race, serve
 from jaxpar.model import init, loss_fn
-from jaxpar.train.setup import OPTIMIZER
+from jaxpar.train.setup import OPTIMIZERS
 
 TORCH = ["-m", "benchmarks.sides.torch_step"]
 PYTORCH = "PyTorch"
+OPTIMIZER = OPTIMIZERS["adamw"]
 SIZE = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
 STEP = f"training step ({SIZE}, float32, AdamW)"
 ONE = "our model under `jax.jit` on one device"

@@ -37,6 +37,7 @@ from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves
 from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import compiled, inspect, program, stablehlo
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import zero
 from jaxpar.parallel.precision import master_weights

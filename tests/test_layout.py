@@ -1,5 +1,6 @@
 """How a run is spread: what a layout derives from its sizes, and which choices it refuses."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,27 @@ def test_the_axes_split_the_batch_and_the_states(
 ) -> None:
     assert (layout.mesh, layout.batch_axes) == (mesh, batch_axes)
     assert (layout.state_axis, layout.state_shards) == (state_axis, shards)
+
+
+@pytest.mark.parametrize(
+    ("layout", "token_axes", "parts", "sharding_axes"),
+    [
+        (Layout(), ("dp",), 1, ("dp",)),
+        (Layout(pp=2, tp=4), (), 1, ()),
+        (Layout(dp=4, tp=2), ("dp",), 4, ("dp",)),
+        (Layout(cp=4, tp=2), ("cp",), 4, ("cp",)),
+        (Layout(dp=2, cp=3), ("dp", "cp"), 6, ("dp", "cp")),
+        (Layout(dp=2, fsdp=4, cp=3), ("dp", "fsdp", "cp"), 24, ("fsdp", "cp")),
+        (Layout(dp=2, ep=2), ("dp", "ep"), 4, ("dp", "ep")),
+    ],
+)
+def test_the_axes_that_split_tokens_shard_states_unless_they_hold_copies(
+    layout: Layout, token_axes: tuple[str, ...], parts: int, sharding_axes: tuple[str, ...]
+) -> None:
+    assert (layout.token_axes, layout.token_parts) == (token_axes, parts)
+    assert layout.sharding_axes == sharding_axes
+    sizes = layout.mesh_sizes
+    assert math.prod(sizes[axis] for axis in sharding_axes) == layout.state_shards
 
 
 def test_a_batch_is_taken_in_microbatches() -> None:

@@ -11,11 +11,10 @@ from jax.sharding import PartitionSpec as P
 
 from benchmarks.sides.our_step import BATCH, SETTINGS
 from benchmarks.sides.race import serve
-from benchmarks.train_step import one_device_step
+from benchmarks.train_step import OPTIMIZER, one_device_step
 from jaxpar.mesh import make_mesh, simulate_devices
 from jaxpar.model import init, split_specs
 from jaxpar.train.recipe import Recipe, make_recipe
-from jaxpar.train.setup import OPTIMIZER
 from jaxpar.train.step import WHOLE, shardings
 
 

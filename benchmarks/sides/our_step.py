@@ -32,8 +32,8 @@ def take_steps(recipe: Recipe) -> None:
 
     def step() -> float:
         nonlocal params, state
-        params, state, loss = made.step(params, state, tokens)
-        return float(loss)
+        params, state, measures = made.step(params, state, tokens)
+        return float(measures.loss)
 
     serve(step)
 

@@ -177,7 +177,7 @@ def _check_states(
             f"train: --zero 0 with --mesh {mesh}: the devices of axis fsdp shard the states of "
             "training, and stage 0 shards nothing; use --zero 1, 2 or 3, or axis dp"
         )
-    axes = ("fsdp" if sizes.get("fsdp", 1) > 1 else "dp", "cp")
+    axes = ("fsdp" if "fsdp" in sizes else "dp", "cp")
     if stage and all(sizes.get(axis, 1) == 1 for axis in axes):
         raise ValueError(
             f"train: stage {stage} of ZeRO with --mesh {mesh}: axis {axes[0]} has one device, and "

@@ -18,8 +18,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C arrives in the third step."""
 
     def steps() -> Iterator[Trained]:
-        yield Trained(5.5, 0.5, None, None)
-        yield Trained(4.5, 0.5, None, None)
+        yield Trained(5.5, 2.0, 0.5, None, None)
+        yield Trained(4.5, 1.0, 0.5, None, None)
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(
@@ -56,6 +56,7 @@ def test_ctrl_c_leaves_what_was_done(run: Any) -> None:
     ended = run("train", "--json")
     assert (ended.code, ended.err) == (130, "")
     assert ended.json["losses"] == [5.5, 4.5]
+    assert ended.json["gradient_norms"] == [2.0, 1.0]
     ended = run("train")
     assert ended.code == 130
     assert ended.out.endswith(

@@ -1,47 +1,65 @@
-"""Sharded pytrees: gathering undoes sharding, padding never shows, and costs are as stated."""
+"""Layouts of leaves: where each is split, and that what leads between them loses nothing."""
 
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
-from jaxpar.collectives import shards
+from jaxpar.collectives import leaves
+from jaxpar.collectives.leaves import LeafLayouts, leaf_layouts, specs_of
+from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh, varying_axes
 from tests.arrays import random
 from tests.parallel.calls import Call, assert_docstring_holds
 
 P = jax.P
-MESHES = ("dp=4", "dp=3,tp=2")
-AXIS = "dp"
 
 
-# Dims that are divisible by 3, by 4, by both, by neither; first or last; of one element; empty.
+class Sharding(NamedTuple):
+    """A mesh, the axes that shard leaves, and how these are split while they are used."""
+
+    sizes: str
+    axes: tuple[str, ...]
+    used: Any
+
+    def layouts(self, stage: int) -> Any:
+        sizes = make_mesh(self.sizes).shape
+        return leaf_layouts(TREE, self.used, sizes=sizes, axes=self.axes, stage=stage)
+
+
+# Leaves that all, some or none of the devices divide; split while used or not; without elements.
 TREE = {
-    "both": random(12, 5),
-    "second": [random(5, 12), random(2, 8, 3)],
-    "neither": (random(5), random(7, 11), random(1)),
+    "first": random(12, 5),
+    "split": [random(24, 7), random(5, 24)],
+    "fewer": random(6, 7),
+    "none": (random(5), random(7, 11), random(1)),
     "scalar": random(),
     "empty": random(0, 3),
+    "layers": {"w": random(12, 4, 3), "b": random(12, 7)},
 }
 TREE = jax.tree.map(jnp.asarray, TREE)
-EVEN = {"a": random(48, 5), "b": [random(96), random(48, 2, 2)]}
+WHOLE = jax.tree.map(lambda _: P(), TREE)
+BY_TP = WHOLE | {"split": [P("tp"), P(None, "tp")]}
+BY_PP = BY_TP | {"layers": {"w": P("pp"), "b": P("pp")}}
+SHARDINGS = (
+    Sharding("dp=4", ("dp",), None),
+    Sharding("dp=3,tp=2", ("dp",), BY_TP),
+    Sharding("dp=2,cp=2,tp=2", ("dp", "cp"), BY_TP),
+    Sharding("pp=2,fsdp=2,cp=2,tp=2", ("fsdp", "cp"), BY_PP),
+)
+each_sharding = pytest.mark.parametrize("sharding", SHARDINGS, ids=lambda one: one.sizes)
+SIZES = {"pp": 2, "dp": 2, "cp": 3, "tp": 2}
 
 
-def on_devices(function: Callable, sizes: str, takes: Any, gives: Any) -> Callable:
+def on_devices(function: Callable, sizes: str, takes: Any, gives: Any) -> jax.stages.Wrapped:
     mesh = make_mesh(sizes)
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=gives))
-
-
-def number(sizes: str) -> int:
-    return make_mesh(sizes).shape[AXIS]
-
-
-def specs(like: Any, sizes: str) -> Any:
-    return shards.shard_specs(like, axis=AXIS, n=number(sizes))
 
 
 def assert_equal(got: Any, expected: Any) -> None:
@@ -52,115 +70,249 @@ def assert_equal(got: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "n", "dim"),
+    ("shape", "used", "axes", "expected"),
     [
-        ((), 4, None),
-        ((0, 3), 4, None),
-        ((3, 0), 3, None),
-        ((8, 12), 4, 0),
-        ((6, 12), 4, 1),
-        ((6, 7), 4, 1),
-        ((7, 6), 4, 0),
-        ((5, 5), 4, 0),
-        ((1,), 4, 0),
-        ((3, 5), 1, 0),
+        ((4, 6), P(), ("dp",), (P("dp"), 0, ("dp",))),
+        ((5, 6), P(), ("dp",), (P(None, "dp"), 1, ("dp",))),
+        ((5, 7), P(), ("dp",), (P(), None, ())),
+        ((), P(), ("dp",), (P(), None, ())),
+        ((0, 4), P(), ("dp",), (P(None, "dp"), 1, ("dp",))),
+        ((0,), P(), ("dp",), (P(), None, ())),
+        ((7, 6), P(), ("dp", "cp"), (P(None, ("dp", "cp")), 1, ("dp", "cp"))),
+        # What both axes together do not divide, the last may; the first alone does not try.
+        ((4, 9), P(), ("dp", "cp"), (P(None, "cp"), 1, ("cp",))),
+        ((4, 5), P(), ("dp", "cp"), (P(), None, ())),
+        # It is the local size that counts, and the shards are inside of what is used.
+        ((4, 9), P("tp"), ("dp",), (P(("tp", "dp")), 0, ("dp",))),
+        ((6, 4), P("tp"), ("dp",), (P("tp", "dp"), 1, ("dp",))),
+        ((2, 3), P("tp", None), ("dp",), (P("tp", None), None, ())),
+        ((24, 5), P(("pp", "tp")), ("dp", "cp"), (P(("pp", "tp", "dp", "cp")), 0, ("dp", "cp"))),
+        # An axis that splits a leaf already does not shard it, nor does one with a single device.
+        ((8, 9), P("dp"), ("dp", "cp"), (P("dp", "cp"), 1, ("cp",))),
+        ((8, 9), P("dp"), ("dp",), (P("dp"), None, ())),
+        ((8, 9), P(), ("one",), (P(), None, ())),
     ],
 )
-def test_the_first_dim_that_divides_else_the_largest(shape: tuple, n: int, dim: int | None) -> None:
-    assert shards.split_dim(shape, n) == dim
-
-
-@pytest.mark.parametrize("n", [1, 3, 4])
-def test_padding_changes_neither_the_dim_nor_what_is_there(n: int) -> None:
-    padded = shards.pad_shards(TREE, n=n)
-    for leaf, before in zip(jax.tree.leaves(padded), jax.tree.leaves(TREE), strict=True):
-        dim = shards.split_dim(leaf.shape, n)
-        assert dim == shards.split_dim(before.shape, n)
-        assert dim is None or (leaf.shape[dim] % n == 0 and leaf.shape[dim] < before.shape[dim] + n)
-        np.testing.assert_array_equal(leaf[tuple(map(slice, before.shape))], before)
-        assert np.count_nonzero(leaf) == np.count_nonzero(before)
-
-
-@pytest.mark.parametrize("to", ["varying", "invarying"])
-@pytest.mark.parametrize("sizes", MESHES)
-def test_what_is_cut_can_be_put_together(sizes: str, to: Any) -> None:
-    """Each device's shard is that of the padded leaf, by the specs of `shard_specs`."""
-    tree_specs = specs(TREE, sizes)
-    own = on_devices(partial(shards.own_shards, axis=AXIS), sizes, P(), tree_specs)
-    parts = own(TREE)
-    assert_equal(parts, shards.pad_shards(TREE, n=number(sizes)))
-
-    def join(parts: Any) -> Any:
-        whole = shards.gather_shards(parts, TREE, axis=AXIS, to=to)
-        kept = (leaf for leaf in jax.tree.leaves(whole) if leaf.size > 1)
-        assert all((AXIS in varying_axes(leaf)) == (to == "varying") for leaf in kept)
-        return jax.tree.map(lambda leaf: jax.lax.pmean(leaf, AXIS), whole)
-
-    assert_equal(on_devices(join, sizes, (tree_specs,), P())(parts), TREE)
-
-
-@pytest.mark.parametrize("sizes", MESHES)
-@pytest.mark.parametrize("of", ["sum", "mean"])
-def test_sums_and_means_are_those_of_one_device(of: str, sizes: str) -> None:
-    n = number(sizes)
-    each = jax.tree.map(lambda leaf: random(n, *leaf.shape), TREE)
-
-    def reduce(each: Any) -> Any:
-        function = getattr(shards, f"{of}_shards")
-        return function(jax.tree.map(lambda leaf: leaf[0], each), axis=AXIS)
-
-    got = on_devices(reduce, sizes, P(AXIS), specs(TREE, sizes))(each)
-    expected = jax.tree.map(lambda leaf: getattr(jnp, of)(leaf, axis=0), each)
-    assert_equal(got, shards.pad_shards(expected, n=n))
-
-
-@pytest.mark.parametrize("sizes", MESHES)
-def test_the_derivative_of_a_gather_is_the_sum_of_what_all_ask_for(sizes: str) -> None:
-    n, tree_specs = number(sizes), specs(TREE, sizes)
-    asked = jax.tree.map(lambda leaf: random(n, *leaf.shape), TREE)
-
-    def derivative(parts: Any, asked: Any) -> Any:
-        def objective(parts: Any) -> jax.Array:
-            whole = shards.gather_shards(parts, TREE, axis=AXIS)
-            products = jax.tree.map(lambda a, b: jnp.sum(a * b[0]), whole, asked)
-            return sum(jax.tree.leaves(products))
-
-        return jax.grad(objective)(parts)
-
-    parts = shards.pad_shards(TREE, n=n)
-    got = on_devices(derivative, sizes, (tree_specs, P(AXIS)), tree_specs)(parts, asked)
-    expected = jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), asked)
-    assert_equal(got, shards.pad_shards(expected, n=n))
-
-
-def test_gather_takes_shapes_in_place_of_arrays_and_keeps_the_dtype() -> None:
-    tree = {"a": jnp.arange(5, dtype=jnp.bfloat16)}
-    like = jax.eval_shape(lambda: tree)
-
-    def there_and_back(tree: Any) -> Any:
-        parts = shards.mean_shards(jax.lax.pcast(tree, AXIS, to="varying"), axis=AXIS)
-        return shards.gather_shards(parts, like, axis=AXIS, to="invarying")
-
-    assert_equal(on_devices(there_and_back, "dp=2", P(), P())(tree), tree)
-
-
-def gather(tree: Any) -> Any:
-    like = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct((4 * len(leaf), *leaf.shape[1:]), leaf), tree
-    )
-    return shards.gather_shards(tree, like, axis=AXIS)
+def test_a_leaf_is_sharded_along_the_first_dim_that_divides(
+    shape: tuple, used: P, axes: tuple, expected: tuple
+) -> None:
+    like = jax.ShapeDtypeStruct(shape, jnp.float32)
+    (found,) = leaf_layouts([like], [used], sizes=SIZES | {"one": 1}, axes=axes, stage=1)
+    assert found == LeafLayouts(used, used, *expected)
 
 
 @pytest.mark.parametrize(
-    ("function", "per_device"),
+    ("shape", "used", "owned", "of_layer"),
     [
-        (shards.own_shards, partial(shards.own_shards, axis=AXIS)),
-        (shards.sum_shards, partial(shards.sum_shards, axis=AXIS)),
-        (shards.mean_shards, partial(shards.mean_shards, axis=AXIS)),
-        (shards.gather_shards, gather),
+        ((4, 6), P(), P(None, "dp"), P("dp")),
+        ((4, 6), P("pp", "tp"), P("pp", "tp"), P("tp")),  # 6 over tp leaves 3
+        ((4, 8), P("pp", "tp"), P("pp", ("tp", "dp")), P(("tp", "dp"))),
+        ((4, 5, 6), P(), P(None, None, "dp"), P(None, "dp")),
+        ((4, 5), P(), P(), P()),
+        ((4,), P("pp"), P("pp"), P()),
     ],
 )
-def test_it_sends_and_holds_what_it_says(function: Callable, per_device: Callable) -> None:
-    names = {"shards": sum(leaf.size for leaf in jax.tree.leaves(EVEN)) // 4}
-    call = Call(function, per_device, (EVEN,), (P(AXIS),), P(AXIS), names=names)
-    assert_docstring_holds(call, "dp=4,tp=2", axis=AXIS)
+def test_stacked_leaves_are_not_sharded_along_layers(
+    shape: tuple, used: P, owned: P, of_layer: P
+) -> None:
+    """Under the name `layers`, at any depth; one layer has the layouts without dim l."""
+    like = {"part": {"layers": [jax.ShapeDtypeStruct(shape, jnp.float32)]}}
+    specs = {"part": {"layers": [used]}}
+    found = leaf_layouts(like, specs, sizes=SIZES, axes=("dp",), stage=3)["part"]["layers"][0]
+    assert (found.used, found.at_rest, found.owned) == (used, owned, owned)
+    one = found.of_layer
+    assert (one.used, one.at_rest, one.owned) == (P(*used[1:]), of_layer, of_layer)
+    assert one.axes == found.axes == (() if owned == used else ("dp",))
+    assert one.dim == (None if found.dim is None else found.dim - 1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "at_rest", "owned"),
+    [(0, P(), P()), (1, P(), P("dp")), (2, P(), P("dp")), (3, P("dp"), P("dp"))],
+)
+def test_each_stage_shards_more(stage: int, at_rest: P, owned: P) -> None:
+    layouts = leaf_layouts({"w": random(4, 3)}, sizes=SIZES, axes=("dp",), stage=stage)
+    found = [specs_of(layouts, which) for which in ("used", "at_rest", "owned")]
+    assert found == [{"w": P()}, {"w": at_rest}, {"w": owned}]
+
+
+def test_the_axes_of_a_spec_are_those_of_its_dims_in_order() -> None:
+    assert leaves.axes_of(P(("pp", "tp"), None, "dp")) == ("pp", "tp", "dp")
+    assert leaves.axes_of(P()) == ()
+
+
+@each_sharding
+@pytest.mark.parametrize("stage", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("move", "takes", "gives"),
+    [
+        (leaves.own, "at_rest", "owned"),
+        (leaves.publish, "owned", "at_rest"),
+        (leaves.fetch, "at_rest", "used"),
+    ],
+)
+def test_leaves_stay_as_they_are_from_layout_to_layout(
+    sharding: Sharding, stage: int, move: Callable, takes: str, gives: str
+) -> None:
+    """Of the same global arrays, devices hold what the next layout says, and are typed so."""
+    layouts = sharding.layouts(stage)
+
+    def moved(params: Any) -> Any:
+        return jax.tree.map(typed, move(params, layouts), specs_of(layouts, gives))
+
+    def typed(leaf: jax.Array, spec: P) -> jax.Array:
+        """What is gathered for use is typed as varying, though it is equal."""
+        others = tuple(varying_axes(leaf) - {*leaves.axes_of(spec)})
+        assert move is leaves.fetch or not others
+        return lax.pmean(leaf, others) if others else leaf
+
+    specs = specs_of(layouts, takes), specs_of(layouts, gives)
+    assert_equal(on_devices(moved, sharding.sizes, (specs[0],), specs[1])(TREE), TREE)
+
+
+def parts_of(
+    sharding: Sharding, over: Callable[[LeafLayouts], tuple[str, ...]]
+) -> tuple[Any, Any, Any]:
+    """A part of each leaf in use for every device of its axes in `over`; specs; their sums."""
+    sizes, layouts = make_mesh(sharding.sizes).shape, sharding.layouts(stage=3)
+
+    def parts(leaf: jax.Array, layout: LeafLayouts) -> jax.Array:
+        count = math.prod(sizes[axis] for axis in over(layout))
+        return jnp.asarray(random(count, *leaf.shape))
+
+    each = jax.tree.map(parts, TREE, layouts)
+    specs = jax.tree.map(lambda layout: P(over(layout) or None, *layout.used), layouts)
+    return each, specs, jax.tree.map(partial(jnp.sum, axis=0), each)
+
+
+@each_sharding
+def test_scattered_gradients_are_sums(sharding: Sharding) -> None:
+    layouts = sharding.layouts(stage=1)
+    each, specs, total = parts_of(sharding, lambda layout: layout.axes)
+
+    def scatter(each: Any) -> Any:
+        return leaves.scatter_gradients(first_of(each), layouts)
+
+    owned = specs_of(layouts, "owned")
+    assert_equal(on_devices(scatter, sharding.sizes, (specs,), owned)(each), total)
+
+
+@each_sharding
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_reduced_gradients_are_sums_over_all_who_use_a_leaf(sharding: Sharding, stage: int) -> None:
+    layouts = sharding.layouts(stage)
+    axes = make_mesh(sharding.sizes).axis_names
+    each, specs, total = parts_of(
+        sharding, lambda layout: tuple(a for a in axes if a not in leaves.axes_of(layout.used))
+    )
+
+    def reduce(each: Any) -> Any:
+        return leaves.reduce_gradients(first_of(each), layouts)
+
+    owned = specs_of(layouts, "owned")
+    assert_equal(on_devices(reduce, sharding.sizes, (specs,), owned)(each), total)
+
+
+@each_sharding
+def test_the_derivative_of_fetch_is_the_sum_of_what_all_ask_for(sharding: Sharding) -> None:
+    layouts = sharding.layouts(stage=3)
+    asked, specs, total = parts_of(sharding, lambda layout: layout.axes)
+
+    def derivative(params: Any, asked: Any) -> Any:
+        _, pull = jax.vjp(lambda params: leaves.fetch(params, layouts), params)
+        return pull(first_of(asked))[0]
+
+    at_rest = specs_of(layouts, "at_rest")
+    program = on_devices(derivative, sharding.sizes, (at_rest, specs), at_rest)
+    assert_equal(program(TREE, asked), total)
+
+
+def first_of(each: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], each)
+
+
+@pytest.mark.parametrize(
+    ("varying", "owned", "summed"),
+    [
+        ((), P(), ()),
+        (("cp",), P(), ("cp",)),
+        (("tp", "dp"), P(), ("dp", "tp")),
+        (("dp",), P("dp"), ()),
+        (("dp", "tp"), P(None, ("tp", "dp")), ()),
+        (("dp", "cp", "tp"), P("tp", "dp"), ("cp",)),
+        (("dp", "cp", "tp"), P("cp"), ("dp", "tp")),
+    ],
+)
+def test_gradients_are_summed_over_the_axes_by_which_only_they_differ(
+    varying: tuple, owned: P, summed: tuple
+) -> None:
+    """Over these in one collective, in the order of the mesh; over no other axis."""
+    sizes = "dp=2,cp=2,tp=2"
+    layout = LeafLayouts(P(), P(), owned)
+    each = random(2 ** len(summed), 4, 8)
+    before = []
+
+    def total(each: jax.Array) -> jax.Array:
+        before.append(varying_axes(each[0]))
+        (found,) = leaves.sum_gradients([each[0]], [layout])
+        assert varying_axes(found) == {*leaves.axes_of(owned)}
+        return found
+
+    program = on_devices(total, sizes, (P(summed or None, *owned),), owned)
+    lowered = program.lower(each)
+    assert before == [frozenset(varying)]
+    sent = [(one.kind, one.axes) for one in read_module(lowered.compiler_ir("stablehlo"))]
+    assert sent == ([("all_reduce", summed)] if summed else [])
+    assert_equal(program(each), jnp.sum(each, axis=0))
+
+
+def test_low_precision_is_kept() -> None:
+    low = {"a": jnp.arange(8, dtype=jnp.bfloat16), "b": jnp.arange(5, dtype=jnp.bfloat16)}
+    layouts = leaf_layouts(low, sizes={"dp": 2}, axes=("dp",), stage=1)
+
+    def there_and_back(params: Any) -> Any:
+        return leaves.publish(leaves.own(params, layouts), layouts)
+
+    assert_equal(on_devices(there_and_back, "dp=2", P(), P())(low), low)
+
+
+EVEN = {"a": random(12, 5), "layers": [random(3, 24), random(3, 2, 8)]}
+EACH = jax.tree.map(lambda leaf: random(4, *leaf.shape), EVEN)
+AT_0, AT_1, AT_3 = (
+    leaf_layouts(EVEN, sizes={"dp": 4}, axes=("dp",), stage=stage) for stage in (0, 1, 3)
+)
+OWNED = specs_of(AT_1, "owned")
+VARYING = jax.tree.map(lambda _: P("dp"), EVEN)
+
+
+def stacked(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+CALLS = [
+    Call(leaves.own, lambda params: leaves.own(first_of(params), AT_1), (EACH,), (VARYING,), OWNED),
+    Call(leaves.publish, lambda owned: leaves.publish(owned, AT_1), (EVEN,), (OWNED,), P()),
+    Call(
+        leaves.fetch, lambda params: stacked(leaves.fetch(params, AT_3)), (EVEN,), (OWNED,), VARYING
+    ),
+    Call(
+        leaves.scatter_gradients,
+        lambda grads: leaves.scatter_gradients(first_of(grads), AT_1),
+        (EACH,), (VARYING,), OWNED,
+    ),
+    Call(
+        leaves.sum_gradients,
+        lambda grads: leaves.sum_gradients(first_of(grads), AT_0),
+        (EACH,), (VARYING,), P(),
+    ),
+    Call(
+        leaves.reduce_gradients,
+        lambda grads: leaves.reduce_gradients(first_of(grads), AT_1),
+        (EACH,), (VARYING,), OWNED,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_it_sends_and_holds_what_it_says(call: Call) -> None:
+    assert_docstring_holds(call, "dp=4,tp=2", layouts="dp")

@@ -1,22 +1,18 @@
 """What the steps of the library send where they differ from `step_traffic`, and why."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from jaxpar.cost.shards import outer_parameters
 from jaxpar.cost.traffic import Message, step_traffic
 from jaxpar.cost.zero import ADAM_FP32, ADAM_MIXED
-from jaxpar.inspector.stablehlo import read_module
-from jaxpar.layout import Layout
-from jaxpar.mesh import make_mesh
+from jaxpar.layout import AXES
 from jaxpar.model import Settings, init
-from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules.ticks import lower
 from jaxpar.train.recipe import Recipe
 from tests.cost.decoders import architecture_of
@@ -34,18 +30,19 @@ class Entry(NamedTuple):
 
 def entry(message: Message, settings: Settings) -> Entry:
     """The entry of a message of `step_traffic`; parameters and gradients go array by array."""
-    formula, arrays = message.operand.formula, None
-    if "parameters" in formula:
-        arrays = len(parameters(settings, formula.partition("_")[0]))
+    names = parameters_of(message, settings)
     size, times = float(message.operand_bytes), float(message.times)
-    return Entry(message.kind, message.axes, size, times, arrays)
+    return Entry(message.kind, message.axes, size, times, len(names) or None)
 
 
-@cache
+def parameters_of(message: Message, settings: Settings) -> list[str]:
+    """The names of the parameters that a message is about."""
+    formula = message.operand.formula
+    return parameters(settings, formula.partition("_")[0]) if "parameters" in formula else []
+
+
 def parameters(settings: Settings, which: str) -> list[str]:
     """Names of parameters: of a "layer", "outer", "table", "key" (and value), "whole" over tp."""
-    tree = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
-    names = [keystr(path, simple=True, separator="/") for path, _ in tree_leaves_with_path(tree)]
     belongs = {
         "layer": lambda name: name.startswith("layers"),
         "outer": lambda name: not name.startswith("layers"),
@@ -53,10 +50,19 @@ def parameters(settings: Settings, which: str) -> list[str]:
         "key": lambda name: name.endswith(("key", "value")),
         "whole": lambda name: "norm" in name or "positions" in name,
     }
-    return [name for name in names if belongs[which](name)]
+    return [name for name in sizes(settings) if belongs[which](name)]
+
+
+@cache
+def sizes(settings: Settings) -> dict[str, int]:
+    """The elements of each parameter; those of layers are stacked."""
+    tree = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
+    leaves = tree_leaves_with_path(tree)
+    return {keystr(path, simple=True, separator="/"): leaf.size for path, leaf in leaves}
 
 
 def expected(recipe: Recipe, settings: Settings) -> list[Message]:
+    """What `step_traffic` says of a step; keys and values are gathered over cp."""
     return step_traffic(
         architecture_of(settings),
         recipe.layout,
@@ -64,41 +70,67 @@ def expected(recipe: Recipe, settings: Settings) -> list[Message]:
         sequence=settings.sequence,
         each=ADAM_FP32 if recipe.precision == "fp32" else ADAM_MIXED,
         element_bytes=element_bytes(recipe),
+        context="gather",
         scatter_gather=False,
     )
 
 
 def ours(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
     """The entries of our program where they differ from those of `step_traffic`."""
-    backwards, ticks = 1, 0
-    if recipe.table:
-        # A schedule may have whole and halved backward passes: a branch for each.
-        kinds = {action.kind for row in recipe.table.rows for action in row if action}
-        backwards = len(kinds & set("BI"))
-        ticks = len(lower(recipe.table, keep_inputs=recipe.layout.recomputes_layers).ticks.kind)
     for message in expected(recipe, settings):
-        forward, backward = passes(message.name, recipe)
         one = entry(message, settings)
-        once = one.times / message.count.numbers.get("runs", 1)
-        if one.arrays is None or "again" in message.name:
-            one = one._replace(times=once * (forward + backward * backwards))
-        one = summed_at_once(message, recipe, settings, one)
-        yield in_ticks(message, recipe, settings, one, ticks) if recipe.table else one
-    if recipe.table:
-        arrays = len(parameters(settings, "outer"))
-        yield Entry("all_reduce", ("pp",), outer_bytes(recipe, settings), 1, arrays)
+        if one.arrays is None:
+            yield of_activations(message, recipe, one)
+        elif one.kind in ("all_gather", "reduce_scatter"):
+            yield of_shards(message, recipe, settings, one)
+        elif is_summed_by_jax(message, recipe):
+            yield of_shared_heads(message, recipe, settings, one)
+    yield from summed_once(recipe, settings)
+
+
+def of_activations(message: Message, recipe: Recipe, one: Entry) -> Entry:
+    """What layers, embedding, head and loss send, with our recomputation, and in every tick.
+
+    Keys and values are gathered apart.
+    """
+    if "keys and values" in message.name:
+        one = one._replace(operand_bytes=one.operand_bytes / 2, times=2 * one.times)
+    # The formula counts keys and values of the backward pass as well.
+    counted = 2 if message.name == "keys and values" else message.count.numbers.get("runs", 1)
+    forward, backward = passes(message.name, recipe)
+    times = one.times / counted * (forward + backward * backwards(recipe))
+    return one._replace(times=times * ticks_for_one(message, recipe))
+
+
+def of_shards(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
+    """What ZeRO gathers and scatters, each array as large as a device has it.
+
+    With `gather` "step", stage 3 gathers everything once a step, and keeps it; so it scatters
+    once, too. Otherwise a pipeline does this with the parameters outside of the layers alone.
+    """
+    zero, outer = recipe.layout.zero, message.name.startswith(("outer", "new outer"))
+    size = sum(held_bytes(name, recipe, settings) for name in parameters_of(message, settings))
+    size /= recipe.layout.state_shards if one.kind == "all_gather" else 1
+    if zero < 3:
+        return one._replace(operand_bytes=size)
+    if not recipe.gathers_layers or (outer and recipe.table):
+        return one._replace(operand_bytes=size, times="again" not in message.name)
+    pieces = 1 if outer else float(message.count.numbers["layers"])
+    forward, backward = passes(message.name, recipe)
+    times = one.times * (forward + backward * backwards(recipe)) * ticks_for_one(message, recipe)
+    return one._replace(operand_bytes=size / pieces, times=times)
 
 
 def passes(name: str, recipe: Recipe) -> tuple[float, float]:
     """How often a message is sent in the forward and the backward pass, with our recomputation.
 
     The last sum of a layer is not recomputed, because no gradient needs it. What the recomputation
-    gathers is kept until the gradient is computed. Segments, and stages that keep their input, run
-    forward once more for the input of each layer. What the forward pass gathers outside of the
-    layers is kept.
+    gathers is kept until the gradient is computed. Segments run forward once more for the input of
+    each layer; those of a pipeline are its stages, and the first computes its own input, too. What
+    the forward pass gathers outside of the layers is kept. Gathered keys and values are kept if
+    everything is. A pipeline computes the loss in the backward pass.
     """
-    again = recipe.layout.recomputes_layers
-    nested = recipe.layout.remat == "segments" or (again and recipe.table is not None)
+    again, nested = recipe.layout.recomputes_layers, recipe.layout.remat == "segments"
     match name:
         case "layer inputs":
             return 1, again + nested
@@ -108,6 +140,10 @@ def passes(name: str, recipe: Recipe) -> tuple[float, float]:
             return 1, nested and recipe.table is not None
         case "layer inputs again" | "head input again":
             return 0, not again
+        case "keys and values":
+            return 1, (recipe.layout.remat != "none") + nested
+        case "parameters" | "outer parameters" | "stage outputs" | "gradients of stage inputs":
+            return 1, 0
         case "parameters again":
             return 0, 1 + nested
         case "outer parameters again":
@@ -115,70 +151,81 @@ def passes(name: str, recipe: Recipe) -> tuple[float, float]:
     return 0, 1
 
 
-def summed_at_once(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
-    """Over tp, JAX sums gradients where it differentiates: for each microbatch, not at the end.
+def backwards(recipe: Recipe) -> int:
+    """How many branches of a program have a backward pass: one if it is whole, one if halved.
 
-    The last norm computes in float32, and its gradients may be summed in float32. Where several
-    devices use the same heads of keys and values, each holds these matrices in full.
+    Both halves together send what a whole one sends.
     """
-    match message.name:
-        case "gradients of whole parameters":
-            vectors = 1 if settings.norm == "rms" else 2
-            extra = (norm_bytes(recipe) - element_bytes(recipe)) * vectors * settings.d_model
-            return one._replace(times=recipe.microbatches, operand_bytes=one.operand_bytes + extra)
-        case "gradients of shared heads":
-            apart = 1 if recipe.layout.sequence_parallel else settings.layers
-            size = one.operand_bytes * settings.key_heads / apart
-            return one._replace(times=recipe.microbatches * apart, operand_bytes=size)
-        case "gradients" if recipe.layout.tp > settings.key_heads:
-            keys = 2 * settings.layers * settings.d_model * settings.d_head
-            extra = (settings.key_heads - 1) * keys * element_bytes(recipe)
-            return one._replace(operand_bytes=one.operand_bytes + extra)
-    return one
+    if not recipe.table:
+        return 1
+    return len({action.kind for row in recipe.table.rows for action in row if action} & set("BI"))
 
 
-def in_ticks(message: Message, recipe: Recipe, settings: Settings, one: Entry, ticks: int) -> Entry:
-    """All stages run one program, a loop over ticks, in which each branch counts in each tick.
+def ticks_for_one(message: Message, recipe: Recipe) -> float:
+    """How many ticks of a pipeline there are for each microbatch of a chunk.
 
-    In every tick an array is sent each way, whether it is needed or not. Each device has the
-    parameters outside of the layers, whose gradients are summed over pp, a tied table's among them.
+    All stages run one program, a loop over ticks, in which each branch counts in each tick. In
+    every tick an array is sent each way, whether it is needed or not.
     """
-    assert recipe.table
-    if message.kind == "permute":
-        return one._replace(times=0 if one.arrays else ticks)
-    if message.name == "outer gradients":
-        return one._replace(operand_bytes=outer_bytes(recipe, settings))
-    if message.name == "gradients of whole parameters":
-        # Two norms in each layer of a chunk, and the last one.
-        norms = 2 * settings.layers // recipe.table.stages + 1
-        size = norms * settings.d_model * norm_bytes(recipe)
-        return one._replace(times=ticks, operand_bytes=size, arrays=norms)
-    if one.arrays is None:
-        chunks = recipe.table.chunks if message.stage == "all" else 1
-        return one._replace(times=one.times * ticks / (recipe.microbatches * chunks))
-    return one
+    if not recipe.table:
+        return 1
+    ticks = len(lower(recipe.table, keep_inputs=recipe.layout.remat == "segments").ticks.kind)
+    return ticks / (recipe.microbatches * (recipe.table.chunks if message.stage == "all" else 1))
+
+
+def summed_once(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
+    """The gradients that are summed at the end of a step, over all axes together.
+
+    The standard way sums some of them twice: what devices of tp have in full, which it sums before
+    ZeRO scatters it; we sum shards. Each stage of a pipeline has all that is outside of the layers,
+    whose gradients are summed over pp, those of a tied table among them.
+    """
+    axes: dict[str, set[str]] = defaultdict(set)
+    for message in expected(recipe, settings):
+        if message.kind == "all_reduce" and not is_summed_by_jax(message, recipe):
+            for name in parameters_of(message, settings):
+                axes[name].update(message.axes)
+    if recipe.table:
+        for name in parameters(settings, "outer"):
+            axes[name].add("pp")
+    shards = recipe.layout.state_shards if recipe.layout.zero else 1
+    for name, over in axes.items():
+        in_mesh_order = tuple(axis for axis in AXES if axis in over)
+        size = held_bytes(name, recipe, settings) / shards
+        yield Entry("all_reduce", in_mesh_order, size, 1, 1)
+
+
+def is_summed_by_jax(message: Message, recipe: Recipe) -> bool:
+    """Whether JAX sums these gradients where it computes them: those of shared heads.
+
+    Where devices split the positions, too, all that they have in full is summed once.
+    """
+    return message.name == "gradients of shared heads" and not recipe.layout.sequence_parallel
+
+
+def of_shared_heads(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
+    """The matrices of heads that several devices use, summed in each layer of each microbatch."""
+    layers = settings.layers / recipe.layout.pp
+    names = parameters_of(message, settings)
+    size = sum(held_bytes(name, recipe, settings) for name in names) / layers
+    times = recipe.microbatches * layers * backwards(recipe) * ticks_for_one(message, recipe)
+    return one._replace(operand_bytes=size, times=times)
+
+
+def held_bytes(name: str, recipe: Recipe, settings: Settings) -> float:
+    """Bytes of a parameter on a device, while it is used.
+
+    Where several devices use the same heads of keys and values, each has these matrices in full.
+    Each stage of a pipeline has all that is outside of the layers.
+    """
+    layout = recipe.layout
+    whole = name in parameters(settings, "whole") or (
+        layout.tp > settings.key_heads and name in parameters(settings, "key")
+    )
+    stages = layout.pp if name in parameters(settings, "layer") else 1
+    parts = math.prod((stages, 1 if whole else layout.tp))
+    return sizes(settings)[name] / parts * element_bytes(recipe)
 
 
 def element_bytes(recipe: Recipe) -> int:
     return 4 if recipe.precision == "fp32" else 2
-
-
-@cache
-def norm_bytes(recipe: Recipe) -> int:
-    """Bytes of an element when JAX sums the gradients of a norm, which computes in float32.
-
-    In jax 0.10 gradients are summed before they are rounded to 16 bits, and in 0.12 after that.
-    """
-    like = jax.ShapeDtypeStruct((1,), POLICIES[recipe.precision].params)
-    gradient = jax.grad(lambda w, x: (w * x).sum())
-    specs = {"in_specs": (P(), P("tp")), "out_specs": P()}
-    step = jax.jit(jax.shard_map(gradient, mesh=make_mesh("tp=2"), **specs))
-    lowered = step.lower(like, jax.ShapeDtypeStruct((2,), jnp.float32))
-    (one,) = read_module(lowered.compiler_ir("stablehlo"))
-    return one.operand_bytes
-
-
-def outer_bytes(recipe: Recipe, settings: Settings) -> float:
-    """Bytes outside of the layers, on each device."""
-    held = outer_parameters(architecture_of(settings), Layout(tp=recipe.layout.tp))
-    return float(held) * element_bytes(recipe)

@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import P
 
-from jaxpar.model import Settings, init, logits, loss_fn
+from jaxpar.mesh import make_mesh
+from jaxpar.model import Settings, Split, init, logits, loss_fn
 from tests.model import numpy_decoder
 
 TINY = functools.partial(Settings, vocabulary=11, layers=2, d_model=8, heads=4, d_ff=6, sequence=5)
@@ -59,3 +61,19 @@ def test_more_tokens_than_learned_positions() -> None:
     tokens = jax.ShapeDtypeStruct((1, 6), jnp.int32)
     with pytest.raises(ValueError, match=r"6 tokens .* reach 5; .* Settings\(sequence=6\)"):
         jax.eval_shape(functools.partial(logits, settings), shapes(settings), tokens)
+
+
+def test_the_tokens_of_all_devices_are_counted() -> None:
+    """Each of two devices has three tokens, which is fewer than there are learned positions."""
+    settings = TINY(positions="learned")
+    loss = jax.shard_map(
+        lambda params, tokens: loss_fn(settings, split=Split(context="cp"))(params, tokens)[None],
+        mesh=make_mesh("cp=2"),
+        in_specs=P(),
+        out_specs=P("cp"),
+    )
+    tokens = jax.ShapeDtypeStruct((1, 7), jnp.int32)
+    with pytest.raises(ValueError, match=r"6 tokens .* reach 5"):
+        jax.eval_shape(loss, shapes(settings), tokens)
+    fewer = jax.ShapeDtypeStruct((1, 5), jnp.int32)
+    assert jax.eval_shape(loss, shapes(settings), fewer).shape == (2,)

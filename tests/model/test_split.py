@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -10,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from jax import P
+from jax import P, lax
 from jax.sharding import NamedSharding
 
 from jaxpar.inspector.residuals import Residual, saved_residuals
 from jaxpar.inspector.stablehlo import read_module
-from jaxpar.mesh import make_mesh
-from jaxpar.model import Settings, Split, init, loss_fn, split_specs
+from jaxpar.layout import Layout
+from jaxpar.mesh import make_mesh, vary
+from jaxpar.model import Settings, Split, check_split, init, loss_fn, used_specs
 from jaxpar.model.decoder import Layer
 from jaxpar.parallel.remat import scan_layers
 from tests.compile_options import QUICKLY
@@ -47,15 +49,21 @@ def shapes(settings: Settings) -> Any:
 
 
 def laid_out(sizes: str, settings: Settings) -> Any:
-    n = make_mesh(sizes).shape["tp"]
-    return split_specs(settings, shapes(settings), axis="tp", n=n)
+    return used_specs(settings, Layout(**make_mesh(sizes).shape), shapes(settings))
 
 
 def split_program(
     sizes: str, settings: Settings, split: Split, remat: str = "products", *, forward: bool = False
 ) -> jax.stages.Wrapped:
-    """Loss and gradient on a mesh, or the loss alone."""
-    loss = loss_fn(settings, partial(scan_layers, remat=remat), split)
+    """Loss and gradient on a mesh, or the loss alone: the means over devices of the context."""
+    axes = (split.context,) if split.context else ()
+
+    def loss(params: Any, tokens: Any) -> jax.Array:
+        # Without the cast, JAX would sum the gradients over the context in each layer.
+        params = jax.tree.map(partial(vary, axes=axes), params)
+        here = loss_fn(settings, partial(scan_layers, remat=remat), split)(params, tokens)
+        return lax.pmean(here, axes) if axes else here
+
     specs = laid_out(sizes, settings)
     gives = P() if forward else (P(), specs)
     run = loss if forward else jax.value_and_grad(loss)
@@ -88,10 +96,47 @@ def test_loss_and_gradient_equal_one_device(sizes: str, model: str, split: Split
     jax.tree.map(check, by_shards, gradients)
 
 
+CONTEXT = Split(context="cp")
+CONTEXTS = [
+    ("cp=2", CONTEXT, "Llama"),
+    ("cp=4", CONTEXT, "GPT"),
+    ("cp=2,tp=2", replace(SPLITS["tensor"], context="cp"), "GPT"),
+    ("cp=2,tp=2", replace(SPLITS["sequence"], context="cp"), "GPT"),
+    ("cp=3,tp=4", replace(SPLITS["sequence"], context="cp"), "Llama"),
+    ("cp=2,tp=4", replace(SPLITS["tensor"], context="cp"), "few kv heads"),
+    ("dp=2,cp=3,tp=2", replace(SPLITS["sequence, gathered kept"], context="cp"), "few kv heads"),
+]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("sizes", "split", "model"), CONTEXTS)
+def test_split_positions_equal_one_device(sizes: str, split: Split, model: str) -> None:
+    test_loss_and_gradient_equal_one_device(sizes, model, split)
+
+
+def test_every_device_of_a_context_has_its_own_tokens() -> None:
+    """Its parts follow one another, and begin at its first position."""
+    split = Split(context="cp")
+
+    def parts(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
+        own = split.own_tokens(tokens)
+        assert split.contexts == 3
+        return own, jnp.asarray(split.first_position(own.shape[1]))[None]
+
+    run = jax.shard_map(
+        parts, mesh=make_mesh("cp=3"), in_specs=P(), out_specs=(P(None, "cp"), P("cp"))
+    )
+    own, first = jax.jit(run)(tokens(LLAMA)[:, :-1])
+    np.testing.assert_array_equal(own, tokens(LLAMA)[:, :-1])
+    assert first.tolist() == [0, 4, 8]
+
+
 @cache
-def sent(settings: Settings, split: Split, remat: str, *, forward: bool) -> tuple[Counter, Counter]:
+def sent(
+    settings: Settings, split: Split, remat: str, *, forward: bool, sizes: str = "tp=4"
+) -> tuple[Counter, Counter]:
     """The collectives of one layer and those outside: how many of each kind and size."""
-    run = split_program("tp=4", settings, split, remat, forward=forward)
+    run = split_program(sizes, settings, split, remat, forward=forward)
     lowered = run.lower(shapes(settings), tokens(settings))
     layer, outside = Counter(), Counter()
     module = lowered.compiler_ir("stablehlo")
@@ -127,6 +172,19 @@ def test_what_a_layer_with_few_kv_heads_sends() -> None:
     assert layer == Counter({("all_reduce", X): 4, ("all_reduce", whole): 2})
 
 
+KV = B * S * LLAMA.key_heads * LLAMA.d_head  # the keys of all positions, or the values
+
+
+@pytest.mark.parametrize(("remat", "again"), [("none", 0), ("products", 2), ("selective", 2)])
+def test_of_split_positions_only_keys_and_values_are_sent(remat: str, again: int) -> None:
+    """They are gathered, unless they are kept once more for the backward pass; then scattered."""
+    forward, both = (
+        sent(LLAMA, CONTEXT, remat, forward=f, sizes="cp=4") for f in (True, False)
+    )
+    assert forward == (Counter({("all_gather", KV // 4): 2}), Counter({("all_reduce", 1): 1}))
+    assert both[0] - forward[0] == Counter({("all_gather", KV // 4): again, ("reduce_scatter", KV): 2})
+
+
 D = LLAMA.d_model
 NORMS = {("all_reduce", LLAMA.layers * D): 2, ("all_reduce", D): 1}  # each has its own positions
 ENDS = {  # of the embedding and the head, forward and backward, and gradients of scales
@@ -140,6 +198,80 @@ ENDS = {  # of the embedding and the head, forward and backward, and gradients o
 def test_of_logits_a_number_a_token_is_sent(name: str) -> None:
     _, outside = sent(LLAMA, SPLITS[name], "products", forward=False)
     assert outside == Counter({("all_reduce", B * S): 3} | ENDS[name])
+
+
+@pytest.mark.parametrize(
+    ("settings", "layout", "line"),
+    [
+        (LLAMA, Layout(tp=3), r"Split: heads: dim a \(size 8\) .* axis tp \(size 3\)"),
+        (replace(FEW, heads=32, kv_heads=8), Layout(tp=12), r"dim a \(size 32\) .*size 12"),
+        (replace(GPT, heads=12, kv_heads=6), Layout(tp=4), "Split: heads: 6 kv heads on mesh axis"),
+        (replace(LLAMA, d_ff=46), Layout(tp=4), r"Split: dim f \(size 46\) .* tp \(size 4\)"),
+        (replace(LLAMA, vocabulary=50), Layout(tp=4), r"Split: dim v \(size 50\) .* tp \(size 4\)"),
+        (GPT, Layout(cp=5), r"Split: dim t \(size 12\) .* cp \(size 5\); pad t to 15"),
+        (LLAMA, Layout(cp=3), r"Split: dim t \(size 128\) .* cp \(size 3\)"),
+        (
+            replace(GPT, sequence=10),
+            Layout(tp=4, sequence_parallel=True),
+            r"Split: dim t \(size 10\) .* tp \(size 4\)",
+        ),
+        (
+            GPT,
+            Layout(cp=2, tp=4, sequence_parallel=True),
+            r"Split: dim t \(size 12\) .* cp\*tp \(size 8\)",
+        ),
+    ],
+)
+def test_what_cannot_be_split_is_refused(settings: Settings, layout: Layout, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        check_split(settings, layout)
+
+
+@pytest.mark.parametrize(
+    ("settings", "layout"),
+    [
+        (replace(GPT, vocabulary=49, sequence=11), Layout(pp=3, dp=5, fsdp=7)),
+        (replace(GPT, sequence=11), Layout(tp=4)),
+        (replace(GPT, vocabulary=49), Layout(cp=12)),
+        (replace(GPT, sequence=16), Layout(cp=4, tp=4, sequence_parallel=True)),
+        (FEW, Layout(tp=4)),
+    ],
+)
+def test_what_no_axis_splits_need_not_divide(settings: Settings, layout: Layout) -> None:
+    check_split(settings, layout)
+
+
+@pytest.mark.parametrize(
+    ("layout", "split"),
+    [
+        (Layout(dp=4), Split()),
+        (Layout(cp=2), CONTEXT),
+        (Layout(cp=2, sequence_parallel=True), CONTEXT),
+        (Layout(tp=2), Split("tp")),
+        (Layout(tp=2, cp=2, sequence_parallel=True), Split("tp", sequence=True, context="cp")),
+        (
+            Layout(tp=2, sequence_parallel=True, remat="full"),
+            Split("tp", sequence=True, keep="gathered"),
+        ),
+    ],
+)
+def test_a_layout_says_how_layers_are_split(layout: Layout, split: Split) -> None:
+    assert Split.of(layout) == split
+
+
+def test_stages_of_a_pipeline_hold_whole_layers() -> None:
+    whole, by_tp, by_both = (
+        used_specs(FEW, layout, shapes(FEW))
+        for layout in (Layout(dp=2, cp=2), Layout(tp=4), Layout(pp=2, tp=4))
+    )
+    assert {*jax.tree.leaves(whole)} == {P()}
+    attention = by_both["layers"]["attention"]
+    assert (attention["query"], attention["key"]) == (P("pp", None, "tp"), P("pp"))
+    assert attention["output"] == P("pp", "tp")
+    assert {name: by_both[name] for name in by_tp if name != "layers"} == {
+        name: part for name, part in by_tp.items() if name != "layers"
+    }
+    assert by_both["embedding"] == P("tp")
 
 
 @pytest.mark.parametrize("settings", [LLAMA, GPT], ids=["Llama", "GPT"])

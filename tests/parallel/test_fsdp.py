@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import AbstractMesh
 
+from jaxpar.collectives.leaves import leaf_layouts, specs_of
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, init, loss_fn
 from jaxpar.parallel import fsdp
-from jaxpar.parallel.data import data_parallel_gradients
 from jaxpar.parallel.remat import scan_layers
 from tests.arrays import random
 from tests.parallel.calls import Call, assert_docstring_holds
@@ -50,20 +51,61 @@ def test_hybrid_gradients_send_and_hold_what_they_say() -> None:
     assert_docstring_holds(call, "dp=2,fsdp=4", **axes)
 
 
-def decoder(sizes: str, settings: Settings) -> tuple[Callable, Callable]:
-    """Loss and gradient of a decoder under FSDP, and how its parameters are laid out."""
+EVEN = {"table": random(8, 12), "layers": PARAMS}
+SIZE = sum(leaf.size for leaf in jax.tree.leaves(PARAMS))
+LAYOUTS = leaf_layouts(EVEN, sizes={"fsdp": 4}, axes=("fsdp",), stage=3)
+SPECS = specs_of(LAYOUTS, "at_rest")
+OF_LAYER = jax.tree.map(lambda layout: layout.of_layer.at_rest, LAYOUTS["layers"])
+ONE_LAYER = jax.tree.map(lambda leaf: leaf[0], PARAMS)
+X = random(24, 12)
+gathering = fsdp.gather_layers(partial(scan_layers, remat="full"), LAYOUTS["layers"])
+
+
+def stack(params: dict, batch: jax.Array) -> jax.Array:
+    return gathering(layer_fn, params["layers"], batch @ params["table"]).mean()
+
+
+CALLS = [
+    Call(
+        fsdp.gather_layers,
+        lambda shards, x: gathering(layer_fn, shards, x),
+        (PARAMS, X), (SPECS["layers"], P("fsdp")), P("fsdp"), names={"layers": SIZE},
+    ),
+    Call(
+        fsdp.gathered_layer,
+        lambda shards, x: fsdp.gathered_layer(layer_fn, LAYOUTS["layers"])(shards, x),
+        (ONE_LAYER, X), (OF_LAYER, P("fsdp")), P("fsdp"), names={"layer": SIZE // LAYERS},
+    ),
+    Call(
+        fsdp.fsdp_loss,
+        lambda shards, batch: fsdp.fsdp_loss(stack, LAYOUTS)(shards, batch)[None],
+        (EVEN, random(24, 8)), (SPECS, P("fsdp")), P("fsdp"), 1,
+        names={"layers": SIZE, "params": SIZE + EVEN["table"].size},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_gathering_sends_and_holds_what_it_says(call: Call) -> None:
+    assert_docstring_holds(call, "fsdp=4", layouts="fsdp")
+
+
+def decoder(sizes: str, settings: Settings) -> Callable:
+    """The mean loss and its gradient, of a decoder whose parameters fsdp shards."""
     mesh = make_mesh(sizes)
     like = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    n, axes = mesh.shape["fsdp"], tuple(mesh.axis_names)
-    specs = fsdp.fsdp_specs(like, axis="fsdp", n=n)
-    layers = fsdp.gather_layers(partial(scan_layers, remat="full"), like, axis="fsdp")
-    loss = fsdp.fsdp_loss(loss_fn(settings, layers), like, axis="fsdp")
-    gradients = jax.value_and_grad(loss)
-    if "dp" in mesh.shape:
-        gradients = partial(data_parallel_gradients, loss, axis="dp")
-    gives = (P(), specs)
-    step = jax.shard_map(gradients, mesh=mesh, in_specs=(specs, P(axes)), out_specs=gives)
-    return jax.jit(step), partial(fsdp.pad_params, n=n)
+    axes = tuple(mesh.axis_names)
+    layouts = leaf_layouts(like, sizes=mesh.shape, axes=("fsdp",), stage=3)
+    layers = fsdp.gather_layers(partial(scan_layers, remat="full"), layouts["layers"])
+    loss = fsdp.fsdp_loss(loss_fn(settings, layers), layouts)
+
+    def mean_loss(shards: dict, batch: jax.Array) -> jax.Array:
+        return lax.pmean(loss(shards, batch), axes)
+
+    specs = specs_of(layouts, "at_rest")
+    gradients = jax.value_and_grad(mean_loss)
+    step = jax.shard_map(gradients, mesh=mesh, in_specs=(specs, P(axes)), out_specs=(P(), specs))
+    return jax.jit(step)
 
 
 def tokens(rows: int, length: int) -> np.ndarray:
@@ -73,20 +115,14 @@ def tokens(rows: int, length: int) -> np.ndarray:
 @pytest.mark.full
 @pytest.mark.parametrize(("sizes", "tied"), [("fsdp=5", True), ("dp=2,fsdp=3", False)])
 def test_a_decoder_equals_one_device(sizes: str, tied: bool) -> None:
-    settings = Settings(layers=2, d_model=16, heads=2, d_ff=28, tied=tied)
+    """5 devices divide a dim of every leaf, and 3 only one of the MLP's matrices."""
+    settings = Settings(layers=2, d_model=20, heads=2, d_ff=27, tied=tied)
     params = init(settings, jax.random.key(1))
     batch = tokens(30, 6)
-    step, pad = decoder(sizes, settings)
-    loss, gradients = step(pad(params), batch)
+    loss, gradients = decoder(sizes, settings)(params, batch)
     expected, by_one = jax.jit(jax.value_and_grad(loss_fn(settings)))(params, batch)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-
-    def check(got: jax.Array, right: jax.Array) -> None:
-        padded = np.zeros(got.shape, np.float32)
-        padded[tuple(slice(size) for size in right.shape)] = right
-        np.testing.assert_allclose(got, padded, rtol=1e-4, atol=1e-6)
-
-    jax.tree.map(check, gradients, by_one)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6), gradients, by_one)
 
 
 @pytest.mark.full
@@ -95,9 +131,8 @@ def test_no_layer_stays_whole() -> None:
     reports = []
     for layers in (3, 6):
         settings = Settings(layers=layers, d_model=32, heads=2)
-        step, pad = decoder("fsdp=4", settings)
-        params = jax.eval_shape(lambda s=settings, p=pad: p(init(s, jax.random.key(0))))
-        reports.append(inspect(step, params, tokens(8, 6)))
+        params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+        reports.append(inspect(decoder("fsdp=4", settings), params, tokens(8, 6)))
     few, many = (report.memory for report in reports)
     assert few and many
     layer = (

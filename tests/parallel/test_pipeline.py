@@ -3,6 +3,7 @@
 `tests/train/test_pipeline.py` trains a decoder by each schedule.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -82,15 +83,16 @@ def one_device(params: Any, microbatch: Any) -> jax.Array:
 
 
 def lowered(
-    run: Run, layers: Any, microbatches: Any, table: Table | None = None
+    run: Run, layers: Any, microbatches: Any, table: Table | None = None, scale: Any = 1.0
 ) -> jax.stages.Lowered:
+    """The mean loss and its gradient, times `scale`, with the sums that are left to the caller."""
     mesh = make_mesh(run.sizes)
     others = tuple(mesh.axis_names)[1:]
 
     def gradients(params: Any, microbatches: Any) -> Any:
         if others:
             params = jax.tree.map(lambda leaf: lax.pcast(leaf, others, to="varying"), params)
-        found = pipeline.pipeline_gradients(
+        loss, (ends, layers) = pipeline.pipeline_gradients(
             first_fn,
             layer_fn,
             last_fn,
@@ -99,7 +101,9 @@ def lowered(
             table or run.table,
             keep_inputs=run.keep_inputs,
             axis="pp",
+            scale=scale,
         )
+        found = lax.psum(loss, "pp"), (lax.psum(ends, "pp"), layers)
         return jax.tree.map(lambda leaf: lax.pmean(leaf, others), found) if others else found
 
     mapped = jax.shard_map(
@@ -155,6 +159,46 @@ def test_every_schedule_is_run() -> None:
     assert {run.name for run in RUNS} == {*NAMES}
 
 
+@pytest.mark.parametrize("kind", [float, jnp.float32])
+def test_scale_multiplies_the_gradients_and_not_the_loss(kind: Any) -> None:
+    """As a number, and as an array such as a loss scale; 8 changes no rounding."""
+    run = Run("zb-h1", "pp=4", 8)
+    whole = batch(run.microbatches)
+    program = lowered(run, STACK, whole, scale=kind(8))
+    loss, gradients = compile_program(program).executable((ENDS, STACK), whole)
+    expected, unscaled = compiled(run)[1].executable((ENDS, STACK), whole)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    jax.tree.map(
+        lambda one, other: np.testing.assert_allclose(one, 8 * other, rtol=1e-5, atol=1e-7),
+        gradients,
+        unscaled,
+    )
+
+
+def test_loss_and_gradients_of_ends_are_where_they_are_found() -> None:
+    """The last device has the loss; the first and the last have parts of the ends' gradients."""
+    run = Run("1f1b", "pp=4", 4)
+
+    def parts(params: Any, microbatches: Any) -> Any:
+        loss, (ends, _) = pipeline.pipeline_gradients(
+            first_fn, layer_fn, last_fn, params, microbatches, run.table, keep_inputs=False,
+            axis="pp",
+        )  # fmt: skip
+        return jax.tree.map(lambda leaf: leaf[None], (loss, ends))
+
+    mapped = jax.shard_map(
+        parts, mesh=make_mesh(run.sizes), in_specs=(PARAM_SPECS, P()), out_specs=P("pp")
+    )
+    loss, ends = jax.jit(mapped)((ENDS, STACK), batch(run.microbatches))
+    nonzero = {name: [bool(jnp.any(part)) for part in leaf] for name, leaf in ends.items()}
+    assert [bool(part) for part in loss] == [False, False, False, True]
+    assert nonzero == {
+        "in": [True, False, False, False],
+        "tied": [True, False, False, True],
+        "scale": [False, False, False, True],
+    }
+
+
 @pytest.mark.parametrize("run", [Run("1f1b", "pp=4", 8), Run("dualpipe-v", "pp=3", 6, None, True)])
 def test_it_sends_and_holds_what_it_says(run: Run) -> None:
     program, _ = compiled(run)
@@ -162,7 +206,8 @@ def test_it_sends_and_holds_what_it_says(run: Run) -> None:
     ticks = len(lower(run.table, keep_inputs=run.keep_inputs).ticks.kind)
     ends, layers = (sum(leaf.size for leaf in jax.tree.leaves(part)) for part in (ENDS, STACK))
     names = {"ticks": ticks, "x": ROWS * D, "ends": ends, "layers": layers // n}
-    assert measured(program) == stated(
+    sums_of_caller = Counter({("all_reduce", "pp"): ends + 1})
+    assert measured(program) == sums_of_caller + stated(
         pipeline.pipeline_gradients, "forward", {"axis": "pp"}, names
     )
     assert comm(pipeline.pipeline_gradients, "backward") is None
@@ -277,7 +322,10 @@ def test_a_pipeline_may_have_no_ends() -> None:
         axis="pp",
     )
     mapped = jax.shard_map(
-        gradients, mesh=make_mesh("pp=4"), in_specs=(PARAM_SPECS, P()), out_specs=(P(), PARAM_SPECS)
+        lambda *args: jax.tree.map(jnp.atleast_1d, gradients(*args)),
+        mesh=make_mesh("pp=4"),
+        in_specs=(PARAM_SPECS, P()),
+        out_specs=P("pp"),
     )
     loss, (ends, _) = jax.eval_shape(mapped, ((), STACK), random(2, ROWS, D))
-    assert loss.shape == () and ends == ()
+    assert loss.shape == (4,) and ends == ()

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpar.collectives.shards import gather_shards, mean_shards, own_shards, shard_specs
+from jaxpar.collectives.leaves import leaf_layouts, own, publish, specs_of
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import zero
 from jaxpar.parallel.precision import master_weights
@@ -28,8 +28,8 @@ CLIPPED = optax.chain(optax.clip_by_global_norm(0.1), ADAM)
 CLIPPED_SHARDS = optax.chain(zero.clip_shards(0.1, axis="dp"), ADAM)
 
 
-# Leaves that are divisible by 3 or 4, leaves that must be padded, and a scalar.
-PARAMS = {"w": random(3, 7), "out": [random(7, 1), random(1)], "scale": np.float32(0.5)}
+# A leaf that 3 and 4 divide, one that 4 divides, and two that nothing divides.
+PARAMS = {"w": random(3, 8), "out": [random(8, 1), random(1)], "scale": np.float32(0.5)}
 BATCHES = (random(STEPS, ROWS, 3), random(STEPS, ROWS, 1))
 
 
@@ -65,14 +65,16 @@ def stage_2(params: Any, state: Any, batch: Any) -> Any:
     parts = jax.tree.map(lambda leaf: leaf.reshape(M, -1, *leaf.shape[1:]), batch)
     gradients = zero.zero2_accumulate(loss_fn, params, parts, axis="dp")
     loss = jax.lax.pmean(loss_fn(params, batch), "dp")
-    params, state = zero.update_shards(gradients, params, state, CLIPPED_SHARDS, axis="dp")
+    layouts = zero.shard_layouts(params, axis="dp", stage=2)
+    params, state = zero.update_owned(gradients, params, state, CLIPPED_SHARDS, layouts)
     return params, state, loss
 
 
 def stage_3(params: Any, state: Any, batch: Any) -> Any:
     loss, gradients = zero.zero3_gradients(loss_fn, params, batch, PARAMS, axis="dp")
-    updates, state = CLIPPED_SHARDS.update(gradients, state, params)
-    return optax.apply_updates(params, updates), state, loss
+    layouts = zero.shard_layouts(PARAMS, axis="dp", stage=3)
+    params, state = zero.update_owned(gradients, params, state, CLIPPED_SHARDS, layouts)
+    return params, state, loss
 
 
 @pytest.mark.parametrize("sizes", MESHES)
@@ -80,7 +82,8 @@ def stage_3(params: Any, state: Any, batch: Any) -> Any:
 def test_it_trains_as_one_device_does(stage: Callable, sizes: str) -> None:
     def steps(batches: Any) -> Any:
         whole = jax.tree.map(jnp.asarray, PARAMS)
-        params = own_shards(whole, axis="dp") if stage is stage_3 else whole
+        layouts = zero.shard_layouts(whole, axis="dp", stage=1)
+        params = own(whole, layouts) if stage is stage_3 else whole
         carry = params, zero.init_shards(whole, CLIPPED_SHARDS, axis="dp")
 
         def step(carry: Any, batch: Any) -> Any:
@@ -89,7 +92,7 @@ def test_it_trains_as_one_device_does(stage: Callable, sizes: str) -> None:
 
         (params, _), losses = jax.lax.scan(step, carry, batches)
         if stage is stage_3:
-            params = gather_shards(params, whole, axis="dp", to="invarying")
+            params = publish(params, layouts)
         return losses, params
 
     program = jax.shard_map(
@@ -121,7 +124,8 @@ def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
         for _ in range(3):
             local = jax.lax.pcast(slopes, "dp", to="varying")
             params, state = zero.zero1_update(local, params, state, optimizer, axis="dp")
-        return params, gather_shards(state.master, masters, axis="dp", to="invarying")
+        layouts = zero.shard_layouts(masters, axis="dp", stage=1)
+        return params, publish(state.master, layouts)
 
     program = jax.shard_map(sharded, mesh=make_mesh(sizes), in_specs=(), out_specs=P())
     got, expected = jax.jit(program)(), jax.jit(on_one_device)()
@@ -131,12 +135,13 @@ def test_master_weights_are_shared_and_bfloat16_is_gathered(sizes: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", MESHES)
-def test_a_norm_counts_whole_leaves_once_and_padding_never(sizes: str) -> None:
-    gradients = {**PARAMS, "low": jnp.arange(5, dtype=jnp.bfloat16)}
+def test_a_norm_counts_each_element_once(sizes: str) -> None:
+    gradients = {**PARAMS, "low": jnp.arange(8, dtype=jnp.bfloat16)}
 
     def norm(gradients: Any) -> jax.Array:
         local = jax.lax.pcast(gradients, "dp", to="varying")
-        return zero.global_norm_of_shards(mean_shards(local, axis="dp"), axis="dp")
+        layouts = zero.shard_layouts(gradients, axis="dp", stage=1)
+        return zero.global_norm_of_shards(zero.mean_shards(local, layouts, axis="dp"), axis="dp")
 
     program = jax.shard_map(norm, mesh=make_mesh(sizes), in_specs=P(), out_specs=P())
     got = jax.jit(program)(gradients)
@@ -156,12 +161,31 @@ def test_gradients_below_the_norm_are_left_as_they_are() -> None:
         np.testing.assert_array_equal(program(values), values)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_the_state_of_a_leaf_is_split_as_the_leaf_is_owned(stage: int) -> None:
+    """For any elementwise optimizer; the number of steps is replicated."""
+    sizes = {"dp": 4, "tp": 2}
+    used = {"w": P("tp"), "out": [P(), P()]}
+    params = {"w": random(8, 5), "out": [random(3, 4), random(5)]}
+    layouts = leaf_layouts(params, used, sizes=sizes, axes=("dp",), stage=stage)
+    owned = specs_of(layouts, "owned")
+    assert owned == (
+        {"w": P(("tp", "dp")), "out": [P(None, "dp"), P()]} if stage else used
+    )
+    (adam, *_) = zero.state_specs(ADAM, layouts)
+    assert (adam.count, adam.mu, adam.nu) == (P(), owned, owned)
+    mixed = zero.state_specs(master_weights(ADAM), layouts)
+    assert mixed.master == owned
+    assert jax.tree.structure(mixed) == jax.tree.structure(master_weights(ADAM).init(params))
+
+
 EVEN = {"w": random(8, 5), "out": {"w": random(4, 8)}}
 SIZE = sum(leaf.size for leaf in jax.tree.leaves(EVEN))
-SPECS = shard_specs(EVEN, axis="dp", n=4)
+LAYOUTS = leaf_layouts(EVEN, sizes={"dp": 4}, axes=("dp",), stage=1)
+SPECS = specs_of(LAYOUTS, "owned")
 EACH = jax.tree.map(lambda leaf: np.stack([leaf] * 4), EVEN)
 STATE = jax.tree.map(jnp.asarray, MOMENTUM.init(EVEN))
-WHOLE = P(), shard_specs(STATE, axis="dp", n=4)
+WHOLE = P(), zero.state_specs(MOMENTUM, LAYOUTS)
 MICROBATCHES = random(M, ROWS // M, 4)
 
 
@@ -169,9 +193,12 @@ def matrices(params: dict, batch: jax.Array) -> jax.Array:
     return jnp.mean((batch @ params["out"]["w"] @ params["w"]) ** 2)
 
 
+def first_of(each: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf[0], each)
+
+
 def zero1_update(grads: Any, params: Any, state: Any) -> Any:
-    own = jax.tree.map(lambda leaf: leaf[0], grads)
-    return zero.zero1_update(own, params, state, MOMENTUM, axis="dp")
+    return zero.zero1_update(first_of(grads), params, state, MOMENTUM, axis="dp")
 
 
 CALLS = [
@@ -182,9 +209,14 @@ CALLS = [
     ),
     Call(zero.zero1_update, zero1_update, (EACH, EVEN, STATE), (P("dp"), *WHOLE), WHOLE, 1),
     Call(
-        zero.update_shards,
-        lambda grads, params, state: zero.update_shards(grads, params, state, MOMENTUM, axis="dp"),
-        (EVEN, EVEN, STATE), (SPECS, *WHOLE), WHOLE, 1,
+        zero.update_owned,
+        lambda grads, params, state: zero.update_owned(grads, params, state, MOMENTUM, LAYOUTS),
+        (EVEN, EVEN, STATE), (SPECS, *WHOLE), WHOLE, 1, names={"state": SIZE // 4},
+    ),
+    Call(
+        zero.mean_shards,
+        lambda grads: zero.mean_shards(first_of(grads), LAYOUTS, axis="dp"),
+        (EACH,), (P("dp"),), SPECS,
     ),
     Call(
         zero.zero2_accumulate,
@@ -212,4 +244,6 @@ NAMES = {"m": M, "params": SIZE, "state": SIZE, "leaves": 2}
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_it_sends_and_holds_what_it_says(call: Call) -> None:
-    assert_docstring_holds(replace(call, names=NAMES), "dp=4,tp=2", axis="dp")
+    assert_docstring_holds(
+        replace(call, names={**NAMES, **call.names}), "dp=4,tp=2", axis="dp", layouts="dp"
+    )

@@ -9,4 +9,4 @@ from tests.train.runs import trained
 @pytest.fixture(scope="session")
 def expected() -> list[float]:
     """Losses of one device in float32."""
-    return trained(make_recipe("dp=1"))[1]
+    return trained(make_recipe("dp=1")).losses

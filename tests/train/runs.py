@@ -1,17 +1,19 @@
-"""Small runs of a recipe."""
+"""Small runs of a recipe, and the comparison with one device."""
 
 import itertools
+from functools import cache
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import jax
+import pytest
 
 from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.train import setup
-from jaxpar.train.recipe import Recipe
+from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.text import read_library
 from tests.compile_options import QUICKLY
@@ -23,14 +25,43 @@ ENDS = 2 * 256 * 16 + 16  # parameters of the tables and of the last norm
 BATCH, STEPS = 16, 10
 
 
-def trained(recipe: Recipe, settings: Settings = SETTINGS) -> tuple[Run, list[float]]:
-    """A run of the recipe, and the losses of its first steps."""
+class Taken(NamedTuple):
+    """A run, with the losses and the gradient norms of its first steps."""
+
+    run: Run
+    losses: list[float]
+    norms: list[float]
+
+
+def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS) -> Taken:
+    """The first steps of a run of the recipe."""
     mesh = make_mesh(recipe.layout.mesh_sizes)
     with patch.object(setup, "compile_program", compile_quickly):
         run = begin(settings, recipe, mesh, read_library(), seed=3)
-    losses = [step.loss for step in itertools.islice(run.steps, STEPS)]
+    taken = list(itertools.islice(run.steps, steps))
     run.close()
-    return run, losses
+    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken])
+
+
+def assert_trains_as_one_device(
+    recipe: Recipe, settings: Settings = SETTINGS, *, rel: float = 1e-5, steps: int = STEPS
+) -> Run:
+    """Compares losses and gradient norms, since Adam's losses do not show a wrong scale."""
+    taken = trained(recipe, settings, steps=steps)
+    expected = on_one_device(
+        settings, recipe.optimizer, recipe.clip, steps, jax.config.jax_enable_x64
+    )
+    assert taken.losses == pytest.approx(expected.losses, rel=rel)
+    assert taken.norms == pytest.approx(expected.norms, rel=rel)
+    return taken.run
+
+
+@cache
+def on_one_device(
+    settings: Settings, optimizer: str, clip: float | None, steps: int, _x64: bool
+) -> Taken:
+    """The same steps on one device, in the precision that JAX computes with now."""
+    return trained(make_recipe("dp=1", optimizer=optimizer, clip=clip), settings, steps=steps)
 
 
 def compile_quickly(lowered: Any, **_: Any) -> Compiled:

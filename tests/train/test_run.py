@@ -17,7 +17,7 @@ from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.train.launch import FOLLOWS
 from jaxpar.train.recipe import make_recipe
-from jaxpar.train.run import Run, begin, results, start
+from jaxpar.train.run import Run, StepResult, begin, results, start
 from jaxpar.train.text import read_library
 
 SETTINGS = Settings(layers=1, d_model=16, heads=2, sequence=16)
@@ -26,19 +26,19 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def runs() -> dict[int, tuple[Run, list[tuple[float, float]]]]:
+def runs() -> dict[int, tuple[Run, list[StepResult]]]:
     """Steps of a run on one device, and on eight."""
     text, found = read_library(), {}
     for devices in (1, 8):
         recipe = make_recipe(f"dp={devices}", batch=8)
         run = begin(SETTINGS, recipe, make_mesh(recipe.layout.mesh_sizes), text, seed=3)
-        taken = [(step.loss, step.seconds) for step in itertools.islice(run.steps, STEPS)]
+        taken = [StepResult(*step[:3]) for step in itertools.islice(run.steps, STEPS)]
         found[devices] = run, taken
     return found
 
 
 def test_one_device_and_eight_give_the_same_losses(runs) -> None:
-    one, eight = ([loss for loss, _ in runs[devices][1]] for devices in (1, 8))
+    one, eight = ([step.loss for step in runs[devices][1]] for devices in (1, 8))
     assert one == pytest.approx(eight, rel=1e-5)
     assert one[0] == pytest.approx(math.log(256), rel=0.05)
     assert one[-1] < one[0] - 0.02
@@ -59,6 +59,7 @@ def test_two_processes_give_the_losses_and_the_report_of_one(runs) -> None:
     two = json.loads(launched.stdout)
     one = json.loads(json.dumps(results(*runs[8])))
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-5)
+    assert two["gradient_norms"] == pytest.approx(one["gradient_norms"], rel=1e-5)
     assert two["collectives"] == one["collectives"]
     assert two["memory"]["arguments_bytes"] == one["memory"]["arguments_bytes"]
 
@@ -67,9 +68,11 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "step_seconds", "tokens_per_second", "memory", "collectives", "moved"
+        "losses", "gradient_norms", "step_seconds", "tokens_per_second", "memory", "collectives",
+        "moved",
     ]  # fmt: skip
-    assert len(found["losses"]) == len(found["step_seconds"]) == STEPS
+    columns = ("losses", "gradient_norms", "step_seconds")
+    assert [len(found[name]) for name in columns] == [STEPS] * 3
     assert found["tokens_per_second"] == STEPS * 8 * 16 / sum(found["step_seconds"])
     gradients_bytes = 4 * SETTINGS.parameters
     batch_bytes, count_bytes = 4 * 17, 4
@@ -83,6 +86,7 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
 def test_a_run_cut_short_has_results_too(runs) -> None:
     assert results(None, []) == {
         "losses": [],
+        "gradient_norms": [],
         "step_seconds": [],
         "tokens_per_second": None,
         "memory": None,
@@ -91,7 +95,8 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
     }
     run, _ = runs[8]
     assert results(run, [])["tokens_per_second"] is None
-    assert results(run, [(math.nan, 0.5)])["losses"] == [None]
+    overflown = results(run, [StepResult(math.nan, math.inf, 0.5)])
+    assert (overflown["losses"], overflown["gradient_norms"]) == ([None], [None])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from jaxpar.train.recipe import Recipe, make_recipe
-from tests.train.runs import BATCH, PARAMETERS, trained
+from tests.train.runs import BATCH, ENDS, PARAMETERS, trained
 
 ADAM_BYTES = 8  # two moments in float32
 
@@ -14,15 +14,17 @@ ADAM_BYTES = 8  # two moments in float32
     [
         make_recipe("fsdp=4", precision="bf16", remat="segments"),
         make_recipe("dp=4", zero=2, precision="fp16"),
+        make_recipe("pp=2,dp=2", zero=1, precision="fp16", microbatches=4),
     ],
     ids=str,
 )
 def test_low_precision_holds_masters_and_trains(recipe: Recipe, expected: list[float]) -> None:
-    run, losses = trained(recipe)
+    run, losses, _ = trained(recipe)
     assert losses == pytest.approx(expected, rel=0.02)
-    n = 4
-    params = 2 * PARAMETERS / (n if recipe.layout.zero == 3 else 1)
-    state = (4 + ADAM_BYTES) * PARAMETERS / (n if recipe.layout.zero else 1)
+    n = recipe.layout.batch_parts
+    held = ENDS + (PARAMETERS - ENDS) / recipe.layout.pp
+    params = 2 * held / (n if recipe.layout.zero == 3 else 1)
+    state = (4 + ADAM_BYTES) * held / (n if recipe.layout.zero else 1)
     counts = 4 + (12 if recipe.precision == "fp16" else 0)
     batch_bytes = 4 * BATCH // n * 17
     assert run.report.memory.arguments_bytes == params + state + counts + batch_bytes
@@ -43,7 +45,7 @@ def test_offload_changes_no_loss(
     recipe: Recipe, expected: list[float], tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run, losses = trained(recipe)
+    run, losses, _ = trained(recipe)
     assert losses == pytest.approx(expected, rel=1e-5 if recipe.precision == "fp32" else 0.02)
     assert not list(tmp_path.iterdir())
     item_bytes = 4 if recipe.precision == "fp32" else 2
