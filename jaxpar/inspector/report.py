@@ -24,6 +24,8 @@ class Collective:
         wire_bytes: What one device sends with a ring algorithm; for a permute, the busiest device.
         times: Its executions in one run of the program; None where a loop's length is unknown.
         conditional: Whether it is inside a branch, so that it may not run at all.
+        branches: The conditionals that it is inside of, outermost first: each by its number among
+            those that are equally deep inside the same ones. Empty where only HLO was read.
         pairs: For a permute, (source, target) positions along its axes, in row-major order and
             without those that send to themselves; None if groups differ, and for other kinds.
         source: "file:line" of the innermost Python frame outside JAX.
@@ -37,6 +39,7 @@ class Collective:
     wire_bytes: int | float
     times: int | None = 1
     conditional: bool = False
+    branches: tuple[int, ...] = ()
     pairs: tuple[tuple[int, int], ...] | None = None
     source: str | None = None
 

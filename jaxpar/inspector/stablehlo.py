@@ -155,7 +155,8 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
     mesh = given or declared or {}
     rest = {
         "times": site.times,
-        "conditional": site.conditional,
+        "conditional": bool(site.branches),
+        "branches": site.branches,
         "source": source(op.location),
     }
     operands = [array_size(operand) for operand in op.operands]

@@ -1,5 +1,6 @@
 """Walks through the operations of a StableHLO program in the order in which a run reaches them."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,8 @@ class Site:
     Attributes:
         op: The operation.
         times: How often it runs in one run of the program; None if that is not known.
-        conditional: Whether it is inside a branch.
+        branches: The conditionals that it is inside of, outermost first: each by its number among
+            those that are equally deep inside the same ones, in the order of the program.
         per_element: Whether it is in the body of a reduction, a sort or the like.
         manual: The innermost `sdy.manual_computation` around it.
         calls: The functions that were entered to reach it.
@@ -28,7 +30,7 @@ class Site:
 
     op: ir.Operation
     times: int | None = 1
-    conditional: bool = False
+    branches: tuple[int, ...] = ()
     per_element: bool = False
     manual: ir.Operation | None = None
     calls: tuple[str, ...] = ("main",)
@@ -43,12 +45,17 @@ def walk(module: ir.Module) -> Iterator[Site]:
     """
     check_size(module)
     functions = _functions(module)
+    conditionals: Counter[tuple[int, ...]] = Counter()
 
     def visit(region: ir.Region, around: Site) -> Iterator[Site]:
         for block in region:
             for op in block:
                 site = replace(around, op=op.operation)
                 yield site
+                if site.op.name in _BRANCHES:
+                    number = conditionals[site.branches]
+                    conditionals[site.branches] += 1
+                    site = replace(site, branches=(*site.branches, number))
                 for inner, inner_site in _inner_regions(site, functions):
                     yield from visit(inner, inner_site)
 
@@ -133,7 +140,7 @@ def _inner_regions(
         for region, runs in zip(op.regions, (checks, trips), strict=True):
             yield region, replace(site, times=_product(site.times, runs))
     elif op.name in _BRANCHES:
-        yield from ((region, replace(site, conditional=True)) for region in op.regions)
+        yield from ((region, site) for region in op.regions)
     elif op.name == _MANUAL:
         yield op.regions[0], replace(site, manual=op)
     else:

@@ -45,7 +45,7 @@ def by_schedule(
             (fetch(ends, of_ends) if by_shards else ends, params[STACKED]),
             tokens.reshape(recipe.microbatches, -1, *tokens.shape[1:]),
             table,
-            keep_inputs=recipe.layout.remat == "segments",
+            keep_inputs=recipe.keeps_inputs,
             axis="pp",
             scale=scale,
         )
@@ -59,7 +59,7 @@ def schedule_notes(recipe: Recipe) -> tuple[str, ...]:
     """Notes on the schedule for the report of a step, which cannot know them."""
     if not recipe.table:
         return ()
-    lowered = lower(recipe.table, keep_inputs=recipe.layout.remat == "segments")
+    lowered = lower(recipe.table, keep_inputs=recipe.keeps_inputs)
     ticks = len(lowered.ticks.kind)
     return (
         f"schedule {recipe.schedule}: {ticks} ticks, with a permute each way; of what "

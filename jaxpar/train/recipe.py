@@ -56,6 +56,11 @@ class Recipe:
         return self.layout.zero == 3 and self.gather == "use"
 
     @property
+    def keeps_inputs(self) -> bool:
+        """Whether a stage of a pipeline keeps only its input, and computes the rest again."""
+        return self.layout.remat == "segments"
+
+    @property
     def microbatches(self) -> int:
         """How many microbatches a device takes one after the other; over pp, the schedule's."""
         return self.layout.microbatches(self.batch)

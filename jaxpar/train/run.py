@@ -25,6 +25,7 @@ from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.recipe import Recipe
+from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
@@ -46,6 +47,7 @@ class Run:
         parameters: the number of parameters of the model.
         tokens: the number of tokens that a step predicts, over all devices.
         steps: an endless iterator; each step is computed when it is requested.
+        sent: what a device sends over each group of axes, with every branch and by the schedule.
         moved: the bytes that an offloaded state moves in a step; None without offload.
         folder: where an offloaded state is kept, if it is kept on disk.
     """
@@ -54,6 +56,7 @@ class Run:
     parameters: int
     tokens: int
     steps: Iterator[Trained]
+    sent: tuple[Sent, ...] = ()
     moved: Transfers | None = None
     folder: tempfile.TemporaryDirectory | None = None
 
@@ -119,6 +122,7 @@ def begin(
         parameters=settings.parameters,
         tokens=batch * t,
         steps=train(made.step, made.params, made.state, examples),
+        sent=sent_over_axes(made.report, recipe),
         moved=made.moved,
         folder=folder,
     )
@@ -134,6 +138,7 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "tokens_per_second": run and tokens_per_second(run, steps),
         "memory": memory
         and {"arguments_bytes": memory.arguments_bytes, "temp_bytes": memory.temp_bytes},
+        "bytes_by_axis": [one._asdict() for one in (run.sent if run else ())],
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
         "moved": run and run.moved and run.moved._asdict(),
     }

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
@@ -16,12 +18,25 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
     size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in a step"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
+    if any(one.by_schedule_bytes < one.at_most_bytes for one in run.sent):
+        console.print(_sent_by_schedule(run), "")
     if run.moved:
         megabytes = [f"{size / 1e6:,.2f} MB" for size in run.moved]
         console.print(
             f"Optimizer's state, for each device: {megabytes[0]} come to it in a step, "
             f"{megabytes[1]} go back, at most {megabytes[2]} at a time\n"
         )
+
+
+def _sent_by_schedule(run: Run) -> Table:
+    """What is sent over each group of axes: by the program with all its branches, and in truth."""
+    table = Table(title="Wire bytes in a step", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("axes", "every branch counted", "as the schedule runs"):
+        table.add_column(name, justify="left" if name == "axes" else "right")
+    for one in run.sent:
+        sizes = one.at_most_bytes, one.by_schedule_bytes
+        table.add_row(", ".join(one.axes), *(f"{size:,.0f} B" for size in sizes))
+    return table
 
 
 def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterator[Trained]:

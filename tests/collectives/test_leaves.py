@@ -261,7 +261,9 @@ def test_gradients_are_summed_over_the_axes_by_which_only_they_differ(
     program = on_devices(total, sizes, (P(summed or None, *owned),), owned)
     lowered = program.lower(each)
     assert before == [frozenset(varying)]
-    sent = [(one.kind, one.axes) for one in read_module(lowered.compiler_ir("stablehlo"))]
+    module = lowered.compiler_ir("stablehlo")
+    assert module is not None
+    sent = [(one.kind, one.axes) for one in read_module(module)]
     assert sent == ([("all_reduce", summed)] if summed else [])
     assert_equal(program(each), jnp.sum(each, axis=0))
 

@@ -48,7 +48,9 @@ def compiled(recipe: Recipe, layers: int) -> Any:
     """The memory of one device in a step, as XLA reports it; the step does not run."""
     settings, mesh = replace(SETTINGS, layers=layers), make_mesh(recipe.layout.mesh_sizes)
     tokens = jax.ShapeDtypeStruct(
-        (BATCH, SEQUENCE + 1), jnp.int32, sharding=shardings(mesh, P(recipe.layout.batch_axes))
+        (recipe.batch, SEQUENCE + 1),
+        jnp.int32,
+        sharding=shardings(mesh, P(recipe.layout.batch_axes)),
     )
 
     def compile_program(lowered: jax.stages.Lowered, **_: bool) -> Compiled:
@@ -84,12 +86,19 @@ def gradient_bytes(recipe: Recipe, layers: int) -> float:
     """The gradients of the last microbatch, and if there are several, also their sum.
 
     JAX computes the gradients of all layers before it scatters any of them; but in stage 3 it
-    scatters those of each layer as soon as they are computed.
+    scatters those of each layer as soon as they are computed. If stage 3 gathers everything once a
+    step, it holds everything, and scatters only the sum.
     """
     zero = recipe.layout.zero
     whole, sharded = (states(recipe, layers, zero=stage)["gradients"] for stage in (0, zero))
-    found = sharded if zero == 3 else whole
-    return found + (sharded if recipe.microbatches > 1 else 0)
+    found = sharded if recipe.gathers_layers else whole
+    total = whole if recipe.gather == "step" else sharded
+    return found + (total if recipe.microbatches > 1 else 0)
+
+
+def gathered_bytes(recipe: Recipe, layers: int) -> float:
+    """The parameters of all layers, if stage 3 gathers them once a step."""
+    return states(recipe, layers, zero=0)["parameters"] if recipe.gather == "step" else 0
 
 
 def kept_bytes(recipe: Recipe, layers: int) -> float:
@@ -126,7 +135,7 @@ def half_bytes(arrays: list[Term]) -> float:
 def test_arguments_are_exact(recipe: Recipe) -> None:
     layers, _ = depths(recipe)
     held = states(recipe, layers, zero=recipe.layout.zero)
-    tokens, steps = BATCH // recipe.layout.batch_parts * (SEQUENCE + 1), 1
+    tokens, steps = recipe.batch // recipe.layout.batch_parts * (SEQUENCE + 1), 1
     expected = held["parameters"] + held["optimizer"] + 4 * (tokens + steps)
     assert compiled(recipe, layers).argument_size_in_bytes == expected
 

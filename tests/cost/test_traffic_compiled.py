@@ -59,7 +59,7 @@ def reported(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
 
 
 def found(recipe: Recipe, settings: Settings) -> Counter[Sent]:
-    """How often a step sends each collective, without those of losses and of overflow checks."""
+    """How often a step sends each collective, without single numbers: losses, norms, overflows."""
     times: Counter[Sent] = Counter()
     for one in written(recipe, settings):
         if one.operand_bytes > 4 or one.dtype not in ("float32", "int32"):
@@ -70,7 +70,14 @@ def found(recipe: Recipe, settings: Settings) -> Counter[Sent]:
 def show(recipe: Recipe) -> str:
     layout = recipe.layout
     schedule = recipe.table and recipe.schedule
-    told = (schedule, layout.remat, recipe.precision, layout.sequence_parallel and "sequence")
+    gather = recipe.gather == "step" and "gather=step"
+    told = (
+        gather,
+        schedule,
+        layout.remat,
+        recipe.precision,
+        layout.sequence_parallel and "sequence",
+    )
     return " ".join(filter(None, (layout.mesh, layout.zero and f"zero={layout.zero}", *told)))
 
 
@@ -105,7 +112,9 @@ def compare(recipe: Recipe, settings: Settings, entries: Iterable[Entry]) -> Non
         make_recipe("tp=4", remat="selective", sequence_parallel=True),
         make_recipe("dp=2,tp=4", microbatches=2),
         make_recipe("dp=4,tp=2", remat="selective", precision="bf16"),
-        make_recipe("dp=4,tp=2", sequence_parallel=True),
+        make_recipe("tp=4", sequence_parallel=True, microbatches=2),
+        make_recipe("dp=2,tp=4", zero=1, microbatches=2),
+        make_recipe("fsdp=2,tp=2", zero=2, microbatches=2, precision="bf16"),
     ],
     ids=show,
 )
@@ -126,6 +135,7 @@ def test_most_strategies_send_what_the_standard_way_sends(recipe: Recipe) -> Non
         make_recipe("tp=4", remat="full", sequence_parallel=True, precision="bf16"),
         make_recipe("dp=2,tp=4", remat="segments", sequence_parallel=True),
         make_recipe("dp=2,tp=4", sequence_parallel=True, microbatches=2, precision="bf16"),
+        make_recipe("dp=4,tp=2", sequence_parallel=True),
         make_recipe("tp=8", microbatches=2),
         make_recipe("pp=4", microbatches=8, precision="bf16"),
         make_recipe("pp=2,dp=2,tp=2", microbatches=4, remat="full", precision="bf16"),
@@ -133,6 +143,49 @@ def test_most_strategies_send_what_the_standard_way_sends(recipe: Recipe) -> Non
     ids=show,
 )
 def test_some_strategies_differ_as_is_said_here(recipe: Recipe) -> None:
+    for settings in (LLAMA, GPT):
+        compare(recipe, settings, ours(recipe, settings))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("cp=4", microbatches=2, precision="bf16"),
+        make_recipe("dp=2,cp=2", remat="none"),
+        make_recipe("dp=2,cp=2", remat="full"),
+        make_recipe("dp=2,cp=2", remat="segments"),
+        make_recipe("cp=2,tp=2", sequence_parallel=True),
+        make_recipe("dp=2,cp=2,tp=4", microbatches=2, remat="selective"),
+    ],
+    ids=show,
+)
+def test_keys_and_values_are_gathered(recipe: Recipe) -> None:
+    for settings in (LLAMA, GPT):
+        compare(recipe, settings, ours(recipe, settings))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("dp=2,tp=2", zero=1, microbatches=2, sequence_parallel=True),
+        make_recipe("dp=2,fsdp=2,tp=2", zero=2, microbatches=2, sequence_parallel=True),
+        make_recipe("dp=2,tp=4", zero=3, remat="full", sequence_parallel=True, precision="bf16"),
+        make_recipe("fsdp=2,tp=4", microbatches=2),
+        make_recipe("fsdp=4", gather="step", microbatches=2, remat="none"),
+        make_recipe("dp=2,cp=2", zero=1),
+        make_recipe("dp=2,fsdp=2,cp=2", microbatches=2),
+        make_recipe("pp=2,dp=2", zero=1, microbatches=4),
+        make_recipe("pp=2,fsdp=2", microbatches=4, schedule="zb-h1"),
+        make_recipe("pp=2,fsdp=2", microbatches=4, schedule="dualpipe-v", remat="full"),
+        make_recipe("pp=2,fsdp=2", microbatches=4, schedule="interleaved", remat="segments"),
+        make_recipe("pp=2,cp=2,tp=2", zero=1, microbatches=4, sequence_parallel=True),
+        make_recipe("pp=2,dp=2,tp=4", microbatches=4),
+        make_recipe("pp=2,dp=2,fsdp=2,tp=2", microbatches=4, sequence_parallel=True),
+        make_recipe("pp=2,dp=2,fsdp=2,tp=2", microbatches=4, gather="step", precision="bf16"),
+    ],
+    ids=show,
+)
+def test_zero_and_pipelines_mix_with_the_other_axes(recipe: Recipe) -> None:
     for settings in (LLAMA, GPT):
         compare(recipe, settings, ours(recipe, settings))
 

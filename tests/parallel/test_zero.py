@@ -169,9 +169,7 @@ def test_the_state_of_a_leaf_is_split_as_the_leaf_is_owned(stage: int) -> None:
     params = {"w": random(8, 5), "out": [random(3, 4), random(5)]}
     layouts = leaf_layouts(params, used, sizes=sizes, axes=("dp",), stage=stage)
     owned = specs_of(layouts, "owned")
-    assert owned == (
-        {"w": P(("tp", "dp")), "out": [P(None, "dp"), P()]} if stage else used
-    )
+    assert owned == ({"w": P(("tp", "dp")), "out": [P(None, "dp"), P()]} if stage else used)
     (adam, *_) = zero.state_specs(ADAM, layouts)
     assert (adam.count, adam.mu, adam.nu) == (P(), owned, owned)
     mixed = zero.state_specs(master_weights(ADAM), layouts)

@@ -42,6 +42,28 @@ def test_losses_are_those_of_one_device(name: str) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("remat", ["products", "segments"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "interleaved"])
+def test_a_schedule_sends_less_than_the_branches_of_its_program(name: str, remat: str) -> None:
+    """Over tp, each microbatch sums x twice a layer and pass, and once at each end of the model.
+
+    With segments a stage runs twice forward, and each layer a third time, without its last sum.
+    """
+    m, pp, x_bytes = 4, 2, 4 * BATCH // 4 * 16 * 16
+    recipe = make_recipe("pp=2,tp=2", schedule=name, microbatches=m, remat=remat)
+    run = trained(recipe, steps=1).run
+    (over_tp,) = (one for one in run.sent if one.axes == ("tp",))
+    again = remat == "segments"
+    of_layer = 2 + 2 + again * (2 + 1)
+    first_stage = m * (1 + again) * x_bytes  # the embedding
+    last_stage = m * x_bytes + 3 * 4 * BATCH * 16  # into the head; three numbers for each loss
+    norm_bytes = 4
+    expected = m * SETTINGS.layers // pp * of_layer * x_bytes + max(first_stage, last_stage)
+    assert over_tp.by_schedule_bytes == expected + norm_bytes
+    assert over_tp.at_most_bytes > 1.5 * over_tp.by_schedule_bytes
+
+
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recipe",
     [

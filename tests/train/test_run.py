@@ -68,8 +68,8 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "gradient_norms", "step_seconds", "tokens_per_second", "memory", "collectives",
-        "moved",
+        "losses", "gradient_norms", "step_seconds", "tokens_per_second", "memory", "bytes_by_axis",
+        "collectives", "moved",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
@@ -80,6 +80,9 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     assert found["memory"]["temp_bytes"] > 0
     assert {one["kind"] for one in found["collectives"]} == {"all_reduce"}
     assert sum(one["operand_bytes"] for one in found["collectives"]) == gradients_bytes + 4
+    (sent,) = found["bytes_by_axis"]
+    assert sent["axes"] == ["dp"]
+    assert sent["at_most_bytes"] == sent["by_schedule_bytes"] == 2 * 7 / 8 * (gradients_bytes + 4)
     assert runs[1][0].report.collectives == ()
 
 
@@ -90,6 +93,7 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "step_seconds": [],
         "tokens_per_second": None,
         "memory": None,
+        "bytes_by_axis": [],
         "collectives": [],
         "moved": None,
     }

@@ -2,17 +2,19 @@
 
 import io
 import itertools
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from jaxpar.inspector import Memory, Report
 from jaxpar.train.loop import Trained
-from jaxpar.train.run import Run
+from jaxpar.train.run import Run, StepResult
 from jaxpar.train.screen import show_end, show_start, show_steps
+from jaxpar.train.sent import Sent
 
 RUN = Run(Report((), 7, Memory(1, 2, 0, 4, 5)), 1234, 2048, iter(()))
-TAKEN = [(5.5, 0.5), (4.25, 0.25)]
+TAKEN = [StepResult(5.5, 2.0, 0.5), StepResult(4.25, 1.5, 0.25)]
 
 
 def shown(show, *arguments, terminal: bool = False) -> str:
@@ -27,14 +29,23 @@ def test_the_start_tells_sizes_and_the_report() -> None:
     assert text.startswith("1,234 parameters, 2,048 bytes of text in a step, on dp=8\n")
     assert "Sends nothing." in text
     assert "Bytes held" in text
+    assert "schedule" not in text
+
+
+def test_a_pipeline_tells_what_its_schedule_sends() -> None:
+    sent = Sent(("dp",), 8, 8.0), Sent(("fsdp", "tp"), 104_320, 37_632.0)
+    lines = shown(show_start, replace(RUN, sent=sent), "pp=2,fsdp=2,tp=2").splitlines()
+    assert any(line.split() == ["dp", "8", "B", "8", "B"] for line in lines)
+    (last,) = (line for line in lines if "fsdp, tp" in line)
+    assert last.split() == ["fsdp,", "tp", "104,320", "B", "37,632", "B"]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
-    endless = (Trained(loss, seconds, None, None) for loss, seconds in itertools.cycle(TAKEN))
+    endless = (Trained(*step, None, None) for step in itertools.cycle(TAKEN))
     text = shown(show_steps, endless, 10, terminal=terminal)
-    assert "step  1  loss 5.5000   0.500 s" in text
-    assert "step 10  loss 4.2500   0.250 s" in text
+    assert "step  1  loss 5.5000  gradient norm 2.0000   0.500 s" in text
+    assert "step 10  loss 4.2500  gradient norm 1.5000   0.250 s" in text
     assert text.count("step ") == 10
     assert ("/10" in text) == terminal
 
