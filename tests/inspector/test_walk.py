@@ -49,6 +49,7 @@ def test_both_branches_show_and_are_conditional(opcode: str) -> None:
         {permute()}"""
     found = read_module(module(body))
     assert [one.conditional for one in found] == [True, True, False]
+    assert [one.branches for one in found] == [(0,), (0,), ()]
     assert [one.times for one in found] == [1, 1, 1]
 
 
