@@ -161,9 +161,8 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
     operands = [array_size(operand) for operand in op.operands]
     _check_partitioned(op)
     if _KINDS[op.name] == "permute":
-        pairs = _rows(op.attributes["source_target_pairs"])
-        return make_permute([(pair[0], pair[1]) for pair in pairs], mesh, operands, **rest)
-    return make_collective(_KINDS[op.name], _groups(op, meshes, mesh), mesh, operands, **rest)
+        return make_permute(pairs_of(op), mesh, operands, **rest)
+    return make_collective(_KINDS[op.name], groups_of(op, meshes, mesh), mesh, operands, **rest)
 
 
 def _check_local(op: ir.Operation) -> None:
@@ -197,7 +196,12 @@ def _check_partitioned(op: ir.Operation) -> None:
         )
 
 
-def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[list[int]]:
+def groups_of(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[list[int]]:
+    """Returns the groups of positions in the mesh that a collective other than a permute spans.
+
+    Raises:
+        ValueError: The groups are spelled in an unknown way.
+    """
     attribute = op.attributes["replica_groups"]
     if isinstance(attribute, ir.DenseIntElementsAttr):
         groups = [[position for position in row if position >= 0] for row in _rows(attribute)]
@@ -211,6 +215,11 @@ def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[l
         if known and len(parts) == spelled[2].count("<"):
             return axis_groups(parts, meshes[spelled[1]])
     raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
+
+
+def pairs_of(op: ir.Operation) -> list[tuple[int, int]]:
+    """Returns the (source, target) positions in the mesh of a permute."""
+    return [(pair[0], pair[1]) for pair in _rows(op.attributes["source_target_pairs"])]
 
 
 def _rows(attribute: ir.Attribute) -> list[list[int]]:
