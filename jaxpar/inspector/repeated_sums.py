@@ -16,7 +16,7 @@ from jaxpar.inspector.groups import make_permute, varying_axes
 from jaxpar.inspector.loops import constant_of, producer_of
 from jaxpar.inspector.mlir import ir, source
 from jaxpar.inspector.report import RepeatedSum
-from jaxpar.inspector.stablehlo import groups_of, module_meshes, pairs_of
+from jaxpar.inspector.stablehlo import adds, groups_of, module_meshes, pairs_of
 from jaxpar.inspector.walk import called, check_size, functions_of
 
 Axes = frozenset[str]
@@ -187,7 +187,7 @@ class _Flow:
                 if not whole or sum(map(len, groups)) != math.prod(self._mesh.values()):
                     axes = None
             self._groups[key] = None if axes is None else frozenset(axes)
-            if op.name == "stablehlo.all_reduce" and _adds(op):
+            if op.name == "stablehlo.all_reduce" and adds(op):
                 self._sums[key] = op
         return self._groups[key]
 
@@ -216,13 +216,6 @@ def _sharded(op: ir.Operation, attribute: str) -> list[Axes]:
         axes = [*sharding.unreduced_axes, *(axis for dim in dims for axis in dim.axes)]
         sets.append(frozenset(sdy.AxisRefAttr(axis).name for axis in axes))
     return sets
-
-
-def _adds(op: ir.Operation) -> bool:
-    return [inner.operation.name for inner in op.regions[0].blocks[0]] == [
-        "stablehlo.add",
-        "stablehlo.return",
-    ]
 
 
 def _is_divided_by(number: int, op: ir.Operation) -> bool:

@@ -191,15 +191,15 @@ def test_an_array_that_leaves_one_shard_map_enters_the_next_by_its_sharding() ->
 
 
 def test_what_differs_although_its_sharding_denies_it_may_vary() -> None:
-    index = f"""%id = stablehlo.partition_id : tensor<ui32>
+    positions = f"""%id = stablehlo.partition_id : tensor<ui32>
         %number = stablehlo.convert %id : (tensor<ui32>) -> tensor<f32>
         %both = stablehlo.broadcast_in_dim %number, dims = [] : (tensor<f32>) -> {PAIR}"""
-    differs = per_device("%x", index, "%both")
+    differs = per_device("%x", positions, "%both")
     body = all_reduce(DATA).replace("%x", "%x_local")
     for value, sums in (("%x", 1), ("%differs", 0)):
         main = f"%differs = {differs}\n%y = {per_device(value, body, '%sum')}"
-        found = repeated_sums(plain_module(main, 'sdy.mesh @mesh = <["dp"=2, "tp"=4]>'))
-        assert len(found) == sums
+        repeated = repeated_sums(plain_module(main, 'sdy.mesh @mesh = <["dp"=2, "tp"=4]>'))
+        assert len(repeated) == sums
 
 
 def test_a_mean_of_equal_values_is_told_as_what_it_is() -> None:
