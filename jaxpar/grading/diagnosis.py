@@ -25,6 +25,7 @@ from jaxpar.grading.program_judge import ProgramJudge
 from jaxpar.grading.reader_client import Refusal
 from jaxpar.grading.reader_messages import Facts, MistakeName
 from jaxpar.grading.translate import explain
+from jaxpar.inspector.notes import describe_repeated_sum
 from jaxpar.inspector.report import Collective
 
 MEMORY_TOLERANCE = 0.1
@@ -44,7 +45,7 @@ def diagnose(judge: ProgramJudge) -> str:
         return found.sentence
     if wrong == "values" and _ends_with_zeros(judge):
         return NOTHING_ARRIVED
-    return _first_error(judge)
+    return _first_error(judge) or _repeated_sum(judge, wrong)
 
 
 def _another_type(judge: ProgramJudge) -> str | None:
@@ -119,6 +120,21 @@ def _first_error(judge: ProgramJudge) -> str:
             if failure := judge.evidence.failures.get((which, index)):
                 return f"on {case.mesh}: {failure.message}"
     return ""
+
+
+def _repeated_sum(judge: ProgramJudge, wrong: str | None) -> str:
+    """Names a sum of equal values in the program of the property that is wrong, if there is one."""
+    which = {"values": "forward", "gradient": "gradient"}.get(wrong or "")
+    repeated = [
+        one
+        for (kind, index), facts in judge.answer.items()
+        for one in facts.repeated
+        if kind == which and not judge.contract.is_hidden(index)
+    ]
+    if not repeated:
+        return ""
+    words = describe_repeated_sum(min(repeated, key=lambda one: one.averaged))
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _ends_with_zeros(judge: ProgramJudge) -> bool:

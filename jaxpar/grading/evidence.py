@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jaxpar.contracts.base import Contract
+from jaxpar.contracts.base import Contract, Kind
 from jaxpar.contracts.case import Function, Made
 from jaxpar.grading import messages
 from jaxpar.grading.channel import printable
@@ -297,19 +297,19 @@ def public_name(raised: str | None) -> str:
     return name if isinstance(known, type) and issubclass(known, BaseException) else "an error"
 
 
-LOOP = (
-    "; is there a loop without an end, or one of Python over layers or microbatches? Each of its "
+LONG_PROGRAM = (
+    "is there a loop without an end, or one of Python over layers or microbatches? Each of its "
     "turns makes the program longer, where lax.scan compiles its body once"
 )
+LONG_WORK = "perhaps a loop has no end, or the work grows too fast with the sizes"
 STOPPED: dict[Cause, str] = {
-    "timeout": "no answer within {seconds:g} seconds" + LOOP,
     "killed": "the process that ran the answer ended early",
     "protocol": "the process that ran the answer broke its protocol",
     "memory": "the answer needs more memory than it may have",
 }
 
 
-def reason_unjudged(evidence: Evidence, limits: Limits) -> tuple[Status, str] | None:
+def reason_unjudged(evidence: Evidence, limits: Limits, kind: Kind) -> tuple[Status, str] | None:
     """Returns status and reason of an answer that cannot be judged at all; None if it can be."""
     failures = list(evidence.failures.values())
     if failures and not evidence.programs:
@@ -321,9 +321,16 @@ def reason_unjudged(evidence: Evidence, limits: Limits) -> tuple[Status, str] | 
     if evidence.ended is not None:
         cause, detail = evidence.ended.cause, str(evidence.ended)
         if detail == OUT_OF_CPU:
-            return cause, f"no answer within {limits.cpu_seconds} seconds of {OUT_OF_CPU}{LOOP}"
-        return cause, STOPPED[cause].format(seconds=limits.wall_seconds)
+            return cause, _too_slow(f"{limits.cpu_seconds} seconds of {OUT_OF_CPU}", kind)
+        if cause == "timeout":
+            return cause, _too_slow(f"{limits.wall_seconds:g} seconds", kind)
+        return cause, STOPPED[cause]
     return None
+
+
+def _too_slow(limit: str, kind: Kind) -> str:
+    likely = LONG_PROGRAM if kind == "program" else LONG_WORK
+    return f"no answer within {limit}; {likely}"
 
 
 def _functions(value: Any) -> Iterator[Function]:

@@ -114,7 +114,7 @@ def _judge_program(
     reader = ReaderClient(pool, where, contract, filename)
     try:
         evidence = collect_evidence(pool, contract, submission)
-        end = reason_unjudged(evidence, pool.limits)
+        end = reason_unjudged(evidence, pool.limits, contract.kind)
         if end is not None:
             return unjudged(contract, *end, evidence.printed)
         reader.set_time_left(pool.limits.wall_seconds / 3)

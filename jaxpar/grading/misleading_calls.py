@@ -33,8 +33,9 @@ _LOOP_OF_CHECKPOINTS = (
 )
 
 
+# Each pattern takes time linear in the length of a line, which a stranger chooses.
 _CALL = re.compile(rf"^[^#\n]*\bjax\.({'|'.join(_SENTENCES)})\(", re.MULTILINE)
-_LOOP = re.compile(r"^[ \t]+for [^#\n]* in [^#\n]*:", re.MULTILINE)
+_LOOP = re.compile(r"^[ \t]+for (?>[^#\n]*? in )[^#\n]*:", re.MULTILINE)
 _CHECKPOINT = re.compile(r"^[^#\n]*\b(checkpoint|remat)\b", re.MULTILINE)
 
 

@@ -34,6 +34,7 @@ from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import read_hlo
 from jaxpar.inspector.mlir import parse
 from jaxpar.inspector.notes import unexplained
+from jaxpar.inspector.repeated_sums import repeated_sums
 from jaxpar.inspector.report import Collective, Memory
 from jaxpar.inspector.stablehlo import count_flops, product_dtypes, read_module
 
@@ -125,6 +126,7 @@ class ProgramReader:
             module = parse(blob)
             check_program(module, case, interface)
             collectives = read_module(module, case.sizes)
+            repeated = repeated_sums(module, case.sizes)
         except ValueError as error:
             raise Refused(str(error)) from None
         self.programs[author, program] = CheckedProgram(blob, interface, collectives)
@@ -134,6 +136,7 @@ class ProgramReader:
             product_dtypes=tuple(product_dtypes(module)),
             memory=None,
             unexplained=(),
+            repeated=repeated,
             outputs=outputs,
         )
 
@@ -181,6 +184,7 @@ class ProgramReader:
             product_dtypes=(),
             memory=_memory(compiled),
             unexplained=(),
+            repeated=(),
             outputs=(),
         )
 

@@ -23,7 +23,6 @@ from jaxpar.grading.messages import Output, ProgramKey
 from jaxpar.grading.partition_specs import Specs
 from jaxpar.grading.processes import READER, ChildEnded, ChildPool
 from jaxpar.grading.reader_messages import Author, Facts, OurAuthor
-from jaxpar.inspector.report import Collective
 
 MAX_RESULT_BYTES = 1e8
 
@@ -73,8 +72,7 @@ class ReaderClient:
             Refusal: the reader will not run this program.
         """
         facts = self._facts(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
-        located = tuple(map(self._located, facts.collectives))
-        return replace(facts, collectives=located, outputs=tuple(outputs))
+        return replace(self._located(facts), outputs=tuple(outputs))
 
     def export(self, author: OurAuthor, program: ProgramKey) -> Facts:
         """Exports and reads a program of the reference, or of a mistake.
@@ -94,8 +92,7 @@ class ReaderClient:
             tuple(e if e is None or isinstance(e, str) else tuple(e) for e in spec)
             for spec in specs
         )
-        facts = self._facts(reader_messages.PartitionProgram(index, tuple(plain)))
-        return replace(facts, collectives=tuple(map(self._located, facts.collectives)))
+        return self._located(self._facts(reader_messages.PartitionProgram(index, tuple(plain))))
 
     def run(
         self,
@@ -130,11 +127,17 @@ class ReaderClient:
         except (TypeError, ValueError) as error:
             raise ChildEnded("protocol", str(error)) from None
 
-    def _located(self, collective: Collective) -> Collective:
-        """Keeps the source location only if it is a line of the answer's own file."""
-        name, _, line = (collective.source or "").rpartition(":")
-        own = name == self._filename and line.isdigit()
-        return replace(collective, source=f"line {line}" if own else None)
+    def _located(self, facts: Facts) -> Facts:
+        """Keeps the source locations only that are lines of the answer's own file."""
+        collectives, repeated = (
+            tuple(replace(one, source=self._line(one.source)) for one in found)
+            for found in (facts.collectives, facts.repeated)
+        )
+        return replace(facts, collectives=collectives, repeated=repeated)
+
+    def _line(self, source: str | None) -> str | None:
+        name, _, line = (source or "").rpartition(":")
+        return f"line {line}" if name == self._filename and line.isdigit() else None
 
     def _facts(self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes] = ()) -> Facts:
         reply = self._ask(request, blobs)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from jaxpar.contracts.case import Case
 from jaxpar.grading.messages import Output, ProgramKey
-from jaxpar.inspector.report import Collective, Memory
+from jaxpar.inspector.report import Collective, Memory, RepeatedSum
 
 # The judge to the reader.
 
@@ -110,6 +110,7 @@ class Facts:
         product_dtypes: the dtypes that these products multiply.
         memory: what the compiled program holds; None where it was not measured.
         unexplained: the collectives that the compiler added, in words.
+        repeated: the sums over devices that hold the same value already.
         outputs: the outputs of the program.
     """
 
@@ -118,6 +119,7 @@ class Facts:
     product_dtypes: tuple[str, ...]
     memory: Memory | None
     unexplained: tuple[str, ...]
+    repeated: tuple[RepeatedSum, ...]
     outputs: tuple[Output, ...]
 
 

@@ -56,7 +56,7 @@ def call_twice(
     runs: list[Evidence] = []
     for chosen in (order, order[::-1]):
         runs.append(collect_evidence(pool, contract, submission, sent, chosen))
-        end = reason_unjudged(runs[-1], pool.limits)
+        end = reason_unjudged(runs[-1], pool.limits, contract.kind)
         if end is not None:
             return Outcomes([], [], {}, runs[-1].printed, end)
     got, again = ([_outcome_of(run.values.get(i)) for i in order] for run in runs)

@@ -2,8 +2,9 @@
 
 `program` lowers and compiles a program. `stablehlo` reads the collectives that its author wrote,
 with `mlir`, `walk` and `loops`; `hlo` reads those that the compiler made, with `hlo_text`. Both
-build them with `groups`, and the result is a `report`, which `render` shows. Lessons call
-`inspect`, and so does the command `jaxpar inspect`; the reader of an answer calls the parts.
+build them with `groups`, and the result is a `report`, which `render` shows. `repeated_sums` finds
+the sums that its author did not mean. Lessons call `inspect`, and so does the command
+`jaxpar inspect`; the reader of an answer calls the parts.
 """
 
 from jaxpar.inspector.program import inspect as inspect

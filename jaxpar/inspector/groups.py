@@ -24,7 +24,7 @@ def make_collective(
     size = max(len(set(group)) for group in groups)
     if size == 1:
         return None
-    axes = _varying_axes(groups, mesh)
+    axes = varying_axes(groups, mesh)
     dtype, operand_bytes = _sum_operands(operands)
     sent = wire_bytes(kind, operand_bytes, size)
     return Collective(kind, axes, size, dtype, operand_bytes, sent, **rest)
@@ -38,7 +38,7 @@ def make_permute(pairs: Pairs, mesh: Mesh, operands: Operands, **rest) -> Collec
     moves = [pair for pair in pairs if pair[0] != pair[1]]
     if not moves:
         return None
-    axes = _varying_axes(moves, mesh)
+    axes = varying_axes(moves, mesh)
     dtype, operand_bytes = _sum_operands(operands)
     return Collective(
         kind="permute",
@@ -90,8 +90,8 @@ def _coordinates(position: int, mesh: Mesh) -> dict[str, int]:
     return coordinates
 
 
-def _varying_axes(groups: Iterable[Sequence[int]], mesh: Mesh) -> tuple[str, ...]:
-    """The axes along which the members of some group differ, in mesh order."""
+def varying_axes(groups: Iterable[Sequence[int]], mesh: Mesh) -> tuple[str, ...]:
+    """Returns the axes along which the members of some group differ, in mesh order."""
     varying = set()
     for group in groups:
         members = [_coordinates(position, mesh) for position in group]

@@ -20,7 +20,7 @@ def trip_count(loop: ir.Operation) -> int | None:
     body adds a constant.
     """
     condition, body = (region.blocks[0] for region in loop.regions)
-    compare = _producer(_returned(condition)[0])
+    compare = producer_of(_returned(condition)[0])
     if compare is None or compare.name != "stablehlo.compare":
         return None
     attribute = compare.attributes["comparison_direction"]
@@ -31,7 +31,7 @@ def trip_count(loop: ir.Operation) -> int | None:
     counter = _argument(left, condition)
     if counter is None:
         return None
-    start, stop = _constant(loop.operands[counter]), _constant(right)
+    start, stop = constant_of(loop.operands[counter]), constant_of(right)
     step = _step(body, counter)
     if start is None or stop is None or step is None:
         return None
@@ -67,21 +67,21 @@ def count_trips(direction: str, start: int, stop: int, step: int, dtype: str) ->
 
 def _step(body: ir.Block, counter: int) -> int | None:
     """Returns what the body adds to its carried value `counter`; None if that is no constant."""
-    update = _producer(_returned(body)[counter])
+    update = producer_of(_returned(body)[counter])
     if update is None or update.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
     left, right = update.operands
     if update.name == "stablehlo.add" and _argument(right, body) == counter:
         left, right = right, left
-    amount = _constant(right)
+    amount = constant_of(right)
     if _argument(left, body) != counter or amount is None:
         return None
     return amount if update.name == "stablehlo.add" else -amount
 
 
-def _constant(value: ir.Value) -> int | None:
+def constant_of(value: ir.Value) -> int | None:
     """Returns the constant value of a scalar, also where loops carry it unchanged; else None."""
-    while (producer := _producer(value)) is None:
+    while (producer := producer_of(value)) is None:
         argument = ir.BlockArgument(value)
         loop = argument.owner.owner.operation
         if loop.name != "stablehlo.while":
@@ -100,7 +100,7 @@ def _returned(block: ir.Block) -> list[ir.Value]:
     return list(block.operations[len(block.operations) - 1].operands)
 
 
-def _producer(value: ir.Value) -> ir.Operation | None:
+def producer_of(value: ir.Value) -> ir.Operation | None:
     """The operation that computes a value; None for an argument of a block."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation

@@ -1,14 +1,24 @@
-"""Describes, in sentences, how the program that XLA runs differs from the one that was written.
+"""Describes, in sentences, what is odd in a program, and how the one that XLA runs differs from it.
 
-It compares the collectives of the three stages that the inspector reads: as written, just after
-partitioning, and at the end.
+For the latter it compares the collectives of the three stages that the inspector reads: as written,
+just after partitioning, and at the end.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 
 from jaxpar.inspector.dtypes import dtype_bits
-from jaxpar.inspector.report import Collective
+from jaxpar.inspector.report import Collective, RepeatedSum, short_source
+
+
+def describe_repeated_sum(one: RepeatedSum) -> str:
+    """Says what a sum of equal values makes of them."""
+    over = ", ".join(one.equal)
+    where = f" at {short_source(one.source)}" if one.source else ""
+    effect = f"sum over {over}{where} multiplies by {one.factor}"
+    if one.averaged:
+        effect = f"mean over {over}{where} changes nothing"
+    return f"the {effect}: its operand is equal on the devices of {over} already"
 
 
 def unexplained(

@@ -13,7 +13,8 @@ import jax
 from jaxpar.inspector.compiled import Compiled, compile_program, read_memory
 from jaxpar.inspector.hlo import count_hlo_flops, read_hlo
 from jaxpar.inspector.mlir import ir
-from jaxpar.inspector.notes import describe_changes, unexplained
+from jaxpar.inspector.notes import describe_changes, describe_repeated_sum, unexplained
+from jaxpar.inspector.repeated_sums import repeated_sums
 from jaxpar.inspector.report import Collective, Report
 from jaxpar.inspector.stablehlo import count_flops, is_partly_manual, module_meshes, read_module
 from jaxpar.mesh import simulate_devices
@@ -58,16 +59,16 @@ def inspect_compiled(lowered: jax.stages.Lowered, compiled: Compiled) -> Report:
     mesh = next(filter(None, module_meshes(module).values()), {})
     partitioned = read_hlo(compiled.partitioned, mesh)
     partly_manual = is_partly_manual(module)
-    written, added = read_module(module), partitioned
-    if partly_manual:
-        written = ()
-    else:
+    written, added, repeated = (), partitioned, ()
+    if not partly_manual:
+        written, repeated = read_module(module), repeated_sums(module)
         added = unexplained(read_module(module, mesh), partitioned)
     return Report(
         collectives=written + added,
         flops=count_hlo_flops(compiled.partitioned),
         memory=memory,
         notes=(
+            *map(describe_repeated_sum, repeated),
             *_partitioning_notes(len(written), len(added), partly_manual),
             *_final_notes(partitioned, compiled.final, mesh),
         ),

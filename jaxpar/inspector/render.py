@@ -1,14 +1,13 @@
 """Renders a report as tables for a terminal."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from jaxpar.inspector.report import Collective, Memory, Report
+from jaxpar.inspector.report import Collective, Memory, Report, short_source
 
 Number = int | float | None  # None stands for a number that is not known before the program runs
 _NUMBER_COLUMNS = ("times", "operand", "wire")
@@ -47,7 +46,7 @@ def _by_line(collectives: Sequence[Collective]) -> Table:
     groups = _grouped(
         collectives,
         lambda one: (
-            _short(one.source),
+            short_source(one.source),
             one.kind,
             ", ".join(one.axes),
             one.dtype,
@@ -135,13 +134,3 @@ def _number(value: Number, unit: str = "") -> str:
         if value >= 10 * size:
             return f"{value / size:,.1f} {prefix}{unit}"
     return f"{value:,.1f}" if value % 1 else f"{int(value):,}"
-
-
-def _short(source: str | None) -> str:
-    """The path relative to the current folder, or else its last two parts."""
-    if source is None:
-        return "?"
-    path = Path(source)
-    if path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return str(Path(*path.parts[-2:]))

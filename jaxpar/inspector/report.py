@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import get_args
 
 from jaxpar.cost.communication import Kind as Kind
@@ -47,6 +48,25 @@ class Collective:
     def total_wire_bytes(self) -> int | float | None:
         """The wire bytes of all executions; None where their number is unknown."""
         return None if self.times is None else self.times * self.wire_bytes
+
+
+@dataclass(frozen=True)
+class RepeatedSum:
+    """An all_reduce whose operand is equal on some of its devices already.
+
+    Attributes:
+        axes: The mesh axes over which it sums.
+        equal: Those along which its operand is equal.
+        factor: How many devices these are, by which the sum multiplies the operand.
+        averaged: Whether it is a mean: its own line only divides it by the number of its devices.
+        source: "file:line" of the innermost Python frame outside JAX.
+    """
+
+    axes: tuple[str, ...]
+    equal: tuple[str, ...]
+    factor: int
+    averaged: bool
+    source: str | None
 
 
 @dataclass(frozen=True)
@@ -109,3 +129,13 @@ class Report:
             "memory": memory,
             "notes": list(self.notes),
         }
+
+
+def short_source(source: str | None) -> str:
+    """Returns the path of a source relative to the current folder, or else its last two parts."""
+    if source is None:
+        return "?"
+    path = Path(source)
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return str(Path(*path.parts[-2:]))

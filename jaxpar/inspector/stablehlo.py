@@ -12,6 +12,7 @@ from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
 
 from jaxpar.inspector.groups import axis_groups, make_collective, make_permute
+from jaxpar.inspector.loops import producer_of
 from jaxpar.inspector.mlir import array_size, array_type, ir, operations, source
 from jaxpar.inspector.report import Collective, Kind
 from jaxpar.inspector.walk import Site, walk
@@ -110,14 +111,15 @@ def manual_mesh(manual: ir.Operation) -> str | None:
 def count_flops(module: ir.Module) -> int | None:
     """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
 
-    Inside `shard_map` these are those of one device. Every branch of a conditional counts.
+    Inside `shard_map` these are those of one device. Every branch of a conditional counts. A matrix
+    product that is written as a product of two arrays, each broadcast, and a sum counts as well.
     """
     total = 0
     for site in walk(module):
-        if count := _FLOPS.get(site.op.name):
-            if site.times is None:
-                return None
-            total += site.times * count(site.op)
+        count = _FLOPS.get(site.op.name, _flops_of_sum)(site.op)
+        if count and site.times is None:
+            return None
+        total += count * (site.times or 0)
     return total
 
 
@@ -141,6 +143,44 @@ def _convolution_flops(op: ir.Operation) -> int:
     return 2 * array_size(op.results[0])[1] * per_output
 
 
+def adds(op: ir.Operation) -> bool:
+    """Whether a reduction of one array, over dims or over devices, is a sum."""
+    body = [inner.operation.name for inner in op.regions[0].blocks[0]]
+    return body == ["stablehlo.add", "stablehlo.return"]
+
+
+def _flops_of_sum(op: ir.Operation) -> int:
+    """The flops of a matrix product that is written as `(x[:, :, None] * w).sum(1)`; else 0."""
+    if op.name != "stablehlo.reduce" or not adds(op):
+        return 0
+    product = _before_conversion(op.operands[0])
+    if product is None or product.name != "stablehlo.multiply":
+        return 0
+    left, right = (_dims_before_broadcast(value) for value in product.operands)
+    contracted = left & right & set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    is_product = contracted and left - right and right - left
+    return 2 * array_size(product.results[0])[1] if is_product else 0
+
+
+def _before_conversion(value: ir.Value) -> ir.Operation | None:
+    """The operation that computes a value before its dtype is changed."""
+    op = producer_of(value)
+    while op is not None and op.name == "stablehlo.convert":
+        op = producer_of(op.operands[0])
+    return op
+
+
+def _dims_before_broadcast(value: ir.Value) -> set[int]:
+    """The dims of an array along which it was not repeated; all, if it is no broadcast."""
+    _, shape = array_type(value)
+    op = _before_conversion(value)
+    if op is None or op.name != "stablehlo.broadcast_in_dim":
+        return {dim for dim, size in enumerate(shape) if size > 1}
+    _, before = array_type(op.operands[0])
+    dims = ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"])
+    return {dim for dim, size in zip(dims, before, strict=True) if size > 1}
+
+
 _FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
 
 
@@ -162,9 +202,8 @@ def _collective(site: Site, meshes: Meshes, given: Mapping[str, int] | None) -> 
     operands = [array_size(operand) for operand in op.operands]
     _check_partitioned(op)
     if _KINDS[op.name] == "permute":
-        pairs = _rows(op.attributes["source_target_pairs"])
-        return make_permute([(pair[0], pair[1]) for pair in pairs], mesh, operands, **rest)
-    return make_collective(_KINDS[op.name], _groups(op, meshes, mesh), mesh, operands, **rest)
+        return make_permute(pairs_of(op), mesh, operands, **rest)
+    return make_collective(_KINDS[op.name], groups_of(op, meshes, mesh), mesh, operands, **rest)
 
 
 def _check_local(op: ir.Operation) -> None:
@@ -198,7 +237,12 @@ def _check_partitioned(op: ir.Operation) -> None:
         )
 
 
-def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[list[int]]:
+def groups_of(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[list[int]]:
+    """Returns the groups of positions in the mesh that a collective other than a permute spans.
+
+    Raises:
+        ValueError: The groups are spelled in an unknown way.
+    """
     attribute = op.attributes["replica_groups"]
     if isinstance(attribute, ir.DenseIntElementsAttr):
         groups = [[position for position in row if position >= 0] for row in _rows(attribute)]
@@ -212,6 +256,11 @@ def _groups(op: ir.Operation, meshes: Meshes, mesh: Mapping[str, int]) -> list[l
         if known and len(parts) == spelled[2].count("<"):
             return axis_groups(parts, meshes[spelled[1]])
     raise ValueError(f"inspector: {_where(op)} spells its groups {attribute}: not understood")
+
+
+def pairs_of(op: ir.Operation) -> list[tuple[int, int]]:
+    """Returns the (source, target) positions in the mesh of a permute."""
+    return [(pair[0], pair[1]) for pair in _rows(op.attributes["source_target_pairs"])]
 
 
 def _rows(attribute: ir.Attribute) -> list[list[int]]:

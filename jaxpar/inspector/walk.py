@@ -44,7 +44,7 @@ def walk(module: ir.Module) -> Iterator[Site]:
             exceeds MAX_OPERATIONS (calls expanded) or MAX_DEPTH (of regions and calls).
     """
     check_size(module)
-    functions = _functions(module)
+    functions = functions_of(module)
     conditionals: Counter[tuple[int, ...]] = Counter()
 
     def visit(region: ir.Region, around: Site) -> Iterator[Site]:
@@ -69,7 +69,7 @@ def check_size(module: ir.Module) -> None:
     Raises:
         ValueError: As for `walk`.
     """
-    functions = _functions(module)
+    functions = functions_of(module)
     known: dict[str, tuple[int, int]] = {}
 
     def measure(region: ir.Region, calls: tuple[str, ...], depth: int) -> tuple[int, int]:
@@ -103,7 +103,8 @@ def _check_limit(size: int, limit: int) -> None:
         )
 
 
-def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+def functions_of(module: ir.Module) -> dict[str, ir.Operation]:
+    """Returns the functions of a module by name."""
     return {
         ir.StringAttr(op.operation.attributes["sym_name"]).value: op.operation
         for op in module.body
@@ -117,11 +118,14 @@ def _function(name: str, functions: dict[str, ir.Operation]) -> ir.Operation:
     return functions[name]
 
 
+def called(op: ir.Operation) -> str | None:
+    """Returns the name of the function that an operation calls, if it calls one."""
+    return symbol(op, _CALLS[op.name]) if op.name in _CALLS else None
+
+
 def _called(op: ir.Operation, calls: tuple[str, ...]) -> str | None:
     """The function that an operation calls, if any; `calls` are those that are already running."""
-    if op.name not in _CALLS:
-        return None
-    name = symbol(op, _CALLS[op.name])
+    name = called(op)
     if name in calls:
         raise ValueError(f"inspector.walk: function {name!r} calls itself; use a loop")
     return name

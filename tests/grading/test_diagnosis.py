@@ -9,7 +9,7 @@ from jax import lax
 from jaxpar.collectives import tree_broadcast
 from jaxpar.contracts.base import load
 from jaxpar.grading.diagnosis import ANOTHER_TYPE, NOTHING_ARRIVED
-from jaxpar.grading.in_process import ELSEWHERE, InProcessPool, judged
+from jaxpar.grading.in_process import ELSEWHERE, InProcessPool, judged, judged_source
 from jaxpar.grading.messages import ProgramKey
 from jaxpar.grading.processes import ChildEnded
 from jaxpar.grading.program_reader import ProgramReader
@@ -203,3 +203,41 @@ def test_an_answer_that_refuses_with_another_type_is_told_so(
     exec(compile(REFUSES.format(refusal), ELSEWHERE.path, "exec"), scope)
     diagnosis = judged(scope["answer"], InProcessPool(DOUBLING)).diagnosis
     assert diagnosis == ANOTHER_TYPE.format(raised) if raised else "raises" not in diagnosis
+
+
+SUMS = """
+import jax
+from jax import lax
+
+def times(backward):
+    same = jax.custom_vjp(lambda x: x)
+    same.defvjp(lambda x: (x, None), lambda _, ct: (backward(ct),))
+    return same
+
+def mean_over_devices(x, *, axis):
+    y = lax.pmean(x, axis)
+    return {}
+"""
+EQUAL = "its operand is equal on the devices of tp already."
+SUMMED = f"The sum over tp at line 12 multiplies by 8: {EQUAL}"
+AVERAGED = f"The mean over tp at line 12 changes nothing: {EQUAL}"
+
+
+@pytest.mark.parametrize(
+    ("returned", "wrong", "diagnosis"),
+    [
+        ("3 * lax.psum(y, axis)", "values", SUMMED),
+        ("3 * lax.pmean(y, axis)", "values", AVERAGED),
+        ("lax.pmean(lax.psum(3 * y, axis), axis)", "values", SUMMED),
+        ("times(lambda ct: lax.psum(3 * ct, axis))(y)", "gradient", SUMMED),
+        ("3 * y", "values", ""),
+        ("lax.pmean(y, axis)", "communication", ""),
+    ],
+)
+def test_a_sum_of_equal_values_is_told_where_nothing_else_is(
+    returned: str, wrong: str, diagnosis: str
+) -> None:
+    pool = InProcessPool("jaxpar.contracts.collectives.mean_over_devices")
+    verdict = judged_source(SUMS.format(returned), pool)
+    failure = verdict.first_failure()
+    assert (failure and failure.name, verdict.diagnosis) == (wrong, diagnosis)

@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from jaxpar.contracts.base import load, with_drawn
+from jaxpar.contracts.base import Kind, load, with_drawn
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading.deadline import Deadline
-from jaxpar.grading.evidence import Evidence, collect_evidence, devices_needed, public_name
-from jaxpar.grading.processes import ChildEnded, Pool
+from jaxpar.grading.evidence import (
+    Evidence,
+    collect_evidence,
+    devices_needed,
+    public_name,
+    reason_unjudged,
+)
+from jaxpar.grading.processes import OUT_OF_CPU, ChildEnded, Limits, Pool
 from jaxpar.grading.submission import Submission
 
 CONTRACT = with_drawn("jaxpar.contracts.collectives.scatter", 7, hidden=True)
@@ -159,3 +165,17 @@ def test_the_number_of_devices_tells_of_no_hidden_case(where: str) -> None:
 def test_names_that_are_not_pythons_own_are_not_told(name: str) -> None:
     assert public_name(name) == "an error"
     assert public_name("ZeroDivisionError") == "ZeroDivisionError"
+
+
+@pytest.mark.parametrize(("detail", "limit"), [("", "4 seconds; "), (OUT_OF_CPU, "processor time")])
+@pytest.mark.parametrize(
+    ("kind", "jax"), [("program", True), ("specs", False), ("value", False), ("schedule", False)]
+)
+def test_only_a_slow_program_is_told_of_scan(
+    detail: str, limit: str, kind: Kind, jax: bool
+) -> None:
+    evidence = Evidence(ended=ChildEnded("timeout", detail))
+    end = reason_unjudged(evidence, Limits(wall_seconds=4), kind)
+    assert end and end[0] == "timeout"
+    assert limit in end[1] and "loop" in end[1]
+    assert ("lax.scan" in end[1]) == jax

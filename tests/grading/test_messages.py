@@ -35,7 +35,7 @@ from jaxpar.grading.reader_messages import (
     RunResults,
     Started,
 )
-from jaxpar.inspector.report import Collective, Memory
+from jaxpar.inspector.report import Collective, Memory, RepeatedSum
 
 OUTPUT = Output((2, 3), "float32", ("tp",), "['w']")
 FACTS = Facts(
@@ -44,6 +44,7 @@ FACTS = Facts(
     ("bfloat16",),
     Memory(1, 2, 3, 4, 5),
     ("1 x all_reduce",),
+    (RepeatedSum(("dp", "tp"), ("tp",), 4, False, "a.py:4"),),
     (OUTPUT,),
 )
 

@@ -9,7 +9,7 @@ import pytest
 from jaxpar.grading.judge import judge
 from jaxpar.grading.misleading_calls import misleading_call
 from jaxpar.grading.processes import Limits, Pool
-from jaxpar.grading.submission import Submission
+from jaxpar.grading.submission import MAX_SOURCE_BYTES, Submission
 
 
 @pytest.mark.parametrize("call", ["device_count()", "devices()", "local_device_count()"])
@@ -33,6 +33,27 @@ def test_a_python_loop_over_checkpoints_is_told_where_memory_is_wrong() -> None:
     assert "lax.scan" in misleading_call(LOOP_OF_CHECKPOINTS, "memory")
     assert misleading_call(LOOP_OF_CHECKPOINTS, "gradient") == ""
     assert misleading_call(LOOP_OF_CHECKPOINTS.replace("checkpoint", "jit"), "memory") == ""
+
+
+@pytest.mark.parametrize(
+    "header", ["for layer in params:", "for first in in second:", "for in in in:", "for  in :"]
+)
+def test_a_loop_is_found_whatever_its_names_are(header: str) -> None:
+    source = LOOP_OF_CHECKPOINTS.replace("for layer in params:", header)
+    assert "lax.scan" in misleading_call(source, "memory")
+
+
+LONG_LINES = ["\t", " for ", "\tfor  in", " in", " in ", "jax.", " ", "checkpoint_", " checkpoin",
+              "remat_", "jax.devices", "jax.device_count ", "x.jax.local_", ":", "\n for ",
+              "\n "]  # fmt: skip
+
+
+@pytest.mark.timeout(10)  # a pattern that goes back from each word takes a minute
+@pytest.mark.parametrize("before", ["", " for x", " for x in y", " for x in y:\n"])
+@pytest.mark.parametrize("piece", LONG_LINES)
+def test_the_longest_line_of_a_stranger_is_searched(before: str, piece: str) -> None:
+    line = piece * (MAX_SOURCE_BYTES // len(piece))
+    assert misleading_call(before + line, "memory") == ""
 
 
 @pytest.mark.parametrize(

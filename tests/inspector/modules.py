@@ -8,12 +8,17 @@ PAIR = "tensor<2xf32>"
 
 def module(body: str, functions: str = "", mesh: str = '"dp"=2, "tp"=4') -> ir.Module:
     """A module whose main computes with %x, two float32 elements, on each device of a mesh."""
-    manual = f"""%0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{}}]>]
+    manual = per_device("%x", body.replace("%x", "%x_local"), "%x_local")
+    return plain_module(f"%0 = {manual}", f"sdy.mesh @mesh = <[{mesh}]>\n{functions}")
+
+
+def per_device(value: str, body: str, result: str) -> str:
+    """A computation of each device with %x_local, its whole copy of a value of main."""
+    return f"""sdy.manual_computation({value}) in_shardings=[<@mesh, [{{}}]>]
           out_shardings=[<@mesh, [{{}}]>] manual_axes={{"dp", "tp"}} (%x_local: {PAIR}) {{
-        {body.replace("%x", "%x_local")}
-        sdy.return %x_local : {PAIR}
+        {body}
+        sdy.return {result} : {PAIR}
       }} : ({PAIR}) -> {PAIR}"""
-    return plain_module(manual, f"sdy.mesh @mesh = <[{mesh}]>\n{functions}")
 
 
 def plain_module(body: str, functions: str = "") -> ir.Module:

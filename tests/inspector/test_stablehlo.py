@@ -170,6 +170,39 @@ def test_flops_of_products_in_batches_and_of_convolutions() -> None:
     assert count_flops(stablehlo(program)) == 2 * (2 * 2 * 2) * 4 + 2 * (4 * 4) * (3 * 2)
 
 
+def multiplied_and_summed(x, w):
+    return (x[:, :, None] * w[None]).sum(1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_product_that_is_multiplied_and_summed_counts_as_one(dtype: str, gradient: bool) -> None:
+    def flops(product):
+        function = product
+        if gradient:
+            function = jax.grad(lambda x, w: (product(x, w) ** 2).sum(), (0, 1))
+        shapes = (jax.ShapeDtypeStruct(shape, dtype) for shape in ((6, 8), (8, 10)))
+        return count_flops(jax.jit(function).lower(*shapes).compiler_ir("stablehlo"))
+
+    assert flops(multiplied_and_summed) == flops(jnp.matmul) == 2 * 6 * 8 * 10 * (1 + 2 * gradient)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * x[:1]).sum(1),
+        lambda x: (x[:, :, None] * jnp.ones((4, 4, 3))).sum(1),
+        lambda x: (x[:, :, None] * x[None]).max(1),
+        lambda x: (x[:, :, None] + x[None]).sum(1),
+        lambda x: (x[:, :, None, None] * x[None, None]).sum((0, 2)),  # adds along neither
+        lambda x: jnp.var(x, axis=1),
+    ],
+)
+def test_other_sums_are_no_products(function) -> None:
+    shape = jax.ShapeDtypeStruct((4, 4), "float32")
+    assert count_flops(jax.jit(function).lower(shape).compiler_ir("stablehlo")) == 0
+
+
 def test_flops_in_a_loop_of_unknown_length_are_not_known() -> None:
     def program(x):
         return lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x)
