@@ -220,6 +220,11 @@ EXERCISES = (
         title="a transpose across devices", needs=("scatter",),
     ),
     Exercise(
+        id="swap_layout", lesson="02", kind="program", minutes=60,
+        title="open challenge: another layout for the fewest bytes",
+        needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
         id="ring_reduce_scatter", lesson="03", kind="program", minutes=30,
         title="sums that travel round a ring", needs=("all_to_all_by_permutes",),
     ),
@@ -393,6 +398,11 @@ EXERCISES = (
     Exercise(
         id="stash_size", lesson="16", kind="value", minutes=15,
         title="how many inputs a schedule keeps at most", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="limited_schedule", lesson="16", kind="schedule", minutes=60,
+        title="open challenge: the shortest schedule within a limit",
+        needs=("zero_bubble_h1_schedule", "stash_size"),
     ),
     Exercise(
         id="tokens_that_hide_fsdp", lesson="19", kind="value", minutes=15,

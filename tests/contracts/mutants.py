@@ -140,6 +140,8 @@ def _whole_then_sliced(contract: Contract) -> Answer:
 def _of_plain_arguments(contract: Contract) -> Iterator[Mutant]:
     """Answers that forget an argument, or know it up to half of what is usually drawn."""
     fails: tuple[PropertyName, ...] = ("values", "order")
+    if contract.challenge:  # any order will do, so what is forgotten shows in what a table costs
+        fails += ("bubble", "in_flight")
     for name in inspect.signature(contract.reference).parameters:
         drawn = [_drawn(contract, name, seed) for seed in range(20)]
         first = drawn[0][0]

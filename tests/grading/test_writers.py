@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
+from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict, in_bytes
 from jaxpar.grading.writers import plain_lines, render, to_json
 
 FAILED = Verdict(
@@ -23,7 +23,7 @@ FAILED = Verdict(
     diagnosis="Everything is gathered.",
     seconds=1.26,
     seed=7,
-    sent=Sent("tp=8", 672, 84),
+    measured=Measured("wire_bytes", "tp=8", 672, 84),
     printed="shape (8, 4)\n",
 )
 
@@ -41,7 +41,8 @@ def test_bytes_are_exact_however_many() -> None:
 def test_json_has_these_keys_and_no_others() -> None:
     data = to_json(FAILED)
     assert list(data) == [
-        "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds",
+        "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds", "measured",
+        "best",
     ]  # fmt: skip
     assert data["properties"][1] == {
         "name": "communication",
@@ -108,13 +109,13 @@ def test_long_texts_stand_under_the_table_and_what_waits_in_one_line() -> None:
 def test_a_diagnosis_that_is_the_message_is_said_once() -> None:
     error = "line 3: this answer may not import os"
     failed = PropertyVerdict("values", "fail", 0, 10, error)
-    verdict = replace(FAILED, properties=(failed,), diagnosis=error, sent=None, printed="")
+    verdict = replace(FAILED, properties=(failed,), diagnosis=error, measured=None, printed="")
     assert list(plain_lines(verdict))[2:] == ["", error]
     assert rendered(verdict).count(error) == 1
 
 
 def test_a_pass_has_no_failure_to_show() -> None:
     passed = replace(FAILED, status="pass", properties=FAILED.properties[:1], diagnosis="")
-    lines = list(plain_lines(replace(passed, sent=None, printed="")))
+    lines = list(plain_lines(replace(passed, measured=None, printed="")))
     assert lines[1:] == ["  pass        values         5/5  right on tp=8 and dp=3"]
     assert "expected" in rendered(passed)
