@@ -306,6 +306,10 @@ EXERCISES = (
         title="keep only the inputs of segments", needs=("activation_bytes",),
     ),
     Exercise(
+        id="frugal_layers", lesson="08", kind="program", minutes=60,
+        title="open challenge: a gradient in the least memory", needs=("remat_layers",),
+    ),
+    Exercise(
         id="zero1_update", lesson="09", kind="program", minutes=30,
         title="each device updates its rows", needs=("data_parallel_gradients",),
     ),
