@@ -1,7 +1,6 @@
-"""Exercise swap_layout (lesson 02): open challenge: another layout for the fewest bytes.
+"""Exercise swap_layout (lesson 02): an open challenge: the fewest bytes.
 
-Your task: return this device's block of the same array in the layout b_columns d_rows, and send as
-few bytes as you can.
+Your task: return this device's block of the array in the layout b_columns d_rows.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check swap_layout`.
 """
@@ -25,9 +24,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check swap_layout`.
 #     columns  "cp"
 # and with others, drawn for each check.
 #
-# Open challenge: the fewest bytes that a device sends in one call, forward, on mesh fsdp=2,tp=4,
-#                 as above. A right answer earns all points. Its number is shown beside the
-#                 library's, and the lowest that you have reached is kept.
+# Open challenge  send the fewest bytes from each device in one call, forward, on mesh
+#                 fsdp=2,tp=4, as above. Every right answer earns all points. Its number is shown
+#                 beside the library's, and the lowest that you have reached is kept.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -55,5 +54,5 @@ def swap_layout(
         ValueError: n_columns does not divide the rows of the array, or n_rows its columns.
     """
     raise NotImplementedError(
-        "return this device's block of the same array in the layout b_columns d_rows, and send as few bytes as you can"
+        "return this device's block of the array in the layout b_columns d_rows"
     )

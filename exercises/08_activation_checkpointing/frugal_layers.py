@@ -1,6 +1,6 @@
-"""Exercise frugal_layers (lesson 08): open challenge: a gradient in the least memory.
+"""Exercise frugal_layers (lesson 08): an open challenge: the least memory.
 
-Your task: call layer after layer, so that the gradient takes as little memory as you can.
+Your task: call layer after layer, and let the gradient take little memory.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check frugal_layers`.
 """
@@ -27,9 +27,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check frugal_layers`.
 #     x         float32[1024, 4]
 # and with others, drawn for each check.
 #
-# Open challenge: the least memory: intermediate results of forward and backward together, on mesh
-#                 fsdp=3, as above. A right answer earns all points. Its number is shown beside
-#                 the library's, and the lowest that you have reached is kept.
+# Open challenge  hold the fewest bytes of intermediate results, forward and backward, on mesh
+#                 fsdp=3, as above. Every right answer earns all points. Its number is shown
+#                 beside the library's, and the lowest that you have reached is kept.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -56,6 +56,4 @@ def frugal_layers(
     Math: x_(i+1) = layer_fn(params[i], x_i)
     Source: Chen et al. 2016 (Training Deep Nets with Sublinear Memory Cost), section 4
     """
-    raise NotImplementedError(
-        "call layer after layer, so that the gradient takes as little memory as you can"
-    )
+    raise NotImplementedError("call layer after layer, and let the gradient take little memory")

@@ -1,7 +1,6 @@
-"""Exercise limited_schedule (lesson 16): open challenge: the shortest schedule within a limit.
+"""Exercise limited_schedule (lesson 16): an open challenge: the shortest schedule.
 
-Your task: return a row of cells for each stage: as short a schedule as you can, with at most
-`limit` microbatches in flight on each device.
+Your task: return a row of cells for each stage, with at most `limit` microbatches in flight.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check limited_schedule`.
 """
@@ -14,18 +13,14 @@ Save it while `jaxpar` runs, or check it with `jaxpar check limited_schedule`.
 #   in_flight     3  at most `limit` microbatches on each device, from F to B or W
 #
 # For example, where other results may be as right:
-#   limited_schedule(4, 8, 3) -> [["0F0", "0F1", "0F2", "0B0", "0F3", "0B1", "0F4", "0B2", "0F5",
-#       "0B3", "0F6", "0B4", "0F7", "0B5", "0B6", "0B7"], ["1F0", "1F1", "1F2", "1B0", "1F3",
-#       "1B1", "1F4", "1B2", "1F5", "1B3", "1F6", "1B4", "1F7", "1B5", "1B6", "1B7"], ["2F0",
-#       "2F1", "2B0", "2F2", "2B1", "2F3", "2B2", "2F4", "2B3", "2F5", "2B4", "2F6", "2B5", "2F7",
-#       "2B6", "2B7"], ["3F0", "3B0", "3F1", "3B1", "3F2", "3B2", "3F3", "3B3", "3F4", "3B4",
-#       "3F5", "3B5", "3F6", "3B6", "3F7", "3B7"]]
+#   limited_schedule(3, 2, 1) -> [["0F0", "0B0", "0F1", "0B1"], ["1F0", "1B0", "1F1", "1B1"],
+#       ["2F0", "2B0", "2F1", "2B1"]]
 #   limited_schedule(4, 8, 0) raises ValueError
 # and with more devices and microbatches, among them random numbers of both.
 #
-# Open challenge: the shortest schedule, in limited_schedule(4, 8, 3). A right answer earns all
-#                 points. Its number is shown beside the library's, and the lowest that you have
-#                 reached is kept.
+# Open challenge  find the shortest schedule, in limited_schedule(4, 8, 3). Every right answer
+#                 earns all points. Its number is shown beside the library's, and the lowest that
+#                 you have reached is kept.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.
@@ -47,5 +42,5 @@ def limited_schedule(stages: int, microbatches: int, limit: int) -> list[list[st
         ValueError: stages, microbatches or the limit are less than 1.
     """
     raise NotImplementedError(
-        "return a row of cells for each stage: as short a schedule as you can, with at most `limit` microbatches in flight on each device"
+        "return a row of cells for each stage, with at most `limit` microbatches in flight"
     )

@@ -221,7 +221,7 @@ EXERCISES = (
     ),
     Exercise(
         id="swap_layout", lesson="02", kind="program", minutes=60,
-        title="open challenge: another layout for the fewest bytes",
+        title="an open challenge: the fewest bytes",
         needs=("all_to_all_by_permutes",),
     ),
     Exercise(
@@ -307,7 +307,7 @@ EXERCISES = (
     ),
     Exercise(
         id="frugal_layers", lesson="08", kind="program", minutes=60,
-        title="open challenge: a gradient in the least memory", needs=("remat_layers",),
+        title="an open challenge: the least memory", needs=("remat_layers",),
     ),
     Exercise(
         id="zero1_update", lesson="09", kind="program", minutes=30,
@@ -405,7 +405,7 @@ EXERCISES = (
     ),
     Exercise(
         id="limited_schedule", lesson="16", kind="schedule", minutes=60,
-        title="open challenge: the shortest schedule within a limit",
+        title="an open challenge: the shortest schedule",
         needs=("zero_bubble_h1_schedule", "stash_size"),
     ),
     Exercise(

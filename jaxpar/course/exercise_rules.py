@@ -16,9 +16,9 @@ from jaxpar.grading.imports import allowed_in_words
 
 WIDTH = 96
 CHALLENGES = {
-    "wire_bytes": "the fewest bytes that a device sends in one call, forward",
-    "temp_bytes": "the least memory: intermediate results of forward and backward together",
-    "makespan": "the shortest schedule",
+    "wire_bytes": "send the fewest bytes from each device in one call, forward",
+    "temp_bytes": "hold the fewest bytes of intermediate results, forward and backward",
+    "makespan": "find the shortest schedule",
 }
 
 
@@ -67,16 +67,20 @@ def _challenge(contract: Contract) -> Iterator[str]:
         args, kwargs = contract.values(np.random.default_rng(0))[0]
         first = f"in {_call(contract, args, kwargs)}"
     yield from _hanging(
-        "Open challenge: ",
-        f"{CHALLENGES[contract.challenge]}, {first}. A right answer earns all points. Its number "
-        "is shown beside the library's, and the lowest that you have reached is kept.",
+        "Open challenge  ",
+        f"{CHALLENGES[contract.challenge]}, {first}. Every right answer earns all points. "
+        "Its number is shown beside the library's, and the lowest that you have reached is kept.",
     )
 
 
 def _examples(contract: Contract) -> Iterator[str]:
-    """Yields the first calls and the first that must raise; of the long tables, only one."""
+    """Yields the first calls and the first that must raise; of the long tables, only one.
+
+    That of a challenge, which comes before all others, is not among them.
+    """
     assert contract.values
-    results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
+    calls = contract.values(np.random.default_rng(0))[bool(contract.challenge) :]
+    results = [_example(contract, *call) for call in calls]
     yield from results[: 1 if contract.kind == "schedule" else 3]
     yield from [line for line in results[3:] if line.endswith("raises ValueError")][:1]
 

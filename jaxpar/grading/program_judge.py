@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Literal
 
 from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case import Case
 from jaxpar.grading import properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings

@@ -28,7 +28,7 @@ SPLIT = "large leaves are split, small ones are replicated"
 class SpecsJudge:
     """Judges the evidence about one answer, with one reader.
 
-    The program that is compiled is our own, so that `answer` stays empty; and `measured` stays None,
+    The program that is compiled is our own, so that `answer` stays empty; `measured` stays None,
     since predictions are asked for programs only.
     """
 

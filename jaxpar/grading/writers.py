@@ -32,7 +32,7 @@ REASONS = {
 
 
 def to_json(verdict: Verdict, best: int | None = None) -> dict[str, Any]:
-    """Returns what `jaxpar check --json` prints; `best` is the learner's best before."""
+    """Returns what `jaxpar check --json` prints; `best` is the lowest number reached."""
     return {
         "exercise": verdict.exercise,
         "status": verdict.status,

@@ -28,9 +28,9 @@ FAILED = Verdict(
 )
 
 
-def rendered(verdict: Verdict, predicted: int | None = None) -> str:
+def rendered(verdict: Verdict, predicted: int | None = None, best: int | None = None) -> str:
     file = io.StringIO()
-    Console(file=file, width=100).print(render(verdict, predicted))
+    Console(file=file, width=100).print(render(verdict, predicted, best))
     return file.getvalue()
 
 
@@ -41,8 +41,8 @@ def test_bytes_are_exact_however_many() -> None:
 def test_json_has_these_keys_and_no_others() -> None:
     data = to_json(FAILED)
     assert list(data) == [
-        "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds", "measured",
-        "best",
+        "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds",
+        "measured", "best",
     ]  # fmt: skip
     assert data["properties"][1] == {
         "name": "communication",
@@ -77,6 +77,45 @@ def test_plain_lines_say_everything_once() -> None:
         "your program printed",
         "  shape (8, 4)",
     ]
+
+
+CHALLENGE = Measured("makespan", "limited_schedule(4, 8, 3)", 31, 48, challenge=True)
+
+
+def test_a_challenge_is_shown_with_the_best_before() -> None:
+    passed = replace(FAILED, status="pass", measured=CHALLENGE, printed="")
+    lines = list(plain_lines(passed, best=38))
+    assert lines[-5:] == [
+        "the makespan of limited_schedule(4, 8, 3)",
+        "  measured   31",
+        "  library    48",
+        "  your best  38",
+        "Your best now: 31.",
+    ]
+    assert "your best 38\nYour best now: 31." in rendered(passed, best=38)
+    assert to_json(passed, best=31)["best"] == 31
+    assert list(plain_lines(passed))[-1] == "  library    48"
+    assert list(plain_lines(passed, best=31))[-1] == "  your best  31"
+
+
+def test_a_wrong_answer_is_no_best() -> None:
+    failed = replace(FAILED, measured=CHALLENGE, printed="")
+    assert list(plain_lines(failed, best=38))[-1] == "  your best  38"
+
+
+def test_bytes_of_a_challenge_have_their_unit() -> None:
+    least = Measured("temp_bytes", "fsdp=3", 485_048, 845_624, challenge=True)
+    lines = list(plain_lines(replace(FAILED, measured=least, printed=""), predicted=7))
+    assert lines[-3:] == [
+        "what intermediate results take, forward and backward, on fsdp=3",
+        "  measured   485,048 bytes",
+        "  library    845,624 bytes",
+    ]
+
+
+def test_a_verdict_comes_back_from_plain_data() -> None:
+    for verdict in (FAILED, replace(FAILED, measured=None)):
+        assert Verdict.from_dict(verdict.to_dict()) == verdict
 
 
 def test_the_terminal_shows_the_same_in_tables() -> None:

@@ -49,7 +49,7 @@ def _tanh_case(axis: str, layers: int) -> Case:
 
 CONTRACT = Contract(
     kind="program",
-    task="call layer after layer, so that the gradient takes as little memory as you can",
+    task="call layer after layer, and let the gradient take little memory",
     reference=frugal_layers,
     oracle=layer_after_layer,
     challenge="temp_bytes",

@@ -59,8 +59,7 @@ def _gathered_bytes(sizes: Sizes) -> float:
 
 CONTRACT = Contract(
     kind="program",
-    task="return this device's block of the same array in the layout b_columns d_rows, and send as "
-    "few bytes as you can",
+    task="return this device's block of the array in the layout b_columns d_rows",
     reference=collectives.swap_layout,
     oracle=_swapped,
     challenge="wire_bytes",

@@ -16,7 +16,13 @@ from jaxpar.schedules.generators import limited_schedule
 
 def _sizes(rng: np.random.Generator) -> list[Call]:
     """That of the challenge first; then every size of a pipeline, with limits of all kinds."""
-    calls: list[Call] = [((4, 8, 3), {}), ((4, 8, 1), {}), ((3, 2, 5), {}), ((4, 8, 0), {})]
+    calls: list[Call] = [
+        ((4, 8, 3), {}),
+        ((3, 2, 1), {}),
+        ((3, 2, 5), {}),
+        ((4, 8, 1), {}),
+        ((4, 8, 0), {}),
+    ]
     for (p, m), _ in pipeline_sizes(rng):
         calls.append(((p, m, int(rng.integers(max(p - 4, 1), p + 2))), {}))
     p = int(rng.integers(17, 20))  # limits of two digits
@@ -25,8 +31,7 @@ def _sizes(rng: np.random.Generator) -> list[Call]:
 
 CONTRACT = Contract(
     kind="schedule",
-    task="return a row of cells for each stage: as short a schedule as you can, with at most "
-    "`limit` microbatches in flight on each device",
+    task="return a row of cells for each stage, with at most `limit` microbatches in flight",
     reference=limited_schedule,
     oracle=limited_schedule,
     values=_sizes,
@@ -116,9 +121,7 @@ def limit_in_place_of_stages(stages: int, microbatches: int, limit: int) -> Rows
     """Device rank does limit - 1 - rank forwards first, so that the later devices have none in hand
     when the next one comes; do min(limit, p - rank) - 1 of them."""
     limited_rows(stages, microbatches, limit)
-    return _rows(
-        microbatches, [max(min(limit, stages) - 1 - rank, 0) for rank in range(stages)]
-    )
+    return _rows(microbatches, [max(min(limit, stages) - 1 - rank, 0) for rank in range(stages)])
 
 
 @wrong("order")

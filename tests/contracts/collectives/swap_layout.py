@@ -117,9 +117,9 @@ def _put(y, pieces, of_each, step, me, spare):
 
 @wrong("values")
 def sent_in_half_the_bytes(x, *, rows, columns):
-    return all_to_all_permute_all_to_all(
-        x.astype(jnp.bfloat16), rows=rows, columns=columns
-    ).astype(x.dtype)
+    return all_to_all_permute_all_to_all(x.astype(jnp.bfloat16), rows=rows, columns=columns).astype(
+        x.dtype
+    )
 
 
 @wrong("values")
