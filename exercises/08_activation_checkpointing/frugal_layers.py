@@ -23,8 +23,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check frugal_layers`.
 #   mesh dp=2
 #     layer_fn  as `residual_mlp`, in steps so small that hundreds of random layers do not run
 #               away
-#     params    {up: float32[192, 4, 64], down: float32[192, 64, 4]}
-#     x         float32[1024, 4]
+#     params    {up: float32[96, 4, 64], down: float32[96, 64, 4]}
+#     x         float32[512, 4]
 # and with others, drawn for each check.
 #
 # Open challenge  hold the fewest bytes of intermediate results, forward and backward, on mesh

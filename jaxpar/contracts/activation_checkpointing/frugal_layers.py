@@ -28,9 +28,9 @@ from jaxpar.parallel.remat import frugal_layers
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp"))
-    layers, few = pick(rng, (216, 240, 252)), pick(rng, (1, 5, 7))
+    layers, few = pick(rng, (72, 80, 84)), pick(rng, (1, 5, 7))
     return (
-        nested_case(axis, layers, 132, 12, 4),
+        nested_case(axis, layers, 44, 12, 4),
         _tanh_case(other, few),
         sines_case(other, 6, "bfloat16"),
     )
@@ -53,7 +53,7 @@ CONTRACT = Contract(
     reference=frugal_layers,
     oracle=layer_after_layer,
     challenge="temp_bytes",
-    cases=(wave_case(layers=512, b=512, d=8), mlp_case(layers=192, b=1024, d=4)),
+    cases=(wave_case(layers=512, b=512, d=8), mlp_case(layers=96, b=512, d=4)),
     draw=_drawn,
     gradient=("params", "x"),
     communication=Communication("nothing is sent", forward=((),)),
@@ -152,17 +152,14 @@ def parameters_of_all(layer_fn: LayerFn, params: Any, x: Array) -> Array:
     return in_levels(layer_fn, own, x, (near_root(count_layers(params)),))
 
 
-def _halves(layer_fn: LayerFn, params: Any, x: Array) -> Array:
-    """A checkpoint around each half, and in it around each half of that, down to one layer."""
-    layers = count_layers(params)
-    if layers % 2:
-        return scan(jax.checkpoint(layer_fn), params, x)
-    split = jax.tree.map(lambda leaf: leaf.reshape(2, -1, *leaf.shape[1:]), params)
-    return scan(jax.checkpoint(partial(_halves, layer_fn)), split, x)
-
-
 @wrong("flops")
 def halves_of_halves(layer_fn: LayerFn, params: Any, x: Array) -> Array:
-    """A segment is halved again and again, so that each layer is computed log2(l) times more; use
-    fewer levels, with more segments in each."""
-    return _halves(layer_fn, params, x)
+    """Segments are halved again and again, so that each layer is computed about log2(l) times more;
+    use fewer levels, with more segments in each."""
+    layers = count_layers(params)
+    lengths = [near_root(layers)]
+    left = layers // lengths[0]
+    while left > 1:
+        lengths.append(next(k for k in range(2, left + 1) if left % k == 0))
+        left //= lengths[-1]
+    return in_levels(layer_fn, params, x, tuple(lengths))

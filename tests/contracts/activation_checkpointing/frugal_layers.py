@@ -119,12 +119,9 @@ def two_segments(layer_fn, params, x):
 
 
 @wrong("flops")
-def seven_levels(layer_fn, params, x):
-    layers, lengths = count_layers(params), []
-    while len(lengths) < 6 and layers % 2 == 0:
-        lengths.append(2)
-        layers //= 2
-    return in_levels(layer_fn, params, x, tuple(lengths))
+def levels_of_one(layer_fn, params, x):
+    """Checkpoints around the same segment, which keep no less."""
+    return in_levels(layer_fn, params, x, (near_root(count_layers(params)), 1, 1, 1))
 
 
 @wrong("communication")
