@@ -688,6 +688,9 @@ print(report.collectives[0].operand_bytes, "bytes in.", *report.notes, "\n")
 
 # %% [markdown]
 # ## Exercises
+#
+# `swap_layout` is an open challenge: every right answer earns its points, and the fewest bytes that
+# your devices have sent are kept. The library's gathers the whole array.
 
 # %%
 exercises("02")

@@ -525,6 +525,9 @@ assert round(shown[1][3] + states) == 55
 #   float32.
 #
 # ## Exercises
+#
+# `frugal_layers` is an open challenge: every right answer earns its points, and the fewest bytes of
+# intermediate results that you have reached are kept.
 
 # %%
 exercises("08")

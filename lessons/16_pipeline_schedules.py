@@ -457,6 +457,10 @@ assert sorted(lost, key=lost.__getitem__)[:: len(lost) - 1] == ["gpipe", "1f1b"]
 # proof that nothing is shorter. (Qi et al. 2024b build schedules for a given memory.)
 #
 # ## Exercises
+#
+# `limited_schedule` is a smaller open challenge, with one stage on each device and at most 3
+# microbatches in flight. It is judged, and your best makespan is kept. The library's takes 48, and
+# 31 is possible.
 
 # %%
 exercises("16")

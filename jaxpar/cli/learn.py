@@ -134,18 +134,21 @@ def check_exercise(
         raise BadUseError(f"check: there is no file {file}")
     with open_judge(timeout) as judge:
         if file:
+            before = best = None
             verdict = check(row, file, judge, None, seed)
         else:
             course = _course()
-            remembered = Verdicts(course.verdicts)
-            again = timeout is not None
+            remembered, record = Verdicts(course.verdicts), LearnerRecord(course.state)
+            again, before = timeout is not None, record.best(row.id)
             verdict = check(row, course.file(row), judge, remembered, seed, again=again)
+            warn(record.remember_best(verdict) if seed is None else "")
+            best = record.best(row.id)
     from jaxpar.grading.writers import plain_lines, render, to_json
 
     if as_json:
-        print_json(to_json(verdict))
+        print_json(to_json(verdict, best))
     else:
-        print_lines(plain_lines(verdict), render(verdict))
+        print_lines(plain_lines(verdict, best=before), render(verdict, best=before))
         print(f"\nNext, type: {command()} {'next' if verdict.passed else f'hint {row.id}'}")
     raise typer.Exit(0 if verdict.passed else WRONG)
 

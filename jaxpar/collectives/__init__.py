@@ -32,6 +32,7 @@ from jaxpar.collectives.hierarchical import hierarchical_all_reduce as hierarchi
 from jaxpar.collectives.hierarchical import (
     hierarchical_reduce_scatter as hierarchical_reduce_scatter,
 )
+from jaxpar.collectives.layouts import swap_layout as swap_layout
 from jaxpar.collectives.primitives import add_rank as add_rank
 from jaxpar.collectives.primitives import all_gather as all_gather
 from jaxpar.collectives.primitives import all_to_all as all_to_all

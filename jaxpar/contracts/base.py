@@ -24,6 +24,9 @@ PropertyName = Literal[
     "values", "gradient", "sharding", "communication", "memory", "flops", "errors",
     "order", "bubble", "in_flight",
 ]  # fmt: skip
+Quantity = Literal["wire_bytes", "temp_bytes", "makespan"]
+"""What is measured of a right answer: what a device sends in the forward pass, what the gradient
+program holds beside arguments and results, or how long a schedule takes."""
 Call = tuple[tuple, dict]
 """One call of an answer with plain arguments: those by position, those by name."""
 
@@ -36,7 +39,8 @@ class Limit:
 
     Args:
         kinds: kinds of collective that this limit allows, as the inspector names them.
-        over: the keyword argument that names the axis.
+        over: the keyword argument that names the axis; None for all axes together, where only
+            `wire_bytes` is a bound.
         wire_bytes: bound on the wire bytes of one device, all collectives together.
         times: bound on how often, where that is the lesson.
         neighbours: permutes go to the next or the previous device only.
@@ -47,7 +51,7 @@ class Limit:
     """
 
     kinds: tuple[str, ...]
-    over: str
+    over: str | None
     wire_bytes: Callable[[Sizes], float]
     times: Callable[[Sizes], int] | None = None
     neighbours: bool = False
@@ -112,16 +116,19 @@ class PipelineLimits:
         bubble: the limit on idle time in words, as it is published.
         in_flight: the limit on what each device keeps.
         costs: the times that cells take; the bubble is judged with each.
-        order: the order of the schedule in words, as it is published.
+        order: the order of the schedule in words, as it is published; empty if any will do.
         complaint: takes a table that can run and that of the reference, and returns the first place
             where it is not in that order, or None.
+        most_in_flight: takes the arguments of a call, and returns what each device may keep, where
+            that is not what it keeps in the reference's table.
     """
 
     bubble: str
     in_flight: str
     costs: tuple[Costs, ...]
-    order: str
-    complaint: Callable[[Table, Table], str | None]
+    order: str = ""
+    complaint: Callable[[Table, Table], str | None] | None = None
+    most_in_flight: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True)
@@ -225,6 +232,8 @@ class Contract:
             then an example only.
         partitioned: for specs, `partitioned(case, specs)` lowers that program, jitted.
         pipeline: for a schedule, what it may cost.
+        challenge: what a right answer may lower further and further, measured on the first case
+            or call, which is the same in every run.
         gradient: names of the arguments whose gradient is judged.
         imports: earlier exercises or library functions that an answer may import.
         tolerance: multiple of the usual tolerance; more than 1 needs a reason.
@@ -249,6 +258,7 @@ class Contract:
     complaint: Callable[[list[Call], list[Any]], str | None] | None = None
     partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
     pipeline: PipelineLimits | None = None
+    challenge: Quantity | None = None
     gradient: tuple[str, ...] = ()
     communication: Communication | None = None
     memory: MemoryLimit | None = None

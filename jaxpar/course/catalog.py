@@ -220,6 +220,11 @@ EXERCISES = (
         title="a transpose across devices", needs=("scatter",),
     ),
     Exercise(
+        id="swap_layout", lesson="02", kind="program", minutes=60,
+        title="an open challenge: the fewest bytes",
+        needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
         id="ring_reduce_scatter", lesson="03", kind="program", minutes=30,
         title="sums that travel round a ring", needs=("all_to_all_by_permutes",),
     ),
@@ -299,6 +304,10 @@ EXERCISES = (
     Exercise(
         id="remat_layers", lesson="08", kind="program", minutes=25,
         title="keep only the inputs of segments", needs=("activation_bytes",),
+    ),
+    Exercise(
+        id="frugal_layers", lesson="08", kind="program", minutes=60,
+        title="an open challenge: the least memory", needs=("remat_layers",),
     ),
     Exercise(
         id="zero1_update", lesson="09", kind="program", minutes=30,
@@ -393,6 +402,11 @@ EXERCISES = (
     Exercise(
         id="stash_size", lesson="16", kind="value", minutes=15,
         title="how many inputs a schedule keeps at most", needs=("gpipe_schedule",),
+    ),
+    Exercise(
+        id="limited_schedule", lesson="16", kind="schedule", minutes=60,
+        title="an open challenge: the shortest schedule",
+        needs=("zero_bubble_h1_schedule", "stash_size"),
     ),
     Exercise(
         id="tokens_that_hide_fsdp", lesson="19", kind="value", minutes=15,

@@ -15,6 +15,11 @@ from jaxpar.contracts.case_in_words import arguments_in_words, quoted
 from jaxpar.grading.imports import allowed_in_words
 
 WIDTH = 96
+CHALLENGES = {
+    "wire_bytes": "send the fewest bytes from each device in one call, forward",
+    "temp_bytes": "hold the fewest bytes of intermediate results, forward and backward",
+    "makespan": "find the shortest schedule",
+}
 
 
 def rule_lines(contract: Contract) -> Iterator[str]:
@@ -45,26 +50,53 @@ def rule_lines(contract: Contract) -> Iterator[str]:
             yield from _wrapped(example)
         if contract.kind == "schedule":
             yield "and with more devices and microbatches, among them random numbers of both."
+    if contract.challenge:
+        yield ""
+        yield from _challenge(contract)
     yield ""
     yield from _hanging("You may import ", allowed_in_words(contract.imports) + ".")
 
 
+def _challenge(contract: Contract) -> Iterator[str]:
+    """Yields what is measured beside the points, and with what."""
+    assert contract.challenge
+    if contract.cases:
+        first = f"on mesh {contract.cases[0].mesh}, as above"
+    else:
+        assert contract.values
+        args, kwargs = contract.values(np.random.default_rng(0))[0]
+        first = f"in {_call(contract, args, kwargs)}"
+    yield from _hanging(
+        "Open challenge  ",
+        f"{CHALLENGES[contract.challenge]}, {first}. Every right answer earns all points. "
+        "Its number is shown beside the library's, and the lowest that you have reached is kept.",
+    )
+
+
 def _examples(contract: Contract) -> Iterator[str]:
-    """Yields the first calls and the first that must raise; of the long tables, only one."""
+    """Yields the first calls and the first that must raise; of the long tables, only one.
+
+    That of a challenge, which comes before all others, is not among them.
+    """
     assert contract.values
-    results = [_example(contract, *call) for call in contract.values(np.random.default_rng(0))]
+    calls = contract.values(np.random.default_rng(0))[bool(contract.challenge) :]
+    results = [_example(contract, *call) for call in calls]
     yield from results[: 1 if contract.kind == "schedule" else 3]
     yield from [line for line in results[3:] if line.endswith("raises ValueError")][:1]
 
 
 def _example(contract: Contract, args: tuple, kwargs: dict) -> str:
-    arguments = [quoted(value) for value in args]
-    arguments += [f"{name}={quoted(value)}" for name, value in kwargs.items()]
-    call = f"{contract.id}({', '.join(arguments)})"
+    call = _call(contract, args, kwargs)
     try:
         return f"{call} -> {quoted(contract.oracle(*args, **kwargs))}"
     except ValueError:
         return f"{call} raises ValueError"
+
+
+def _call(contract: Contract, args: tuple, kwargs: dict) -> str:
+    arguments = [quoted(value) for value in args]
+    arguments += [f"{name}={quoted(value)}" for name, value in kwargs.items()]
+    return f"{contract.id}({', '.join(arguments)})"
 
 
 def _rule(contract: Contract, name: str) -> str:
@@ -88,9 +120,11 @@ def _rule(contract: Contract, name: str) -> str:
         return "each device returns its own part only"
     if contract.kind == "schedule":
         assert contract.pipeline
+        order = contract.pipeline.order
+        promised = f"the order is {order}" if order else "any order will do"
         return (
             "every stage takes every microbatch forward and backward, and no device waits for "
-            f"ever; idle cells need not be there; the order is {contract.pipeline.order}"
+            f"ever; idle cells need not be there; {promised}"
         )
     if contract.kind == "value":
         return "right for every call tried, among them random ones"

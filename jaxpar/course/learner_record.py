@@ -1,4 +1,4 @@
-"""What the course remembers of a learner: place, lessons run, hints, solutions, predictions.
+"""What the course remembers of a learner: place, lessons, hints, solutions, predictions, bests.
 
 One small file for each fact, so that two watchers of one course never undo each other's writes.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jaxpar.grading.files import write_atomically
+from jaxpar.grading.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,21 @@ class LearnerRecord:
     def remember_prediction(self, id: str, count: int | None) -> str:
         """Records a prediction, or that there was none."""
         return self._write("predictions", id, "skipped" if count is None else str(count))
+
+    def best(self, id: str) -> int | None:
+        """The lowest number that a right answer to a challenge has reached, if any."""
+        text = self._read("bests", id) or ""
+        return int(text) if text.isdecimal() else None
+
+    def remember_best(self, verdict: Verdict) -> str:
+        """Records the number of a challenge, if the answer is right and none was lower before."""
+        found = verdict.measured
+        if not (verdict.passed and found and found.challenge):
+            return ""
+        before = self.best(verdict.exercise)
+        if before is not None and before <= found.value:
+            return ""
+        return self._write("bests", verdict.exercise, str(found.value))
 
     def _read(self, kind: str, id: str) -> str | None:
         if (kind, id) in self._unwritten:

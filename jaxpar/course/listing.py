@@ -24,8 +24,10 @@ def bar(rows: Sequence[Standing]) -> str:
 
 
 def status_words(row: Standing) -> str:
-    """The status, and whether the solution was seen first."""
-    return f"{row.status} (seen)" if row.seen else row.status
+    """The status, whether the solution was seen first, and the best number of a challenge."""
+    best = "" if row.best is None else f"best {row.best:,}"
+    notes = ", ".join(filter(None, ["seen" if row.seen else "", best]))
+    return f"{row.status} ({notes})" if notes else row.status
 
 
 def exercise_table(rows: Sequence[Standing], current: str = "") -> Table:

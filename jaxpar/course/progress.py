@@ -27,11 +27,13 @@ class Standing:
         status: `todo` if nothing was written yet, `changed` if the file was not judged as it is
             now, else `pass` or `fail`.
         seen: whether the solution was shown before it was solved.
+        best: the lowest number that a right answer to a challenge has reached.
     """
 
     exercise: Exercise
     status: Status
     seen: bool
+    best: int | None = None
 
     @property
     def open(self) -> bool:
@@ -52,6 +54,7 @@ class Standing:
             "needs": list(row.needs),
             "minutes": row.minutes,
             "seen": self.seen,
+            "best": self.best,
         }
 
 
@@ -59,7 +62,7 @@ def progress(course: Course, verdicts: Verdicts) -> list[Standing]:
     """Returns how every exercise of the folder stands, in order, without judging any."""
     record = LearnerRecord(course.state)
     return [
-        Standing(row, status(course, verdicts, row), record.seen(row.id))
+        Standing(row, status(course, verdicts, row), record.seen(row.id), record.best(row.id))
         for row in course.exercises
     ]
 

@@ -17,6 +17,7 @@ from jaxpar.contracts.base import load
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.check import Judge, Verdicts, check, open_judge
 from jaxpar.course.folder import exercise_of, find_course
+from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.grading.submission import SubmissionError, is_stub, read_submission
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import failure_lines
@@ -96,12 +97,15 @@ class ExerciseFile(pytest.File):
         """The one verdict that the items share."""
         if self._verdict is None:
             try:
-                verdicts = Verdicts(find_course(self.path.parent).verdicts)
+                course = find_course(self.path.parent)
             except BadUseError:
-                verdicts = None
+                course = None
+            verdicts = Verdicts(course.verdicts) if course else None
             if not _judges:
                 _judges.append(_children.enter_context(open_judge()))
             self._verdict = check(self.exercise, self.path, _judges[0], verdicts)
+            if course:
+                LearnerRecord(course.state).remember_best(self._verdict)
         return self._verdict
 
 

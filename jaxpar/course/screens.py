@@ -132,11 +132,12 @@ def _verdict(
     if brevity >= Brevity.OUTPUT:
         verdict = replace(verdict, printed=_last_lines(verdict.printed))
     if plain:
-        yield from (Text(line) for line in plain_lines(verdict, predicted))
+        yield from (Text(line) for line in plain_lines(verdict, predicted, session.best))
     else:
-        yield render(verdict, predicted)
-    if verdict.sent and predicted is not None:
-        right = predicted == verdict.sent.measured_bytes
+        yield render(verdict, predicted, session.best)
+    found = verdict.measured
+    if predicted is not None and found and found.quantity == "wire_bytes":
+        right = predicted == found.value
         yield Text("As you predicted." if right else "That is not what you predicted.")
 
 

@@ -43,6 +43,7 @@ class Session:
         submission: the file as it was last read; None if it could not be read.
         problem: why it could not be read, in one line.
         verdict: the verdict on `submission`.
+        best: the learner's best number before that verdict, if the exercise is a challenge.
         job: what is to be judged now.
         notice: one line about the last event.
         hints: how many hints are on the screen.
@@ -60,6 +61,7 @@ class Session:
     submission: Submission | None = None
     problem: str = ""
     verdict: Verdict | None = None
+    best: int | None = None
     job: Job | None = None
     notice: str = ""
     hints: int = 0
@@ -102,7 +104,8 @@ class Session:
                 self._saved(exercises)
             case JudgementEnded(number, verdict, problem) if self.job and number == self.job.number:
                 self.job, self.page = None, 0
-                self.verdict, self.notice = verdict, problem or self.notice
+                self.notice = problem or self.notice
+                self._take(verdict)
                 self.hints = 0 if verdict and verdict.passed else self.hints
                 self._refresh()
                 if self.view == "exercise":
@@ -133,8 +136,9 @@ class Session:
 
     def _turn(self) -> None:
         """Shows the exercise, or asks for a prediction before it shows what a program sends."""
-        sent = self.verdict and self.verdict.sent
-        self.view = "predict" if sent and not self.record.asked(self.current.id) else "exercise"
+        found = self.verdict and self.verdict.measured
+        sends = found is not None and found.quantity == "wire_bytes"
+        self.view = "predict" if sends and not self.record.asked(self.current.id) else "exercise"
 
     def _refresh(self) -> None:
         self.rows = progress(self.course, self.verdicts)
@@ -159,11 +163,17 @@ class Session:
         if b"\r\n" in submission.source and os.linesep == "\n":
             self.notice = "the line ends of this file are CRLF; they are read as LF"
         if self.started:
-            self.verdict = self.verdicts.get(self.current.where, submission)
+            self._take(self.verdicts.get(self.current.where, submission))
             if self.verdict is None:
                 self._jobs += 1
                 self.job = Job(self._jobs, self.current, submission)
         self._turn()
+
+    def _take(self, verdict: Verdict | None) -> None:
+        """Takes a verdict; the learner's best before it is shown beside it, and kept up to date."""
+        self.verdict, self.best = verdict, self.record.best(self.current.id)
+        if verdict:
+            self.notice = self.record.remember_best(verdict) or self.notice
 
     def _type(self, text: str) -> None:
         if text == END_OF_INPUT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxpar.contracts.base import Communication, Limit
 from jaxpar.contracts.case import Sizes
@@ -86,6 +86,11 @@ def wire_by_axis(collectives: Iterable[Collective]) -> Totals:
     return _busiest(_loads(collectives))
 
 
+def wire_bytes(collectives: Iterable[Collective]) -> float:
+    """Returns the busiest device's wire bytes in all; what goes over two axes counts once."""
+    return sum(wire_by_axis(replace(c, axes=("+".join(c.axes),)) for c in collectives).values())
+
+
 def _loads(collectives: Iterable[Collective]) -> Loads:
     """Returns what each device sends and receives; a permute counts for devices in its pairs."""
     loads: Loads = defaultdict(float)
@@ -154,6 +159,8 @@ def backward_excess(
 def _option_totals(option: Sequence[Limit], sizes: Sizes) -> Totals:
     totals: Totals = {}
     for limit in option:
+        if limit.over is None:  # no axis has a bound of its own
+            continue
         axis = sizes.case.kwargs[limit.over]
         both_ways = 2 if limit.each_way else 1
         totals[axis] = totals.get(axis, 0.0) + both_ways * limit.wire_bytes(sizes)
@@ -209,7 +216,8 @@ def _covers(limit: Limit, sizes: Sizes, c: Collective) -> bool:
     kinds = limit.kinds
     if "all_reduce" in kinds and not limit.exact:
         kinds = (*kinds, *SAME_AS_ALL_REDUCE)
-    return c.kind in kinds and c.axes == (sizes.case.kwargs[limit.over],)
+    over = c.axes if limit.over is None else (sizes.case.kwargs[limit.over],)
+    return c.kind in kinds and c.axes == over
 
 
 def _unlisted(sizes: Sizes, c: Collective) -> Excess:
@@ -221,6 +229,8 @@ def _unlisted(sizes: Sizes, c: Collective) -> Excess:
 
 
 def _limit_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> list[Excess]:
+    if limit.over is None:
+        return _excess_in_all(limit, sizes, collectives)
     n = sizes.n(limit.over)
     if limit.neighbours:
         far = next((c for c in collectives if not _to_neighbours(c, n)), None)
@@ -243,6 +253,16 @@ def _limit_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> 
             message = f"on {sizes.case.mesh}, {times} steps{way}; {limit.times(sizes)} are enough"
             found.append(Excess(message, f"at most {limit.times(sizes)} steps{way}"))
     return found + _operands_excess(limit, sizes, collectives)
+
+
+def _excess_in_all(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> list[Excess]:
+    sent, allowed = wire_bytes(collectives), limit.wire_bytes(sizes)
+    if sent <= allowed + SLACK_BYTES:
+        return []
+    message = f"on {sizes.case.mesh}, {in_bytes(sent)} go over the wire over all axes; "
+    return [
+        Excess(f"{message}{in_bytes(allowed)} are allowed", f"at most {in_bytes(allowed)} in all")
+    ]
 
 
 def _operands_excess(limit: Limit, sizes: Sizes, collectives: list[Collective]) -> list[Excess]:

@@ -142,14 +142,14 @@ def _finish(attempt: Attempt) -> Judgement:
     attempt.judge()
     properties = attempt.findings.properties()
     if all(p.status == "pass" for p in properties):
-        return Judgement("pass", properties, sent=attempt.sent)
+        return Judgement("pass", properties, measured=attempt.measured)
     only_drawn, diagnosis = attempt.findings.fails_only_on_drawn(), ""
     if not (only_drawn and attempt.contract.hidden):
         attempt.reader.set_time_left(DIAGNOSIS_SECONDS)
         diagnosis = diagnose(attempt) if isinstance(attempt, ProgramJudge) else attempt.diagnose()
     if only_drawn:
         diagnosis = diagnosis or SHOWN_ONLY
-    return Judgement("fail", properties, diagnosis, attempt.sent)
+    return Judgement("fail", properties, diagnosis, attempt.measured)
 
 
 def _second_try(where: str, pool: ChildPool, reader: ReaderClient, attempt: Attempt) -> Judgement:

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-
 from jaxpar.contracts.base import Contract
-from jaxpar.contracts.case import Case
-from jaxpar.grading import communication, properties
+from jaxpar.grading import properties
 from jaxpar.grading.evidence import Evidence, public_name
 from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.messages import Output, ProgramKey
@@ -23,7 +20,7 @@ from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_client import ReaderClient, Refusal, cotangent_inputs
 from jaxpar.grading.reader_messages import Author, Facts
-from jaxpar.grading.verdict import Sent
+from jaxpar.grading.verdict import Measured
 
 
 @dataclass
@@ -42,7 +39,7 @@ class ProgramJudge:
         results: outputs of each forward program, gradients of each gradient program.
         truths: inputs and right results of each case that was run.
         judged: the numbers of the cases that were judged.
-        sent: what a device sends in the first case, to compare with the learner's prediction.
+        measured: the number of the challenge, or else what a device sends, in the first case.
     """
 
     contract: Contract
@@ -55,7 +52,7 @@ class ProgramJudge:
     results: dict[ProgramKey, list[Blocks]] = field(default_factory=dict)
     truths: dict[int, Truth] = field(default_factory=dict)
     judged: list[int] = field(default_factory=list)
-    sent: Sent | None = None
+    measured: Measured | None = None
 
     def judge(self) -> None:
         """Fills the findings, case by case; at home, drawn cases follow if all else is right."""
@@ -132,14 +129,14 @@ class ProgramJudge:
             rule = contract.communication
             finding = properties.judge_communication(rule, case, answer, reference)
             self.findings.add("communication", finding, index)
-            if index == 0:
-                self.sent = _sent(case, answer["forward"], reference["forward"])
         if contract.flops:
             finding = properties.judge_flops(contract.flops, case, answer, reference)
             self.findings.add("flops", finding, index)
         if contract.memory:
             finding = properties.judge_memory(contract.memory, case, answer, reference)
             self.findings.add("memory", finding, index)
+        if index == 0:
+            self.measured = properties.measure(contract, case, answer, reference)
 
     def _judge_gradient(self, index: int) -> None:
         program: ProgramKey = ("gradient", index)
@@ -190,12 +187,3 @@ def _references(contract: Contract) -> dict[ProgramKey, Facts]:
     """
     del contract
     return {}
-
-
-def _sent(case: Case, answer: Facts, reference: Facts) -> Sent | None:
-    measured, library = (
-        sum(communication.wire_by_axis(facts.collectives).values()) for facts in (answer, reference)
-    )
-    if not np.isfinite(measured):
-        return None
-    return Sent(case.mesh, round(measured), round(library))

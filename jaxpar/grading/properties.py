@@ -6,6 +6,7 @@ reference, and add what they return to the findings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from jaxpar.grading.messages import BadCallOutcome
 from jaxpar.grading.oracle import Blocks, Truth
 from jaxpar.grading.program_export import differentiated
 from jaxpar.grading.reader_messages import Facts
-from jaxpar.grading.verdict import in_bytes
+from jaxpar.grading.verdict import Measured, in_bytes
 
 SLACK_BYTES = 512
 
@@ -195,6 +196,27 @@ def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:
     return Finding(False, message, "ValueError", raised)
 
 
+def measure(
+    contract: Contract,
+    case: Case,
+    answer: Mapping[str, Facts],
+    reference: Mapping[str, Facts],
+) -> Measured | None:
+    """Returns the number of a challenge, or else what a device sends if it may send something.
+
+    What could not be measured, such as a collective in a loop of unknown length, has no number.
+    """
+    quantity = contract.challenge or (contract.communication and "wire_bytes")
+    if quantity is None:
+        return None
+    which = "gradient" if quantity == "temp_bytes" else "forward"
+    number_of = _temp_bytes if quantity == "temp_bytes" else _wire_bytes
+    if which not in answer or not math.isfinite(number_of(answer[which])):
+        return None
+    mine, library = (round(number_of(facts[which])) for facts in (answer, reference))
+    return Measured(quantity, case.mesh, mine, library, contract.challenge is not None)
+
+
 def meshes(contract: Contract) -> str:
     """Returns the meshes of the shown cases, for a message."""
     return " and ".join(dict.fromkeys(case.mesh for case in contract.visible))
@@ -231,7 +253,7 @@ def _multiple(
 
 
 def _wire_bytes(facts: Facts) -> float:
-    return sum(communication.wire_by_axis(facts.collectives).values())
+    return communication.wire_bytes(facts.collectives)
 
 
 def _temp_bytes(facts: Facts) -> int:

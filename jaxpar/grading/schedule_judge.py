@@ -27,7 +27,7 @@ from jaxpar.grading.repeated_calls import (
     raised,
 )
 from jaxpar.grading.submission import Submission
-from jaxpar.grading.verdict import Judgement
+from jaxpar.grading.verdict import Judgement, Measured
 from jaxpar.schedules import Costs, Simulation, Table, check, simulate
 from jaxpar.schedules.simulator import Number
 
@@ -72,6 +72,7 @@ def judge_schedules(
         return unjudged(contract, *outcomes.ended, outcomes.printed)
     findings = Findings(contract)
     costed: list[tuple[str, SimulatedTable, SimulatedTable]] = []  # call, answer's and reference's
+    measured: Measured | None = None
     for call, right, got, again in zip(calls, expected, outcomes.got, outcomes.again, strict=True):
         try:
             table = _read(right, got, again)
@@ -84,20 +85,37 @@ def judge_schedules(
                 model = SimulatedTable.of(Table.parse(right), contract.pipeline)
                 answer = SimulatedTable.of(table, contract.pipeline)
                 costed.append((in_words(contract, call), answer, model))
-                _limit(findings, contract.pipeline, *costed[-1])
+                most = _most_in_flight(contract.pipeline, call, model)
+                _limit(findings, contract.pipeline, *costed[-1], most)
+                if contract.challenge and call is calls[0]:
+                    measured = _makespans(*costed[-1])
     if not findings.any_wrong():  # what costs too much is told of its costs
         for triple in costed:
             _hold_against_its_name(findings, contract.pipeline, *triple)
     properties = findings.properties()
     wrong = next((p.name for p in properties if p.status == "fail"), None)
     if wrong is None:
-        return Judgement("pass", properties, printed=outcomes.printed)
+        return Judgement("pass", properties, measured=measured, printed=outcomes.printed)
     mistakes = [mistake for mistake in contract.mistakes if mistake.fails == wrong]
     diagnosis = matching_sentence(mistakes, calls, outcomes.got, expected, _same_order)
     if not diagnosis and wrong != "order":
         diagnosis = _named_by_cost(contract, mistakes, calls, [answer for _, answer, _ in costed])
     diagnosis = diagnosis or outcomes.meaning(expected)
-    return Judgement("fail", properties, diagnosis, printed=outcomes.printed)
+    return Judgement("fail", properties, diagnosis, measured, outcomes.printed)
+
+
+def _most_in_flight(limits: PipelineLimits, call: Call, model: SimulatedTable) -> list[int]:
+    """Returns the most activations that each device may keep."""
+    if limits.most_in_flight is None:
+        return model.in_flight
+    args, kwargs = call
+    return [limits.most_in_flight(*args, **kwargs)] * model.table.devices
+
+
+def _makespans(call: str, answer: SimulatedTable, model: SimulatedTable) -> Measured:
+    """Returns the number of a challenge: the makespan with the contract's first costs."""
+    mine, library = (round(one.makespans[0]) for one in (answer, model))
+    return Measured("makespan", call, mine, library, challenge=True)
 
 
 def _read(right: Any, got: Any, again: Any) -> Table | None:
@@ -123,6 +141,7 @@ def _limit(
     call: str,
     answer: SimulatedTable,
     model: SimulatedTable,
+    most_in_flight: list[int],
 ) -> None:
     """Adds the findings about one table: its makespan, and the activations that it keeps."""
     findings.add("bubble", Finding(True, limits.bubble))
@@ -134,12 +153,12 @@ def _limit(
             took = f"makespan {simulation.makespan}"
             findings.add("bubble", Finding(False, message, f"makespan {least}", took))
     findings.add("in_flight", Finding(True, limits.in_flight))
-    pairs = zip(answer.in_flight, model.in_flight, strict=True)
+    pairs = zip(answer.in_flight, most_in_flight, strict=True)
     over = [device for device, (kept, most) in enumerate(pairs) if kept > most]
     if over:
         picture = draw(call, answer.simulations[-1])
         message = f"{call}: device {over[0]} keeps more than it may\n\n{picture}\n"
-        most, kept = (" ".join(map(str, one.in_flight)) for one in (model, answer))
+        most, kept = (" ".join(map(str, one)) for one in (most_in_flight, answer.in_flight))
         findings.add("in_flight", Finding(False, message, f"at most {most}", kept))
 
 
@@ -151,8 +170,8 @@ def _hold_against_its_name(
     model: SimulatedTable,
 ) -> None:
     """Adds a finding about one table if it is not in the order of the schedule asked for."""
-    complaint = limits.complaint(answer.table, model.table)
-    if complaint is not None:
+    complaint = limits.complaint and limits.complaint(answer.table, model.table)
+    if complaint:
         picture = draw(call, answer.simulations[-1])
         message = f"{call}: {complaint}; the order is {limits.order}\n\n{picture}\n"
         findings.add("order", Finding(False, message))

@@ -18,7 +18,7 @@ from jaxpar.grading.findings import Finding, Findings
 from jaxpar.grading.messages import ProgramKey, RaisedByCall, ReturnedValue
 from jaxpar.grading.reader_client import ReaderClient, Refusal
 from jaxpar.grading.reader_messages import Facts
-from jaxpar.grading.verdict import Sent, in_bytes
+from jaxpar.grading.verdict import Measured, in_bytes
 
 FITS = "a partition spec for each leaf"
 SPLIT = "large leaves are split, small ones are replicated"
@@ -28,7 +28,7 @@ SPLIT = "large leaves are split, small ones are replicated"
 class SpecsJudge:
     """Judges the evidence about one answer, with one reader.
 
-    The program that is compiled is our own, so that `answer` stays empty; and `sent` stays None,
+    The program that is compiled is our own, so that `answer` stays empty; `measured` stays None,
     since predictions are asked for programs only.
     """
 
@@ -37,7 +37,7 @@ class SpecsJudge:
     evidence: Evidence
     findings: Findings
     answer: dict[ProgramKey, Facts] = field(default_factory=dict)
-    sent: Sent | None = None
+    measured: Measured | None = None
 
     def judge(self) -> None:
         """Fills the findings; at home, drawn cases follow if all else is right."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from jaxpar.contracts.base import Quantity
+
 Cause = Literal["killed", "timeout", "protocol", "memory"]
 Status = Literal[
     "pass", "fail", "error", "timeout", "memory", "killed", "protocol", "not-submitted",
@@ -35,12 +37,26 @@ class PropertyVerdict:
 
 
 @dataclass(frozen=True)
-class Sent:
-    """Wire bytes of one device in one forward call of the first case, also of the library's."""
+class Measured:
+    """What an answer to the first case costs, and what the library's costs.
 
+    Attributes:
+        quantity: what was measured.
+        case: the mesh of the case, or the call.
+        value: the number of the answer.
+        library: that of the library.
+        challenge: whether a right answer may lower it further and further.
+    """
+
+    quantity: Quantity
     case: str
-    measured_bytes: int
-    library_bytes: int
+    value: int
+    library: int
+    challenge: bool = False
+
+    def in_words(self, number: float) -> str:
+        """Returns a number of this quantity with its unit, if it has one."""
+        return f"{number:,}" if self.quantity == "makespan" else in_bytes(number)
 
 
 @dataclass(frozen=True)
@@ -50,7 +66,7 @@ class Judgement:
     status: Status
     properties: tuple[PropertyVerdict, ...]
     diagnosis: str = ""
-    sent: Sent | None = None
+    measured: Measured | None = None
     printed: str = ""
 
 
@@ -66,7 +82,7 @@ class Verdict:
         diagnosis: what went wrong in one paragraph: a named mistake or a translated error.
         seconds: wall time of the judgement.
         seed: repeats the run.
-        sent: what a device sent, where the exercise communicates.
+        measured: what a device sent, where the exercise communicates; or the number of a challenge.
         printed: what the answer printed while it was traced, at most 4 kB.
     """
 
@@ -78,7 +94,7 @@ class Verdict:
     diagnosis: str
     seconds: float
     seed: int
-    sent: Sent | None = None
+    measured: Measured | None = None
     printed: str = ""
 
     @property
@@ -98,5 +114,5 @@ class Verdict:
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
         """The inverse of `to_dict`; raises TypeError or KeyError on other data."""
         properties = tuple(PropertyVerdict(**p) for p in data["properties"])
-        sent = Sent(**data["sent"]) if data["sent"] else None
-        return cls(**{**data, "properties": properties, "sent": sent})
+        measured = Measured(**data["measured"]) if data["measured"] else None
+        return cls(**{**data, "properties": properties, "measured": measured})

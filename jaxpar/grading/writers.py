@@ -16,18 +16,23 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxpar.grading.findings import NOT_JUDGED
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
+from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict
 
 STYLES = {"pass": "green", "fail": "bold red"}
 CELL, LINE = 30, 120
+TITLES = {
+    "wire_bytes": "what each device sends in one call, forward, on {}",
+    "temp_bytes": "what intermediate results take, forward and backward, on {}",
+    "makespan": "the makespan of {}",
+}
 REASONS = {
     NOT_JUDGED["values"]: "not judged until values are right",
     NOT_JUDGED["order"]: "not judged until the order is right",
 }
 
 
-def to_json(verdict: Verdict) -> dict[str, Any]:
-    """Returns what `jaxpar check --json` prints."""
+def to_json(verdict: Verdict, best: int | None = None) -> dict[str, Any]:
+    """Returns what `jaxpar check --json` prints; `best` is the lowest number reached."""
     return {
         "exercise": verdict.exercise,
         "status": verdict.status,
@@ -36,6 +41,8 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
         "properties": [asdict(row) for row in verdict.properties],
         "diagnosis": verdict.diagnosis,
         "seconds": verdict.seconds,
+        "measured": verdict.measured and asdict(verdict.measured),
+        "best": best,
     }
 
 
@@ -59,31 +66,57 @@ def failure_lines(verdict: Verdict, row: PropertyVerdict | None) -> list[str]:
     return [*lines, "", *diagnosis] if lines and diagnosis else lines + diagnosis
 
 
-def sent_rows(sent: Sent, predicted: int | None) -> list[tuple[str, str]]:
-    """Returns what each device sends in one call: predicted, measured, and by the library."""
-    rows = [("predicted", predicted)] if predicted is not None else []
-    rows += [("measured", sent.measured_bytes), ("library", sent.library_bytes)]
-    return [(word, in_bytes(count)) for word, count in rows]
+def measured_rows(
+    measured: Measured, predicted: int | None, best: int | None
+) -> list[tuple[str, str]]:
+    """Returns a number: predicted, measured, by the library, and the learner's best before."""
+    rows = (
+        ("predicted", predicted if measured.quantity == "wire_bytes" else None),
+        ("measured", measured.value),
+        ("library", measured.library),
+        ("your best", best if measured.challenge else None),
+    )
+    return [(word, measured.in_words(number)) for word, number in rows if number is not None]
 
 
-def plain_lines(verdict: Verdict, predicted: int | None = None) -> Iterator[str]:
-    """Yields the lines of the verdict without colour or boxes."""
+def new_best(verdict: Verdict, best: int | None) -> str:
+    """Returns that a right answer is lower than the learner's best before, or an empty text."""
+    found = verdict.measured
+    if not (verdict.passed and found and found.challenge and best is not None):
+        return ""
+    return f"Your best now: {found.in_words(found.value)}." if found.value < best else ""
+
+
+def plain_lines(
+    verdict: Verdict, predicted: int | None = None, best: int | None = None
+) -> Iterator[str]:
+    """Yields the lines of the verdict without colour or boxes.
+
+    Args:
+        verdict: the verdict.
+        predicted: the bytes that the learner predicted, if any.
+        best: the lowest number that the learner had reached before, if it is a challenge.
+    """
     yield headline(verdict)
     for row in verdict.properties:
         note = f"  {_one_line(row.message)}".rstrip()
         yield f"  {row.status:<10}  {row.name:<13}  {row.score}/{row.max_score}{note}"
     if lines := failure_lines(verdict, verdict.first_failure()):
         yield from ("", *lines)
-    if verdict.sent:
-        yield from ("", _sent_title(verdict.sent))
-        for word, count in sent_rows(verdict.sent, predicted):
-            yield f"  {word:<10} {count}"
+    if verdict.measured:
+        yield from ("", _title(verdict.measured))
+        for word, number in measured_rows(verdict.measured, predicted, best):
+            yield f"  {word:<10} {number}"
+        if line := new_best(verdict, best):
+            yield line
     if verdict.printed:
         yield from ("", "your program printed")
         yield from (f"  {line}" for line in verdict.printed.splitlines())
 
 
-def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
+def render(
+    verdict: Verdict, predicted: int | None = None, best: int | None = None
+) -> RenderableType:
     """The verdict for a terminal: what plain_lines says, in tables and colours."""
     parts: list[RenderableType] = [
         Text(headline(verdict), style="bold green" if verdict.passed else "bold red")
@@ -92,9 +125,12 @@ def render(verdict: Verdict, predicted: int | None = None) -> RenderableType:
         parts += [Text(), _property_table(verdict), *map(Text, _under_table(verdict))]
     if lines := failure_lines(verdict, verdict.first_failure()):
         parts += [Text(), Text("\n".join(lines), style="yellow")]
-    if verdict.sent:
-        counts = (f"  {word} {count}" for word, count in sent_rows(verdict.sent, predicted))
-        parts += [Text(), Text(_sent_title(verdict.sent)), Text("".join(counts))]
+    if verdict.measured:
+        rows = measured_rows(verdict.measured, predicted, best)
+        numbers = "".join(f"  {word} {number}" for word, number in rows)
+        parts += [Text(), Text(_title(verdict.measured)), Text(numbers)]
+        if line := new_best(verdict, best):
+            parts += [Text(line, style="bold green")]
     if verdict.printed:
         parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
     return Group(*parts)
@@ -134,8 +170,8 @@ def _under_table(verdict: Verdict) -> Iterator[str]:
         yield f"{reason}: {', '.join(names)}"
 
 
-def _sent_title(sent: Sent) -> str:
-    return f"what each device sends in one call, forward, on {sent.case}"
+def _title(measured: Measured) -> str:
+    return TITLES[measured.quantity].format(measured.case)
 
 
 def _one_line(text: str) -> str:

@@ -54,12 +54,30 @@ def one_f_one_b_schedule(stages: int, microbatches: int) -> list[list[str]]:
         ValueError: stages or microbatches are less than 1.
     """
     _check_sizes("one_f_one_b_schedule", stages, microbatches)
-    rows = []
-    for rank in range(stages):
-        ahead = min(microbatches, stages - 1 - rank)
-        work = ["F"] * ahead + ["F", "B"] * (microbatches - ahead) + ["B"] * ahead
-        rows.append(_cells(work, [rank]))
-    return rows
+    return [_one_f_one_b(rank, microbatches, stages - 1 - rank) for rank in range(stages)]
+
+
+def limited_schedule(stages: int, microbatches: int, limit: int) -> list[list[str]]:
+    """1F1B with fewer forwards first, so that no device has more than `limit` in flight.
+
+    There is a row for each device, and a device holds one stage. Cells are as in 1F1B's table. A
+    backward may also be in two halves: "2I0" is the gradient with respect to the input of stage 2,
+    and "2W0", at any time after it, is that with respect to its weights. A microbatch is in flight
+    on a device from its F to its B, or to its W.
+
+    Math: min(m, limit, p - rank) microbatches in flight
+    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2.1; for a given limit, Qi et al. 2024b
+        (Pipeline Parallelism with Controllable Memory)
+
+    Raises:
+        ValueError: stages, microbatches or the limit are less than 1.
+    """
+    _check_sizes("limited_schedule", stages, microbatches)
+    if limit < 1:
+        raise ValueError(f"limited_schedule: limit is {limit}; it must be 1 or more; use {stages}")
+    return [
+        _one_f_one_b(rank, microbatches, min(limit, stages - rank) - 1) for rank in range(stages)
+    ]
 
 
 def interleaved_schedule(stages: int, microbatches: int, chunks: int) -> list[list[str]]:
@@ -252,6 +270,12 @@ def make_table(name: str, stages: int, microbatches: int, chunks: int | None = N
             f"or use one of {', '.join(LOOPED)}"
         )
     return Table.parse(NAMES[name](stages, microbatches))
+
+
+def _one_f_one_b(rank: int, microbatches: int, ahead: int) -> list[str]:
+    """A row of 1F1B with `ahead` forwards first, or all if there are fewer."""
+    ahead = min(ahead, microbatches)
+    return _cells(["F"] * ahead + ["F", "B"] * (microbatches - ahead) + ["B"] * ahead, [rank])
 
 
 def _split_backward(rank: int, microbatches: int, ahead: int, late: int) -> list[str]:

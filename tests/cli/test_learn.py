@@ -13,7 +13,23 @@ from jaxpar.grading.submission import read_submission
 from tests.course.fakes import RIGHT, WRONG, answer, stub_of, verdict, write
 
 ROOT = Path(__file__).parents[2]
-ROW = exercise("device_coordinates")
+ROW, CHALLENGE = exercise("device_coordinates"), exercise("limited_schedule")
+LIMITED = """
+def limited_schedule(stages, microbatches, limit):
+    if limit < 1:
+        raise ValueError("no room")
+    rows = []
+    for rank in range(stages):
+        first = min(limit - 1, stages - 1 - rank, microbatches)
+        kinds = "F" * first + "{pair}" * (microbatches - first) + "{last}" * first
+        counts = dict.fromkeys("FBIW", -1)
+        cells = []
+        for kind in kinds:
+            counts[kind] += 1
+            cells.append(f"{{rank}}{{kind}}{{counts[kind]}}")
+        rows.append(cells)
+    return rows
+"""
 
 
 def test_without_a_terminal_it_prints_the_list_and_what_to_type(course: Course, run: Any) -> None:
@@ -44,6 +60,7 @@ def test_list_says_how_each_file_stands(course: Course, run: Any) -> None:
         "needs": [],
         "minutes": ROW.minutes,
         "seen": False,
+        "best": None,
     }
     assert f"1 of {len(EXERCISES)} solved" in run("list").out
 
@@ -62,7 +79,7 @@ def test_check_passes_a_right_answer(course: Course, run: Any) -> None:
     assert data.pop("seconds") > 0
     assert [(row["name"], row["status"]) for row in data.pop("properties")] == [("values", "pass")]
     expected = {"exercise": ROW.id, "status": "pass", "score": 5, "max_score": 5, "diagnosis": ""}
-    assert data == expected
+    assert data == expected | {"measured": None, "best": None}
     assert run("list", "--json").json[0]["status"] == "pass"
     assert run("solution", ROW.id, "--json").json["file"] == "jaxpar/mesh.py"
 
@@ -75,6 +92,26 @@ def test_check_refuses_a_wrong_answer_and_repeats_a_seed(course: Course, run: An
     assert "seed 3" in first.out
     assert first.out.splitlines()[1:] == second.out.splitlines()[1:]
     assert run("list", "--json").json[0]["status"] == "todo"  # their own file was not judged
+
+
+def test_check_keeps_the_best_of_a_challenge(course: Course, run: Any) -> None:
+    write(course, CHALLENGE, LIMITED.format(pair="FIW", last="IW"))
+    data = run("check", CHALLENGE.id, "--json").json
+    assert data["measured"] == {
+        "quantity": "makespan",
+        "case": "limited_schedule(4, 8, 3)",
+        "value": 38,
+        "library": 48,
+        "challenge": True,
+    }
+    assert data["best"] == 38
+    write(course, CHALLENGE, LIMITED.format(pair="FB", last="B"))  # right, but no better
+    lines = run("check", CHALLENGE.id).out.splitlines()
+    at = lines.index("the makespan of limited_schedule(4, 8, 3)")
+    assert lines[at + 1 : at + 4] == ["  measured   48", "  library    48", "  your best  38"]
+    (row,) = (row for row in run("list", "--json").json if row["id"] == CHALLENGE.id)
+    assert (row["status"], row["best"]) == ("pass", 38)
+    assert "pass (best 38)" in run("list").out
 
 
 def test_check_refuses_a_stub_and_a_missing_file(course: Course, run: Any) -> None:

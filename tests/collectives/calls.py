@@ -12,7 +12,9 @@ import jax
 from jaxpar import collectives
 from jaxpar.mesh import make_mesh
 
-AXES = {"axis": "device", "inner": "device", "outer": "node"}
+AXES = {
+    "axis": "device", "inner": "device", "outer": "node", "rows": "node", "columns": "device",
+}  # fmt: skip
 OPS = ("sum", "prod", "min", "max", "and", "or", "xor")
 BITS = ("and", "or", "xor")
 ROOT, SHIFT = 1, -2
@@ -41,9 +43,9 @@ class Call:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape of x on each device: 15 elements, or chunks of 15."""
-        chunks = self.parameters["x"].annotation.dim_str.startswith("n ")
-        return (math.prod(self.groups.values()),) * chunks + (3, 5)
+        """The shape of x on each device: 15 elements, chunks of 15, or what any split divides."""
+        dims, n = self.parameters["x"].annotation.dim_str, math.prod(self.groups.values())
+        return (n, 2 * n) if dims == "b d" else (n,) * dims.startswith("n ") + (3, 5)
 
     def per_device(self, x: jax.Array) -> Any:
         choices = {**AXES, "root": ROOT, "shift": SHIFT, "op": self.op}

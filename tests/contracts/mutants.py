@@ -28,6 +28,7 @@ Mutant = tuple[str, Answer, tuple[PropertyName, ...]]
 """A name, the wrong answer, and the properties by one of which it must fail."""
 
 FLOAT32_INSIDE = (
+    "frugal_layers",  # as remat_layers, below
     "global_norm_of_shards",  # its docstring promises squares and sums in float32
     "masked_mean",  # sends two numbers, which may be float32, and promises the dtype of the result
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged
@@ -140,6 +141,8 @@ def _whole_then_sliced(contract: Contract) -> Answer:
 def _of_plain_arguments(contract: Contract) -> Iterator[Mutant]:
     """Answers that forget an argument, or know it up to half of what is usually drawn."""
     fails: tuple[PropertyName, ...] = ("values", "order")
+    if contract.challenge:  # any order will do, so what is forgotten shows in what a table costs
+        fails += ("bubble", "in_flight")
     for name in inspect.signature(contract.reference).parameters:
         drawn = [_drawn(contract, name, seed) for seed in range(20)]
         first = drawn[0][0]

@@ -13,7 +13,7 @@ from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.folder import Course, original
 from jaxpar.grading.processes import Cancelled
 from jaxpar.grading.submission import Submission
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict
 
 RIGHT = """import numpy
 
@@ -66,7 +66,7 @@ def verdict(row: Exercise, passes: bool, seconds: float = 1.0) -> Verdict:
         diagnosis="" if passes else "The root is ignored.",
         seconds=seconds,
         seed=7,
-        sent=Sent("tp=4", 96, 96) if row.kind == "program" else None,
+        measured=Measured("wire_bytes", "tp=4", 96, 96) if row.kind == "program" else None,
     )
 
 

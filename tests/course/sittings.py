@@ -34,7 +34,7 @@ def finish(session: Session, passes: bool, runs: bool = True) -> None:
     job = session.job
     assert job
     result = verdict(job.exercise, passes)
-    result = result if runs else replace(result, status="error", sent=None)
+    result = result if runs else replace(result, status="error", measured=None)
     session.verdicts.put(job.exercise.where, job.submission, result)
     session.handle(JudgementEnded(job.number, result))
 

@@ -74,3 +74,22 @@ def test_a_schedule_shows_one_small_table_and_the_call_that_raises() -> None:
     assert sum("->" in line for line in lines) == 1
     assert sum(line.endswith("raises ValueError") for line in lines) == 1
     assert lines[0].endswith("order must be right to earn the rest)")
+
+
+def test_a_challenge_says_what_is_measured_and_with_what() -> None:
+    for id, says in (
+        (
+            "swap_layout",
+            "the fewest bytes from each device in one call, forward, on mesh fsdp=2,tp=4",
+        ),
+        (
+            "frugal_layers",
+            "the fewest bytes of intermediate results, forward and backward, on mesh",
+        ),
+        ("limited_schedule", "the shortest schedule, in limited_schedule(4, 8, 3). Every right"),
+    ):
+        lines = list(rule_lines(load(exercise(id).where)))
+        first = next(at for at, line in enumerate(lines) if line.startswith("Open challenge"))
+        assert says in " ".join(" ".join(lines[first : first + 3]).split())
+    lines = rule_lines(load(exercise("gather").where))
+    assert not any(line.startswith("Open challenge") for line in lines)

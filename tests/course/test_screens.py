@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jaxpar.course.catalog import EXERCISES
+from jaxpar.course.catalog import EXERCISES, exercise
 from jaxpar.course.events import JudgementEnded, Saved, Typed
 from jaxpar.course.folder import Course
 from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
+from jaxpar.grading.verdict import Measured
 from tests.course.fakes import answer, verdict
 from tests.course.sittings import PROGRAM, VALUE, save, start
 
+CHALLENGE = exercise("limited_schedule")
 plain_or_not = pytest.mark.parametrize("plain", [True, False], ids=["plain", "tables"])
 
 
@@ -30,8 +32,10 @@ def text(session: Session, plain: bool, **console: bool) -> str:
     return file.getvalue()
 
 
-def judge(session: Session, passes: bool, predicted: int = 100, **changes: Any) -> None:
-    save(session, session.current, answer(session.current, "answer"))
+def judge(
+    session: Session, passes: bool, predicted: int = 100, word: str = "answer", **changes: Any
+) -> None:
+    save(session, session.current, answer(session.current, word))
     assert session.job
     found = replace(verdict(session.current, passes), **changes)
     session.handle(JudgementEnded(session.job.number, found))
@@ -86,6 +90,19 @@ def test_a_right_prediction_is_said(session: Session) -> None:
     session.handle(Saved((PROGRAM,)))
     judge(session, passes=True, predicted=96)
     assert "As you predicted." in text(session, True)
+
+
+@plain_or_not
+def test_a_challenge_is_shown_with_the_best_before_it(session: Session, plain: bool) -> None:
+    session.handle(Saved((CHALLENGE,)))
+    for value, best in ((48, ""), (31, "your best 48"), (38, "your best 31")):
+        measured = Measured("makespan", "limited_schedule(4, 8, 3)", value, 48, challenge=True)
+        judge(session, passes=True, word=f"right {value}", measured=measured)
+        shown = " ".join(text(session, plain).split())
+        assert f"measured {value} library 48 {best}".strip() in shown
+        assert ("Your best now: 31." in shown) == (value == 31)
+    session.handle(Typed("list\n"))
+    assert "(best 31)" in text(session, plain)
 
 
 def test_plain_numbers_have_no_least(session: Session) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from jaxpar.grading import cache
 from jaxpar.grading.cache import VerdictCache
 from jaxpar.grading.submission import Submission
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict
+from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict
 
 WHERE = "jaxpar.contracts.devices_and_meshes.add_rank"
 FILE = Submission(Path("add_rank.py"), b"x = 1")
 VERDICT = Verdict(
     "add_rank", "pass", 10, 10, (PropertyVerdict("values", "pass", 10, 10, "right"),), "", 1.5, 7,
-    Sent("dp=2", 8, 8),
+    Measured("wire_bytes", "dp=2", 8, 8),
 )  # fmt: skip
 
 

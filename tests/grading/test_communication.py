@@ -14,6 +14,7 @@ from jaxpar.grading.communication import (
     describe,
     forward_excess,
     wire_by_axis,
+    wire_bytes,
 )
 from jaxpar.inspector.report import Collective
 
@@ -46,6 +47,10 @@ BUCKETS = only(
     wire_bytes=192,
     exact=True,
     operand_bytes=lambda s: [32, 96],
+)
+IN_ALL = Communication(
+    "any collective, at most 3 times x in all",
+    ((Limit(("all_reduce", "permute"), None, lambda s: 3 * X_BYTES),),),
 )
 RING_ONLY = only("n-1 hops", "permute", wire_bytes=3 * X_BYTES, times=lambda s: 3, neighbours=True)
 BOTH_WAYS = only(
@@ -160,3 +165,34 @@ def test_totals_and_words() -> None:
     assert charged(ONE_ALL_REDUCE, [ALL_REDUCE, sends("permute", 8, 8)]) == [ALL_REDUCE]
     assert describe([HOP, HOP]) == "2 x permute over tp of 128 bytes (128 bytes on the wire)"
     assert describe([]) == "nothing"
+
+
+OVER_BOTH = sends("permute", X_BYTES, X_BYTES, axes=("dp", "tp"), pairs=((0, 1), (1, 2)))
+
+
+def test_what_goes_over_two_axes_counts_once() -> None:
+    assert sum(wire_by_axis([OVER_BOTH]).values()) == 2 * X_BYTES
+    assert wire_bytes([OVER_BOTH]) == X_BYTES
+    assert wire_bytes([OVER_BOTH, ALL_REDUCE]) == 2.5 * X_BYTES
+
+
+def test_permutes_of_other_devices_are_not_added() -> None:
+    other = sends("permute", X_BYTES, X_BYTES, axes=("dp", "tp"), pairs=((4, 5),))
+    same = sends("permute", X_BYTES, X_BYTES, axes=("dp", "tp"), pairs=((0, 3),))
+    assert wire_bytes([OVER_BOTH, other]) == X_BYTES
+    assert wire_bytes([OVER_BOTH, same]) == 2 * X_BYTES
+
+
+@pytest.mark.parametrize(
+    ("collectives", "says"),
+    [
+        ([OVER_BOTH, ALL_REDUCE], None),
+        ([OVER_BOTH, ALL_REDUCE, HOP], "448 bytes go over the wire over all axes; 384 bytes are"),
+        ([sends("all_gather", X_BYTES, X_BYTES)], None),
+        ([sends("all_to_all", X_BYTES, X_BYTES)], "is not among what this exercise may send"),
+        ([sends("permute", X_BYTES, X_BYTES, times=None, pairs=RING)], "a loop of unknown length"),
+    ],
+)
+def test_a_bound_on_all_axes_together(collectives: list[Collective], says: str | None) -> None:
+    excess = forward_excess(IN_ALL, SIZES, collectives)
+    assert (excess is None) if says is None else (excess and says in excess.message)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import pytest
 
-from jaxpar.contracts.base import MemoryLimit
+from jaxpar.contracts.base import Communication, MemoryLimit, Quantity, load
 from jaxpar.contracts.case import Case
 from jaxpar.grading.in_process import InProcessPool, judged
-from jaxpar.grading.properties import judge_memory
+from jaxpar.grading.properties import judge_memory, measure
 from jaxpar.grading.reader_messages import Facts
+from jaxpar.grading.verdict import Measured
 from jaxpar.inspector.report import Collective, Memory
 from jaxpar.parallel.data import data_parallel_gradients
 
 CASE = Case("tp=4", {})
+GATHER = "jaxpar.contracts.collectives.gather"
 STRICT = MemoryLimit("little is held", multiple=2)
 TRADED = MemoryLimit("little is held, or little is sent", multiple=2, traded=(5, 1))
 
@@ -41,6 +44,21 @@ def facts(temp: int, sent: int, constants: int = 0) -> Facts:
 def test_more_may_be_held_where_less_is_sent(rule: MemoryLimit, answer: Facts, right: bool) -> None:
     reference = facts(10_000, 300)
     assert judge_memory(rule, CASE, {"forward": answer}, {"forward": reference}).right is right
+
+
+def measured(quantity: Quantity | None, sends: bool, **answer: Facts) -> Any:
+    rule = Communication("anything", ((),)) if sends else None
+    contract = replace(load(GATHER), challenge=quantity, communication=rule)
+    return measure(contract, CASE, answer, {"forward": facts(1, 96), "gradient": facts(800, 96)})
+
+
+def test_a_number_is_measured_where_a_contract_has_one() -> None:
+    forward, gradient = facts(1, 48), facts(300, 48, constants=100)
+    assert measured(None, sends=False, forward=forward) is None
+    assert measured(None, True, forward=forward) == Measured("wire_bytes", "tp=4", 48, 96)
+    least = measured("temp_bytes", sends=True, forward=forward, gradient=gradient)
+    assert least == Measured("temp_bytes", "tp=4", 400, 800, challenge=True)
+    assert measured("temp_bytes", sends=True, forward=forward) is None
 
 
 def test_the_result_is_the_same_pytree_but_a_list_may_be_a_tuple() -> None:

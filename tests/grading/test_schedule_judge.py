@@ -14,11 +14,13 @@ from jaxpar.grading.judge import judge
 from jaxpar.grading.processes import Limits, Pool
 from jaxpar.grading.schedule_judge import CAN_RUN, busy_cells, read_table
 from jaxpar.grading.submission import Submission
+from jaxpar.grading.verdict import Measured
 from jaxpar.grading.writers import plain_lines
 from jaxpar.schedules import Table, make_table
-from jaxpar.schedules.generators import one_f_one_b_schedule
+from jaxpar.schedules.generators import gpipe_schedule, limited_schedule, one_f_one_b_schedule
 
 GPIPE = "jaxpar.contracts.pipeline.gpipe_schedule"
+LIMITED = "jaxpar.contracts.pipeline_schedules.limited_schedule"
 ONE_F_ONE_B = "jaxpar.contracts.pipeline_schedules.one_f_one_b_schedule"
 INTERLEAVED = "jaxpar.contracts.pipeline_schedules.interleaved_schedule"
 MODEL = make_table("gpipe", 2, 1)
@@ -104,6 +106,19 @@ def test_another_schedule_that_costs_no_more_is_told_of_its_order() -> None:
     )
     assert "device 3  ......F0B0--F1B1--" in failure.message
     assert verdict.diagnosis == load(GPIPE).mistake("one_f_one_b_as_gpipe").sentence
+
+
+def test_the_makespan_of_a_challenge_is_measured_on_its_first_call() -> None:
+    verdict = judged(limited_schedule, InProcessPool(LIMITED))
+    assert verdict.measured == Measured("makespan", "limited_schedule(4, 8, 3)", 48, 48, True)
+    assert judged(gpipe_schedule, InProcessPool(GPIPE)).measured is None
+
+
+def test_what_may_be_in_flight_can_be_an_argument() -> None:
+    verdict = judged(load(LIMITED).mistake("limit_ignored").function, InProcessPool(LIMITED))
+    failure = verdict.first_failure()
+    assert failure
+    assert (failure.expected, failure.got) == ("at most 3 3 3 3", "4 3 2 1")
 
 
 def _swapped(rows: list[list[str]], device: int, one: str, other: str) -> list[list[str]]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from jaxpar.grading.verdict import PropertyVerdict, Sent, Verdict, in_bytes
+from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict, in_bytes
 from jaxpar.grading.writers import plain_lines, render, to_json
 
 FAILED = Verdict(
@@ -23,14 +23,14 @@ FAILED = Verdict(
     diagnosis="Everything is gathered.",
     seconds=1.26,
     seed=7,
-    sent=Sent("tp=8", 672, 84),
+    measured=Measured("wire_bytes", "tp=8", 672, 84),
     printed="shape (8, 4)\n",
 )
 
 
-def rendered(verdict: Verdict, predicted: int | None = None) -> str:
+def rendered(verdict: Verdict, predicted: int | None = None, best: int | None = None) -> str:
     file = io.StringIO()
-    Console(file=file, width=100).print(render(verdict, predicted))
+    Console(file=file, width=100).print(render(verdict, predicted, best))
     return file.getvalue()
 
 
@@ -42,6 +42,7 @@ def test_json_has_these_keys_and_no_others() -> None:
     data = to_json(FAILED)
     assert list(data) == [
         "exercise", "status", "score", "max_score", "properties", "diagnosis", "seconds",
+        "measured", "best",
     ]  # fmt: skip
     assert data["properties"][1] == {
         "name": "communication",
@@ -78,6 +79,45 @@ def test_plain_lines_say_everything_once() -> None:
     ]
 
 
+CHALLENGE = Measured("makespan", "limited_schedule(4, 8, 3)", 31, 48, challenge=True)
+
+
+def test_a_challenge_is_shown_with_the_best_before() -> None:
+    passed = replace(FAILED, status="pass", measured=CHALLENGE, printed="")
+    lines = list(plain_lines(passed, best=38))
+    assert lines[-5:] == [
+        "the makespan of limited_schedule(4, 8, 3)",
+        "  measured   31",
+        "  library    48",
+        "  your best  38",
+        "Your best now: 31.",
+    ]
+    assert "your best 38\nYour best now: 31." in rendered(passed, best=38)
+    assert to_json(passed, best=31)["best"] == 31
+    assert list(plain_lines(passed))[-1] == "  library    48"
+    assert list(plain_lines(passed, best=31))[-1] == "  your best  31"
+
+
+def test_a_wrong_answer_is_no_best() -> None:
+    failed = replace(FAILED, measured=CHALLENGE, printed="")
+    assert list(plain_lines(failed, best=38))[-1] == "  your best  38"
+
+
+def test_bytes_of_a_challenge_have_their_unit() -> None:
+    least = Measured("temp_bytes", "fsdp=3", 485_048, 845_624, challenge=True)
+    lines = list(plain_lines(replace(FAILED, measured=least, printed=""), predicted=7))
+    assert lines[-3:] == [
+        "what intermediate results take, forward and backward, on fsdp=3",
+        "  measured   485,048 bytes",
+        "  library    845,624 bytes",
+    ]
+
+
+def test_a_verdict_comes_back_from_plain_data() -> None:
+    for verdict in (FAILED, replace(FAILED, measured=None)):
+        assert Verdict.from_dict(verdict.to_dict()) == verdict
+
+
 def test_the_terminal_shows_the_same_in_tables() -> None:
     shown = rendered(FAILED, predicted=1000)
     words = (
@@ -108,13 +148,13 @@ def test_long_texts_stand_under_the_table_and_what_waits_in_one_line() -> None:
 def test_a_diagnosis_that_is_the_message_is_said_once() -> None:
     error = "line 3: this answer may not import os"
     failed = PropertyVerdict("values", "fail", 0, 10, error)
-    verdict = replace(FAILED, properties=(failed,), diagnosis=error, sent=None, printed="")
+    verdict = replace(FAILED, properties=(failed,), diagnosis=error, measured=None, printed="")
     assert list(plain_lines(verdict))[2:] == ["", error]
     assert rendered(verdict).count(error) == 1
 
 
 def test_a_pass_has_no_failure_to_show() -> None:
     passed = replace(FAILED, status="pass", properties=FAILED.properties[:1], diagnosis="")
-    lines = list(plain_lines(replace(passed, sent=None, printed="")))
+    lines = list(plain_lines(replace(passed, measured=None, printed="")))
     assert lines[1:] == ["  pass        values         5/5  right on tp=8 and dp=3"]
     assert "expected" in rendered(passed)
