@@ -191,9 +191,9 @@ np.testing.assert_array_equal(of_shards, first_update(w, g))
 #
 # The library splits each leaf of a pytree on its own, along the first dim that n divides. A leaf
 # with no such dim stays whole on every device, as do scalars. (PyTorch and DeepSpeed pad instead,
-# so that nothing stays whole.) A leaf has a partition spec for the time *at rest*, between steps,
-# and one for what a device *owns*, that is, updates. In stages 1 and 2 `own` takes the owned part of
-# parameters that are at rest; in stage 3 that is what they are already, and `fetch` gathers them.
+# so that nothing stays whole.) A leaf has two layouts: one *at rest*, between steps, and one of what
+# a device *owns*, that is, updates. In stages 1 and 2 parameters at rest are whole, and `own` takes
+# a device's part of them. In stage 3 they are sharded at rest, and `fetch` gathers them.
 
 # %%
 show(leaves.own, leaves.fetch, zero.init_shards)
@@ -254,6 +254,7 @@ np.testing.assert_array_equal(gradient, x.mean(axis=0))
 #
 # These are the steps of `jaxpar train --mesh dp=8 --zero 0` to `--zero 3`, where 0 is plain data
 # parallelism. We read each program with one microbatch and with two.
+
 
 # %%
 def prepare(stage, microbatches):

@@ -184,9 +184,9 @@ for name, w in weights.items():
 # ### The library's form
 #
 # A real model has parameters outside of its layers, and leaves whose first dim n does not divide.
-# The *layout* of a leaf is split along the first dim whose size n divides, but never along dim l of
-# stacked leaves. `fsdp_loss` gathers what is in no layer, and leaves the layers to the model's loop,
-# in which `gathered_layer` gathers one of them (`gather_layers` puts it there).
+# The library splits a leaf along the first dim whose size n divides, but never along dim l of
+# stacked leaves. `fsdp_loss` gathers what is in no layer, and leaves the layers to the model's
+# loop, in which `gathered_layer` gathers one of them.
 
 # %%
 show(fsdp.fsdp_loss, fsdp.gathered_layer)

@@ -51,8 +51,9 @@ class LeafLayouts:
     @property
     def of_layer(self) -> "LeafLayouts":
         """The layouts of one layer of a stacked leaf."""
-        specs = (P(*spec[1:]) for spec in (self.used, self.at_rest, self.owned))
-        return LeafLayouts(*specs, None if self.dim is None else self.dim - 1, self.axes)
+        used, at_rest, owned = (P(*spec[1:]) for spec in (self.used, self.at_rest, self.owned))
+        dim = None if self.dim is None else self.dim - 1
+        return LeafLayouts(used, at_rest, owned, dim, self.axes)
 
 
 def leaf_layouts(
