@@ -7,6 +7,7 @@ split over axis dp, dim f is split over axis tp, and dim t is not split.
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh, PartitionSpec
@@ -201,6 +202,24 @@ def vary_alike(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Types all the arrays as varying over every axis over which one of them varies."""
     axes = frozenset[str]().union(*map(varying_axes, arrays))
     return tuple(vary(x, axes) for x in arrays)
+
+
+def axes_of(spec: PartitionSpec) -> tuple[str, ...]:
+    """The mesh axes that a partition spec names, in the order of the dims."""
+    return tuple(axis for entry in spec for axis in entry_axes(entry))
+
+
+def entry_axes(entry: Any) -> tuple[str, ...]:
+    """The mesh axes that split one dim, by its entry in a partition spec."""
+    if entry is None:
+        return ()
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def in_mesh_order(axes: Iterable[str]) -> tuple[str, ...]:
+    """Mesh axes in the order of the mesh that `shard_map` is over."""
+    wanted = set(axes)
+    return tuple(a for a in jax.sharding.get_abstract_mesh().axis_names if a in wanted)
 
 
 def zeros(like: jax.ShapeDtypeStruct) -> jax.Array:

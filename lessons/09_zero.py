@@ -191,9 +191,9 @@ np.testing.assert_array_equal(of_shards, first_update(w, g))
 #
 # The library splits each leaf of a pytree on its own, along the first dim that n divides. A leaf
 # with no such dim stays whole on every device, as do scalars. (PyTorch and DeepSpeed pad instead,
-# so that nothing stays whole.) A leaf has two layouts: one *at rest*, between steps, and one of what
-# a device *owns*, that is, updates. In stages 1 and 2 parameters at rest are whole, and `own` takes
-# a device's part of them. In stage 3 they are sharded at rest, and `fetch` gathers them.
+# so that nothing stays whole.) A leaf has two layouts: one *at rest*, between steps, and one of
+# what a device *owns*, that is, updates. In stages 1 and 2 parameters at rest are whole, and `own`
+# takes a device's part of them. In stage 3 they are sharded at rest, and `fetch` gathers them.
 
 # %%
 show(leaves.own, leaves.fetch, zero.init_shards)

@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 from jax.tree_util import tree_map_with_path
 from jaxtyping import PyTree
 
-from jaxpar.mesh import varying_axes
+from jaxpar.mesh import axes_of, entry_axes, in_mesh_order, varying_axes
 
 STACKED = "layers"
 
@@ -87,11 +87,6 @@ def leaf_layouts(
 
     used = jax.tree.map(lambda _: P(), params) if used is None else used
     return tree_map_with_path(of_leaf, params, used)
-
-
-def axes_of(spec: P) -> tuple[str, ...]:
-    """The mesh axes that a partition spec names, in the order of the dims."""
-    return tuple(axis for entry in spec for axis in _entry_axes(entry))
 
 
 def fetch(params: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
@@ -212,13 +207,11 @@ def reduce_gradients(grads: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTr
     return sum_gradients(scatter_gradients(grads, layouts), layouts)
 
 
-def in_mesh_order(axes: Any) -> tuple[str, ...]:
-    """Mesh axes in the order of the mesh that `shard_map` is over."""
-    return tuple(axis for axis in jax.sharding.get_abstract_mesh().axis_names if axis in axes)
-
-
 def specs_of(layouts: PyTree[LeafLayouts], which: str) -> PyTree[P]:
-    """The partition specs "used", "at_rest" or "owned" of every leaf."""
+    """The partition specs "used", "at_rest" or "owned" of every leaf.
+
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5
+    """
     return jax.tree.map(lambda layout: getattr(layout, which), layouts)
 
 
@@ -229,7 +222,7 @@ def _sharding(
     over = tuple(axis for axis in axes if sizes[axis] > 1 and axis not in axes_of(used))
     entries = [*used, *[None] * (len(shape) - len(used))]
     local = [
-        size // math.prod(sizes[axis] for axis in _entry_axes(entry))
+        size // math.prod(sizes[axis] for axis in entry_axes(entry))
         for size, entry in zip(shape, entries, strict=True)
     ]
     while over:
@@ -244,12 +237,6 @@ def _sharding(
 def _with_axes(spec: P, dim: int, axes: tuple[str, ...]) -> P:
     """The spec with a dim split over further axes, inside those that split it already."""
     entries = [*spec, *[None] * (dim + 1 - len(spec))]
-    together = (*_entry_axes(entries[dim]), *axes)
+    together = (*entry_axes(entries[dim]), *axes)
     entries[dim] = together[0] if len(together) == 1 else together
     return P(*entries)
-
-
-def _entry_axes(entry: Any) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    return entry if isinstance(entry, tuple) else (entry,)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, PyTree
 
-from jaxpar.collectives.leaves import in_mesh_order
-from jaxpar.mesh import varying_axes
+from jaxpar.mesh import in_mesh_order, varying_axes
 
 
 def global_norm(grads: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:

@@ -12,12 +12,11 @@ from jaxtyping import PyTree
 from jaxpar.collectives.leaves import (
     LeafLayouts,
     fetch,
-    in_mesh_order,
     reduce_gradients,
     scatter_gradients,
     sum_gradients,
 )
-from jaxpar.mesh import vary, varying_axes, zeros
+from jaxpar.mesh import in_mesh_order, vary, varying_axes, zeros
 from jaxpar.train.step import Find
 
 LossAndGradients = tuple[Array, Any]

@@ -14,7 +14,7 @@ from jax import lax
 from jaxpar.collectives import leaves
 from jaxpar.collectives.leaves import LeafLayouts, leaf_layouts, specs_of
 from jaxpar.inspector.stablehlo import read_module
-from jaxpar.mesh import make_mesh, varying_axes
+from jaxpar.mesh import axes_of, make_mesh, varying_axes
 from tests.arrays import random
 from tests.parallel.calls import Call, assert_docstring_holds
 
@@ -137,8 +137,8 @@ def test_each_stage_shards_more(stage: int, at_rest: P, owned: P) -> None:
 
 
 def test_the_axes_of_a_spec_are_those_of_its_dims_in_order() -> None:
-    assert leaves.axes_of(P(("pp", "tp"), None, "dp")) == ("pp", "tp", "dp")
-    assert leaves.axes_of(P()) == ()
+    assert axes_of(P(("pp", "tp"), None, "dp")) == ("pp", "tp", "dp")
+    assert axes_of(P()) == ()
 
 
 @each_sharding
@@ -162,7 +162,7 @@ def test_leaves_stay_as_they_are_from_layout_to_layout(
 
     def typed(leaf: jax.Array, spec: P) -> jax.Array:
         """What is gathered for use is typed as varying, though it is equal."""
-        others = tuple(varying_axes(leaf) - {*leaves.axes_of(spec)})
+        others = tuple(varying_axes(leaf) - {*axes_of(spec)})
         assert move is leaves.fetch or not others
         return lax.pmean(leaf, others) if others else leaf
 
@@ -203,7 +203,7 @@ def test_reduced_gradients_are_sums_over_all_who_use_a_leaf(sharding: Sharding, 
     layouts = sharding.layouts(stage)
     axes = make_mesh(sharding.sizes).axis_names
     each, specs, total = parts_of(
-        sharding, lambda layout: tuple(a for a in axes if a not in leaves.axes_of(layout.used))
+        sharding, lambda layout: tuple(a for a in axes if a not in axes_of(layout.used))
     )
 
     def reduce(each: Any) -> Any:
@@ -255,7 +255,7 @@ def test_gradients_are_summed_over_the_axes_by_which_only_they_differ(
     def total(each: jax.Array) -> jax.Array:
         before.append(varying_axes(each[0]))
         (found,) = leaves.sum_gradients([each[0]], [layout])
-        assert varying_axes(found) == {*leaves.axes_of(owned)}
+        assert varying_axes(found) == {*axes_of(owned)}
         return found
 
     program = on_devices(total, sizes, (P(summed or None, *owned),), owned)

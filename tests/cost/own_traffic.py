@@ -50,15 +50,15 @@ def parameters(settings: Settings, which: str) -> list[str]:
         "key": lambda name: name.endswith(("key", "value")),
         "whole": lambda name: "norm" in name or "positions" in name,
     }
-    return [name for name in sizes(settings) if belongs[which](name)]
+    return [name for name in shapes(settings) if belongs[which](name)]
 
 
 @cache
-def sizes(settings: Settings) -> dict[str, int]:
-    """The elements of each parameter; those of layers are stacked."""
+def shapes(settings: Settings) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter; those of layers are stacked."""
     tree = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
     leaves = tree_leaves_with_path(tree)
-    return {keystr(path, simple=True, separator="/"): leaf.size for path, leaf in leaves}
+    return {keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
 
 
 def expected(recipe: Recipe, settings: Settings) -> list[Message]:
@@ -82,7 +82,7 @@ def ours(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
         if one.arrays is None:
             yield of_activations(message, recipe, one)
         elif one.kind in ("all_gather", "reduce_scatter"):
-            yield of_shards(message, recipe, settings, one)
+            yield from of_shards(message, recipe, settings, one)
         elif is_summed_by_jax(message, recipe):
             yield of_shared_heads(message, recipe, settings, one)
     yield from summed_once(recipe, settings)
@@ -102,23 +102,24 @@ def of_activations(message: Message, recipe: Recipe, one: Entry) -> Entry:
     return one._replace(times=times * ticks_for_one(message, recipe))
 
 
-def of_shards(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Entry:
+def of_shards(message: Message, recipe: Recipe, settings: Settings, one: Entry) -> Iterator[Entry]:
     """What ZeRO gathers and scatters, each array as large as a device has it.
 
     With `gather` "step", stage 3 gathers everything once a step, and keeps it; so it scatters
     once, too. Otherwise a pipeline does this with the parameters outside of the layers alone.
     """
-    zero, outer = recipe.layout.zero, message.name.startswith(("outer", "new outer"))
-    size = sum(held_bytes(name, recipe, settings) for name in parameters_of(message, settings))
-    size /= recipe.layout.state_shards if one.kind == "all_gather" else 1
-    if zero < 3:
-        return one._replace(operand_bytes=size)
-    if not recipe.gathers_layers or (outer and recipe.table):
-        return one._replace(operand_bytes=size, times="again" not in message.name)
-    pieces = 1 if outer else float(message.count.numbers["layers"])
-    forward, backward = passes(message.name, recipe)
-    times = one.times * (forward + backward * backwards(recipe)) * ticks_for_one(message, recipe)
-    return one._replace(operand_bytes=size / pieces, times=times)
+    outer, pieces, times = message.name.startswith(("outer", "new outer")), 1, one.times
+    if recipe.layout.zero == 3 and (not recipe.gathers_layers or (outer and recipe.table)):
+        times = "again" not in message.name
+    elif recipe.layout.zero == 3:
+        pieces = 1 if outer else message.count.numbers["layers"]
+        forward, backward = passes(message.name, recipe)
+        times *= (forward + backward * backwards(recipe)) * ticks_for_one(message, recipe)
+    for name in parameters_of(message, settings):
+        if axes := shared_by(name, recipe, settings):
+            size = held_bytes(name, recipe, settings) / pieces
+            size /= devices(axes, recipe) if one.kind == "all_gather" else 1
+            yield Entry(one.kind, axes, size, times, 1)
 
 
 def passes(name: str, recipe: Recipe) -> tuple[float, float]:
@@ -178,7 +179,8 @@ def summed_once(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
 
     The standard way sums some of them twice: what devices of tp have in full, which it sums before
     ZeRO scatters it; we sum shards. Each stage of a pipeline has all that is outside of the layers,
-    whose gradients are summed over pp, those of a tied table among them.
+    whose gradients are summed over pp, those of a tied table among them. What not all devices
+    shard is also summed over those that do not.
     """
     axes: dict[str, set[str]] = defaultdict(set)
     for message in expected(recipe, settings):
@@ -188,11 +190,31 @@ def summed_once(recipe: Recipe, settings: Settings) -> Iterator[Entry]:
     if recipe.table:
         for name in parameters(settings, "outer"):
             axes[name].add("pp")
-    shards = recipe.layout.state_shards if recipe.layout.zero else 1
-    for name, over in axes.items():
-        in_mesh_order = tuple(axis for axis in AXES if axis in over)
-        size = held_bytes(name, recipe, settings) / shards
-        yield Entry("all_reduce", in_mesh_order, size, 1, 1)
+    for name in shapes(settings):
+        shared = shared_by(name, recipe, settings)
+        over = axes[name] | set(recipe.layout.token_axes) - set(shared)
+        size = held_bytes(name, recipe, settings) / devices(shared, recipe)
+        if over:
+            in_mesh_order = tuple(axis for axis in AXES if axis in over)
+            yield Entry("all_reduce", in_mesh_order, size, 1, 1)
+
+
+def shared_by(name: str, recipe: Recipe, settings: Settings) -> tuple[str, ...]:
+    """The axes over which ZeRO shards a parameter; nothing is padded.
+
+    If all devices that could share it divide none of its dims, the inner axes do, or none.
+    """
+    layout, dims = recipe.layout, shapes(settings)[name]
+    axes = layout.sharding_axes if layout.zero else ()
+    dims = dims[1:] if name in parameters(settings, "layer") else dims
+    while axes and all(size % devices(axes, recipe) for size in dims):
+        axes = axes[1:]
+    return axes
+
+
+def devices(axes: tuple[str, ...], recipe: Recipe) -> int:
+    """How many devices there are along these axes."""
+    return math.prod(recipe.layout.sizes[axis] for axis in axes)
 
 
 def is_summed_by_jax(message: Message, recipe: Recipe) -> bool:
@@ -223,8 +245,8 @@ def held_bytes(name: str, recipe: Recipe, settings: Settings) -> float:
         layout.tp > settings.key_heads and name in parameters(settings, "key")
     )
     stages = layout.pp if name in parameters(settings, "layer") else 1
-    parts = math.prod((stages, 1 if whole else layout.tp))
-    return sizes(settings)[name] / parts * element_bytes(recipe)
+    parts = stages * (1 if whole else layout.tp)
+    return math.prod(shapes(settings)[name]) / parts * element_bytes(recipe)
 
 
 def element_bytes(recipe: Recipe) -> int:

@@ -190,6 +190,21 @@ def test_zero_and_pipelines_mix_with_the_other_axes(recipe: Recipe) -> None:
         compare(recipe, settings, ours(recipe, settings))
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("fsdp=8,cp=2", zero=1),
+        make_recipe("fsdp=8,cp=2", microbatches=2),
+        make_recipe("pp=2,fsdp=4,cp=2", microbatches=2, schedule="gpipe"),
+        make_recipe("dp=16", zero=2, precision="bf16"),
+    ],
+    ids=show,
+)
+def test_what_the_devices_do_not_divide_is_shared_by_fewer(recipe: Recipe) -> None:
+    settings = replace(LLAMA, d_model=12, heads=2)
+    compare(recipe, settings, ours(recipe, settings))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("remat", ["products", "full"])
 def test_pipelines_send_in_every_tick(name: str, remat: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -94,14 +95,16 @@ def test_gradients_below_the_norm_are_left_as_they_are(factor: float) -> None:
 
 
 def test_bfloat16_is_summed_in_float32_and_kept() -> None:
-    """4097 ones: in bfloat16 a sum of ones stops at 256."""
-    gradients = {"split": jnp.ones(4096, jnp.bfloat16), "whole": jnp.ones(1, jnp.bfloat16)}
-    specs = {"split": P("dp"), "whole": P()}
+    """Neither the squares nor a sum of 4099 of them are bfloat16."""
+    value = 1 + 2**-7
+    low = partial(jnp.full, fill_value=value, dtype=jnp.bfloat16)
+    gradients, specs = {"split": low(4098), "whole": low(1)}, {"split": P("dp"), "whole": P()}
     clipped, norm = on_devices(clip(1.0), specs, (specs, P()))(gradients)
     assert norm.dtype == jnp.float32
-    np.testing.assert_allclose(norm, np.sqrt(4097), rtol=1e-6)
+    np.testing.assert_allclose(norm, value * np.sqrt(4099), rtol=1e-6)
     assert {leaf.dtype for leaf in jax.tree.leaves(clipped)} == {jnp.dtype(jnp.bfloat16)}
-    np.testing.assert_allclose(clipped["split"].astype(jnp.float32), 1 / 64, rtol=1e-2)
+    for leaf in jax.tree.leaves(clipped):
+        np.testing.assert_allclose(leaf.astype(jnp.float32), 1 / np.sqrt(4099), rtol=2**-8)
 
 
 def test_float64_is_kept() -> None:
