@@ -181,3 +181,9 @@ def test_no_axis_has_one_chunk() -> None:
     assert mesh.check_chunks("here", jax.numpy.zeros((1, 3)), None) == 1
     with pytest.raises(ValueError, match=r"here: .* mesh axis None \(1\)"):
         mesh.check_chunks("here", jax.numpy.zeros(()), None)
+
+
+def test_the_axes_of_a_spec_are_those_of_its_dims_in_order() -> None:
+    assert mesh.axes_of(P(("pp", "tp"), None, "dp")) == ("pp", "tp", "dp")
+    assert mesh.axes_of(P()) == ()
+    assert mesh.axes_of(P(None, "dp")) == ("dp",)

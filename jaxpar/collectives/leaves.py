@@ -111,6 +111,9 @@ def fetch(params: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
 def own(params: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
     """Takes what this device owns of leaves at rest.
 
+    The lines below are for parameters that are typed as varying. For others JAX sums the gradients
+    of what the devices own.
+
     Math: y = x[i] on device i, of n equal parts
     Comm:
         forward: nothing

@@ -35,7 +35,7 @@ def global_norm(grads: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
         lax.psum(square, in_mesh_order(axes)) if axes else square
         for axes, square in squares.items()
     ]
-    return jnp.sqrt(sum(totals, jnp.zeros(())))
+    return jnp.sqrt(sum(totals, jnp.float32(0)))
 
 
 def clip_gradients(

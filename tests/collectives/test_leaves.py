@@ -136,11 +136,6 @@ def test_each_stage_shards_more(stage: int, at_rest: P, owned: P) -> None:
     assert found == [{"w": P()}, {"w": at_rest}, {"w": owned}]
 
 
-def test_the_axes_of_a_spec_are_those_of_its_dims_in_order() -> None:
-    assert axes_of(P(("pp", "tp"), None, "dp")) == ("pp", "tp", "dp")
-    assert axes_of(P()) == ()
-
-
 @each_sharding
 @pytest.mark.parametrize("stage", [0, 1, 3])
 @pytest.mark.parametrize(

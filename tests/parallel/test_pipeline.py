@@ -236,7 +236,7 @@ def test_the_program_is_as_long_for_any_number_of_microbatches(name: str) -> Non
 @pytest.mark.parametrize("run", [Run("1f1b", "pp=4", 8), Run("zb-h1", "pp=4", 8)])
 def test_an_idle_cell_costs_no_arithmetic(run: Run) -> None:
     program, ready = compiled(run)
-    stated = [s.conditional for s in written(program) if s.op.name == "stablehlo.dot_general"]
+    stated = [s.branches for s in written(program) if s.op.name == "stablehlo.dot_general"]
     left = [
         site.conditional
         for site in walk_hlo(parse_hlo(ready.final))
