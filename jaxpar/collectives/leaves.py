@@ -78,15 +78,55 @@ def leaf_layouts(
 
     def of_leaf(path: tuple[Any, ...], leaf: Any, spec: P) -> LeafLayouts:
         stacked = any(getattr(key, "key", None) == STACKED for key in path)
-        found = _sharding(leaf.shape, spec, stacked, sizes, axes) if stage else None
-        if not found:
+        entries = [*map(entry_axes, spec), *[()] * (len(leaf.shape) - len(spec))]
+        dim, over = sharded_dim(leaf.shape, entries, sizes, axes, stacked=stacked)
+        if not stage or dim is None:
             return LeafLayouts(spec, spec, spec)
-        dim, over = found
-        owned = _with_axes(spec, dim, over)
+        entries[dim] = (*entries[dim], *over)
+        owned = P(*(split or None for split in entries[: max(dim + 1, len(spec))]))
         return LeafLayouts(spec, owned if stage == 3 else spec, owned, dim, over)
 
     used = jax.tree.map(lambda _: P(), params) if used is None else used
     return tree_map_with_path(of_leaf, params, used)
+
+
+def sharded_dim(
+    shape: Sequence[int],
+    splits: Sequence[Sequence[str]],
+    sizes: Mapping[str, int],
+    axes: Sequence[str],
+    *,
+    stacked: bool,
+) -> tuple[int | None, tuple[str, ...]]:
+    """The dim along which ZeRO shards a leaf, and the axes over which it does.
+
+    Of `axes`, those take part that have several devices and do not split the leaf already. The
+    leaf is sharded along the first dim whose local size these axes together divide. If they divide
+    none, the outermost of them is left out, and so on. If none is left, the result is (None, ()).
+    An empty dim is not sharded.
+
+    Source: Rajbhandari et al. 2020 (ZeRO), section 5; Zhao et al. 2023 (PyTorch FSDP), section 3
+
+    Args:
+        shape: the global shape of the leaf.
+        splits: for each dim, the axes that split it while the leaf is used.
+        sizes: the sizes of the mesh's axes.
+        axes: the axes whose devices compute with equal parameters, outermost first.
+        stacked: whether dim 0 has the layers, which a loop takes one by one; it is not sharded.
+    """
+    taken = {axis for split in splits for axis in split}
+    over = tuple(axis for axis in axes if sizes[axis] > 1 and axis not in taken)
+    local = [
+        size // math.prod(sizes[axis] for axis in split)
+        for size, split in zip(shape, splits, strict=True)
+    ]
+    while over:
+        n = math.prod(sizes[axis] for axis in over)
+        for dim in range(int(stacked), len(shape)):
+            if local[dim] and local[dim] % n == 0:
+                return dim, over
+        over = over[1:]
+    return None, ()
 
 
 def fetch(params: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
@@ -173,26 +213,27 @@ def scatter_gradients(grads: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyT
     return jax.tree.map(of_leaf, grads, layouts)
 
 
-def sum_gradients(grads: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
-    """Sums each gradient over the axes over which it differs and its owned layout does not.
+def sum_gradients(grads: PyTree[Array], specs: PyTree[P]) -> PyTree[Array]:
+    """Sums each gradient over the axes by which its type varies and which its spec does not name.
 
-    A gradient that differs between devices is a part of a sum, except along the axes that split its
-    leaf. Which axes these are is its type: no list of special parameters is needed. What is equal
-    already is not summed.
+    `specs` has a partition spec for each gradient, which says how its sum is split. A gradient that
+    differs between devices along any other axis is a part of a sum. Which axes these are is in its
+    type, `varying_axes(gradient)`, so no list of special parameters is needed. What is equal on all
+    devices is summed already, and stays as it is.
 
-    Math: y = sum_j x_j over the axes in varying_axes(x) that owned does not name
+    Math: y = sum_j x_j, over the axes in varying_axes(x) that its spec does not name
     Comm:
-        forward: all_reduce(layouts) grads
+        forward: all_reduce(specs) grads
         backward: nothing
     Memory: grads
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2
     """
 
-    def of_leaf(leaf: Array, layout: LeafLayouts) -> Array:
-        missing = varying_axes(leaf) - set(axes_of(layout.owned))
+    def of_leaf(leaf: Array, spec: P) -> Array:
+        missing = varying_axes(leaf) - set(axes_of(spec))
         return lax.psum(leaf, in_mesh_order(missing)) if missing else leaf
 
-    return jax.tree.map(of_leaf, grads, layouts)
+    return jax.tree.map(of_leaf, grads, specs)
 
 
 def reduce_gradients(grads: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTree[Array]:
@@ -207,7 +248,7 @@ def reduce_gradients(grads: PyTree[Array], layouts: PyTree[LeafLayouts]) -> PyTr
     Memory: grads/n
     Source: Rajbhandari et al. 2020 (ZeRO), section 5.2; Zhao et al. 2023, section 3.2.2
     """
-    return sum_gradients(scatter_gradients(grads, layouts), layouts)
+    return sum_gradients(scatter_gradients(grads, layouts), specs_of(layouts, "owned"))
 
 
 def specs_of(layouts: PyTree[LeafLayouts], which: str) -> PyTree[P]:
@@ -216,30 +257,3 @@ def specs_of(layouts: PyTree[LeafLayouts], which: str) -> PyTree[P]:
     Source: Rajbhandari et al. 2020 (ZeRO), section 5
     """
     return jax.tree.map(lambda layout: getattr(layout, which), layouts)
-
-
-def _sharding(
-    shape: tuple[int, ...], used: P, stacked: bool, sizes: Mapping[str, int], axes: Sequence[str]
-) -> tuple[int, tuple[str, ...]] | None:
-    """The dim along which a leaf is sharded, and over which axes; None if it cannot be."""
-    over = tuple(axis for axis in axes if sizes[axis] > 1 and axis not in axes_of(used))
-    entries = [*used, *[None] * (len(shape) - len(used))]
-    local = [
-        size // math.prod(sizes[axis] for axis in entry_axes(entry))
-        for size, entry in zip(shape, entries, strict=True)
-    ]
-    while over:
-        n = math.prod(sizes[axis] for axis in over)
-        for dim in range(int(stacked), len(shape)):
-            if local[dim] and local[dim] % n == 0:
-                return dim, over
-        over = over[1:]
-    return None
-
-
-def _with_axes(spec: P, dim: int, axes: tuple[str, ...]) -> P:
-    """The spec with a dim split over further axes, inside those that split it already."""
-    entries = [*spec, *[None] * (dim + 1 - len(spec))]
-    together = (*entry_axes(entries[dim]), *axes)
-    entries[dim] = together[0] if len(together) == 1 else together
-    return P(*entries)

@@ -180,6 +180,11 @@ LESSONS = (
         ),
     ),
     Lesson(
+        number="18", topic="hybrid", title="Hybrid parallelism",
+        needs=("10", "12", "15"), minutes=40,
+        prints=("leaf_layouts", "fetch", "scatter_gradients", "update_owned", "over_devices"),
+    ),
+    Lesson(
         number="19", topic="planner", title="The planner",
         needs=("04", "10", "12", "15"), minutes=30,
         prints=("collective_seconds", "microbatches_in_flight"),
@@ -407,6 +412,28 @@ EXERCISES = (
         id="limited_schedule", lesson="16", kind="schedule", minutes=60,
         title="an open challenge: the shortest schedule",
         needs=("zero_bubble_h1_schedule", "stash_size"),
+    ),
+    Exercise(
+        id="sharded_dim", lesson="18", kind="value", minutes=20,
+        title="where a leaf is sharded, beside tensor and pipeline parallelism",
+    ),
+    Exercise(
+        id="sum_gradients", lesson="18", kind="program", minutes=20,
+        title="sum each gradient over what its type says", needs=("zero1_update",),
+    ),
+    Exercise(
+        id="clip_gradients", lesson="18", kind="program", minutes=25,
+        title="clip by one norm of leaves on different axes",
+        needs=("global_norm_of_shards", "sum_gradients"),
+    ),
+    Exercise(
+        id="masked_gradients", lesson="18", kind="program", minutes=30,
+        title="the mean over all real tokens, not a mean of means",
+        needs=("accumulate_gradients", "masked_mean"),
+    ),
+    Exercise(
+        id="tied_table_gradient", lesson="18", kind="program", minutes=25,
+        title="a table that the first and the last stage use", needs=("sum_gradients",),
     ),
     Exercise(
         id="tokens_that_hide_fsdp", lesson="19", kind="value", minutes=15,

@@ -4,12 +4,16 @@ Where pp, tp and ZeRO split different leaves over different axes, `jaxpar.collec
 for each leaf which they are; the sums that remain are found from the types of the gradients.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, PyTree
+from jaxtyping import Bool, Float, PyTree
 
-from jaxpar.mesh import in_mesh_order, varying_axes
+from jaxpar.mesh import in_mesh_order, vary, varying_axes, zeros
 
 
 def global_norm(grads: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
@@ -53,3 +57,73 @@ def clip_gradients(
     norm = global_norm(grads)
     factor = max_norm / jnp.maximum(norm, max_norm)
     return jax.tree.map(lambda leaf: (leaf * factor).astype(leaf.dtype), grads), norm
+
+
+def masked_gradients(
+    loss_fn: Callable[[Any, Any], Float[Array, "..."]],
+    params: PyTree[Array],
+    batches: PyTree[Array],
+    masks: Bool[Array, "m ..."],
+    *,
+    axes: tuple[str, ...],
+) -> tuple[Float[Array, ""], PyTree[Array]]:
+    """The mean loss of all real tokens, of m microbatches and of all devices, and its gradient.
+
+    `loss_fn(params, batch)` has a loss for each token of a microbatch, and the mask of the
+    microbatch, of the same shape, says which of them are real; the losses of others may be
+    anything. `batches` and `masks` are this device's, with leading dim m, and differ over `axes`;
+    `params` are equal on all devices, and typed so. Microbatches and devices have different numbers
+    of real tokens, or none, but in all there is at least one. The results are equal on all devices.
+
+    Math: loss = (sum_j sum_k sum of the real losses) / (sum_j sum_k their number); its gradient
+    Comm:
+        forward: all_reduce(axes) params+2
+        backward: all_reduce(axes) params
+    Memory: params+1
+    Source: Narayanan et al. 2021 (Megatron-LM), section 2; Hugging Face transformers, issue 34242
+    """
+    local = jax.tree.map(partial(vary, axes=axes), params)
+
+    def of_microbatch(batch: PyTree[Array], mask: Array) -> tuple[tuple[Array, Array], Any]:
+        def real(params: PyTree[Array]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+            losses = loss_fn(params, batch)
+            return jnp.sum(jnp.where(mask, losses, 0)), jnp.sum(mask, dtype=losses.dtype)
+
+        return jax.value_and_grad(real, has_aux=True)(local)
+
+    def add(total: Any, given: Any) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, of_microbatch(*given)), None
+
+    given = batches, masks
+    one = jax.eval_shape(lambda: of_microbatch(*jax.tree.map(lambda leaf: leaf[0], given)))
+    total, _ = lax.scan(add, jax.tree.map(zeros, one), given)
+    (loss, count), gradients = lax.psum(total, axes)
+    return loss / count, jax.tree.map(lambda leaf: leaf / count, gradients)
+
+
+def tied_table_gradient(
+    embedding_grad: Float[Array, "v d"],
+    head_grad: Float[Array, "d v"],
+    *,
+    pipeline_axis: str,
+    shard_axis: str,
+) -> Float[Array, "v_shard d"]:
+    """This device's rows of the gradient of a table that is both embedding and head.
+
+    The first stage of the pipeline embeds tokens with the table, and the last one multiplies by its
+    transpose. On the first stage `embedding_grad` is the gradient of the first use, and on the last
+    stage `head_grad` is that of the second; on other stages they may be anything. Both are of this
+    device's tokens alone, which differ over `shard_axis`. Device i of the n on `shard_axis` returns
+    rows i*v/n to (i+1)*v/n - 1 of the sum over both axes; n divides v.
+
+    Math: y = (sum_j embedding_grad_j on stage 0 + head_grad_j.T on stage p-1)[rows of device i]
+    Comm:
+        forward: reduce_scatter(shard_axis) v*d + all_reduce(pipeline_axis) v*d/n
+        backward: all_gather(shard_axis) v*d/n
+    Memory: v*d/n
+    Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Rajbhandari et al. 2020, section 5.2
+    """
+    stage, last = lax.axis_index(pipeline_axis), lax.axis_size(pipeline_axis) - 1
+    local = jnp.where(stage == 0, embedding_grad, 0) + jnp.where(stage == last, head_grad.T, 0)
+    rows = lax.psum_scatter(local, shard_axis, scatter_dimension=0, tiled=True)
+    return lax.psum(rows, pipeline_axis)

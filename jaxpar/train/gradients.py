@@ -14,6 +14,7 @@ from jaxpar.collectives.leaves import (
     fetch,
     reduce_gradients,
     scatter_gradients,
+    specs_of,
     sum_gradients,
 )
 from jaxpar.mesh import in_mesh_order, vary, varying_axes, zeros
@@ -70,8 +71,11 @@ def over_devices(
         params = params if by_shards else fetch(params, layouts)
         # Divided before the sum over devices: in float16 the sum could overflow.
         loss, gradients = find(params, batch, scale / parts)
-        reduce = sum_gradients if by_shards else reduce_gradients
-        return _sum(loss / parts), reduce(gradients, layouts)
+        if by_shards:
+            gradients = sum_gradients(gradients, specs_of(layouts, "owned"))
+        else:
+            gradients = reduce_gradients(gradients, layouts)
+        return _sum(loss / parts), gradients
 
     return of_all
 
