@@ -45,6 +45,14 @@ def min_with_location(x: Array, op: None) -> tuple[Array, Array]:
     return to_all(x.min(axis=0), len(x)), to_all(x.argmin(axis=0), len(x))
 
 
+def swapped(x: Array) -> Array:
+    """Of an array whose block (i, j) is x[i, j]: in block (i, j), where row j and column i cross."""
+    rows, columns, b, d = x.shape
+    array = x.swapaxes(1, 2).reshape(rows * b, columns * d)
+    blocks = array.reshape(columns, rows * b // columns, rows, columns * d // rows)
+    return blocks.transpose(2, 0, 1, 3)
+
+
 # By name without the algorithm (ring, tree, ...): the results of devices that hold x [n, ...].
 ORACLES: dict[str, Callable[[Array, Any], Any]] = {
     "add_rank": with_ranks,
@@ -66,6 +74,8 @@ WAYS = ("two_way_ring_", "ring_", "tree_", "recursive_doubling_", "hierarchical_
 
 def oracle(call: Call) -> Callable[[Array], Any]:
     """The collective on one device: x has a dim for each mesh axis, and the last is the group."""
+    if call.function.__name__ == "swap_layout":
+        return swapped
     name = call.function.__name__.removesuffix("_by_permutes")
     for way in WAYS:
         name = name.removeprefix(way)

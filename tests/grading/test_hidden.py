@@ -127,7 +127,9 @@ def test_near_the_limit_is_more_than_half_of_what_is_allowed() -> None:
 
 @pytest.mark.parametrize(("index", "told"), [(0, True), (2, False)])
 def test_where_a_hidden_case_hangs_is_not_told(index: int, told: bool) -> None:
-    stray = Collective("permute", ("tp",), 2, "float32", 4, 4, 1, True, None, "line 1897364")
+    stray = Collective(
+        "permute", ("tp",), 2, "float32", 4, 4, conditional=True, source="line 1897364"
+    )
     facts = Facts((stray,), 0, (), None, (), (), ())
     attempt: Any = SimpleNamespace(contract=CONTRACT, answer={("forward", index): facts})
     with Pool() as pool:

@@ -39,7 +39,11 @@ from jaxpar.inspector.report import Collective, Memory, RepeatedSum
 
 OUTPUT = Output((2, 3), "float32", ("tp",), "['w']")
 FACTS = Facts(
-    (Collective("permute", ("tp",), 4, "float32", 8, 6.5, None, True, ((0, 1), (1, 2)), "a.py:3"),),
+    (
+        Collective(
+            "permute", ("tp",), 4, "float32", 8, 6.5, None, True, (1, 0), ((0, 1), (1, 2)), "a.py:3"
+        ),
+    ),
     None,
     ("bfloat16",),
     Memory(1, 2, 3, 4, 5),
