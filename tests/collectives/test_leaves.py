@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax import lax
 
 from jaxpar.collectives import leaves
-from jaxpar.collectives.leaves import LeafLayouts, leaf_layouts, specs_of
+from jaxpar.collectives.leaves import LeafLayouts, leaf_layouts, sharded_dim, specs_of
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import axes_of, make_mesh, varying_axes
 from tests.arrays import random
@@ -67,6 +69,56 @@ def assert_equal(got: Any, expected: Any) -> None:
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-6)
+
+
+class Used(NamedTuple):
+    """What `sharded_dim` takes of a leaf."""
+
+    shape: tuple[int, ...]
+    splits: tuple[tuple[str, ...], ...]
+    sizes: dict[str, int]
+    axes: tuple[str, ...]
+    stacked: bool
+
+    def free(self) -> tuple[str, ...]:
+        """The axes that can shard it."""
+        split = {axis for axes in self.splits for axis in axes}
+        return tuple(axis for axis in self.axes if self.sizes[axis] > 1 and axis not in split)
+
+    def divides(self, dim: int, over: tuple[str, ...]) -> bool:
+        """Whether all shards along a dim are equal, and not empty."""
+        parts = math.prod(self.sizes[axis] for axis in (*self.splits[dim], *over))
+        return self.shape[dim] > 0 and self.shape[dim] % parts == 0
+
+
+@st.composite
+def leaves_in_use(draw: st.DrawFn) -> Used:
+    """Leaves of up to four dims; each axis splits one of these, or may shard, or does neither."""
+    sizes = {axis: draw(st.integers(1, 4)) for axis in ("pp", "dp", "fsdp", "cp", "tp")}
+    axes = tuple(axis for axis in sizes if draw(st.booleans()))
+    local = draw(st.lists(st.sampled_from([0, 1, 2, 3, 4, 5, 6, 12, 24]), max_size=4))
+    place = {axis: draw(st.integers(0, 2 * len(local))) for axis in sizes}
+    splits = [tuple(axis for axis in sizes if place[axis] == dim) for dim in range(len(local))]
+    shape = [
+        size * math.prod(sizes[axis] for axis in split)
+        for size, split in zip(local, splits, strict=True)
+    ]
+    stacked = bool(local) and draw(st.booleans())
+    return Used(tuple(shape), tuple(splits), sizes, axes, stacked)
+
+
+@given(leaves_in_use())
+def test_no_outer_axis_is_left_out_in_vain_and_no_dim_passed_over(leaf: Used) -> None:
+    """What is found is the first of all that would do: with more axes first, then by dims."""
+    dim, over = sharded_dim(*leaf[:-1], stacked=leaf.stacked)
+    free = leaf.free()
+    would_do = [
+        (some, free[left_out:])
+        for left_out in range(len(free))
+        for some in range(int(leaf.stacked), len(leaf.shape))
+        if leaf.divides(some, free[left_out:])
+    ]
+    assert (dim, over) == (would_do[0] if would_do else (None, ()))
 
 
 @pytest.mark.parametrize(
@@ -243,13 +295,12 @@ def test_gradients_are_summed_over_the_axes_by_which_only_they_differ(
 ) -> None:
     """Over these in one collective, in the order of the mesh; over no other axis."""
     sizes = "dp=2,cp=2,tp=2"
-    layout = LeafLayouts(P(), P(), owned)
     each = random(2 ** len(summed), 4, 8)
     before = []
 
     def total(each: jax.Array) -> jax.Array:
         before.append(varying_axes(each[0]))
-        (found,) = leaves.sum_gradients([each[0]], [layout])
+        (found,) = leaves.sum_gradients([each[0]], [owned])
         assert varying_axes(found) == {*axes_of(owned)}
         return found
 
@@ -275,9 +326,7 @@ def test_low_precision_is_kept() -> None:
 
 EVEN = {"a": random(12, 5), "layers": [random(3, 24), random(3, 2, 8)]}
 EACH = jax.tree.map(lambda leaf: random(4, *leaf.shape), EVEN)
-AT_0, AT_1, AT_3 = (
-    leaf_layouts(EVEN, sizes={"dp": 4}, axes=("dp",), stage=stage) for stage in (0, 1, 3)
-)
+AT_1, AT_3 = (leaf_layouts(EVEN, sizes={"dp": 4}, axes=("dp",), stage=stage) for stage in (1, 3))
 OWNED = specs_of(AT_1, "owned")
 VARYING = jax.tree.map(lambda _: P("dp"), EVEN)
 
@@ -299,7 +348,7 @@ CALLS = [
     ),
     Call(
         leaves.sum_gradients,
-        lambda grads: leaves.sum_gradients(first_of(grads), AT_0),
+        lambda grads: leaves.sum_gradients(first_of(grads), specs_of(AT_1, "used")),
         (EACH,), (VARYING,), P(),
     ),
     Call(
@@ -312,4 +361,4 @@ CALLS = [
 
 @pytest.mark.parametrize("call", CALLS, ids=str)
 def test_it_sends_and_holds_what_it_says(call: Call) -> None:
-    assert_docstring_holds(call, "dp=4,tp=2", layouts="dp")
+    assert_docstring_holds(call, "dp=4,tp=2", layouts="dp", specs="dp")

@@ -46,7 +46,7 @@ def min_with_location(x: Array, op: None) -> tuple[Array, Array]:
 
 
 def swapped(x: Array) -> Array:
-    """Of an array whose block (i, j) is x[i, j]: in block (i, j), where row j and column i cross."""
+    """The blocks of an array with the axes swapped; its own block (i, j) is x[i, j]."""
     rows, columns, b, d = x.shape
     array = x.swapaxes(1, 2).reshape(rows * b, columns * d)
     blocks = array.reshape(columns, rows * b // columns, rows, columns * d // rows)

@@ -1,4 +1,4 @@
-"""Norms and clipping of leaves that are split over any axes, as on one device."""
+"""Norms, clipping, masked means and tied tables on meshes of several axes, as on one device."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from jaxpar.inspector.stablehlo import read_module
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import hybrid
 from tests.arrays import random
-from tests.parallel.calls import Call, assert_docstring_holds
+from tests.parallel.calls import Call, assert_docstring_holds, assert_equal_one_device
 
 P = jax.P
 SIZES = "pp=2,dp=2,tp=2"
@@ -124,6 +124,111 @@ def test_float64_is_kept() -> None:
         np.testing.assert_allclose(alone, np.linalg.norm(wide), rtol=1e-14)
 
 
+MICROBATCHES, EXAMPLES, TOKENS = 3, 8, 4
+PARAMS = {"w": random(5, 6), "gain": random(6)}
+BATCHES = {
+    "x": random(MICROBATCHES, EXAMPLES, TOKENS, 5),
+    "y": random(MICROBATCHES, EXAMPLES, TOKENS, 6),
+}
+# From none to all of the tokens of an example are real; the first half of a microbatch has none.
+MASKS = np.random.default_rng(7).random((MICROBATCHES, EXAMPLES, TOKENS)) < np.linspace(
+    0, 1, EXAMPLES
+).reshape(1, -1, 1)
+MASKS[1, : EXAMPLES // 2] = False
+BATCHES["y"][~MASKS] = 1e6  # a derivative that would be seen
+BATCHES["added"] = np.where(MASKS, 0, np.nan).astype(np.float32)
+
+
+def losses_of_tokens(params: Any, batch: Any) -> jax.Array:
+    y = jnp.tanh(batch["x"] @ params["w"]) * params["gain"][None, None]
+    return jnp.mean((y - batch["y"]) ** 2, axis=-1) + batch["added"]
+
+
+def masked(*axes: str) -> Call:
+    """The call of `masked_gradients` on examples that are split over these axes."""
+
+    def per_device(params: Any, batches: Any, masks: Any) -> Any:
+        return hybrid.masked_gradients(losses_of_tokens, params, batches, masks, axes=axes)
+
+    of_batch, args = P(None, axes), (PARAMS, BATCHES, MASKS)
+    return Call(hybrid.masked_gradients, per_device, args, (P(), of_batch, of_batch), P(), 1)
+
+
+def of_all_real_tokens(params: Any, batches: Any, masks: Any) -> Any:
+    """The mean over one batch of all examples, and its gradient."""
+
+    def mean(params: Any) -> jax.Array:
+        batch = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batches)
+        losses = losses_of_tokens(params, batch)
+        return jnp.mean(losses, where=masks.reshape(losses.shape))
+
+    return jax.value_and_grad(mean)(params)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes"),
+    [
+        ("dp=1", ("dp",)),
+        ("dp=4,tp=2", ("dp",)),
+        ("pp=2,dp=2,cp=2", ("dp", "cp")),
+        ("dp=2,fsdp=2,cp=2", ("dp", "fsdp", "cp")),
+    ],
+)
+def test_every_real_token_counts_alike(sizes: str, axes: tuple[str, ...]) -> None:
+    """Also where a device has no real token in some microbatch, or none at all."""
+    assert_equal_one_device(masked(*axes), of_all_real_tokens, sizes)
+
+
+def test_low_precision_counts_every_token() -> None:
+    """The number of tokens and their losses are added up in float32: bfloat16 ends at 256."""
+    ones, factor = jnp.ones((3, 8, 171), jnp.bfloat16), jnp.asarray(1 + 2**-7, jnp.bfloat16)
+
+    def per_device(factor: jax.Array, batches: jax.Array) -> Any:
+        masks = batches > 0
+        return hybrid.masked_gradients(jnp.multiply, factor, batches, masks, axes=("dp",))
+
+    call = Call(hybrid.masked_gradients, per_device, (factor, ones), (P(), P(None, "dp")), P())
+    loss, gradient = call.program("dp=4,tp=2", differentiate=False)(*call.args)
+    assert (loss.dtype, gradient.dtype) == (jnp.float32, jnp.bfloat16)
+    np.testing.assert_allclose(loss, float(factor), rtol=1e-6)
+    np.testing.assert_allclose(float(gradient), 1, rtol=2**-7)
+
+
+V, D = 12, 5
+
+
+def tied(stages: int, shards: int, axis: str) -> Call:
+    """A call of `tied_table_gradient`, [stages, shards, ...]; what has no use is NaN."""
+    embedding, head = random(stages, shards, V, D), random(stages, shards, D, V)
+    embedding[1:] = np.nan
+    head[:-1] = np.nan
+
+    def per_device(embedding_grad: jax.Array, head_grad: jax.Array) -> jax.Array:
+        own = embedding_grad[0, 0], head_grad[0, 0]
+        return hybrid.tied_table_gradient(*own, pipeline_axis="pp", shard_axis=axis)
+
+    return Call(
+        hybrid.tied_table_gradient, per_device, (embedding, head),
+        (P("pp", axis), P("pp", axis)), P(axis), names={"v": V, "d": D},
+    )  # fmt: skip
+
+
+def of_both_uses(embedding: jax.Array, head: jax.Array) -> jax.Array:
+    return jnp.sum(embedding[0], axis=0) + jnp.sum(head[-1], axis=0).T
+
+
+@pytest.mark.parametrize(
+    ("stages", "shards", "axis", "others"),
+    [(2, 4, "dp", ""), (4, 2, "fsdp", ""), (3, 1, "dp", ",tp=2"), (1, 4, "dp", "")],
+)
+def test_a_tied_table_has_the_gradient_of_both_uses(
+    stages: int, shards: int, axis: str, others: str
+) -> None:
+    """One stage has both of them."""
+    call = tied(stages, shards, axis)
+    assert_equal_one_device(call, of_both_uses, f"pp={stages},{axis}={shards}{others}")
+
+
 EVEN = {"w": random(8, 5), "out": [random(4, 8), random(3)]}
 EVEN_SPECS = {"w": P("dp"), "out": [P("dp"), P()]}
 CALLS = [
@@ -136,3 +241,14 @@ CALLS = [
 def test_it_sends_and_holds_what_it_says(call: Call) -> None:
     call = replace(call, names={"sets": 1})
     assert_docstring_holds(call, "dp=4,tp=2", axis="dp")
+
+
+@pytest.mark.parametrize("sizes", ["dp=4,tp=2", "pp=2,dp=2"])
+def test_masked_gradients_send_and_hold_what_they_say(sizes: str) -> None:
+    assert_docstring_holds(masked("dp"), sizes, axes="dp")
+
+
+@pytest.mark.parametrize(("stages", "shards"), [(2, 4), (4, 2)])
+def test_tied_tables_send_and_hold_what_they_say(stages: int, shards: int) -> None:
+    call, sizes = tied(stages, shards, "dp"), f"pp={stages},dp={shards}"
+    assert_docstring_holds(call, sizes, shard_axis="dp", pipeline_axis="pp")

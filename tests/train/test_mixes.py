@@ -101,16 +101,16 @@ def four_times(found: Any) -> Any:
     return jax.tree.map(lambda leaf: 4 * leaf, found)
 
 
-def summed_twice_over_dp(grads: Any, layouts: Any) -> Any:
-    return lax.psum(leaves.sum_gradients(grads, layouts), "dp")
+def summed_twice_over_dp(grads: Any, specs: Any) -> Any:
+    return lax.psum(leaves.sum_gradients(grads, specs), "dp")
 
 
-def gains_summed_twice_over_tp(grads: Any, layouts: Any) -> Any:
+def gains_summed_twice_over_tp(grads: Any, specs: Any) -> Any:
     def once_more(path: Any, leaf: jax.Array) -> jax.Array:
         gain = "norm" in jax.tree_util.keystr(path) and "tp" not in varying_axes(leaf)
         return lax.psum(leaf, "tp") if gain else leaf
 
-    return jax.tree_util.tree_map_with_path(once_more, leaves.sum_gradients(grads, layouts))
+    return jax.tree_util.tree_map_with_path(once_more, leaves.sum_gradients(grads, specs))
 
 
 def copies_counted(grads: Any) -> jax.Array:
@@ -124,7 +124,7 @@ def norms_added(grads: Any) -> jax.Array:
 
 MUTANTS = {
     "gradients summed, not averaged": (
-        gradients, "sum_gradients", lambda g, where: four_times(leaves.sum_gradients(g, where))
+        gradients, "sum_gradients", lambda g, specs: four_times(leaves.sum_gradients(g, specs))
     ),
     "summed over dp twice": (gradients, "sum_gradients", summed_twice_over_dp),
     "gains summed over tp once more": (gradients, "sum_gradients", gains_summed_twice_over_tp),
