@@ -130,7 +130,7 @@ LESSONS = (
     Lesson(
         number="05", topic="data_parallel", title="Data parallelism",
         needs=("02",), minutes=35,
-        prints=("single_master_gradients", "make_step", "train", "stale_server"),
+        prints=("single_master_gradients", "train", "stale_server"),
     ),
     Lesson(
         number="07", topic="mixed_precision", title="Mixed precision",
@@ -181,7 +181,7 @@ LESSONS = (
     ),
     Lesson(
         number="18", topic="hybrid", title="Hybrid parallelism",
-        needs=("10", "12", "15"), minutes=40,
+        needs=("10", "12", "15"), minutes=36,
         prints=("leaf_layouts", "fetch", "scatter_gradients", "update_owned", "over_devices"),
     ),
     Lesson(
@@ -415,7 +415,7 @@ EXERCISES = (
     ),
     Exercise(
         id="sharded_dim", lesson="18", kind="value", minutes=20,
-        title="where a leaf is sharded, beside tensor and pipeline parallelism",
+        title="where a leaf is sharded that other axes split",
     ),
     Exercise(
         id="sum_gradients", lesson="18", kind="program", minutes=20,

@@ -29,6 +29,7 @@ Mutant = tuple[str, Answer, tuple[PropertyName, ...]]
 
 FLOAT32_INSIDE = (
     "frugal_layers",  # as remat_layers, below
+    "clip_gradients",  # its docstring promises squares and sums in float32
     "global_norm_of_shards",  # its docstring promises squares and sums in float32
     "masked_mean",  # sends two numbers, which may be float32, and promises the dtype of the result
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged
