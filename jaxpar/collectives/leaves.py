@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax import Array, lax
-from jax.sharding import PartitionSpec as P
+from jax import Array, P, lax
 from jax.tree_util import tree_map_with_path
 from jaxtyping import PyTree
 
@@ -100,19 +99,23 @@ def sharded_dim(
 ) -> tuple[int | None, tuple[str, ...]]:
     """The dim along which ZeRO shards a leaf, and the axes over which it does.
 
-    Of `axes`, those take part that have several devices and do not split the leaf already. The
-    leaf is sharded along the first dim whose local size these axes together divide. If they divide
-    none, the outermost of them is left out, and so on. If none is left, the result is (None, ()).
-    An empty dim is not sharded.
+    Of `axes`, those take part that have several devices and split no dim of the leaf already. The
+    leaf is sharded along the first dim whose local size, that of one device while the leaf is used,
+    is a multiple of the number of devices on these axes together; it may be a dim that is split. If
+    there is none, the outermost of these axes is left out, and so on. If no axis is left, the
+    result is (None, ()). An empty dim is not sharded.
 
     Source: Rajbhandari et al. 2020 (ZeRO), section 5; Zhao et al. 2023 (PyTorch FSDP), section 3
 
     Args:
         shape: the global shape of the leaf.
-        splits: for each dim, the axes that split it while the leaf is used.
+        splits: for each dim, the axes that split it while the leaf is used; they divide its size.
         sizes: the sizes of the mesh's axes.
         axes: the axes whose devices compute with equal parameters, outermost first.
         stacked: whether dim 0 has the layers, which a loop takes one by one; it is not sharded.
+
+    Returns:
+        The dim, counted in `shape`, and the axes in the order in which they are given.
     """
     taken = {axis for split in splits for axis in split}
     over = tuple(axis for axis in axes if sizes[axis] > 1 and axis not in taken)
@@ -218,8 +221,8 @@ def sum_gradients(grads: PyTree[Array], specs: PyTree[P]) -> PyTree[Array]:
 
     `specs` has a partition spec for each gradient, which says how its sum is split. A gradient that
     differs between devices along any other axis is a part of a sum. Which axes these are is in its
-    type, `varying_axes(gradient)`, so no list of special parameters is needed. What is equal on all
-    devices is summed already, and stays as it is.
+    type: `jaxpar.mesh.varying_axes(gradient)`. So no list of special parameters is needed. What is
+    equal on all devices of an axis is summed over it already.
 
     Math: y = sum_j x_j, over the axes in varying_axes(x) that its spec does not name
     Comm:

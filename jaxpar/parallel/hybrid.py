@@ -47,6 +47,11 @@ def clip_gradients(
 ) -> tuple[PyTree[Float[Array, "..."]], Float[Array, ""]]:
     """The gradients, scaled down by one factor if their global norm exceeds `max_norm`; the norm.
 
+    It is the norm of all leaves together, before they are scaled. A leaf differs between devices
+    along the axes that split it, which are those in its type, and counts once whatever these are.
+    The squares, their sum and the norm are float32, or float64 if a leaf is, and each leaf keeps
+    its dtype.
+
     Math: y = grads * max_norm/max(max_norm, norm), norm
     Comm:
         forward: all_reduce(axis) sets
@@ -71,9 +76,11 @@ def masked_gradients(
 
     `loss_fn(params, batch)` has a loss for each token of a microbatch, and the mask of the
     microbatch, of the same shape, says which of them are real; the losses of others may be
-    anything. `batches` and `masks` are this device's, with leading dim m, and differ over `axes`;
-    `params` are equal on all devices, and typed so. Microbatches and devices have different numbers
-    of real tokens, or none, but in all there is at least one. The results are equal on all devices.
+    anything, NaN too, but have finite derivatives. `batches` and `masks` are this device's, with
+    leading dim m, and differ over `axes`; `params` are equal on all devices, and typed so.
+    Microbatches and devices have different numbers of real tokens, or none, but in all there is at
+    least one. The results are equal on all devices; the loss is float32, or float64 if the losses
+    are, and each gradient has the dtype of its parameter.
 
     Math: loss = (sum_j sum_k sum of the real losses) / (sum_j sum_k their number); its gradient
     Comm:
@@ -86,8 +93,9 @@ def masked_gradients(
 
     def of_microbatch(batch: PyTree[Array], mask: Array) -> tuple[tuple[Array, Array], Any]:
         def real(params: PyTree[Array]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            losses = loss_fn(params, batch)
-            return jnp.sum(jnp.where(mask, losses, 0)), jnp.sum(mask, dtype=losses.dtype)
+            losses = jnp.where(mask, loss_fn(params, batch), 0)
+            wide = jnp.promote_types(losses.dtype, jnp.float32)
+            return jnp.sum(losses, dtype=wide), jnp.sum(mask, dtype=wide)
 
         return jax.value_and_grad(real, has_aux=True)(local)
 
@@ -98,7 +106,7 @@ def masked_gradients(
     one = jax.eval_shape(lambda: of_microbatch(*jax.tree.map(lambda leaf: leaf[0], given)))
     total, _ = lax.scan(add, jax.tree.map(zeros, one), given)
     (loss, count), gradients = lax.psum(total, axes)
-    return loss / count, jax.tree.map(lambda leaf: leaf / count, gradients)
+    return loss / count, jax.tree.map(lambda leaf: (leaf / count).astype(leaf.dtype), gradients)
 
 
 def tied_table_gradient(

@@ -103,6 +103,23 @@ def real_tokens_by_recomputing(loss_fn, params, batches, masks, *, axes):
 
 
 @right
+def real_tokens_summed_inside_the_gradient(loss_fn, params, batches, masks, *, axes):
+    """The mean over the devices is differentiated as a whole, for each device's copy of params."""
+
+    @jax.checkpoint
+    def total(params, given):
+        batch, mask = given
+        return jnp.where(mask, loss_fn(params, batch), 0).sum()
+
+    def mean(params):
+        totals = lax.map(lambda given: total(params, given), (batches, masks))
+        return lax.psum(totals.sum(), axes) / lax.psum(masks.sum(), axes)
+
+    loss, gradients = jax.value_and_grad(mean)(_cast(params, axes))
+    return loss, lax.psum(gradients, axes)
+
+
+@right
 def real_tokens_in_one_message(loss_fn, params, batches, masks, *, axes):
     sums = _local_sums(loss_fn, _cast(params, axes), batches, masks)
     flat, restore = ravel_pytree(sums)
