@@ -122,7 +122,7 @@ def tied_table_gradient(
     transpose. On the first stage `embedding_grad` is the gradient of the first use, and on the last
     stage `head_grad` is that of the second; on other stages they may be anything. Both are of this
     device's tokens alone, which differ over `shard_axis`. Device i of the n on `shard_axis` returns
-    rows i*v/n to (i+1)*v/n - 1 of the sum over both axes; n divides v.
+    rows i*v/n to (i+1)*v/n - 1 of the sum over both axes, on every stage; n divides v.
 
     Math: y = (sum_j embedding_grad_j on stage 0 + head_grad_j.T on stage p-1)[rows of device i]
     Comm:
