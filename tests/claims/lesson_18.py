@@ -19,8 +19,8 @@ CLAIMS = (
         f"{LLAMA_3}, table 4",
     ),
     published(
-        "We take one sequence for a microbatch, 8 chunks, and gradients in 16 bits (the paper sends "
-        "them in 32)",
+        "We take one sequence for a microbatch, 8 chunks, and gradients in 16 bits (the paper "
+        "sends them in 32)",
         f"chosen; {LLAMA_3}, section 3.3.2",
     ),
     asserted("the products of the step take {6.2} s"),
