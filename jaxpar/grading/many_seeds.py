@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from jaxpar.contracts.base import load, with_drawn
 from jaxpar.grading.evidence import collect_evidence
@@ -45,7 +46,8 @@ def _plain(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judge
 def _programs(where: str, answers: Sequence[Answer], seeds: Iterable[int]) -> Judged:
     """Judges all answers with one seed after the other; right results are computed once a seed."""
     contract = with_drawn(where, SEED)
-    contract = replace(contract, communication=None, memory=None, flops=None, errors=())
+    not_judged: dict[str, Any] = dict.fromkeys(("communication", "memory", "flops", "challenge"))
+    contract = replace(contract, errors=(), **not_judged)
     kept_truth = lru_cache(maxsize=len(contract.cases))(truth)
     judges: list[ProgramJudge] = []
     for seed in (0, *seeds):
