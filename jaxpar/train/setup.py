@@ -22,7 +22,13 @@ from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weight
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.parallel.zero import state_specs
 from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
-from jaxpar.train.offloading import OffloadedStep, of_part
+from jaxpar.train.offloading import (
+    make_find,
+    make_offloaded_step,
+    make_update,
+    of_part,
+    update_collectives,
+)
 from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
@@ -74,12 +80,13 @@ def set_up(
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = OffloadedState(store, init_state, masters)
-        step = OffloadedStep(technique, optimizer, mesh, recipe.clip, scaling)
-        find = step.find.lower(params, scale, batch)
+        find = make_find(technique, mesh, recipe.clip).lower(params, scale, batch)
+        update = make_update(technique, optimizer, mesh)
         compiled = compile_program(find, optimize=True)
         report = _report(recipe, find, compiled)
-        sent = step.update_collectives(find.out_info[0], params)
+        sent = update_collectives(update, optimizer, find.out_info[0], params)
         report = replace(report, collectives=report.collectives + sent)
+        step = make_offloaded_step(compiled.executable, update, scaling)
         return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
 
     state = init_state(masters)
