@@ -6,6 +6,7 @@ such results, in any order. Every function here and in `jaxpar.parallel.context`
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -144,7 +145,7 @@ def flash_attention(
     """
     q, k, v = _checked("flash_attention", q, k, v)
     _count("flash_attention", "tile", q.shape[2], tile)
-    return attend_with_pattern(q, k, v, causal(q.shape[2], tile))
+    return attend_with_pattern(partial(causal, t=q.shape[2], size=tile), q, k, v, None)
 
 
 def window_attention(
@@ -174,7 +175,8 @@ def window_attention(
     _count("window_attention", "tile", q.shape[2], tile)
     if window < 1:
         raise ValueError(f"window_attention: window is {window}; use 1 or more positions")
-    return attend_with_pattern(q, k, v, causal(q.shape[2], tile, window=window))
+    pattern_of = partial(causal, t=q.shape[2], size=tile, window=window)
+    return attend_with_pattern(pattern_of, q, k, v, None)
 
 
 def packed_attention(
@@ -203,14 +205,10 @@ def packed_attention(
     """
     q, k, v = _checked("packed_attention", q, k, v)
     _count("packed_attention", "tile", q.shape[2], tile)
-    return attend_with_pattern(q, k, v, causal(q.shape[2], tile, documents=documents))
+    pattern_of = partial(causal, t=q.shape[2], size=tile)
+    return attend_with_pattern(pattern_of, q, k, v, (documents, documents))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("rows", "columns", "positions", "documents"),
-    meta_fields=("size", "window"),
-)
 @dataclass(frozen=True)
 class Pattern:
     """Which scores count: the tiles of scores that are computed, and which keys queries see.
@@ -230,11 +228,10 @@ class Pattern:
     """
 
     size: int
-    # In a pytree these may be anything, so their types are not checked.
-    rows: Any
-    columns: Any
-    positions: Any = None
-    documents: Any = None
+    rows: Array | np.ndarray
+    columns: Array | np.ndarray
+    positions: tuple[Array, Array] | None = None
+    documents: tuple[Array, Array] | None = None
     window: int | None = None
 
     def seen(self, i: Array, j: Array) -> Bool[Array, "#b t s"] | None:
@@ -255,6 +252,10 @@ class Pattern:
         return seen & (queries[:, :, None] == keys[:, None])
 
 
+PatternOf = Callable[[tuple[Array, Array] | None], Pattern]
+"""Makes a pattern, given the documents of all queries and of all keys."""
+
+
 def square(t: int, size: int) -> Pattern:
     """Every one of t queries sees every one of t keys."""
     rows, columns = np.indices((t // size, t // size)).reshape(2, -1)
@@ -262,7 +263,7 @@ def square(t: int, size: int) -> Pattern:
 
 
 def causal(
-    t: int, size: int, *, window: int | None = None, documents: Array | None = None
+    documents: tuple[Array, Array] | None = None, *, t: int, size: int, window: int | None = None
 ) -> Pattern:
     """The query at each of t positions sees the keys up to its own, in its window and document.
 
@@ -271,9 +272,8 @@ def causal(
     rows, columns = np.indices((t // size, t // size)).reshape(2, -1)
     nearest = (rows - columns - 1) * size + 1  # positions between the first query and the last key
     kept = (columns <= rows) & (nearest < (window or t))
-    both = None if documents is None else (documents, documents)
     order = jnp.arange(t)
-    return Pattern(size, rows[kept], columns[kept], (order, order), both, window)
+    return Pattern(size, rows[kept], columns[kept], (order, order), documents, window)
 
 
 def usual_tile(t: int) -> int:
@@ -369,26 +369,31 @@ def named(q: Array, part: Part) -> Part:
     return checkpoint_name(o.astype(q.dtype), attended), checkpoint_name(lse, name_of_lse)
 
 
-@jax.custom_vjp
-def attend_with_pattern(q: Array, k: Array, v: Array, pattern: Pattern) -> Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def attend_with_pattern(
+    pattern_of: PatternOf, q: Array, k: Array, v: Array, documents: tuple[Array, Array] | None
+) -> Array:
     """Attention by tiles to the keys of a pattern, with its own backward pass.
 
-    All arrays must be typed as varying over the same axes.
+    Both passes make the pattern, which is not kept. All arrays must be typed as varying over the
+    same axes.
 
     Math: y = softmax(q @ k.T / sqrt(h), over the keys that the query sees) @ v
     Source: Dao 2023 (FlashAttention-2), section 3.1, algorithms 1 and 2
     """
-    return _forward(q, k, v, pattern)[0]
+    return _forward(pattern_of, q, k, v, documents)[0]
 
 
-def _forward(q: Array, k: Array, v: Array, pattern: Pattern) -> tuple[Array, tuple]:
-    o, lse = named(q, attend_by_tiles(q, k, v, pattern))
-    return o, (q, k, v, pattern, o, lse)
+def _forward(
+    pattern_of: PatternOf, q: Array, k: Array, v: Array, documents: tuple[Array, Array] | None
+) -> tuple[Array, tuple]:
+    o, lse = named(q, attend_by_tiles(q, k, v, pattern_of(documents)))
+    return o, (q, k, v, documents, o, lse)
 
 
-def _backward(residuals: tuple, do: Array) -> tuple:
-    q, k, v, pattern, o, lse = residuals
-    gradients = gradients_by_tiles(q, k, v, Kept.of(do, o, lse), pattern)
+def _backward(pattern_of: PatternOf, residuals: tuple, do: Array) -> tuple:
+    q, k, v, documents, o, lse = residuals
+    gradients = gradients_by_tiles(q, k, v, Kept.of(do, o, lse), pattern_of(documents))
     dq, dk, dv = (dx.astype(x.dtype) for dx, x in zip(gradients, (q, k, v), strict=True))
     return dq, dk, dv, None
 

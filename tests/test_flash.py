@@ -122,7 +122,7 @@ def test_tiles_need_not_start_at_the_first_key() -> None:
     """A query whose first tile holds no key for it forgets that tile."""
     q, k, v = arguments(HEADS["GQA"])
     order = jnp.arange(T)
-    strictly = replace(flash.causal(T, 4), positions=(order, order + 1))
+    strictly = replace(flash.causal(t=T, size=4), positions=(order, order + 1))
     o, lse = flash.attend_by_tiles(q, k, v, strictly)
     right, right_lse = flash.attend(q, k, v, jnp.asarray(np.tril(PAST, -1)))
     assert_close((o[:, :, 1:], lse[:, :, 1:]), (right[:, :, 1:], right_lse[:, :, 1:]))
