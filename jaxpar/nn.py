@@ -80,14 +80,10 @@ def rotary(x: Float[Array, "b a t h"], positions: Int[Array, " t"]) -> Float[Arr
 
 def attention(
     q: Float[Array, "b a t h"],
-    k: Float[Array, "b k s h"],
-    v: Float[Array, "b k s h"],
-    *,
-    first: int | Array = 0,
+    k: Float[Array, "b k t h"],
+    v: Float[Array, "b k t h"],
 ) -> Float[Array, "b a t h"]:
     """Causal attention; each of the k kv heads serves a/k consecutive query heads.
-
-    The queries are those of the t positions from `first` on, and the keys are those of all s.
 
     Raises:
         ValueError: the number of kv heads does not divide the number of heads.
@@ -97,10 +93,11 @@ def attention(
     # The queries of consecutive heads are stacked, so that each kv head needs only one product.
     q = (q / math.sqrt(h)).reshape(b, kv_heads, -1, h)
     scores = (q @ k.mT).reshape(b, a, t, -1)
-    past = jnp.arange(k.shape[2])[None] <= first + jnp.arange(t)[:, None]
-    scores = jnp.where(past[None, None], _at_least_float32(scores), -jnp.inf)
+    scores = jnp.where(
+        jnp.tril(jnp.ones((t, t), bool))[None, None], _at_least_float32(scores), -jnp.inf
+    )
     weights = jax.nn.softmax(scores).astype(v.dtype)
-    return (weights.reshape(b, kv_heads, -1, k.shape[2]) @ v).reshape(b, a, t, h)
+    return (weights.reshape(b, kv_heads, -1, t) @ v).reshape(b, a, t, h)
 
 
 def check_kv_heads(where: str, heads: int, kv_heads: int) -> None:

@@ -30,17 +30,6 @@ def test_heads_that_cannot_be_shared_out() -> None:
         nn.attention(q, k, k)
 
 
-@pytest.mark.parametrize("first", [0, 2, 5])
-def test_queries_from_a_position_on_attend_as_among_all(first: int) -> None:
-    """As a number, and as what only a running program knows."""
-    q, k, v = random(2, 4, 8, 2), random(2, 2, 8, 2), random(2, 2, 8, 2)
-    right = nn.attention(q, k, v)[:, :, first : first + 3]
-    here = q[:, :, first : first + 3]
-    later = jax.jit(lambda first: nn.attention(here, k, v, first=first))
-    for got in (nn.attention(here, k, v, first=first), later(first)):
-        np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 class TestLowPrecision:
     """The result is rounded once, from float32, and its sums are not rounded on the way."""

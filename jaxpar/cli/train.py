@@ -85,6 +85,23 @@ Offload = Annotated[
         metavar="WHAT", help="Where the optimizer state waits between steps: none, host or disk."
     ),
 ]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="How the devices of cp attend to each other's positions: zigzag (a ring with equal "
+        "work), ring, gather (all keys and values) or ulysses (by heads). Unless "
+        "given, gather over pp and zigzag elsewhere.",
+    ),
+]
+Attention = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Attention where positions are not split: flash (by tiles) or plain (all scores at "
+        "once); unless given, flash from 512 positions on.",
+    ),
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A text; without it, the sources of Python's library."),
@@ -116,6 +133,7 @@ Examples:
   jaxpar train --mesh dp=2,tp=4 --sequence-parallel
   jaxpar train --mesh pp=4,dp=2 --schedule 1f1b --microbatches 8
   jaxpar train --mesh pp=2,dp=2,fsdp=2,tp=2 --microbatches 4 --clip 1
+  jaxpar train --mesh cp=8 --sequence 2048 --batch 1 --context zigzag
 """
 
 
@@ -132,6 +150,8 @@ def train_model(
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
     clip: Clip = None,
+    context: Context = None,
+    attention: Attention = None,
     steps: Steps = 50,
     data: DataOption = None,
     seed: Seed = 0,
@@ -157,7 +177,7 @@ def train_model(
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
         "schedule": schedule, "batch": batch, "gather": gather, "optimizer": optimizer,
-        "clip": clip,
+        "clip": clip, "context": context, "attention": attention,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}

@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax import Array, lax
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
@@ -50,15 +50,12 @@ class Attention(nnx.Module):
         key, value = (split.own_kv_heads(w[...], self.kv_heads) for w in (self.key, self.value))
         products = split.columns(x, self.query[...], key, value, name="attention_input")
         q, k, v = map(self._heads, products)
-        first = split.first_position(q.shape[2])
         if self.rotary:
-            positions = first + jnp.arange(q.shape[2])
+            positions = split.positions(q.shape[2])
             q, k = nn.rotary(q, positions), nn.rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
-        k, v = split.all_positions(k), split.all_positions(v)
-        heads = nn.attention(q, k, v, first=first).swapaxes(1, 2)  # [b, s, a, h]
-        attended = checkpoint_name(heads.reshape(*heads.shape[:2], -1), "attended")
-        return split.total(nn.matmul(attended, self.output[...]))
+        heads = split.attend(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
+        return split.total(nn.matmul(heads.reshape(*heads.shape[:2], -1), self.output[...]))
 
     def _heads(self, x: Float[Array, "b s o"]) -> Float[Array, "b heads s h"]:
         return x.reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
@@ -122,7 +119,7 @@ class Decoder(nnx.Module):
             return x
         t = tokens.shape[1]
         self._check_positions(t * split.contexts)
-        here = lax.dynamic_slice_in_dim(self.positions[...], split.first_position(t), t)
+        here = self.positions[...][split.positions(t)]
         return x + split.own_positions(here)[None]
 
     def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
@@ -15,8 +16,9 @@ from jaxtyping import Float, Int, PyTree
 from jaxpar import nn
 from jaxpar.layout import Layout
 from jaxpar.mesh import divide, vary
+from jaxpar.model.attention import CONTEXTS, on_one_device, over_devices
 from jaxpar.model.settings import Settings
-from jaxpar.parallel import tensor, vocabulary
+from jaxpar.parallel import context, tensor, vocabulary
 from jaxpar.parallel.sequence import Keep, gathered_linear, scatter_sequence
 
 
@@ -27,8 +29,9 @@ class Split:
     Attributes:
         axis: the mesh axis; None if each device computes whole layers.
         sequence: whether each device has only its own positions between the products.
-        context: the mesh axis that splits the positions everywhere, and all of whose keys and
-            values are gathered for attention; None if it is not split.
+        context: the mesh axis that splits the positions everywhere; None if it is not split.
+        by: how the devices of that axis attend to each other's positions, one of `CONTEXTS`.
+        attention: without such an axis, "flash", "plain", or None for what is faster.
         keep: with `sequence`, whether gathered positions are kept for the backward pass
             ("gathered"), or only the device's own, which are then gathered again ("shard").
     """
@@ -37,16 +40,18 @@ class Split:
     sequence: bool = False
     keep: Keep = "shard"
     context: str | None = None
+    by: str = "zigzag"
+    attention: str | None = None
 
     @classmethod
-    def of(cls, layout: Layout) -> "Split":
+    def of(cls, layout: Layout, by: str = "zigzag", attention: str | None = None) -> "Split":
         """How a layout splits layers over tp, and their positions over cp."""
         context = "cp" if layout.cp > 1 else None
         if layout.tp == 1:
-            return cls(context=context)
+            return cls(context=context, by=by, attention=attention)
         # Recomputing a whole layer gathers its positions anyway, and once is enough.
         keep = "gathered" if layout.recomputes_layers else "shard"
-        return cls("tp", layout.sequence_parallel, keep, context)
+        return cls("tp", layout.sequence_parallel, keep, context, by, attention)
 
     def columns(
         self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
@@ -94,26 +99,31 @@ class Split:
         return lax.dynamic_slice_in_dim(x, lax.axis_index(self.axis) * t, t)
 
     def own_tokens(self, tokens: Int[Array, "b s"]) -> Int[Array, "b t"]:
-        """The tokens at the positions of this device's context."""
+        """The tokens at this device's positions.
+
+        Labels are shifted before: the token after the last one of a device is another device's.
+        """
         t = divide("Split", "t", tokens.shape[1], self.context, self.contexts)
-        if t == tokens.shape[1]:
-            return tokens
-        return lax.dynamic_slice_in_dim(tokens, lax.axis_index(self.context) * t, t, axis=1)
+        return tokens if self.context is None else tokens[:, self.positions(t)]
 
     @property
     def contexts(self) -> int:
         """The number of parts that all positions are split into."""
         return 1 if self.context is None else lax.axis_size(self.context)
 
-    def first_position(self, t: int) -> int | Array:
-        """The first of the t positions of this device's context."""
-        return 0 if self.context is None else lax.axis_index(self.context) * t
-
-    def all_positions(self, x: Float[Array, "b a t h"]) -> Float[Array, "b a s h"]:
-        """The keys or the values of all positions."""
+    def positions(self, t: int) -> Int[Array, " t"]:
+        """The t positions of this device's context."""
         if self.context is None:
-            return x
-        return lax.all_gather(x, self.context, axis=2, tiled=True)
+            return jnp.arange(t)
+        return context.positions(CONTEXTS[self.by].layout, t, axis=self.context)
+
+    def attend(
+        self, q: Float[Array, "b a t h"], k: Float[Array, "b k t h"], v: Float[Array, "b k t h"]
+    ) -> Float[Array, "b a t h"]:
+        """Causal attention of this device's positions to those of all devices."""
+        if self.context is None:
+            return on_one_device(self.attention)(q, k, v)
+        return over_devices(self.by, self.context)(q, k, v)
 
     def own_kv_heads(self, w: Float[Array, "d o"], kv_heads: int) -> Float[Array, "d p"]:
         """The columns of this device's kv heads."""
@@ -164,7 +174,7 @@ def used_specs(settings: Settings, layout: Layout, params: PyTree[Any]) -> PyTre
     return specs
 
 
-def check_split(settings: Settings, layout: Layout) -> None:
+def check_split(settings: Settings, layout: Layout, by: str = "zigzag") -> None:
     """Checks that tp divides a decoder's heads, MLP and vocabulary, and tp and cp its positions."""
     sizes = {}
     if layout.tp > 1:
@@ -175,3 +185,19 @@ def check_split(settings: Settings, layout: Layout) -> None:
     over = {"cp": layout.cp} | ({"tp": layout.tp} if layout.sequence_parallel else {})
     axes = tuple(axis for axis, n in over.items() if n > 1)
     divide("Split", "t", settings.sequence, axes, math.prod(over.values()))
+    if layout.cp > 1:
+        _check_context(settings, layout, by)
+
+
+def _check_context(settings: Settings, layout: Layout, by: str) -> None:
+    """Checks that cp divides chunks of a zigzag, or the heads that Ulysses exchanges."""
+    if by == "ulysses":
+        heads, kv_heads = (-(-heads // layout.tp) for heads in (settings.heads, settings.key_heads))
+        context.check_exchange("Split", heads, kv_heads, "cp", layout.cp)
+    elif CONTEXTS[by].layout == "zigzag" and settings.sequence % (2 * layout.cp):
+        chunks = 2 * layout.cp
+        raise ValueError(
+            f"Split: dim t (size {settings.sequence}) over mesh axis cp (size {layout.cp}): a "
+            f"zigzag has two chunks on each device, so {chunks} must divide t; use a sequence of "
+            f"{-(-settings.sequence // chunks) * chunks}, or --context ring"
+        )

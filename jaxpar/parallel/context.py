@@ -182,7 +182,8 @@ def zigzag_ring_attention(
     Each of the k kv heads serves a/k consecutive query heads. Of the keys that arrive from another
     device, a device always needs two of four half blocks: its later queries see the earlier chunk
     of keys, and either its earlier queries see that chunk, too, or its later queries see the later
-    one. Only these are computed. Otherwise this is `ring_attention`.
+    one. Only these are computed, and of the own block three of four: (2n+1)/4n of all scores, on
+    every device. Otherwise this is `ring_attention`.
 
     Math: y = the parts of all 2n chunks of keys, merged, each by the keys up to the query's
         position

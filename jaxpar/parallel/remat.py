@@ -11,6 +11,8 @@ import jax
 from jax import Array, lax
 from jaxtyping import Float, PyTree
 
+from jaxpar.flash import KEPT
+
 LayerFn = Callable[[Any, Array], Array]
 
 _POLICIES = jax.checkpoint_policies
@@ -32,13 +34,14 @@ MARKS = (
 KINDS = {
     "none": _POLICIES.everything_saveable,
     "full": _POLICIES.nothing_saveable,
-    "selective": _POLICIES.save_only_these_names(*MARKS),
+    "selective": _POLICIES.save_only_these_names(*MARKS, *KEPT),
     # Products with weights are kept. The rest (norms, attention, the nonlinearity) is recomputed,
     # which takes less time on a CPU than to store and load it. The two marks save collectives: with
     # tensor parallelism, the stream is the result of an all-reduce and "gathered" of an all-gather.
+    # The names of attention by tiles save that, and what a ring sends for it.
     "products": _POLICIES.save_from_both_policies(
         _POLICIES.dots_with_no_batch_dims_saveable,
-        _POLICIES.save_only_these_names("stream", "gathered"),
+        _POLICIES.save_only_these_names("stream", "gathered", *KEPT),
     ),
     "segments": _POLICIES.nothing_saveable,
 }

@@ -1,5 +1,6 @@
 """What the trainer is asked to run: a layout, a batch, a precision and a schedule, all checked."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from jaxpar.checks import check_one_of
 from jaxpar.layout import REMAT_KINDS, ZERO_STAGES, Layout
 from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
+from jaxpar.model.attention import CONTEXTS, RINGS
+from jaxpar.model.attention import KINDS as ATTENTIONS
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
@@ -39,6 +42,8 @@ class Recipe:
         gather: at stage 3, whether layers are gathered for each "use", or all once a "step".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
+        context: over cp, how positions attend to those of other devices, one of `CONTEXTS`.
+        attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
     """
 
     layout: Layout
@@ -49,6 +54,8 @@ class Recipe:
     gather: str = "use"
     optimizer: str = "adamw"
     clip: float | None = None
+    context: str = "zigzag"
+    attention: str | None = None
 
     @property
     def gathers_layers(self) -> bool:
@@ -68,11 +75,11 @@ class Recipe:
     @property
     def split(self) -> Split:
         """How the devices of tp and cp split each layer."""
-        return Split.of(self.layout)
+        return Split.of(self.layout, self.context, self.attention)
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
-        check_split(settings, self.layout)
+        check_split(settings, self.layout, self.context)
         if self.table:
             layer_order(self.table, settings.layers)
 
@@ -91,6 +98,8 @@ def make_recipe(
     gather: str | None = None,
     optimizer: str = "adamw",
     clip: float | None = None,
+    context: str | None = None,
+    attention: str | None = None,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
 
@@ -107,6 +116,8 @@ def make_recipe(
         gather: at stage 3, one of `GATHERS`; None: "use".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
+        context: over cp, one of `CONTEXTS`; None: zigzag, and gather over pp as well.
+        attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
 
     Raises:
         ValueError: the trainer cannot run this; the message says why, and what it can run.
@@ -127,6 +138,8 @@ def make_recipe(
         ("offload", offload, tuple(OFFLOADS)),
         ("gather", gather or "use", GATHERS),
         ("optimizer", optimizer, OPTIMIZERS),
+        ("context", context or "zigzag", tuple(CONTEXTS)),
+        ("attention", attention or ATTENTIONS[0], ATTENTIONS),
     ):
         check_one_of("train", f"--{name}", value, allowed)
     if microbatches < 1:
@@ -135,6 +148,7 @@ def make_recipe(
         raise ValueError(f"train: --clip is {clip}; use a norm above 0, or leave it out")
     _check_layers(mesh, sizes, sequence_parallel, schedule)
     _check_states(mesh, sizes, stage, remat, gather)
+    _check_attention(mesh, sizes, context, attention)
     kept, store = OFFLOADS[offload]
     layout = Layout(
         **sizes,
@@ -154,7 +168,10 @@ def make_recipe(
     table = _make_table(name, layout.pp, microbatches) if layout.pp > 1 else None
     chunks = table.chunks if table else 1
     layout = replace(layout, microbatch=local // microbatches, chunks=chunks)
-    return Recipe(layout, batch, precision, name, table, gather or "use", optimizer, clip)
+    return Recipe(
+        layout, batch, precision, name, table, gather or "use", optimizer, clip,
+        context or default_context(sizes), attention,
+    )  # fmt: skip
 
 
 def _check_layers(
@@ -204,6 +221,34 @@ def _check_states(
             "train: --remat none with --zero 3: every layer's parameters, once gathered, would be "
             "kept for the gradient; use --remat products, full, selective or segments, --gather "
             "step, or --zero 2"
+        )
+
+
+def default_context(sizes: Mapping[str, int]) -> str:
+    """How positions attend to those of other devices, unless it is said."""
+    return "gather" if sizes.get("pp", 1) > 1 else "zigzag"
+
+
+def _check_attention(
+    mesh: str, sizes: dict[str, int], context: str | None, attention: str | None
+) -> None:
+    """Checks the options that say how positions attend to each other."""
+    split = sizes.get("cp", 1) > 1
+    if context in RINGS and sizes.get("pp", 1) > 1:
+        raise ValueError(
+            f"train: --context {context} with --mesh {mesh}: every device must take part in each "
+            "hop of a ring, and in a pipeline some stages do other work then; use --context gather "
+            "or ulysses, or leave axis pp out"
+        )
+    if context and not split:
+        raise ValueError(
+            f"train: --context {context} with --mesh {mesh}: it says how devices attend to each "
+            "other's positions; use --mesh cp=N, or leave --context out"
+        )
+    if attention and split:
+        raise ValueError(
+            f"train: --attention {attention} with --mesh {mesh}: over cp, --context says how "
+            "attention is computed; use that, or leave axis cp out"
         )
 
 

@@ -150,12 +150,12 @@ def test_some_strategies_differ_as_is_said_here(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        make_recipe("cp=4", microbatches=2, precision="bf16"),
-        make_recipe("dp=2,cp=2", remat="none"),
-        make_recipe("dp=2,cp=2", remat="full"),
-        make_recipe("dp=2,cp=2", remat="segments"),
-        make_recipe("cp=2,tp=2", sequence_parallel=True),
-        make_recipe("dp=2,cp=2,tp=4", microbatches=2, remat="selective"),
+        make_recipe("cp=4", microbatches=2, precision="bf16", context="gather"),
+        make_recipe("dp=2,cp=2", remat="none", context="gather"),
+        make_recipe("dp=2,cp=2", remat="full", context="gather"),
+        make_recipe("dp=2,cp=2", remat="segments", context="gather"),
+        make_recipe("cp=2,tp=2", sequence_parallel=True, context="gather"),
+        make_recipe("dp=2,cp=2,tp=4", microbatches=2, remat="selective", context="gather"),
     ],
     ids=show,
 )
@@ -172,8 +172,8 @@ def test_keys_and_values_are_gathered(recipe: Recipe) -> None:
         make_recipe("dp=2,tp=4", zero=3, remat="full", sequence_parallel=True, precision="bf16"),
         make_recipe("fsdp=2,tp=4", microbatches=2),
         make_recipe("fsdp=4", gather="step", microbatches=2, remat="none"),
-        make_recipe("dp=2,cp=2", zero=1),
-        make_recipe("dp=2,fsdp=2,cp=2", microbatches=2),
+        make_recipe("dp=2,cp=2", zero=1, context="gather"),
+        make_recipe("dp=2,fsdp=2,cp=2", microbatches=2, context="gather"),
         make_recipe("pp=2,dp=2", zero=1, microbatches=4),
         make_recipe("pp=2,fsdp=2", microbatches=4, schedule="zb-h1"),
         make_recipe("pp=2,fsdp=2", microbatches=4, schedule="dualpipe-v", remat="full"),
@@ -193,8 +193,8 @@ def test_zero_and_pipelines_mix_with_the_other_axes(recipe: Recipe) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        make_recipe("fsdp=8,cp=2", zero=1),
-        make_recipe("fsdp=8,cp=2", microbatches=2),
+        make_recipe("fsdp=8,cp=2", zero=1, context="gather"),
+        make_recipe("fsdp=8,cp=2", microbatches=2, context="gather"),
         make_recipe("pp=2,fsdp=4,cp=2", microbatches=2, schedule="gpipe"),
         make_recipe("dp=16", zero=2, precision="bf16"),
     ],

@@ -67,7 +67,9 @@ def test_the_tokens_of_all_devices_are_counted() -> None:
     """Each of two devices has three tokens, which is fewer than there are learned positions."""
     settings = TINY(positions="learned")
     loss = jax.shard_map(
-        lambda params, tokens: loss_fn(settings, split=Split(context="cp"))(params, tokens)[None],
+        lambda params, tokens: loss_fn(settings, split=Split(context="cp", by="ring"))(
+            params, tokens
+        )[None],
         mesh=make_mesh("cp=2"),
         in_specs=P(),
         out_specs=P("cp"),

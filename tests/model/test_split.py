@@ -101,12 +101,16 @@ def assert_equals_one_device(sizes: str, model: str, split: Split) -> None:
 
 
 CONTEXT = Split(context="cp")
+RING, GATHER, ULYSSES = (replace(CONTEXT, by=by) for by in ("ring", "gather", "ulysses"))
 CONTEXTS = [
     ("cp=2", CONTEXT, "Llama"),
-    ("cp=4", CONTEXT, "GPT"),
+    ("cp=2", ULYSSES, "Llama"),
+    ("cp=3", GATHER, "Llama"),
+    ("cp=4", RING, "GPT"),
     ("cp=2,tp=2", replace(SPLITS["tensor"], context="cp"), "GPT"),
+    ("cp=2,tp=2", replace(SPLITS["tensor"], context="cp", by="ulysses"), "few kv heads"),
     ("cp=2,tp=2", replace(SPLITS["sequence"], context="cp"), "GPT"),
-    ("cp=3,tp=4", replace(SPLITS["sequence"], context="cp"), "Llama"),
+    ("cp=3,tp=4", replace(SPLITS["sequence"], context="cp", by="ring"), "Llama"),
     ("cp=2,tp=4", replace(SPLITS["tensor"], context="cp"), "few kv heads"),
     ("dp=2,cp=3,tp=2", replace(SPLITS["sequence, gathered kept"], context="cp"), "few kv heads"),
 ]
@@ -118,20 +122,30 @@ def test_split_positions_equal_one_device(sizes: str, split: Split, model: str) 
     assert_equals_one_device(sizes, model, split)
 
 
-def test_every_device_of_a_context_has_its_own_tokens() -> None:
-    """Its parts follow one another, and begin at its first position."""
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        (RING, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]),
+        (CONTEXT, [[0, 1, 10, 11], [2, 3, 8, 9], [4, 5, 6, 7]]),
+    ],
+    ids=["ring", "zigzag"],
+)
+def test_every_device_of_a_context_has_its_own_tokens(
+    split: Split, expected: list[list[int]]
+) -> None:
+    """Inputs and labels at its positions: labels are shifted before they are split."""
 
-    def parts(tokens: jax.Array) -> tuple[jax.Array, jax.Array]:
-        own = CONTEXT.own_tokens(tokens)
-        assert CONTEXT.contexts == 3
-        return own, jnp.asarray(CONTEXT.first_position(own.shape[1]))[None]
+    def parts(tokens: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        inputs, labels = split.own_tokens(tokens[:, :-1]), split.own_tokens(tokens[:, 1:])
+        assert split.contexts == 3
+        return inputs, labels, split.positions(inputs.shape[1])
 
-    run = jax.shard_map(
-        parts, mesh=make_mesh("cp=3"), in_specs=P(), out_specs=(P(None, "cp"), P("cp"))
-    )
-    own, first = jax.jit(run)(tokens(LLAMA)[:, :-1])
-    np.testing.assert_array_equal(own, tokens(LLAMA)[:, :-1])
-    assert first.tolist() == [0, 4, 8]
+    specs = P(None, "cp"), P(None, "cp"), P("cp")
+    run = jax.shard_map(parts, mesh=make_mesh("cp=3"), in_specs=P(), out_specs=specs)
+    inputs, labels, positions = jax.jit(run)(tokens(LLAMA))
+    assert positions.reshape(3, 4).tolist() == expected
+    np.testing.assert_array_equal(inputs, tokens(LLAMA)[:, positions])
+    np.testing.assert_array_equal(labels, tokens(LLAMA)[:, positions + 1])
 
 
 @cache
@@ -181,10 +195,21 @@ KV = B * S * LLAMA.key_heads * LLAMA.d_head  # the keys of all positions, or the
 @pytest.mark.parametrize(("remat", "again"), [("none", 0), ("products", 2), ("selective", 2)])
 def test_of_split_positions_only_keys_and_values_are_sent(remat: str, again: int) -> None:
     """They are gathered, again for the gradient unless kept, and their gradients scattered."""
-    forward, both = (sent(LLAMA, CONTEXT, remat, forward=f, sizes="cp=4") for f in (True, False))
-    assert forward == (Counter({("all_gather", KV // 4): 2}), Counter({("all_reduce", 1): 1}))
+    forward, both = (sent(LLAMA, GATHER, remat, forward=f, sizes="cp=3") for f in (True, False))
+    assert forward == (Counter({("all_gather", KV // 3): 2}), Counter({("all_reduce", 1): 1}))
     added = both[0] - forward[0]
-    assert added == Counter({("all_gather", KV // 4): again, ("reduce_scatter", KV): 2})
+    assert added == Counter({("all_gather", KV // 3): again, ("reduce_scatter", KV): 2})
+
+
+@pytest.mark.parametrize("split", [CONTEXT, RING], ids=["zigzag", "ring"])
+@pytest.mark.parametrize(
+    ("remat", "again"), [("none", 0), ("products", 0), ("selective", 0), ("full", 2)]
+)
+def test_what_a_ring_has_found_is_kept(split: Split, remat: str, again: int) -> None:
+    """Only where a whole layer is computed again, its forward ring is, too."""
+    forward, both = (sent(LLAMA, split, remat, forward=f, sizes="cp=2") for f in (True, False))
+    assert forward == (Counter({("permute", KV // 2): 2}), Counter({("all_reduce", 1): 1}))
+    assert both[0] - forward[0] == Counter({("permute", KV // 2): 4 + again})
 
 
 D = LLAMA.d_model
@@ -211,6 +236,7 @@ def test_of_logits_a_number_a_token_is_sent(name: str) -> None:
         (replace(LLAMA, vocabulary=50), Layout(tp=4), r"Split: dim v \(size 50\) .* tp \(size 4\)"),
         (GPT, Layout(cp=5), r"Split: dim t \(size 12\) .* cp \(size 5\); pad t to 15"),
         (LLAMA, Layout(cp=3), r"Split: dim t \(size 128\) .* cp \(size 3\)"),
+        (GPT, Layout(cp=4), r"Split: dim t \(size 12\) .* two chunks .* 8 must divide t; .* of 16"),
         (
             replace(GPT, sequence=10),
             Layout(tp=4, sequence_parallel=True),
@@ -228,12 +254,22 @@ def test_what_cannot_be_split_is_refused(settings: Settings, layout: Layout, lin
         check_split(settings, layout)
 
 
+def test_heads_that_cannot_be_exchanged_are_refused() -> None:
+    """Of those that tp leaves a device."""
+    check_split(LLAMA, Layout(cp=4, tp=2), "ulysses")
+    check_split(GPT, Layout(cp=4), "ring")
+    with pytest.raises(ValueError, match=r"Split: dim a \(size 4\) .* cp \(size 8\)"):
+        check_split(LLAMA, Layout(cp=8, tp=2), "ulysses")
+    with pytest.raises(ValueError, match=r"Split: 4 kv heads on mesh axis cp \(size 6\)"):
+        check_split(replace(LLAMA, d_model=48, heads=12, sequence=12), Layout(cp=6), "ulysses")
+
+
 @pytest.mark.parametrize(
     ("settings", "layout"),
     [
         (replace(GPT, vocabulary=49, sequence=11), Layout(pp=3, dp=5, fsdp=7)),
         (replace(GPT, sequence=11), Layout(tp=4)),
-        (replace(GPT, vocabulary=49), Layout(cp=12)),
+        (replace(GPT, vocabulary=49), Layout(cp=6)),
         (replace(GPT, sequence=16), Layout(cp=4, tp=4, sequence_parallel=True)),
         (FEW, Layout(tp=4)),
     ],

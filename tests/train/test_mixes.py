@@ -28,6 +28,10 @@ MIXES = [
     (LLAMA, "pp=2,dp=2,tp=4", {"zero": 1, "schedule": "zb-h1", "microbatches": 4}),
     (LLAMA, "pp=2,dp=2,tp=4", {"sequence_parallel": True, "microbatches": 2, "remat": "full"}),
     (LLAMA, "pp=2,dp=2,cp=2,tp=2", {"zero": 1, "schedule": "interleaved", "microbatches": 2}),
+    (LLAMA, "pp=2,cp=4", {"context": "ulysses", "schedule": "zb-h1", "microbatches": 4}),
+    (LLAMA, "fsdp=2,cp=2,tp=2", {"context": "ulysses", "sequence_parallel": True}),
+    (LLAMA, "dp=2,cp=4", {"context": "ring", "zero": 1, "microbatches": 2}),
+    (GPT, "dp=2,cp=4", {"context": "gather", "remat": "full", "optimizer": "sgd"}),
     (
         LLAMA,
         "pp=2,fsdp=2,cp=2,tp=2",
@@ -73,10 +77,13 @@ def drawn_mixes(count: int) -> list[tuple[str, dict[str, Any]]]:
             "schedule": str(rng.choice(("gpipe", "1f1b", "interleaved", "zb-h1"))),
             "optimizer": str(rng.choice(("adamw", "sgd"))),
             "clip": rng.choice((None, 0.5)),
+            "context": str(rng.choice(("zigzag", "ring", "gather", "ulysses"))),
         }
         mesh = ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1)
         if sizes["pp"] == 1:
             del options["schedule"]
+        if sizes["cp"] == 1:
+            del options["context"]
         if np.prod(list(sizes.values())) > 16 or sum(n > 1 for n in sizes.values()) < 2:
             continue
         try:

@@ -46,6 +46,16 @@ def test_chunks_are_those_of_the_schedule() -> None:
         ({"mesh": "ep=2,dp=4"}, "has axes ep; so far training splits the batch over dp and fsdp"),
         ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),
         ({"precision": "fp8"}, "--precision is 'fp8'; use one of fp32, bf16, fp16"),
+        ({"mesh": "cp=8", "context": "round"}, "--context is 'round'; use one of zigzag, ring, g"),
+        ({"context": "ring"}, "--context ring with --mesh dp=8: .*; use --mesh cp=N, or leave"),
+        (
+            {"mesh": "cp=2", "attention": "plain"},
+            "--attention plain with --mesh cp=2: over cp, --co",
+        ),
+        (
+            {"mesh": "pp=2,cp=2", "context": "ring"},
+            "--context ring with --mesh pp=2,cp=2: every devi",
+        ),
         ({"remat": "some"}, "--remat is 'some'; use one of none, selective, full, prod"),
         ({"offload": "tape"}, "--offload is 'tape'; use one of none, optimizer, host, disk"),
         ({"microbatches": 0}, "--microbatches is 0; use 1 or more"),
@@ -91,3 +101,9 @@ def test_a_batch_is_split_equally() -> None:
 def test_layers_are_split_equally(settings: Settings, line: str) -> None:
     with pytest.raises(ValueError, match=line):
         make_recipe("tp=8", sequence_parallel=True).check(settings)
+
+
+def test_a_ring_is_the_default_where_all_devices_do_the_same() -> None:
+    assert make_recipe("dp=2,cp=4").context == "zigzag"
+    assert make_recipe("pp=2,cp=4", microbatches=2).context == "gather"
+    assert make_recipe("cp=4", context="ulysses").split.by == "ulysses"

@@ -20,6 +20,7 @@ from jaxpar import parallel
 from jaxpar.collectives.leaves import leaf_layouts
 from jaxpar.inspector import inspect as inspect_program
 from jaxpar.mesh import make_mesh
+from jaxpar.model.attention import CONTEXTS
 from jaxpar.parallel import data, fsdp, zero
 from jaxpar.train.gradients import by_microbatches, over_devices
 from jaxpar.train.recipe import make_recipe
@@ -61,6 +62,9 @@ SIMPLER = {
     "zero.clip_shards": "as a transformation of optax, for one axis",
 }
 WITHOUT_OPTION = {
+    "context.attention_over_shards": "one query for many keys: inference",
+    "context.hybrid_attention": "two axes that split positions; the trainer has cp",
+    "context.striped_ring_attention": "history: a zigzag has equal work",
     "data.bucketed_all_reduce": "XLA combines all-reduces by itself",
     "data.masked_mean": "the trainer's examples have no padding",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
@@ -110,6 +114,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2,tp=2", zero=1, sequence_parallel=True, remat="segments"),
             make_recipe("dp=2,tp=2", precision="fp16"),
             make_recipe("fsdp=2", offload="host"),
+            *(make_recipe("cp=2", context=by) for by in CONTEXTS),
         ):
             trained(recipe, steps=1)
     finally:

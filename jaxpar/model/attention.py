@@ -1,0 +1,59 @@
+"""Which attention a decoder computes, and at which positions: one seam for all ways to do so.
+
+Every kind maps (q, k, v) of a device's own positions to what these positions attend to.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from jax import Array
+from jax.ad_checkpoint import checkpoint_name
+
+from jaxpar import nn
+from jaxpar.flash import flash_attention, usual_tile
+from jaxpar.parallel import context
+
+Attend = Callable[[Array, Array, Array], Array]
+
+KINDS = ("flash", "plain")
+# From this many positions on, attention by tiles is faster than with a matrix of all scores.
+FLASH_FROM = 512
+
+
+class Context(NamedTuple):
+    """A way to attend between positions on different devices.
+
+    Attributes:
+        attend: the function, which takes the mesh axis as well.
+        layout: the positions of each device, as `jaxpar.parallel.context.positions` names them.
+    """
+
+    attend: Callable[..., Array]
+    layout: str
+
+
+CONTEXTS = {
+    "zigzag": Context(context.zigzag_ring_attention, "zigzag"),
+    "ring": Context(context.ring_attention, "contiguous"),
+    "gather": Context(context.gather_attention, "zigzag"),
+    "ulysses": Context(context.ulysses_attention, "contiguous"),
+}
+RINGS = ("zigzag", "ring")
+
+
+def on_one_device(kind: str | None) -> Attend:
+    """Attention where a device has all positions: "flash", "plain", or None for what is faster."""
+
+    def attend(q: Array, k: Array, v: Array) -> Array:
+        t = q.shape[2]
+        if kind == "flash" or (kind is None and t >= FLASH_FROM):
+            return flash_attention(q, k, v, tile=usual_tile(t))
+        return checkpoint_name(nn.attention(q, k, v), "attended")
+
+    return attend
+
+
+def over_devices(kind: str, axis: str) -> Attend:
+    """Attention where the devices of an axis split the positions, by one of `CONTEXTS`."""
+    return partial(CONTEXTS[kind].attend, axis=axis)
