@@ -41,7 +41,7 @@ RECIPES = [
     make("fsdp=2,tp=2", microbatches=2, remat="selective"),
     make("fsdp=4", batch=16, microbatches=2, gather="step"),
     make("cp=2", zero=3, remat="selective", context="gather"),
-    make("cp=2,tp=2", sequence_parallel=True, remat="full", context="gather"),
+    make("cp=2,tp=2", sequence_parallel=True, remat="full", context="ring"),
     make("pp=2,dp=2", zero=1, microbatches=4),
     make("pp=2,fsdp=2", microbatches=4, remat="full"),
     make("pp=2,fsdp=2", microbatches=4, gather="step"),
