@@ -168,6 +168,11 @@ LESSONS = (
         prints=("cannon_matmul", "mlp_3d"),
     ),
     Lesson(
+        number="14", topic="context_parallel", title="Context parallelism",
+        needs=("11",), minutes=40,
+        prints=("attend", "merge", "chunked_attention", "gather_attention"),
+    ),
+    Lesson(
         number="15", topic="pipeline", title="Pipelines",
         needs=("08",), minutes=30,
         prints=("send_on", "naive_forward", "gpipe_loss"),
@@ -379,6 +384,27 @@ EXERCISES = (
     Exercise(
         id="matmul_3d", lesson="13", kind="program", minutes=20,
         title="one product on each device of a cube", needs=("summa_matmul",),
+    ),
+    Exercise(
+        id="attention_over_shards", lesson="14", kind="program", minutes=20,
+        title="keys that are split, and queries that are not", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="flash_attention", lesson="14", kind="program", minutes=40,
+        title="a tile of scores after the other, and back", needs=("remat_layers",),
+    ),
+    Exercise(
+        id="ring_attention", lesson="14", kind="program", minutes=40,
+        title="keys and values go round a ring",
+        needs=("ring_matmul", "attention_over_shards"),
+    ),
+    Exercise(
+        id="zigzag_ring_attention", lesson="14", kind="program", minutes=35,
+        title="a ring in which all have as much to do", needs=("ring_attention",),
+    ),
+    Exercise(
+        id="ulysses_attention", lesson="14", kind="program", minutes=30,
+        title="positions exchanged for heads", needs=("parallel_attention",),
     ),
     Exercise(
         id="gpipe_schedule", lesson="15", kind="schedule", minutes=15,

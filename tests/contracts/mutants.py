@@ -28,6 +28,7 @@ Mutant = tuple[str, Answer, tuple[PropertyName, ...]]
 """A name, the wrong answer, and the properties by one of which it must fail."""
 
 FLOAT32_INSIDE = (
+    "flash_attention",  # sends nothing, and its docstring promises softmax and sums in float32
     "frugal_layers",  # as remat_layers, below
     "clip_gradients",  # its docstring promises squares and sums in float32
     "global_norm_of_shards",  # its docstring promises squares and sums in float32

@@ -1,0 +1,64 @@
+"""Exercise ring_attention (lesson 14): keys and values go round a ring.
+
+Your task: return causal attention of this device's queries; keys and values go round a ring.
+
+Save it while `jaxpar` runs, or check it with `jaxpar check ring_attention`.
+"""
+
+# What is judged (10 points; values must be right to earn the rest)
+#   values        3  every device returns the right result
+#   gradient      1  the gradient with respect to q, k, v
+#   communication 3  permutes to a neighbour only, (n-1) times k and v; backward at most (n-1)
+#                    times k and v, and n times their gradients, which may be float32
+#   memory        1  the keys and values of one other device, forward and with the gradient: at
+#                    most twice the library's bytes of intermediate results
+#   flops         1  each device does its part of the matrix products: at most 1.1 times the
+#                    library's flops; a gradient may compute the forward pass again
+#   errors        1  ValueError where the kv heads do not divide the heads
+#
+# Tried with, on each device:
+#   mesh cp=8
+#     q     float32[1, 4, 32, 8]
+#     k     float32[1, 2, 32, 8]
+#     v     float32[1, 2, 32, 8]
+#     axis  "cp"
+#   mesh dp=2,cp=3
+#     q     float32[1, 6, 32, 8]
+#     k     float32[1, 2, 32, 8]
+#     v     float32[1, 2, 32, 8]
+#     axis  "cp"
+# and with others, drawn for each check.
+#
+# You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.flash.attend,
+#                jaxpar.flash.merge and, of Python's own, collections, dataclasses, functools,
+#                itertools, math, operator, typing.
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+from jaxtyping import Float
+
+
+def ring_attention(
+    q: Float[Array, "b a t_cp h"],
+    k: Float[Array, "b k t_cp h"],
+    v: Float[Array, "b k t_cp h"],
+    *,
+    axis: str,
+) -> Float[Array, "b a t_cp h"]:
+    """Causal attention while keys and values travel round a ring.
+
+    Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
+    consecutive query heads. Every device holds its own keys and values and those of one other
+    device, and never more; in the backward pass they travel once more, and their gradients with
+    them, in float32 at least. Results and gradients have the dtype of what they belong to.
+
+    Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
+    Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3
+
+    Raises:
+        ValueError: the kv heads do not divide the heads.
+    """
+    raise NotImplementedError(
+        "return causal attention of this device's queries; keys and values go round a ring"
+    )
