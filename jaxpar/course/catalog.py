@@ -168,7 +168,7 @@ LESSONS = (
         prints=("cannon_matmul", "mlp_3d"),
     ),
     Lesson(
-        number="14", topic="context_parallel", title="Context parallelism",
+        number="14", topic="context_parallel", title="Long sequences",
         needs=("11",), minutes=40,
         prints=("attend", "merge", "chunked_attention", "gather_attention"),
     ),
