@@ -15,6 +15,7 @@ from jaxpar.model import Settings
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
+from jaxpar.train.sent import Sent
 from jaxpar.train.text import read_library
 from tests.compile_options import QUICKLY
 
@@ -48,7 +49,8 @@ def assert_trains_as_one_device(
 ) -> Run:
     """Compares losses and gradient norms, since Adam's losses do not show a wrong scale.
 
-    Norms are those of the first steps: in float32 each step magnifies how they were rounded.
+    Norms are those of the first steps: in float32 each step magnifies how they were rounded. What
+    is sent is compared with what was predicted; these formulas are for float32.
     """
     taken = trained(recipe, settings, steps=steps)
     expected = on_one_device(
@@ -56,7 +58,15 @@ def assert_trains_as_one_device(
     )
     assert taken.losses == pytest.approx(expected.losses, rel=rel)
     assert taken.norms[:3] == pytest.approx(expected.norms[:3], rel=rel)
+    if not jax.config.jax_enable_x64:
+        assert_sends_what_was_predicted(taken.run.sent)
     return taken.run
+
+
+def assert_sends_what_was_predicted(sent: tuple[Sent, ...]) -> None:
+    """Compares the bytes over each group of axes: they are equal."""
+    measured = {one.axes: one.by_schedule_bytes for one in sent}
+    assert measured == {one.axes: one.predicted_bytes for one in sent}
 
 
 @cache
