@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import jax
+import numpy as np
 import pytest
 
 from jaxpar.inspector.compiled import Compiled, compile_program
@@ -27,11 +28,12 @@ BATCH, STEPS = 16, 10
 
 
 class Taken(NamedTuple):
-    """A run, with the losses and the gradient norms of its first steps."""
+    """A run, with the losses and the gradient norms of its first steps, and what they lead to."""
 
     run: Run
     losses: list[float]
     norms: list[float]
+    params: Any
 
 
 def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS) -> Taken:
@@ -40,8 +42,9 @@ def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS
     with patch.object(setup, "compile_program", compile_quickly):
         run = begin(settings, recipe, mesh, read_library(), seed=3)
     taken = list(itertools.islice(run.steps, steps))
+    params = jax.tree.map(np.asarray, taken[-1].params)
     run.close()
-    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken])
+    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken], params)
 
 
 def assert_trains_as_one_device(

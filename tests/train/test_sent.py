@@ -15,7 +15,9 @@ from tests.train.runs import SETTINGS, assert_sends_what_was_predicted
 from tests.train.test_mixes import DRAWN, MIXES, named
 
 # An offloaded state has a second program, for the update; `test_mixes` compares what it runs.
-LOWERED = [mix for mix in MIXES if "offload" not in mix[2]]
+LOWERED: list[tuple[Settings, str, dict[str, Any]]] = [
+    mix for mix in MIXES if "offload" not in mix[2]
+]
 LOWERED += [(SETTINGS, mesh, options) for mesh, options in DRAWN]
 
 
