@@ -529,7 +529,7 @@ for name, options in SMALL.items():
     lowered = program.lower(like, jax.eval_shape(optax.adamw(1e-3).init, like), batch)
     collectives = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
     over = {}
-    for one in sent_over_axes(Report(collectives), recipe):
+    for one in sent_over_axes(Report(collectives), recipe, settings):
         if one.at_most_bytes > 100:  # no single numbers
             over[", ".join(one.axes)] = int(one.by_schedule_bytes)
     single = [over.get(axis, 0) for axis in ("pp", "dp", "fsdp", "cp", "tp")]

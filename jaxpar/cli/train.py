@@ -79,6 +79,15 @@ Schedule = Annotated[
         "FILE.csv; 1f1b unless given.",
     ),
 ]
+Chunks = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Parts of the layers on each device of pp, where the schedule leaves it open: 2 for "
+        "interleaved and breadth-first unless given.",
+    ),
+]
 Offload = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +138,7 @@ def train_model(
     offload: Offload = None,
     sequence_parallel: SequenceParallel = False,
     schedule: Schedule = None,
+    chunks: Chunks = None,
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
     clip: Clip = None,
@@ -156,8 +166,8 @@ def train_model(
     recipe = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
-        "schedule": schedule, "batch": batch, "gather": gather, "optimizer": optimizer,
-        "clip": clip,
+        "schedule": schedule, "chunks": chunks, "batch": batch, "gather": gather,
+        "optimizer": optimizer, "clip": clip,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}

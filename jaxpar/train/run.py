@@ -122,7 +122,7 @@ def begin(
         parameters=settings.parameters,
         tokens=batch * t,
         steps=train(made.step, made.params, made.state, examples),
-        sent=sent_over_axes(made.report, recipe),
+        sent=sent_over_axes(made.report, recipe, settings),
         moved=made.moved,
         folder=folder,
     )

@@ -23,7 +23,6 @@ from jaxpar.schedules.ticks import lower
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.step import shardings
-from tests.cost.decoders import architecture_of
 
 BATCH, SEQUENCE = 8, 64
 SETTINGS = Settings(d_model=64, heads=4, kv_heads=2, d_ff=192, sequence=SEQUENCE)
@@ -88,7 +87,7 @@ def depths(recipe: Recipe) -> tuple[int, int]:
 def states(recipe: Recipe, layers: int, *, zero: int) -> dict[str, float]:
     """Bytes of the states of training, with all that is outside of the layers on every stage."""
     stages = recipe.layout.pp
-    model = architecture_of(replace(SETTINGS, layers=layers // stages))
+    model = replace(SETTINGS, layers=layers // stages).architecture
     layout = replace(recipe.layout, pp=1, zero=zero, remat="full")  # the states have no remat
     terms = training_memory(model, layout, sequence=SEQUENCE, each=ADAM_FP32)
     return {term.name: term.value for term in terms}
@@ -115,7 +114,7 @@ def gathered_bytes(recipe: Recipe, layers: int) -> float:
 
 def kept_bytes(recipe: Recipe, layers: int) -> float:
     """The bytes that all layers of a device keep for the backward pass."""
-    arrays = decoder_arrays(architecture_of(SETTINGS), recipe.layout, sequence=SEQUENCE)
+    arrays = decoder_arrays(SETTINGS.architecture, recipe.layout, sequence=SEQUENCE)
     kept = total(arrays)
     if recipe.layout.remat == "segments":
         segments = math.isqrt(layers)
