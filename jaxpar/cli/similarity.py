@@ -38,7 +38,7 @@ def similarity(
         )
     rows = named(exercises, more)
     if variants:
-        rows = varied(rows, read_secret(secret_file)[0])
+        rows = varied(rows, read_secret(secret_file, Results(results))[0])
     try:
         texts = {row.id: _texts(row) for row in rows}
         with locked(results):

@@ -25,7 +25,7 @@ from jaxpar.classroom.attacks.folders import FOLDERS
 from jaxpar.classroom.attacks.forged_hidden_replies import FORGED_HIDDEN_REPLIES
 from jaxpar.classroom.attacks.forged_replies import FORGED_REPLIES
 from jaxpar.classroom.attacks.hidden_case_leaks import HIDDEN_CASE_LEAKS
-from jaxpar.classroom.handins import MISSING, read_handin
+from jaxpar.classroom.handins import MISSING, read_handin, work_in
 from jaxpar.classroom.records import not_submitted, to_record
 from jaxpar.classroom.sandbox.levels import Sandbox
 from jaxpar.classroom.untrusted_text import MOST_TEXT
@@ -139,7 +139,7 @@ class Suite:
                 attack.hand_in(folder)
             else:
                 (folder / f"{exercise}.py").write_text(bait.line() + attack.source)
-            handin = read_handin(folder, [exercise])
+            handin = read_handin(work_in(folder), [exercise])
         finally:
             shutil.rmtree(above)
         if exercise not in handin.files:
