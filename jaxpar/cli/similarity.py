@@ -38,7 +38,7 @@ def similarity(
         )
     rows = named(exercises, more)
     if variants:
-        rows = varied(rows, read_secret(secret_file)[0])
+        rows = varied(rows, read_secret(secret_file, Results(results))[0])
     try:
         texts = {row.id: _texts(row) for row in rows}
         with locked(results):
@@ -50,6 +50,8 @@ def similarity(
     for (one, other), pairs in found.by_students()[:MOST_TOLD]:
         count = f"{len(pairs)} exercise{'s' * (len(pairs) != 1)}"
         print(f"{safe_line(one)} and {safe_line(other)}: alike in {count}")
+    for exercise, students in found.canonical.items():
+        print(f"{exercise}: the library's own form, in no pair: {len(students)} of the answers")
     print(f"Pairs of answers that are alike: {len(found.pairs)}.")
     print(f"In {results}: {TABLE} and {PAGE}. Begin with {results / PAGE}.")
 

@@ -30,6 +30,8 @@ DENIED_EVENTS = (
     "ctypes.dlsym/handle",
 )  # fmt: skip
 
+READS = ("open", "os.listdir", "os.scandir")
+PYTHONS_OWN = ("/dev/null", "/dev/urandom", "/etc/localtime", "/usr/lib", "/proc/cpuinfo")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -113,18 +115,28 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
             del sys.modules[name]
     sys.meta_path.insert(0, _Closed())
     library = str(Path(__file__).resolve().parents[1])
+    readable = _readable(library)
 
     def audit(event: str, args: tuple) -> None:
-        if event == "open" and isinstance(args[0], str | bytes):
+        if event == "open" and args[2] & WRITES and args[0] != os.devnull:
+            raise PermissionError("an answer may not write to files")
+        if event in READS and isinstance(args[0], str | bytes):
             path = os.path.realpath(os.fsdecode(args[0]))
             if path.startswith(library):
                 raise PermissionError(f"an answer may not read {os.path.basename(path)}")
-        if event == "open" and args[2] & WRITES and args[0] != os.devnull:
-            raise PermissionError("an answer may not write to files")
+            if not f"{path}/".startswith(readable):  # in the same words, whether it is there or not
+                raise PermissionError("an answer may not read files")
         if event in DENIED_EVENTS:
             raise PermissionError(f"an answer may not call {event}")
 
     sys.addaudithook(audit)
+
+
+def _readable(library: str) -> tuple[str, ...]:
+    """Returns what Python itself reads while an answer runs: modules, and its devices."""
+    folders = {sys.prefix, sys.base_prefix, *sys.path} - {"", os.path.dirname(library)}
+    below = (os.path.join(os.path.realpath(folder), "") for folder in folders)
+    return *(folder for folder in below if folder not in ("/", "/usr/")), *PYTHONS_OWN
 
 
 def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:

@@ -29,11 +29,12 @@ def test_an_unreadable_interpreter_is_named_with_the_remedy(tmp_path: Path) -> N
     ask = (
         f"import sys; sys.executable = {str(python)!r}\n"
         "from jaxpar.classroom.sandbox import levels\n"
-        "levels.check_readable(61184)"
+        "levels.check_readable(61184, levels.needed_paths())"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     assert f"{closed} is closed to others" in done.stderr
     assert f"chmod o+x {closed}" in done.stderr
+    assert "jaxpar doctor --grading --copy-python /opt/jaxpar" in done.stderr
 
 
 def test_all_but_one_folder(tmp_path: Path) -> None:

@@ -49,3 +49,13 @@ def test_dev_build_names_the_stub_that_differs(course: Course, run: Any) -> None
     assert ended.out.startswith(f"{ROW.file}: ")
     assert f"{ROW.file}: written" in run("dev", "build").out
     assert course.file(ROW).read_bytes() == stub_of(ROW)
+
+
+def test_the_options_of_the_grading_doctor(run: Any, tmp_path: Path) -> None:
+    for option in (("--only", "reading"), ("--copy-python", f"{tmp_path / 'python'}")):
+        ended = run("doctor", *option)
+        assert ended.code == 2
+        assert "belong to --grading" in ended.err
+    ended = run("doctor", "--grading", "--only", "raeding")
+    assert ended.code == 2
+    assert "'raeding': no group of attacks; there is reading, " in ended.err
