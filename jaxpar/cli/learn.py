@@ -153,6 +153,30 @@ def check_exercise(
     raise typer.Exit(0 if verdict.passed else WRONG)
 
 
+@app.command("run")
+def run_answer(id: IdOrNone = None) -> None:
+    """Runs your function on simulated devices, and draws what each device holds.
+
+    Nothing is judged. The lines of the function run one after the other in this terminal, so that
+    print, jax.debug.print and breakpoint() see values.
+    """
+    from jaxpar.contracts.base import load
+    from jaxpar.course.answer_run import AnswerRun, LearnerError
+    from jaxpar.drawing.elements import printable
+    from jaxpar.grading.submission import SubmissionError, read_submission
+
+    row = _exercise(id)
+    try:
+        submission = read_submission(_course().file(row))
+        for line in AnswerRun(load(row.where), submission, console().width).lines():
+            print(printable(line, sys.stdout.encoding), flush=True)
+    except SubmissionError as error:
+        raise BadUseError(f"run: {error}") from None
+    except LearnerError as error:
+        print(f"\n{error}")
+        raise typer.Exit(WRONG) from None
+
+
 @app.command("hint")
 def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
     """Shows the next hint of an exercise, or all of them once there is no other."""
