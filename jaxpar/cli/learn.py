@@ -30,6 +30,9 @@ def learn(
     plain: Annotated[
         bool, typer.Option("--plain", help="Print lines and never redraw the screen.")
     ] = False,
+    manual: Annotated[
+        bool, typer.Option("--manual", help="Judge a file when you press Enter, not when you save.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """A course on training models too large for one device, in JAX.
@@ -48,7 +51,7 @@ def learn(
         return
     from jaxpar.course.watch import watch
 
-    watch(course, console(), plain)
+    watch(course, console(), plain, manual)
 
 
 @app.command("list")
