@@ -10,7 +10,7 @@ from rich.text import Text
 from jaxpar.course.catalog import Exercise, Lesson, lesson
 from jaxpar.course.command import command
 from jaxpar.course.exercise_list import ExerciseList
-from jaxpar.course.progress import Standing, next_row
+from jaxpar.course.progress import Standing
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
 HEADINGS = ("exercise", "pts", "min", "status", "needs")
@@ -87,9 +87,9 @@ def _plain_line(lesson: str, id: str, points: str, minutes: str, status: str, ne
     return f"{lesson:<2} {id:<29} {points:>3} {minutes:>3}  {status:<11}  {needs}".rstrip()
 
 
-def where_to_go(rows: Sequence[Standing]) -> list[str]:
-    """The whole list as lines, and what to do next."""
-    return [*plain_table(rows), bar(rows), "", *to_solve(next_row(rows))]
+def where_to_go(rows: Sequence[Standing], here: Standing | None) -> list[str]:
+    """The whole list as lines, and what to do in the exercise at hand."""
+    return [*plain_table(rows), bar(rows), "", *to_solve(here)]
 
 
 def to_solve(row: Standing | None) -> list[str]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
+from jaxpar.course.links import with_links
 from jaxpar.course.listing import bar, cursor_lines, headings, plain_table
 from jaxpar.course.session import Session
 from jaxpar.course.solution import solution
@@ -73,7 +74,7 @@ def _head(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderabl
     elif full and session.view not in ("lesson", "list"):
         yield ""
         yield Text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
-        yield Text(f"file: {row.file}")
+        yield with_links(Text(f"file: {row.file}"), session.course.root)
 
 
 def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
@@ -103,7 +104,8 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
 def _lesson(session: Session) -> Iterator[RenderableType]:
     lesson = session.lesson
     yield Text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
-    yield Text(f"  open  {lesson.file}  in your editor")
+    opened = Text(f"  open  {lesson.file}  in your editor")
+    yield with_links(opened, session.course.root)
     yield Text(f"  run   {command()} lesson {lesson.number}  in another terminal")
     yield ""
     yield Text(f"It shows {', '.join(lesson.prints)}.")
