@@ -11,6 +11,7 @@ import sys
 try:
     # Each of these modules adds its verbs when it is imported.
     from jaxpar.cli import (  # noqa: F401
+        check,
         classroom,
         grade,
         learn,

@@ -85,10 +85,18 @@ def print_json(value: Any) -> None:
 def print_lines(lines: Iterable[str], *renderables: Any) -> None:
     """Prints lines, or in a terminal the renderables if there are any.
 
-    In a terminal, lines that are too long are broken between words.
+    In a terminal, lines that are too long are broken between words, and paths of the course are
+    links.
     """
     if sys.stdout.isatty():
-        console().print(*(renderables or lines), sep="\n", markup=False)
+        from rich.text import Text
+
+        from jaxpar.course.folder import course_around
+        from jaxpar.course.links import with_links
+
+        course = course_around(Path.cwd())
+        linked = (with_links(Text(line), course.root) if course else line for line in lines)
+        console().print(*(renderables or linked), sep="\n", markup=False)
         return
     for line in lines:
         print(line)

@@ -22,7 +22,12 @@ STANDARD = (
     "__future__", "collections", "dataclasses", "functools", "itertools", "math", "operator",
     "typing",
 )  # fmt: skip
-SHOWN = 80  # characters of a name
+SHOWN = 80  # characters of a name, or of a line
+CONFLICT_MARKERS = ("<<<<<<< ", ">>>>>>> ")
+CONFLICT = (
+    "This is a conflict marker: git could not merge two versions, and wrote both of them here. "
+    "Keep the lines of one, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>."
+)
 DENIED_EVENTS = (
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
     "os.system", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree",
@@ -44,7 +49,7 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
     try:
         refused = refused_import(text, extra)
     except SyntaxError as error:
-        return f"line {error.lineno}: SyntaxError: {error.msg}"
+        return _syntax_error(text, error)
     except (ValueError, RecursionError, MemoryError) as error:
         return f"Python cannot parse the file: {type(error).__name__}: {error}"
     if refused is None:
@@ -52,6 +57,21 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
     line, name = refused
     allowed = allowed_in_words(extra)
     return f"line {line}: an answer may not import {name[:SHOWN]}; it may import {allowed}"
+
+
+def _syntax_error(text: str, error: SyntaxError) -> str:
+    """What is wrong with the text: with its first conflict marker, or where Python stops."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(CONFLICT_MARKERS):
+            return f"line {number}: {line[:SHOWN]}\n{CONFLICT}"
+    number = error.lineno or 0
+    where = f"line {number}: SyntaxError: {error.msg}"
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    if not line.strip() or len(line) > SHOWN:
+        return where
+    caret = f"\n  {' ' * (error.offset - 1)}^" if error.offset else ""
+    return f"{where}\n  {line}{caret}"
 
 
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
