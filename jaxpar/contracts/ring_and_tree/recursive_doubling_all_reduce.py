@@ -31,6 +31,8 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         ring_case(
             f"{axis}=1,{other}=2", ArraySpec((2 * first, last), f"b_{axis}_{other} d"), axis=axis
         ),
+        # A step more than in the stub.
+        ring_case(f"{axis}=16", ArraySpec((16 * 2, last), f"b_{axis} d"), axis=axis),
     )
 
 
