@@ -36,7 +36,7 @@ def test_what_is_shorter_than_a_column_has_its_letter_alone() -> None:
     last = Task("send", "to 2", "network", 1e-6, (long,))
     text = Lanes("", "s", {"one": run([short, long, last])}).to_text()
     rows = dict(line.split() for line in text.splitlines() if line.startswith("network"))
-    assert rows == {"network": f"b{'.' * 70}b"}
+    assert rows == {"network": f"a{'.' * 70}a"}
 
 
 def test_lanes_in_svg_have_boxes_to_scale_labels_and_times() -> None:
