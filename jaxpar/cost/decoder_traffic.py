@@ -6,7 +6,6 @@ and scatters it over the axes that share it, and then its gradient is summed ove
 which it varies and which neither split nor share it.
 """
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import numpy as np
 
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Kind
+from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.terms import make_term
 from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, sent
 from jaxpar.cost.zero import States
@@ -53,25 +53,6 @@ DIFFERENCES = {
     "stage outputs": Difference("ticks"),
     "gradients of stage inputs": Difference("ticks"),
 }
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf of the parameters, and how it is spread.
-
-    Attributes:
-        name: what it is called.
-        elements: how many numbers it has, over all devices.
-        split: the axes that split it while it is used.
-        shared: the axes over which ZeRO shards it, where it does.
-        layers: of how many layers it has the numbers; 0 if it is outside of the layers.
-    """
-
-    name: str
-    elements: int
-    split: tuple[str, ...]
-    shared: tuple[str, ...]
-    layers: int
 
 
 class _Times(NamedTuple):
@@ -192,11 +173,10 @@ class _Leaves:
         self, leaf: Leaf, kind: Kind, axes: Collection[str], operand: str, count: str
     ) -> Message:
         """A message about a leaf."""
-        sizes = self.layout.sizes
         numbers = self.numbers | {
             "elements": leaf.elements,
-            "split": math.prod(sizes[axis] for axis in leaf.split),
-            "shards": math.prod(sizes[axis] for axis in leaf.shared),
+            "split": leaf.parts(self.layout),
+            "shards": leaf.shards(self.layout),
         }
         size, often = (make_term(leaf.name, formula, numbers) for formula in (operand, count))
         return Message(leaf.name, kind, self._present(axes), size, often)

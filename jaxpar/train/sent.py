@@ -11,9 +11,11 @@ import jax
 import numpy as np
 
 from jaxpar.collectives.leaves import STACKED
-from jaxpar.cost.decoder_traffic import Leaf, bytes_over_axes, decoder_traffic
+from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
+from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.traffic import Message
 from jaxpar.inspector.report import Collective, Report
+from jaxpar.layout import Layout
 from jaxpar.mesh import axes_of
 from jaxpar.model import Settings
 from jaxpar.parallel.precision import POLICIES
@@ -60,17 +62,10 @@ def sent_over_axes(report: Report, recipe: Recipe, settings: Settings) -> tuple[
 
 def predict(settings: Settings, recipe: Recipe) -> list[Message]:
     """Every collective of a step, by the formulas."""
-    params, layouts = leaf_layouts_of(settings, recipe.layout)
-    pairs = zip(jax.tree.leaves_with_path(params), jax.tree.leaves(layouts), strict=True)
-    leaves = []
-    for (path, leaf), layout in pairs:
-        name = jax.tree_util.keystr(path, simple=True, separator=" ")
-        layers = leaf.shape[0] if name.startswith(STACKED) else 0
-        leaves.append(Leaf(name, math.prod(leaf.shape), axes_of(layout.used), layout.axes, layers))
     return decoder_traffic(
         settings.architecture,
         recipe.layout,
-        leaves,
+        leaves_of(settings, recipe.layout),
         batch=recipe.batch,
         sequence=settings.sequence,
         element_bytes=np.dtype(POLICIES[recipe.precision].params).itemsize,
@@ -78,6 +73,18 @@ def predict(settings: Settings, recipe: Recipe) -> list[Message]:
         gathers_layers=recipe.gathers_layers,
         scaled=recipe.precision == "fp16",
     )
+
+
+def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:
+    """The parameters of a decoder as the formulas know them."""
+    params, layouts = leaf_layouts_of(settings, layout)
+    pairs = zip(jax.tree.leaves_with_path(params), jax.tree.leaves(layouts), strict=True)
+    leaves = []
+    for (path, leaf), spread in pairs:
+        name = jax.tree_util.keystr(path, simple=True, separator=" ")
+        layers = leaf.shape[0] if name.startswith(STACKED) else 0
+        leaves.append(Leaf(name, math.prod(leaf.shape), axes_of(spread.used), spread.axes, layers))
+    return leaves
 
 
 def times_by_schedule(one: Collective, recipe: Recipe) -> np.ndarray:
