@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jaxpar.classroom.gradebook import NOT_LISTED, REFUSED, GradebookEntry
+from jaxpar.classroom.gradebook import GONE, NOT_LISTED, REFUSED, GradebookEntry
 from jaxpar.classroom.marks import BY_HAND
 from jaxpar.classroom.records import reproducible
 from jaxpar.classroom.untrusted_text import safe_line
@@ -135,6 +135,7 @@ class ClassSummary:
             NEAR: entry.near_limit,
             f"{REFUSED}; look at what they handed in": entry.refused,
             "moved": entry.moved,
+            GONE: entry.gone,
             NOT_LISTED: not entry.listed,
             **dict.fromkeys(entry.notes, True),
         }

@@ -18,6 +18,7 @@ from jaxpar.grading.findings import NEAR
 
 NOT_LISTED = "not in the roster"
 REFUSED = "refused"
+GONE = "was judged before, and is gone"
 ABSENT = (MISSING, NO_FOLDER)
 
 
@@ -33,6 +34,7 @@ class GradebookEntry:
         listed: whether there is such a row, or no roster at all.
         difference: the points gained since before this run; None if nothing was graded before.
         moved: the exercises where the same file has another verdict than before this run.
+        gone: the exercises that had a verdict before this run, and for which nothing is there now.
     """
 
     file_name: str
@@ -41,6 +43,7 @@ class GradebookEntry:
     listed: bool
     difference: int | None
     moved: tuple[str, ...]
+    gone: tuple[str, ...]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -90,7 +93,7 @@ class GradebookEntry:
             yield NOT_LISTED
         reasons = self._ungraded_by_reason()
         reasons |= {f"{REFUSED} ({why})": names for why, names in self.refused.items()}
-        reasons |= {NEAR: self.near_limit, "moved": list(self.moved)}
+        reasons |= {NEAR: self.near_limit, "moved": list(self.moved), GONE: list(self.gone)}
         yield from (f"{why}: {', '.join(names)}" for why, names in reasons.items() if names)
         yield from self.notes
 
@@ -127,6 +130,7 @@ class Gradebook:
                 row is not None or self.roster is None,
                 self.earlier.difference(name, result),
                 tuple(self.earlier.moved(name, result)),
+                tuple(self.earlier.gone(name, result)),
             )
 
     @property
