@@ -126,10 +126,10 @@ class ClassSummary:
         """Counts one student."""
         self.levels.add(entry.result["level"])
         self.max_score = max(self.max_score, entry.result["max_score"])
-        if entry.ungraded:
+        if entry.score is None:
             self.ungraded += 1
         else:
-            self.scores.append(entry.result["score"])
+            self.scores.append(entry.score)
         reasons = {
             "infrastructure, not in the numbers; grade again": entry.ungraded,
             NEAR: entry.near_limit,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxpar.classroom.handins import LATE, MISSING, NO_FOLDER
-from jaxpar.classroom.marks import Marks
+from jaxpar.classroom.marks import BY_HAND, Marks
 from jaxpar.classroom.records import UNREAD
 from jaxpar.classroom.results import EarlierResults, Results
 from jaxpar.classroom.roster import Roster, RosterRow
@@ -54,6 +54,12 @@ class GradebookEntry:
     def ungraded(self) -> list[str]:
         """The exercises that this machine failed to judge."""
         return [r["exercise"] for r in self.records if r["status"] == "infrastructure"]
+
+    @property
+    def score(self) -> int | None:
+        """The points that count; None if an answer is not judged and a person gave no score."""
+        by_hand = any(made["name"] == BY_HAND for made in self.result["adjustments"])
+        return None if self.ungraded and not by_hand else self.result["score"]
 
     @property
     def near_limit(self) -> list[str]:
