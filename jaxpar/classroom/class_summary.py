@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jaxpar.classroom.gradebook import NOT_LISTED, REFUSED, GradebookEntry
+from jaxpar.classroom.gradebook import GONE, NOT_LISTED, REFUSED, GradebookEntry
 from jaxpar.classroom.marks import BY_HAND
 from jaxpar.classroom.records import reproducible
 from jaxpar.classroom.untrusted_text import safe_line
@@ -126,15 +126,16 @@ class ClassSummary:
         """Counts one student."""
         self.levels.add(entry.result["level"])
         self.max_score = max(self.max_score, entry.result["max_score"])
-        if entry.ungraded:
+        if entry.score is None:
             self.ungraded += 1
         else:
-            self.scores.append(entry.result["score"])
+            self.scores.append(entry.score)
         reasons = {
             "infrastructure, not in the numbers; grade again": entry.ungraded,
             NEAR: entry.near_limit,
             f"{REFUSED}; look at what they handed in": entry.refused,
             "moved": entry.moved,
+            GONE: entry.gone,
             NOT_LISTED: not entry.listed,
             **dict.fromkeys(entry.notes, True),
         }

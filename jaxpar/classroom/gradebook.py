@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxpar.classroom.handins import LATE, MISSING, NO_FOLDER
-from jaxpar.classroom.marks import Marks
+from jaxpar.classroom.marks import BY_HAND, Marks
 from jaxpar.classroom.records import UNREAD
 from jaxpar.classroom.results import EarlierResults, Results
 from jaxpar.classroom.roster import Roster, RosterRow
@@ -18,6 +18,7 @@ from jaxpar.grading.findings import NEAR
 
 NOT_LISTED = "not in the roster"
 REFUSED = "refused"
+GONE = "was judged before, and is gone"
 ABSENT = (MISSING, NO_FOLDER)
 
 
@@ -33,6 +34,7 @@ class GradebookEntry:
         listed: whether there is such a row, or no roster at all.
         difference: the points gained since before this run; None if nothing was graded before.
         moved: the exercises where the same file has another verdict than before this run.
+        gone: the exercises that had a verdict before this run, and for which nothing is there now.
     """
 
     file_name: str
@@ -41,6 +43,7 @@ class GradebookEntry:
     listed: bool
     difference: int | None
     moved: tuple[str, ...]
+    gone: tuple[str, ...]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -51,6 +54,12 @@ class GradebookEntry:
     def ungraded(self) -> list[str]:
         """The exercises that this machine failed to judge."""
         return [r["exercise"] for r in self.records if r["status"] == "infrastructure"]
+
+    @property
+    def score(self) -> int | None:
+        """The points that count; None if an answer is not judged and a person gave no score."""
+        by_hand = any(made["name"] == BY_HAND for made in self.result["adjustments"])
+        return None if self.ungraded and not by_hand else self.result["score"]
 
     @property
     def near_limit(self) -> list[str]:
@@ -90,7 +99,7 @@ class GradebookEntry:
             yield NOT_LISTED
         reasons = self._ungraded_by_reason()
         reasons |= {f"{REFUSED} ({why})": names for why, names in self.refused.items()}
-        reasons |= {NEAR: self.near_limit, "moved": list(self.moved)}
+        reasons |= {NEAR: self.near_limit, "moved": list(self.moved), GONE: list(self.gone)}
         yield from (f"{why}: {', '.join(names)}" for why, names in reasons.items() if names)
         yield from self.notes
 
@@ -127,6 +136,7 @@ class Gradebook:
                 row is not None or self.roster is None,
                 self.earlier.difference(name, result),
                 tuple(self.earlier.moved(name, result)),
+                tuple(self.earlier.gone(name, result)),
             )
 
     @property

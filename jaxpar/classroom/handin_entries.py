@@ -132,21 +132,25 @@ class ZippedPlace:
         """Yields the members that may hold an answer; folders have no entries of their own."""
         told = set()
         for path, member in self.members:
-            shown = self.above / path
-            folders = path.parts if member.is_dir() else path.parts[:-1]
-            hidden = next((i for i, name in enumerate(folders, 1) if _hidden(name)), None)
-            unseen = None
-            if hidden is not None:
-                unseen = Unseen(f"{self.above.joinpath(*folders[:hidden])}/", "", expected=True)
-            elif len(folders) > MOST_DEEP:
-                unseen = _too_deep(self.above.joinpath(*folders[: MOST_DEEP + 1]))
-            elif stat.S_ISLNK(member.external_attr >> 16):
-                unseen = Unseen(str(shown), "a link")
+            unseen = self._unseen(path, member)
             if unseen is None and not member.is_dir():
-                yield Entry(shown, partial(archives.member_bytes, self.archive, member))
-            elif unseen is not None and unseen not in told:
+                read = partial(archives.member_bytes, self.archive, member)
+                yield Entry(self.above / path, read)
+            elif unseen is not None and unseen not in told:  # a folder has many members
                 told.add(unseen)
                 yield unseen
+
+    def _unseen(self, path: PurePosixPath, member: ZipInfo) -> Unseen | None:
+        """Returns why a member is not looked into, if it is not."""
+        folders = path.parts if member.is_dir() else path.parts[:-1]
+        hidden = next((i for i, name in enumerate(folders, 1) if _hidden(name)), None)
+        if hidden is not None:
+            return Unseen(f"{self.above.joinpath(*folders[:hidden])}/", "", expected=True)
+        if len(folders) > MOST_DEEP:
+            return _too_deep(self.above.joinpath(*folders[: MOST_DEEP + 1]))
+        if stat.S_ISLNK(member.external_attr >> 16):
+            return Unseen(str(self.above / path), "a link")
+        return None
 
 
 def walk(place: Place) -> Iterator[Entry | Unseen]:

@@ -176,7 +176,7 @@ class _Reading:
             name = self._similar[exercise]
             return SubmissionError(f"{MISSING} by its name, but there is {name}")
         if self._unseen:
-            return SubmissionError(f"{MISSING}, or where nobody looks: {_places(self._unseen)}")
+            return SubmissionError(f"{MISSING}; not looked into: {_places(self._unseen)}")
         return SubmissionError(MISSING if self._work.places else NO_FOLDER)
 
 

@@ -64,6 +64,10 @@ class Results:
         data = load_result(self.students / file_name(student))
         return {r["exercise"]: r for r in data["exercises"]} if data else {}
 
+    def has_verdict(self, student: str) -> bool:
+        """Tells whether something of a student was judged in an earlier run."""
+        return any(record.get("submission_hash") for record in self.records(student).values())
+
     def level(self, student: str) -> int:
         """Returns the level of isolation of an earlier run, or 0 if there was none."""
         data = load_result(self.students / file_name(student))
@@ -188,6 +192,14 @@ class EarlierResults:
         """Returns the exercises where the same file has another verdict now."""
         return [
             new["exercise"] for old, new in self._pairs(name, result) if verdict_moved(old, new)
+        ]
+
+    def gone(self, name: str, result: dict[str, Any]) -> list[str]:
+        """Returns the exercises that had a verdict, and for which nothing is there now."""
+        return [
+            new["exercise"]
+            for old, new in self._pairs(name, result)
+            if old.get("submission_hash") and new["status"] == "not-submitted"
         ]
 
     def _pairs(

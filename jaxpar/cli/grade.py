@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxpar.classroom.class_summary import ClassSummary
     from jaxpar.classroom.gradebook import Gradebook
     from jaxpar.classroom.grader import GradingSettings, RecordNotice
+    from jaxpar.classroom.handins import Work
     from jaxpar.classroom.results import Results
     from jaxpar.classroom.roster import Roster
     from jaxpar.classroom.sandbox.levels import Sandbox
@@ -104,7 +105,6 @@ def grade_class(
     with _errors_in_one_line(out):
         from jaxpar.classroom.downloads import submissions_in
         from jaxpar.classroom.grader import Grader
-        from jaxpar.classroom.handins import Work
         from jaxpar.classroom.jobs import jobs_at_once
         from jaxpar.classroom.roster import read_roster
 
@@ -112,14 +112,11 @@ def grade_class(
         count = jobs_at_once(jobs)
         listed_students = read_roster(roster) if roster else None
         with submissions_in(submissions) as found:
-            works, names = found.works, [work.student for work in found.works]
             _tell_unused(found.unused)
-            if listed_students:
-                _tell_roster(listed_students, names)
-                works = [*works, *(Work(name, ()) for name in listed_students.absent(names))]
-                names = [work.student for work in works]
             with _gradebook(out, listed_students) as gradebook:
                 results, ids = gradebook.results, [row.id for row in rows]
+                works = [*found.works, *_absent(listed_students, found.works, results)]
+                names = [work.student for work in works]
                 results.check_kept(names, ids)
                 gradebook.marks.check_known([*names, *(r["student"] for r in results)], ids)
                 secret, _ = read_secret(secret_file, results)
@@ -133,6 +130,21 @@ def grade_class(
                 _tell_others(results.others(names), out)
 
 
+def _absent(roster: Roster | None, works: list[Work], results: Results) -> list[Work]:
+    """Returns the empty hand-ins of those who are in the roster alone, and says who they are.
+
+    Whoever has a verdict from an earlier run keeps it.
+    """
+    from jaxpar.classroom.handins import Work
+
+    if roster is None:
+        return []
+    names = [work.student for work in works]
+    _tell_roster(roster, names)
+    judged = filter(results.has_verdict, results.others(names))
+    return [Work(name, ()) for name in roster.absent([*names, *judged])]
+
+
 def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
     """Merges the results of all folders into `out`, and writes all reports on them."""
     from jaxpar.classroom.merge import merge
@@ -142,13 +154,12 @@ def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
     with _gradebook(out, listed_students) as gradebook:
         for line in merge([Path(folder) for folder in folders], gradebook.results.folder).lines():
             print(line)
-        records = [
-            (r["student"], one["exercise"]) for r in gradebook.results for one in r["exercises"]
-        ]
-        students, exercises = (dict.fromkeys(names) for names in zip(*records, strict=True))
-        gradebook.marks.check_known(students, exercises)
+        merged = list(gradebook.results)
+        names = [result["student"] for result in merged]
+        ids = dict.fromkeys(one["exercise"] for result in merged for one in result["exercises"])
+        gradebook.marks.check_known(names, ids)
         if listed_students:
-            _tell_roster(listed_students, [result["student"] for result in gradebook.results])
+            _tell_roster(listed_students, names)
 
 
 @contextmanager

@@ -42,8 +42,13 @@ def test_all_but_one_folder(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a" / "file").touch()
     paths = [str(tmp_path), "/usr/lib", str(tmp_path / "a" / "library")]
+    (tmp_path / "a64").symlink_to("a")  # as lib64 is in a virtual environment
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "d" / "in").symlink_to(tmp_path / "a" / "library" / "x")
+    (tmp_path / "in").symlink_to(tmp_path / "a" / "library" / "x")
+    (tmp_path / "e").symlink_to(tmp_path / "d")
     found = landlock.outside(paths, tmp_path / "a" / "library")
-    assert {Path(p).name for p in found} == {"b", "file", "d", "lib"}
+    assert {Path(p).name for p in found} == {"b", "file", "d", "e", "lib"}
 
 
 WAYS_ROUND = """

@@ -208,3 +208,20 @@ def test_marks_are_checked_before_anything_is_graded(
         assert run(*command).code == 0
         anna = rows_of(out / "class.csv")[2]
         assert "scatter: spoken to" in anna and anna[-1] == "4"
+
+
+def test_nobody_s_verdict_is_lost_where_a_folder_is_missing(
+    run: Any, submissions: Path, tmp_path: Path
+) -> None:
+    """As where only those are graded who handed in late, with the roster of the whole class."""
+    out, roster, secret = tmp_path / "lab1", tmp_path / "roster.csv", tmp_path / "secret"
+    _judged(out, seeds.read_secret(secret))
+    roster.write_text("student\nanna\nzoe\n")
+    (submissions / "anna").rmdir()
+    command = ("grade", f"{submissions}", "--out", f"{out}", "--secret-file", f"{secret}")
+    assert run(*command, "--roster", f"{roster}", *EXERCISES).code == 0
+    rows = {row[0]: row for row in rows_of(out / "class.csv")}
+    assert (rows["anna"][-1], rows["zoe"][-1]) == ("10", "0")
+    (submissions / "anna").mkdir()  # empty, now
+    ended = run(*command, *EXERCISES)
+    assert "was judged before, and is gone: anna" in ended.out
