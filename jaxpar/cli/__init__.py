@@ -22,7 +22,7 @@ try:
         tools,
         train,
     )
-    from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
+    from jaxpar.cli.base import AS_JSON, BAD_USE, by_verb, print_json, warn
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError
 except KeyboardInterrupt:
@@ -34,8 +34,9 @@ def main() -> None:
     try:
         app()
     except BadUseError as error:
+        message = by_verb(str(error))
         if AS_JSON in sys.argv:
-            print_json({"error": str(error)})
+            print_json({"error": message})
         else:
-            warn(str(error))
+            warn(message)
         sys.exit(BAD_USE)

@@ -50,15 +50,30 @@ def errors_as_bad_use() -> Iterator[None]:
         raise BadUseError(str(error)) from None
 
 
+def by_verb(message: str) -> str:
+    """The message, which begins with the command if it began with a function of the library."""
+    name, _, rest = message.partition(": ")
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "jaxpar")
+    of_library = name.isidentifier() and ("_" in name or name[0].isupper())
+    return f"{verb}: {rest}" if of_library else message
+
+
 def write_text(verb: str, path: Path, text: str) -> None:
-    """Writes a file that an option of the verb names; raises ValueError where it cannot."""
+    """Writes a file that an option of the verb names, and says so on standard error.
+
+    Raises:
+        ValueError: it cannot be written, or its folder is not there.
+    """
     from jaxpar.grading.files import write_atomically
 
+    if not path.parent.is_dir():
+        raise ValueError(f"{verb}: {path}: there is no folder {path.parent}; make it first")
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, text.encode(), public=True)
     except OSError as error:
         reason = f"{error.strerror}; give a file that can be written"
         raise ValueError(f"{verb}: {path}: {reason}") from None
+    warn(f"{path} is written.")
 
 
 def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:

@@ -102,7 +102,7 @@ def init(
     go_there = "" if root == Path.cwd() else f"cd {folder} && "
     lines = [
         f"{root}: {len(written)} files written, {len(kept)} kept as they are",
-        f"Next, type: {go_there}{command()}",
+        f"Next, type: {go_there}{command(root)}",
     ]
     show(as_json, {"folder": str(root), "written": written, "kept": kept}, lines)
 

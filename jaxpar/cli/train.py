@@ -13,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, print_json
+from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, by_verb, print_json
 from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train",)
+MOST_PROCESSES, MOST_DEVICES = 64, 512  # a process takes about half a gigabyte
 PRECISION = (
     "What is sent and multiplied: fp32, bf16 or fp16. The optimizer keeps its weights in float32, "
     "and fp16 scales the loss."
@@ -208,7 +209,7 @@ def _train(
     except ValueError as error:
         if place is None:
             raise BadUseError(str(error)) from None
-        print(error, file=sys.stderr)
+        print(by_verb(str(error)), file=sys.stderr)
         code = BAD_USE
     except Exception:
         traceback.print_exc()
@@ -241,10 +242,16 @@ def launch_processes(
         typer.Argument(metavar="COMMAND", help="The command to run: train and its options."),
     ],
     processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Processes on this machine.")
+        int,
+        typer.Option(
+            min=1, max=MOST_PROCESSES, metavar="N", help="Processes on this machine, at most 64."
+        ),
     ] = 2,
     devices: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Simulated devices in each process.")
+        int,
+        typer.Option(
+            min=1, max=MOST_DEVICES, metavar="N", help="Simulated devices in each, at most 512."
+        ),
     ] = 4,
 ) -> None:
     """Runs a command in several processes on this machine, which talk over loopback.

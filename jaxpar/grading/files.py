@@ -8,8 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes], *, public: bool = False) -> None:
     """Writes `data`, whole or in parts, to `path` by a temporary file, fsync and rename.
+
+    Args:
+        path: the file.
+        data: what is in it.
+        public: whether others may read it, as far as the umask lets them.
 
     Raises:
         OSError: the folder cannot be written or the disk is full; `path` is as it was.
@@ -21,6 +26,10 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
+        if public:
+            mask = os.umask(0o077)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
