@@ -66,14 +66,14 @@ def dequantize_blocks(
 
 
 def quantized_all_reduce(
-    x: Float[Array, "size"],
-    error: Float[Array, "size"],
-    second_error: Float[Array, "part"],
+    x: Float[Array, " size"],
+    error: Float[Array, " size"],
+    second_error: Float[Array, " part"],
     *,
     axis: str,
     block: int,
     bits: int,
-) -> tuple[Float[Array, "size"], Float[Array, "size"], Float[Array, "part"]]:
+) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
     """The mean of x over the devices, sent as integers of 8 or 4 bits with error feedback.
 
     First, device j adds its `error` to x, rounds, and sends the i-th of n equal parts to device i,
@@ -100,13 +100,13 @@ def quantized_all_reduce(
 
 
 def sign_all_reduce(
-    x: Float[Array, "size"],
-    error: Float[Array, "size"],
-    second_error: Float[Array, "part"],
+    x: Float[Array, " size"],
+    error: Float[Array, " size"],
+    second_error: Float[Array, " part"],
     *,
     axis: str,
     block: int,
-) -> tuple[Float[Array, "size"], Float[Array, "size"], Float[Array, "part"]]:
+) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
     """The mean of x over the devices, of which only signs travel: one bit for each number.
 
     The steps and the errors are those of `quantized_all_reduce`. Each number is sent as its sign
@@ -133,8 +133,8 @@ def sign_all_reduce(
 
 
 def top_k_all_reduce(
-    x: Float[Array, "size"], error: Float[Array, "size"], *, axis: str, k: int
-) -> tuple[Float[Array, "size"], Float[Array, "size"]]:
+    x: Float[Array, " size"], error: Float[Array, " size"], *, axis: str, k: int
+) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
     """The mean over the devices of the k largest numbers of each, with error feedback.
 
     Each device adds its `error` to x, and sends the k numbers of largest magnitude with their
@@ -213,14 +213,14 @@ def orthogonalize(p: Float[Array, "rows rank"]) -> Float[Array, "rows rank"]:
 
 def _in_two_halves(
     where: str,
-    x: Float[Array, "size"],
-    error: Float[Array, "size"],
-    second_error: Float[Array, "part"],
+    x: Float[Array, " size"],
+    error: Float[Array, " size"],
+    second_error: Float[Array, " part"],
     encode: Callable[[Array], Codes],
     decode: Callable[[Array, Array], Array],
     axis: str,
     block: int,
-) -> tuple[Float[Array, "size"], Float[Array, "size"], Float[Array, "part"]]:
+) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
     """A reduce-scatter and an all-gather, both of codes; each keeps what its rounding lost."""
     n = lax.axis_size(axis)
     if len(x) % (n * block):

@@ -57,7 +57,7 @@ def local_sgd_round(
     *,
     axis: str,
 ) -> tuple[PyTree[Array], PyTree[Array]]:
-    """h local steps on each device, and then the mean of all devices' parameters.
+    """Each device makes h local steps; then all take the mean of their parameters.
 
     `batches` is a pytree whose leaves are [h, ...]. `params` are equal on all devices; the
     optimizer state is each device's own and stays so.
@@ -84,7 +84,7 @@ def diloco_round(
     *,
     axis: str,
 ) -> tuple[PyTree[Array], PyTree[Array], PyTree[Array]]:
-    """h local steps on each device; the mean of how far all went is a gradient for `outer`.
+    """Each device makes h local steps; `outer` takes the mean of how far all went as a gradient.
 
     `batches` is a pytree whose leaves are [h, ...]. `params` and the state of `outer` are equal on
     all devices; the state of `inner` is each device's own and stays so. `outer` is usually SGD with
