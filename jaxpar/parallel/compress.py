@@ -4,7 +4,9 @@ What one step loses by rounding is kept on the device that lost it, as an error,
 that device sends in the next step: error feedback. So no part of a gradient is lost for good; it
 arrives later.
 
-In the sizes of `Comm:`, an element is four bytes, so N numbers in int8 are x/4 elements.
+Errors and means are float32, whatever a gradient is: what is lost in one step is small against
+what it is added to. In the sizes of `Comm:`, an element is four bytes, so N numbers in int8 are N/4
+elements.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from functools import partial
 
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int, Num, UInt8
+from jaxtyping import Float, Float32, Int, Num, UInt8
 
 Codes = tuple[Num[Array, "n ..."], Float[Array, "n ..."]]
 """The numbers of n chunks in few bits, and the scales of their blocks."""
@@ -24,7 +26,7 @@ def quantize_blocks(
     """Rounds each block of `block` numbers to integers of 8 or 4 bits, times one scale.
 
     The largest magnitude of a block becomes 127 (in 8 bits) or 7 (in 4 bits). The scale of a block
-    of zeros is 0.
+    of zeros is 0, and that of a block with NaN or infinity is not finite.
 
     Math: scale = max |x| / (2**(bits-1) - 1); code = round(x / scale)
     Comm:
@@ -37,11 +39,11 @@ def quantize_blocks(
         ValueError: `bits` is neither 8 nor 4, or `block` does not divide the numbers.
     """
     if bits not in (4, 8):
-        raise ValueError(f"quantize_blocks: bits = {bits}; 8 and 4 are possible")
-    if x.shape[-1] % block:
+        raise ValueError(f"quantize_blocks: bits is {bits}; integers have 4 or 8; use one of these")
+    if block < 1 or x.shape[-1] % block:
         raise ValueError(
-            f"quantize_blocks: blocks of {block} do not divide {x.shape[-1]} numbers; pad them, "
-            "or take a block that divides them"
+            f"quantize_blocks: {x.shape[-1]} numbers in blocks of {block}; blocks must be full; "
+            "pad x, or use a block that divides it"
         )
     blocks = x.reshape(*x.shape[:-1], -1, block)
     scales = jnp.abs(blocks).max(axis=-1) / (2 ** (bits - 1) - 1)
@@ -67,20 +69,22 @@ def dequantize_blocks(
 
 def quantized_all_reduce(
     x: Float[Array, " size"],
-    error: Float[Array, " size"],
-    second_error: Float[Array, " part"],
+    error: Float32[Array, " size"],
+    second_error: Float32[Array, " part"],
     *,
     axis: str,
     block: int,
     bits: int,
-) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
+) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """The mean of x over the devices, sent as integers of 8 or 4 bits with error feedback.
 
     First, device j adds its `error` to x, rounds, and sends the i-th of n equal parts to device i,
     which averages what arrives. Then device i adds its `second_error` to its part of the mean,
     rounds, and sends that to all. Both errors are what this rounding lost; they are 0 before the
     first step, and belong to this device alone. Integers travel with the scales of their blocks, as
-    `quantize_blocks` makes them.
+    `quantize_blocks` makes them. Each number is rounded to one of the two multiples of its block's
+    scale between which it is: here to the nearer one, but one chosen at random is right as well.
+    x may have any float dtype; what comes out is float32.
 
     Math: error_j' = (x_j + error_j) - sent_j; mean_i = (sum_j sent_j[i])/n;
         second_i' = (mean_i + second_i) - sent_i; y = [sent_1, ..., sent_n]
@@ -91,7 +95,7 @@ def quantized_all_reduce(
     Source: Alistarh et al. 2017 (QSGD); Tang et al. 2019 (DoubleSqueeze), algorithm 1
 
     Raises:
-        ValueError: n parts of whole blocks do not make up x.
+        ValueError: n equal parts of full blocks do not make up x, or `bits` is neither 8 nor 4.
     """
     encode = partial(quantize_blocks, block=block, bits=bits)
     return _in_two_halves(
@@ -101,12 +105,12 @@ def quantized_all_reduce(
 
 def sign_all_reduce(
     x: Float[Array, " size"],
-    error: Float[Array, " size"],
-    second_error: Float[Array, " part"],
+    error: Float32[Array, " size"],
+    second_error: Float32[Array, " part"],
     *,
     axis: str,
     block: int,
-) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
+) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """The mean of x over the devices, of which only signs travel: one bit for each number.
 
     The steps and the errors are those of `quantized_all_reduce`. Each number is sent as its sign
@@ -120,11 +124,11 @@ def sign_all_reduce(
     Source: Seide et al. 2014 (1-bit SGD); Karimireddy et al. 2019 (EF-SGD), algorithm 1
 
     Raises:
-        ValueError: n parts of whole blocks do not make up x, or 8 does not divide `block`.
+        ValueError: n equal parts of full blocks do not make up x, or 8 does not divide `block`.
     """
     if block % 8:
         raise ValueError(
-            f"sign_all_reduce: block = {block}; eight signs share a byte, so 8 must divide it"
+            f"sign_all_reduce: block is {block}; eight signs share a byte; use a multiple of 8"
         )
     encode = partial(_signs, block=block)
     return _in_two_halves(
@@ -133,12 +137,13 @@ def sign_all_reduce(
 
 
 def top_k_all_reduce(
-    x: Float[Array, " size"], error: Float[Array, " size"], *, axis: str, k: int
-) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
+    x: Float[Array, " size"], error: Float32[Array, " size"], *, axis: str, k: int
+) -> tuple[Float32[Array, " size"], Float32[Array, " size"]]:
     """The mean over the devices of the k largest numbers of each, with error feedback.
 
     Each device adds its `error` to x, and sends the k numbers of largest magnitude with their
-    places. What it does not send is its new error.
+    places; of equal ones, any. What it does not send is its new error. x may have any float dtype;
+    what comes out is float32.
 
     Math: sent_j = the k largest |x_j + error_j|; error_j' = x_j + error_j - sent_j;
         y = (sum_j sent_j)/n
@@ -149,10 +154,10 @@ def top_k_all_reduce(
     Source: Stich, Cordonnier and Jaggi 2018 (Sparsified SGD with Memory), algorithm 1
 
     Raises:
-        ValueError: x has fewer than k numbers.
+        ValueError: k is below 1, or x has fewer than k numbers.
     """
-    if k > len(x):
-        raise ValueError(f"top_k_all_reduce: k = {k} of {len(x)} numbers; take at most {len(x)}")
+    if not 1 <= k <= len(x):
+        raise ValueError(f"top_k_all_reduce: k is {k}, of {len(x)} numbers; use 1 to {len(x)}")
     corrected = x + error
     _, places = lax.top_k(jnp.abs(corrected), k)
     values = lax.all_gather(corrected[places], axis, to="invarying")
@@ -163,11 +168,11 @@ def top_k_all_reduce(
 
 def powersgd_all_reduce(
     m: Float[Array, "rows cols"],
-    q: Float[Array, "cols rank"],
-    error: Float[Array, "rows cols"],
+    q: Float32[Array, "cols rank"],
+    error: Float32[Array, "rows cols"],
     *,
     axis: str,
-) -> tuple[Float[Array, "rows cols"], Float[Array, "cols rank"], Float[Array, "rows cols"]]:
+) -> tuple[Float32[Array, "rows cols"], Float32[Array, "cols rank"], Float32[Array, "rows cols"]]:
     """The mean of a matrix over the devices, sent as two factors of low rank, with error feedback.
 
     One step of a power iteration: q, the right factor of the step before, gives the left one, and
@@ -214,20 +219,20 @@ def orthogonalize(p: Float[Array, "rows rank"]) -> Float[Array, "rows rank"]:
 def _in_two_halves(
     where: str,
     x: Float[Array, " size"],
-    error: Float[Array, " size"],
-    second_error: Float[Array, " part"],
+    error: Float32[Array, " size"],
+    second_error: Float32[Array, " part"],
     encode: Callable[[Array], Codes],
     decode: Callable[[Array, Array], Array],
     axis: str,
     block: int,
-) -> tuple[Float[Array, " size"], Float[Array, " size"], Float[Array, " part"]]:
+) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """A reduce-scatter and an all-gather, both of codes; each keeps what its rounding lost."""
     n = lax.axis_size(axis)
-    if len(x) % (n * block):
-        padded = -(-len(x) // (n * block)) * n * block
+    if block < 1 or len(x) % (n * block):
         raise ValueError(
-            f"{where}: {len(x)} numbers are not {n} equal parts of whole blocks of {block}; pad "
-            f"them to {padded}, or take another block"
+            f"{where}: {len(x)} numbers in blocks of {block} on {n} devices; each device averages "
+            f"the same number of full blocks; pad x to a multiple of {n * max(block, 1)}, or use "
+            "another block"
         )
     parts = (x + error).reshape(n, -1)
     codes, scales = encode(parts)

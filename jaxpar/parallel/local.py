@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import Array, lax
-from jaxtyping import Bool, PyTree
+from jaxtyping import Bool, Float, PyTree
 
 from jaxpar.mesh import check_power_of_two, vary
 
@@ -24,28 +24,30 @@ def local_steps(
     optimizer: optax.GradientTransformation,
     *,
     axis: str,
-) -> tuple[PyTree[Array], PyTree[Array]]:
-    """One step on each of this device's batches; nothing is sent.
+) -> tuple[Float[Array, " h"], PyTree[Array], PyTree[Array]]:
+    """The loss before each of h steps, the parameters and the state after; nothing is sent.
 
-    `batches` is a pytree whose leaves are [h, ...]. The parameters and the state that come out
-    differ between the devices of the axis.
+    `batches` are this device's own, a pytree whose leaves are [h, ...]. What comes out differs
+    between the devices of the axis.
 
     Math: params = params - optimizer(d loss_fn(params, batch) / d params), h times
     Comm:
         forward: nothing
         backward: no derivative
-    Memory: params+state
+    Memory: h+params+state
     Source: Stich 2019 (Local SGD), algorithm 1
     """
     # Without the cast, JAX would insert an all-reduce of the gradients into every step.
-    params = jax.tree.map(lambda leaf: vary(leaf, [axis]), params)
+    own = jax.tree.map(lambda leaf: vary(leaf, [axis]), (params, state))
 
-    def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:
+    def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], Array]:
         params, state = carry
-        updates, state = optimizer.update(jax.grad(loss_fn)(params, batch), state, params)
-        return (optax.apply_updates(params, updates), state), None
+        loss, gradients = jax.value_and_grad(loss_fn)(params, batch)
+        updates, state = optimizer.update(gradients, state, params)
+        return (optax.apply_updates(params, updates), state), loss
 
-    return lax.scan(step, (params, state), batches)[0]
+    (params, state), losses = lax.scan(step, own, batches)
+    return losses, params, state
 
 
 def local_sgd_round(
@@ -56,21 +58,22 @@ def local_sgd_round(
     optimizer: optax.GradientTransformation,
     *,
     axis: str,
-) -> tuple[PyTree[Array], PyTree[Array]]:
+) -> tuple[Float[Array, ""], PyTree[Array], PyTree[Array]]:
     """Each device makes h local steps; then all take the mean of their parameters.
 
-    `batches` is a pytree whose leaves are [h, ...]. `params` are equal on all devices; the
-    optimizer state is each device's own and stays so.
+    `batches` are this device's own, a pytree whose leaves are [h, ...]. `params` are equal on all
+    devices; the optimizer state is each device's own and stays so. The loss is the mean over the
+    devices of that before each step.
 
     Math: params_j = params after h steps on batches_j; params = (sum_j params_j)/n
     Comm:
-        forward: all_reduce(axis) params
+        forward: all_reduce(axis) params+1
         backward: no derivative
-    Memory: params+state
+    Memory: 1+params+state
     Source: Stich 2019 (Local SGD), algorithm 1; Lin et al. 2020 (post-local SGD)
     """
-    params, state = local_steps(loss_fn, params, state, batches, optimizer, axis=axis)
-    return lax.pmean(params, axis), state
+    losses, params, state = local_steps(loss_fn, params, state, batches, optimizer, axis=axis)
+    return *lax.pmean((losses.mean(), params), axis), state
 
 
 def diloco_round(
@@ -83,25 +86,26 @@ def diloco_round(
     outer: optax.GradientTransformation,
     *,
     axis: str,
-) -> tuple[PyTree[Array], PyTree[Array], PyTree[Array]]:
+) -> tuple[Float[Array, ""], PyTree[Array], PyTree[Array], PyTree[Array]]:
     """Each device makes h local steps; `outer` takes the mean of how far all went as a gradient.
 
-    `batches` is a pytree whose leaves are [h, ...]. `params` and the state of `outer` are equal on
-    all devices; the state of `inner` is each device's own and stays so. `outer` is usually SGD with
-    Nesterov momentum.
+    `batches` are this device's own, a pytree whose leaves are [h, ...]. `params` and the state of
+    `outer` are equal on all devices; the state of `inner` is each device's own and stays so.
+    `outer` is usually SGD with Nesterov momentum. The loss is the mean over the devices of that
+    before each step; it comes first, and then what the arguments are after the round.
 
     Math: delta = params - (sum_j params_j)/n, where params_j is params after h steps of `inner`;
         params = params - outer(delta)
     Comm:
-        forward: all_reduce(axis) params
+        forward: all_reduce(axis) params+1
         backward: no derivative
-    Memory: params+inner_state+outer_state
+    Memory: 1+params+inner_state+outer_state
     Source: Douillard et al. 2023 (DiLoCo), algorithm 1
     """
-    local, inner_state = local_steps(loss_fn, params, inner_state, batches, inner, axis=axis)
-    mean = lax.pmean(local, axis)
+    losses, own, inner_state = local_steps(loss_fn, params, inner_state, batches, inner, axis=axis)
+    loss, mean = lax.pmean((losses.mean(), own), axis)
     params, outer_state = _outer_step(params, mean, outer_state, outer)
-    return params, inner_state, outer_state
+    return loss, params, inner_state, outer_state
 
 
 def streaming_round(
@@ -119,8 +123,9 @@ def streaming_round(
 
     `params` are this device's own after `step` local steps, and `anchors` are what each fragment
     was after it was last synchronised, equal on all devices. A fragment is a list of positions in
-    `jax.tree.leaves(params)`; fragment f of F is due after each step for which
-    `step % every == f*every//F`. What is not due stays as it is, bit for bit.
+    `jax.tree.leaves(params)`, and each leaf is in one fragment; fragment f of F is due after each
+    step for which `step % every == f*every//F`. What is not due stays as it is, bit for bit. There
+    is a state of `outer` for each fragment, for the list of its leaves.
 
     Math: delta = anchors - (sum_j params_j)/n; anchors = anchors - outer(delta); params = anchors,
         for the leaves of the fragments that are due
@@ -131,15 +136,21 @@ def streaming_round(
     Source: Douillard et al. 2025 (Streaming DiLoCo), sections 2.2 and 2.3
 
     Raises:
-        ValueError: there are more fragments than steps in which they can be due.
+        ValueError: there are more fragments than steps in which they can be due, or a leaf is in
+            none or in several of them.
     """
     count = len(fragments)
+    leaves, structure = jax.tree.flatten(params)
     if count > every:
         raise ValueError(
-            f"streaming_round: {count} fragments are each due once in every = {every} steps; take "
-            f"at most {every} fragments, or at least every = {count}"
+            f"streaming_round: {count} fragments, each due once in {every} steps; only one may be "
+            f"due at a time; use at most {every} fragments, or an `every` of {count} or more"
         )
-    leaves, structure = jax.tree.flatten(params)
+    if sorted(place for fragment in fragments for place in fragment) != [*range(len(leaves))]:
+        raise ValueError(
+            f"streaming_round: fragments {[[*one] for one in fragments]} of {len(leaves)} leaves; "
+            f"each place from 0 to {len(leaves) - 1} must be in one fragment; add or drop places"
+        )
     kept, states = jax.tree.leaves(anchors), list(outer_states)
     for number, fragment in enumerate(fragments):
         if step % every == number * every // count:
