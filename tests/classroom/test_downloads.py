@@ -30,11 +30,11 @@ CANVAS = {
 MOODLE = {
     "Jane Doe_12345_assignsubmission_file_/scatter.py": b"jane",
     "Jane Doe_12345_assignsubmission_onlinetext_/onlinetext.html": b"<p>hello</p>",
-    "Zoë O'Neil_777_assignsubmission_file/lab/handin.zip": handin_zip(gather=b"zoe"),
+    "Zo\u00eb O'Neil_777_assignsubmission_file/lab/handin.zip": handin_zip(gather=b"zoe"),
 }
 MOODLE_FLAT = {
     "Jane Doe_12345_assignsubmission_file_scatter.py": b"jane",
-    "Zoë O'Neil_777_assignsubmission_file_handin.zip": handin_zip(gather=b"zoe"),
+    "Zo\u00eb O'Neil_777_assignsubmission_file_handin.zip": handin_zip(gather=b"zoe"),
 }
 GRADESCOPE = {
     f"assignment_5_export/{METADATA}": b"""---
@@ -67,10 +67,10 @@ FORMS = {
         "smith_jo_1": {"scatter": b"jo"},
     }),
     "moodle": (MOODLE, {
-        "Jane Doe_12345": {"scatter": b"jane"}, "Zoë O'Neil_777": {"gather": b"zoe"},
+        "Jane Doe_12345": {"scatter": b"jane"}, "Zo\u00eb O'Neil_777": {"gather": b"zoe"},
     }),
     "moodle_flat": (MOODLE_FLAT, {
-        "Jane Doe_12345": {"scatter": b"jane"}, "Zoë O'Neil_777": {"gather": b"zoe"},
+        "Jane Doe_12345": {"scatter": b"jane"}, "Zo\u00eb O'Neil_777": {"gather": b"zoe"},
     }),
     "gradescope": (GRADESCOPE, {
         "jane@example.edu": {"scatter": b"jane and bert"},
