@@ -60,7 +60,7 @@ def assert_trains_as_one_device(
         settings, recipe.optimizer, recipe.clip, steps, jax.config.jax_enable_x64
     )
     assert taken.losses == pytest.approx(expected.losses, rel=rel)
-    assert taken.norms[:3] == pytest.approx(expected.norms[:3], rel=rel)
+    assert taken.norms[:2] == pytest.approx(expected.norms[:2], rel=rel)
     if not jax.config.jax_enable_x64:
         assert_sends_what_was_predicted(taken.run.sent)
     return taken.run
