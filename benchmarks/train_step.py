@@ -19,6 +19,7 @@ from jaxpar.train.setup import OPTIMIZERS
 
 TORCH = ["-m", "benchmarks.sides.torch_step"]
 PYTORCH = "PyTorch"
+NO_TORCH = "not measured: no torch here"
 OPTIMIZER = OPTIMIZERS["adamw"]
 SIZE = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
 STEP = f"training step ({SIZE}, float32, AdamW)"
@@ -70,24 +71,28 @@ def against(
     what: str, side: Sequence[str], rivals: Mapping[str, tuple[str, Sequence[str]]]
 ) -> list[Row]:
     """A row for each rival, of which those of PyTorch run where there is one."""
-    torch = importlib.util.find_spec("torch") is not None
-    met = {name: rival for name, (_, rival) in rivals.items() if torch or PYTORCH not in name}
+    met = {name: rival for name, (_, rival) in rivals.items() if can_run(name)}
     times = race({what: side} | met)
     return [
         Row(
             f"{what}, against {name}",
             target,
-            compared(times[what], times[name]) if name in met else "not measured: no torch here",
+            compared(times[what], times[name]) if name in met else NO_TORCH,
         )
         for name, (target, _) in rivals.items()
     ]
+
+
+def can_run(name: str) -> bool:
+    """Whether there is what a side needs: those of PyTorch are named after it."""
+    return PYTORCH not in name or importlib.util.find_spec("torch") is not None
 
 
 def compared(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
     """The median of the ratios of every turn, and both medians: by the clock, and of all cores."""
     clock, cpu = (
         ratio(*([getattr(turn, field) for turn in side] for side in (ours, theirs)))
-        for field in Turn._fields
+        for field in ("seconds", "cpu_seconds")
     )
     return f"{clock}; CPU {cpu}"
 

@@ -5,6 +5,7 @@ compared before any time is taken.
 """
 
 import math
+import resource
 import statistics
 import subprocess
 import sys
@@ -23,10 +24,12 @@ class Turn(NamedTuple):
     Attributes:
         seconds: by the clock, the median of the steps.
         cpu_seconds: of all cores and all processes of the side, the mean of the steps.
+        page_faults: of all processes of the side, the mean of the steps.
     """
 
     seconds: float
     cpu_seconds: float
+    page_faults: float
 
 
 def serve(step: Callable[[], float], total: Callable[[float], float] = float) -> None:
@@ -37,10 +40,10 @@ def serve(step: Callable[[], float], total: Callable[[float], float] = float) ->
     """
     print("losses", *[total(step()) for _ in range(STEPS)], flush=True)
     for _ in sys.stdin:
-        before = total(time.process_time())
+        before = [total(used) for used in _used()]
         seconds = statistics.median(_seconds(step) for _ in range(STEPS))
-        cpu_seconds = (total(time.process_time()) - before) / STEPS
-        print(seconds, cpu_seconds, flush=True)
+        after = [total(used) for used in _used()]
+        print(seconds, *[(b - a) / STEPS for a, b in zip(before, after, strict=True)], flush=True)
 
 
 def race(sides: Mapping[str, Sequence[str]]) -> dict[str, list[Turn]]:
@@ -100,6 +103,12 @@ def _close(a: float, b: float) -> bool:
 def _words(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout
     return process.stdout.readline().split()
+
+
+def _used() -> tuple[float, float]:
+    """The CPU seconds and the page faults of this process so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_minflt + used.ru_majflt
 
 
 def _seconds(step: Callable[[], float]) -> float:
