@@ -82,12 +82,14 @@ def test_the_first_plan_as_a_command(run: Any) -> None:
 
 
 def test_a_page_is_written(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "plans.html"
+    path = tmp_path / "plans.html"
     assert run(*LLAMA, "--top", "2", "--html", str(path)).code == 0
     text = path.read_text()
     assert text.startswith("<!DOCTYPE html>") and text.count("<svg") == 2
     ended = run(*LLAMA, "--html", str(tmp_path))
     assert ended.code == 2 and "give a file that can be written" in ended.err
+    ended = run(*LLAMA, "--html", str(tmp_path / "new" / "plans.html"))
+    assert ended.code == 2 and f"there is no folder {tmp_path / 'new'}; make it" in ended.err
 
 
 def test_home_machines_get_their_answer(run: Any) -> None:
