@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jaxpar.contracts.base import Kind, load, with_drawn
+from jaxpar.contracts.base import Kind, with_drawn
 from jaxpar.course.catalog import EXERCISES
 from jaxpar.grading.deadline import Deadline
 from jaxpar.grading.evidence import (
