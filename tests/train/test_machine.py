@@ -39,7 +39,7 @@ def test_what_is_too_large_is_refused_with_the_largest_that_fits(
     for size, over in ((fits, False), (too_large, True)):
         tried = Settings(layers=96, d_model=size, heads=96, sequence=2048)
         assert (least_bytes(tried, make_recipe("dp=8")) > 25 * 10**9) is over
-    assert "--layers" in refused(Settings(layers=10**6, heads=32), "dp=8", 10**9, monkeypatch)
+    assert "--layers" in refused(Settings(layers=10**4, heads=32), "dp=8", 10**8, monkeypatch)
     assert "smaller --batch" in refused(HUGE, "dp=8", 1000, monkeypatch)
 
 
