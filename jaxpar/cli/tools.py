@@ -14,6 +14,7 @@ from jaxpar.cli.base import (
     console,
     dev,
     errors_as_bad_use,
+    need_linux,
     print_json,
     print_lines,
     show,
@@ -42,6 +43,7 @@ def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
     attacks that level holds against. This takes some minutes.
     """
     if grading:
+        need_linux("doctor --grading")
         raise typer.Exit(0 if _attacks_held(as_json) else WRONG)
     from jaxpar.course.doctor import diagnose
 

@@ -78,7 +78,9 @@ def _checked(submission: Submission) -> Submission:
 
 
 def _read(path: str | Path, folder: int | None) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):  # each system has some of them
+        flags |= getattr(os, name, 0)
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
     except FileNotFoundError:
