@@ -6,6 +6,7 @@ imported. `jaxpar --help` must answer at once, so a verb imports what it needs o
 
 from __future__ import annotations
 
+import io
 import sys
 
 try:
@@ -31,6 +32,9 @@ except KeyboardInterrupt:
 
 def main() -> None:
     """Runs one command; ends with 0 for a pass, 1 for a wrong answer, 2 for bad use."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that is not in its encoding is a "?"
+            stream.reconfigure(errors="replace")
     try:
         app()
     except BadUseError as error:

@@ -50,6 +50,17 @@ def errors_as_bad_use() -> Iterator[None]:
         raise BadUseError(str(error)) from None
 
 
+def need_linux(what: str) -> None:
+    """Refuses what needs Linux, before any module is imported that only Linux has.
+
+    Raises:
+        BadUseError: this is another system.
+    """
+    if sys.platform != "linux":
+        this = f"this is {sys.platform}"
+        raise BadUseError(f"{what}: it needs Linux or WSL2, for its sandbox; {this}")
+
+
 def by_verb(message: str) -> str:
     """The message, which begins with the command if it began with a function of the library."""
     name, _, rest = message.partition(": ")

@@ -9,7 +9,18 @@ from typing import Annotated
 import typer
 
 from jaxpar import __version__
-from jaxpar.cli.base import LEFT, WRONG, AsJson, app, console, print_json, print_lines, show, warn
+from jaxpar.cli.base import (
+    LEFT,
+    WRONG,
+    AsJson,
+    app,
+    console,
+    need_linux,
+    print_json,
+    print_lines,
+    show,
+    warn,
+)
 from jaxpar.course.catalog import BadUseError, Exercise, exercise, lesson
 from jaxpar.course.check import Verdicts
 from jaxpar.course.command import command
@@ -41,6 +52,8 @@ def learn(
     """
     if version:
         print(f"jaxpar {__version__}")
+    if context.invoked_subcommand == "grade":
+        need_linux("grade")
     if version or context.invoked_subcommand:
         return
     course = course_here()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jaxpar.cli.base import More
+from jaxpar.cli.base import More, need_linux
 from jaxpar.cli.classroom import classroom
 from jaxpar.cli.grade import Exercises, SecretFile, Unsafe, Variants, named, read_secret, varied
 from jaxpar.course.catalog import BadUseError, Exercise
@@ -26,6 +26,7 @@ def similarity(
     unsafe: Unsafe = False,
 ) -> None:
     """Finds answers that are alike: a report for a person, never points."""
+    need_linux("similarity")
     from jaxpar.classroom.reports.similarity_report import PAGE, TABLE, write_similarity_report
     from jaxpar.classroom.results import Results, locked
     from jaxpar.classroom.sandbox.levels import best_sandbox

@@ -14,6 +14,7 @@ from jaxpar.cli.base import (
     console,
     dev,
     errors_as_bad_use,
+    need_linux,
     print_json,
     print_lines,
     show,
@@ -58,6 +59,7 @@ def doctor(
         copy_python_to(copy_python, as_json)
         return
     if grading:
+        need_linux("doctor --grading")
         raise typer.Exit(0 if attacks_held(only or [], as_json) else WRONG)
     from jaxpar.course.doctor import diagnose
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
+
+OPENED_SECONDS, TRIES = 0.05, 20
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes], *, public: bool = False) -> None:
@@ -30,7 +34,18 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes], *, public: bool 
             mask = os.umask(0o077)
             os.umask(mask)
             os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
+        _replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _replace(temporary: str, path: Path) -> None:
+    """Renames a file; on Windows an editor or a scanner may hold the old one open for a moment."""
+    for _ in range(TRIES if sys.platform == "win32" else 0):
+        try:
+            os.replace(temporary, path)
+            return
+        except PermissionError:
+            time.sleep(OPENED_SECONDS)
+    os.replace(temporary, path)

@@ -91,7 +91,9 @@ def checked(submission: Submission) -> Submission:
 
 
 def _read(path: str | Path, folder: int | None, most_bytes: int) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):  # each system has some of them
+        flags |= getattr(os, name, 0)
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
     except OSError as error:

@@ -94,6 +94,7 @@ def _start(command: Sequence[str], place: Mapping[str, str], devices: int) -> su
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
         errors="replace",
         env=environment,
         start_new_session=True,  # Ctrl-C reaches the launcher only

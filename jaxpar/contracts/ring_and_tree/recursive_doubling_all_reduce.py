@@ -43,7 +43,7 @@ CONTRACT = Contract(
     oracle=_sum,
     cases=(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
-        ring_case("dp=2,tp=4", ArraySpec((8 * 7, 6), "b_dp_tp d"), axis="tp"),
+        ring_case("dp=4,tp=4", ArraySpec((16 * 7, 6), "b_dp_tp d"), axis="tp"),
         ring_case(
             "dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d", "int32", "large"), axis="dp"
         ),
