@@ -41,15 +41,26 @@ def names() -> list[str]:
 
 
 def machine() -> str:
-    """Name the processor, cores, memory and versions that the figures belong to."""
-    cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
-    processor = named.group(1) if named else platform.machine()
+    """Name the processor, cores, memory and versions that the figures belong to.
+
+    A name such as "AMD EPYC" stands for several processors; family and model tell them apart.
+    """
+    cpuinfo = _read("/proc/cpuinfo")
+    named = re.search(r"cpu family\s*: (\d+)\nmodel\s*: (\d+)\nmodel name\s*: (.*)", cpuinfo)
+    processor = (
+        "{2} (family {0}, model {1})".format(*named.groups()) if named else platform.machine()
+    )
+    chosen = re.search(r"\[(.*)\]", _read("/sys/kernel/mm/transparent_hugepage/enabled"))
+    huge_pages = f"huge pages: {chosen[1]}, " if chosen else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return (
-        f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, "
+        f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, {huge_pages}{platform.system()}, "
         f"Python {platform.python_version()}, jax {version('jax')}"
     )
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text() if Path(path).exists() else ""
 
 
 def page(machine: str, found: Mapping[str, Sequence[Row]]) -> str:
@@ -59,9 +70,9 @@ def page(machine: str, found: Mapping[str, Sequence[Row]]) -> str:
 
 
 def section(name: str, rows: Sequence[Row]) -> str:
-    """Write one benchmark: what it is about, its command, and its figures."""
+    """Write one benchmark: what it is about, with notes, its command, and its figures."""
     module = ast.parse(Path(__file__).with_name(f"{name}.py").read_text("utf-8"))
-    about = (ast.get_docstring(module) or "").partition("\n")[0]
+    about = ast.get_docstring(module) or ""
     lines = [f"| {row.what} | {row.target} | {row.measured} |" for row in rows]
     return "\n".join([
         f"## {name}\n",

@@ -230,6 +230,9 @@ class Contract:
         complaint: where a value exercise has many right results, takes all calls and their
             results and returns the first thing wrong with them, or None; the oracle's result is
             then an example only.
+        law: where a program has many right results, since it loses bits, takes a case, its inputs
+            (global arrays) and the blocks of all outputs, and returns the first thing wrong with
+            them, or None; the oracle's result is then an example only.
         partitioned: for specs, `partitioned(case, specs)` lowers that program, jitted.
         pipeline: for a schedule, what it may cost.
         challenge: what a right answer may lower further and further, measured on the first case
@@ -256,6 +259,7 @@ class Contract:
     values: Callable[[np.random.Generator], list[Call]] | None = None
     also_right: tuple[Callable[..., Any], ...] = ()
     complaint: Callable[[list[Call], list[Any]], str | None] | None = None
+    law: Callable[[Case, list[np.ndarray], list[np.ndarray]], str | None] | None = None
     partitioned: Callable[[Case, list[PartitionSpec]], Lowered] | None = None
     pipeline: PipelineLimits | None = None
     challenge: Quantity | None = None

@@ -1,0 +1,49 @@
+"""What compressed all-reduces send.
+
+Sources: Alistarh et al. 2017 (QSGD); Seide et al. 2014 (1-bit SGD); Stich, Cordonnier and Jaggi
+2018 (Sparsified SGD with Memory); Vogels, Karimireddy and Jaggi 2019 (PowerSGD).
+"""
+
+from jaxpar.checks import check_one_of, check_positive
+
+FLOAT_BYTES = 4  # a value, a scale, or the place of a value
+CODE_BITS = {"int8": 8, "int4": 4, "sign": 1}
+SCHEMES = ("fp32", *CODE_BITS, "topk", "powersgd")
+
+
+def compressed_bytes(
+    rows: int, columns: int, n: int, *, scheme: str, block: int, k: int, rank: int
+) -> float:
+    """The bytes that each of n devices sends to average a matrix of gradients.
+
+    The schemes are:
+
+        fp32              an all-reduce of float32 numbers
+        int8, int4, sign  codes of 8, 4 or 1 bits, with a float32 scale for each block of `block`
+                          numbers, in an all-to-all and then an all-gather of n equal parts
+        topk              an all-gather of the k largest numbers of each device, each with its
+                          place, an int32
+        powersgd          an all-reduce of two float32 factors of rank `rank`
+
+    Devices send as in a ring. What a scheme does not name does not matter. Nothing is rounded or
+    padded.
+
+    Math: with N = rows*columns: fp32 2(n-1)/n * 4N; codes 2(n-1)/n * (bits/8 + 4/block) * N;
+        topk (n-1) * 8k; powersgd 2(n-1)/n * 4 * rank * (rows+columns)
+    Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), section 4
+
+    Raises:
+        ValueError: the scheme is unknown, or a number is not above 0.
+    """
+    numbers = {"rows": rows, "columns": columns, "n": n, "block": block, "k": k, "rank": rank}
+    check_one_of("compressed_bytes", "scheme", scheme, SCHEMES)
+    check_positive("compressed_bytes", numbers)
+    if scheme == "topk":
+        return (n - 1) * 2.0 * FLOAT_BYTES * k
+    if scheme == "powersgd":
+        whole = FLOAT_BYTES * rank * (rows + columns)
+    elif scheme == "fp32":
+        whole = FLOAT_BYTES * rows * columns
+    else:
+        whole = (CODE_BITS[scheme] / 8 + FLOAT_BYTES / block) * rows * columns
+    return 2 * (n - 1) / n * whole
