@@ -20,6 +20,13 @@ REMAT_KINDS = {
     "products": "the results of its products with weights",
     "segments": "nothing, but for the inputs of about sqrt(layers) segments of layers",
 }
+# How positions attend to those of other devices, where the devices of an axis cp split them.
+CONTEXT_KINDS = {
+    "zigzag": "keys and values go round a ring, and all devices have equal work",
+    "ring": "keys and values go round a ring, and the last device has the most work",
+    "gather": "every device gathers the keys and values of all positions",
+    "ulysses": "every device gets some of the heads, at all positions",
+}
 # Which states of training wait outside of the devices, until a step needs them.
 OFFLOAD_KINDS = {
     "none": (),
@@ -50,6 +57,7 @@ class Layout:
         remat: what a layer keeps for its gradient, one of `REMAT_KINDS`.
         sequence_parallel: whether the devices of tp also split the positions, in the norms,
             dropout and sums between the products that they split.
+        context: over cp, how attention is computed, one of `CONTEXT_KINDS`.
         offload: which states wait outside of the devices, one of `OFFLOAD_KINDS`. With "all"
             these include the parameters, which are fetched layer by layer.
         store: where they wait: in the memory of the host, or on disk.
@@ -66,6 +74,7 @@ class Layout:
     zero: int = 0
     remat: str = "none"
     sequence_parallel: bool = False
+    context: str = "zigzag"
     offload: str = "none"
     store: str = "host"
 
@@ -74,6 +83,7 @@ class Layout:
         for name, allowed in (
             ("zero", ZERO_STAGES),
             ("remat", tuple(REMAT_KINDS)),
+            ("context", tuple(CONTEXT_KINDS)),
             ("offload", tuple(OFFLOAD_KINDS)),
             ("store", STORES),
         ):
@@ -161,6 +171,8 @@ def describe(layout: Layout) -> str:
         words.append(f"{layout.chunks} chunks")
     if layout.sequence_parallel:
         words.append("sequence parallel")
+    if layout.cp > 1:
+        words.append(f"context {layout.context}")
     if layout.offload != "none":
         to_disk = " to disk" if layout.store == "disk" else ""
         words.append(f"offload {layout.offload}{to_disk}")

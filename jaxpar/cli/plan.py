@@ -154,11 +154,13 @@ def _architecture(model: str) -> Architecture:
 
 
 def _export(plan: Plan, *, as_json: bool) -> None:
-    from jaxpar.train.export import model_note, train_command
+    from jaxpar.train.export import context_note, model_note, train_command
 
     with errors_as_bad_use():
-        command, note = train_command(plan), model_note(plan)
-    show(as_json, {"command": command, "note": note}, [f"# {note}"] * bool(note) + [command])
+        command = train_command(plan)
+        notes = [note for note in (model_note(plan), context_note(plan)) if note]
+    data = {"command": command, "note": " ".join(notes)}
+    show(as_json, data, [*(f"# {note}" for note in notes), command])
 
 
 def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:

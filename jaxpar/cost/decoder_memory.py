@@ -29,6 +29,7 @@ def decoder_memory(
     each: States = ADAM_FP32,
     table: Table | None = None,
     gathers_layers: bool = False,
+    tiles: bool = False,
 ) -> list[Term]:
     """Bytes on a device: "parameters" and "optimizer" are arguments of a step, the rest is not.
 
@@ -45,8 +46,9 @@ def decoder_memory(
         each: bytes of the states for each parameter.
         table: the schedule of the pipeline; None: there is none.
         gathers_layers: as in `decoder_traffic`.
+        tiles: whether attention is by tiles on one device, too; over cp it always is.
     """
-    sizes = {"sequence": sequence, "element_bytes": int(each.params)}
+    sizes = {"sequence": sequence, "element_bytes": int(each.params), "tiles": tiles}
     numbers = {
         "used": sum(leaf.elements / leaf.parts(layout) for leaf in leaves),
         "owned": sum(_owned(leaf, layout) for leaf in leaves),

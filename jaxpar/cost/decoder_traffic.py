@@ -35,11 +35,6 @@ DIFFERENCES = {
     "head input again": Difference("microbatches*(1 - again)"),
     # The segments of a pipeline are its stages, and the first computes its own input, too.
     "embedding": Difference("microbatches*(1 + nested*pipelined)"),
-    # Keys and values go apart, and what is gathered is kept where everything is.
-    "keys and values": Difference(
-        "2*microbatches*layers*(1 + attention_again + nested)", f"{KEYS}/2"
-    ),
-    "gradients of keys and values": Difference("2*microbatches*layers", f"{KEYS}*cp/2"),
     # Each device has these matrices in full. JAX sums their gradients where it computes them, or,
     # where tp splits the positions, together with all others.
     "gradients of shared heads": Difference(
@@ -101,7 +96,7 @@ def decoder_traffic(
     step = StepTraffic(
         architecture, layout, batch, sequence, each, element_bytes, DIFFERENCES, numbers
     )
-    activations = step.activations("gather", scatter_gather=False)
+    activations = *step.activations(scatter_gather=False), *_context(step)
     parameters = _Leaves(layout, leaves, step.numbers, gathers_layers)
     numbers = parameters.single_numbers(scaled=scaled)
     return sent([*activations, *parameters.arrays(), *numbers])
@@ -124,6 +119,37 @@ def takes_part(message: Message, layout: Layout, table: Table | None) -> np.ndar
     stages = {"first": (first,), "last": (last,), "ends": (first, last)}
     everybody = range(layout.pp)
     return np.isin(everybody, stages.get(message.stage, everybody))
+
+
+def _context(step: StepTraffic) -> Iterator[Message]:
+    """What attention sends over cp: queries, keys and values go apart.
+
+    A ring's result is kept, unless whole layers are computed again. What is gathered, and what
+    Ulysses exchanges, is kept only where everything is.
+    """
+    keys, once = f"{KEYS}/2", "microbatches*layers"
+    again = f"{once}*(1 + attention_again + nested)"
+    match step.layout.context:
+        case "zigzag" | "ring":
+            hops = f"2*(cp - 1)*{once}"
+            whole_again = f"{hops}*(1 + again + nested)"
+            yield step.send("keys and values", "permute", "cp", keys, whole_again)
+            yield step.send("keys and values again", "permute", "cp", keys, hops)
+            # They are summed on their way, in float32.
+            sums = f"{keys}*4/element_bytes"
+            yield step.send("gradients of keys and values", "permute", "cp", sums, hops)
+        case "gather":
+            scatter = f"{keys}*cp"
+            yield step.send("keys and values", "all_gather", "cp", keys, f"2*{again}")
+            gradients = "gradients of keys and values"
+            yield step.send(gradients, "reduce_scatter", "cp", scatter, f"2*{once}")
+        case "ulysses":
+            queries = KEYS.replace("key_width", "query_width")
+            values = KEYS.replace("key_width", "value_width")
+            both = f"({again} + {once})"
+            yield step.send("queries", "all_to_all", "cp", queries, both)
+            yield step.send("keys and values", "all_to_all", "cp", f"copies*{keys}", f"2*{both}")
+            yield step.send("attended values", "all_to_all", "cp", values, both)
 
 
 @dataclass(frozen=True)

@@ -73,18 +73,23 @@ def decoder_arrays(
     *,
     sequence: int,
     element_bytes: int = 4,
+    tiles: bool = False,
 ) -> list[Term]:
     """Bytes of each array that a layer of jaxpar's own decoder keeps, for every kind of remat.
 
-    With "none", JAX keeps more than Megatron-LM, and some arrays several times.
+    With "none", JAX keeps more than Megatron-LM, and some arrays several times. With `tiles`,
+    and over cp, attention is by tiles: it keeps its result and the log-sum-exp, and no scores.
     """
-    everything = layout.remat == "none"
-    arrays = list(_kept(architecture, layout, scores=everything, experts=False))
-    if everything:  # Among it what is gathered: the keys and values of all positions.
-        arrays = [_gathered(array) for array in arrays]
-        arrays += _kept_by_jax(architecture, layout)
+    everything, tiles = layout.remat == "none", _by_tiles(layout, tiles)
+    arrays = list(_kept(architecture, layout, scores=everything and not tiles, experts=False))
+    if everything:
+        arrays = [_over_context(array, layout) for array in arrays]
+        arrays += _kept_by_jax(architecture, layout, tiles=tiles)
     if layout.remat == "products":
-        arrays = [array for array in arrays if array.name in _PRODUCTS]
+        names = (*_PRODUCTS, *["attended"] * tiles)
+        arrays = [array for array in arrays if array.name in names]
+    if tiles and not layout.recomputes_layers:
+        arrays.append(_Array("log-sum-exp", "heads", "tp", 4))
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
 
@@ -94,6 +99,7 @@ def half_arrays(
     *,
     sequence: int,
     element_bytes: int = 4,
+    tiles: bool = False,
 ) -> list[Term]:
     """Bytes of each array that the first half of a backward pass of our decoder keeps of a layer.
 
@@ -109,7 +115,7 @@ def half_arrays(
     arrays = [array._replace(name=f"gradient of {array.name}") for array in arrays]
     if layout.remat in ("products", "full"):
         arrays += [_Array("inside the nonlinearity", "ffn")] * 2
-    if layout.remat == "products":
+    if layout.remat == "products" and not _by_tiles(layout, tiles):
         arrays.append(_Array("softmax", "heads * sequence"))
         arrays.append(_Array("values in another order", "key_heads * d_value", "kv"))
     if layout.remat == "full":
@@ -142,23 +148,33 @@ def outer_arrays(
     return first, last
 
 
-def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
+def _by_tiles(layout: Layout, tiles: bool) -> bool:
+    """Whether attention is by tiles, as it always is over cp."""
+    return tiles or bool(np.max(layout.cp) > 1)
+
+
+def _kept_by_jax(architecture: Architecture, layout: Layout, *, tiles: bool) -> Iterator[_Array]:
     """The arrays that JAX keeps in addition if nothing is recomputed."""
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
     yield from _inputs_again(architecture, layout)
-    yield _Array("softmax' exponentials", "heads * sequence")
-    if staged:  # In one loop over all layers there is one mask for all of them.
-        yield _Array("causal mask", "heads * sequence", "tp", 1)
-        yield _Array("causal mask's other values", "heads * sequence")
+    if tiles:
+        yield _Array("attended, position by position", "heads * d_value")
+    else:
+        yield _Array("softmax' exponentials", "heads * sequence")
+        if staged:  # In one loop over all layers there is one mask for all of them.
+            yield _Array("causal mask", "heads * sequence", "tp", 1)
+            yield _Array("causal mask's other values", "heads * sequence")
     # SwiGLU keeps three, of which XLA may find two to be equal, and GELU keeps four.
     inside = (3 if split or staged else 2) if architecture.gated else 4
     yield from [_Array("inside the nonlinearity", "ffn")] * inside
 
 
-def _gathered(array: _Array) -> _Array:
-    """Keys and values of the positions of all devices of cp; other arrays as they are."""
-    whole = array.name in ("keys", "values")
-    return array._replace(size=f"cp * {array.size}") if whole else array
+def _over_context(array: _Array, layout: Layout) -> _Array:
+    """Keys and values as attention over cp needs them; other arrays as they are."""
+    times = {"gather": "cp", "ulysses": "copies"}.get(layout.context)
+    if times is None or array.name not in ("keys", "values"):
+        return array
+    return array._replace(size=f"{times} * {array.size}")
 
 
 def _before_weights() -> list[_Array]:
@@ -249,6 +265,8 @@ def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mappi
         "tokens": layout.microbatch * sequence / layout.cp,
         "sequence": sequence,
         "cp": layout.cp,
+        # Ulysses sends a head of keys to each device that computes heads of it.
+        "copies": np.maximum(layout.cp / np.maximum(architecture.key_heads / layout.tp, 1), 1),
         "hidden": architecture.hidden,
         "heads": architecture.heads,
         "key_heads": architecture.key_heads,

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.zero import ADAM_MIXED, States
 from jaxpar.layout import Layout
 
-Context = Literal["ring", "gather", "heads"]
 Hides = Literal["forward", "backward", "layer", None]
 Stage = Literal["all", "first", "last", "ends"]
 
@@ -81,7 +80,6 @@ def step_traffic(
     sequence: int,
     each: States = ADAM_MIXED,
     element_bytes: int = 2,
-    context: Context = "ring",
     scatter_gather: bool = True,
 ) -> list[Message]:
     """Every collective of a step, for a device of the fullest stage.
@@ -98,16 +96,12 @@ def step_traffic(
         each: bytes of a parameter and of its gradient, as they are sent; Megatron-LM adds up
             and sends gradients in 4 bytes if it trains in bf16.
         element_bytes: of an activation.
-        context: over cp, "ring", keys and values go round; "gather", they are gathered; "heads",
-            all-to-alls before and after attention (Ulysses).
         scatter_gather: without sequence parallelism, what one stage sends to the next goes in tp
             parts, which are gathered there.
-
-    Raises:
-        ValueError: `context` is none of the three.
     """
     step = StepTraffic(architecture, layout, batch, sequence, each, element_bytes)
-    return sent([*step.states(), *step.activations(context, scatter_gather=scatter_gather)])
+    messages = *step.states(), *step.activations(scatter_gather=scatter_gather), *step.context()
+    return sent(messages)
 
 
 def sent(messages: Iterable[Message]) -> list[Message]:
@@ -236,12 +230,11 @@ class StepTraffic:
             mine = f"{parameters}*gradient_bytes/{shards}"
             yield self.send(f"{of}gradients of shards", "all_reduce", "dp", mine, "1", "backward")
 
-    def activations(self, context: Context, *, scatter_gather: bool) -> Iterator[Message]:
+    def activations(self, *, scatter_gather: bool) -> Iterator[Message]:
         """What is computed with the parameters, and what its gradients need."""
         yield from self._layers()
         yield from self._vocabulary()
         yield from self._experts()
-        yield from self._context(context)
         yield from self._pipeline(scatter_gather)
 
     def _layers(self) -> Iterator[Message]:
@@ -295,12 +288,12 @@ class StepTraffic:
         yield self.send("tokens to experts and back", "all_to_all", "ep", tokens, f"2*{again}")
         yield self.send("their gradients", "all_to_all", "ep", tokens, f"2*{once}")
 
-    def _context(self, how: Context) -> Iterator[Message]:
+    def context(self) -> Iterator[Message]:
         """Context parallelism: attention between positions on different devices."""
         again, once = "microbatches*layers*runs", "microbatches*layers"
         both = "keys, values and gradients"
-        match how:
-            case "ring":
+        match self.layout.context:
+            case "zigzag" | "ring":
                 hops = "(cp - 1)*"
                 yield self.send("keys and values", "permute", "cp", KEYS, hops + again, "layer")
                 yield self.send(both, "permute", "cp", f"2*{KEYS}", hops + once, "layer")
@@ -309,16 +302,12 @@ class StepTraffic:
                 yield self.send("keys and values", "all_gather", "cp", KEYS, f"2*{once}")
                 gradients = "gradients of keys and values"
                 yield self.send(gradients, "reduce_scatter", "cp", f"{KEYS}*cp", once)
-            case "heads":
-                enter = KEYS.replace("key_width", "(query_width + key_width)")
+            case "ulysses":
+                enter = KEYS.replace("key_width", "(query_width + copies*key_width)")
                 leave = KEYS.replace("key_width", "value_width")
                 times = f"{once}*(runs + 1)"
                 yield self.send("queries, keys and values", "all_to_all", "cp", enter, times)
                 yield self.send("attended values", "all_to_all", "cp", leave, times)
-            case _:
-                raise ValueError(
-                    f"step_traffic: context is {how!r}; use one of {', '.join(get_args(Context))}"
-                )
 
     def _pipeline(self, scatter_gather: bool) -> Iterator[Message]:
         """What an inner stage sends: activations to the next stage, gradients to the one before."""
@@ -335,7 +324,10 @@ class StepTraffic:
 
 
 def _widths(a: Architecture, layout: Layout) -> dict[str, Any]:
-    """Elements of a position: of the stream, and on a device of its queries, keys and values."""
+    """Elements of a position: of the stream, and on a device of its queries, keys and values.
+
+    With fewer heads of keys than devices of cp, Ulysses sends each to several of them as "copies".
+    """
     heads = a.heads / layout.tp
     key_heads = heads if a.latent else np.maximum(a.key_heads / layout.tp, 1)
     return {
@@ -343,6 +335,7 @@ def _widths(a: Architecture, layout: Layout) -> dict[str, Any]:
         "query_width": heads * a.d_key,
         "key_width": key_heads * (a.d_key + a.d_value),
         "value_width": heads * a.d_value,
+        "copies": np.maximum(layout.cp / key_heads, 1),
         "per_token": a.experts.per_token if a.experts else 0,
         "key_heads": a.key_heads,
     }

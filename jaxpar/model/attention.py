@@ -42,12 +42,17 @@ CONTEXTS = {
 RINGS = ("zigzag", "ring")
 
 
+def by_tiles(kind: str | None, t: int) -> bool:
+    """Whether a kind of attention on one device, or None for what is faster, is by tiles."""
+    return kind == "flash" or (kind is None and t >= FLASH_FROM)
+
+
 def on_one_device(kind: str | None) -> Attend:
     """Attention where a device has all positions: "flash", "plain", or None for what is faster."""
 
     def attend(q: Array, k: Array, v: Array) -> Array:
         t = q.shape[2]
-        if kind == "flash" or (kind is None and t >= FLASH_FROM):
+        if by_tiles(kind, t):
             return flash_attention(q, k, v, tile=usual_tile(t))
         return checkpoint_name(nn.attention(q, k, v), "attended")
 

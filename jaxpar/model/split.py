@@ -30,7 +30,7 @@ class Split:
         axis: the mesh axis; None if each device computes whole layers.
         sequence: whether each device has only its own positions between the products.
         context: the mesh axis that splits the positions everywhere; None if it is not split.
-        by: how the devices of that axis attend to each other's positions, one of `CONTEXTS`.
+        by: how the devices of that axis attend to each other's positions, one of `CONTEXT_KINDS`.
         attention: without such an axis, "flash", "plain", or None for what is faster.
         keep: with `sequence`, whether gathered positions are kept for the backward pass
             ("gathered"), or only the device's own, which are then gathered again ("shard").
@@ -44,9 +44,9 @@ class Split:
     attention: str | None = None
 
     @classmethod
-    def of(cls, layout: Layout, by: str = "zigzag", attention: str | None = None) -> "Split":
+    def of(cls, layout: Layout, attention: str | None = None) -> "Split":
         """How a layout splits layers over tp, and their positions over cp."""
-        context = "cp" if layout.cp > 1 else None
+        context, by = "cp" if layout.cp > 1 else None, layout.context
         if layout.tp == 1:
             return cls(context=context, by=by, attention=attention)
         # Recomputing a whole layer gathers its positions anyway, and once is enough.
@@ -174,7 +174,7 @@ def used_specs(settings: Settings, layout: Layout, params: PyTree[Any]) -> PyTre
     return specs
 
 
-def check_split(settings: Settings, layout: Layout, by: str = "zigzag") -> None:
+def check_split(settings: Settings, layout: Layout) -> None:
     """Checks that tp divides a decoder's heads, MLP and vocabulary, and tp and cp its positions."""
     sizes = {}
     if layout.tp > 1:
@@ -186,15 +186,15 @@ def check_split(settings: Settings, layout: Layout, by: str = "zigzag") -> None:
     axes = tuple(axis for axis, n in over.items() if n > 1)
     divide("Split", "t", settings.sequence, axes, math.prod(over.values()))
     if layout.cp > 1:
-        _check_context(settings, layout, by)
+        _check_context(settings, layout)
 
 
-def _check_context(settings: Settings, layout: Layout, by: str) -> None:
+def _check_context(settings: Settings, layout: Layout) -> None:
     """Checks that cp divides chunks of a zigzag, or the heads that Ulysses exchanges."""
-    if by == "ulysses":
+    if layout.context == "ulysses":
         heads, kv_heads = (-(-heads // layout.tp) for heads in (settings.heads, settings.key_heads))
         context.check_exchange("Split", heads, kv_heads, "cp", layout.cp)
-    elif CONTEXTS[by].layout == "zigzag" and settings.sequence % (2 * layout.cp):
+    elif CONTEXTS[layout.context].layout == "zigzag" and settings.sequence % (2 * layout.cp):
         chunks = 2 * layout.cp
         raise ValueError(
             f"Split: dim t (size {settings.sequence}) over mesh axis cp (size {layout.cp}): a "

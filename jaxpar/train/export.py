@@ -6,6 +6,7 @@ from typing import Any
 
 from jaxpar.cost.planner.plan import Plan
 from jaxpar.model import Settings
+from jaxpar.model.attention import RINGS
 from jaxpar.train.recipe import make_recipe
 
 
@@ -50,6 +51,17 @@ def model_note(plan: Plan) -> str:
     )
 
 
+def context_note(plan: Plan) -> str:
+    """How the command attends over cp otherwise than the plan; empty if it does not."""
+    counted, ours = plan.layout.context, _context(plan)
+    if plan.layout.cp == 1 or counted == ours:
+        return ""
+    return (
+        f"The plan counts {counted}, which `train` cannot run beside a pipeline; {ours} sends as "
+        "many bytes."
+    )
+
+
 def recipe_options(plan: Plan) -> dict[str, Any]:
     """The arguments of `make_recipe` for a plan, without those that would say nothing."""
     layout = plan.layout
@@ -67,6 +79,8 @@ def recipe_options(plan: Plan) -> dict[str, Any]:
         options["schedule"] = "interleaved" if layout.chunks > 1 else "1f1b"
     if layout.chunks > 1:
         options["chunks"] = layout.chunks
+    if layout.cp > 1:
+        options["context"] = _context(plan)
     if layout.zero == 3:
         options["gather"] = "use"
     if layout.sequence_parallel:
@@ -86,3 +100,9 @@ def settings_of(plan: Plan) -> Settings:
     return Settings(
         layers=model.layers, d_model=model.hidden, heads=model.heads, sequence=plan.job.sequence
     )
+
+
+def _context(plan: Plan) -> str:
+    """The kind of context that the command names: beside a pipeline no ring, but as many bytes."""
+    layout = plan.layout
+    return "gather" if layout.pp > 1 and layout.context in RINGS else layout.context

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jaxpar.checks import check_one_of
-from jaxpar.layout import REMAT_KINDS, ZERO_STAGES, Layout
+from jaxpar.layout import CONTEXT_KINDS, REMAT_KINDS, ZERO_STAGES, Layout
 from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
-from jaxpar.model.attention import CONTEXTS, RINGS
 from jaxpar.model.attention import KINDS as ATTENTIONS
+from jaxpar.model.attention import RINGS
 from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
@@ -42,7 +42,6 @@ class Recipe:
         gather: at stage 3, whether layers are gathered for each "use", or all once a "step".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
-        context: over cp, how positions attend to those of other devices, one of `CONTEXTS`.
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
     """
 
@@ -54,7 +53,6 @@ class Recipe:
     gather: str = "use"
     optimizer: str = "adamw"
     clip: float | None = None
-    context: str = "zigzag"
     attention: str | None = None
 
     @property
@@ -75,11 +73,11 @@ class Recipe:
     @property
     def split(self) -> Split:
         """How the devices of tp and cp split each layer."""
-        return Split.of(self.layout, self.context, self.attention)
+        return Split.of(self.layout, self.attention)
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
-        check_split(settings, self.layout, self.context)
+        check_split(settings, self.layout)
         if self.table:
             layer_order(self.table, settings.layers)
 
@@ -119,7 +117,7 @@ def make_recipe(
         gather: at stage 3, one of `GATHERS`; None: "use".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
-        context: over cp, one of `CONTEXTS`; None: zigzag, and gather over pp as well.
+        context: over cp, one of `CONTEXT_KINDS`; None: zigzag, and gather over pp as well.
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
 
     Raises:
@@ -141,7 +139,7 @@ def make_recipe(
         ("offload", offload, tuple(OFFLOADS)),
         ("gather", gather or "use", GATHERS),
         ("optimizer", optimizer, OPTIMIZERS),
-        ("context", context or "zigzag", tuple(CONTEXTS)),
+        ("context", context or "zigzag", tuple(CONTEXT_KINDS)),
         ("attention", attention or ATTENTIONS[0], ATTENTIONS),
     ):
         check_one_of("train", f"--{name}", value, allowed)
@@ -158,6 +156,7 @@ def make_recipe(
         zero=stage,
         remat=remat,
         sequence_parallel=sequence_parallel,
+        context=context or default_context(sizes),
         offload=kept,
         store=store,
     )
@@ -171,9 +170,8 @@ def make_recipe(
     table = _make_table(name, layout.pp, microbatches, chunks) if layout.pp > 1 else None
     layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
     return Recipe(
-        layout, batch, precision, name, table, gather or "use", optimizer, clip,
-        context or default_context(sizes), attention,
-    )  # fmt: skip
+        layout, batch, precision, name, table, gather or "use", optimizer, clip, attention
+    )
 
 
 def _check_layers(
@@ -233,7 +231,8 @@ def _check_states(
 
 def default_context(sizes: Mapping[str, int]) -> str:
     """How positions attend to those of other devices, unless it is said."""
-    return "gather" if sizes.get("pp", 1) > 1 else "zigzag"
+    both = all(sizes.get(axis, 1) > 1 for axis in ("pp", "cp"))
+    return "gather" if both else "zigzag"
 
 
 def _check_attention(

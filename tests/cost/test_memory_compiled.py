@@ -15,6 +15,7 @@ from jaxpar.inspector.compiled import Compiled
 from jaxpar.layout import describe
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
+from jaxpar.model.attention import by_tiles
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.sent import leaves_of
@@ -46,6 +47,16 @@ RECIPES = [
     make("cp=2", zero=1, remat="none"),
     make("cp=2,tp=2", remat="none"),
     make("pp=2,cp=2", microbatches=4, remat="none"),
+    make("cp=4", zero=1, remat="none", context="ring"),
+    make("cp=4", context="ulysses", remat="none"),
+    make("dp=2,cp=2", context="ulysses"),
+    make("dp=2,cp=4"),
+    make("cp=2,tp=2", remat="none", context="gather"),
+    make("dp=2", attention="flash"),
+    make("dp=2", attention="flash", remat="none"),
+    make("tp=2", attention="flash", remat="selective"),
+    make("pp=2", schedule="zb-h1", microbatches=4, attention="flash"),
+    make("pp=2,cp=2", schedule="zb-h1", microbatches=4, context="ulysses", remat="selective"),
     make("pp=2", microbatches=4, remat="segments"),
     make("pp=2", schedule="zb-h1", microbatches=4),
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
@@ -53,7 +64,9 @@ RECIPES = [
 every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
-    ids=lambda recipe: f"{recipe.schedule} {describe(recipe.layout)}, gather {recipe.gather}",
+    ids=lambda recipe: (
+        f"{recipe.schedule} {describe(recipe.layout)}, gather {recipe.gather}, {recipe.attention}"
+    ),
 )
 
 
@@ -98,6 +111,7 @@ def predicted(recipe: Recipe, layers: int) -> dict[str, float]:
         sequence=SEQUENCE,
         table=recipe.table,
         gathers_layers=recipe.gathers_layers,
+        tiles=by_tiles(recipe.attention, SEQUENCE),
     )
     return {term.name: float(term.value) for term in terms}
 

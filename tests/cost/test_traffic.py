@@ -123,11 +123,11 @@ def test_a_tied_table_is_summed_over_the_ends_of_a_pipeline() -> None:
     assert not [one for one in untied if one.name == table.name]
 
 
-@pytest.mark.parametrize("context", ["ring", "gather"])
+@pytest.mark.parametrize("context", ["zigzag", "ring", "gather"])
 def test_keys_and_values_go_round(context: str) -> None:
     # MaxText, sharding guide: 4 b s kv_heads head_dim bytes in the forward pass, for all shards.
-    layout = Layout(cp=16, microbatch=2)
-    messages = step_traffic(LLAMA, layout, batch=2, sequence=131_072, context=context)
+    layout = Layout(cp=16, microbatch=2, context=context)
+    messages = step_traffic(LLAMA, layout, batch=2, sequence=131_072)
     keys = [one for one in messages if "keys" in one.name]
     forward = 4 * 2 * 131_072 * 8 * 128 * 15 / 16 * 32
     assert sent(keys, layout) == pytest.approx(3 * forward)  # and backward twice as much
@@ -147,24 +147,31 @@ def test_keys_that_are_made_of_a_vector_go_round_as_keys() -> None:
 
 def test_recomputation_sends_again_what_the_forward_pass_does() -> None:
     def times(context: str, remat: str) -> list[float]:
-        layout = Layout(cp=4, remat=remat)
-        messages = step_traffic(LLAMA, layout, batch=1, sequence=S, context=context)
+        layout = Layout(cp=4, remat=remat, context=context)
+        messages = step_traffic(LLAMA, layout, batch=1, sequence=S)
         return [one.times / 32 for one in messages if one.axes == ("cp",) and one.times > 1]
 
     assert times("ring", "none") == times("ring", "selective") == [3, 3]
     assert times("ring", "full") == [6, 3]
-    assert times("heads", "none") == [2, 2]
-    assert times("heads", "full") == [3, 3]
+    assert times("ulysses", "none") == [2, 2]
+    assert times("ulysses", "full") == [3, 3]
     assert times("gather", "none") == times("gather", "full") == [2, 1]
-    with pytest.raises(ValueError, match="context is 'tree'; use one of ring, gather, heads"):
-        times("tree", "none")
+
+
+def test_a_head_of_keys_that_several_devices_need_goes_to_each() -> None:
+    """LLaMA has 32 heads of 128 and 8 of keys."""
+    for cp, heads in ((4, 8), (8, 8), (32, 32)):
+        layout = Layout(cp=cp, context="ulysses")
+        messages = step_traffic(LLAMA, layout, batch=1, sequence=S)
+        (entering,) = named(messages, "queries, keys and values")
+        assert entering.operand_bytes == 2 * S / cp * (32 + 2 * heads) * 128
 
 
 @pytest.mark.parametrize("n", [2, 8])
 def test_ulysses_sends_four_times_the_stream(n: int) -> None:
     # Jacobs et al. 2023, section 3.2: 4Nh/P elements for each layer; without its own part (P-1)/P.
-    layout = Layout(cp=n)
-    messages = step_traffic(GPT3, layout, batch=1, sequence=65_536, context="heads")
+    layout = Layout(cp=n, context="ulysses")
+    messages = step_traffic(GPT3, layout, batch=1, sequence=65_536)
     both = named(messages, "queries, keys and values", "attended values")
     forward = sent(both, layout) / 96 / 2
     assert forward / 2 == pytest.approx(4 * 65_536 * H / n * (n - 1) / n)

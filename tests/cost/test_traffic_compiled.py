@@ -56,7 +56,6 @@ def by_the_standard(recipe: Recipe, settings: Settings) -> list[Message]:
         sequence=settings.sequence,
         each=ADAM_FP32 if recipe.precision == "fp32" else ADAM_MIXED,
         element_bytes=4 if recipe.precision == "fp32" else 2,
-        context="gather",
         scatter_gather=False,
     )
 
@@ -73,6 +72,7 @@ def show(recipe: Recipe) -> str:
     schedule = recipe.table and recipe.schedule
     gather = recipe.gather == "step" and "gather=step"
     told = (
+        layout.cp > 1 and layout.context,
         gather,
         schedule,
         layout.remat,
@@ -147,6 +147,43 @@ def test_some_strategies_differ_from_it(recipe: Recipe) -> None:
     ids=show,
 )
 def test_keys_and_values_are_gathered(recipe: Recipe) -> None:
+    for settings in (LLAMA, GPT):
+        compare(recipe, settings)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("cp=4", microbatches=2, precision="bf16"),
+        make_recipe("cp=2", context="ring", precision="fp16"),
+        make_recipe("cp=4", context="ring", remat="none"),
+        make_recipe("dp=2,cp=2", remat="full", precision="bf16"),
+        make_recipe("dp=2,cp=2", remat="segments", zero=1),
+        make_recipe("cp=2,tp=4", sequence_parallel=True, context="ring", remat="selective"),
+        make_recipe("fsdp=2,cp=4", microbatches=2, precision="bf16"),
+        make_recipe("fsdp=2,cp=2,tp=2", remat="full", context="ring", sequence_parallel=True),
+    ],
+    ids=show,
+)
+def test_keys_and_values_go_round_a_ring(recipe: Recipe) -> None:
+    for settings in (LLAMA, GPT):
+        compare(recipe, settings)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("cp=4", microbatches=2, precision="bf16", context="ulysses"),
+        make_recipe("cp=8", context="ulysses", remat="none"),
+        make_recipe("dp=2,cp=4", remat="full", precision="bf16", context="ulysses"),
+        make_recipe("dp=2,cp=2", remat="segments", zero=1, context="ulysses"),
+        make_recipe("cp=2,tp=4", sequence_parallel=True, remat="selective", context="ulysses"),
+        make_recipe("fsdp=2,cp=2,tp=2", microbatches=2, context="ulysses"),
+        make_recipe("pp=2,cp=4", microbatches=4, schedule="zb-h1", context="ulysses"),
+    ],
+    ids=show,
+)
+def test_heads_are_exchanged_for_positions(recipe: Recipe) -> None:
     for settings in (LLAMA, GPT):
         compare(recipe, settings)
 

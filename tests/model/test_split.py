@@ -256,12 +256,13 @@ def test_what_cannot_be_split_is_refused(settings: Settings, layout: Layout, lin
 
 def test_heads_that_cannot_be_exchanged_are_refused() -> None:
     """Of those that tp leaves a device."""
-    check_split(LLAMA, Layout(cp=4, tp=2), "ulysses")
-    check_split(GPT, Layout(cp=4), "ring")
+    check_split(LLAMA, Layout(cp=4, tp=2, context="ulysses"))
+    check_split(GPT, Layout(cp=4, context="ring"))
     with pytest.raises(ValueError, match=r"Split: dim a \(size 4\) .* cp \(size 8\)"):
-        check_split(LLAMA, Layout(cp=8, tp=2), "ulysses")
+        check_split(LLAMA, Layout(cp=8, tp=2, context="ulysses"))
     with pytest.raises(ValueError, match=r"Split: 4 kv heads on mesh axis cp \(size 6\)"):
-        check_split(replace(LLAMA, d_model=48, heads=12, sequence=12), Layout(cp=6), "ulysses")
+        settings = replace(LLAMA, d_model=48, heads=12, sequence=12)
+        check_split(settings, Layout(cp=6, context="ulysses"))
 
 
 @pytest.mark.parametrize(
@@ -283,6 +284,7 @@ def test_what_no_axis_splits_need_not_divide(settings: Settings, layout: Layout)
     [
         (Layout(dp=4), Split()),
         (Layout(cp=2), CONTEXT),
+        (Layout(cp=2, context="ring"), RING),
         (Layout(cp=2, sequence_parallel=True), CONTEXT),
         (Layout(tp=2), Split("tp")),
         (Layout(tp=2, cp=2, sequence_parallel=True), Split("tp", sequence=True, context="cp")),

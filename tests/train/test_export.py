@@ -18,7 +18,7 @@ from jaxpar.cost.planner import Job, explore
 from jaxpar.cost.planner.plan import Plan
 from jaxpar.model import Settings
 from jaxpar.train import run as training
-from jaxpar.train.export import model_note, train_command
+from jaxpar.train.export import context_note, model_note, train_command
 from jaxpar.train.recipe import Recipe
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +58,7 @@ def parsed(command: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Settings, Rec
         ("gpt3-175b", 1024, 1536, {"pp": 8, "dp": 16, "tp": 8, "chunks": 3}),
         ("gpt3-175b", 512, 512, {"pp": 8, "fsdp": 8, "tp": 8, "zero": 3, "remat": "selective"}),
         ("gpt2-xl", 8, 64, {"dp": 8, "zero": 1, "offload": "optimizer"}),
+        ("llama3-8b", 64, 64, {"fsdp": 16, "cp": 4, "zero": 3}),
     ],
 )
 def test_train_takes_the_command_and_makes_the_layout(
@@ -68,6 +69,8 @@ def test_train_takes_the_command_and_makes_the_layout(
     wanted = plan.layout
     if wanted.remat == "none" and plan.job.architecture.fused_attention:
         wanted = replace(wanted, remat="selective")
+    if wanted.pp > 1 and wanted.cp > 1:
+        wanted = replace(wanted, context="gather")
     assert recipe.layout == wanted
     assert (recipe.batch, recipe.gather) == (batch, "use")
     assert recipe.microbatches == plan.microbatches
@@ -75,6 +78,16 @@ def test_train_takes_the_command_and_makes_the_layout(
         find_model(model).layers,
         find_model(model).hidden,
     )
+
+
+def test_beside_a_pipeline_the_command_gathers_which_sends_as_much() -> None:
+    plan = first_plan(find_model("llama3-8b"), 64, 64, pp=4, cp=2, dp=8)
+    assert plan.layout.context == "zigzag"
+    assert "--context gather" in train_command(plan)
+    assert context_note(plan).startswith("The plan counts zigzag, which `train` cannot run beside")
+    gathers = replace(plan, layout=replace(plan.layout, context="gather"))
+    assert gathers.sent_bytes == plan.sent_bytes
+    assert context_note(gathers) == ""
 
 
 @pytest.mark.full

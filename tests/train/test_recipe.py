@@ -106,6 +106,6 @@ def test_layers_are_split_equally(settings: Settings, line: str) -> None:
 
 
 def test_a_ring_is_the_default_where_all_devices_do_the_same() -> None:
-    assert make_recipe("dp=2,cp=4").context == "zigzag"
-    assert make_recipe("pp=2,cp=4", microbatches=2).context == "gather"
+    assert make_recipe("dp=2,cp=4").layout.context == "zigzag"
+    assert make_recipe("pp=2,cp=4", microbatches=2).layout.context == "gather"
     assert make_recipe("cp=4", context="ulysses").split.by == "ulysses"

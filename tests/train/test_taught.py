@@ -19,8 +19,8 @@ from jax import lax
 from jaxpar import parallel
 from jaxpar.collectives.leaves import leaf_layouts
 from jaxpar.inspector import inspect as inspect_program
+from jaxpar.layout import CONTEXT_KINDS
 from jaxpar.mesh import make_mesh
-from jaxpar.model.attention import CONTEXTS
 from jaxpar.parallel import data, fsdp, zero
 from jaxpar.train.gradients import by_microbatches, over_devices
 from jaxpar.train.recipe import make_recipe
@@ -127,7 +127,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2,tp=2", zero=1, sequence_parallel=True, remat="segments"),
             make_recipe("dp=2,tp=2", precision="fp16"),
             make_recipe("fsdp=2", offload="host"),
-            *(make_recipe("cp=2", context=by) for by in CONTEXTS),
+            *(make_recipe("cp=2", context=by) for by in CONTEXT_KINDS),
         ):
             trained(recipe, steps=1)
     finally:
