@@ -49,9 +49,10 @@ def ring_attention(
     """Causal attention while keys and values travel round a ring.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. Every device holds its own keys and values and those of one other
-    device, and never more; in the backward pass they travel once more, and their gradients with
-    them, in float32 at least. Results and gradients have the dtype of what they belong to.
+    consecutive query heads. Beside its own keys and values, every device holds those of one other
+    device and those that arrive meanwhile, and never more; in the backward pass they travel once
+    more, and their gradients with them, in float32 at least. Results and gradients have the dtype
+    of what they belong to.
 
     Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
     Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3

@@ -152,9 +152,10 @@ def ring_attention(
     """Causal attention while keys and values travel round a ring.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. Every device holds its own keys and values and those of one other
-    device, and never more; in the backward pass they travel once more, and their gradients with
-    them, in float32 at least. Results and gradients have the dtype of what they belong to.
+    consecutive query heads. Beside its own keys and values, every device holds those of one other
+    device and those that arrive meanwhile, and never more; in the backward pass they travel once
+    more, and their gradients with them, in float32 at least. Results and gradients have the dtype
+    of what they belong to.
 
     Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
     Comm:
@@ -307,14 +308,17 @@ def _ring(blocks: _Blocks, axis: str, q: Array, k: Array, v: Array) -> Array:
 def _ring_forward(
     blocks: _Blocks, axis: str, q: Array, k: Array, v: Array
 ) -> tuple[Array, tuple[Array, ...]]:
+    """In each round the keys and values that arrived are sent on, while they are used."""
     n, i = lax.axis_size(axis), lax.axis_index(axis)
 
     def visit(r: Array, state: tuple[Any, Part]) -> tuple[Any, Part]:
-        travelling, done = _hop(state[0], axis), state[1]
-        return travelling, merge(done, blocks.arrived(q, *travelling, (i - r) % n, axis))
+        kv, done = state
+        return _hop(kv, axis), merge(done, blocks.arrived(q, *kv, (i - r) % n, axis))
 
-    own = attend_by_tiles(q, k, v, blocks.own(q.shape[2]))
-    _, part = lax.fori_loop(1, n, visit, ((k, v), own))
+    part = attend_by_tiles(q, k, v, blocks.own(q.shape[2]))
+    if n > 1:
+        kv, part = lax.fori_loop(1, n - 1, visit, (_hop((k, v), axis), part))
+        part = merge(part, blocks.arrived(q, *kv, (i + 1) % n, axis))
     o, lse = named(q, part)
     return o, (q, k, v, o, lse)
 
@@ -325,24 +329,28 @@ def _ring_backward(
     """Keys and values make n-1 hops again, and so do their gradients, which end at home.
 
     The gradients for a block are zero until the next device has seen it, so they set out one hop
-    later; a device adds its own block at the end, when they are back.
+    later; a device adds its own block at the end, when they are back. No hop waits for what its
+    round computes.
     """
     q, k, v, o, lse = residuals
     n, i, kept = lax.axis_size(axis), lax.axis_index(axis), Kept.of(do, o, lse)
 
+    def through(r: Array | int, kv: Any) -> tuple[Array, ...]:
+        return blocks.gradients(q, *kv, kept, (i - r) % n, axis)
+
     def visit(r: Array, state: tuple) -> tuple:
-        dq, travelling = state
-        (k, v), dkv = _hop(travelling, axis)
-        through = blocks.gradients(q, k, v, kept, (i - r) % n, axis)
-        dq, *dkv = map(jnp.add, (dq, *dkv), through)
-        return dq, ((k, v), dkv)
+        kv, (dq, *dkv) = state
+        return _hop(kv, axis), _added((dq, *_hop(dkv, axis)), through(r, kv))
 
     gradients = gradients_by_tiles(q, k, v, kept, blocks.own(q.shape[2]))
     if n > 1:
-        next_kv = _hop((k, v), axis)
-        dq, *dkv = blocks.gradients(q, *next_kv, kept, (i - 1) % n, axis)
-        dq, (_, dkv) = lax.fori_loop(2, n, visit, (dq, (next_kv, dkv)))
-        gradients = map(jnp.add, gradients, (dq, *_hop(dkv, axis)))
+        kv = _hop((k, v), axis)
+        found = through(1, kv)
+        if n > 2:
+            kv, (dq, *dkv) = lax.fori_loop(2, n - 1, visit, (_hop(kv, axis), found))
+            found = _added((dq, *_hop(dkv, axis)), through(n - 1, kv))
+        dq, *dkv = found
+        gradients = _added(gradients, (dq, *_hop(dkv, axis)))
     return tuple(dx.astype(x.dtype) for dx, x in zip(gradients, (q, k, v), strict=True))
 
 
@@ -499,6 +507,10 @@ def _exchanges(where: str, heads: int, kv_heads: int, axis: str) -> tuple[Callab
         return exchange(q), exchange(k), exchange(v)
 
     return to_heads, partial(exchange, split_axis=2, concat_axis=1)
+
+
+def _added(one: tuple[Array, ...], two: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(map(jnp.add, one, two))
 
 
 def _hop(tree: Any, axis: str) -> Any:

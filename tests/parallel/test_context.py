@@ -1,6 +1,6 @@
 """Attention over split positions equals one device, and sends, holds and computes what it says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array, P
+from jax.extend.core import Jaxpr, jaxprs_in_params
 
 from jaxpar import nn
 from jaxpar.flash import attend
@@ -182,6 +183,28 @@ def test_a_ring_sends_to_neighbours_and_never_under_a_condition(function: Callab
     for collective in read_module(program.compiler_ir("stablehlo")):
         assert collective.pairs == tuple((j, (j + 1) % 6) for j in range(6))
         assert not collective.conditional
+
+
+def bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """Of the loops of a program, also of those in one another."""
+    for equation in jaxpr.eqns:
+        for inner in jaxprs_in_params(equation.params):
+            if equation.primitive.name in ("scan", "while"):
+                yield inner
+            yield from bodies(inner)
+
+
+@pytest.mark.parametrize("function", RINGS, ids=lambda function: function.__name__)
+def test_no_hop_waits_for_what_its_round_computes(function: Callable) -> None:
+    """What a round sends is what it began with, so both can run at once."""
+    one = call(function, HEADS["GQA"])
+    program = jax.make_jaxpr(one.program("cp=6", differentiate=True))(*one.args).jaxpr
+    rounds = 0
+    for body in bodies(program):
+        hops = [equation for equation in body.eqns if equation.primitive.name == "ppermute"]
+        assert all(set(hop.invars) <= set(body.invars) for hop in hops)
+        rounds += bool(hops)
+    assert rounds == 2  # forward and backward
 
 
 @pytest.mark.parametrize("n", [4, 8])
