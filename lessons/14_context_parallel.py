@@ -87,7 +87,7 @@ assert sorted(tile for row in rectangle for tile in row) == [
 # 1. **Softmax can be taken tile by tile.** The result for a query can be computed from one tile
 #    after another, in any order, if two numbers are carried along.
 # 2. **The triangle can be folded.** Row 0 has one tile and row 7 has eight. Together they have
-#    nine, and so have rows 1 and 6, and every other pair.
+#    nine, and so have rows 1 and 6, rows 2 and 5, and rows 3 and 4.
 #
 # FlashAttention uses the first fact: a device holds one tile of scores at a time. Ring attention
 # does the same between devices, where the keys of the next tile come from a neighbour. The letters

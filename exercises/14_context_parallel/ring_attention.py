@@ -10,17 +10,18 @@ Save it while `jaxpar` runs, or check it with `jaxpar check ring_attention`.
 #   gradient      1  the gradient with respect to q, k, v
 #   communication 3  permutes to a neighbour only, (n-1) times k and v; backward at most (n-1)
 #                    times k and v, and n times their gradients, which may be float32
-#   memory        1  the keys and values of one other device, forward and with the gradient: at
-#                    most twice the library's bytes of intermediate results
+#   memory        1  the keys and values of one other device: at most twice the library's bytes of
+#                    intermediate results; with the gradient, where keys and values may be kept,
+#                    four times
 #   flops         1  each device does its part of the matrix products: at most 1.1 times the
 #                    library's flops; a gradient may compute the forward pass again
 #   errors        1  ValueError where the kv heads do not divide the heads
 #
 # Tried with, on each device:
 #   mesh cp=8
-#     q     float32[1, 4, 32, 8]
-#     k     float32[1, 2, 32, 8]
-#     v     float32[1, 2, 32, 8]
+#     q     float32[1, 4, 32, 32]
+#     k     float32[1, 4, 32, 32]
+#     v     float32[1, 4, 32, 32]
 #     axis  "cp"
 #   mesh dp=2,cp=3
 #     q     float32[1, 6, 32, 8]

@@ -80,12 +80,14 @@ class Communication:
 class MemoryLimit:
     """Temp bytes of a device: at most `multiple` times those of the reference.
 
-    Or `traded[0]` times, where wire bytes are at most `traded[1]` times those of the reference.
+    For the gradient `gradient_multiple` times, if there is one. Or `traded[0]` times, where wire
+    bytes are at most `traded[1]` times those of the reference.
     """
 
     words: str
     multiple: float = 1.5
     programs: tuple[Literal["forward", "gradient"], ...] = ("forward",)
+    gradient_multiple: float | None = None
     traded: tuple[float, float] | None = None
 
 

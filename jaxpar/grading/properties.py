@@ -142,7 +142,9 @@ def judge_memory(
     for which in rule.programs:
         if which in answer:
             mine, theirs = answer[which], reference[which]
-            here = replace(rule, multiple=_multiple(rule, _wire_bytes, mine, theirs))
+            of_gradient = which == "gradient" and rule.gradient_multiple
+            here = replace(rule, multiple=of_gradient or rule.multiple)
+            here = replace(here, multiple=_multiple(here, _wire_bytes, mine, theirs))
             finding = judge_temp_bytes(here, case, mine, theirs)
             if not finding.right:
                 return finding

@@ -46,6 +46,18 @@ def test_more_may_be_held_where_less_is_sent(rule: MemoryLimit, answer: Facts, r
     assert judge_memory(rule, CASE, {"forward": answer}, {"forward": reference}).right is right
 
 
+def test_a_gradient_may_hold_more() -> None:
+    rule = replace(STRICT, programs=("forward", "gradient"), gradient_multiple=4)
+    least = dict.fromkeys(rule.programs, facts(10_000, 300))
+    for forward, gradient, right in (
+        (20_000, 40_000, True),
+        (40_000, 40_000, False),
+        (20_000, 60_000, False),
+    ):
+        answer = {"forward": facts(forward, 300), "gradient": facts(gradient, 300)}
+        assert judge_memory(rule, CASE, answer, least).right is right
+
+
 def measured(quantity: Quantity | None, sends: bool, **answer: Facts) -> Any:
     rule = Communication("anything", ((),)) if sends else None
     contract = replace(load(GATHER), challenge=quantity, communication=rule)

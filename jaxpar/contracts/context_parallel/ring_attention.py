@@ -51,16 +51,17 @@ CONTRACT = Contract(
     reference=context.ring_attention,
     oracle=causal_oracle(contiguous),
     cases=(
-        split_case("cp=8", "cp", s=256),
+        split_case("cp=8", "cp", kv=4, s=256, h=32),
         split_case("dp=2,cp=3", "cp", a=6, s=96),
     ),
     draw=_drawn,
     gradient=("q", "k", "v"),
     communication=RING,
     memory=MemoryLimit(
-        "the keys and values of one other device, forward and with the gradient: at most twice the "
-        "library's bytes of intermediate results",
+        "the keys and values of one other device: at most twice the library's bytes of "
+        "intermediate results; with the gradient, where keys and values may be kept, four times",
         multiple=2,
+        gradient_multiple=4,
         programs=("forward", "gradient"),
     ),
     flops=work_is_split(),
@@ -297,6 +298,29 @@ def rounds_unrolled(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """In a Python loop the scores of all rounds are held at once; write the rounds as a loop of
     JAX, lax.fori_loop or lax.scan."""
     return _by_hand(q, k, v, axis)
+
+
+@wrong("memory")
+def blocks_collected_first(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The blocks of all devices are collected before they are used; use each when it arrives, and
+    hold no other."""
+    _refused(q, k)
+    n, i, t = lax.axis_size(axis), lax.axis_index(axis), q.shape[2]
+
+    def send(kv: Any, _: None) -> tuple[Any, Any]:
+        kv = hop(kv[0], axis), hop(kv[1], axis)
+        return kv, kv
+
+    @jax.checkpoint
+    def visit(done: Any, block: Any) -> tuple[Any, None]:
+        r, (k, v) = block
+        seen = jnp.broadcast_to(r <= i, (1, t, t))
+        return merge(done, attend(q, k, v, seen)), None
+
+    _, blocks = lax.scan(send, (k, v), length=n - 1)
+    own = attend(q, k, v, past(t)[None])
+    (o, _), _ = lax.scan(visit, own, (jnp.arange(1, n), blocks))
+    return o.astype(q.dtype)
 
 
 @wrong("memory")

@@ -71,6 +71,29 @@ def ring_with_one_message(q, k, v, *, axis):
     return (o / total).reshape(q.shape).astype(q.dtype)
 
 
+@right
+def ring_that_sends_while_it_computes(q, k, v, *, axis):
+    """And the other way round."""
+    _refused(q, k)
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    part = jax.checkpoint(_masked, prevent_cse=False)
+
+    def one_round(state, r):
+        k, v, done = state
+        return (*_back(k, v, axis), merge(done, part(q, k, v, i, (i + r) % n))), None
+
+    done = _masked(q, k, v, i, i)
+    if n > 1:
+        start = *_back(k, v, axis), done
+        (k, v, done), _ = lax.scan(one_round, start, jnp.arange(1, n - 1))
+        done = merge(done, part(q, k, v, i, (i - 1) % n))
+    return done[0].astype(q.dtype)
+
+
+def _back(k, v, axis):
+    return hop(k, axis, -1), hop(v, axis, -1)
+
+
 @wrong("values")
 def ring_of_eight(q, k, v, *, axis):
     """Knows the length of the first case."""
