@@ -1,4 +1,4 @@
-"""Run all or some benchmarks, and write the figures into docs/benchmarks.md with the machine's name.
+"""Run all benchmarks or some, and write their figures and the machine into docs/benchmarks.md.
 
 `python -m benchmarks [NAME...]`: other sections of the page stay as they are.
 """
@@ -20,8 +20,8 @@ from benchmarks import Row
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# What is measured
 
-`make benchmark` runs everything in `benchmarks/`, one after another, and writes this page; `python
--m benchmarks NAME` writes a section anew. The command above a table measures that table alone and
+`make benchmark` runs everything in `benchmarks/`, one after another, and writes this page, and
+`python -m benchmarks NAME` writes a section anew. The command above a table measures that table alone and
 prints it. Ratios are between two sides that took turns in one run on one machine; below 1 the first
 side is faster, or smaller. `reported` stands where there is no target. Times on simulated devices
 say nothing about a GPU or a TPU: what carries over are bytes, operations and the size of programs.
