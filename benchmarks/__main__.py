@@ -21,10 +21,11 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# What is measured
 
 `make benchmark` runs everything in `benchmarks/`, one after another, and writes this page, and
-`python -m benchmarks NAME` writes a section anew. The command above a table measures that table alone and
-prints it. Ratios are between two sides that took turns in one run on one machine; below 1 the first
-side is faster, or smaller. `reported` stands where there is no target. Times on simulated devices
-say nothing about a GPU or a TPU: what carries over are bytes, operations and the size of programs.
+`python -m benchmarks NAME` writes a section anew. The command above a table measures that table
+alone and prints it. Ratios are between two sides that took turns in one run on one machine; below 1
+the first side is faster, or smaller. `reported` stands where there is no target. Times on simulated
+devices say nothing about a GPU or a TPU: what carries over are bytes, operations and the size of
+programs.
 """
 
 
