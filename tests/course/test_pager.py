@@ -1,7 +1,6 @@
 """A lesson is shown page by page, and nothing leaves the screen before it was read."""
 
 import os
-import pty
 from contextlib import nullcontext
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from jaxpar.course import keyboard
 from jaxpar.course.pager import Pager, ReaderLeft
 
+pty = pytest.importorskip("pty")
 HEIGHT, WIDTH = 10, 40
 
 
