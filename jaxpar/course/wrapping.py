@@ -16,6 +16,7 @@ from rich.text import Text
 
 HANG = 8
 MARK = "# "
+GAP = re.compile(r" {2,}")
 WORD = re.compile(r"(?<=\s)\S")
 
 
@@ -70,6 +71,18 @@ def _end(plain: str, start: int, room: int, places: Sequence[int]) -> int:
     while cell_len(plain[start : edge + 1]) <= room:
         edge += 1
     return edge
+
+
+@dataclass(frozen=True)
+class Entries:
+    """One line of entries with two spaces between them, none of which is broken."""
+
+    line: Text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The line, or several if there is no room for it."""
+        places = [space.end() for space in GAP.finditer(self.line.plain)]
+        yield from wrapped(self.line, options.max_width, Breaks(places))
 
 
 @dataclass(frozen=True)

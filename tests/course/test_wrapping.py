@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from jaxpar.course.wrapping import Code, wrapped
+from jaxpar.course.wrapping import Code, Entries, wrapped
 
 
 def lines(source: str, width: int) -> list[str]:
@@ -70,3 +70,14 @@ def test_wide_letters_count_twice() -> None:
     pieces = wrapped(Text("\u4e00" * 12), 16)
     assert [piece.cell_len for piece in pieces] == [16, 16]
     assert "".join(piece.plain.strip() for piece in pieces) == "\u4e00" * 12
+
+
+def test_an_entry_is_never_broken() -> None:
+    console = Console(width=24, color_system=None)
+    with console.capture() as capture:
+        console.print(Entries(Text("n next  s solution  c check all  q quit")))
+    assert capture.get().splitlines() == [
+        "n next  s solution",
+        "        c check all",
+        "        q quit",
+    ]
