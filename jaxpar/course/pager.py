@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from rich.console import Console
-from rich.control import Control, ControlType
+from rich.control import Control
+from rich.segment import ControlType
 from rich.text import Text
 
 from jaxpar.course.keyboard import ENTER, GO_BACK, GO_ON, LEAVE, next_key, single_keys
