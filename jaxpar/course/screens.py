@@ -210,7 +210,8 @@ def _about_list(session: Session) -> Iterator[str]:
     """Yields what is judged now, what is searched for, and what the selected exercise is."""
     listing = session.listing
     if session.job:
-        yield f"judging {session.job.exercise.id}, {len(session.waiting)} more wait"
+        more = f", {len(session.waiting)} more wait" if session.waiting else ""
+        yield f"judging {session.job.exercise.id}{more}"
     if listing.searching or listing.search:
         yield f"/{listing.search}{'_' if listing.searching else ''}"
     if not listing.shown:
