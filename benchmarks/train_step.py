@@ -1,6 +1,11 @@
 """One training step of the default decoder: ours on 8 simulated devices, against its rivals.
 
 All take turns in one run, with the same model, batch, precision and optimizer.
+
+The ratios depend on the host. On another one with the same name, eight devices took 0.21 s, eager
+PyTorch 0.29 s and DistributedDataParallel 0.39 s: ratios of 0.73 and 0.54. Neither the pages that a
+step takes anew (`page_faults`) nor the matrix products by themselves, which run at 160 to 190
+GFLOP/s in XLA as in PyTorch on the host below, explain the difference.
 """
 
 import importlib.util

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from jaxpar.inspector.compiled import Compiled, compile_program
@@ -25,6 +26,8 @@ SETTINGS = Settings(layers=4, d_model=16, heads=8, kv_heads=2, sequence=16)
 PARAMETERS = SETTINGS.parameters
 ENDS = 2 * 256 * 16 + 16  # parameters of the tables and of the last norm
 BATCH, STEPS = 16, 10
+# At the trainer's rate, SGD magnifies how a sum was rounded tenfold with each step.
+GENTLE = {"sgd": optax.sgd(0.02)}
 
 
 class Taken(NamedTuple):
@@ -39,7 +42,10 @@ class Taken(NamedTuple):
 def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS) -> Taken:
     """The first steps of a run of the recipe."""
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    with patch.object(setup, "compile_program", compile_quickly):
+    with (
+        patch.object(setup, "compile_program", compile_quickly),
+        patch.dict(setup.OPTIMIZERS, GENTLE),
+    ):
         run = begin(settings, recipe, mesh, read_library(), seed=3)
     taken = list(itertools.islice(run.steps, steps))
     params = jax.tree.map(np.asarray, taken[-1].params)
@@ -60,7 +66,7 @@ def assert_trains_as_one_device(
         settings, recipe.optimizer, recipe.clip, steps, jax.config.jax_enable_x64
     )
     assert taken.losses == pytest.approx(expected.losses, rel=rel)
-    assert taken.norms[:2] == pytest.approx(expected.norms[:2], rel=rel)
+    assert taken.norms[:3] == pytest.approx(expected.norms[:3], rel=rel)
     if not jax.config.jax_enable_x64:
         assert_sends_what_was_predicted(taken.run.sent)
     return taken.run
