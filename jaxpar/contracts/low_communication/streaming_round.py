@@ -167,8 +167,7 @@ CONTRACT = Contract(
         ),
     ),
     communication=Communication(
-        "one all-reduce's bytes of the leaves that are due: 896 bytes after step 0 of the first "
-        "case, 448 in the second, nothing where none is due",
+        "one all-reduce's bytes of the leaves that are due, and nothing where none is",
         forward=((Limit(("all_reduce", "all_to_all", "permute"), "axis", _due_bytes),),),
     ),
     hints=(
