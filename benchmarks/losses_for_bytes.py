@@ -5,7 +5,7 @@ the same batches. `--write` records the losses on held-out text, which lesson 06
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -265,13 +265,17 @@ def measured() -> Iterator[Losses]:
 def rows() -> list[Row]:
     """The loss that each method reaches."""
     simulate_devices(DEVICES)
-    found = list(measured())
+    return described(list(measured()))
+
+
+def described(found: Sequence[Losses]) -> list[Row]:
+    """A row for each method, with its bytes beside those of the first."""
     whole = found[0].bytes_per_step
     return [
         Row(
             f"{one.method}: loss after {one.steps[-1]:,} steps, bytes in a step, of data parallel",
-            "",
-            f"{one.losses[-1]:.3f}, {one.bytes_per_step:,.0f}, {one.bytes_per_step / whole:.3f}",
+            "reported",
+            f"{one.losses[-1]:.2f}, {one.bytes_per_step:,.0f}, {one.bytes_per_step / whole:.3f}",
         )
         for one in found
     ]

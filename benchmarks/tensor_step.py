@@ -85,7 +85,7 @@ def rows() -> list[Row]:
     torch = {
         f"{PYTORCH} `parallelize_module`, gloo, {PROCESSES} processes": (
             "0.8",
-            [*TORCH, "tp", str(PROCESSES)],
+            [*TORCH, mesh],
         )
     }
     return found + against(what.format(mesh), ours(mesh=mesh), torch)

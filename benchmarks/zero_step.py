@@ -14,7 +14,7 @@ TARGETS = {1: "1.1", 2: "1.1", 3: "1.3"}
 FSDP = {
     f"{PYTORCH} FSDP2 (`fully_shard`), gloo, {DEVICES} processes": (
         "1.0",
-        [*TORCH, "fsdp", str(DEVICES)],
+        [*TORCH, f"fsdp={DEVICES}"],
     )
 }
 

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from jaxpar.cli import app
-from jaxpar.course.catalog import LESSONS
+from jaxpar.course.catalog import LESSONS, PLANNED
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "jaxpar"
@@ -43,14 +43,7 @@ def lessons() -> str:
         [row.number, f"[{row.title}]({row.file})", ", ".join(f"`{one.id}`" for one in row.asks)]
         for row in LESSONS
     ]
-    written = {row.number for row in LESSONS}
-    design = (ROOT / "docs" / "design.md").read_text("utf-8").partition("## Curriculum")[2]
-    curriculum = re.findall(r"^\| (\d\d) \| ([^|]*) \|", design, re.MULTILINE)
-    planned = [
-        f"{number} {title.removesuffix(' (elective)')}"
-        for number, title in curriculum
-        if number not in written
-    ]
+    planned = [f"{number} {topic}" for number, topic in PLANNED.items()]
     table = _table(["#", "lesson", "exercises"], rows)
     return f"{table}\n\nPlanned: {', '.join(planned)}."
 

@@ -27,7 +27,7 @@ STUB = "exercises/02_collectives/mean_over_devices.py"
 ANSWER = "    return lax.all_gather(x, axis).mean(0)\n"
 TYPED = (  # the pattern that is waited for, and what is typed then
     ("q quit", "l"),
-    ("a name, or its beginning", "mean_over_devices\n"),
+    ("/ find", "mean_over_devices\n"),
     ("Predict before .* q quit", "2 * 7/8 * 4800\n"),
     ("minimum .* q quit", "q"),
 )

@@ -93,12 +93,7 @@ def attention(
         ValueError: the number of kv heads does not divide the number of heads.
     """
     (b, a, t, h), kv_heads = q.shape, k.shape[1]
-    if a % kv_heads:
-        divisors = " or ".join(str(n) for n in range(1, a + 1) if a % n == 0)
-        raise ValueError(
-            f"attention: {a} heads and {kv_heads} kv heads; the kv heads must divide the heads; "
-            f"use {divisors}"
-        )
+    check_kv_heads("attention", a, kv_heads)
     # The queries of consecutive heads are stacked, so that each kv head needs only one product.
     q = (q / math.sqrt(h)).reshape(b, kv_heads, -1, h)
     scores = (q @ k.mT).reshape(b, a, t, -1)
@@ -106,6 +101,16 @@ def attention(
     scores = jnp.where(past[None, None], _at_least_float32(scores), -jnp.inf)
     weights = jax.nn.softmax(scores).astype(v.dtype)
     return (weights.reshape(b, kv_heads, -1, k.shape[2]) @ v).reshape(b, a, t, h)
+
+
+def check_kv_heads(where: str, heads: int, kv_heads: int) -> None:
+    """Raises a ValueError that begins with `where` if the kv heads do not divide the heads."""
+    if heads % kv_heads:
+        divisors = " or ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
+        raise ValueError(
+            f"{where}: {heads} heads and {kv_heads} kv heads; the kv heads must divide the heads; "
+            f"use {divisors}"
+        )
 
 
 def cross_entropy(logits: Float[Array, "*n v"], targets: Int[Array, "*n"]) -> Float[Array, "*n"]:

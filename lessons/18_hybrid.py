@@ -18,7 +18,9 @@ from jaxpar.mesh import entry_axes, make_mesh, simulate_devices, vary
 
 simulate_devices(8)
 
+from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 
 import jax
 import jax.numpy as jnp
@@ -27,24 +29,27 @@ import optax
 from jax import P, lax
 
 from jaxpar.collectives import leaves
-from jaxpar.cost import traffic
+from jaxpar.cost import flops, traffic
+from jaxpar.cost.decoder_traffic import bytes_over_axes
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
+from jaxpar.cost.network import collective_seconds
+from jaxpar.cost.terms import total
 from jaxpar.cost.zero import ADAM_MIXED
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.pictures import draw
 from jaxpar.course.questions import ask
+from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import NOBODY, Panels, panel
-from jaxpar.inspector import Report, inspect, stablehlo
+from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, used_specs
 from jaxpar.parallel import zero
+from jaxpar.schedules import make_table, overlap, to_ticks
 from jaxpar.train import gradients
 from jaxpar.train.recipe import make_recipe
 from jaxpar.train.run import begin
-from jaxpar.train.sent import sent_over_axes
-from jaxpar.train.setup import technique_of
-from jaxpar.train.step import make_step
+from jaxpar.train.sent import predict
 from jaxpar.train.text import read_library
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
@@ -288,8 +293,10 @@ assert sent == {("tp",): 2 * OWN * d * 4, ("fsdp",): 4 * part, ("dp",): 2 * part
 # sharded by fsdp=2. With a pipeline, ZeRO-3 can gather a layer each time that it is *used*, that
 # is, for every microbatch and pass, or all layers once a *step*.
 #
-# The program of a pipeline has a branch for each kind of action in every tick. The table counts
-# only those that a device takes; permutes run in every tick.
+# What does a device send? Formulas say it before anything runs: activations as in lessons 11, 12
+# and 15, and for each leaf what its three layouts say. The program of a pipeline has a branch for
+# each kind of action in every tick; we count only those that a device takes. Permutes run in every
+# tick.
 
 
 # %%
@@ -311,13 +318,14 @@ for gather, (_, taken) in found.items():
     rows.append((f"pp=2,fsdp=2,tp=2, gather {gather}", *(round(n, 6) for n in taken[-1])))
     np.testing.assert_allclose(taken, one_device, rtol=1e-5)
 table("The third step", ("", "loss", "norm of the gradients"), rows)
-axes_of = lambda gather: {one.axes: one for one in found[gather][0].sent}  # noqa: E731
 rows = []
-for axes in axes_of("use"):
-    each = [axes_of(gather)[axes] for gather in ("use", "step")]
-    if max(one.at_most_bytes for one in each) > 100:  # no single numbers
-        rows.append((", ".join(axes), *(int(one.by_schedule_bytes) for one in each)))
-headers = ("over", "gather for each use", "gather once a step")
+for gather, (started, _) in found.items():
+    for one in started.sent:
+        predicted, measured = one.predicted_bytes, one.by_schedule_bytes
+        assert predicted == measured
+        if measured > 100:  # no single numbers
+            rows.append((gather, ", ".join(one.axes), int(predicted), int(measured)))
+headers = ("gather for each", "over", "predicted", "measured")
 table("Wire bytes of a device in a step, as the schedule runs", headers, rows)
 temp = {gather: found[gather][0].report.memory.temp_bytes for gather in found}
 print(f"Intermediate results: {temp['use']:,} bytes for each use, {temp['step']:,} once a step.\n")
@@ -379,8 +387,10 @@ MISTAKES = {
 OPTIMIZERS = {"Adam": optax.adam(1e-2), "SGD": optax.sgd(RATE)}
 
 
-def trained(optimizer, clips, **mistake):
-    def steps(shards, x, target):
+def trained(clips, **mistake):
+    """The last loss and the first norm of ten steps, with each optimizer."""
+
+    def steps(optimizer, shards, x, target):
         def one(carry, _):
             shards, state = carry
             loss, found, size = find(shards, x, target, **mistake)
@@ -389,21 +399,23 @@ def trained(optimizer, clips, **mistake):
             updates, state = optimizer.update(found, state, shards)
             return (optax.apply_updates(shards, updates), state), (loss, size)
 
-        return lax.scan(one, (shards, optimizer.init(shards)), None, length=10)[1]
+        losses, sizes = lax.scan(one, (shards, optimizer.init(shards)), None, length=10)[1]
+        return losses[-1], sizes[0]
 
-    run = jax.shard_map(steps, mesh=mesh, in_specs=specs[0], out_specs=P())
-    losses, sizes = jax.jit(run)(weights, x, target)
-    return float(losses[-1]), float(sizes[0])
+    def with_each(*given):
+        return [steps(optimizer, *given) for optimizer in OPTIMIZERS.values()]
+
+    run = jax.shard_map(with_each, mesh=mesh, in_specs=specs[0], out_specs=P())
+    return np.array(jax.jit(run)(weights, x, target))
 
 
+rights = {clips: trained(clips) for clips in (False, True)}
 rows = []
 for name, mistake in MISTAKES.items():
-    gaps, clips = [], "norm" in mistake
-    for optimizer in OPTIMIZERS.values():
-        last, first = trained(optimizer, clips, **mistake)
-        best, size = trained(optimizer, clips)
-        gaps.append(abs(last / best - 1))
-    rows.append((name, *(f"{gap:.0e}" for gap in gaps), f"{first / size:.3f}"))
+    clips = "norm" in mistake
+    taken = trained(clips, **mistake) if mistake else rights[clips]
+    (adam, sgd), (_, first) = (taken / rights[clips]).T
+    rows.append((name, *(f"{abs(gap - 1):.0e}" for gap in (adam, sgd)), f"{first:.3f}"))
 headers = ("mistake", "gap with Adam", "gap with SGD", "first norm")
 table("Ten steps with a mistake", headers, rows)
 
@@ -491,6 +503,84 @@ assert 2048 // 128 == 16
 # dp go outside, where links are slow. (Which of the two is outermost matters less. Llama 3 has dp
 # there, because FSDP's gathers can be prefetched; Megatron-LM has pp.)
 #
+# ### One step in time
+#
+# A smaller job, drawn: Llama 3 70B on 64 H100, with pp=2, dp=4, tp=8 and ZeRO-1, and 4 microbatches
+# of one sequence for each pipeline. This is a GPU of the first stage. Products run at 400 TFLOP/s,
+# and what is sent takes what the formulas of lesson 19 say. The sums of tp, eight in each layer,
+# are drawn as one box after the products, which wait for them. Pieces shorter than a column have a
+# letter only. In the second half tp goes over the network, too.
+
+# %%
+llama70, M, S = find_model("llama3-70b"), 4, 8192
+pipeline = Layout(pp=2, dp=4, tp=8, zero=1, sequence_parallel=True)
+step_of_70b = traffic.step_traffic(llama70, pipeline, batch=pipeline.dp * M, sequence=S)
+products = total(flops.forward_flops(llama70, 1, S)) / (pipeline.pp * pipeline.tp) / 400e12
+
+
+def sending(cluster, *names):
+    """Seconds of these messages in a step of an inner stage."""
+    return sum(
+        float(one.times)
+        * collective_seconds(one.kind, one.operand_bytes, pipeline, one.axes, cluster)
+        for one in step_of_70b
+        if one.name in names
+    )
+
+
+# %% tags=["fold"]
+FORWARD = ("layer inputs", "layer outputs")
+BACKWARD = ("gradients of layer outputs", "layer inputs again", "gradients of layer inputs")
+KINDS = {"F": ("forward", 1, FORWARD), "B": ("backward", 2, BACKWARD)}
+
+
+def tasks_of_step(cluster_of_tp, lane_of_tp):
+    """What both stages do: products, then sums over tp, then the result goes to the other stage."""
+    tasks, sent, mine = [], {}, {0: (), 1: ()}
+    across = sending(h100, "stage outputs") / M
+    for tick in zip_longest(*to_ticks(make_table("1f1b", 2, M)).rows):
+        for stage, kind, microbatch in filter(None, tick):
+            name, times, messages = KINDS[kind]
+            needs = mine[stage] + sent.get((1 - stage, kind, microbatch), ())
+            label, seconds = f"{kind}{microbatch}", sending(cluster_of_tp, *messages) / M
+            made = overlap.Task(name, label, f"compute {stage}", times * products, needs)
+            summed = overlap.Task("sums over tp", "", f"{lane_of_tp} {stage}", seconds, (made,))
+            send = overlap.Task("to the other stage", "", f"network {stage}", across, (summed,))
+            tasks += [made, summed, send]
+            mine[stage], sent[stage, kind, microbatch] = (summed,), (send,)
+    for name in ("gradients", "new parameters"):
+        seconds = sending(h100, name, f"outer {name}")
+        for stage, needs in mine.items():
+            tasks.append(overlap.Task(f"{name} over dp", "", f"network {stage}", seconds, needs))
+    return tasks
+
+
+def first_stage(tasks):
+    spans = [span for span in overlap.run(tasks) if span.task.lane.endswith("0")]
+    return [replace(one, task=replace(one.task, lane=one.task.lane[:-2])) for one in spans]
+
+
+only_network = replace(h100, inside=h100.between)
+timelines = {
+    "tp by NVLink": first_stage(tasks_of_step(h100, "NVLink")),
+    "tp by the network": first_stage(tasks_of_step(only_network, "network")),
+}
+
+# %%
+draw("18_step", Lanes("A step of Llama 3 70B on 64 H100", "ms", timelines))
+
+# %% tags=["fold"]
+in_all = [round(overlap.step_seconds(spans), 1) for spans in timelines.values()]
+waiting = [round(overlap.exposed_seconds(spans), 1) for spans in timelines.values()]
+assert (in_all, waiting) == ([3.9, 8.1], [1.4, 5.6])
+assert round(1e3 * sending(h100, "stage outputs") / M, 1) == 0.3
+
+# %% [markdown]
+# By NVLink the step takes 3.9 s, of which the GPU computes all but 1.4 s: it waits for the other
+# stage (the bubble), and for the sums of tp. By the network it takes 8.1 s and waits 5.6 s. What
+# goes to the other stage takes 0.3 ms, so that this link may be slow; and the gradients go over dp
+# once, at the end.
+#
 # The axes compete for the batch. More dp leaves fewer microbatches for each pipeline: here 2,048 /
 # 128 = 16, over 16 stages. Without chunks the bubble would add 15/16 to the time of computing
 # (lesson 15); 8 chunks make it 15/128, or 12%. So people choose in this order: tp up to the node,
@@ -523,17 +613,10 @@ SMALL = {
 rows = []
 for name, options in SMALL.items():
     recipe = make_recipe(batch=16, microbatches=4, **options)
-    technique = technique_of(settings, recipe)
-    program = make_step(technique, optax.adamw(1e-3), make_mesh(options["mesh"]))
-    batch = jax.ShapeDtypeStruct((16, settings.sequence + 1), jnp.int32)
-    lowered = program.lower(like, jax.eval_shape(optax.adamw(1e-3).init, like), batch)
-    collectives = stablehlo.read_module(lowered.compiler_ir("stablehlo"))
-    over = {}
-    for one in sent_over_axes(Report(collectives), recipe):
-        if one.at_most_bytes > 100:  # no single numbers
-            over[", ".join(one.axes)] = int(one.by_schedule_bytes)
-    single = [over.get(axis, 0) for axis in ("pp", "dp", "fsdp", "cp", "tp")]
-    rows.append((name, *single, sum(over.values()) - sum(single)))
+    messages = [one for one in predict(settings, recipe) if one.operand_bytes > 4]
+    over = bytes_over_axes(messages, recipe.layout, recipe.table)
+    single = [int(over.get((axis,), 0)) for axis in ("pp", "dp", "fsdp", "cp", "tp")]
+    rows.append((name, *single, int(sum(over.values())) - sum(single)))
 headers = ("like", "pp", "dp", "fsdp", "cp", "tp", "several at once")
 table("Wire bytes of a device in a step of a small decoder", headers, rows)
 

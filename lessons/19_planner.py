@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpar.cost import flops, goodput, memory, network, planner, traffic
-from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Link, wire_bytes
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.inference import inference_memory
@@ -197,9 +196,9 @@ show(network.collective_seconds, memory.microbatches_in_flight)
 # both programs.
 
 # %%
-B, T, n, like = 16, 32, 8, {"heads": 8, "kv_heads": 8}
-settings = Settings(256, 4, d_model=64, d_ff=192, sequence=T, **like)
-little = Architecture("", 4, 64, vocab=256, ffn=192, gated=True, **like)
+B, T, n = 16, 32, 8
+settings = Settings(d_model=64, d_ff=192, sequence=T)
+little = settings.architecture
 params = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
 tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), OPTIMIZERS["adamw"]
 

@@ -74,18 +74,15 @@ def test_what_stands_beside_the_library_is_there() -> None:
 def test_figures_stand_with_their_commands() -> None:
     """The page of figures is what `make benchmark` would write of these figures."""
     text = measuring.PAGE.read_text(encoding="utf-8")
-    machine = re.search(r"^Measured on: (.*)\.$", text, re.MULTILINE)
-    assert machine
-    parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)[1:]
-    found = {
-        name: [
-            Row(*cells)
-            for cells in re.findall(r"^\| ([^|-].*) \| (.*) \| (.*) \|$", part, re.M)[1:]
-        ]
-        for name, part in zip(parts[::2], parts[1::2], strict=True)
-    }
-    assert set(found) <= set(measuring.names())
-    assert text == measuring.page(machine[1], found)
+    sections = measuring.written()
+    assert len(sections) == text.count("\n## ")
+    for name, part in sections.items():
+        machine = re.search(r"^Measured on: (.*)\.$", part, re.MULTILINE)
+        assert machine, name
+        figures = re.findall(r"^\| ([^|-].*) \| (.*) \| (.*) \|$", part, re.MULTILINE)[1:]
+        rows = [Row(*cells) for cells in figures]
+        assert part.rstrip() == measuring.section(name, machine[1], rows).rstrip()
+    assert text == measuring.page(sections)
 
 
 def test_glossary_rows_are_complete() -> None:

@@ -5,11 +5,10 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from benchmarks.sides.our_step import BATCH, SETTINGS
+from benchmarks.sides.our_step import BATCH, SETTINGS, random_tokens
 from benchmarks.sides.race import serve
 from benchmarks.train_step import OPTIMIZER, one_device_step
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -37,9 +36,7 @@ def take_steps(recipe: Recipe) -> None:
     simulate_devices(recipe.layout.devices)
     mesh = make_mesh(recipe.layout.mesh_sizes)
     compiled, (of_params, of_state, of_tokens) = compiled_step(recipe, mesh)
-    shape = (BATCH, SETTINGS.sequence + 1)
-    tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
-    tokens = jax.device_put(tokens, of_tokens)
+    tokens = jax.device_put(random_tokens(BATCH), of_tokens)
     params = jax.device_put(init(SETTINGS, jax.random.key(0)), of_params)
     state = jax.device_put(OPTIMIZER.init(params), of_state)
 

@@ -5,8 +5,10 @@ import sys
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from jaxtyping import Int
 
 from benchmarks.sides.race import serve
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -18,15 +20,19 @@ DEVICES, BATCH = 8, 16
 SETTINGS = Settings()
 
 
+def random_tokens(batch: int) -> Int[Array, "b t"]:
+    """The same in every side that races."""
+    shape = (batch, SETTINGS.sequence + 1)
+    return jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
+
+
 def take_steps(recipe: Recipe) -> None:
     """Steps of AdamW on random tokens."""
     simulate_devices(recipe.layout.devices)
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    shape = (recipe.batch, SETTINGS.sequence + 1)
     sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
-    tokens = jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
-    tokens = jax.device_put(tokens, sharding)
-    like = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
+    tokens = jax.device_put(random_tokens(recipe.batch), sharding)
+    like = jax.ShapeDtypeStruct(tokens.shape, tokens.dtype, sharding=sharding)
     made = set_up(SETTINGS, recipe, mesh, like, 0, None)
     params, state = made.params, made.state
 

@@ -12,8 +12,9 @@ from torch.distributed.pipelining import (  # pyright: ignore[reportMissingImpor
 )
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
+from benchmarks.sides.our_step import SETTINGS, random_tokens
 from benchmarks.sides.race import serve
-from benchmarks.sides.torch_step import SETTINGS, Decoder, lead, meet
+from benchmarks.sides.torch_step import Decoder, lead, meet, over_processes, tensor
 
 
 class Stage(nn.Module):
@@ -47,17 +48,19 @@ def train_rank(rank: int, stages: int, batch: int, microbatches: int) -> None:
     stage = PipelineStage(model, rank, stages, torch.device("cpu"))
     schedule = Schedule1F1B(stage, microbatches, loss_fn=mean_loss)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    tokens = torch.randint(SETTINGS.vocabulary, (batch, SETTINGS.sequence + 1))
+    tokens = tensor(random_tokens(batch)).long()
     inputs = (tokens[:, :-1].contiguous(),) if rank == 0 else ()
     targets = {"target": tokens[:, 1:].contiguous()} if rank == stages - 1 else {}
 
-    def step() -> None:
+    def step() -> float:
         optimizer.zero_grad()
-        schedule.step(*inputs, **targets)
+        losses: list[Tensor] = []  # of the microbatches, on the last stage
+        schedule.step(*inputs, losses=losses, **targets)
         optimizer.step()
         dist.barrier()  # the first stage answers for all
+        return sum(loss.item() for loss in losses) / microbatches
 
-    serve(step)
+    serve(step, over_processes)
 
 
 if __name__ == "__main__":

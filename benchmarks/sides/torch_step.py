@@ -1,19 +1,24 @@
-"""The same training step in PyTorch: alone, or in several processes by its own parallelism.
+"""The same training step in PyTorch: in one process, or on a mesh of processes.
 
-Eager PyTorch as its users write it: fused projections, scaled_dot_product_attention, fused AdamW.
+Its first parameters and its tokens are ours. It is eager PyTorch as its users write it: fused
+projections, scaled_dot_product_attention, fused AdamW.
 """
 
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
+import jax
+import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 from torch.distributed.device_mesh import (  # pyright: ignore[reportMissingImports]
+    DeviceMesh,
     init_device_mesh,
 )
 from torch.distributed.fsdp import fully_shard  # pyright: ignore[reportMissingImports]
@@ -31,11 +36,10 @@ from torch.distributed.tensor.parallel import (  # pyright: ignore[reportMissing
 from torch.nn import functional  # pyright: ignore[reportMissingImports]
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
 
+from benchmarks.sides.our_step import BATCH, SETTINGS, random_tokens
 from benchmarks.sides.race import serve
-from jaxpar.model import Settings
-
-SETTINGS = Settings()
-BATCH = 16
+from jaxpar.mesh import parse_mesh
+from jaxpar.model import init
 
 
 def linear(i: int, o: int) -> nn.Linear:
@@ -55,9 +59,9 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """The stream [b, t, d] after this layer."""
         b, t, _ = x.shape
-        heads = (b, t, 3, -1, SETTINGS.d_head)  # of this process
+        heads = (b, t, -1, 3, SETTINGS.d_head)  # of this process
         projected = self.query_key_value(self.attention_norm(x)).view(heads)
-        q, k, v = projected.permute(2, 0, 3, 1, 4)  # each [b, a, t, h]
+        q, k, v = projected.permute(3, 0, 2, 1, 4)  # each [b, a, t, h]
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.output(gathered.transpose(1, 2).reshape(b, t, -1))
@@ -66,7 +70,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The decoder that `Settings()` describes."""
+    """The decoder that `Settings()` describes, with our first parameters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,6 +82,7 @@ class Decoder(nn.Module):
         angles = torch.arange(SETTINGS.sequence)[:, None] / 10_000 ** (torch.arange(half) / half)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
+        self.load_state_dict(first_parameters(), strict=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The mean cross-entropy of tokens [b, t+1]."""
@@ -93,41 +98,103 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def train(processes: int, wrap: Callable[[Decoder], nn.Module], parts: int = 1) -> None:
-    """Steps of AdamW on random tokens, one process's part of them."""
+def first_parameters() -> dict[str, Tensor]:
+    """Our first parameters, as `Decoder` names and lays them out."""
+    params = jax.tree.map(tensor, init(SETTINGS, jax.random.key(0)))
+    layers, d_head = params["layers"], SETTINGS.d_head
+    attention, mlp = layers["attention"], layers["mlp"]
+    # The rows of a head are together, so that processes that split the rows get whole heads.
+    by_heads = [
+        attention[name].mT.unflatten(1, (-1, 1, d_head)) for name in ("query", "key", "value")
+    ]
+    stacked = {
+        "attention_norm": layers["attention_norm"]["scale"],
+        "mlp_norm": layers["mlp_norm"]["scale"],
+        "query_key_value": torch.cat(by_heads, dim=2).flatten(1, 3),
+        "output": attention["output"].mT,
+        **{name: mlp[name].mT for name in ("gate", "up", "down")},
+    }
+    ends = {
+        "embedding.weight": params["embedding"],
+        "norm.weight": params["final_norm"]["scale"],
+        "head.weight": params["head"].mT,
+    }
+    return ends | {
+        f"layers.{i}.{name}.weight": one
+        for name, leaf in stacked.items()
+        for i, one in enumerate(leaf)
+    }
+
+
+def tensor(array: jax.Array) -> Tensor:
+    return torch.from_numpy(np.array(array))
+
+
+def train(
+    wrap: Callable[[Decoder], nn.Module] = lambda model: model,
+    processes: int = 1,
+    part: int = 0,
+    parts: int = 1,
+    total: Callable[[float], float] = float,
+) -> None:
+    """Steps of AdamW on random tokens, this process's part of them."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
     model = wrap(Decoder())
-    # A fused update needs parameters that are split over processes in a group of their own.
-    split, whole = (
-        [p for p in model.parameters() if isinstance(p, DTensor) == s] for s in (True, False)
+    # A fused update needs a group for the parameters of each mesh of processes.
+    groups: dict[DeviceMesh | None, list[Tensor]] = {}
+    for parameter in model.parameters():
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    optimizer = torch.optim.AdamW(
+        [{"params": group} for group in groups.values()], lr=1e-3, fused=True
     )
-    groups = [{"params": group} for group in (split, whole) if group]
-    optimizer = torch.optim.AdamW(groups, lr=1e-3, fused=True)
-    tokens = torch.randint(SETTINGS.vocabulary, (BATCH // parts, SETTINGS.sequence + 1))
+    tokens = tensor(random_tokens(BATCH)).long().chunk(parts)[part]
 
     def step() -> float:
         optimizer.zero_grad()
-        with loss_parallel() if split else nullcontext():
+        with loss_parallel():  # of processes that split the vocabulary
             loss = model(tokens)
             loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss.item() / processes
 
-    serve(step)
+    serve(step, total)
 
 
-def fully_sharded(model: Decoder) -> nn.Module:
+def train_rank(rank: int, sizes: dict[str, int]) -> None:
+    """This process of a mesh: those along dp and fsdp split the tokens."""
+    processes, alike = math.prod(sizes.values()), sizes.get("tp", 1)
+    mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+
+    def parallel(model: Decoder) -> nn.Module:
+        for axis in reversed(sizes):  # FSDP shards what tp has split
+            model = WRAPS[axis](model, mesh[axis])
+        return model
+
+    train(parallel, processes, rank // alike, processes // alike, over_processes)
+
+
+def over_processes(number: float) -> float:
+    """The sum of all processes' numbers."""
+    total = torch.tensor(number, dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def data_parallel(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    return DistributedDataParallel(model, device_mesh=mesh)
+
+
+def fully_sharded(model: Decoder, mesh: DeviceMesh) -> Decoder:
     """FSDP2: a layer's parameters are gathered when it is used."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model.layers:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)  # in place
     return model
 
 
-def tensor_parallel(model: Decoder) -> nn.Module:
+def tensor_parallel(model: Decoder, mesh: DeviceMesh) -> Decoder:
     """Megatron's splits, of the vocabulary too."""
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     columns = ("query_key_value", "gate", "up")
     plan: dict = {name: ColwiseParallel() for name in columns}
     plan |= {name: RowwiseParallel() for name in ("output", "down")}
@@ -137,10 +204,10 @@ def tensor_parallel(model: Decoder) -> nn.Module:
         "embedding": RowwiseParallel(input_layouts=Replicate()),
         "head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False),
     }
-    return parallelize_module(model, mesh, tables)
+    return parallelize_module(model, mesh, tables)  # in place
 
 
-WRAPS = {"ddp": DistributedDataParallel, "fsdp": fully_sharded, "tp": tensor_parallel}
+WRAPS = {"dp": data_parallel, "fsdp": fully_sharded, "tp": tensor_parallel}
 
 
 @contextmanager
@@ -149,7 +216,6 @@ def meet(rank: int, processes: int, meeting: str) -> Iterator[None]:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=processes
     )
-    torch.manual_seed(0)  # the same tokens in all where these share them
     yield
     dist.destroy_process_group()
 
@@ -175,10 +241,11 @@ def lead(module: str, arguments: Sequence[str], processes: int) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["1"]:
-            train(1, lambda model: model)
-        case [how, processes]:
-            lead("benchmarks.sides.torch_step", [how, processes], int(processes))
-        case [how, processes, rank, meeting]:
-            with meet(int(rank), int(processes), meeting):
-                train(int(processes), WRAPS[how], 1 if how == "tp" else int(processes))
+        case []:
+            train()
+        case [mesh]:
+            lead("benchmarks.sides.torch_step", [mesh], math.prod(parse_mesh(mesh).values()))
+        case [mesh, rank, meeting]:
+            sizes = parse_mesh(mesh)
+            with meet(int(rank), math.prod(sizes.values()), meeting):
+                train_rank(int(rank), sizes)

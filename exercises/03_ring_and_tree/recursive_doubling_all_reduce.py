@@ -15,7 +15,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check recursive_doubling_a
 #   mesh tp=8
 #     x     float32[40]
 #     axis  "tp"
-#   mesh dp=2,tp=4
+#   mesh dp=4,tp=4
 #     x     float32[7, 6]
 #     axis  "tp"
 #   mesh dp=2,tp=3

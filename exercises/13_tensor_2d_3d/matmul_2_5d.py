@@ -6,11 +6,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_2_5d`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        3  every device returns the right result
+#   values        2  every device returns the right result
 #   gradient      1  the gradient with respect to x, w
 #   sharding      1  each device returns its own part only
 #   communication 3  in each square as for summa_matmul; over `depth` nothing forward, and
 #                    backward one all-reduce of the gradient of a block of w
+#   memory        1  if you send more than gathers do, two blocks of x and of w at a time: at most
+#                    twice the library's bytes of intermediate results
 #   flops         1  each device does its part of the matrix products: at most 1.1 times the
 #                    library's flops; a gradient may compute the forward pass again
 #   errors        1  ValueError where `rows` = 2, `cols` = 3

@@ -6,13 +6,14 @@ Save it while `jaxpar` runs, or check it with `jaxpar check matmul_3d`.
 """
 
 # What is judged (10 points; values must be right to earn the rest)
-#   values        4  every device returns the right result
+#   values        3  every device returns the right result
 #   gradient      1  the gradient with respect to x, w
 #   sharding      1  each device returns its own part only
 #   communication 3  forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one
 #                    reduce-scatter over `z_axis`; backward as many bytes over each
 #   flops         1  each device does its part of the matrix products: at most 1.1 times the
 #                    library's flops; a gradient may compute the forward pass again
+#   errors        1  ValueError where 4 rows of y_ij, `z_axis` = 3
 #
 # Tried with, on each device:
 #   mesh dp=2,tpx=2,tpy=2,tpz=2
@@ -59,5 +60,8 @@ def matmul_3d(
 
     Math: y_ij = sum_l x_il @ w_lj on device (i, j, l), which then keeps its rows of y_ij
     Source: Agarwal et al. 1995 (3D product); Bian, Xu, Wang and You 2021 (its use in a model)
+
+    Raises:
+        ValueError: the size of `z_axis` does not divide the rows of y_ij.
     """
     raise NotImplementedError("return this device's rows of a block of x @ w, summed over `z_axis`")

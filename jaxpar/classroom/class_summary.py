@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from jaxpar.classroom.gradebook import NOT_LISTED, GradebookEntry
+from jaxpar.classroom.gradebook import GONE, NOT_LISTED, REFUSED, GradebookEntry
+from jaxpar.classroom.marks import BY_HAND
 from jaxpar.classroom.records import reproducible
 from jaxpar.classroom.untrusted_text import safe_line
 from jaxpar.contracts import find
@@ -21,6 +22,7 @@ from jaxpar.contracts.base import load, variants
 from jaxpar.grading.findings import NEAR
 
 MOST_NAMED = 8
+UNJUDGED = ("not-submitted", "infrastructure", BY_HAND)
 _PLACE = re.compile(r"^(on [^:]{1,60}: )?(line \d+: )?")
 
 
@@ -77,6 +79,7 @@ class ClassSummary:
 
     Attributes:
         scores: the scores of those whose files could all be judged.
+        ungraded: how many others there are.
         max_score: the most that anybody could earn.
         levels: the levels of isolation.
         exercises: the summary of each exercise by its id, in the order of the course.
@@ -85,6 +88,7 @@ class ClassSummary:
     """
 
     scores: list[int] = field(default_factory=list)
+    ungraded: int = 0
     max_score: int = 0
     levels: set[int] = field(default_factory=set)
     exercises: dict[str, ExerciseSummary] = field(default_factory=dict)
@@ -122,13 +126,18 @@ class ClassSummary:
         """Counts one student."""
         self.levels.add(entry.result["level"])
         self.max_score = max(self.max_score, entry.result["max_score"])
-        if not entry.ungraded:
-            self.scores.append(entry.result["score"])
+        if entry.score is None:
+            self.ungraded += 1
+        else:
+            self.scores.append(entry.score)
         reasons = {
             "infrastructure, not in the numbers; grade again": entry.ungraded,
             NEAR: entry.near_limit,
+            f"{REFUSED}; look at what they handed in": entry.refused,
             "moved": entry.moved,
+            GONE: entry.gone,
             NOT_LISTED: not entry.listed,
+            **dict.fromkeys(entry.notes, True),
         }
         for reason, applies in reasons.items():
             if applies:
@@ -140,7 +149,7 @@ class ClassSummary:
         answers = self.exercises.setdefault(
             record["exercise"], ExerciseSummary(record["max_score"])
         )
-        if record["status"] in ("not-submitted", "infrastructure"):
+        if record["status"] in UNJUDGED:
             return
         answers.handed_in += 1
         answers.full += record["status"] == "pass"
@@ -162,7 +171,7 @@ def summarize(gradebook: Iterable[GradebookEntry]) -> ClassSummary:
 def mistake_in(record: dict[str, Any]) -> MistakeMade | None:
     """Returns what is wrong with an answer, if anything is."""
     exercise, status, diagnosis = record["exercise"], record["status"], record["diagnosis"]
-    if status in ("pass", "not-submitted", "infrastructure"):
+    if status in ("pass", *UNJUDGED):
         return None
     names = _names_by_sentence(exercise)
     if diagnosis in names:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxpar.classroom import journal, seeds
-from jaxpar.classroom.handins import MISSING, Handin, read_handin
+from jaxpar.classroom.handins import Handin, Work, read_handin
 from jaxpar.classroom.journal import EvidenceStore, Journal, JudgementKey
-from jaxpar.classroom.records import not_submitted, to_record, verdict_moved
+from jaxpar.classroom.records import not_submitted, to_record, unread, verdict_moved
 from jaxpar.classroom.results import Results
 from jaxpar.contracts.base import load
 from jaxpar.grading.judge import judge
@@ -129,7 +129,7 @@ class Grader:
         self._lock = threading.Lock()
         self._pools = [self._pool(start) for start in settings.starts]
 
-    def grade(self, folders: Iterable[Path]) -> None:
+    def grade(self, works: Iterable[Work]) -> None:
         """Grades hand-ins; ends early at the first trouble that is not a submission's.
 
         Raises:
@@ -140,8 +140,8 @@ class Grader:
         with ThreadPoolExecutor(len(self._pools)) as threads:
             serving = [threads.submit(self._serve, pool) for pool in self._pools]
             try:
-                for folder in folders:
-                    self._begin(folder)
+                for work in works:
+                    self._begin(work)
                 self._wait(serving)
                 if self._later and not self._trouble:  # Once more, one at a time.
                     serving = [threads.submit(self._serve, self._pools[0])]
@@ -172,21 +172,21 @@ class Grader:
         store = EvidenceStore(folder, runs_on, fresh=self._settings.fresh)
         return Pool(LIMITS, start, store)
 
-    def _begin(self, folder: Path) -> None:
-        """Reads a hand-in, and queues its files; what was not handed in gets its record at once."""
+    def _begin(self, work: Work) -> None:
+        """Reads a hand-in, and queues its files; what cannot be judged gets its record at once."""
         wanted = [exercise.id for exercise in self._settings.exercises]
-        handin = read_handin(folder, wanted)
+        handin = read_handin(work, wanted)
         before = self._results.records(handin.student)
         student = StudentRecords(handin, before, self._settings.level)
         tasks = []
         for exercise in self._settings.exercises:
-            submission = handin.files.get(exercise.id)
-            if submission is None:
-                message = handin.refused.get(exercise.id, MISSING)
-                record = not_submitted(exercise.id, exercise.points, message)
-                self._file(student, record, known=True)
+            id, points = exercise.id, exercise.points
+            if id in handin.files:
+                tasks.append(JudgingTask(student, exercise, handin.files[id]))
+            elif id in handin.unreadable:
+                self._file(student, unread(id, points, handin.unreadable[id]), known=False)
             else:
-                tasks.append(JudgingTask(student, exercise, submission))
+                self._file(student, not_submitted(id, points, handin.refused[id]), known=True)
         for task in tasks:
             if self._trouble:
                 return

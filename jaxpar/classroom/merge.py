@@ -13,11 +13,11 @@ from typing import Any
 
 from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.records import same_verdict
+from jaxpar.classroom.results import load_checked
 from jaxpar.classroom.untrusted_text import safe_line
 from jaxpar.grading.files import write_atomically
 
 NO_VERDICT = ("infrastructure", "not-submitted")
-FIELDS = {"exercise": str, "status": str, "score": int, "max_score": int}
 
 
 @dataclass
@@ -84,14 +84,14 @@ def _results_by_name(folders: Iterable[Path]) -> dict[str, list[Path]]:
                 "`jaxpar grade --out` has written"
             )
         for path in paths:
-            _load_checked(path)
+            load_checked(path)
             found.setdefault(path.name, []).append(path)
     return found
 
 
 def _merged_result(paths: Sequence[Path], report: MergeReport) -> dict[str, Any]:
     """Merges several results of one student into one."""
-    results = [_load_checked(path) for path in paths]
+    results = [load_checked(path) for path in paths]
     records: dict[str, dict[str, Any]] = {}
     for result in results:
         for record in result["exercises"]:
@@ -119,23 +119,3 @@ def _counting(before: dict[str, Any], later: dict[str, Any]) -> dict[str, Any]:
 
 def _in_short(record: dict[str, Any]) -> str:
     return f"{record['status']} {record['score']}/{record['max_score']}"
-
-
-def _load_checked(path: Path) -> dict[str, Any]:
-    """Returns a student's result, or raises ValueError if it lacks what a result must have."""
-    try:
-        data = json.loads(path.read_bytes())
-        complete = (
-            isinstance(data["student"], str)
-            and isinstance(data["level"], int)
-            and all(map(_is_record, data["exercises"]))
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        complete = False
-    if not complete:
-        raise ValueError(f"grade: {path} is not a student's result; grade that submission again")
-    return data
-
-
-def _is_record(data: dict[str, Any]) -> bool:
-    return all(isinstance(data[name], kind) for name, kind in FIELDS.items())

@@ -57,8 +57,19 @@ def passages(text: str) -> Passages:
     return {hash(tuple(found[i : i + LENGTH])) for i in range(len(found) - LENGTH + 1)}
 
 
+def canonical(given: Passages, ours: Passages, answers: Sequence[Passages]) -> list[int]:
+    """Returns the positions of the answers that hold nothing but what ours does.
+
+    Where an exercise has one obvious form, whoever finds it writes the same.
+    """
+    known = given | ours
+    return [i for i, answer in enumerate(answers) if answer - given and answer <= known]
+
+
 def compare(given: Passages, ours: Passages, answers: Sequence[Passages]) -> list[list]:
     """Finds the pairs of answers that are alike, most alike first.
+
+    Answers that are canonical are in no pair.
 
     Args:
         given: the passages of what everybody was given, which do not count.
@@ -72,7 +83,10 @@ def compare(given: Passages, ours: Passages, answers: Sequence[Passages]) -> lis
     have = Counter(passage for answer in answers for passage in answer)
     most = max(USUAL, USUAL_FRACTION * len(answers))
     known = given | {passage for passage, count in have.items() if count > most}
-    left = [answer - known for answer in (ours, *answers)]
+    same_as_ours = set(canonical(given, ours, answers))
+    left = [ours - known] + [
+        set() if i in same_as_ours else answer - known for i, answer in enumerate(answers)
+    ]
     return heapq.nlargest(MOST_PAIRS, _alike(left), key=lambda pair: pair[2:])
 
 
@@ -100,7 +114,13 @@ def main() -> None:
         read.append(passages(text.decode(errors="replace")))
         send_json(replies, {"read": place})
     given, ours, *answers = read
-    send_json(replies, {"pairs": compare(given, ours, answers)})
+    send_json(
+        replies,
+        {
+            "pairs": compare(given, ours, answers),
+            "canonical": canonical(given, ours, answers),
+        },
+    )
 
 
 if __name__ == "__main__":

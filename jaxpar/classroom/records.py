@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from jaxpar.classroom.marks import BY_HAND
 from jaxpar.classroom.untrusted_text import printable
 from jaxpar.grading.verdict import Verdict
 
 UNGRADED = "This machine failed while it judged the file; that is not its fault. Ask for a re-run."
+UNREAD = "This machine could not read it; that is not the student's fault."
 WHOLE_ANSWER = "answer"
 _FRACTION = re.compile(r"(?<![\w.,])-?\d[\d,]*(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)(?!\w|\.\d)")
 _PATH = re.compile(r"(?<![\w)\]])(?:/[\w.@+-]+){2,}/?")
@@ -51,6 +53,12 @@ def not_submitted(exercise: str, max_score: int, message: str) -> dict[str, Any]
     return to_record(Verdict(exercise, "not-submitted", 0, max_score, (), message, 0, 0))
 
 
+def unread(exercise: str, max_score: int, message: str) -> dict[str, Any]:
+    """Returns the record of a file that this machine could not read, whatever may be in it."""
+    words = f"{UNREAD} {message}"
+    return to_record(Verdict(exercise, "infrastructure", 0, max_score, (), words, 0, 0))
+
+
 def same_verdict(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Tells whether two records have the same status, score and properties."""
     return all(one.get(key) == other.get(key) for key in ("status", "score", "properties"))
@@ -85,9 +93,35 @@ class PropertyResult:
 
 def property_results(record: dict[str, Any]) -> Iterator[PropertyResult]:
     """Yields the results of one record; their points add up to those of the record."""
+    yield from _judged_results(record)
+    if "by_hand" in record:
+        points, comment = record["by_hand"]["points"], record["by_hand"]["comment"]
+        most = record["max_score"] if record["status"] == BY_HAND else 0
+        status = "fail" if points < 0 else "pass"
+        yield PropertyResult(record["exercise"], BY_HAND, status, points, most, comment)
+
+
+def all_results(result: dict[str, Any]) -> Iterator[PropertyResult]:
+    """Yields all that a student's points are made of; they add up to the student's score."""
+    for record in result["exercises"]:
+        yield from property_results(record)
+    yield from adjustment_results(result)
+
+
+def adjustment_results(result: dict[str, Any]) -> Iterator[PropertyResult]:
+    """Yields what concerns a student and no exercise, such as being late."""
+    for made in result.get("adjustments", ()):
+        status = "fail" if made["score"] < 0 else "pass"
+        yield PropertyResult("hand-in", made["name"], status, made["score"], 0, made["text"])
+
+
+def _judged_results(record: dict[str, Any]) -> Iterator[PropertyResult]:
     exercise, diagnosis, most = record["exercise"], record["diagnosis"], record["max_score"]
+    if record["status"] == BY_HAND:
+        return
     if record["status"] == "infrastructure":
-        yield PropertyResult(exercise, WHOLE_ANSWER, "infrastructure", 0, most, UNGRADED)
+        words = diagnosis if diagnosis.startswith(UNREAD) else UNGRADED
+        yield PropertyResult(exercise, WHOLE_ANSWER, "infrastructure", 0, most, words)
         return
     if not record["properties"]:
         yield PropertyResult(exercise, WHOLE_ANSWER, "fail", 0, most, diagnosis)

@@ -12,19 +12,24 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from jaxpar.classroom.handins import Handin
+from jaxpar.classroom.marks import MARKS
 from jaxpar.classroom.records import verdict_moved
-from jaxpar.classroom.untrusted_text import printable
+from jaxpar.classroom.untrusted_text import printable, safe_line
 from jaxpar.grading.files import write_atomically
 
 MOST_NAME = 200
 MOST_SPELLED = 60
 MOST_LOST = 5  # exercises that a message names
+# What a run that was killed early may have left; any other folder is results once it has a result.
+_BEGUN = {".lock", "students", "journal", "before", ".before", MARKS}
+_RESULT = {"student": str, "score": int, "max_score": int, "level": int, "exercises": list}
+_RECORD = {"exercise": str, "status": str, "score": int, "max_score": int, "properties": list}
 _PLAIN_NAME = re.compile(r"[\w@+=,-][\w@+=,. -]{0,150}", re.ASCII)
 
 
@@ -49,6 +54,7 @@ class Results:
             "level": level,
             "exercises": list(records),
             "ignored": [printable(path, MOST_NAME) for path in handin.ignored],
+            "notes": handin.notes,
         }
         text = json.dumps(data, indent=1)
         write_atomically(self.students / file_name(handin.student), text.encode())
@@ -58,10 +64,55 @@ class Results:
         data = load_result(self.students / file_name(student))
         return {r["exercise"]: r for r in data["exercises"]} if data else {}
 
+    def has_verdict(self, student: str) -> bool:
+        """Tells whether something of a student was judged in an earlier run."""
+        return any(record.get("submission_hash") for record in self.records(student).values())
+
     def level(self, student: str) -> int:
         """Returns the level of isolation of an earlier run, or 0 if there was none."""
         data = load_result(self.students / file_name(student))
         return data["level"] if data else 0
+
+    def check_folder(self) -> None:
+        """Checks that this folder is empty, not there, or a folder of results.
+
+        Raises:
+            ValueError: it holds something else, which grading would spoil.
+        """
+        names = set(os.listdir(self.folder)) if self.folder.is_dir() else set()
+        results = sorted(self.students.glob("[!.]*.json")) if names else []
+        for path in results:
+            load_checked(path)
+        if not results and names - _BEGUN:
+            shown = ", ".join(sorted(map(safe_line, names - _BEGUN))[:MOST_LOST])
+            raise ValueError(
+                f"grade: {self.folder} is no folder of results: it holds {shown}; use an --out "
+                "that is empty, does not exist yet, or was written by `jaxpar grade`"
+            )
+
+    def check_secret(self, is_of_secret: Callable[[dict[str, Any]], bool], file: Path) -> None:
+        """Checks that a secret is the one with which these results were judged.
+
+        Args:
+            is_of_secret: tells whether a record's seed was drawn with the secret.
+            file: where the secret is.
+
+        Raises:
+            ValueError: it is another one, so that everybody would be judged again.
+        """
+        for result in self:
+            for record in result["exercises"]:
+                if record.get("seed_id") and not is_of_secret(record):
+                    raise ValueError(
+                        f"grade: {self.folder} was judged with another secret than that in {file}; "
+                        "name the same --secret-file as before, or use another --out to judge "
+                        "everybody again"
+                    )
+
+    @property
+    def judged(self) -> bool:
+        """Whether there is any verdict here."""
+        return any(record.get("seed_id") for result in self for record in result["exercises"])
 
     def check_kept(self, students: Iterable[str], exercises: Collection[str]) -> None:
         """Checks that a run on these exercises drops no verdict of these students.
@@ -143,6 +194,14 @@ class EarlierResults:
             new["exercise"] for old, new in self._pairs(name, result) if verdict_moved(old, new)
         ]
 
+    def gone(self, name: str, result: dict[str, Any]) -> list[str]:
+        """Returns the exercises that had a verdict, and for which nothing is there now."""
+        return [
+            new["exercise"]
+            for old, new in self._pairs(name, result)
+            if old.get("submission_hash") and new["status"] == "not-submitted"
+        ]
+
     def _pairs(
         self, name: str, result: dict[str, Any]
     ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -162,7 +221,10 @@ def locked(folder: Path) -> Iterator[None]:
         ValueError: another grader holds the folder, or it cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not os.listdir(folder):  # Whoever opens it to others later has a reason to.
+            folder.chmod(0o700)
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ValueError(f"grade: {folder}: {error.strerror}; use another --out") from None
@@ -193,6 +255,25 @@ def file_name(student: str) -> str:
     )
     rest = hashlib.sha256(data).hexdigest()[:16] if len(data) > MOST_SPELLED else ""
     return f"{spelled}{rest}.json"
+
+
+def load_checked(path: Path) -> dict[str, Any]:
+    """Returns a student's result.
+
+    Raises:
+        ValueError: the file lacks what a result must have.
+    """
+    data = load_result(path)
+    if not _has(data, _RESULT) or not all(_has(r, _RECORD) for r in data["exercises"]):
+        raise ValueError(
+            f"grade: {path} is not a student's result; if grading wrote it, remove it and grade "
+            "again, else use another --out"
+        )
+    return data
+
+
+def _has(data: Any, kinds: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
+    return isinstance(data, dict) and all(isinstance(data.get(n), k) for n, k in kinds.items())
 
 
 def load_result(path: Path) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ import io
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from jaxpar.classroom.untrusted_text import safe_line
@@ -39,13 +40,27 @@ class Roster:
     unused: tuple[str, ...] = ()
 
     def row_of(self, student: str) -> RosterRow | None:
-        """Returns the row of a folder, or None if it is not in the roster."""
-        return self.rows.get(_key(student))
+        """Returns the row of a student, or None if they are not in the roster.
+
+        A row is found by its column `student`; where a learning platform gave the name, also by
+        `email` or `id` if no other row has the same.
+        """
+        key = _key(student)
+        return self.rows.get(key) or self._otherwise.get(key.lower())
+
+    @cached_property
+    def _otherwise(self) -> dict[str, RosterRow | None]:
+        """The rows by what else a platform calls a student; None where several have the same."""
+        found: dict[str, RosterRow | None] = {}
+        for row in self.rows.values():
+            for word in {_key(text).lower() for text in (row.email, row.id) if text}:
+                found[word] = None if word in found else row
+        return found
 
     def absent(self, students: Iterable[str]) -> list[str]:
-        """Returns the students who are in the roster and have no folder."""
-        there = {_key(student) for student in students}
-        return [row.student for key, row in self.rows.items() if key not in there]
+        """Returns the students who are in the roster and handed in nothing."""
+        there = {row.student for student in students if (row := self.row_of(student))}
+        return [row.student for row in self.rows.values() if row.student not in there]
 
 
 def read_roster(path: Path) -> Roster:

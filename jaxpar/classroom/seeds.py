@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxpar.contracts.base import variants
 
@@ -25,14 +26,23 @@ def default_secret_file() -> Path:
     return Path(home).expanduser() / "jaxpar" / "course.secret"
 
 
-def read_secret(path: Path) -> bytes:
+def read_secret(path: Path, *, must_exist: bool = False) -> bytes:
     """Returns the secret in a file, or makes a new one that only its owner can read.
+
+    Args:
+        path: the file.
+        must_exist: whether there are results already, which a new secret would not repeat.
 
     Raises:
         ValueError: the file cannot be read or made, is too short, or is open to others.
     """
     try:
         if not path.exists():
+            if must_exist:
+                raise ValueError(
+                    f"grade: there is no secret {path}, and these results were judged with one; "
+                    "name the same --secret-file as before"
+                )
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
@@ -63,6 +73,11 @@ def hidden_seed(secret: bytes, exercise: str) -> int:
 def seed_id(secret: bytes, exercise: str, submission_hash: str) -> str:
     """Returns a name for the seed that does not tell what the seed is."""
     return _mac(secret, "name", exercise, submission_hash).hex()[:16]
+
+
+def is_of_secret(secret: bytes, record: Mapping[str, Any]) -> bool:
+    """Tells whether a record was judged with a seed that follows from this secret."""
+    return record["seed_id"] == seed_id(secret, record["exercise"], record["submission_hash"])
 
 
 def chosen_variants(secret: bytes, contracts: Mapping[str, str]) -> dict[str, int]:

@@ -63,10 +63,13 @@ class AlikeAnswers:
 
     Attributes:
         pairs: the pairs that are alike, most alike first.
+        canonical: by exercise, the students whose answer is the library's own form, which is in
+            no pair.
         skipped: the exercise and the student of what could not be compared.
     """
 
     pairs: list[AlikePair] = field(default_factory=list)
+    canonical: dict[str, list[str]] = field(default_factory=dict)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
     def by_students(self) -> list[tuple[tuple[str, str], list[AlikePair]]]:
@@ -106,7 +109,10 @@ def find_alike(exercises: Iterable[ExerciseAnswers], start: Start) -> AlikeAnswe
         students = list(exercise.answers)
         while students:
             try:
-                found.pairs += _compare(exercise, students, start)
+                pairs, canonical = _compare(exercise, students, start)
+                found.pairs += pairs
+                if canonical:
+                    found.canonical[exercise.id] = canonical
                 break
             except _ProcessBroke as broken:
                 whose = [students.pop(broken.at)] if broken.at >= 0 else students
@@ -124,7 +130,10 @@ class _ProcessBroke(Exception):
         self.at = at
 
 
-def _compare(exercise: ExerciseAnswers, students: list[str], start: Start) -> list[AlikePair]:
+def _compare(
+    exercise: ExerciseAnswers, students: list[str], start: Start
+) -> tuple[list[AlikePair], list[str]]:
+    """Returns the pairs that are alike, and whose answers are the library's own form."""
     answers = [exercise.answers[student] for student in students]
     texts = [exercise.given.encode(), exercise.ours.encode(), *answers]
     child, place = Child(COMPARER, start), -1
@@ -136,7 +145,9 @@ def _compare(exercise: ExerciseAnswers, students: list[str], start: Start) -> li
             child.send({"text": place}, [text])
             child.receive(deadline)
         place = -1
-        return [_pair(exercise, students, found) for found in child.receive(deadline)["pairs"]]
+        reply = child.receive(deadline)
+        pairs = [_pair(exercise, students, found) for found in reply["pairs"]]
+        return pairs, [students[place] for place in reply["canonical"]]
     except (ChildEnded, KeyError, IndexError, TypeError, ValueError):
         raise _ProcessBroke(place) from None
     finally:

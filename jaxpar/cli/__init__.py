@@ -6,11 +6,13 @@ imported. `jaxpar --help` must answer at once, so a verb imports what it needs o
 
 from __future__ import annotations
 
+import io
 import sys
 
 try:
     # Each of these modules adds its verbs when it is imported.
     from jaxpar.cli import (  # noqa: F401
+        check,
         classroom,
         grade,
         learn,
@@ -21,7 +23,7 @@ try:
         tools,
         train,
     )
-    from jaxpar.cli.base import AS_JSON, BAD_USE, print_json, warn
+    from jaxpar.cli.base import AS_JSON, BAD_USE, by_verb, print_json, warn
     from jaxpar.cli.base import app as app
     from jaxpar.course.catalog import BadUseError
 except KeyboardInterrupt:
@@ -30,11 +32,15 @@ except KeyboardInterrupt:
 
 def main() -> None:
     """Runs one command; ends with 0 for a pass, 1 for a wrong answer, 2 for bad use."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that is not in its encoding is a "?"
+            stream.reconfigure(errors="replace")
     try:
         app()
     except BadUseError as error:
+        message = by_verb(str(error))
         if AS_JSON in sys.argv:
-            print_json({"error": str(error)})
+            print_json({"error": message})
         else:
-            warn(str(error))
+            warn(message)
         sys.exit(BAD_USE)

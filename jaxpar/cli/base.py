@@ -50,15 +50,41 @@ def errors_as_bad_use() -> Iterator[None]:
         raise BadUseError(str(error)) from None
 
 
+def need_linux(what: str) -> None:
+    """Refuses what needs Linux, before any module is imported that only Linux has.
+
+    Raises:
+        BadUseError: this is another system.
+    """
+    if sys.platform != "linux":
+        this = f"this is {sys.platform}"
+        raise BadUseError(f"{what}: it needs Linux or WSL2, for its sandbox; {this}")
+
+
+def by_verb(message: str) -> str:
+    """The message, which begins with the command if it began with a function of the library."""
+    name, _, rest = message.partition(": ")
+    verb = next((word for word in sys.argv[1:] if not word.startswith("-")), "jaxpar")
+    of_library = name.isidentifier() and ("_" in name or name[0].isupper())
+    return f"{verb}: {rest}" if of_library else message
+
+
 def write_text(verb: str, path: Path, text: str) -> None:
-    """Writes a file that an option of the verb names; raises ValueError where it cannot."""
+    """Writes a file that an option of the verb names, and says so on standard error.
+
+    Raises:
+        ValueError: it cannot be written, or its folder is not there.
+    """
     from jaxpar.grading.files import write_atomically
 
+    if not path.parent.is_dir():
+        raise ValueError(f"{verb}: {path}: there is no folder {path.parent}; make it first")
     try:
-        write_atomically(path, text.encode())
+        write_atomically(path, text.encode(), public=True)
     except OSError as error:
         reason = f"{error.strerror}; give a file that can be written"
         raise ValueError(f"{verb}: {path}: {reason}") from None
+    warn(f"{path} is written.")
 
 
 def show(as_json: bool, data: Any, lines: Iterable[str]) -> None:
@@ -85,10 +111,18 @@ def print_json(value: Any) -> None:
 def print_lines(lines: Iterable[str], *renderables: Any) -> None:
     """Prints lines, or in a terminal the renderables if there are any.
 
-    In a terminal, lines that are too long are broken between words.
+    In a terminal, lines that are too long are broken between words, and paths of the course are
+    links.
     """
     if sys.stdout.isatty():
-        console().print(*(renderables or lines), sep="\n", markup=False)
+        from rich.text import Text
+
+        from jaxpar.course.folder import course_around
+        from jaxpar.course.links import with_links
+
+        course = course_around(Path.cwd())
+        linked = (with_links(Text(line), course.root) if course else line for line in lines)
+        console().print(*(renderables or linked), sep="\n", markup=False)
         return
     for line in lines:
         print(line)

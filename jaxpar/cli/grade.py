@@ -7,19 +7,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import BAD_USE, LEFT, More, app, errors_as_bad_use, listed, warn
+from jaxpar.cli.base import BAD_USE, LEFT, WRONG, More, app, errors_as_bad_use, listed, warn
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 
 if TYPE_CHECKING:
     from jaxpar.classroom.class_summary import ClassSummary
     from jaxpar.classroom.gradebook import Gradebook
     from jaxpar.classroom.grader import GradingSettings, RecordNotice
+    from jaxpar.classroom.handins import Work
+    from jaxpar.classroom.results import Results
     from jaxpar.classroom.roster import Roster
     from jaxpar.classroom.sandbox.levels import Sandbox
 
@@ -28,7 +31,8 @@ SECONDS_EACH = 3.0
 Submissions = Annotated[
     Path,
     typer.Argument(
-        help="A folder with a folder for each student; with --merge, folders of results."
+        help="A folder with a folder or zip file for each student, or a download of Canvas, "
+        "Moodle or Gradescope; with --merge, folders of results."
     ),
 ]
 Out = Annotated[
@@ -39,7 +43,9 @@ Exercises = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Files judged at once; one per core unless given."),
+    typer.Option(
+        min=1, metavar="N", help="Files judged at once; one per core unless given, if memory does."
+    ),
 ]
 RosterFile = Annotated[
     Path | None,
@@ -96,30 +102,47 @@ def grade_class(
             _merge([submissions, *(more or [])], out, roster)
         return
     rows = named(exercises, more)
-    count = jobs or os.cpu_count() or 1
     with _errors_in_one_line(out):
+        from jaxpar.classroom.downloads import submissions_in
         from jaxpar.classroom.grader import Grader
-        from jaxpar.classroom.handins import check_results_apart, student_folders
+        from jaxpar.classroom.jobs import jobs_at_once
         from jaxpar.classroom.roster import read_roster
 
-        check_results_apart(submissions, out)
-        names = student_folders(submissions)
+        _check_results_apart(submissions, out)
+        count = jobs_at_once(jobs)
         listed_students = read_roster(roster) if roster else None
-        if listed_students:
-            _tell_roster(listed_students, names)
-            names = sorted([*names, *listed_students.absent(names)])
-        with _gradebook(out, listed_students) as gradebook:
-            gradebook.results.check_kept(names, [row.id for row in rows])
-            sandboxes = _sandboxes(count, unsafe)
-            _forecast(len(names), rows, count, sandboxes[0])
-            secret, _ = read_secret(secret_file)
-            asked = varied(rows, secret) if variants else rows
-            settings = _settings(asked, secret, sandboxes, fresh, only_changed)
-            progress = Progress(len(names) * len(rows))
-            grader = Grader(settings, gradebook.results, progress.tell)
-            grader.grade(submissions / name for name in names)
-            progress.end()
-            _tell_others(gradebook.results.others(names), out)
+        with submissions_in(submissions) as found:
+            _tell_unused(found.unused)
+            with _gradebook(out, listed_students) as gradebook:
+                results, ids = gradebook.results, [row.id for row in rows]
+                works = [*found.works, *_absent(listed_students, found.works, results)]
+                names = [work.student for work in works]
+                results.check_kept(names, ids)
+                gradebook.marks.check_known([*names, *(r["student"] for r in results)], ids)
+                secret, _ = read_secret(secret_file, results)
+                sandboxes = _sandboxes(count, unsafe)
+                _forecast(len(names), rows, count, sandboxes[0])
+                asked = varied(rows, secret) if variants else rows
+                settings = _settings(asked, secret, sandboxes, fresh, only_changed)
+                progress = Progress(len(names) * len(rows))
+                Grader(settings, results, progress.tell).grade(works)
+                progress.end()
+                _tell_others(results.others(names), out)
+
+
+def _absent(roster: Roster | None, works: list[Work], results: Results) -> list[Work]:
+    """Returns the empty hand-ins of those who are in the roster alone, and says who they are.
+
+    Whoever has a verdict from an earlier run keeps it.
+    """
+    from jaxpar.classroom.handins import Work
+
+    if roster is None:
+        return []
+    names = [work.student for work in works]
+    _tell_roster(roster, names)
+    judged = filter(results.has_verdict, results.others(names))
+    return [Work(name, ()) for name in roster.absent([*names, *judged])]
 
 
 def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
@@ -131,24 +154,36 @@ def _merge(folders: list[str | Path], out: Path, roster: Path | None) -> None:
     with _gradebook(out, listed_students) as gradebook:
         for line in merge([Path(folder) for folder in folders], gradebook.results.folder).lines():
             print(line)
+        merged = list(gradebook.results)
+        names = [result["student"] for result in merged]
+        ids = dict.fromkeys(one["exercise"] for result in merged for one in result["exercises"])
+        gradebook.marks.check_known(names, ids)
         if listed_students:
-            _tell_roster(listed_students, [result["student"] for result in gradebook.results])
+            _tell_roster(listed_students, names)
 
 
 @contextmanager
 def _gradebook(out: Path, roster: Roster | None) -> Iterator[Gradebook]:
-    """Gives the gradebook of a locked folder of results; writes all reports at the end."""
+    """Gives the gradebook of a locked folder of results; writes all reports at the end.
+
+    Ends the command with 1 if this machine failed to judge something.
+    """
     from jaxpar.classroom.gradebook import Gradebook
+    from jaxpar.classroom.marks import read_marks
     from jaxpar.classroom.reports.write_all import write_all
     from jaxpar.classroom.results import EarlierResults, Results, locked
 
+    results = Results(out)
+    results.check_folder()
     with locked(out):
-        results = Results(out)
-        gradebook = Gradebook(results, roster, EarlierResults(results))
+        gradebook = Gradebook(results, roster, EarlierResults(results), read_marks(out))
         gradebook.earlier.keep()
         yield gradebook
-        _print_summary(write_all(gradebook), out)
+        summary = write_all(gradebook)
+        _print_summary(summary, out)
         gradebook.earlier.forget()
+    if summary.ungraded:
+        raise typer.Exit(WRONG)
 
 
 @contextmanager
@@ -185,6 +220,22 @@ def varied(rows: list[Exercise], secret: bytes) -> list[Exercise]:
 
     variants = chosen_variants(secret, {row.id: row.where for row in rows})
     return [replace(row, variant=variants[row.id]) for row in rows]
+
+
+def _check_results_apart(submissions: Path, out: Path) -> None:
+    """Raises ValueError if results are to go where they would be taken for a student's folder."""
+    if out.resolve().is_relative_to(submissions.resolve()):
+        raise ValueError(
+            f"grade: {out} is in the folder of submissions, where it would be taken for a "
+            "student's; use an --out beside it"
+        )
+
+
+def _tell_unused(names: list[str]) -> None:
+    from jaxpar.classroom.untrusted_text import safe_line
+
+    if names:
+        print(f"Nobody's, and not looked at ({len(names)}): {safe_line(', '.join(names))}")
 
 
 def _tell_roster(roster: Roster, names: list[str]) -> None:
@@ -224,14 +275,19 @@ def _sandboxes(jobs: int, unsafe: bool) -> list[Sandbox]:
     return [replace(first, user=user) for user in users]
 
 
-def read_secret(file: Path | None) -> tuple[bytes, Path]:
-    """Returns the secret of the course and its file, and warns if the secret is new."""
+def read_secret(file: Path | None, results: Results | None = None) -> tuple[bytes, Path]:
+    """Returns the secret of the course and its file, and warns if the secret is new.
+
+    If there are results, it must be the secret with which they were judged.
+    """
     from jaxpar.classroom import seeds
 
     path = file or seeds.default_secret_file()
     new = not path.exists()
     with errors_as_bad_use():
-        secret = seeds.read_secret(path)
+        secret = seeds.read_secret(path, must_exist=results is not None and results.judged)
+        if results is not None:
+            results.check_secret(partial(seeds.is_of_secret, secret), path)
     if new:
         warn(f"A new secret of the course is in {path}. Keep it: a re-grade needs the same.")
     return secret, path

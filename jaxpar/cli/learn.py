@@ -9,9 +9,20 @@ from typing import Annotated
 import typer
 
 from jaxpar import __version__
-from jaxpar.cli.base import LEFT, WRONG, AsJson, app, console, print_json, print_lines, show, warn
+from jaxpar.cli.base import (
+    LEFT,
+    WRONG,
+    AsJson,
+    app,
+    console,
+    need_linux,
+    print_json,
+    print_lines,
+    show,
+    warn,
+)
 from jaxpar.course.catalog import BadUseError, Exercise, exercise, lesson
-from jaxpar.course.check import Verdicts, check, open_judge
+from jaxpar.course.check import Verdicts
 from jaxpar.course.command import command
 from jaxpar.course.folder import Course, course_around, find_course
 from jaxpar.course.learner_record import LearnerRecord
@@ -30,6 +41,9 @@ def learn(
     plain: Annotated[
         bool, typer.Option("--plain", help="Print lines and never redraw the screen.")
     ] = False,
+    manual: Annotated[
+        bool, typer.Option("--manual", help="Judge a file when you press Enter, not when you save.")
+    ] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """A course on training models too large for one device, in JAX.
@@ -38,30 +52,33 @@ def learn(
     """
     if version:
         print(f"jaxpar {__version__}")
+    if context.invoked_subcommand == "grade":
+        need_linux("grade")
     if version or context.invoked_subcommand:
         return
-    course = _course()
+    course = course_here()
     if not plain and not (sys.stdin.isatty() and sys.stdout.isatty()):
         from jaxpar.course.listing import where_to_go
 
-        print_lines(where_to_go(_rows(course)))
+        rows = _rows(course)
+        print_lines(where_to_go(rows, _at_hand(course, rows)))
         return
     from jaxpar.course.watch import watch
 
-    watch(course, console(), plain)
+    watch(course, console(), plain, manual)
 
 
 @app.command("list")
 def list_exercises(as_json: AsJson = False) -> None:
     """Lists every exercise: what it needs, how long it takes, and its status."""
-    course = _course()
+    course = course_here()
     rows = _rows(course)
     if as_json:
         print_json([row.to_dict() for row in rows])
         return
     from jaxpar.course.listing import bar, exercise_table, where_to_go
 
-    print_lines(where_to_go(rows), exercise_table(rows), "", bar(rows))
+    print_lines(where_to_go(rows, _at_hand(course, rows)), exercise_table(rows), "", bar(rows))
 
 
 @app.command("lesson")
@@ -84,8 +101,8 @@ def run_lesson(
     """
     from jaxpar.course.lesson_process import read_lesson, what_next
 
-    row = lesson(number or _exercise(None).lesson)
-    course = _course()
+    row = lesson(number or exercise_named(None).lesson)
+    course = course_here()
     code, output = read_lesson(course, row, captured=as_json, brief=brief)
     if as_json:
         print_json(row.to_dict() | {"exit_code": code, "output": output})
@@ -97,60 +114,46 @@ def run_lesson(
 @app.command("next")
 def next_exercise(
     start: Annotated[
-        str, typer.Option("--from", metavar="NUMBER", help="The lesson to begin at.")
-    ] = "01",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="NUMBER",
+            help="The lesson to begin at; without it, the exercise at hand, as `jaxpar` has it.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Names the next exercise that does not pass yet."""
     from jaxpar.course.listing import to_solve
 
-    row = next_row(_rows(_course()), lesson(start).number)
+    course = course_here()
+    rows = _rows(course)
+    row = next_row(rows, lesson(start).number) if start else _at_hand(course, rows)
     show(as_json, row.to_dict() if row else None, to_solve(row))
 
 
-@app.command("check")
-def check_exercise(
-    id: IdOrNone = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Judge this file instead of your own.")
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed", min=0, help="Draw the inputs from this seed, as an earlier verdict did."
-        ),
-    ] = None,
-    timeout: Annotated[
-        int | None,
-        typer.Option(
-            "--timeout", min=1, metavar="SECONDS", help="How long the answer may take; usually 30."
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Judges one exercise."""
-    row = _exercise(id)
-    if file and not file.exists():
-        raise BadUseError(f"check: there is no file {file}")
-    with open_judge(timeout) as judge:
-        if file:
-            before = best = None
-            verdict = check(row, file, judge, None, seed)
-        else:
-            course = _course()
-            remembered, record = Verdicts(course.verdicts), LearnerRecord(course.state)
-            again, before = timeout is not None, record.best(row.id)
-            verdict = check(row, course.file(row), judge, remembered, seed, again=again)
-            warn(record.remember_best(verdict) if seed is None else "")
-            best = record.best(row.id)
-    from jaxpar.grading.writers import plain_lines, render, to_json
+@app.command("run")
+def run_answer(id: IdOrNone = None) -> None:
+    """Runs your function on simulated devices, and draws what each device holds.
 
-    if as_json:
-        print_json(to_json(verdict, best))
-    else:
-        print_lines(plain_lines(verdict, best=before), render(verdict, best=before))
-        print(f"\nNext, type: {command()} {'next' if verdict.passed else f'hint {row.id}'}")
-    raise typer.Exit(0 if verdict.passed else WRONG)
+    Nothing is judged. The lines of the function run one after the other in this terminal, so that
+    print, jax.debug.print and breakpoint() see values.
+    """
+    from jaxpar.contracts.base import load
+    from jaxpar.course.answer_run import AnswerRun, LearnerError
+    from jaxpar.drawing.elements import printable
+    from jaxpar.grading.submission import SubmissionError, read_submission
+
+    row = exercise_named(id)
+    try:
+        submission = read_submission(course_here().file(row))
+        for line in AnswerRun(load(row.where), submission, console().width).lines():
+            print(printable(line, sys.stdout.encoding), flush=True)
+    except SubmissionError as error:
+        raise BadUseError(f"run: {error}") from None
+    except LearnerError as error:
+        print(f"\n{error}")
+        raise typer.Exit(WRONG) from None
 
 
 @app.command("hint")
@@ -159,7 +162,7 @@ def show_hint(id: IdOrNone = None, as_json: AsJson = False) -> None:
     from jaxpar.contracts.base import load
     from jaxpar.course.solution import hints_left, next_hint
 
-    row, record = _exercise(id), LearnerRecord(_course().state)
+    row, record = exercise_named(id), LearnerRecord(course_here().state)
     contract = load(row.where)
     hints, left = contract.hints, hints_left(record, contract)
     number, trouble = next_hint(record, contract)
@@ -186,7 +189,7 @@ def show_solution(
     from jaxpar.course.solution import allow_solution, solution
     from jaxpar.course.wrapping import Code
 
-    row, course = _exercise(id), _course()
+    row, course = exercise_named(id), course_here()
     contract, record = load(row.where), LearnerRecord(course.state)
     if status(course, Verdicts(course.verdicts), row) != "pass":
         warn(allow_solution(record, contract, give_up))
@@ -202,7 +205,7 @@ def reset_exercise(id: Id, as_json: AsJson = False) -> None:
     """Puts the stub back, and keeps a numbered copy of your file."""
     from jaxpar.course.backups import reset
 
-    course = _course()
+    course = course_here()
     row = course.exercise(id)
     backup = reset(course, row)
     data = {"exercise": row.id, "file": row.file, "backup": str(backup) if backup else None}
@@ -210,17 +213,24 @@ def reset_exercise(id: Id, as_json: AsJson = False) -> None:
     show(as_json, data, [f"{row.file} is the stub again.", *kept])
 
 
-def _course() -> Course:
+def course_here() -> Course:
+    """The course folder around the folder that the learner is in."""
     return find_course(Path.cwd())
 
 
-def _exercise(id: str | None) -> Exercise:
+def exercise_named(id: str | None) -> Exercise:
     """Returns the exercise with this id, or the one at hand."""
     if id is not None:
         course = course_around(Path.cwd())
         return course.exercise(id) if course else exercise(id)
-    course = _course()
+    course = course_here()
     return at_hand(_rows(course), LearnerRecord(course.state)).exercise
+
+
+def _at_hand(course: Course, rows: list[Standing]) -> Standing | None:
+    """The open exercise that `jaxpar` alone shows; None if all are solved."""
+    row = at_hand(rows, LearnerRecord(course.state))
+    return row if row.open else None
 
 
 def _rows(course: Course) -> list[Standing]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jaxpar.cli.base import AsJson, app, console, errors_as_bad_use, print_json, write_text
+from jaxpar.cli.base import AsJson, app, console, errors_as_bad_use, print_json, show, write_text
 from jaxpar.cli.sizes import OF_SEQUENCE, check_sizes, parse_axes, tokens, whole
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ jaxpar plan --model llama3-70b --hardware h100 --devices 256 --sequence 8192
 jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
 jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
+jaxpar plan --model gpt2-xl --mesh pp=2,dp=2,tp=2 --batch 16 --export jaxpar
 """
 SEARCHED = "searched unless given"
+PROGRAMS = ("jaxpar",)
 
 Model = Annotated[
     str, typer.Option(metavar="NAME", help="Such as gpt3-175b, or a config.json of Hugging Face.")
@@ -74,6 +76,13 @@ Compare = Annotated[
     str | None,
     typer.Option(metavar="SIZES", help="Show the first plan beside the best of this mesh."),
 ]
+Export = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PROGRAM",
+        help="Print only the command that runs the first plan; PROGRAM is jaxpar, for `train`.",
+    ),
+]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the plans in a page, too.")]
 
 
@@ -97,6 +106,7 @@ def plan_training(
     explain: Explain = False,
     compare: Compare = None,
     html: Html = None,
+    export: Export = None,
     as_json: AsJson = False,
 ) -> None:
     """Finds the fastest of all plans that fit, to train a model on a cluster, and says why.
@@ -106,6 +116,7 @@ def plan_training(
     dropout are taken to have fused attention: with --remat none it keeps no scores and computes
     them twice, as selective does.
     """
+    from jaxpar.checks import check_one_of
     from jaxpar.cost.goodput import DEVICE_MTBF_HOURS
     from jaxpar.cost.hardware import find_cluster
     from jaxpar.cost.planner import Job, explore
@@ -116,6 +127,7 @@ def plan_training(
     mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}
     with errors_as_bad_use():
+        check_one_of("plan", "--export", export or "jaxpar", PROGRAMS)
         check_sizes("plan", fixed | {"devices": devices, "batch": batch, "sequence": sequence})
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
         architecture, cluster = _architecture(model), find_cluster(hardware)
@@ -127,7 +139,10 @@ def plan_training(
             from jaxpar.cost.planner.page import page
 
             write_text("plan", html, page([found.plans[0], other] if other else found.plans))
-    _show(found, other, explain=explain, as_json=as_json)
+    if export:
+        _export(found.plans[0], as_json=as_json)
+    else:
+        _show(found, other, explain=explain, as_json=as_json)
 
 
 def _architecture(model: str) -> Architecture:
@@ -136,6 +151,14 @@ def _architecture(model: str) -> Architecture:
 
     is_file = model.endswith(".json") or os.path.exists(model)  # false if it may not be read
     return read_config(model) if is_file else find_model(model)
+
+
+def _export(plan: Plan, *, as_json: bool) -> None:
+    from jaxpar.train.export import model_note, train_command
+
+    with errors_as_bad_use():
+        command, note = train_command(plan), model_note(plan)
+    show(as_json, {"command": command, "note": note}, [f"# {note}"] * bool(note) + [command])
 
 
 def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:

@@ -20,7 +20,13 @@ NAMES = "naive, gpipe, 1f1b, interleaved, breadth-first, zb-h1, zb-h2, zb-v, dua
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help=f"One of {NAMES}.")]
 Stages = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help=f"The number of devices; {STAGES} unless given."),
+    typer.Option(
+        "--stages",
+        "--devices",
+        min=1,
+        metavar="N",
+        help=f"The number of devices; {STAGES} unless given.",
+    ),
 ]
 Microbatches = Annotated[
     int | None, typer.Option(min=1, metavar="N", help=f"Their number; {MICROBATCHES} unless given.")

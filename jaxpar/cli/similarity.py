@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from jaxpar.cli.base import More
+from jaxpar.cli.base import More, need_linux
 from jaxpar.cli.classroom import classroom
 from jaxpar.cli.grade import Exercises, SecretFile, Unsafe, Variants, named, read_secret, varied
 from jaxpar.course.catalog import BadUseError, Exercise
@@ -26,6 +26,7 @@ def similarity(
     unsafe: Unsafe = False,
 ) -> None:
     """Finds answers that are alike: a report for a person, never points."""
+    need_linux("similarity")
     from jaxpar.classroom.reports.similarity_report import PAGE, TABLE, write_similarity_report
     from jaxpar.classroom.results import Results, locked
     from jaxpar.classroom.sandbox.levels import best_sandbox
@@ -38,7 +39,7 @@ def similarity(
         )
     rows = named(exercises, more)
     if variants:
-        rows = varied(rows, read_secret(secret_file)[0])
+        rows = varied(rows, read_secret(secret_file, Results(results))[0])
     try:
         texts = {row.id: _texts(row) for row in rows}
         with locked(results):
@@ -50,6 +51,8 @@ def similarity(
     for (one, other), pairs in found.by_students()[:MOST_TOLD]:
         count = f"{len(pairs)} exercise{'s' * (len(pairs) != 1)}"
         print(f"{safe_line(one)} and {safe_line(other)}: alike in {count}")
+    for exercise, students in found.canonical.items():
+        print(f"{exercise}: the library's own form, in no pair: {len(students)} of the answers")
     print(f"Pairs of answers that are alike: {len(found.pairs)}.")
     print(f"In {results}: {TABLE} and {PAGE}. Begin with {results / PAGE}.")
 

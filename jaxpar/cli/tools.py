@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,73 +14,58 @@ from jaxpar.cli.base import (
     console,
     dev,
     errors_as_bad_use,
+    need_linux,
     print_json,
     print_lines,
     show,
-    warn,
 )
+from jaxpar.cli.grading_doctor import attacks_held, copy_python_to
+from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course, make_course
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jaxpar.classroom.attacks.suite import Outcome
-    from jaxpar.classroom.sandbox.levels import Sandbox
-
 
 Grading = Annotated[
     bool, typer.Option("--grading", help="Attack the isolation of graded submissions instead.")
 ]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="GROUP", help="With --grading: only this group of attacks."),
+]
+CopyPython = Annotated[
+    Path | None,
+    typer.Option(
+        "--copy-python",
+        metavar="FOLDER",
+        help="With --grading: copy Python and jaxpar to a new folder that all users can read.",
+    ),
+]
 
 
 @app.command("doctor")
-def doctor(as_json: AsJson = False, grading: Grading = False) -> None:
+def doctor(
+    as_json: AsJson = False,
+    grading: Grading = False,
+    only: Only = None,
+    copy_python: CopyPython = None,
+) -> None:
     """Shows versions, devices, memory and disk space, and says what is missing.
 
     With --grading it says which level of isolation this machine allows for `grade`, and which
-    attacks that level holds against. This takes some minutes.
+    attacks that level holds against. This takes some minutes; a run that was stopped goes on.
     """
+    if (only or copy_python) and not grading:
+        raise BadUseError("doctor: --only and --copy-python belong to --grading; say that, too")
+    if copy_python:
+        copy_python_to(copy_python, as_json)
+        return
     if grading:
-        raise typer.Exit(0 if _attacks_held(as_json) else WRONG)
+        need_linux("doctor --grading")
+        raise typer.Exit(0 if attacks_held(only or [], as_json) else WRONG)
     from jaxpar.course.doctor import diagnose
 
     diagnosis = diagnose(Path.cwd())
     show(as_json, diagnosis.to_dict(), diagnosis.lines())
     raise typer.Exit(WRONG if diagnosis.missing else 0)
-
-
-def _attacks_held(as_json: bool) -> bool:
-    """Runs the attacks on the best level, prints what held, and returns whether all did."""
-    from jaxpar.classroom.attacks.suite import ATTACKS, Suite, forecast
-    from jaxpar.classroom.sandbox.levels import best_sandbox
-
-    with errors_as_bad_use():
-        sandbox = best_sandbox()
-    warn(f"Isolation: {sandbox.name}.")
-    warn(forecast())
-    outcomes = []
-    for outcome in Suite(sandbox).run():
-        outcomes.append(outcome)
-        if len(outcomes) % 20 == 0:
-            warn(f"{len(outcomes)} of {len(ATTACKS)}")
-    data = {"level": sandbox.level, "attacks": [outcome.to_dict() for outcome in outcomes]}
-    show(as_json, data, _attack_lines(outcomes, sandbox))
-    return all(outcome.held for outcome in outcomes)
-
-
-def _attack_lines(outcomes: list[Outcome], sandbox: Sandbox) -> Iterator[str]:
-    """Yields a line for each group of attacks, and one for each attack that was not held."""
-    yield f"{sandbox.name} held against"
-    for group in dict.fromkeys(outcome.attack.group for outcome in outcomes):
-        those = [outcome for outcome in outcomes if outcome.attack.group == group]
-        yield f"  {group:<28} {sum(o.held for o in those):>3} of {len(those):>3} attacks"
-    broken = [outcome for outcome in outcomes if not outcome.held]
-    for one in broken:
-        yield f"NOT HELD: {one.attack.group}: {one.attack.name}: {one.why}"
-    for level, reason in sandbox.why_not.items():
-        yield f"Not on level {level}: {reason}"
-    yield "Do not grade untrusted files here." if broken else "Every attack was held."
 
 
 @app.command("inspect")
@@ -119,7 +104,7 @@ def init(
     go_there = "" if root == Path.cwd() else f"cd {folder} && "
     lines = [
         f"{root}: {len(written)} files written, {len(kept)} kept as they are",
-        f"Next, type: {go_there}{command()}",
+        f"Next, type: {go_there}{command(root)}",
     ]
     show(as_json, {"folder": str(root), "written": written, "kept": kept}, lines)
 

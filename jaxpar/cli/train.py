@@ -13,10 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, print_json
+from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, by_verb, print_json
 from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train",)
+MOST_PROCESSES, MOST_DEVICES = 64, 512  # a process takes about half a gigabyte
 PRECISION = (
     "What is sent and multiplied: fp32, bf16 or fp16. The optimizer keeps its weights in float32, "
     "and fp16 scales the loss."
@@ -105,6 +106,15 @@ Schedule = Annotated[
         "FILE.csv; 1f1b unless given.",
     ),
 ]
+Chunks = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Parts of the layers on each device of pp, where the schedule leaves it open: 2 for "
+        "interleaved and breadth-first unless given.",
+    ),
+]
 Offload = Annotated[
     str | None,
     typer.Option(
@@ -157,6 +167,7 @@ def train_model(
     offload: Offload = None,
     sequence_parallel: SequenceParallel = False,
     schedule: Schedule = None,
+    chunks: Chunks = None,
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
     clip: Clip = None,
@@ -187,8 +198,9 @@ def train_model(
     recipe = {
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
-        "schedule": schedule, "batch": batch, "gather": gather, "optimizer": optimizer,
-        "clip": clip, "sync_every": sync_every, "outer": outer, "compress": compress,
+        "schedule": schedule, "chunks": chunks, "batch": batch, "gather": gather,
+        "optimizer": optimizer, "clip": clip, "sync_every": sync_every, "outer": outer,
+        "compress": compress,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
@@ -231,7 +243,7 @@ def _train(
     except ValueError as error:
         if place is None:
             raise BadUseError(str(error)) from None
-        print(error, file=sys.stderr)
+        print(by_verb(str(error)), file=sys.stderr)
         code = BAD_USE
     except Exception:
         traceback.print_exc()
@@ -264,10 +276,16 @@ def launch_processes(
         typer.Argument(metavar="COMMAND", help="The command to run: train and its options."),
     ],
     processes: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Processes on this machine.")
+        int,
+        typer.Option(
+            min=1, max=MOST_PROCESSES, metavar="N", help="Processes on this machine, at most 64."
+        ),
     ] = 2,
     devices: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Simulated devices in each process.")
+        int,
+        typer.Option(
+            min=1, max=MOST_DEVICES, metavar="N", help="Simulated devices in each, at most 512."
+        ),
     ] = 4,
 ) -> None:
     """Runs a command in several processes on this machine, which talk over loopback.

@@ -42,7 +42,7 @@ def cross_entropies_args(
 
     Args:
         sizes: those of the vocabulary, of a vector in the table and of a hidden one.
-        dtype: that of the parameters.
+        dtype: that of both matrices; the table is float32.
         masks: those of the mask, and of all that the batch has for a token.
     """
     v, d, f = sizes
@@ -50,7 +50,7 @@ def cross_entropies_args(
     return {
         "loss_fn": Function("jaxpar.contracts.token_losses:cross_entropies"),
         "params": {
-            "table": ArraySpec((v, d), "v d", dtype),
+            "table": ArraySpec((v, d), "v d"),
             "w_in": ArraySpec((d, f), "d f", dtype),
             "w_out": ArraySpec((f, v), "f v", dtype),
         },

@@ -80,10 +80,43 @@ def decoder_arrays(
     """
     everything = layout.remat == "none"
     arrays = list(_kept(architecture, layout, scores=everything, experts=False))
-    if everything:
+    if everything:  # Among it what is gathered: the keys and values of all positions.
+        arrays = [_gathered(array) for array in arrays]
         arrays += _kept_by_jax(architecture, layout)
     if layout.remat == "products":
         arrays = [array for array in arrays if array.name in _PRODUCTS]
+    return _terms(arrays, architecture, layout, sequence, element_bytes)
+
+
+def half_arrays(
+    architecture: Architecture,
+    layout: Layout,
+    *,
+    sequence: int,
+    element_bytes: int = 4,
+) -> list[Term]:
+    """Bytes of each array that the first half of a backward pass of our decoder keeps of a layer.
+
+    The first half finds the gradient with respect to the layer's input, and the second half those
+    with respect to its parameters. For these it needs the gradient of each result, and what the
+    first half has recomputed.
+    """
+    *into_nonlinearity, _ = _inside("", "ffn", gated=architecture.gated)
+    arrays = [*_projected(architecture), *into_nonlinearity]
+    for of in ("attention", "mlp"):
+        arrays += [_Array(f"{of} output", "hidden", "whole")]
+        arrays += [_Array(f"{of} input", "hidden", "positions")]
+    arrays = [array._replace(name=f"gradient of {array.name}") for array in arrays]
+    if layout.remat in ("products", "full"):
+        arrays += [_Array("inside the nonlinearity", "ffn")] * 2
+    if layout.remat == "products":
+        arrays.append(_Array("softmax", "heads * sequence"))
+        arrays.append(_Array("values in another order", "key_heads * d_value", "kv"))
+    if layout.remat == "full":
+        arrays += [_Array(f"{of} input", "hidden", "whole") for of in ("attention", "mlp")]
+        arrays += [_Array("attended", "heads * d_value"), *_inputs_again(architecture, layout)]
+    elif layout.remat != "none" and architecture.norm == "layer":
+        arrays += _before_weights()
     return _terms(arrays, architecture, layout, sequence, element_bytes)
 
 
@@ -112,11 +145,7 @@ def outer_arrays(
 def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
     """The arrays that JAX keeps in addition if nothing is recomputed."""
     split, staged = np.max(layout.tp) > 1, np.max(layout.pp) > 1
-    for norm in ("attention", "mlp"):
-        yield _Array(f"{norm} norm's result before its weight", "hidden", "positions")
-    if not split:  # Where devices split a layer, matrices with one input are put together.
-        for name, matrices in (("attention", 3), ("mlp", 2 if architecture.gated else 1)):
-            yield from [_Array(f"{name} input again", "hidden", "positions")] * (matrices - 1)
+    yield from _inputs_again(architecture, layout)
     yield _Array("softmax' exponentials", "heads * sequence")
     if staged:  # In one loop over all layers there is one mask for all of them.
         yield _Array("causal mask", "heads * sequence", "tp", 1)
@@ -124,6 +153,26 @@ def _kept_by_jax(architecture: Architecture, layout: Layout) -> Iterator[_Array]
     # SwiGLU keeps three, of which XLA may find two to be equal, and GELU keeps four.
     inside = (3 if split or staged else 2) if architecture.gated else 4
     yield from [_Array("inside the nonlinearity", "ffn")] * inside
+
+
+def _gathered(array: _Array) -> _Array:
+    """Keys and values of the positions of all devices of cp; other arrays as they are."""
+    whole = array.name in ("keys", "values")
+    return array._replace(size=f"cp * {array.size}") if whole else array
+
+
+def _before_weights() -> list[_Array]:
+    """The results of norms before they are multiplied by their weights."""
+    names = (f"{norm} norm's result before its weight" for norm in ("attention", "mlp"))
+    return [_Array(name, "hidden", "positions") for name in names]
+
+
+def _inputs_again(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
+    """The inputs of products, once more for each further use."""
+    yield from _before_weights()
+    if np.max(layout.tp) == 1:  # Else matrices with one input are put together.
+        for name, matrices in (("attention", 3), ("mlp", 2 if architecture.gated else 1)):
+            yield from [_Array(f"{name} input again", "hidden", "positions")] * (matrices - 1)
 
 
 def _kept(
@@ -199,6 +248,7 @@ def _numbers(architecture: Architecture, layout: Layout, sequence: int) -> Mappi
     numbers = {
         "tokens": layout.microbatch * sequence / layout.cp,
         "sequence": sequence,
+        "cp": layout.cp,
         "hidden": architecture.hidden,
         "heads": architecture.heads,
         "key_heads": architecture.key_heads,

@@ -12,10 +12,10 @@ transformer/moe/token_dispatcher.py, in Transformer Engine the ring of its conte
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -106,32 +106,50 @@ def step_traffic(
     Raises:
         ValueError: `context` is none of the three.
     """
-    step = _Step(architecture, layout, batch, sequence, each, element_bytes)
-    messages = (
-        *step.states(),
-        *step.layers(),
-        *step.vocabulary(),
-        *step.experts(),
-        *step.context(context),
-        *step.pipeline(scatter_gather),
-    )
+    step = StepTraffic(architecture, layout, batch, sequence, each, element_bytes)
+    return sent([*step.states(), *step.activations(context, scatter_gather=scatter_gather)])
+
+
+def sent(messages: Iterable[Message]) -> list[Message]:
+    """The messages that go to other devices, and go at all."""
     return [one for one in messages if one.axes and np.any(one.times > 0)]
 
 
 # Bytes of a microbatch's activations, and of the keys and values of its positions, on one device.
-_X = "microbatch*sequence/cp*hidden*element_bytes"
-_KEYS = "microbatch*sequence/cp*key_width*element_bytes"
+X = "microbatch*sequence/cp*hidden*element_bytes"
+KEYS = "microbatch*sequence/cp*key_width*element_bytes"
 _CROSSINGS = "where(pp > 1, microbatches*chunks, 0)"
 
 
+class Difference(NamedTuple):
+    """Where a program sends a message in another way than the standard.
+
+    Attributes:
+        count: the formula of how often it sends the message in a step.
+        operand: the formula of the bytes of a device's operand; None: as the standard.
+    """
+
+    count: str
+    operand: str | None = None
+
+
 @dataclass(frozen=True)
-class _Step:
+class StepTraffic:
+    """The messages of a step, kind by kind; the arguments of `step_traffic` say what they are.
+
+    Attributes:
+        differences: what a program sends in another way than the standard, by name of the message.
+        more: the values of names in these formulas that the standard does not have.
+    """
+
     architecture: Architecture
     layout: Layout
     batch: int
     sequence: int
     each: States
     element_bytes: int
+    differences: Mapping[str, Difference] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
@@ -146,6 +164,7 @@ class _Step:
         return {
             **layout.sizes,
             **_widths(a, layout),
+            **self.more,
             "microbatch": layout.microbatch,
             "microbatches": layout.microbatches(self.batch),
             "chunks": layout.chunks,
@@ -180,6 +199,8 @@ class _Step:
     ) -> Message:
         """A message whose terms have the numbers that their formulas name."""
         axes = (axes,) if isinstance(axes, str) else axes
+        other = self.differences.get(name, Difference(count))
+        operand, count = other.operand or operand, other.count
         present = tuple(axis for axis in axes if np.any(self.numbers[axis] > 1))
         size, often = (make_term(name, formula, self.numbers) for formula in (operand, count))
         return Message(name, kind, present, size, often, hides, stage)
@@ -215,47 +236,55 @@ class _Step:
             mine = f"{parameters}*gradient_bytes/{shards}"
             yield self.send(f"{of}gradients of shards", "all_reduce", "dp", mine, "1", "backward")
 
-    def layers(self) -> Iterator[Message]:
+    def activations(self, context: Context, *, scatter_gather: bool) -> Iterator[Message]:
+        """What is computed with the parameters, and what its gradients need."""
+        yield from self._layers()
+        yield from self._vocabulary()
+        yield from self._experts()
+        yield from self._context(context)
+        yield from self._pipeline(scatter_gather)
+
+    def _layers(self) -> Iterator[Message]:
         """Tensor parallelism: before products that are split by columns, after those by rows."""
         again, once = "microbatches*blocks*runs", "microbatches*blocks"
         if self.layout.sequence_parallel:
-            yield self.send("layer inputs", "all_gather", "tp", f"{_X}/tp", again)
-            yield self.send("layer outputs", "reduce_scatter", "tp", _X, again)
-            yield self.send("gradients of layer outputs", "all_gather", "tp", f"{_X}/tp", once)
-            yield self.send("layer inputs again", "all_gather", "tp", f"{_X}/tp", once, "layer")
-            yield self.send("gradients of layer inputs", "reduce_scatter", "tp", _X, once, "layer")
+            yield self.send("layer inputs", "all_gather", "tp", f"{X}/tp", again)
+            yield self.send("layer outputs", "reduce_scatter", "tp", X, again)
+            yield self.send("gradients of layer outputs", "all_gather", "tp", f"{X}/tp", once)
+            yield self.send("layer inputs again", "all_gather", "tp", f"{X}/tp", once, "layer")
+            yield self.send("gradients of layer inputs", "reduce_scatter", "tp", X, once, "layer")
             whole = "whole_parameters*gradient_bytes"
             yield self.send("gradients of whole parameters", "all_reduce", "tp", whole, "1")
         else:
-            yield self.send("layer outputs", "all_reduce", "tp", _X, again)
-            yield self.send("gradients of layer inputs", "all_reduce", "tp", _X, once, "layer")
+            yield self.send("layer outputs", "all_reduce", "tp", X, again)
+            yield self.send("gradients of layer inputs", "all_reduce", "tp", X, once, "layer")
         keys, shared = "key_parameters*gradient_bytes", "where(tp > key_heads, 1, 0)"
         yield self.send("gradients of shared heads", "all_reduce", "tp", keys, shared)
 
-    def vocabulary(self) -> Iterator[Message]:
+    def _vocabulary(self) -> Iterator[Message]:
         """The embedding and the head, whose tables are split by tokens, and the loss."""
         m = "microbatches"
         if self.layout.sequence_parallel:
-            shard = f"{_X}/tp"
-            yield self.send("embedding", "reduce_scatter", "tp", _X, m, None, "first")
+            shard = f"{X}/tp"
+            yield self.send("embedding", "reduce_scatter", "tp", X, m, None, "first")
             yield self.send("gradient of embedding", "all_gather", "tp", shard, m, None, "first")
             yield self.send("head input", "all_gather", "tp", shard, m, None, "last")
             yield self.send("head input again", "all_gather", "tp", shard, m, "layer", "last")
             kind = "reduce_scatter"
         else:
-            yield self.send("embedding", "all_reduce", "tp", _X, m, None, "first")
+            yield self.send("embedding", "all_reduce", "tp", X, m, None, "first")
             kind = "all_reduce"
-        yield self.send("gradient of head input", kind, "tp", _X, m, "layer", "last")
+        yield self.send("gradient of head input", kind, "tp", X, m, "layer", "last")
         # In float32: of each position's logits the maximum, the sum of exp, and the target's.
         of_each = "microbatch*sequence/cp*4"
         yield self.send("loss", "all_reduce", "tp", of_each, "3*microbatches", None, "last")
 
-    def experts(self) -> Iterator[Message]:
+    def _experts(self) -> Iterator[Message]:
         """Expert parallelism: every token goes to its experts and back; all experts get as many."""
         if not self.architecture.experts:
             return
         again, once = "microbatches*expert_layers*runs", "microbatches*expert_layers"
-        tokens = f"{_X}*per_token"
+        tokens = f"{X}*per_token"
         if self.layout.sequence_parallel:
             # A device sends its own positions' tokens; those of an expert come together over tp.
             yield self.send("expert inputs", "all_gather", "tp", f"{tokens}/tp", again)
@@ -266,23 +295,23 @@ class _Step:
         yield self.send("tokens to experts and back", "all_to_all", "ep", tokens, f"2*{again}")
         yield self.send("their gradients", "all_to_all", "ep", tokens, f"2*{once}")
 
-    def context(self, how: Context) -> Iterator[Message]:
+    def _context(self, how: Context) -> Iterator[Message]:
         """Context parallelism: attention between positions on different devices."""
         again, once = "microbatches*layers*runs", "microbatches*layers"
         both = "keys, values and gradients"
         match how:
             case "ring":
                 hops = "(cp - 1)*"
-                yield self.send("keys and values", "permute", "cp", _KEYS, hops + again, "layer")
-                yield self.send(both, "permute", "cp", f"2*{_KEYS}", hops + once, "layer")
+                yield self.send("keys and values", "permute", "cp", KEYS, hops + again, "layer")
+                yield self.send(both, "permute", "cp", f"2*{KEYS}", hops + once, "layer")
             case "gather":
                 # Nothing that is gathered for the forward pass is kept for the backward pass.
-                yield self.send("keys and values", "all_gather", "cp", _KEYS, f"2*{once}")
+                yield self.send("keys and values", "all_gather", "cp", KEYS, f"2*{once}")
                 gradients = "gradients of keys and values"
-                yield self.send(gradients, "reduce_scatter", "cp", f"{_KEYS}*cp", once)
+                yield self.send(gradients, "reduce_scatter", "cp", f"{KEYS}*cp", once)
             case "heads":
-                enter = _KEYS.replace("key_width", "(query_width + key_width)")
-                leave = _KEYS.replace("key_width", "value_width")
+                enter = KEYS.replace("key_width", "(query_width + key_width)")
+                leave = KEYS.replace("key_width", "value_width")
                 times = f"{once}*(runs + 1)"
                 yield self.send("queries, keys and values", "all_to_all", "cp", enter, times)
                 yield self.send("attended values", "all_to_all", "cp", leave, times)
@@ -291,10 +320,10 @@ class _Step:
                     f"step_traffic: context is {how!r}; use one of {', '.join(get_args(Context))}"
                 )
 
-    def pipeline(self, scatter_gather: bool) -> Iterator[Message]:
+    def _pipeline(self, scatter_gather: bool) -> Iterator[Message]:
         """What an inner stage sends: activations to the next stage, gradients to the one before."""
         parts = self.layout.sequence_parallel or scatter_gather
-        x = f"{_X}/tp" if parts else _X
+        x = f"{X}/tp" if parts else X
         yield self.send("stage outputs", "permute", "pp", x, _CROSSINGS, "forward")
         yield self.send("gradients of stage inputs", "permute", "pp", x, _CROSSINGS, "backward")
         if scatter_gather and not self.layout.sequence_parallel:

@@ -22,7 +22,7 @@ def reset(course: Course, row: Exercise) -> Path | None:
     if path.exists() and (data := _read(path)) != stub:
         backup = _back_up(course.state / "backups", row.id, data)
     try:
-        write_atomically(path, stub)
+        write_atomically(path, stub, public=True)
     except OSError as error:
         raise BadUseError(
             f"reset: cannot write {path} ({error.strerror}); it is as it was"

@@ -495,6 +495,23 @@ EXERCISES = (
 )  # fmt: skip
 
 
+PLANNED = {
+    number: topic
+    for number, topic in {
+        "06": "low communication",
+        "14": "context parallel",
+        "17": "mixture of experts",
+        "20": "training for real",
+        "21": "inference",
+        "22": "smaller models",
+        "23": "adapters",
+        "24": "capstone",
+    }.items()
+    if number not in {row.number for row in LESSONS}
+}
+"""The topics of lessons that are not written yet, by their numbers."""
+
+
 def lesson(number: str) -> Lesson:
     """Returns the lesson with this number or name, such as "2", "02" or "02_collectives".
 
@@ -506,7 +523,11 @@ def lesson(number: str) -> Lesson:
         if wanted in (row.number, row.topic, row.name):
             return row
     numbers = ", ".join(row.number for row in LESSONS)
-    raise BadUseError(f"lesson: there is no lesson {number!r}; use one of {numbers}")
+    if wanted in PLANNED:
+        found = f"lesson {wanted}, {PLANNED[wanted]}, is planned and not written yet"
+    else:
+        found = f"there is no lesson {number!r}"
+    raise BadUseError(f"lesson: {found}; use one of {numbers}")
 
 
 def exercise(id: str) -> Exercise:

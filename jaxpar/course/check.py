@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from jaxpar.course.catalog import Exercise
+from jaxpar.course.folder import Course
 from jaxpar.grading.cache import VerdictCache
-from jaxpar.grading.submission import Submission, SubmissionError, read_submission
+from jaxpar.grading.submission import Submission, SubmissionError, is_stub, read_submission
 from jaxpar.grading.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -127,3 +128,21 @@ def check(
         with suppress(OSError):  # a verdict that cannot be written is shown all the same
             verdicts.put(row.where, submission, verdict)
     return verdict
+
+
+def check_all(
+    course: Course, judge: Judge, verdicts: Verdicts
+) -> Iterator[tuple[Exercise, Verdict]]:
+    """Yields the verdict on each file in which something is written, in the course's order."""
+    for row in course.exercises:
+        path, remembered = course.file(row), None
+        try:
+            submission = read_submission(path)
+            written = not is_stub(submission, row.id)
+            remembered = verdicts.get(row.where, submission)
+        except SubmissionError:
+            written = path.exists()
+        if written:
+            yield row, remembered or check(row, path, judge, verdicts)
+            if not remembered:
+                judge.warm()  # the next one may be judged, too

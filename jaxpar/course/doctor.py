@@ -14,6 +14,7 @@ from jaxpar import __version__
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
 from jaxpar.course.folder import find_course
+from jaxpar.train.machine import memory_bytes
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "jaxtyping", "rich", "typer", "watchfiles",
             "flatbuffers", "pytest", "jupytext")  # fmt: skip
@@ -67,7 +68,7 @@ def diagnose(start: Path) -> Diagnosis:
     missing = [f"{name}: pip install {name}" for name, known in found.items() if known is None]
     devices, trouble = _devices()
     course, absent = _course(start)
-    memory, disk = _memory_bytes(), shutil.disk_usage(course or start).free
+    memory, disk = memory_bytes(), shutil.disk_usage(course or start).free
     missing += trouble + absent
     if memory and memory < LEAST_MEMORY_BYTES:
         missing.append(f"memory: 4 GB are needed, this machine has {memory / GB:.1f} GB")
@@ -99,13 +100,6 @@ def _devices() -> tuple[list[str], list[str]]:
     except (ImportError, RuntimeError, ValueError) as error:
         return [], [f"devices: JAX does not start ({str(error).splitlines()[0]}); reinstall jax"]
     return lines, []
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _course(start: Path) -> tuple[Path | None, list[str]]:

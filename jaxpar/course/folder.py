@@ -110,7 +110,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> tuple[list[str], list[
             kept.append(name)
             continue
         try:
-            write_atomically(path, data)
+            write_atomically(path, data, public=True)
         except OSError as error:
             raise BadUseError(f"init: cannot write {path} ({error.strerror})") from None
         written.append(name)

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from jaxpar.course.catalog import lesson
+from jaxpar.course.catalog import Exercise, Lesson, lesson
 from jaxpar.course.command import command
-from jaxpar.course.progress import Standing, next_row
+from jaxpar.course.exercise_list import ExerciseList
+from jaxpar.course.progress import Standing
 
 STYLES = {"todo": "dim", "changed": "yellow", "pass": "green", "fail": "bold red"}
 HEADINGS = ("exercise", "pts", "min", "status", "needs")
@@ -51,23 +52,44 @@ def exercise_table(rows: Sequence[Standing], current: str = "") -> Table:
     return table
 
 
+def cursor_lines(listing: ExerciseList, current: Exercise) -> Iterator[Text]:
+    """Every line of the list with a cursor; one that is too long ends at the terminal's edge."""
+    for line in listing.lines:
+        if isinstance(line, Lesson):
+            yield Text(f"{line.number} {line.title}", "bold", no_wrap=True, overflow="ellipsis")
+            continue
+        here = "reverse" if line.exercise == listing.place else ""
+        mark = ">" if line.exercise == current else ""
+        text = Text(_line(mark, line), here, no_wrap=True, overflow="ellipsis")
+        text.highlight_words([f" {status_words(line)} "], STYLES[line.status])
+        yield text
+
+
 def plain_table(rows: Sequence[Standing]) -> Iterator[str]:
     """A line of headings, then one line for each exercise."""
-    yield _plain_line("", *HEADINGS)
+    yield headings()
     for row in rows:
-        exercise = row.exercise
-        needs = ", ".join(exercise.needs)
-        points, minutes = str(exercise.points), str(exercise.minutes)
-        yield _plain_line(exercise.lesson, exercise.id, points, minutes, status_words(row), needs)
+        yield _line(row.exercise.lesson, row)
+
+
+def headings() -> str:
+    """What stands above the columns of a line."""
+    return _plain_line("", *HEADINGS)
+
+
+def _line(front: str, row: Standing) -> str:
+    exercise = row.exercise
+    numbers = str(exercise.points), str(exercise.minutes)
+    return _plain_line(front, exercise.id, *numbers, status_words(row), ", ".join(exercise.needs))
 
 
 def _plain_line(lesson: str, id: str, points: str, minutes: str, status: str, needs: str) -> str:
     return f"{lesson:<2} {id:<29} {points:>3} {minutes:>3}  {status:<11}  {needs}".rstrip()
 
 
-def where_to_go(rows: Sequence[Standing]) -> list[str]:
-    """The whole list as lines, and what to do next."""
-    return [*plain_table(rows), bar(rows), "", *to_solve(next_row(rows))]
+def where_to_go(rows: Sequence[Standing], here: Standing | None) -> list[str]:
+    """The whole list as lines, and what to do in the exercise at hand."""
+    return [*plain_table(rows), bar(rows), "", *to_solve(here)]
 
 
 def to_solve(row: Standing | None) -> list[str]:

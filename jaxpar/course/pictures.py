@@ -10,7 +10,7 @@ from jaxpar.course.catalog import BadUseError
 from jaxpar.course.folder import find_course
 from jaxpar.drawing.bars import Bars
 from jaxpar.drawing.curves import Curves, Points, Roofline
-from jaxpar.drawing.elements import ASCII
+from jaxpar.drawing.elements import printable
 from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import Panels
 from jaxpar.drawing.schedule import Timeline
@@ -24,11 +24,7 @@ def draw(name: str, picture: Picture) -> Picture:
 
     Returns the picture, so that a notebook shows it too.
     """
-    text = picture.to_text()
-    try:
-        text.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:
-        text = text.translate(ASCII)
+    text = printable(picture.to_text(), sys.stdout.encoding)
     print(f"{text}\n\n{_write(name, picture.to_svg())}\n")
     return picture
 

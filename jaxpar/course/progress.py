@@ -5,6 +5,7 @@ Nothing is judged here: a file that was never judged as it is now counts as chan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -96,3 +97,10 @@ def at_hand(rows: Sequence[Standing], record: LearnerRecord) -> Standing:
     place = record.place()
     start = ids.index(place) if place in ids else 0
     return next_row([*rows[start:], *rows[:start]]) or rows[start]
+
+
+def in_numbers(rows: Sequence[Standing]) -> str:
+    """Returns how many exercises stand how: `12 pass, 2 fail, 1 not judged, 46 to do`."""
+    words = {"pass": "pass", "fail": "fail", "changed": "not judged", "todo": "to do"}
+    counts = Counter(row.status for row in rows)
+    return ", ".join(f"{counts[status]} {word}" for status, word in words.items() if counts[status])

@@ -16,8 +16,9 @@ from rich.text import Text
 from jaxpar.contracts.case_in_words import describe_case
 from jaxpar.course.catalog import used_by
 from jaxpar.course.command import command
-from jaxpar.course.listing import bar, exercise_table, plain_table
-from jaxpar.course.session import LINE_VIEWS, Session
+from jaxpar.course.links import with_links
+from jaxpar.course.listing import bar, cursor_lines, headings, plain_table
+from jaxpar.course.session import Session
 from jaxpar.course.solution import solution
 from jaxpar.course.typed_words import WORDS
 from jaxpar.course.wrapping import Code
@@ -25,6 +26,8 @@ from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines, render
 
 LAST_LINES = 2
+KEYS = {"check": "c check all"}
+LIST_KEYS = "j k move  Enter open  / find  t todo  w wrong  s solved  a all  r reset  q back"
 
 
 class Brevity(IntEnum):
@@ -54,22 +57,24 @@ def screen(session: Session, plain: bool, brevity: Brevity = Brevity.NOTHING) ->
     """The screen of a session; `plain` leaves out tables and colours."""
     keys = [] if plain and session.job else [Text(_keys(session, plain), "dim")]
     return Screen(
-        list(_head(session, brevity)),
+        list(_head(session, plain, brevity)),
         list(_views(session, plain, brevity)),
-        list(_said(session, brevity)),
+        list(_said(session, plain, brevity)),
         keys,
     )
 
 
-def _head(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
+def _head(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
     row, lesson = session.current, session.lesson
     full = brevity < Brevity.HEADING
     name = f"Lesson {lesson.number}: {lesson.title}" if full else row.id
     yield Text(bar(session.rows), "bold") + Text(f"   {name}")
-    if full and session.view not in ("lesson", "list"):
+    if session.view == "list" and not plain:
+        yield Text(headings(), "underline")
+    elif full and session.view not in ("lesson", "list"):
         yield ""
         yield Text(f"{row.id}: {row.title} ({row.points} points)", "bold cyan")
-        yield Text(f"file: {row.file}")
+        yield with_links(Text(f"file: {row.file}"), session.course.root)
 
 
 def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
@@ -79,13 +84,14 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
         case "list" if plain:
             yield from (Text(line) for line in plain_table(session.rows))
         case "list":
-            yield exercise_table(session.rows, session.current.id)
+            yield from cursor_lines(session.listing, session.current)
         case "solution":
             yield from _solution(session, plain)
         case "predict":
             yield from _question(session)
         case "reset?":
-            yield Text("Put the stub back? A copy of your file is kept. Type y for yes.", "bold")
+            stub = f"the stub of {session.to_reset.id}"
+            yield Text(f"Put {stub} back? A copy of your file is kept. Type y for yes.", "bold")
         case "give up?":
             yield Text(
                 'Show the solution before you have solved it? It is marked "seen". '
@@ -98,13 +104,15 @@ def _views(session: Session, plain: bool, brevity: Brevity) -> Iterator[Renderab
 def _lesson(session: Session) -> Iterator[RenderableType]:
     lesson = session.lesson
     yield Text(f"Read the lesson first, about {lesson.minutes} minutes:", "bold")
-    yield Text(f"  open  {lesson.file}  in your editor")
+    opened = Text(f"  open  {lesson.file}  in your editor")
+    yield with_links(opened, session.course.root)
     yield Text(f"  run   {command()} lesson {lesson.number}  in another terminal")
     yield ""
     yield Text(f"It shows {', '.join(lesson.prints)}.")
     yield Text(f"Then you write {', '.join(row.id for row in lesson.asks)}.")
     yield ""
-    yield Text(f"Press Enter for the first exercise: {session.current.id}.", "bold")
+    first = "the first exercise: " if session.current == lesson.asks[0] else ""
+    yield Text(f"Press Enter for {first}{session.current.id}.", "bold")
 
 
 def _exercise(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
@@ -112,10 +120,13 @@ def _exercise(session: Session, plain: bool, brevity: Brevity) -> Iterator[Rende
         yield Text(session.problem, "bold red")
     elif not session.started:
         yield Text(f"To do: {session.contract.task}.")
-        yield Text("Open the file, write the function, save: it is judged at once.")
+        when = "press Enter: it is judged" if session.manual else "save: it is judged at once"
+        yield Text(f"Open the file, write the function, {when}.")
         yield Text(f"Or, in another terminal: {command()} check {session.current.id}", "dim")
     elif session.job:
         yield Text("Judging ...")
+    elif session.manual and not session.verdict:
+        yield Text("Press Enter to have it judged as it is now.", "bold")
     elif session.verdict:
         yield from _verdict(session, session.verdict, plain, brevity)
         if session.verdict.passed:
@@ -174,7 +185,7 @@ def _solution(session: Session, plain: bool) -> Iterator[RenderableType]:
     yield Text(source) if plain else Code(source)
 
 
-def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
+def _said(session: Session, plain: bool, brevity: Brevity) -> Iterator[RenderableType]:
     """Yields hints, the notice about the last event, and the line that is being typed."""
     if session.hints and session.view in ("exercise", "predict"):
         hints = session.contract.hints
@@ -185,19 +196,40 @@ def _said(session: Session, brevity: Brevity) -> Iterator[RenderableType]:
     if session.notice:
         yield ""
         yield Text(session.notice, "yellow")
-    if session.view in LINE_VIEWS:
+    if session.view == "predict" or (session.view == "list" and plain):
         yield ""
         yield Text(f"> {session.words.line}", "bold")
+    elif session.view == "list":
+        yield ""
+        yield Text("   ".join(_about_list(session)))
+
+
+def _about_list(session: Session) -> Iterator[str]:
+    """Yields what is judged now, what is searched for, and what the selected exercise is."""
+    listing = session.listing
+    if session.job:
+        yield f"judging {session.job.exercise.id}, {len(session.waiting)} more wait"
+    if listing.searching or listing.search:
+        yield f"/{listing.search}{'_' if listing.searching else ''}"
+    if not listing.shown:
+        yield f"nothing is {listing.filter}" if listing.filter != "all" else "nothing is found"
+    elif listing.selected:
+        row = listing.selected.exercise
+        yield f"{row.id}: {row.title}"
 
 
 def _keys(session: Session, plain: bool) -> str:
     match session.view:
         case "predict":
-            return "Enter alone skips. With Enter, too: h hint  l list  n next  r reset  q quit"
-        case "list":
+            return "Enter alone skips.  h hint  l list  n next  v values  r reset  q quit"
+        case "list" if plain:
             return "Enter goes on; a name, or its beginning, and Enter goes to that exercise"
+        case "list" if session.listing.searching:
+            return "Enter keeps what is found; Esc shows all again"
+        case "list":
+            return LIST_KEYS
         case "reset?" | "give up?":
             return ""
-    keys = "  ".join(f"{word[0]} {word}" for word in WORDS)
-    keys = f"Type a letter, then Enter: {keys}" if plain else keys
+    keys = "  ".join(KEYS.get(word, f"{word[0]} {word}") for word in WORDS)
+    keys = f"A letter, then Enter: {keys}" if plain else keys
     return keys if session.view == "exercise" else f"Enter goes on.  {keys}"

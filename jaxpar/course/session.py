@@ -6,6 +6,7 @@ this state, and has `job` judged, which says what should be judged now.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ from jaxpar.course.backups import reset
 from jaxpar.course.catalog import BadUseError, Exercise, Lesson, exercise, lesson
 from jaxpar.course.check import Verdicts
 from jaxpar.course.events import Event, Job, JudgementEnded, Saved, Trouble, Typed
+from jaxpar.course.exercise_list import ExerciseList
 from jaxpar.course.folder import Course
-from jaxpar.course.keyboard import END_OF_INPUT
+from jaxpar.course.keyboard import DOWN, END_OF_INPUT, ENTER, ESCAPE, PAGE_DOWN, PAGE_UP, UP
 from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.prediction import parse_bytes
-from jaxpar.course.progress import Standing, at_hand, next_row, progress
+from jaxpar.course.progress import Standing, at_hand, in_numbers, next_row, progress
 from jaxpar.course.solution import hints_left, next_hint
 from jaxpar.course.typed_words import WORDS, TypedWords
 from jaxpar.grading.submission import Submission, SubmissionError, is_stub, read_submission
@@ -28,7 +30,8 @@ from jaxpar.grading.verdict import Verdict
 
 NO_MORE_HINTS = "there are no more hints; s shows the solution"
 NO_OTHER = "there is no other exercise left to solve"
-LINE_VIEWS = ("predict", "list")  # where a line is typed, and not one letter
+QUESTIONS = ("reset?", "give up?")
+TURNS = {DOWN: 1, PAGE_DOWN: 1, UP: -1, PAGE_UP: -1}
 View = Literal["lesson", "exercise", "predict", "list", "solution", "reset?", "give up?"]
 
 
@@ -44,7 +47,12 @@ class Session:
         problem: why it could not be read, in one line.
         verdict: the verdict on `submission`.
         best: the learner's best number before that verdict, if the exercise is a challenge.
+        manual: whether a saved file is judged only when Enter is typed.
         job: what is to be judged now.
+        waiting: the exercises that are to be judged after that.
+        listing: what the list shows, and where its cursor is.
+        to_reset: the exercise whose stub is to be put back, once the learner agrees.
+        wants_values: whether the current function is to be run in this terminal.
         notice: one line about the last event.
         hints: how many hints are on the screen.
         words: what was typed so far.
@@ -57,12 +65,15 @@ class Session:
     verdicts: Verdicts
     record: LearnerRecord
     contract_of: Callable[[str], Contract] = load
+    manual: bool = False
     view: View = "exercise"
     submission: Submission | None = None
     problem: str = ""
     verdict: Verdict | None = None
     best: int | None = None
     job: Job | None = None
+    waiting: list[Exercise] = field(default_factory=list)
+    wants_values: bool = False
     notice: str = ""
     hints: int = 0
     words: TypedWords = field(default_factory=TypedWords)
@@ -71,13 +82,18 @@ class Session:
     done: bool = False
     rows: list[Standing] = field(init=False)
     current: Exercise = field(init=False)
+    to_reset: Exercise = field(init=False)
+    listing: ExerciseList = field(init=False)
     _lessons_shown: set[str] = field(default_factory=set)
     _jobs: int = 0
+    _checking: bool = False  # until the last of the waiting files is judged
+    _from_list: bool = False  # where the question about a reset was asked
 
     def __post_init__(self) -> None:
         """Goes to the exercise at hand."""
         self.rows = progress(self.course, self.verdicts)
         row = at_hand(self.rows, self.record)
+        self.listing, self.to_reset = ExerciseList(self.rows, row.exercise), row.exercise
         self._go(row.exercise)
         if not row.open:
             self.notice = NO_OTHER
@@ -103,17 +119,26 @@ class Session:
             case Saved(exercises):
                 self._saved(exercises)
             case JudgementEnded(number, verdict, problem) if self.job and number == self.job.number:
-                self.job, self.page = None, 0
+                judged, self.job = self.job.exercise, None
                 self.notice = problem or self.notice
-                self._take(verdict)
-                self.hints = 0 if verdict and verdict.passed else self.hints
+                if judged == self.current:
+                    self._judged(verdict)
+                elif verdict:
+                    self.record.remember_best(verdict)
                 self._refresh()
-                if self.view == "exercise":
-                    self._turn()
+                self._judge_waiting()
             case Typed(text):
                 self._type(text)
             case Trouble(line):
                 self.notice = line
+
+    def _judged(self, verdict: Verdict | None) -> None:
+        """Takes the verdict on the current file."""
+        self.page = 0
+        self._take(verdict)
+        self.hints = 0 if verdict and verdict.passed else self.hints
+        if self.view == "exercise":
+            self._turn()
 
     def _saved(self, exercises: tuple[Exercise, ...]) -> None:
         """Reads the current file again, or goes to the exercise of another file that was saved."""
@@ -141,7 +166,7 @@ class Session:
         self.view = "predict" if sends and not self.record.asked(self.current.id) else "exercise"
 
     def _refresh(self) -> None:
-        self.rows = progress(self.course, self.verdicts)
+        self.rows = self.listing.rows = progress(self.course, self.verdicts)
 
     def _read(self) -> None:
         """Reads the current file, and judges it if it has changed."""
@@ -158,16 +183,31 @@ class Session:
 
     def _judge(self, submission: Submission) -> None:
         """Takes a changed file: looks its verdict up, or wants it judged now."""
+        if self.job and self.job.exercise != self.current:
+            self.waiting.insert(0, self.job.exercise)
         self.submission, self.verdict, self.job = submission, None, None
         self.notice, self.page = "", 0
         if b"\r\n" in submission.source and os.linesep == "\n":
             self.notice = "the line ends of this file are CRLF; they are read as LF"
         if self.started:
             self._take(self.verdicts.get(self.current.where, submission))
-            if self.verdict is None:
-                self._jobs += 1
-                self.job = Job(self._jobs, self.current, submission)
+            if self.verdict is None and not self.manual:
+                self._want(self.current, submission)
         self._turn()
+        self._judge_waiting()
+
+    def _want(self, row: Exercise, submission: Submission) -> None:
+        self._jobs += 1
+        self.job = Job(self._jobs, row, submission)
+
+    def _judge_waiting(self) -> None:
+        """Wants the next of the waiting files judged, unless a judgement goes on."""
+        while self.waiting and not self.job:
+            row = self.waiting.pop(0)
+            with contextlib.suppress(SubmissionError):
+                self._want(row, read_submission(self.course.file(row)))
+        if self._checking and not self.job:
+            self._checking, self.notice = False, in_numbers(self.rows)
 
     def _take(self, verdict: Verdict | None) -> None:
         """Takes a verdict; the learner's best before it is shown beside it, and kept up to date."""
@@ -178,12 +218,24 @@ class Session:
     def _type(self, text: str) -> None:
         if text == END_OF_INPUT:
             self._quit()
+        if self.done or self.words.continues(text):
             return
-        word = self.words.take(text, as_line=self.view in LINE_VIEWS)
+        if self.view == "list" and self.listing.searching:
+            for key in text:  # there are several if they arrived in one piece
+                self._type_in_list(key)
+            return
+        if self.view == "list" and (text == ENTER or not text.endswith(ENTER)):
+            self._type_in_list(text)
+            return
+        if text == ESCAPE or text in TURNS:
+            self._turn_page(text)
+            return
+        letter = len(text) == 1 and text.isalpha() and not self.words.line
+        word = self.words.take(text, as_line=self.view == "predict" and not letter)
         if word is None:
             return
         self.notice = ""
-        if self.view in ("reset?", "give up?"):
+        if self.view in QUESTIONS:
             self._confirm(word)
             return
         page, self.page = self.page, 0
@@ -197,8 +249,33 @@ class Session:
         elif word:
             self._go_to(word)
         else:
-            self._turn()
-            self._read()
+            self._enter()
+
+    def _type_in_list(self, key: str) -> None:
+        self.notice = ""
+        wish = self.listing.type(key)
+        if wish == "leave" or (wish == "open" and self.listing.place == self.current):
+            self._enter()
+        elif wish == "open":
+            self._go(self.listing.place)
+        elif wish == "reset":
+            self._reset(self.listing.place, from_list=True)
+
+    def _turn_page(self, key: str) -> None:
+        """Turns a page, or leaves the view with Escape; nothing else is lost by it."""
+        if key == ESCAPE:
+            self.words.line = ""
+            if self.view != "lesson":
+                self._turn()
+        elif TURNS[key] < 0 or self.more:
+            self.page = max(0, self.page + TURNS[key])
+
+    def _enter(self) -> None:
+        """Goes on to the exercise, and has its file judged if that was put off."""
+        self._turn()
+        self._read()
+        if self.manual and self.started and self.submission and not (self.verdict or self.job):
+            self._want(self.current, self.submission)
 
     def _predict(self, answer: str) -> None:
         try:
@@ -210,8 +287,8 @@ class Session:
         self._turn()
 
     def _go_to(self, word: str) -> None:
-        """Goes to an exercise by its name; a single letter is a name only where lines are typed."""
-        if len(word) == 1 and self.view not in LINE_VIEWS:
+        """Goes to an exercise by its name, of which a single letter is none."""
+        if len(word) == 1:
             self.notice = f"{word!r} means nothing here; the words are {', '.join(WORDS)}"
             return
         try:
@@ -230,6 +307,8 @@ class Session:
             self.notice = self.record.remember_seen(self.current.id)
             self._refresh()
             self.view = "solution"
+        if view == "reset?" and self._from_list:
+            self.view = "list"
 
     def _hint(self) -> None:
         self._turn()
@@ -239,9 +318,25 @@ class Session:
 
     def _list(self) -> None:
         self._refresh()
-        self.view = "list"
+        self.view, self.listing = "list", ExerciseList(self.rows, self.current)
+
+    def _values(self) -> None:
+        self._turn()
+        self.wants_values = True
+
+    def _check(self) -> None:
+        """Has every file judged that was never judged as it is."""
+        self._list()
+        judged_now = self.job and self.job.exercise
+        changed = [row.exercise for row in self.rows if row.status == "changed"]
+        self.waiting = [row for row in changed if row != judged_now]
+        self._checking = True
+        self._judge_waiting()
 
     def _next(self) -> None:
+        if self.view == "lesson":  # its exercise is the next one
+            self._enter()
+            return
         self._refresh()
         position = [row.exercise for row in self.rows].index(self.current)
         row = next_row(self.rows[position + 1 :] + self.rows[:position])
@@ -250,17 +345,19 @@ class Session:
         else:
             self.notice = NO_OTHER
 
-    def _reset(self) -> None:
-        self.view = "reset?"
+    def _reset(self, row: Exercise | None = None, from_list: bool = False) -> None:
+        """Asks whether to put a stub back: that of the current exercise, if none is named."""
+        self.view, self.to_reset, self._from_list = "reset?", row or self.current, from_list
 
     def _put_stub_back(self) -> None:
         try:
-            backup = reset(self.course, self.current)
+            backup = reset(self.course, self.to_reset)
         except BadUseError as error:
             self.notice = str(error)
             return
-        self.hints = 0
-        self._read()
+        if self.to_reset == self.current:
+            self.hints = 0
+            self._read()
         self._refresh()
         kept = f"; your file is kept as {backup}" if backup else ""
         self.notice = f"the stub is back{kept}"

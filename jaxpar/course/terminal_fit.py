@@ -24,6 +24,8 @@ def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType,
             break
         above, body, below = _parts(session, brevity, console)
     space = room - len(above) - len(below)
+    if session.view == "list":
+        body = _around_cursor(session, body, space)
     if len(body) <= space:
         return SegmentLines([*above, *body, *below], new_lines=True), False
     space = max(1, space - 1)
@@ -33,6 +35,15 @@ def fit_to_terminal(session: Session, console: Console) -> tuple[RenderableType,
     place = f"lines {start + 1} to {end} of {len(body)}{'; Enter shows more' if more else ''}"
     shown = [*above, *body[start:end], *_lines([Text(place, "dim")], console), *below]
     return SegmentLines(shown, new_lines=True), more
+
+
+def _around_cursor(session: Session, body: Lines, space: int) -> Lines:
+    """As many lines of the list as there is room for, with the selected one among them."""
+    listing = session.listing
+    listing.page = max(1, space - 1)
+    cursor = listing.lines.index(listing.selected) if listing.selected else 0
+    start = max(0, min(cursor - space // 2, len(body) - space))
+    return body[start : start + space]
 
 
 def _parts(session: Session, brevity: Brevity, console: Console) -> tuple[Lines, Lines, Lines]:

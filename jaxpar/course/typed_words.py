@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-WORDS = ("hint", "list", "next", "reset", "solution", "quit")
-ERASE = ("\x7f", "\b")
+from jaxpar.course.keyboard import ERASE
+
+WORDS = ("hint", "list", "next", "values", "check", "reset", "solution", "quit")
 
 
 @dataclass
@@ -22,14 +23,17 @@ class TypedWords:
     line: str = ""
     _rest: str = ""  # the letters after the first one of the latest word
 
+    def continues(self, text: str) -> bool:
+        """Whether a key is only the next letter of a word that has acted already."""
+        goes_on = bool(self._rest) and text.lower() == self._rest[0]
+        self._rest = self._rest[1:] if goes_on else ""
+        return goes_on
+
     def take(self, text: str, as_line: bool) -> str | None:
         """Returns the word that a key or a line makes, if any; if `as_line`, after Enter only."""
         text = text.lower()
         if as_line:
             return self._edit(text)
-        if self._rest and text == self._rest[0]:
-            self._rest = self._rest[1:]  # the learner types the word in full: this is no new key
-            return None
         named = next((word for word in WORDS if word[0] == text), "")
         self._rest = f"{named[1:]}\n" if named else ""
         return text.strip()
@@ -39,6 +43,5 @@ class TypedWords:
             self.line = self.line[:-1] if letter in ERASE else self.line + letter
         if not self.line.endswith("\n"):
             return None
-        line, rest = self.line, self._rest
-        self.line = self._rest = ""
-        return None if line == rest else line.strip()
+        line, self.line = self.line, ""
+        return line.strip()

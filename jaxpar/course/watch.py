@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from jaxpar.course.command import command
 from jaxpar.course.events import Event, Resized, Saved, Trouble, Typed
 from jaxpar.course.folder import Course, exercise_of
 from jaxpar.course.judge_thread import JudgeThread
-from jaxpar.course.keyboard import read_keys, single_keys
+from jaxpar.course.keyboard import Keyboard, goes_on, single_keys
 from jaxpar.course.learner_record import LearnerRecord
 from jaxpar.course.screens import screen
 from jaxpar.course.session import Session
@@ -39,30 +40,51 @@ def watch(
     course: Course,
     console: Console,
     plain: bool = False,
+    manual: bool = False,
     open_judge: Callable[[], AbstractContextManager[Judge]] = open_judge,
 ) -> None:
     """Runs a sitting until the learner quits, and leaves no child process behind."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     verdicts = Verdicts(course.verdicts)
-    session = Session(course, verdicts, LearnerRecord(course.state))
+    session = Session(course, verdicts, LearnerRecord(course.state), manual=manual)
     show = PlainScreen(console) if plain else RedrawnScreen(console)
     judging = JudgeThread(open_judge, verdicts, events.put)
     signals = _signals(lambda: events.put(Resized()))
-    with single_keys(wanted=not plain), signals, _saves(course.root, events.put):
+    keyboard = Keyboard(lambda text: events.put(Typed(text)), single=not plain)
+    with keyboard, signals, _saves(course.root, events.put):
         judging.start()
         try:
-            read_keys(lambda text: events.put(Typed(text)))
             event = None
             while not session.done:
                 session.more = show(session, isinstance(event, Typed))
                 event = _next(events)
                 session.handle(event)
                 judging.want(session.job)
+                if session.wants_values:
+                    session.wants_values = False
+                    _show_values(session, console, keyboard)
         except KeyboardInterrupt:
             pass
         finally:
             judging.stop()
     show.close()
+
+
+def _show_values(session: Session, console: Console, keyboard: Keyboard) -> None:
+    """Runs the current function in this terminal, and waits until the learner has seen it."""
+    console.clear()
+    with keyboard.lent():
+        # Ctrl-C is for the function: it reaches every process of the terminal, also this one.
+        before = signal.signal(signal.SIGINT, lambda number, frame: None)
+        try:
+            run = [sys.executable, "-m", "jaxpar.cli", "run", session.current.id]
+            subprocess.run(run, cwd=session.course.root, check=False)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if keyboard.single:
+            console.print("\nEnter goes back ", style="dim", end="")
+            with single_keys(wanted=True):
+                goes_on()
 
 
 def _next(events: queue.SimpleQueue[Event]) -> Event:

@@ -26,6 +26,15 @@ ASCII = str.maketrans(
 )
 
 
+def printable(text: str, encoding: str) -> str:
+    """The text, with ASCII in place of bars, boxes and arrows where the encoding has none."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(ASCII)
+    return text
+
+
 def letter(number: int) -> str:
     """The letter that stands for the device, the term or the curve of this number."""
     return LETTERS[number % len(LETTERS)]

@@ -104,11 +104,15 @@ class Lanes:
         return f"{seconds / UNITS[self.unit]:,.3g} {self.unit}"
 
     def _text_lane(self, spans: Sequence[Span]) -> str:
-        """A box begins with the letter of its kind and its label, as far as there is room."""
+        """A box begins with the letter of its kind and its label, as far as there is room.
+
+        What is shorter than a column has the letter alone.
+        """
         scale = TEXT_COLUMNS / self._longest()
         cells = [IDLE] * TEXT_COLUMNS
         for span in spans:
-            start, end = round(span.start * scale), round(span.end * scale)
+            start = min(round(span.start * scale), TEXT_COLUMNS - 1)
+            end = max(round(span.end * scale), start + 1)
             name = letter(self._kinds().index(span.task.kind))
             words = f"{name} {span.task.label}"
             text = words if len(words) < end - start else name

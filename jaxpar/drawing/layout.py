@@ -67,7 +67,7 @@ class Panels:
         """
         lines = titled(self.title)[:-1]
         for panel in self.panels:
-            lines += ["", *_panel_lines(panel, self._slot(panel, _text_width))]
+            lines += ["", *panel_lines(panel, self._slot(panel, text_width))]
         widest = max(map(len, lines))
         if widest > TEXT_COLUMNS:
             raise ValueError(
@@ -197,12 +197,14 @@ def _cell_width(panel: Panel) -> int:
     return max(len(_marked(cell)) for block in panel.blocks for row in block for cell in row)
 
 
-def _text_width(panel: Panel) -> int:
+def text_width(panel: Panel) -> int:
+    """The columns of a terminal that one device takes."""
     boxes = (len(block[0]) * (_cell_width(panel) + 1) + 3 for block in panel.blocks)
     return max(*boxes, *map(len, panel.names))
 
 
-def _panel_lines(panel: Panel, slot: int) -> Iterator[str]:
+def panel_lines(panel: Panel, slot: int) -> Iterator[str]:
+    """The lines of a panel whose devices take `slot` columns each."""
     yield panel.title
     for row in panel.rows:
         yield " ".join(panel.names[number].center(slot) for number in row)

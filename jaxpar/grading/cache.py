@@ -50,7 +50,7 @@ class VerdictCache:
         """Returns the verdict on exactly these bytes, or None if it is not known."""
         key = _key(where, submission)
         try:
-            data = json.loads((self._folder / f"{key}.json").read_text())
+            data = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
             return Verdict.from_dict(data["verdict"]) if data["key"] == key else None
         except (OSError, ValueError, KeyError, TypeError):
             return None

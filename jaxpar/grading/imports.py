@@ -22,7 +22,12 @@ STANDARD = (
     "__future__", "collections", "dataclasses", "functools", "itertools", "math", "operator",
     "typing",
 )  # fmt: skip
-SHOWN = 80  # characters of a name
+SHOWN = 80  # characters of a name, or of a line
+CONFLICT_MARKERS = ("<<<<<<< ", ">>>>>>> ")
+CONFLICT = (
+    "This is a conflict marker: git could not merge two versions, and wrote both of them here. "
+    "Keep the lines of one, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>."
+)
 DENIED_EVENTS = (
     "subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn",
     "os.system", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree",
@@ -30,6 +35,8 @@ DENIED_EVENTS = (
     "ctypes.dlsym/handle",
 )  # fmt: skip
 
+READS = ("open", "os.listdir", "os.scandir")
+PYTHONS_OWN = ("/dev/null", "/dev/urandom", "/etc/localtime", "/usr/lib", "/proc/cpuinfo")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -42,7 +49,7 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
     try:
         refused = refused_import(text, extra)
     except SyntaxError as error:
-        return f"line {error.lineno}: SyntaxError: {error.msg}"
+        return _syntax_error(text, error)
     except (ValueError, RecursionError, MemoryError) as error:
         return f"Python cannot parse the file: {type(error).__name__}: {error}"
     if refused is None:
@@ -50,6 +57,21 @@ def refused_text(text: str, extra: Sequence[str]) -> str:
     line, name = refused
     allowed = allowed_in_words(extra)
     return f"line {line}: an answer may not import {name[:SHOWN]}; it may import {allowed}"
+
+
+def _syntax_error(text: str, error: SyntaxError) -> str:
+    """What is wrong with the text: with its first conflict marker, or where Python stops."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        if line.startswith(CONFLICT_MARKERS):
+            return f"line {number}: {line[:SHOWN]}\n{CONFLICT}"
+    number = error.lineno or 0
+    where = f"line {number}: SyntaxError: {error.msg}"
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    if not line.strip() or len(line) > SHOWN:
+        return where
+    caret = f"\n  {' ' * (error.offset - 1)}^" if error.offset else ""
+    return f"{where}\n  {line}{caret}"
 
 
 def refused_import(text: str, extra: Sequence[str]) -> tuple[int, str] | None:
@@ -113,18 +135,28 @@ def close_library(reference: str, extra: Sequence[str]) -> None:
             del sys.modules[name]
     sys.meta_path.insert(0, _Closed())
     library = str(Path(__file__).resolve().parents[1])
+    readable = _readable(library)
 
     def audit(event: str, args: tuple) -> None:
-        if event == "open" and isinstance(args[0], str | bytes):
+        if event == "open" and args[2] & WRITES and args[0] != os.devnull:
+            raise PermissionError("an answer may not write to files")
+        if event in READS and isinstance(args[0], str | bytes):
             path = os.path.realpath(os.fsdecode(args[0]))
             if path.startswith(library):
                 raise PermissionError(f"an answer may not read {os.path.basename(path)}")
-        if event == "open" and args[2] & WRITES and args[0] != os.devnull:
-            raise PermissionError("an answer may not write to files")
+            if not f"{path}/".startswith(readable):  # in the same words, whether it is there or not
+                raise PermissionError("an answer may not read files")
         if event in DENIED_EVENTS:
             raise PermissionError(f"an answer may not call {event}")
 
     sys.addaudithook(audit)
+
+
+def _readable(library: str) -> tuple[str, ...]:
+    """Returns what Python itself reads while an answer runs: modules, and its devices."""
+    folders = {sys.prefix, sys.base_prefix, *sys.path} - {"", os.path.dirname(library)}
+    below = (os.path.join(os.path.realpath(folder), "") for folder in folders)
+    return *(folder for folder in below if folder not in ("/", "/usr/")), *PYTHONS_OWN
 
 
 def learner_builtins(extra: Sequence[str]) -> dict[str, Any]:

@@ -188,6 +188,22 @@ COLLECTIVES = (
         "such as `jnp.zeros(shape)`, needs one.",
     ),
     (
+        "axes-mixed",
+        r"lax\.pcast can only accept axis_name which.+?Got input type: (?P<type>.+?), axes: "
+        r"(?P<axes>.+?) and input state",
+        "This value, {type}, already differs by device over the axes after V. Cast it over the "
+        "others of {axes} only.",
+    ),
+    (
+        "axes-mixed",
+        r"lax\.(?P<name>\w+) can only accept axis_name which.+?Got input type: (?P<type>.+?), "
+        r"axes: (?P<axes>.+?) and input state",
+        "`lax.{name}` over {axes} is given {type}. This value differs by device over the axes "
+        "after V, and is equal on all devices over the others. Name only the axes after V; where "
+        "each of the equal copies shall count, first cast it over the others: "
+        '`lax.pcast(x, axis, to="varying")`.',
+    ),
+    (
         "axis-name",
         r"unbound axis name: \w(?:\. To fix|$)",
         "An axis name was read letter by letter. `jnp.sum`, `jnp.mean` and their like work along "

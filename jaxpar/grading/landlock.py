@@ -35,15 +35,21 @@ def version() -> int:
 def outside(paths: Iterable[str], closed: Path) -> Iterator[str]:
     """Yields paths that together hold what these paths hold, but for one folder.
 
+    A link that leads to the folder, or to one above it, is left out: a rule for it would open all
+    that is there, as `lib64` of a virtual environment opens `lib`.
+
     Args:
         paths: files and folders.
-        closed: the folder to leave out, which may be inside one of them.
+        closed: the folder to leave out, which may be inside one of them; no link.
     """
     for path in map(Path, paths):
-        if path in closed.parents:
-            yield from outside(map(str, path.iterdir()), closed)
-        elif path != closed:
+        real = Path(os.path.realpath(path))
+        if real == closed or closed in real.parents:
+            continue
+        if real not in closed.parents:
             yield str(path)
+        elif real == path:
+            yield from outside(map(str, path.iterdir()), closed)
 
 
 def install(readable: Iterable[str], writable: Iterable[str], folder: str | None) -> None:

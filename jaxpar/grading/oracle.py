@@ -48,7 +48,7 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
     """Draws the inputs of a case, and computes the right results in float64 on one device."""
     case = contract.cases[index]
     rng = np.random.default_rng([seed, index, zlib.crc32(contract.id.encode())])
-    inputs = [_draw(leaf, rng) for _, leaf in case.arrays()]
+    inputs = draw_inputs(case, rng)
     if contract.poison and contract.is_drawn(index):
         contract.poison(case, inputs)
     chosen = differentiated(case, contract.gradient)
@@ -71,6 +71,11 @@ def truth(contract: Contract, index: int, seed: int) -> Truth:
                 for (_, leaf), g in zip(chosen.values(), gradients, strict=True)
             ],
         )
+
+
+def draw_inputs(case: Case, rng: np.random.Generator) -> list[np.ndarray]:
+    """Draws the global arrays of a case, in its order."""
+    return [_draw(leaf, rng) for _, leaf in case.arrays()]
 
 
 @lru_cache(maxsize=512)

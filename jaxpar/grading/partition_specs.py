@@ -33,6 +33,12 @@ def of_ours(function: Callable[..., Any], case: Case) -> Specs:
     return _returned(function, case, AbstractMesh(tuple(sizes.values()), tuple(sizes)))
 
 
+def leaves(case: Case) -> dict[str, tuple[int, ...]]:
+    """The shape of each leaf, by its place in params."""
+    found = jax.tree.leaves_with_path(_params(case))
+    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in found}
+
+
 def to_partition_specs(specs: Specs) -> list[P]:
     """The specs as JAX has them."""
     return [P(*(tuple(e) if isinstance(e, list | tuple) else e for e in spec)) for spec in specs]
@@ -40,11 +46,11 @@ def to_partition_specs(specs: Specs) -> list[P]:
 
 def complaint(case: Case, specs: Any) -> str | None:
     """Says which of an answer's specs is none, or does not fit its leaf or the mesh, if any."""
-    leaves = _leaves(case)
-    if not isinstance(specs, list) or len(specs) != len(leaves):
+    shapes = leaves(case)
+    if not isinstance(specs, list) or len(specs) != len(shapes):
         shown = specs if isinstance(specs, str) else "another pytree than params"
         return f"the result is {shown[:80]}; return a partition spec for each leaf of params"
-    for (place, shape), spec in zip(leaves.items(), specs, strict=True):
+    for (place, shape), spec in zip(shapes.items(), specs, strict=True):
         wrong = next(_unfit(case.sizes, shape, spec), None)
         if wrong:
             return f"the spec of params{place} {list(shape)} {wrong}"
@@ -54,7 +60,7 @@ def complaint(case: Case, specs: Any) -> str | None:
 def wrongly_split(case: Case, specs: Specs, model: Specs) -> str | None:
     """Says which leaf is not split over the axes over which `model` splits it, if any."""
     axis = case.kwargs["axis"]
-    for (place, shape), spec, right in zip(_leaves(case).items(), specs, model, strict=True):
+    for (place, shape), spec, right in zip(leaves(case).items(), specs, model, strict=True):
         used, required = ([name for e in one for name in _axes(e)] for one in (spec, right))
         if used != required:
             how = f"split over {' and '.join(used)}" if used else "replicated"
@@ -83,12 +89,6 @@ def _returned(function: Callable[..., Any], case: Case, mesh: Mesh | AbstractMes
 def _params(case: Case) -> Any:
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in case.arrays()]
     return fill(case.args["params"], iter(shapes))
-
-
-def _leaves(case: Case) -> dict[str, tuple[int, ...]]:
-    """The shape of each leaf, by its place in params."""
-    found = jax.tree.leaves_with_path(_params(case))
-    return {jax.tree_util.keystr(path): leaf.shape for path, leaf in found}
 
 
 def _plain(spec: Any) -> Any:

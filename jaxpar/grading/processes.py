@@ -32,6 +32,7 @@ from jaxpar.grading.channel import (
     send_json,
 )
 from jaxpar.grading.deadline import PAUSE_SECONDS, Deadline, processor_seconds
+from jaxpar.grading.lifetime import OUT_OF_MEMORY
 from jaxpar.grading.verdict import Cause
 
 WORKER = "jaxpar.grading.worker"
@@ -42,7 +43,14 @@ OUT_OF_CPU = "processor time"
 SEND_SECONDS = 60
 XCPU = 24  # the signal to a process that has used up its processor time
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
-               "LD_LIBRARY_PATH", "VIRTUAL_ENV")  # fmt: skip
+               "LD_LIBRARY_PATH", "VIRTUAL_ENV", "USERPROFILE", "APPDATA", "SYSTEMDRIVE", "PATHEXT",
+               "PYTHONUTF8")  # fmt: skip
+# Ctrl-C in the terminal does not reach a child.
+OWN_GROUP: dict[str, Any]
+if sys.platform == "win32":
+    OWN_GROUP = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+else:
+    OWN_GROUP = {"start_new_session": True}
 
 
 @dataclass(frozen=True)
@@ -124,15 +132,14 @@ def start_plainly(module: str) -> subprocess.Popen[bytes]:
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",
-        "JAXPAR_PARENT": str(os.getpid()),
     }
-    return subprocess.Popen(
+    return subprocess.Popen[bytes](
         [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
-        start_new_session=True,
+        **OWN_GROUP,
     )
 
 
@@ -193,8 +200,11 @@ class Child:
 
     def _death(self) -> ChildEnded:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(timeout=1) in (-XCPU, 128 + XCPU):  # a shell adds 128
+            code = self._process.wait(timeout=1)
+            if code in (-XCPU, 128 + XCPU):  # a shell adds 128
                 return ChildEnded("timeout", OUT_OF_CPU)
+            if code == OUT_OF_MEMORY:
+                return ChildEnded("memory", self.printed())
         return ChildEnded("killed", self.printed())
 
     def printed(self) -> str:

@@ -84,12 +84,21 @@ def export_forward(function: Callable, case: Case) -> Program:
 
 def trace(function: Callable, case: Case) -> None:
     """Traces one call of the answer without lowering it, so that no error is the compiler's."""
+    jax.eval_shape(sharded_call(function, case), *_inputs(case))
 
-    def body(*leaves: jax.Array) -> list[jax.Array]:
-        return [_stack(case, output) for output in _call(function, case, leaves).values()]
 
-    inputs = _inputs(case)
-    jax.eval_shape(_shard(body, case, inputs), *inputs)
+def sharded_call(function: Callable, case: Case) -> Callable[..., dict[str, jax.Array]]:
+    """Returns one call of the answer on the mesh of a case, as a function of global arrays.
+
+    Its outputs are stacked device by device, under their places in the answer's result. Called
+    outside `jax.jit`, it runs line by line, and every line sees values.
+    """
+
+    def body(*leaves: jax.Array) -> dict[str, jax.Array]:
+        outputs = _call(function, case, leaves)
+        return {place: _stack(case, output) for place, output in outputs.items()}
+
+    return _shard(body, case, _inputs(case))
 
 
 def export_gradient(

@@ -62,7 +62,8 @@ PYTHON_ERRORS = (
         "nobody",
         r"EOFError: EOF when reading a line|BdbQuit",
         "This line waits for somebody to type, and nobody is there while an answer is judged. "
-        "Leave it out; print shows what it is given.",
+        "Leave it out here. `jaxpar run` runs your function in your own terminal, where "
+        "breakpoint() stops at real values.",
     ),
     (
         "called",

@@ -21,6 +21,10 @@ class SubmissionError(ValueError):
     """The file cannot be judged; the message says why in one line."""
 
 
+class UnreadableError(SubmissionError):
+    """This machine cannot read the file, whatever is in it."""
+
+
 @dataclass(frozen=True)
 class Submission:
     """One file as it was when it was read."""
@@ -46,26 +50,35 @@ def read_submission(path: Path) -> Submission:
         SubmissionError: it is missing, empty, too large, not a regular file, or not UTF-8.
     """
     try:
-        return _checked(Submission(path, _read(path, None)))
+        return checked(Submission(path, _read(path, None, MAX_SOURCE_BYTES)))
     except SubmissionError as error:
         raise SubmissionError(f"{path}: {error}") from None
 
 
-def read_within(folder: int, name: str) -> Submission:
+def read_within(folder: int, name: str, most_bytes: int = MAX_SOURCE_BYTES) -> bytes:
     """Reads a file in a stranger's folder, which may change meanwhile.
 
     Args:
         folder: descriptor of the folder.
         name: the name of the file in it.
+        most_bytes: how large the file may be.
 
     Raises:
-        SubmissionError: as `read_submission`; or the file has further hard links, or changed while
-            it was read.
+        UnreadableError: this machine cannot open or read it.
+        SubmissionError: it is missing, too large or not a regular file; it has further hard links,
+            or changed while it was read.
     """
-    return _checked(Submission(Path(name), _read(name, folder)))
+    return _read(name, folder, most_bytes)
 
 
-def _checked(submission: Submission) -> Submission:
+def checked(submission: Submission) -> Submission:
+    """Returns the submission if its bytes are text that can be judged.
+
+    Raises:
+        SubmissionError: it is empty, too large, or not UTF-8.
+    """
+    if len(submission.source) > MAX_SOURCE_BYTES:
+        raise SubmissionError(f"larger than {MAX_SOURCE_BYTES} bytes")
     if not submission.source.strip():
         raise SubmissionError("the file is empty; restore it with reset")
     try:
@@ -77,15 +90,14 @@ def _checked(submission: Submission) -> Submission:
     return submission
 
 
-def _read(path: str | Path, folder: int | None) -> bytes:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+def _read(path: str | Path, folder: int | None, most_bytes: int) -> bytes:
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):  # each system has some of them
+        flags |= getattr(os, name, 0)
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
-    except FileNotFoundError:
-        raise SubmissionError("there is no such file; restore it with reset") from None
     except OSError as error:
-        words = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        raise SubmissionError(f"cannot be opened ({words})") from None
+        raise _why_not_opened(error) from None
     try:
         before = os.fstat(descriptor)
         if not stat.S_ISREG(before.st_mode):
@@ -93,16 +105,28 @@ def _read(path: str | Path, folder: int | None) -> bytes:
         if folder is not None and before.st_nlink > 1:
             raise SubmissionError("a hard link: the file has other names")
         source = b""
-        while chunk := os.read(descriptor, MAX_SOURCE_BYTES + 1 - len(source)):
+        while chunk := os.read(descriptor, most_bytes + 1 - len(source)):
             source += chunk
         after = os.fstat(descriptor)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read ({error.strerror})") from None
     finally:
         os.close(descriptor)
-    if len(source) > MAX_SOURCE_BYTES:
-        raise SubmissionError(f"larger than {MAX_SOURCE_BYTES} bytes")
+    if len(source) > most_bytes:
+        raise SubmissionError(f"larger than {most_bytes} bytes")
     if folder is not None and (_stamp(before) != _stamp(after) or len(source) != after.st_size):
         raise SubmissionError("changed while it was read")
     return source
+
+
+def _why_not_opened(error: OSError) -> SubmissionError:
+    if error.errno == errno.ENOENT:
+        return SubmissionError("there is no such file; restore it with reset")
+    if error.errno == errno.ELOOP:
+        return SubmissionError("cannot be opened (it is a link)")
+    if error.errno == errno.ENXIO:  # a socket, or a device that is not there
+        return SubmissionError("not a regular file")
+    return UnreadableError(f"cannot be opened ({error.strerror})")
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ what the verdict holds, and judges nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -25,6 +26,10 @@ TITLES = {
     "temp_bytes": "what intermediate results take, forward and backward, on {}",
     "makespan": "the makespan of {}",
 }
+NO_VALUES = (
+    "An array has no value while a program is made of the function; `jaxpar run {}` shows values."
+)
+TRACER = re.compile(r"Tracer\(|Traced<")
 REASONS = {
     NOT_JUDGED["values"]: "not judged until values are right",
     NOT_JUDGED["order"]: "not judged until the order is right",
@@ -112,6 +117,7 @@ def plain_lines(
     if verdict.printed:
         yield from ("", "your program printed")
         yield from (f"  {line}" for line in verdict.printed.splitlines())
+        yield from _without_values(verdict)
 
 
 def render(
@@ -133,6 +139,7 @@ def render(
             parts += [Text(line, style="bold green")]
     if verdict.printed:
         parts += [Text(), Text("your program printed"), Padding(Text(verdict.printed), (0, 2))]
+        parts += map(Text, _without_values(verdict))
     return Group(*parts)
 
 
@@ -168,6 +175,12 @@ def _under_table(verdict: Verdict) -> Iterator[str]:
             yield f"{row.name}: {_first_line(row.message)}"
     for reason, names in waiting.items():
         yield f"{reason}: {', '.join(names)}"
+
+
+def _without_values(verdict: Verdict) -> Iterator[str]:
+    """Yields where to see values, if the answer printed arrays that had none."""
+    if TRACER.search(verdict.printed):
+        yield NO_VALUES.format(verdict.exercise)
 
 
 def _title(measured: Measured) -> str:

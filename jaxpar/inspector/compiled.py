@@ -46,13 +46,13 @@ def compile_program(lowered: jax.stages.Lowered, *, optimize: bool = False) -> C
             "xla_dump_hlo_pass_re": "^spmd-partitioning$",
             # This matches no emitter. Its value is new each time, so that JAX's persistent cache
             # has no hit, because a hit writes no dump.
-            "xla_dump_emitter_re": folder,
+            "xla_dump_emitter_re": Path(folder).name,
         }
         if not optimize:
             options["xla_backend_optimization_level"] = 0
         executable = lowered.compile(compiler_options=options)
         dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))
-        partitioned = dumps[-1].read_text() if dumps else None
+        partitioned = dumps[-1].read_text(encoding="utf-8") if dumps else None
     return Compiled(executable, partitioned, executable.as_text() or "")
 
 

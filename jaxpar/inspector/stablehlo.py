@@ -112,11 +112,11 @@ def count_flops(module: ir.Module) -> int | None:
     """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
 
     Inside `shard_map` these are those of one device. Every branch of a conditional counts. A matrix
-    product that is written as a product of two arrays, each broadcast, and a sum counts as well.
+    product that is written as products of two arrays, each broadcast, and sums counts as well.
     """
     total = 0
     for site in walk(module):
-        count = _FLOPS.get(site.op.name, _flops_of_sum)(site.op)
+        count = _FLOPS.get(site.op.name, _flops_of_products_added)(site.op)
         if count and site.times is None:
             return None
         total += count * (site.times or 0)
@@ -149,17 +149,30 @@ def adds(op: ir.Operation) -> bool:
     return body == ["stablehlo.add", "stablehlo.return"]
 
 
-def _flops_of_sum(op: ir.Operation) -> int:
-    """The flops of a matrix product that is written as `(x[:, :, None] * w).sum(1)`; else 0."""
-    if op.name != "stablehlo.reduce" or not adds(op):
+def _flops_of_products_added(op: ir.Operation) -> int:
+    """The flops of a matrix product that is written as multiplications and sums; else 0.
+
+    Such as `(x[:, :, None] * w).sum(1)` or, for each k, `y += x[:, k, None] * w[k]`.
+    """
+    if op.name != "stablehlo.multiply":
         return 0
-    product = _before_conversion(op.operands[0])
-    if product is None or product.name != "stablehlo.multiply":
-        return 0
-    left, right = (_dims_before_broadcast(value) for value in product.operands)
-    contracted = left & right & set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
-    is_product = contracted and left - right and right - left
-    return 2 * array_size(product.results[0])[1] if is_product else 0
+    left, right = (_dims_before_broadcast(value) for value in op.operands)
+    is_outer = left - right and right - left
+    return 2 * array_size(op.results[0])[1] if is_outer and _is_added(op, left & right) else 0
+
+
+def _is_added(op: ir.Operation, inner: set[int]) -> bool:
+    """Whether a product may be added to others, or its elements along one of the dims `inner`."""
+    users = [use.owner.operation for use in op.results[0].uses]
+    return any(_adds_it(user, inner) for user in users)
+
+
+def _adds_it(user: ir.Operation, inner: set[int]) -> bool:
+    if user.name in ("stablehlo.convert", "stablehlo.select"):
+        return _is_added(user, inner)
+    if user.name == "stablehlo.reduce":
+        return adds(user) and bool(inner & set(ir.DenseI64ArrayAttr(user.attributes["dimensions"])))
+    return user.name in _MAY_ADD
 
 
 def _before_conversion(value: ir.Value) -> ir.Operation | None:
@@ -181,6 +194,7 @@ def _dims_before_broadcast(value: ir.Value) -> set[int]:
     return {dim for dim, size in zip(dims, before, strict=True) if size > 1}
 
 
+_MAY_ADD = ("stablehlo.add", "stablehlo.reduce_window", "func.call", "func.return")
 _FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from jaxpar.cost.architecture import Architecture
 from jaxpar.mesh import few_divisors
 
 KINDS = {"norm": ("rms", "layer"), "positions": ("rotary", "learned"), "mlp": ("swiglu", "gelu")}
@@ -82,13 +83,24 @@ class Settings:
     @property
     def parameters(self) -> int:
         """The exact number of parameters."""
-        d = self.d_model
-        norm = d if self.norm == "rms" else 2 * d
-        attention = 2 * d * d + 2 * d * self.key_heads * self.d_head
-        mlp = (3 if self.mlp == "swiglu" else 2) * d * self.d_hidden
-        positions = self.sequence * d if self.positions == "learned" else 0
-        tables = (1 if self.tied else 2) * self.vocabulary * d
-        return tables + positions + self.layers * (attention + mlp + 2 * norm) + norm
+        return int(self.architecture.parameters)
+
+    @property
+    def architecture(self) -> Architecture:
+        """The decoder as the formulas of costs know it."""
+        return Architecture(
+            name="decoder",
+            layers=self.layers,
+            hidden=self.d_model,
+            heads=self.heads,
+            vocab=self.vocabulary,
+            kv_heads=self.kv_heads,
+            ffn=self.d_hidden,
+            gated=self.mlp == "swiglu",
+            tied=self.tied,
+            positions=self.sequence if self.positions == "learned" else 0,
+            norm="rms" if self.norm == "rms" else "layer",
+        )
 
     def _check_divides(self, name: str, size: int, multiple_name: str, multiple: int) -> None:
         if multiple % size:

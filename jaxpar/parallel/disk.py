@@ -49,7 +49,7 @@ class DiskStore:
         weakref.finalize(self, os.close, self._lock)
         self._lock_folder()
         with self._explain_errors("read", START_AGAIN):
-            text = self._seal_file.read_text() if self._seal_file.exists() else "{}"
+            text = self._seal_file.read_text("utf-8") if self._seal_file.exists() else "{}"
             found = json.loads(text)
         self._steps: int = found.get("steps", 0)
         self._leaves: dict[str, Any] = found.get("leaves", {})
@@ -94,7 +94,7 @@ class DiskStore:
         self._steps += 1
         temporary = self._seal_file.with_suffix(".new")
         with self._explain_errors("write to"):
-            with temporary.open("w") as file:
+            with temporary.open("w", encoding="utf-8") as file:
                 json.dump({"steps": self._steps, "leaves": self._leaves}, file)
                 file.flush()
                 os.fsync(file.fileno())

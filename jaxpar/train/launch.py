@@ -18,6 +18,8 @@ ADDRESS, COUNT, RANK = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROC
 FOLLOWS = "JAXPAR_FOLLOWS"
 SCRATCH = "JAXPAR_SCRATCH"  # a folder for what need not outlive a run; the launcher removes it
 SECONDS_TO_SUM_UP = 10
+GLOO = re.compile(r"\[Gloo\] |is connected to \d+ peer ranks")
+"""What the transport between processes prints whenever it connects: several threads at once."""
 INTERRUPTED = 130
 
 
@@ -92,6 +94,7 @@ def _start(command: Sequence[str], place: Mapping[str, str], devices: int) -> su
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
         errors="replace",
         env=environment,
         start_new_session=True,  # Ctrl-C reaches the launcher only
@@ -128,6 +131,8 @@ def _copy(
         for line in source:
             if rank and interrupted.is_set():
                 continue  # the others now only complain that process 0 has left
+            if GLOO.search(line):
+                continue
             target.write(f"{front}{line.rstrip()}\n")  # one call, so that lines stay whole
             target.flush()
 

@@ -113,6 +113,7 @@ def make_recipe(
     offload: str | None = None,
     sequence_parallel: bool = False,
     schedule: str | None = None,
+    chunks: int | None = None,
     gather: str | None = None,
     optimizer: str = "adamw",
     clip: float | None = None,
@@ -132,6 +133,8 @@ def make_recipe(
         offload: one of `OFFLOADS`; None: nothing waits outside of the devices.
         sequence_parallel: whether the devices of tp also split the positions, as in `Layout`.
         schedule: over pp, the name of a schedule, or a CSV file with a table; None: 1f1b.
+        chunks: the stages on each device of pp, for a schedule that can have several; None: as many
+            as the schedule has.
         gather: at stage 3, one of `GATHERS`; None: "use".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
@@ -164,7 +167,7 @@ def make_recipe(
         raise ValueError(f"train: --microbatches is {microbatches}; use 1 or more")
     if clip is not None and not clip > 0:
         raise ValueError(f"train: --clip is {clip}; use a norm above 0, or leave it out")
-    _check_layers(mesh, sizes, sequence_parallel, schedule)
+    _check_layers(mesh, sizes, sequence_parallel, schedule, chunks)
     _check_states(mesh, sizes, stage, remat, gather)
     kept, store = OFFLOADS[offload]
     layout = Layout(
@@ -182,22 +185,26 @@ def make_recipe(
             f"have equal sizes; use a number that divides {local}, or another --batch"
         )
     name = schedule or DEFAULT_SCHEDULE
-    table = _make_table(name, layout.pp, microbatches) if layout.pp > 1 else None
-    chunks = table.chunks if table else 1
-    layout = replace(layout, microbatch=local // microbatches, chunks=chunks)
+    table = _make_table(name, layout.pp, microbatches, chunks) if layout.pp > 1 else None
+    layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
     recipe = Recipe(layout, batch, precision, name, table, gather or "use", optimizer, clip)
     return _with_less_communication(recipe, sync_every, outer, compress)
 
 
 def _check_layers(
-    mesh: str, sizes: dict[str, int], sequence_parallel: bool, schedule: str | None
+    mesh: str,
+    sizes: dict[str, int],
+    sequence_parallel: bool,
+    schedule: str | None,
+    chunks: int | None,
 ) -> None:
     """Checks the options that need axis pp or tp."""
-    if schedule and "pp" not in sizes:
-        raise ValueError(
-            f"train: --schedule {schedule} with --mesh {mesh}: a schedule is for devices that hold "
-            "different layers; use --mesh pp=N or pp=N,dp=M"
-        )
+    for option, value in (("schedule", schedule), ("chunks", chunks)):
+        if value and "pp" not in sizes:
+            raise ValueError(
+                f"train: --{option} {value} with --mesh {mesh}: it is for devices that hold "
+                "different layers; use --mesh pp=N or pp=N,dp=M"
+            )
     if sequence_parallel and "tp" not in sizes:
         raise ValueError(
             f"train: --sequence-parallel with --mesh {mesh}: positions are split over the devices "
@@ -309,10 +316,10 @@ def _check_rounds(recipe: Recipe, given: str) -> None:
         )
 
 
-def _make_table(schedule: str, stages: int, microbatches: int) -> Table:
+def _make_table(schedule: str, stages: int, microbatches: int, chunks: int | None) -> Table:
     """A schedule by its name, or from a CSV file that is for these stages and microbatches."""
     if not schedule.endswith(".csv"):
-        return make_table(schedule, stages, microbatches)
+        return make_table(schedule, stages, microbatches, chunks)
     try:
         table = read_table(Path(schedule))
     except ValueError as error:
@@ -322,5 +329,10 @@ def _make_table(schedule: str, stages: int, microbatches: int) -> Table:
             f"train: --schedule {schedule} is for {table.devices} devices and "
             f"{table.microbatches} microbatches; the mesh has pp={stages}, with --microbatches "
             f"{microbatches}; make them equal"
+        )
+    if chunks not in (None, table.chunks):
+        raise ValueError(
+            f"train: --schedule {schedule} has {table.chunks} chunks on each device, not "
+            f"{chunks}; leave --chunks out"
         )
     return table

@@ -24,6 +24,7 @@ from jaxpar.parallel.offload import HostStore, Transfers
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
+from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up
@@ -87,6 +88,9 @@ def start(
     join(place, timeout_seconds)
     _simulate(recipe.layout.devices, place)
     mesh = _mesh(recipe.layout)
+    if jax.default_backend() == "cpu":
+        here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
+        check_memory(settings, recipe, here)
     check_same(text)
     name = f"text: {data}" if data else "text"
     return begin(settings, recipe, mesh, text, seed=seed, name=name)
@@ -124,7 +128,7 @@ def begin(
         parameters=settings.parameters,
         tokens=batch * t,
         steps=train(made.step, made.params, made.state, examples),
-        sent=sent_over_axes(made.report, recipe),
+        sent=sent_over_axes(made.report, recipe, settings),
         moved=made.moved,
         folder=folder,
         round_steps=recipe.sync_every,

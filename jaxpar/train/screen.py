@@ -19,8 +19,14 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
     size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in {each}"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
-    if any(one.by_schedule_bytes < one.at_most_bytes for one in run.sent):
-        console.print(_sent_by_schedule(run), "")
+    if run.sent:
+        console.print(_sent_over_axes(run))
+    for one in run.sent:
+        if one.predicted_bytes != one.by_schedule_bytes:
+            console.print(
+                f"Over {', '.join(one.axes)} the formulas say {one.predicted_bytes:,.0f} B, and "
+                f"the program sends {one.by_schedule_bytes:,.0f} B: they do not know this recipe.\n"
+            )
     if run.moved:
         megabytes = [f"{size / 1e6:,.2f} MB" for size in run.moved]
         console.print(
@@ -29,14 +35,16 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
         )
 
 
-def _sent_by_schedule(run: Run) -> Table:
-    """What is sent over each group of axes: by the program with all its branches, and in truth."""
+def _sent_over_axes(run: Run) -> Table:
+    """What is sent over each group of axes: predicted, measured, and with all branches counted."""
     table = Table(title="Wire bytes in a step", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("axes", "every branch counted", "as the schedule runs"):
+    branches = any(one.by_schedule_bytes < one.at_most_bytes for one in run.sent)
+    columns = ["axes", "predicted", "measured", *["every branch counted"] * branches]
+    for name in columns:
         table.add_column(name, justify="left" if name == "axes" else "right")
-    for one in run.sent:
-        sizes = one.at_most_bytes, one.by_schedule_bytes
-        table.add_row(", ".join(one.axes), *(f"{size:,.0f} B" for size in sizes))
+    for axes, *sizes in run.sent:
+        shown = [f"{size:,.0f} B" for size in sizes]
+        table.add_row(", ".join(axes), *shown[: len(columns) - 1])
     return table
 
 

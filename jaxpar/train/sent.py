@@ -1,17 +1,28 @@
-"""What a step sends over each group of axes: as its program is counted, and as its schedule runs.
+"""What a step sends over each group of axes: as the formulas say, and as its program is counted.
 
 The program of a pipeline has a branch for each kind of action in every tick, and the inspector
 counts them all. The schedule says which of them a device takes.
 """
 
+import math
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
+from jaxpar.collectives.leaves import STACKED
+from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
+from jaxpar.cost.leaf import Leaf
+from jaxpar.cost.traffic import Message
 from jaxpar.inspector.report import Collective, Report
+from jaxpar.layout import Layout
+from jaxpar.mesh import axes_of
+from jaxpar.model import Settings
+from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import ticks
 from jaxpar.schedules.ticks import Ticks, lower
 from jaxpar.train.recipe import Recipe
+from jaxpar.train.setup import leaf_layouts_of
 
 
 class Sent(NamedTuple):
@@ -19,26 +30,64 @@ class Sent(NamedTuple):
 
     Attributes:
         axes: the axes, in mesh order.
+        predicted_bytes: by the formulas of `jaxpar.cost.decoder_traffic`.
+        by_schedule_bytes: by the compiled program, with the branches that the busiest device takes.
         at_most_bytes: with every branch of the program counted.
-        by_schedule_bytes: with the branches that the busiest device takes.
     """
 
     axes: tuple[str, ...]
-    at_most_bytes: float
+    predicted_bytes: float
     by_schedule_bytes: float
+    at_most_bytes: float
 
 
-def sent_over_axes(report: Report, recipe: Recipe) -> tuple[Sent, ...]:
+def sent_over_axes(report: Report, recipe: Recipe, settings: Settings) -> tuple[Sent, ...]:
     """What a step sends over each group of axes, from what the inspector found."""
     of_devices: dict[tuple[str, ...], np.ndarray] = {}
     for one in report.collectives:
         so_far = of_devices.get(one.axes, np.zeros(recipe.layout.pp))
-        of_devices[one.axes] = so_far + _times(one, recipe) * one.wire_bytes
+        of_devices[one.axes] = so_far + times_by_schedule(one, recipe) * one.wire_bytes
     at_most = report.wire_bytes_by_axis()
-    return tuple(Sent(axes, at_most[axes], float(each.max())) for axes, each in of_devices.items())
+    predicted = bytes_over_axes(predict(settings, recipe), recipe.layout, recipe.table)
+    return tuple(
+        Sent(
+            axes,
+            predicted.get(axes, 0.0),
+            float(max(of_devices.get(axes, [0]))),
+            at_most.get(axes, 0.0),
+        )
+        for axes in dict.fromkeys([*of_devices, *predicted])
+    )
 
 
-def _times(one: Collective, recipe: Recipe) -> np.ndarray:
+def predict(settings: Settings, recipe: Recipe) -> list[Message]:
+    """Every collective of a step, by the formulas."""
+    return decoder_traffic(
+        settings.architecture,
+        recipe.layout,
+        leaves_of(settings, recipe.layout),
+        batch=recipe.batch,
+        sequence=settings.sequence,
+        element_bytes=np.dtype(POLICIES[recipe.precision].params).itemsize,
+        table=recipe.table,
+        gathers_layers=recipe.gathers_layers,
+        scaled=recipe.precision == "fp16",
+    )
+
+
+def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:
+    """The parameters of a decoder as the formulas know them."""
+    params, layouts = leaf_layouts_of(settings, layout)
+    pairs = zip(jax.tree.leaves_with_path(params), jax.tree.leaves(layouts), strict=True)
+    leaves = []
+    for (path, leaf), spread in pairs:
+        name = jax.tree_util.keystr(path, simple=True, separator=" ")
+        layers = leaf.shape[0] if name.startswith(STACKED) else 0
+        leaves.append(Leaf(name, math.prod(leaf.shape), axes_of(spread.used), spread.axes, layers))
+    return leaves
+
+
+def times_by_schedule(one: Collective, recipe: Recipe) -> np.ndarray:
     """How often each stage of the pipeline runs a collective."""
     times = np.full(recipe.layout.pp, float(one.times or 0))
     if not one.branches or not recipe.table:

@@ -14,6 +14,7 @@ from jaxpar.collectives.leaves import STACKED, LeafLayouts, leaf_layouts
 from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
+from jaxpar.layout import Layout
 from jaxpar.model import Settings, init, loss_fn, used_specs
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
@@ -154,14 +155,7 @@ def _in_rounds(
 def technique_of(settings: Settings, recipe: Recipe) -> Technique:
     """How a step of this recipe finds its gradients, and how everything is sharded."""
     layout = recipe.layout
-    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
-    layouts = leaf_layouts(
-        params,
-        used_specs(settings, layout, params),
-        sizes=layout.sizes,
-        axes=layout.sharding_axes,
-        stage=layout.zero,
-    )
+    _, layouts = leaf_layouts_of(settings, layout)
     # The devices of tp, too, compute parts of the gradients of leaves that they hold alike.
     copies = ("tp",) if layout.sequence_parallel else ()
     apart = ("dp",) if recipe.compression or recipe.sync_every else ()
@@ -174,6 +168,14 @@ def technique_of(settings: Settings, recipe: Recipe) -> Technique:
         apart=apart,
     )
     return Technique(find, layouts, P(layout.batch_axes))
+
+
+def leaf_layouts_of(settings: Settings, layout: Layout) -> tuple[Any, PyTree[LeafLayouts]]:
+    """The shapes of a decoder's parameters, and the layouts of every leaf."""
+    params = jax.eval_shape(partial(init, settings), jax.random.key(0))
+    used = used_specs(settings, layout, params)
+    axes, sizes = layout.sharding_axes, layout.sizes
+    return params, leaf_layouts(params, used, sizes=sizes, axes=axes, stage=layout.zero)
 
 
 def _find_local(

@@ -9,6 +9,7 @@ import pytest
 
 from jaxpar.classroom import grader
 from jaxpar.classroom.grader import GradedExercise, Grader, GradingSettings, RecordNotice
+from jaxpar.classroom.handins import Work, work_in
 from jaxpar.classroom.results import Results
 from jaxpar.grading.processes import Pool, start_plainly
 from jaxpar.grading.submission import Submission
@@ -66,11 +67,11 @@ class StubClass:
         self.told.clear()
         settings = GradingSettings(EXERCISES, SECRET, self.level, (start_plainly,) * jobs, **how)
         made = Grader(settings, self.results, self.told.append)
-        made.grade(self.folders())
+        made.grade(self.works())
         return made
 
-    def folders(self) -> Iterable[Path]:
-        return sorted(self.submissions.iterdir())
+    def works(self) -> Iterable[Work]:
+        return map(work_in, sorted(self.submissions.iterdir()))
 
     def statuses(self, student: str) -> dict[str, str]:
         return {name: r["status"] for name, r in self.results.records(student).items()}

@@ -8,6 +8,7 @@ from typing import Any
 from jaxpar.classroom import records
 from jaxpar.classroom.gradebook import Gradebook
 from jaxpar.classroom.handins import Handin
+from jaxpar.classroom.marks import read_marks
 from jaxpar.classroom.results import EarlierResults, Results
 from jaxpar.classroom.roster import Roster
 from jaxpar.contracts.base import load
@@ -70,7 +71,7 @@ def write_result(
 def gradebook(folder: Path, roster: Roster | None = None) -> Gradebook:
     """Returns the gradebook from which reports are written."""
     results = Results(folder)
-    return Gradebook(results, roster, EarlierResults(results))
+    return Gradebook(results, roster, EarlierResults(results), read_marks(folder))
 
 
 def rows_of(path: Path) -> list[list[str]]:

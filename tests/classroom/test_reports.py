@@ -252,6 +252,9 @@ def test_what_the_machine_failed_to_judge_costs_nobody_points(tmp_path: Path) ->
     _, anna, bert = rows_of(tmp_path / "class.csv")
     assert "infrastructure: mean_over_devices" in bert
     assert bert[-1] == "" and anna[-1] == "10"
+    place = spreadsheets.CLASS_HEADER.index("score")
+    assert (anna[place], bert[place]) == ("20", "")
+    assert "not yet of 20" in (tmp_path / "html" / "index.html").read_text()
     assert [row[0] for row in rows_of(tmp_path / "canvas.csv")[2:]] == ["anna"]
     suite = ET.parse(tmp_path / "junit.xml").getroot()[1]
     assert suite.get("errors") == "1"

@@ -95,3 +95,39 @@ def test_two_students_never_share_a_file(tmp_path: Path) -> None:
         write_result(Results(tmp_path), name, [])
     assert len(list(tmp_path.glob("students/*.json"))) == 2
     assert Results(tmp_path).others(names[:1]) == [names[1]]
+
+
+def test_new_results_are_closed_to_others(tmp_path: Path) -> None:
+    out = tmp_path / "below" / "out"
+    _hold(out)
+    assert out.stat().st_mode & 0o777 == 0o700
+    out.chmod(0o750)  # for the teaching assistants
+    _hold(out)
+    assert out.stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.parametrize("name", ["README.md", ".git/config", "src/a.py", "students/roster.txt"])
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    if name.startswith("students"):
+        (tmp_path / "README.md").touch()
+    with pytest.raises(ValueError, match="is no folder of results: it holds "):
+        Results(tmp_path).check_folder()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"student": "anna"}', "no JSON"])
+def test_a_file_among_the_students_that_is_no_result_is_named(tmp_path: Path, text: str) -> None:
+    write_result(Results(tmp_path), "anna", [record_of("scatter")])
+    Results(tmp_path).check_folder()
+    (tmp_path / "students" / "list.json").write_text(text)
+    with pytest.raises(ValueError, match=r"students/list.json is not a student's result"):
+        Results(tmp_path).check_folder()
+
+
+def test_a_run_that_was_killed_early_may_go_on(tmp_path: Path) -> None:
+    Results(tmp_path / "new").check_folder()
+    for name in ("journal", "before", "students"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".lock").touch()
+    Results(tmp_path).check_folder()

@@ -29,11 +29,12 @@ def test_an_unreadable_interpreter_is_named_with_the_remedy(tmp_path: Path) -> N
     ask = (
         f"import sys; sys.executable = {str(python)!r}\n"
         "from jaxpar.classroom.sandbox import levels\n"
-        "levels.check_readable(61184)"
+        "levels.check_readable(61184, levels.needed_paths())"
     )
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     assert f"{closed} is closed to others" in done.stderr
     assert f"chmod o+x {closed}" in done.stderr
+    assert "jaxpar doctor --grading --copy-python /opt/jaxpar" in done.stderr
 
 
 def test_all_but_one_folder(tmp_path: Path) -> None:
@@ -41,8 +42,13 @@ def test_all_but_one_folder(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "a" / "file").touch()
     paths = [str(tmp_path), "/usr/lib", str(tmp_path / "a" / "library")]
+    (tmp_path / "a64").symlink_to("a")  # as lib64 is in a virtual environment
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "d" / "in").symlink_to(tmp_path / "a" / "library" / "x")
+    (tmp_path / "in").symlink_to(tmp_path / "a" / "library" / "x")
+    (tmp_path / "e").symlink_to(tmp_path / "d")
     found = landlock.outside(paths, tmp_path / "a" / "library")
-    assert {Path(p).name for p in found} == {"b", "file", "d", "lib"}
+    assert {Path(p).name for p in found} == {"b", "file", "d", "e", "lib"}
 
 
 WAYS_ROUND = """

@@ -12,7 +12,7 @@ from jaxpar.classroom import passage_comparer
 from jaxpar.classroom.handins import Handin
 from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.merge import merge
-from jaxpar.classroom.passage_comparer import compare, passages, words
+from jaxpar.classroom.passage_comparer import canonical, compare, passages, words
 from jaxpar.classroom.records import not_submitted
 from jaxpar.classroom.reports import similarity_report
 from jaxpar.classroom.reports.similarity_report import write_similarity_report
@@ -93,8 +93,15 @@ def test_a_copy_with_other_names_is_found_and_own_work_is_not() -> None:
     assert compare(passages(GIVEN), passages("x = 1"), [anna, copied, own]) == [
         [0, 1, 100, len(anna - passages(GIVEN))]
     ]
-    ((ours, theirs, percent, _),) = compare(passages(GIVEN), anna, [own, copied])
+    more = passages(COPIED + "\n\nwrong = lax.psum(1, 2) + 3 * 4 - 5")
+    ((ours, theirs, percent, _),) = compare(passages(GIVEN), anna, [own, more])
     assert (ours, theirs, percent) == (-1, 1, 100)
+
+
+def test_the_one_canonical_form_is_in_no_pair_and_is_named() -> None:
+    given, anna, copied, own = map(passages, (GIVEN, ANNA, COPIED, OWN))
+    assert canonical(given, anna, [anna, own, copied, given]) == [0, 2]
+    assert compare(given, anna, [anna, own, copied, given]) == []
 
 
 def test_what_was_given_does_not_count() -> None:
@@ -116,12 +123,13 @@ def test_a_long_text_is_compared_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) 
 def test_answers_are_compared_in_another_process() -> None:
     answers = {"anna": ANNA.encode(), "bert": COPIED.encode(), "carl": OWN.encode()}
     found = find_alike([ExerciseAnswers("ring", GIVEN, OWN, answers)], start_plainly)
-    assert [(p.students, p.percent) for p in found.pairs] == [
-        ((OURS, "carl"), 100),
-        (("anna", "bert"), 100),
-    ]
-    assert found.pairs[1].texts == (ANNA, COPIED)
+    assert [(p.students, p.percent) for p in found.pairs] == [(("anna", "bert"), 100)]
+    assert found.pairs[0].texts == (ANNA, COPIED)
+    assert found.canonical == {"ring": ["carl"]}
     assert not found.skipped
+    longer = {"carl": f"{OWN}\nlast = lax.psum(1, 2) + 3\n".encode()}
+    found = find_alike([ExerciseAnswers("ring", GIVEN, OWN, longer)], start_plainly)
+    assert [p.students for p in found.pairs] == [(OURS, "carl")]
 
 
 BREAKS = """
@@ -191,7 +199,7 @@ def test_the_report_shows_both_texts_and_obeys_no_string(tmp_path: Path) -> None
         AlikePair("ring", ("=cmd()", evil), 97, 40, (evil, "b = 2")),
         AlikePair("tree", ("=cmd()", evil), 60, 20, ("c", "d")),
     ]
-    found = AlikeAnswers(pairs, [("ring", evil)])
+    found = AlikeAnswers(pairs, {"ring": [evil]}, [("ring", evil)])
     write_similarity_report(found, tmp_path, "Lab 1")
     page = (tmp_path / similarity_report.PAGE).read_text()
     assert "<script>alert" not in page

@@ -1,6 +1,7 @@
 """The verbs around a class, and the scripts that grade it on other machines."""
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -118,25 +119,32 @@ def test_answers_are_collected(run: Any, course: Course) -> None:
     assert run("classroom", "collect", "nowhere").code == 2
 
 
-def test_a_zip_of_a_student_is_unpacked_for_grading(run: Any, course: Course) -> None:
-    """The command of docs/classroom.md unpacks files, and limits the size of each."""
+def test_what_students_hand_in_is_graded_as_it_is(
+    run: Any, jaxpar: Path, course: Course, tmp_path: Path
+) -> None:
+    """A zip file of `collect`, a notebook, and a zip file that would harm whoever unpacks it."""
     row = exercise(EXERCISE)
     write(course, row, RIGHT)
-    zips = course.root / "zips"
-    zips.mkdir()
-    run("classroom", "collect", "--out", str(zips / "anna b.zip"))
-    with zipfile.ZipFile(zips / "eve.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+    handins = tmp_path / "handins"
+    handins.mkdir()
+    run("classroom", "collect", "--out", str(handins / "anna b.zip"))
+    cell = {"cell_type": "code", "source": f"%%exercise {EXERCISE}\n{WRONG}"}
+    (handins / "bert").mkdir()
+    (handins / "bert" / "lab.ipynb").write_text(json.dumps({"cells": [cell]}))
+    with zipfile.ZipFile(handins / "eve.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("../../outside.py", "1")
-        archive.writestr("bomb.py", bytes(5_000_000))
-    page = (EXAMPLES.parent / "classroom.md").read_text(encoding="utf-8")
-    (script,) = re.findall(r"```\n([^`]*ulimit .*?)```", page, re.DOTALL)
-    script += "ulimit -f > limit"
-    subprocess.run(["bash", "-c", script], cwd=course.root, capture_output=True)
-    assert (course.root / "limit").read_text() != "1024\n"  # an instructor's shell keeps its limit
-    assert (course.root / "submissions" / "anna b" / row.file).read_text() == RIGHT
-    found = [path for path in course.root.rglob("*") if path.name in ("outside.py", "bomb.py")]
-    assert all(path.is_relative_to(course.root / "submissions/eve") for path in found)
-    assert all(path.stat().st_size <= 1 << 20 for path in found)
+        archive.writestr(f"{EXERCISE}.py", bytes(50_000_000))
+    before = sorted(tmp_path.rglob("outside.py"))
+    out = tmp_path / "lab1"
+    secret = ("--secret-file", str(tmp_path / "secret"))
+    command = [str(jaxpar), "grade", str(handins), "--out", str(out), "--exercises", EXERCISE]
+    done = subprocess.run([*command, *secret], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert scores(out) == {"anna b": 10, "bert": 0, "eve": 0}
+    assert "refused; look at what they handed in: eve" in done.stdout
+    assert sorted(tmp_path.rglob("outside.py")) == before == []
+    page = (out / "html" / "students" / "bert.html").read_text()
+    assert f"# %%exercise {EXERCISE}" in page and "return lax.psum(x, axis)" in page
 
 
 def test_gradescope_gets_its_results(

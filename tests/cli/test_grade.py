@@ -1,11 +1,15 @@
 """`jaxpar grade`: the roster, what is printed at the end, and what it leaves behind."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jaxpar.classroom import seeds
+from jaxpar.classroom.results import Results
 from jaxpar.classroom.sandbox import levels
+from tests.classroom.made_up_class import record_of, rows_of, write_result
 
 EXERCISES = ("--exercises", "mean_over_devices", "scatter")
 
@@ -99,3 +103,125 @@ def test_a_wrong_roster_ends_before_anything_is_graded(
     assert ended.code == 2
     assert "must have `student`" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+def _judged(folder: Path, secret: bytes) -> None:
+    """Writes a result that was judged with a secret."""
+    record = record_of("scatter") | {"seed_id": seeds.seed_id(secret, "scatter", "0" * 64)}
+    write_result(Results(folder), "anna", [record])
+
+
+def test_another_secret_never_judges_everybody_again(
+    run: Any, submissions: Path, tmp_path: Path
+) -> None:
+    out, secret, other = tmp_path / "lab1", tmp_path / "course.secret", tmp_path / "other.secret"
+    for file in (secret, other):
+        seeds.read_secret(file)
+    _judged(out, seeds.read_secret(secret))
+    before = sorted(tmp_path.rglob("*"))
+    command = ("grade", f"{submissions}", "--out", f"{out}", *EXERCISES, "--secret-file")
+    ended = run(*command, f"{tmp_path / 'curse.secret'}")
+    assert ended.code == 2
+    assert "there is no secret" in ended.err and "the same --secret-file as before" in ended.err
+    ended = run(*command, f"{other}")
+    assert ended.code == 2
+    assert "was judged with another secret" in ended.err
+    assert [path for path in before if not path.exists()] == []
+    assert not (tmp_path / "curse.secret").exists()
+    assert run(*command, f"{secret}").code == 0
+
+
+def test_out_is_results_or_nothing(run: Any, submissions: Path, tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    (checkout / ".git").mkdir(parents=True)
+    (checkout / "students").mkdir()
+    (checkout / "students" / "list.json").write_text("[]")
+    before = sorted(checkout.rglob("*"))
+    ended = run("grade", f"{submissions}", "--out", f"{checkout}", *EXERCISES)
+    assert ended.code == 2
+    assert "list.json is not a student's result" in ended.err
+    (checkout / "students" / "list.json").unlink()
+    ended = run("grade", f"{submissions}", "--out", f"{checkout}", *EXERCISES)
+    assert ended.code == 2
+    assert "is no folder of results: it holds .git; use an --out" in ended.err
+    assert sorted(checkout.rglob("*")) == before[:-1]
+
+
+def test_a_machine_that_fails_ends_with_1(
+    run: Any, submissions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (submissions / "anna" / "scatter.py").write_text("x")
+    real = os.open
+
+    def fails(path: Any, *arguments: Any, **how: Any) -> int:
+        if path == "scatter.py":
+            raise OSError(5, "Input/output error")
+        return real(path, *arguments, **how)
+
+    monkeypatch.setattr(os, "open", fails)
+    out = tmp_path / "lab1"
+    ended = run("grade", f"{submissions}", "--out", f"{out}", *EXERCISES)
+    assert ended.code == 1
+    assert "infrastructure, not in the numbers; grade again: anna" in ended.out
+    head, anna = rows_of(out / "class.csv")[0], rows_of(out / "class.csv")[2]
+    assert anna[head.index("scatter")] == ""
+    assert "Input/output error" in anna[head.index("attention")]
+    assert [row[0] for row in rows_of(out / "canvas.csv")[2:]] == [": :error::bert"]
+
+
+def test_refused_work_is_for_a_person(run: Any, submissions: Path, tmp_path: Path) -> None:
+    (submissions / "anna" / "scatter.py").symlink_to("/etc/passwd")
+    out = tmp_path / "lab1"
+    ended = run("grade", f"{submissions}", "--out", f"{out}", *EXERCISES)
+    assert ended.code == 0
+    assert "refused; look at what they handed in: anna" in ended.out
+    assert "refused (cannot be opened (it is a link)): scatter" in (out / "class.csv").read_text()
+    assert "it is a link" in (out / "html" / "index.html").read_text()
+
+
+def test_more_jobs_than_the_machine_can_serve(run: Any, submissions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lab1"
+    ended = run("grade", f"{submissions}", "--out", f"{out}", "--jobs", "100000", *EXERCISES)
+    assert ended.code == 2
+    assert "--jobs 100000; this machine has" in ended.err and "use at most --jobs" in ended.err
+    assert not out.exists()
+
+
+def test_marks_are_checked_before_anything_is_graded(
+    run: Any, submissions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "lab1"
+    out.mkdir()
+    marks = out / "marks.toml"
+    command = ("grade", f"{submissions}", "--out", f"{out}", *EXERCISES)
+    for text, words in (
+        ("[students.ana]\nscore = 1", "students.ana: nobody is called so"),
+        ("[students.anna.gather]\npoints = 1", "students.anna.gather: no exercise of this class"),
+        ("[students.anna]\nscore = 'x'", "students.anna.score: 'x'; it must be a whole number"),
+    ):
+        marks.write_text(text)
+        ended = run(*command)
+        assert ended.code == 2
+        assert words in ended.err
+    marks.write_text("[students.anna.scatter]\nscore = 4\ncomment = 'spoken to'")
+    for _ in range(2):  # a regrade keeps it
+        assert run(*command).code == 0
+        anna = rows_of(out / "class.csv")[2]
+        assert "scatter: spoken to" in anna and anna[-1] == "4"
+
+
+def test_nobody_s_verdict_is_lost_where_a_folder_is_missing(
+    run: Any, submissions: Path, tmp_path: Path
+) -> None:
+    """As where only those are graded who handed in late, with the roster of the whole class."""
+    out, roster, secret = tmp_path / "lab1", tmp_path / "roster.csv", tmp_path / "secret"
+    _judged(out, seeds.read_secret(secret))
+    roster.write_text("student\nanna\nzoe\n")
+    (submissions / "anna").rmdir()
+    command = ("grade", f"{submissions}", "--out", f"{out}", "--secret-file", f"{secret}")
+    assert run(*command, "--roster", f"{roster}", *EXERCISES).code == 0
+    rows = {row[0]: row for row in rows_of(out / "class.csv")}
+    assert (rows["anna"][-1], rows["zoe"][-1]) == ("10", "0")
+    (submissions / "anna").mkdir()  # empty, now
+    ended = run(*command, *EXERCISES)
+    assert "was judged before, and is gone: anna" in ended.out

@@ -1,5 +1,6 @@
 """The verbs of a learner: what they print, and how they end."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from jaxpar.course.catalog import EXERCISES, LESSONS, Lesson, exercise
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.learner_record import LearnerRecord
+from jaxpar.grading.imports import refused_text
 from jaxpar.grading.submission import read_submission
 from tests.course.fakes import RIGHT, WRONG, answer, stub_of, verdict, write
 
@@ -188,3 +190,50 @@ def test_without_a_name_it_is_the_exercise_at_hand(course: Course, run: Any) -> 
     assert run("solution").err.startswith("solution: it is shown once `jaxpar check gather` passes")
     course.file(exercise("gather")).unlink()
     assert run("check", "--json").json["exercise"] == "gather"
+
+
+def test_check_all_judges_what_is_written_and_sums_up(course: Course, run: Any) -> None:
+    write(course, ROW, RIGHT)
+    other = exercise("local_shape")
+    write(course, other, "def local_shape(shape, layout, sizes):\n    return shape\n")
+    ended = run("check", "--all")
+    assert ended.code == 1
+    first, second, summary = ended.out.splitlines()
+    assert first.split() == ["pass", "5/5", ROW.id]
+    assert second.split() == ["fail", "0/5", other.id]
+    most = sum(row.points for row in EXERCISES)
+    assert summary == f"1 pass, 1 fail, {len(EXERCISES) - 2} to do: 5 of {most} points"
+    write(course, other, stub_of(other))
+    data = run("check", "--all", "--json").json
+    assert [verdict["exercise"] for verdict in data["verdicts"]] == [ROW.id]
+    assert (data["score"], data["max_score"]) == (5, most)
+    assert run("check", "--all", ROW.id).code == 2
+
+
+def test_what_is_no_file_of_text_is_bad_use(course: Course, run: Any) -> None:
+    (course.root / "latin.py").write_bytes(b"x = '\xff'")
+    os.mkfifo(course.root / "fifo")
+    for name in ("exercises", "fifo", "/dev/zero", "latin.py", "absent.py"):
+        ended = run("check", ROW.id, "--file", name)
+        assert ended.code == 2, name
+        assert ended.err.startswith(f"check: {name}: "), ended.err
+
+
+def test_next_is_the_exercise_that_watch_mode_opens(course: Course, run: Any) -> None:
+    LearnerRecord(course.state).remember_place("gather")
+    assert run("next", "--json").json["id"] == "gather"
+    assert run().out.splitlines()[-1].split() == ["type", "jaxpar", "check", "gather"]
+    assert run("next", "--from", "1", "--json").json["id"] == ROW.id
+    run("check", ROW.id)
+    assert run("next", "--json").json["id"] == ROW.id
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def f(:\n    pass\n", "line 1: SyntaxError: invalid syntax\n  def f(:\n        ^"),
+        ("x = 1\n<<<<<<< HEAD\ny = 2\n=======\n>>>>>>> main\n", "line 2: <<<<<<< HEAD\nThis is a"),
+    ],
+)
+def test_what_python_cannot_read_is_shown(source: str, line: str) -> None:
+    assert refused_text(source, ()).startswith(line)

@@ -43,8 +43,11 @@ def test_what_needs_no_jax_never_waits_for_it_and_prints_ascii(
     ("arguments", "line"),
     [
         (["check", "devicecoordinates"], "did you mean device_coordinates?"),
-        (["check", "add_rank", "--file", "nowhere.py"], "no file nowhere.py"),
-        (["lesson", "99"], "use one of 01, 02, 03"),
+        (["check", "add_rank", "--file", "nowhere.py"], "there is no such file"),
+        (["lesson", "99"], "there is no lesson '99'; use one of 01, 02, 03"),
+        (["lesson", "22"], "lesson 22, smaller models, is planned"),
+        (["train", "--mesh", "foo=2"], "train: mesh axis 'foo' is unknown"),
+        (["schedule", "gpipe", "--svg", "no/folder.svg"], "there is no folder no; make it first"),
         (["next", "--from", "x"], "use one of 01, 02, 03"),
         (["solution", "add_rank", "--give-up"], "after the last hint"),
         (["inspect", "nowhere.py:make"], "nowhere.py"),

@@ -69,13 +69,27 @@ def test_two_plans_side_by_side_and_every_term_of_the_first(run: Any) -> None:
     assert "fsdp=64" in side_by_side and "Memory of a device: " in explained
 
 
+def test_the_first_plan_as_a_command(run: Any) -> None:
+    arguments = ["plan", "--mesh", "pp=2,dp=2,tp=2", "--batch", "16", "--export", "jaxpar"]
+    ended = run(*arguments)
+    note, command = ended.out.splitlines()
+    assert (ended.code, note[:13]) == (0, "# The decoder")
+    assert command.startswith("jaxpar train --mesh pp=2,dp=2,tp=2 --zero ")
+    assert run(*arguments, "--json").json == {"command": command, "note": note[2:]}
+    refused = run(*arguments[:-1], "slurm")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "--export is 'slurm'; use" in refused.err
+
+
 def test_a_page_is_written(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "plans.html"
+    path = tmp_path / "plans.html"
     assert run(*LLAMA, "--top", "2", "--html", str(path)).code == 0
     text = path.read_text()
     assert text.startswith("<!DOCTYPE html>") and text.count("<svg") == 2
     ended = run(*LLAMA, "--html", str(tmp_path))
     assert ended.code == 2 and "give a file that can be written" in ended.err
+    ended = run(*LLAMA, "--html", str(tmp_path / "new" / "plans.html"))
+    assert ended.code == 2 and f"there is no folder {tmp_path / 'new'}; make it" in ended.err
 
 
 def test_home_machines_get_their_answer(run: Any) -> None:

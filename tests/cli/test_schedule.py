@@ -49,7 +49,7 @@ def test_costs_are_per_cell(run: Any) -> None:
 
 
 def test_a_table_travels_through_a_file(run: Any, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "out.csv"
+    path = tmp_path / "out.csv"
     made = run("schedule", "zb-h1", "--csv", str(path), "--json")
     assert path.read_text().startswith("0F0,0F1,0F2,0F3,,,,0I0,0W0,")
     assert run("schedule", "--from", str(path), "--json").json == made.json
@@ -88,8 +88,8 @@ def test_one_beneath_the_other(run: Any) -> None:
         (["1f1b", "--cost", "F=1,X=2"], "'X=2' is no cost"),
         (["1f1b", "--cost", "F=1,F=2"], "'F=2' is no cost"),
         (["1f1b", "--cost", "F=two"], "'F=two' is no cost"),
-        (["1f1b", "--cost", "F=-1"], "Costs: F is -1"),
-        (["1f1b", "--cost", "F=inf"], "Costs: F is inf"),
+        (["1f1b", "--cost", "F=-1"], "schedule: F is -1"),
+        (["1f1b", "--cost", "F=inf"], "schedule: F is inf"),
         (["1f1b", "--cost", "F=0,B=0"], "the cells of 1f1b take no time"),
         (["--from", "nowhere.csv"], "nowhere.csv: No such file or directory"),
         (["--from", "binary.csv"], "binary.csv: it is not text"),

@@ -1,6 +1,8 @@
 """Programs, folders and stubs from the command line."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,3 +51,25 @@ def test_dev_build_names_the_stub_that_differs(course: Course, run: Any) -> None
     assert ended.out.startswith(f"{ROW.file}: ")
     assert f"{ROW.file}: written" in run("dev", "build").out
     assert course.file(ROW).read_bytes() == stub_of(ROW)
+
+
+def test_the_options_of_the_grading_doctor(run: Any, tmp_path: Path) -> None:
+    for option in (("--only", "reading"), ("--copy-python", f"{tmp_path / 'python'}")):
+        ended = run("doctor", *option)
+        assert ended.code == 2
+        assert "belong to --grading" in ended.err
+    ended = run("doctor", "--grading", "--only", "raeding")
+    assert ended.code == 2
+    assert "'raeding': no group of attacks; there is reading, " in ended.err
+
+
+def test_what_init_says_to_type_works_from_the_new_folder(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / ".venv" / "bin" / "jaxpar"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jaxpar.course.command.sys", SimpleNamespace(argv=[str(script)]))
+    lines = run("init", "my/course").out.splitlines()
+    assert lines[-1] == "Next, type: cd my/course && ../../.venv/bin/jaxpar"
+    mode = (tmp_path / "my" / "course" / EXERCISES[0].file).stat().st_mode
+    assert mode & 0o777 == 0o666 & ~os.umask(os.umask(0o022))

@@ -34,7 +34,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "--mesh", "dp"], "write axis=size"),
         (["train", "--batch", "12"], "(size 12) must be divisible by mesh axis dp (size 8)"),
         (["train", "--data", "nowhere"], "text: nowhere: No such file or directory"),
-        (["train", "--heads", "3"], "Settings: heads is 3 and must divide d_model (256)"),
+        (["train", "--heads", "3"], "train: heads is 3 and must divide d_model (256)"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),
     ],
 )

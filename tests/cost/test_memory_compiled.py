@@ -1,6 +1,5 @@
 """What compiled training steps hold, against formulas: every strategy that the library trains."""
 
-import math
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -11,19 +10,15 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.cost.kept import decoder_arrays
-from jaxpar.cost.memory import training_memory
-from jaxpar.cost.terms import Term, total
-from jaxpar.cost.zero import ADAM_FP32
+from jaxpar.cost.decoder_memory import decoder_memory
 from jaxpar.inspector.compiled import Compiled
 from jaxpar.layout import describe
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
-from jaxpar.schedules.ticks import lower
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
+from jaxpar.train.sent import leaves_of
 from jaxpar.train.step import shardings
-from tests.cost.decoders import architecture_of
 
 BATCH, SEQUENCE = 8, 64
 SETTINGS = Settings(d_model=64, heads=4, kv_heads=2, d_ff=192, sequence=SEQUENCE)
@@ -47,6 +42,13 @@ RECIPES = [
     make("pp=2,fsdp=2", microbatches=4, gather="step"),
     make("pp=2,cp=2,tp=2", microbatches=2, sequence_parallel=True),
     make("pp=2,dp=2,fsdp=2,tp=2", batch=16, microbatches=2),
+    make("dp=2,tp=4", zero=1),
+    make("cp=2", zero=1, remat="none"),
+    make("cp=2,tp=2", remat="none"),
+    make("pp=2,cp=2", microbatches=4, remat="none"),
+    make("pp=2", microbatches=4, remat="segments"),
+    make("pp=2", schedule="zb-h1", microbatches=4),
+    make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
 ]
 every_recipe = pytest.mark.parametrize(
     "recipe",
@@ -85,68 +87,26 @@ def depths(recipe: Recipe) -> tuple[int, int]:
     return 2 * stages, 4 * stages
 
 
-def states(recipe: Recipe, layers: int, *, zero: int) -> dict[str, float]:
-    """Bytes of the states of training, with all that is outside of the layers on every stage."""
-    stages = recipe.layout.pp
-    model = architecture_of(replace(SETTINGS, layers=layers // stages))
-    layout = replace(recipe.layout, pp=1, zero=zero, remat="full")  # the states have no remat
-    terms = training_memory(model, layout, sequence=SEQUENCE, each=ADAM_FP32)
-    return {term.name: term.value for term in terms}
-
-
-def gradient_bytes(recipe: Recipe, layers: int) -> float:
-    """The gradients of the last microbatch, and if there are several, also their sum.
-
-    JAX computes the gradients of all layers before it scatters any of them; but in stage 3 it
-    scatters those of each layer as soon as they are computed. If stage 3 gathers everything once a
-    step, it holds everything, and scatters only the sum.
-    """
-    zero = recipe.layout.zero
-    whole, sharded = (states(recipe, layers, zero=stage)["gradients"] for stage in (0, zero))
-    found = sharded if recipe.gathers_layers else whole
-    total = whole if recipe.gather == "step" else sharded
-    return found + (total if recipe.microbatches > 1 else 0)
-
-
-def gathered_bytes(recipe: Recipe, layers: int) -> float:
-    """The parameters of all layers, if stage 3 gathers them once a step."""
-    return states(recipe, layers, zero=0)["parameters"] if recipe.gather == "step" else 0
-
-
-def kept_bytes(recipe: Recipe, layers: int) -> float:
-    """The bytes that all layers of a device keep for the backward pass."""
-    arrays = decoder_arrays(architecture_of(SETTINGS), recipe.layout, sequence=SEQUENCE)
-    kept = total(arrays)
-    if recipe.layout.remat == "segments":
-        segments = math.isqrt(layers)
-        # In one segment the parameters and gradients of its layers stand apart.
-        of_layers = 2 * states(recipe, layers, zero=recipe.layout.zero)["parameters"]
-        return segments * kept + (layers * kept + of_layers) / segments
-    if not recipe.table:
-        return layers * kept
-    # The result of the current microbatch's forward or backward is held beside the slots.
-    slots = lower(recipe.table, keep_inputs=False)
-    in_flight = (slots.stash_slots + 1) * kept
-    if slots.half_slots > 1:
-        in_flight += (slots.half_slots + 1) * half_bytes(arrays)
-    return layers / recipe.table.stages * in_flight
-
-
-def half_bytes(arrays: list[Term]) -> float:
-    """What an input gradient keeps for the weight gradient: the gradient of each result.
-
-    Four are as large as a layer's input: those of attention, of the MLP, and of both norms.
-    """
-    by_name = {array.name: array.value for array in arrays}
-    made = ("queries", "keys", "values", "gate", "up")
-    return sum(by_name[name] for name in made) + 4 * by_name["layer input"]
+def predicted(recipe: Recipe, layers: int) -> dict[str, float]:
+    """Bytes of each term of a step of so many layers."""
+    settings = replace(SETTINGS, layers=layers)
+    terms = decoder_memory(
+        settings.architecture,
+        recipe.layout,
+        leaves_of(settings, recipe.layout),
+        batch=recipe.batch,
+        sequence=SEQUENCE,
+        table=recipe.table,
+        gathers_layers=recipe.gathers_layers,
+    )
+    return {term.name: float(term.value) for term in terms}
 
 
 @pytest.mark.full
 @every_recipe
 def test_arguments_are_exact(recipe: Recipe) -> None:
     layers, _ = depths(recipe)
-    held = states(recipe, layers, zero=recipe.layout.zero)
+    held = predicted(recipe, layers)
     tokens, steps = recipe.batch // recipe.layout.batch_parts * (SEQUENCE + 1), 1
     expected = held["parameters"] + held["optimizer"] + 4 * (tokens + steps)
     assert compiled(recipe, layers).argument_size_in_bytes == expected
@@ -157,7 +117,9 @@ def test_arguments_are_exact(recipe: Recipe) -> None:
 def test_more_layers_add_what_they_keep_and_their_gradients(recipe: Recipe) -> None:
     less, more = depths(recipe)
     added = compiled(recipe, more).temp_size_in_bytes - compiled(recipe, less).temp_size_in_bytes
-    expected = kept_bytes(recipe, more) - kept_bytes(recipe, less)
-    for held in (gradient_bytes, gathered_bytes):
-        added -= held(recipe, more) - held(recipe, less)
-    assert added == pytest.approx(expected, rel=0.1)
+    small, large = predicted(recipe, less), predicted(recipe, more)
+    grown = {name: large[name] - small[name] for name in large}
+    kept = grown.pop("kept") + grown.pop("halves", 0)
+    gradients = sum(grown.pop(name, 0) for name in ("found", "summed", "gathered"))
+    assert set(grown) == {"parameters", "optimizer"}
+    assert added - gradients == pytest.approx(kept, rel=0.1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpar.course.keyboard import CHUNK, split_keys
+from jaxpar.course.keyboard import CHUNK, DOWN, ESCAPE, HOME, PAGE_DOWN, UP, split_keys
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,11 @@ from jaxpar.course.keyboard import CHUNK, split_keys
         ("hint\r\nlist\n", ["hint\n", "list\n"]),
         ("96", ["9", "6"]),
         ("hint\nq", ["hint\n", "q"]),
-        ("\x1b[A", []),
+        ("\x1b[A", [UP]),
+        ("\x1bOB\x1bOBj", [DOWN, DOWN, "j"]),
+        ("\x1b[1~\x1b[6~", [HOME, PAGE_DOWN]),
+        ("\x1b", [ESCAPE]),
+        ("\x1bx\x1b[15~\x1b[1;5Cq", ["q"]),
     ],
 )
 def test_a_chunk_is_lines_and_keys(text: str, texts: list[str]) -> None:

@@ -49,6 +49,9 @@ def test_the_lesson_says_how_to_open_it(session: Session, plain: bool) -> None:
     assert "lessons/01_devices_and_meshes.py" in shown
     assert "jaxpar lesson 01" in shown
     assert f"0 of {len(EXERCISES)} solved" in shown
+    assert f"Press Enter for the first exercise: {VALUE.id}." in shown
+    session.current = PROGRAM
+    assert f"Press Enter for {PROGRAM.id}." in text(session, plain)
 
 
 @plain_or_not
@@ -57,8 +60,8 @@ def test_an_untouched_exercise_says_what_to_do(session: Session, plain: bool) ->
     shown = text(session, plain)
     assert VALUE.file in shown
     assert session.contract.task in shown
-    assert "h hint  l list  n next  r reset  s solution  q quit" in shown
-    assert ("Type a letter, then Enter: h hint" in shown) == plain
+    assert "h hint  l list  n next  v values  c check all  r reset  s solution  q quit" in shown
+    assert ("A letter, then Enter: h hint" in shown) == plain
 
 
 @plain_or_not

@@ -7,7 +7,7 @@ import pytest
 from jaxpar.course import session as session_module
 from jaxpar.course.catalog import EXERCISES, BadUseError, Exercise, exercise
 from jaxpar.course.folder import Course
-from jaxpar.course.keyboard import END_OF_INPUT
+from jaxpar.course.keyboard import DOWN, END_OF_INPUT, ESCAPE, PAGE_DOWN, UP
 from jaxpar.course.session import Session
 from tests.course.fakes import answer, stub_of
 from tests.course.sittings import PROGRAM, VALUE, finish, save, turn_to, type_keys
@@ -45,7 +45,7 @@ def test_other_words_are_answered(session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", [["l", *"gath\n"], ["l", "s\x7fgath\n"], list("list\ngath\n"), ["gather\n"]]
+    "typed", [["l", "/", *"gath\n\n"], ["l", "gath\n"], list("list\n/gath\n\n"), ["gather\n"]]
 )
 def test_an_exercise_is_reached_by_its_name(session: Session, typed: list[str]) -> None:
     type_keys(session, *typed)
@@ -56,6 +56,8 @@ def test_next_goes_round_what_is_open(session: Session) -> None:
     seen = [session.current]
     for _ in EXERCISES[1:]:
         type_keys(session, "n")
+        if session.view == "lesson":
+            type_keys(session, "n")  # its exercise is the next one, and is not left out
         seen.append(session.current)
     assert tuple(seen) == EXERCISES
     type_keys(session, "n")
@@ -76,13 +78,19 @@ def test_list_and_back(session: Session) -> None:
 
 
 def test_enter_turns_the_pages_before_it_goes_on(session: Session) -> None:
-    type_keys(session, "l")
+    save(session, VALUE, answer(VALUE, "right"))
+    finish(session, passes=True)
+    type_keys(session, "s")
     session.more = True
-    type_keys(session, "\n", "\n")
-    assert (session.view, session.page) == ("list", 2)
+    type_keys(session, "\n", PAGE_DOWN, UP, DOWN)
+    assert (session.view, session.page) == ("solution", 2)
     session.more = False
+    type_keys(session, DOWN)
+    assert session.page == 2
     type_keys(session, "\n")
     assert (session.view, session.page) == ("exercise", 0)
+    type_keys(session, "s", ESCAPE)
+    assert session.view == "exercise"
 
 
 def test_reset_asks_then_keeps_a_backup(session: Session) -> None:

@@ -65,23 +65,30 @@ def test_a_pass_loses_its_passed_rows_before_its_words(session: Session) -> None
     assert "gradient" in " ".join(shown(session, 80, 60))
 
 
-@pytest.mark.parametrize("word", ["list", "solution"])
-def test_what_is_too_long_comes_in_pages(session: Session, word: str) -> None:
+def test_what_is_too_long_comes_in_pages(session: Session) -> None:
     judged(session, passes=True)
-    session.handle(Typed(f"{word}\n"))
+    session.handle(Typed("solution\n"))
     whole = shown(session, 80, 200)
     assert not session.more
     seen = shown(session, 80, 16)
     while session.more:
         session.handle(Typed("\n"))
         seen += shown(session, 80, 16)
-    assert session.view == word
+    assert session.view == "solution"
     assert {line for line in whole if line} <= set(seen)
     session.handle(Typed("\n"))
     assert session.view == "exercise"
 
 
-def test_the_list_fits_80_columns(session: Session) -> None:
-    session.handle(Typed("list\n"))
-    text = "\n".join(shown(session, 80, 200))
-    assert all(f" {name}" in text for row in EXERCISES for name in (row.id, *row.needs))
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (60, 12)])
+def test_the_list_shows_the_lines_around_its_cursor(
+    session: Session, width: int, height: int
+) -> None:
+    session.handle(Typed("l"))
+    for row in EXERCISES:
+        lines = shown(session, width, height)
+        assert len(lines) == height - 1
+        assert any(f" {row.id} " in f"{line} " for line in lines)
+        assert any(f"{row.id}: " in line for line in lines)
+        session.handle(Typed("j"))
+    assert session.listing.place == EXERCISES[-1]

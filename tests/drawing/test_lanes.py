@@ -31,6 +31,14 @@ def test_lanes_in_text_are_to_one_scale() -> None:
     assert text.splitlines()[-2:] == ["a  backward", "b  all-reduce"]
 
 
+def test_what_is_shorter_than_a_column_has_its_letter_alone() -> None:
+    long, short = Task("forward", "F", "compute", 1.0), Task("send", "to 1", "network", 1e-6)
+    last = Task("send", "to 2", "network", 1e-6, (long,))
+    text = Lanes("", "s", {"one": run([short, long, last])}).to_text()
+    rows = dict(line.split() for line in text.splitlines() if line.startswith("network"))
+    assert rows == {"network": f"a{'.' * 70}a"}
+
+
 def test_lanes_in_svg_have_boxes_to_scale_labels_and_times() -> None:
     text = lanes().to_svg()
     assert {"A < B", "B1", "sum", "compute", "network", "backward", "ms", "6"} <= set(texts(text))

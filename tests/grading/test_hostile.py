@@ -64,6 +64,10 @@ def verdict_on(body: str, pool: Pool, where: str = WHERE) -> Verdict:
         ),
         ("import jaxpar.mesh\nopen(jaxpar.mesh.__file__)\nreturn x", "error", "may not read"),
         ("open('notes.txt', 'w')\nreturn x", "error", "may not write"),
+        # The same words, whether or not it is there and whoever may read it.
+        ("open('/etc/passwd')\nreturn x", "error", "An answer may not read files"),
+        ("open('/no/such/file')\nreturn x", "error", "An answer may not read files"),
+        ("np.load('/no/such/file')\nreturn x", "error", "An answer may not read files"),
         ("return lax.pmean(x, axis)('the mean')", "error", "as if it were a function"),
         ("input('Which axis? ')\nreturn x", "error", "nobody is there"),
         ("breakpoint()\nreturn x", "error", "nobody is there"),

@@ -17,7 +17,7 @@ from jaxpar.mesh import make_mesh
 from tests.grading.wrong_programs import PROGRAMS
 
 FILE = "/home/learner/answer.py"
-CASE = Case("dp=2", {"x": ArraySpec((4, 3), "b_dp d")}, {"axis": "dp"})
+CASE = Case("dp=2,tp=2", {"x": ArraySpec((4, 3), "b_dp d")}, {"axis": "dp"})
 HEAD = """import jax
 import jax.numpy as jnp
 import numpy as np

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from jaxpar.grading.verdict import Measured, PropertyVerdict, Verdict, in_bytes
@@ -158,3 +159,13 @@ def test_a_pass_has_no_failure_to_show() -> None:
     lines = list(plain_lines(replace(passed, measured=None, printed="")))
     assert lines[1:] == ["  pass        values         5/5  right on tp=8 and dp=3"]
     assert "expected" in rendered(passed)
+
+
+@pytest.mark.parametrize("printed, said", [("x JitTracer(float32[6])\n", True), ("6\n", False)])
+def test_who_prints_what_has_no_value_yet_is_told_where_to_see_values(
+    printed: str, said: bool
+) -> None:
+    verdict = replace(FAILED, printed=printed)
+    where = f"`jaxpar run {FAILED.exercise}` shows values"
+    assert (where in "\n".join(plain_lines(verdict))) is said
+    assert (where in rendered(verdict).replace("\n", " ")) is said

@@ -187,6 +187,47 @@ def test_a_product_that_is_multiplied_and_summed_counts_as_one(dtype: str, gradi
     assert flops(multiplied_and_summed) == flops(jnp.matmul) == 2 * 6 * 8 * 10 * (1 + 2 * gradient)
 
 
+def added_one_by_one(x, w):
+    return sum(x[:, k, None] * w[None, k] for k in range(len(w)))
+
+
+def added_in_a_loop(x, w):
+    def add(k, y):
+        return y + x[:, k, None] * w[None, k]
+
+    return lax.fori_loop(0, len(w), add, jnp.zeros((len(x), w.shape[1]), x.dtype))
+
+
+def added_by_the_caller(x, w):
+    outer = jax.jit(lambda a, b: a[:, None] * b[None])
+    return sum(outer(x[:, k], w[k]) for k in range(len(w)))
+
+
+def multiplied_chosen_and_summed(x, w):
+    product = x[:, :, None] * w[None]
+    return jnp.where(product > -100, product, 0).sum(1)
+
+
+def multiplied_and_summed_on_and_on(x, w):
+    return jnp.cumsum(x[:, :, None] * w[None], axis=1)[:, -1]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        added_one_by_one,
+        added_in_a_loop,
+        added_by_the_caller,
+        multiplied_chosen_and_summed,
+        multiplied_and_summed_on_and_on,
+    ],
+)
+def test_a_product_by_other_sums_counts_as_one(product) -> None:
+    shapes = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((6, 8), (8, 10)))
+    lowered = jax.jit(product).lower(*shapes).compiler_ir("stablehlo")
+    assert count_flops(lowered) == 2 * 6 * 8 * 10
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -196,6 +237,7 @@ def test_a_product_that_is_multiplied_and_summed_counts_as_one(dtype: str, gradi
         lambda x: (x[:, :, None] + x[None]).sum(1),
         lambda x: (x[:, :, None, None] * x[None, None]).sum((0, 2)),  # adds along neither
         lambda x: jnp.var(x, axis=1),
+        lambda x: jnp.cos(x[0, :, None] * x[1, None]).sum(1),  # angles of rotary positions
     ],
 )
 def test_other_sums_are_no_products(function) -> None:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import jax
+import numpy as np
+import optax
 import pytest
 
 from jaxpar.inspector.compiled import Compiled, compile_program
@@ -15,6 +17,7 @@ from jaxpar.model import Settings
 from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
+from jaxpar.train.sent import Sent
 from jaxpar.train.text import read_library
 from tests.compile_options import QUICKLY
 
@@ -23,24 +26,31 @@ SETTINGS = Settings(layers=4, d_model=16, heads=8, kv_heads=2, sequence=16)
 PARAMETERS = SETTINGS.parameters
 ENDS = 2 * 256 * 16 + 16  # parameters of the tables and of the last norm
 BATCH, STEPS = 16, 10
+# At the trainer's rate, SGD magnifies how a sum was rounded tenfold with each step.
+GENTLE = {"sgd": optax.sgd(0.02)}
 
 
 class Taken(NamedTuple):
-    """A run, with the losses and the gradient norms of its first steps."""
+    """A run, with the losses and the gradient norms of its first steps, and what they lead to."""
 
     run: Run
     losses: list[float]
     norms: list[float]
+    params: Any
 
 
 def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS) -> Taken:
     """The first steps of a run of the recipe."""
     mesh = make_mesh(recipe.layout.mesh_sizes)
-    with patch.object(setup, "compile_program", compile_quickly):
+    with (
+        patch.object(setup, "compile_program", compile_quickly),
+        patch.dict(setup.OPTIMIZERS, GENTLE),
+    ):
         run = begin(settings, recipe, mesh, read_library(), seed=3)
     taken = list(itertools.islice(run.steps, steps))
+    params = jax.tree.map(np.asarray, taken[-1].params)
     run.close()
-    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken])
+    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken], params)
 
 
 def assert_trains_as_one_device(
@@ -48,7 +58,8 @@ def assert_trains_as_one_device(
 ) -> Run:
     """Compares losses and gradient norms, since Adam's losses do not show a wrong scale.
 
-    Norms are those of the first steps: in float32 each step magnifies how they were rounded.
+    Norms are those of the first steps: in float32 each step magnifies how they were rounded. What
+    is sent is compared with what was predicted; these formulas are for float32.
     """
     taken = trained(recipe, settings, steps=steps)
     expected = on_one_device(
@@ -56,7 +67,15 @@ def assert_trains_as_one_device(
     )
     assert taken.losses == pytest.approx(expected.losses, rel=rel)
     assert taken.norms[:3] == pytest.approx(expected.norms[:3], rel=rel)
+    if not jax.config.jax_enable_x64:
+        assert_sends_what_was_predicted(taken.run.sent)
     return taken.run
+
+
+def assert_sends_what_was_predicted(sent: tuple[Sent, ...]) -> None:
+    """Compares the bytes over each group of axes: they are equal."""
+    measured = {one.axes: one.by_schedule_bytes for one in sent}
+    assert measured == {one.axes: one.predicted_bytes for one in sent}
 
 
 @cache

@@ -28,6 +28,16 @@ def started(code: str) -> subprocess.Popen[str]:
     )
 
 
+def test_what_gloo_prints_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    code = (
+        "print('[Gloo] Rank [Gloo] Rank 3 is connected to 3 peer ranks. Expected')\n"
+        "print('2 is connected to 3 peer ranks. Expected')\n"
+        "print('loss 5.5')"
+    )
+    assert launch([sys.executable, "-c", code], processes=2, devices=1) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == ["[0] loss 5.5", "[1] loss 5.5"]
+
+
 def test_output_has_the_rank_in_front(capsys: pytest.CaptureFixture[str]) -> None:
     code = (
         "import os, sys\n"

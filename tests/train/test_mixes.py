@@ -1,9 +1,11 @@
 """Every mix of axes trains as one device does, and holds and sends what it should."""
 
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 from jax import lax
 
@@ -11,10 +13,10 @@ from jaxpar.collectives import leaves
 from jaxpar.mesh import vary, varying_axes
 from jaxpar.model import Settings
 from jaxpar.parallel import hybrid
-from jaxpar.train import gradients, step
+from jaxpar.train import gradients, setup, step
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run
-from tests.train.runs import BATCH, ENDS, PARAMETERS, assert_trains_as_one_device
+from tests.train.runs import BATCH, ENDS, PARAMETERS, assert_trains_as_one_device, trained
 from tests.train.runs import SETTINGS as LLAMA
 
 GPT = Settings(
@@ -153,6 +155,48 @@ def test_what_a_loss_under_adam_does_not_show_is_seen(
     monkeypatch.setattr(module, function, mistake)
     with pytest.raises(AssertionError):
         assert_trains_as_one_device(recipe, steps=3)
+
+
+def decays(params: Any) -> Any:
+    """Which parameters decay: all but the gains and the biases of norms."""
+
+    def decays_leaf(path: Any, _: Any) -> bool:
+        return "norm" not in jax.tree_util.keystr(path)
+
+    return jax.tree_util.tree_map_with_path(decays_leaf, params)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [
+        ("pp=2,fsdp=2,tp=2", {"zero": 1, "microbatches": 2}),
+        ("dp=2,fsdp=2,tp=2", {"zero": 2, "microbatches": 2, "sequence_parallel": True}),
+        ("pp=2,fsdp=2,tp=2", {"zero": 3, "microbatches": 2, "sequence_parallel": True}),
+        ("pp=2,dp=2,fsdp=2,tp=2", {"zero": 3, "gather": "step"}),
+    ],
+)
+def test_what_a_mask_leaves_out_does_not_decay(
+    mesh: str, options: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gains and biases end as on one device, and not as where they decay.
+
+    With its usual `eps`, Adam would magnify how sums over many devices are rounded.
+    """
+
+    def last_params(recipe: Recipe, mask: Any) -> Any:
+        optimizer = optax.adamw(1e-3, eps=1e-2, weight_decay=10.0, mask=mask)
+        monkeypatch.setitem(setup.OPTIMIZERS, "adamw", optimizer)
+        return trained(recipe, GPT, steps=5).params
+
+    recipe = make_recipe(mesh, **options)
+    masked, unmasked = (last_params(make_recipe("dp=1"), mask) for mask in (decays, None))
+    close = partial(np.allclose, rtol=1e-4, atol=1e-6)
+    found = last_params(recipe, decays)
+    assert all(jax.tree.leaves(jax.tree.map(close, found, masked)))
+    differ = jax.tree.map(lambda a, b: not close(a, b), found, unmasked)
+    norms = jax.tree.map(lambda decay: not decay, decays(found))
+    assert all(jax.tree.leaves(jax.tree.map(lambda n, d: d or not n, norms, differ)))
 
 
 def bytes_sent(run: Run, kind: str, axis: str) -> float:

@@ -44,6 +44,8 @@ def test_chunks_are_those_of_the_schedule() -> None:
     ("fields", "line"),
     [
         ({"mesh": "ep=2,dp=4"}, "has axes ep; so far training splits the batch over dp and fsdp"),
+        ({"chunks": 2}, "--chunks 2 with --mesh dp=8: it is for devices that hold different"),
+        ({"mesh": "pp=2", "chunks": 2}, "chunks is 2; 1f1b has 1 on each device"),
         ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),
         ({"precision": "fp8"}, "--precision is 'fp8'; use one of fp32, bf16, fp16"),
         ({"remat": "some"}, "--remat is 'some'; use one of none, selective, full, prod"),
@@ -83,7 +85,7 @@ def test_chunks_are_those_of_the_schedule() -> None:
         ({"compress": "topk=1.5"}, "--compress topk=1.5: use int8, int4, sign or topk=FRACTION"),
         ({"clip": 0.0}, "--clip is 0.0; use a norm above 0"),
         ({"clip": float("nan")}, "--clip is nan; use a norm above 0"),
-        ({"schedule": "gpipe"}, "--schedule gpipe with --mesh dp=8: a schedule is for devices"),
+        ({"schedule": "gpipe"}, "--schedule gpipe with --mesh dp=8: it is for devices that hold"),
         ({"sequence_parallel": True}, "--sequence-parallel with --mesh dp=8: positions are split"),
         ({"mesh": "fsdp=8", "remat": "none"}, "every layer's parameters, once gathered, would be"),
     ],

@@ -32,12 +32,21 @@ def test_the_start_tells_sizes_and_the_report() -> None:
     assert "schedule" not in text
 
 
-def test_a_pipeline_tells_what_its_schedule_sends() -> None:
-    sent = Sent(("dp",), 8, 8.0), Sent(("fsdp", "tp"), 104_320, 37_632.0)
-    lines = shown(show_start, replace(RUN, sent=sent), "pp=2,fsdp=2,tp=2").splitlines()
-    assert any(line.split() == ["dp", "8", "B", "8", "B"] for line in lines)
-    (last,) = (line for line in lines if "fsdp, tp" in line)
-    assert last.split() == ["fsdp,", "tp", "104,320", "B", "37,632", "B"]
+def test_what_is_sent_stands_beside_what_was_predicted() -> None:
+    sent = Sent(("dp",), 8, 8.0, 8), Sent(("fsdp", "tp"), 37_632, 37_632.0, 104_320)
+    text = shown(show_start, replace(RUN, sent=sent[:1]), "dp=2")
+    assert [line.split() for line in text.splitlines()].count(["dp", "8", "B", "8", "B"]) == 1
+    text = shown(show_start, replace(RUN, sent=sent), "pp=2,fsdp=2,tp=2")
+    (last,) = (line for line in text.splitlines() if "fsdp, tp" in line)
+    assert last.split() == ["fsdp,", "tp", "37,632", "B", "37,632", "B", "104,320", "B"]
+    assert "every branch counted" in text
+    assert "formulas" not in text
+
+
+def test_a_wrong_prediction_is_told() -> None:
+    text = shown(show_start, replace(RUN, sent=(Sent(("dp",), 8, 12.0, 12),)), "dp=2")
+    line = "Over dp the formulas say 8 B, and the program sends 12 B: they do not know this recipe."
+    assert line in " ".join(text.split())
 
 
 @pytest.mark.parametrize("terminal", [False, True])

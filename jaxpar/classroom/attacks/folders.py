@@ -31,7 +31,7 @@ def _linked_folder(file: Path) -> None:
 def _twice(file: Path) -> None:
     for place in ("a", "b"):
         (file.parent / place).mkdir()
-        (file.parent / place / NAME).write_text(COORDINATES)
+        (file.parent / place / NAME).write_text(f"{COORDINATES}# {place}\n")
 
 
 def _many(file: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from jaxpar.classroom.attacks.folders import FOLDERS
 from jaxpar.classroom.attacks.forged_hidden_replies import FORGED_HIDDEN_REPLIES
 from jaxpar.classroom.attacks.forged_replies import FORGED_REPLIES
 from jaxpar.classroom.attacks.hidden_case_leaks import HIDDEN_CASE_LEAKS
-from jaxpar.classroom.handins import MISSING, read_handin
+from jaxpar.classroom.attacks.unfinished import Found, UnfinishedRun
+from jaxpar.classroom.handins import MISSING, read_handin, work_in
 from jaxpar.classroom.records import not_submitted, to_record
 from jaxpar.classroom.sandbox.levels import Sandbox
 from jaxpar.classroom.untrusted_text import MOST_TEXT
@@ -102,7 +103,17 @@ class Suite:
     """Runs attacks one at a time on one level of isolation."""
 
     sandbox: Sandbox
-    _shared: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
+    unfinished: UnfinishedRun | None = None
+    _shared: dict[str, Found] = field(default_factory=dict)
+
+    def known(self, attacks: Iterable[Attack]) -> int:
+        """Returns how many files of these attacks a run that was stopped has judged."""
+        return sum(self._find(key) is not None for key in _files(attacks))
+
+    def forget(self, attacks: Iterable[Attack]) -> None:
+        """Removes what is kept of runs that were stopped, once these attacks have all been run."""
+        if self.unfinished:
+            self.unfinished.forget(_files(attacks))
 
     def run(self, attacks: Iterable[Attack] = ATTACKS) -> Iterator[Outcome]:
         """Yields the outcome of each attack; those that share a file are judged once."""
@@ -111,15 +122,19 @@ class Suite:
             with Pool(start=self.sandbox.start) as pool:
                 for attack in attacks:
                     key = attack.source or attack.name
-                    if key not in self._shared:
-                        self._shared[key] = self._record_and_harm(attack, bait, pool)
-                    yield Outcome(attack, *self._shared[key])
+                    found = self._find(key) or self._record_and_harm(attack, bait, pool)
+                    if self.unfinished and not self._find(key):
+                        self.unfinished.put(key, found)
+                    self._shared[key] = found
+                    yield Outcome(attack, *found)
         finally:
             bait.close()
 
-    def _record_and_harm(
-        self, attack: Attack, bait: Bait, pool: Pool
-    ) -> tuple[dict[str, Any], str]:
+    def _find(self, key: str) -> Found | None:
+        known = self.unfinished.get(key) if self.unfinished else None
+        return self._shared.get(key) or known
+
+    def _record_and_harm(self, attack: Attack, bait: Bait, pool: Pool) -> Found:
         """Returns the record of an attack, and what it harmed."""
         try:
             return self._grade(attack, bait, pool), bait.harm()
@@ -139,7 +154,7 @@ class Suite:
                 attack.hand_in(folder)
             else:
                 (folder / f"{exercise}.py").write_text(bait.line() + attack.source)
-            handin = read_handin(folder, [exercise])
+            handin = read_handin(work_in(folder), [exercise])
         finally:
             shutil.rmtree(above)
         if exercise not in handin.files:
@@ -151,11 +166,20 @@ class Suite:
         return to_record(judged)
 
 
-def forecast() -> str:
-    """Returns in a sentence how much there is to do."""
-    files = len({attack.source or attack.name for attack in ATTACKS})
-    minutes = files * SECONDS_EACH / 60
-    return f"{len(ATTACKS)} attacks in {files} files, one at a time: about {minutes:.0f} minutes."
+def forecast(attacks: Sequence[Attack], known: int) -> str:
+    """Returns in a sentence how much there is to do, if so many files are known already."""
+    files = len(_files(attacks))
+    minutes = max(1, round((files - known) * SECONDS_EACH / 60))
+    before = f" {known} of them are known from a run that was stopped." if known else ""
+    return (
+        f"{len(attacks)} attacks in {files} file{'s' * (files != 1)}, one at a time: about "
+        f"{minutes} minute{'s' * (minutes != 1)}.{before}"
+    )
+
+
+def _files(attacks: Iterable[Attack]) -> set[str]:
+    """Returns what is judged once for all attacks that share it."""
+    return {attack.source or attack.name for attack in attacks}
 
 
 def _untold(attack: Attack) -> list[str]:

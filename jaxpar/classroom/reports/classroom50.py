@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from jaxpar.classroom.records import property_results
+from jaxpar.classroom.records import all_results
 from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 SCHEMA = "classroom50/result/v1"
@@ -48,7 +48,6 @@ def result(result: dict[str, Any], runner: Mapping[str, str]) -> dict[str, Any]:
                 "max-score": found.max_score,
                 "output": safe_text(found.text),
             }
-            for record in result["exercises"]
-            for found in property_results(record)
+            for found in all_results(result)
         ],
     }

@@ -5,10 +5,10 @@ Source: https://gradescope-autograders.readthedocs.io/en/latest/specs/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxpar.classroom.records import property_results
+from jaxpar.classroom.records import PropertyResult, adjustment_results, property_results
 from jaxpar.classroom.sandbox.levels import LEVEL_NAMES, NOT_ISOLATED
 from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
@@ -32,10 +32,16 @@ def results(result: dict[str, Any]) -> dict[str, Any]:
                 "status": "passed" if found.status == "pass" else "failed",
                 "output": safe_text(found.text),
             }
-            for number, record in enumerate(result["exercises"], 1)
-            for part, found in enumerate(property_results(record), 1)
+            for number, group in enumerate(_groups(result), 1)
+            for part, found in enumerate(group, 1)
         ],
     }
+
+
+def _groups(result: dict[str, Any]) -> Iterator[Iterable[PropertyResult]]:
+    """Yields what each exercise earned, and last what concerns none of them."""
+    yield from map(property_results, result["exercises"])
+    yield adjustment_results(result)
 
 
 def _summary(result: dict[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 
 from jaxpar.classroom.gradebook import GradebookEntry
-from jaxpar.classroom.records import PropertyResult, property_results
+from jaxpar.classroom.records import PropertyResult, all_results
 from jaxpar.classroom.untrusted_text import safe_line, safe_text
 
 TAGS = {"fail": "failure", "not-judged": "skipped", "infrastructure": "error"}
@@ -24,7 +24,7 @@ def document(gradebook: Iterable[GradebookEntry]) -> Iterator[bytes]:
 
 
 def _suite(entry: GradebookEntry) -> ElementTree.Element:
-    results = [found for record in entry.records for found in property_results(record)]
+    results = list(all_results(entry.result))
     counts = Counter(TAGS.get(found.status) for found in results)
     suite = ElementTree.Element(
         "testsuite",

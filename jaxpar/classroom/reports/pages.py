@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,9 +19,12 @@ from markupsafe import Markup, escape
 
 from jaxpar.classroom.class_summary import ClassSummary
 from jaxpar.classroom.gradebook import GradebookEntry
-from jaxpar.classroom.records import property_results
+from jaxpar.classroom.journal import Journal
+from jaxpar.classroom.records import adjustment_results, property_results
+from jaxpar.classroom.reports.code_lines import code_lines
 from jaxpar.classroom.sandbox.levels import LEVEL_NAMES, NOT_ISOLATED
 from jaxpar.classroom.untrusted_text import safe_line, safe_text
+from jaxpar.grading.submission import Submission
 
 MOST_MISTAKES = 30
 MOST_SOURCE = 8000
@@ -43,9 +47,17 @@ def class_page(
     )
 
 
-def student_page(title: str, entry: GradebookEntry) -> Iterator[bytes]:
-    """Yields the page of a student's verdicts in full, with nothing of another student's."""
-    return render("student.html", title=title, entry=entry)
+def student_page(title: str, entry: GradebookEntry, journal: Journal) -> Iterator[bytes]:
+    """Yields the page of a student's verdicts in full, with nothing of another student's.
+
+    Beside each verdict stands the code that was judged, which the journal has.
+    """
+    code = {}
+    for record in entry.records:
+        source = journal.source(record.get("submission_hash") or "")
+        if source is not None:
+            code[record["exercise"]] = code_lines(Submission(Path(), source), record)
+    return render("student.html", title=title, entry=entry, code=code)
 
 
 def render(template: str, **values: Any) -> Iterator[bytes]:
@@ -74,6 +86,7 @@ def environment() -> Environment:
         ),
         "level_names": LEVEL_NAMES,
         "not_isolated": NOT_ISOLATED,
+        "adjustment_results": adjustment_results,
         "property_results": property_results,
     }
     return jinja

@@ -15,8 +15,8 @@ from jaxpar.classroom.untrusted_text import csv_cell
 
 BYTE_ORDER_MARK = "\ufeff"  # Without it, Excel takes UTF-8 for something else.
 CLASS_HEADER = (
-    "student", "name", "id", "email", "section", "late_days", "score", "max_score", "difference",
-    "attention",
+    "student", "name", "id", "email", "section", "late_days", "score", "max_score", "judged",
+    "difference", "comment", "attention",
 )  # fmt: skip
 CANVAS_HEADER = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 CANVAS_POINTS = "Points Possible"
@@ -40,8 +40,9 @@ def class_csv(gradebook: Iterable[GradebookEntry], exercises: Iterable[str]) -> 
         scores |= dict.fromkeys(entry.ungraded)
         row = [
             result["student"], person.name, person.id, person.email, person.section,
-            person.late_days, result["score"], result["max_score"], entry.difference,
-            "; ".join(entry.attention()), *(scores.get(exercise) for exercise in wanted),
+            person.late_days, entry.score, result["max_score"], result["judged"],
+            entry.difference, "; ".join(entry.comments()), "; ".join(entry.attention()),
+            *(scores.get(exercise) for exercise in wanted),
         ]  # fmt: skip
         yield csv_line(row).encode()
 
@@ -56,9 +57,9 @@ def canvas_csv(gradebook: Iterable[GradebookEntry], title: str, max_score: int) 
     yield csv_line([*CANVAS_HEADER, title]).encode()
     yield csv_line([f"    {CANVAS_POINTS}", "", "", "", "", max_score]).encode()
     for entry in gradebook:
-        if entry.listed and not entry.ungraded:
+        if entry.listed and entry.score is not None:
             person = entry.person
             # Canvas takes a row whose name holds these words for the row of points.
             name = (person.name or person.student).replace(CANVAS_POINTS, "Points-Possible")
-            row = [name, "", person.id, person.email, person.section, entry.result["score"]]
+            row = [name, "", person.id, person.email, person.section, entry.score]
             yield csv_line(row).encode()

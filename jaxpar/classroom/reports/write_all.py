@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxpar.classroom.class_summary import ClassSummary, summarize
 from jaxpar.classroom.gradebook import Gradebook
+from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.reports import classroom50, gradescope, junit, pages, spreadsheets
 from jaxpar.grading.files import write_atomically
 
@@ -47,9 +48,10 @@ def _reports_of_students(
     gradebook: Gradebook, title: str
 ) -> Iterator[tuple[str, bytes | Iterable[bytes]]]:
     """Yields the files that are about one student each."""
+    journal = Journal(gradebook.results.folder / "journal")
     for entry in gradebook:
         name, result = entry.file_name, entry.result
-        yield STUDENT_PAGE.format(name), pages.student_page(title, entry)
+        yield STUDENT_PAGE.format(name), pages.student_page(title, entry, journal)
         yield GRADESCOPE.format(name), _json(gradescope.results(result))
         yield CLASSROOM50.format(name), _json(classroom50.result(result, os.environ))
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ TMP_BYTES = 16 << 20
 FIRST_KILLED = ("/bin/sh", "-c", 'echo 1000 2>/dev/null >/proc/self/oom_score_adj; exec "$@"', "sh")
 PROBE = "jaxpar.classroom.sandbox.probe"
 PROBE_SECONDS = 30
+COPY = "/opt/jaxpar"  # where a copy of Python is suggested
 
 
 class LevelUnavailable(ValueError):
@@ -151,7 +153,7 @@ def best_sandbox(*, unsafe: bool = False) -> Sandbox:
         LevelUnavailable: there is none, or the user of child processes cannot read the interpreter.
     """
     user = user_of(0)
-    check_readable(user)
+    check_readable(user, needed_paths())
     refused: dict[int, str] = {}
     for level in (NAMESPACES, LANDLOCK):
         reason = why_not(level)
@@ -248,11 +250,16 @@ def _bubblewrap(variables: dict[str, str]) -> list[str]:
     ]  # fmt: skip
 
 
-def check_readable(user: int | None) -> None:
-    """Raises LevelUnavailable if this user cannot read the interpreter or the library."""
+def needed_paths() -> list[str]:
+    """Returns what whoever runs a submission must be able to read: interpreter and library."""
+    return [sys.executable, os.path.realpath(sys.executable), sys.prefix, str(LIBRARY)]
+
+
+def check_readable(user: int | None, paths: Iterable[str]) -> None:
+    """Raises LevelUnavailable if this user cannot read one of the paths."""
     if user is None:
         return
-    for path in (sys.executable, os.path.realpath(sys.executable), sys.prefix, str(LIBRARY)):
+    for path in paths:
         way = [*reversed(Path(path).parents), Path(path)]
         closed = next((p for p in way if not _open_to_all(p, path)), None)
         if closed is not None:
@@ -260,8 +267,9 @@ def check_readable(user: int | None) -> None:
             someone = "a user who is not root" if owner == "root" else owner
             raise LevelUnavailable(
                 f"grade: run as root, submissions run as user {user}, who cannot read {path}: "
-                f"{closed} is closed to others; run as {someone}, make it readable "
-                f"(chmod o+x {closed}), or install Python and jaxpar in a folder that all can read"
+                f"{closed} is closed to others; copy it with `jaxpar doctor --grading "
+                f"--copy-python {COPY}` and use {COPY}/bin/jaxpar, run as {someone}, or make it "
+                f"readable (chmod o+x {closed})"
             )
 
 

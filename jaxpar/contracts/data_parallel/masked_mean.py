@@ -35,7 +35,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, others = pick(rng, ((5, 2), (4, 3), (3, 3)))
     shape, layout = (
-        (n * pick(rng, (13, 14)), others * pick(rng, (5, 7)), 3),
+        (n * pick(rng, (13, 14)), others * pick(rng, (29, 31)), 3),
         f"b_{axis} t_{other} d",
     )
     low = {  # of one sign: what is left of a sum of both may be too little for bfloat16
@@ -47,9 +47,16 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         "values": ArraySpec(shape, layout, draw="spread"),
         "mask": ArraySpec(shape, layout, "bool", draw="holes"),
     }
+    # More real values than bfloat16 can count, of one sign: float32 has nearly all of their sum.
+    shape, layout = (2 * pick(rng, (13, 15)), 4 * pick(rng, (51, 53))), f"b_{axis} t_{other}"
+    many = {
+        "values": ArraySpec(shape, layout, draw="positive"),
+        "mask": ArraySpec(shape, layout, "bool", draw="holes"),
+    }
     return (
         Case(mesh_of(rng, **{axis: n, other: others}), low, {"axis": axis}),
         Case(f"{axis}=1,{other}=4", alone, {"axis": axis}),
+        Case(mesh_of(rng, **{axis: 2, other: 4}), many, {"axis": axis}),
     )
 
 

@@ -44,7 +44,8 @@ def _calls(rng: np.random.Generator) -> list[Call]:
     many = 6 * int(rng.integers(10, 13))  # enough to tell two epochs apart
     deals += [Deal(many, 6, epoch, seed) for epoch in range(3)] + [Deal(many, 6, 0, seed + 7)]
     late = 25_200 * int(rng.integers(1, 4))  # orders that come again after 1 to 10 epochs show
-    deals += [Deal(many, 6, late, seed), Deal(many, 6, late + 1, seed), Deal(many, 6, 1, 0)]
+    deals += [Deal(many, 6, late, seed), Deal(many, 6, late + 1, seed)]
+    deals += [Deal(many, 6, 1, 0), Deal(many, 6, 2, 0)]
     devices = int(rng.integers(11, 14))
     deals += [Deal(int(rng.integers(41, 50)), 1, late, seed), Deal(1, 3, 1, seed)]
     deals += [Deal(devices, devices, 2, seed), Deal(2, devices, 0, 0)]

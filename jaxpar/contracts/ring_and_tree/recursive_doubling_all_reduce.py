@@ -31,6 +31,8 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         ring_case(
             f"{axis}=1,{other}=2", ArraySpec((2 * first, last), f"b_{axis}_{other} d"), axis=axis
         ),
+        # A step more than in the stub.
+        ring_case(f"{axis}=16", ArraySpec((16 * 2, last), f"b_{axis} d"), axis=axis),
     )
 
 
@@ -41,7 +43,7 @@ CONTRACT = Contract(
     oracle=_sum,
     cases=(
         ring_case("tp=8", ArraySpec((8 * 40,), "b_tp"), axis="tp"),
-        ring_case("dp=2,tp=4", ArraySpec((8 * 7, 6), "b_dp_tp d"), axis="tp"),
+        ring_case("dp=4,tp=4", ArraySpec((16 * 7, 6), "b_dp_tp d"), axis="tp"),
         ring_case(
             "dp=2,tp=3", ArraySpec((6 * 4, 5, 2), "b_dp_tp t d", "int32", "large"), axis="dp"
         ),

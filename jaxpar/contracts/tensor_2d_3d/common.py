@@ -10,13 +10,19 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxpar.axes import parse_mesh
-from jaxpar.contracts.base import Expected, Limit
+from jaxpar.contracts.base import Expected, Limit, MemoryLimit
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
 
 GATHERS = ("all_gather", "permute", "all_to_all")
 GATHERS_AND_SUMS = ("reduce_scatter", *GATHERS)
 ROUNDS = ("all_reduce", "permute")
 COLLECTIVES_OF_A_ROUND = 8
+ROUNDS_HOLD_LESS = MemoryLimit(
+    "if you send more than gathers do, two blocks of x and of w at a time: at most twice the "
+    "library's bytes of intermediate results",
+    multiple=2,
+    traded=(6, 1),
+)
 
 
 def matrix_product(case: Case, x: Array, w: Array) -> Array:

@@ -25,6 +25,7 @@ from jaxpar.contracts.tensor_2d_3d import summa_matmul
 from jaxpar.contracts.tensor_2d_3d.common import (
     BACKWARD,
     FORWARD,
+    ROUNDS_HOLD_LESS,
     matrix_product,
     split_blocks,
     square,
@@ -80,6 +81,7 @@ CONTRACT = Contract(
         forward=FORWARD,
         backward=tuple((*option, _OVER_DEPTH) for option in BACKWARD),
     ),
+    memory=ROUNDS_HOLD_LESS,
     flops=work_is_split(),
     sharding=True,
     hints=(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from jax import Array, lax
 
-from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
+from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import Case, Sizes
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
@@ -78,6 +78,12 @@ CONTRACT = Contract(
         _cube("tpx=3,tpy=1,tpz=2", 24, 8, 18, x_axis="tpz", y_axis="tpx", z_axis="tpy"),
     ),
     draw=_drawn,
+    errors=(
+        BadCall(
+            _cube("tpx=2,tpy=1,tpz=3", 8, 6, 4, x_axis="tpx", y_axis="tpy", z_axis="tpz"),
+            "4 rows of y_ij, `z_axis` = 3",
+        ),
+    ),
     gradient=("x", "w"),
     communication=Communication(
         "forward the other blocks of x over `y_axis`, and of w over `x_axis`, and one "
@@ -248,3 +254,12 @@ def rows_of_all_along_x(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis:
     of the others; multiply block x_il only."""
     rows, columns = gathered(x, y_axis), gathered(w, x_axis, 1)
     return scattered(own_shard(among_zeros(rows, x_axis) @ columns, x_axis), z_axis)
+
+
+@wrong("errors")
+def rows_dropped(x: Array, w: Array, *, x_axis: str, y_axis: str, z_axis: str) -> Array:
+    """Where `z_axis` does not divide the rows of y_ij, the last ones are left out of the result
+    without a word; raise ValueError."""
+    y_partial = _multiplied(x, w, x_over=y_axis, w_over=x_axis)
+    n = lax.axis_size(z_axis)
+    return scattered(y_partial[: len(y_partial) // n * n], z_axis)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, MemoryLimit, wrong
+from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import ArraySpec, Case
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
@@ -25,6 +25,7 @@ from jaxpar.contracts.steps import (
 from jaxpar.contracts.tensor_2d_3d.common import (
     BACKWARD,
     FORWARD,
+    ROUNDS_HOLD_LESS,
     interleaved,
     matrix_product,
     split_blocks,
@@ -77,12 +78,7 @@ CONTRACT = Contract(
         forward=FORWARD,
         backward=BACKWARD,
     ),
-    memory=MemoryLimit(
-        "if you send more than gathers do, two blocks of x and of w at a time: at most twice the "
-        "library's bytes of intermediate results",
-        multiple=2,
-        traded=(6, 1),
-    ),
+    memory=ROUNDS_HOLD_LESS,
     flops=work_is_split(),
     sharding=True,
     hints=(

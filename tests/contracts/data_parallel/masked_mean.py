@@ -182,3 +182,16 @@ def mean_with_gradient_of_a_product(values, mask, *, axis):
     through = (values * mask).sum()
     total = fixed + jnp.nan_to_num(through - lax.stop_gradient(through))
     return lax.psum(total, axis) / lax.psum(mask.sum(), axis)
+
+
+@wrong("values")
+def mean_with_a_count_in_bfloat16(values, mask, *, axis):
+    total, _ = _total_and_count(values, mask)
+    total, count = lax.psum((total, mask.sum(dtype=jnp.bfloat16)), axis)
+    return (total / count.astype(total.dtype)).astype(values.dtype)
+
+
+@wrong("values")
+def mean_of_a_thousand_at_most(values, mask, *, axis):
+    total, count = lax.psum(_total_and_count(values, mask), axis)
+    return (total / jnp.minimum(count, 1000)).astype(values.dtype)

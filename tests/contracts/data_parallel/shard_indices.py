@@ -162,6 +162,12 @@ def epoch_times_seed(num_examples, *, world_size, rank, epoch, seed):
 
 
 @wrong("values")
+def epoch_after_this_times_seed(num_examples, *, world_size, rank, epoch, seed):
+    order = _numpy_order(num_examples, (epoch + 1) * seed).tolist()
+    return _padded(order, world_size)[rank::world_size]
+
+
+@wrong("values")
 def odd_epochs_backwards(num_examples, *, world_size, rank, epoch, seed):
     order = _numpy_order(num_examples, seed).tolist()
     return _padded(order[:: (-1) ** epoch], world_size)[rank::world_size]

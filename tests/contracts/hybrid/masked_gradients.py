@@ -245,6 +245,14 @@ def real_tokens_in_float32_whatever_comes_in(loss_fn, params, batches, masks, *,
 
 
 @wrong("values")
+def real_tokens_in_the_dtype_of_the_first_leaf(loss_fn, params, batches, masks, *, axes):
+    sums = lax.psum(_local_sums(loss_fn, _cast(params, axes), batches, masks), axes)
+    dtype = jax.tree.leaves(params)[0].dtype
+    loss, gradients = _divided(sums, params)
+    return loss, tree_map(lambda g: g.astype(dtype), gradients)
+
+
+@wrong("values")
 def real_tokens_by_the_first_of_a_sequence(loss_fn, params, batches, masks, *, axes):
     """Takes a sequence for real if its first token is."""
     rows = jnp.broadcast_to(masks[..., :1], masks.shape)

@@ -239,3 +239,19 @@ def step_with_scale_within_the_cases(loss_fn, master, opt_state, batch, optimize
 def step_with_scale_no_smaller(loss_fn, master, opt_state, batch, optimizer, *, scale):
     scale = jnp.maximum(scale, 2.0**24)
     return finished(_right(loss_fn, master, batch, scale), master, opt_state, optimizer)
+
+
+def _step_made_if(finite, loss_fn, master, opt_state, batch, optimizer, scale):
+    gradients = _right(loss_fn, master, batch, scale)
+    checked = jnp.stack([finite(leaf) for leaf in jax.tree.leaves(gradients)]).all()
+    return finished(gradients, master, opt_state, optimizer, checked)
+
+
+@wrong("values")
+def step_checked_above_only(*args, scale):
+    return _step_made_if(lambda leaf: (leaf < jnp.inf).all(), *args, scale)
+
+
+@wrong("values")
+def step_with_something_finite_in_each_leaf(*args, scale):
+    return _step_made_if(lambda leaf: jnp.isfinite(leaf).any(), *args, scale)

@@ -174,3 +174,12 @@ def doubles_up_to_three_dims(x, *, axis):
 def doubles_bfloat16_in_float32(x, *, axis):
     wide = x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
     return doubles_far_first(wide, axis=axis).astype(x.dtype)
+
+
+@wrong("values")
+def doubles_three_times_at_most(x, *, axis):
+    n = _power_of_two(axis)
+    for distance in (1, 2, 4):
+        if distance < n:
+            x = x + hop(x, axis, distance)
+    return x

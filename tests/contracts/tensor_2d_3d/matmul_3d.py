@@ -8,6 +8,7 @@ from jax import lax
 
 from jaxpar.contracts.base import wrong
 from jaxpar.contracts.steps import gathered, hop, own_shard, scattered
+from jaxpar.mesh import divide
 from tests.contracts.answers import right
 from tests.contracts.ring_and_tree.common import ring_reduce_scatter
 from tests.contracts.tensor_2d_3d.common import gathered_by_ring
@@ -35,26 +36,29 @@ def cube_of_mirrored_rows(x, w, *, x_axis, y_axis, z_axis):
     return scattered(products, z_axis)
 
 
+def _in_parts(y, z_axis):
+    n = lax.axis_size(z_axis)
+    divide("matmul_3d", "m", len(y), z_axis, n)
+    return y.reshape(n, -1, y.shape[1])
+
+
 @right
 def cube_untiled(x, w, *, x_axis, y_axis, z_axis):
     rows = lax.all_gather(x, y_axis).reshape(-1, x.shape[1])
     columns = jnp.moveaxis(lax.all_gather(w, x_axis), 0, 1).reshape(len(w), -1)
-    parts = (rows @ columns).reshape(lax.axis_size(z_axis), -1, columns.shape[1])
-    return lax.psum_scatter(parts, z_axis)
+    return lax.psum_scatter(_in_parts(rows @ columns, z_axis), z_axis)
 
 
 @right
 def cube_by_rings(x, w, *, x_axis, y_axis, z_axis):
     products = gathered_by_ring(x, y_axis) @ gathered_by_ring(w, x_axis, 1)
-    parts = products.reshape(lax.axis_size(z_axis), -1, products.shape[1])
-    return ring_reduce_scatter(parts, z_axis)
+    return ring_reduce_scatter(_in_parts(products, z_axis), z_axis)
 
 
 @right
 def cube_by_exchange(x, w, *, x_axis, y_axis, z_axis):
     products = gathered(x, y_axis) @ gathered(w, x_axis, 1)
-    parts = products.reshape(lax.axis_size(z_axis), -1, products.shape[1])
-    return lax.all_to_all(parts, z_axis, 0, 0).sum(axis=0)
+    return lax.all_to_all(_in_parts(products, z_axis), z_axis, 0, 0).sum(axis=0)
 
 
 @wrong("values")

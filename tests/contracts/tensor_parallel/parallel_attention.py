@@ -302,3 +302,16 @@ def attended_with_all_queries(x, w_q, w_k, w_v, w_o, **sizes):
     k, v = (x @ _own_columns(w, sizes["num_kv_heads"], h, sizes["axis"]) for w in (w_k, w_v))
     y = _attend(split_own(x @ wide, h), _split_heads(k, h), _split_heads(v, h))
     return _projected(y, w_o, h, sizes["axis"])
+
+
+@wrong("values")
+def attended_with_a_mask_of_minus_100(x, *weights, **sizes):
+    def attend(q, k, v):
+        h, groups = q.shape[-1], q.shape[2] // k.shape[2]
+        k, v = (jnp.repeat(y, groups, axis=2) for y in (k, v))
+        scores = jnp.einsum("btah,bsah->bats", q, k) * h**-0.5
+        scores = jnp.where(jnp.tri(x.shape[1], dtype=bool)[None, None], scores, -100)
+        y = jnp.einsum("bats,bsah->btah", jax.nn.softmax(scores), v)
+        return y.reshape(*y.shape[:2], -1)
+
+    return _attention(x, *weights, **sizes, attend=attend)

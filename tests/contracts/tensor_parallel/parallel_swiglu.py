@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpar.contracts.base import wrong
-from jaxpar.contracts.steps import enter, gathered, own_shard, scattered
+from jaxpar.contracts.steps import among_zeros, enter, gathered, own_shard, scattered
 from tests.contracts.answers import right
 
 
@@ -213,3 +213,26 @@ def mlp_of_tiled_width(x, w_gate, w_up, w_down, *, axis):
     n, x = lax.axis_size(axis), enter(x, axis)
     gate, up = (x @ jnp.tile(w, (1, n)) for w in (w_gate, w_up))
     return lax.psum((jax.nn.silu(gate) * up) @ jnp.tile(w_down, (n, 1)) / n, axis)
+
+
+def _whole_width(product, x, w_gate, w_up, w_down, axis):
+    x = enter(x, axis)
+    gate, up = (product(x, among_zeros(w, axis, 1)) for w in (w_gate, w_up))
+    return lax.psum(product(jax.nn.silu(gate) * up, among_zeros(w_down, axis)), axis)
+
+
+@wrong("flops")
+def mlp_of_whole_width_column_by_column(x, w_gate, w_up, w_down, *, axis):
+    def product(x, w):
+        return sum(x[..., k, None] * w[None, None, k] for k in range(len(w)))
+
+    return _whole_width(product, x, w_gate, w_up, w_down, axis)
+
+
+@wrong("flops")
+def mlp_of_whole_width_by_chosen_products(x, w_gate, w_up, w_down, *, axis):
+    def product(x, w):
+        each = x[..., None] * w[None, None]
+        return jnp.where(each == 0, 0, each).sum(-2)
+
+    return _whole_width(product, x, w_gate, w_up, w_down, axis)
