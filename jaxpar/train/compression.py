@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import LeafLayouts
+from jaxpar.cost.compress import Compressed
 from jaxpar.mesh import axes_of
 from jaxpar.parallel.compress import quantized_all_reduce, sign_all_reduce, top_k_all_reduce
 from jaxpar.parallel.zero import state_specs, update_owned
@@ -96,6 +97,20 @@ def groups_of(
     )
 
 
+def compressed(groups: Sequence[Group], compression: Compression, devices: int) -> list[Compressed]:
+    """What is sent of each group, as the formulas know it."""
+    topk = compression.scheme == "topk"
+    return [
+        Compressed(
+            compression.scheme,
+            _largest(group, compression) if topk else group.padded,
+            BLOCK,
+            devices,
+        )
+        for group in groups
+    ]
+
+
 def error_specs(groups: Sequence[Group], compression: Compression) -> list[list[P]]:
     """The partition specs of the errors of each group: one row for each device."""
     count = 1 if compression.scheme == "topk" else 2
@@ -170,10 +185,14 @@ def _averaged(
 ) -> tuple[Array, ...]:
     """The mean of the numbers of a group over dp, then what was lost."""
     if compression.scheme == "topk":
-        k = max(1, round(compression.fraction * group.numbers))
-        return top_k_all_reduce(flat, errors[0], axis=AXIS, k=k)
+        return top_k_all_reduce(flat, errors[0], axis=AXIS, k=_largest(group, compression))
     flat = jnp.pad(flat, (0, group.padded - group.numbers))
     if compression.scheme == "sign":
         return sign_all_reduce(flat, *errors, axis=AXIS, block=BLOCK)
     bits = BITS[compression.scheme]
     return quantized_all_reduce(flat, *errors, axis=AXIS, block=BLOCK, bits=bits)
+
+
+def _largest(group: Group, compression: Compression) -> int:
+    """How many of the numbers of a group each device sends with "topk"."""
+    return max(1, round(compression.fraction * group.numbers))

@@ -37,7 +37,8 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
 
 def _sent_over_axes(run: Run) -> Table:
     """What is sent over each group of axes: predicted, measured, and with all branches counted."""
-    table = Table(title="Wire bytes in a step", title_justify="left", box=box.SIMPLE_HEAD)
+    each = "round" if run.round_steps else "step"
+    table = Table(title=f"Wire bytes in a {each}", title_justify="left", box=box.SIMPLE_HEAD)
     branches = any(one.by_schedule_bytes < one.at_most_bytes for one in run.sent)
     columns = ["axes", "predicted", "measured", *["every branch counted"] * branches]
     for name in columns:

@@ -61,8 +61,10 @@ def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
 
 def test_a_round_counts_its_steps() -> None:
     steps = (Trained(*step, None, None) for step in TAKEN)
-    run = replace(RUN, steps=steps, round_steps=20)
-    assert "2,048 bytes of text in a round of 20 steps" in shown(show_start, run, "dp=8")
+    run = replace(RUN, steps=steps, round_steps=20, sent=(Sent(("dp",), 56.0, 56.0, 56.0),))
+    start = shown(show_start, run, "dp=8")
+    assert "2,048 bytes of text in a round of 20 steps" in start
+    assert "Wire bytes in a round" in start
     text = shown(show_steps, run, 2)
     assert "step 20  loss 5.5000  moved by 2.0000   0.500 s" in text
     assert "step 40  loss 4.2500  moved by 1.5000   0.250 s" in text
