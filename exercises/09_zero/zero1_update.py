@@ -52,8 +52,8 @@ def zero1_update(
     `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
     Device i updates the i-th of n equal parts of each leaf, split along the first dim that n
     divides (in an exercise dim 0), and `opt_shard` is the optimizer state for these parts. Every
-    device gets the full new parameters, and the new state for the same parts. What is sent has the
-    dtype of the leaves.
+    device gets the full new parameters, and the new state for the same parts. Each leaf is sent,
+    and returned, in its own dtype.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]

@@ -53,8 +53,8 @@ def zero2_accumulate(
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
     device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
     devices of the axis, and typed so. Device i returns the i-th of n equal parts of each leaf of
-    the gradient, split along the first dim that n divides (in an exercise dim 0). Gradients are
-    sent, and returned, in the dtype of params.
+    the gradient, split along the first dim that n divides (in an exercise dim 0). Each
+    gradient is sent, and returned, in the dtype of its parameter.
 
     Math: y = g[i] on device i, where g is the gradient with respect to params of
         (sum_j sum_k loss_fn(params, microbatches_j[k])) / (n*m)

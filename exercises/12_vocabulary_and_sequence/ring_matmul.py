@@ -40,8 +40,8 @@ def ring_matmul(
     """Multiplies all rows by this device's columns, though no device ever holds all rows.
 
     x is this device's rows, and w is this device's columns of the full matrix. Each round
-    multiplies the rows that are here, and sends them on to the next device, in the dtype of x; the
-    result has that of x @ w.
+    multiplies the rows that are here, and sends them on to the next device. x and w have the same
+    dtype, in which the rows travel, and which the result has.
 
     Math: y = [x_1, ..., x_n] @ w
     Source: Wang et al. 2023 (Overlap Communication with Dependent Computation), all-gather case

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from jaxpar.course.catalog import Exercise
+from jaxpar.course.catalog import Exercise, Kind
 from jaxpar.course.folder import Course
 from jaxpar.grading.cache import VerdictCache
+from jaxpar.grading.lifetime import importing
 from jaxpar.grading.submission import Submission, SubmissionError, is_stub, read_submission
 from jaxpar.grading.verdict import Verdict
 
@@ -44,15 +45,18 @@ class PoolJudge:
     """The judge of the course: a pool of child processes."""
 
     pool: Pool
+    kind: Kind = "program"  # of the exercise that was judged last
 
     def warm(self) -> None:
-        """Starts spare processes."""
-        self.pool.warm()
+        """Starts spare processes, for the same exercise again."""
+        self.pool.warm(self.kind)
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
         """Judges against the contract of the exercise."""
-        self.pool.warm()  # the child processes import while this process imports the judge
-        from jaxpar.grading.judge import judge
+        self.kind = row.kind
+        self.warm()  # the child processes import while this process imports the judge
+        with importing():
+            from jaxpar.grading.judge import judge
 
         return judge(row.where, submission, pool=self.pool, seed=seed)
 

@@ -20,7 +20,7 @@ from jaxpar.grading.findings import SHOWN_ONLY, Findings, unjudged
 from jaxpar.grading.misleading_calls import misleading_call
 from jaxpar.grading.oracle import Truth, truth
 from jaxpar.grading.processes import OUT_OF_CPU, Cancelled, ChildEnded, ChildPool
-from jaxpar.grading.program_judge import ProgramJudge
+from jaxpar.grading.program_judge import ProgramJudge, unknown_references
 from jaxpar.grading.reader_client import ReaderClient
 from jaxpar.grading.schedule_judge import judge_schedules
 from jaxpar.grading.specs_judge import SpecsJudge
@@ -109,10 +109,12 @@ def _judge_program(
     pool: ChildPool,
     truth_of: Callable[[int], Truth],
 ) -> Judgement:
-    """Judges exported programs or specs; the reader loads while the worker exports."""
+    """Judges exported programs or specs; the reader works while the worker exports."""
     filename = submission.path.name
     reader = ReaderClient(pool, where, contract, filename)
     try:
+        if contract.kind == "program":
+            reader.begin_exports(unknown_references(contract))
         evidence = collect_evidence(pool, contract, submission)
         end = reason_unjudged(evidence, pool.limits, contract.kind)
         if end is not None:

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from jaxpar.grading.channel import (
     END_OF_OUTPUT,
@@ -35,8 +35,18 @@ from jaxpar.grading.deadline import PAUSE_SECONDS, Deadline, processor_seconds
 from jaxpar.grading.lifetime import OUT_OF_MEMORY
 from jaxpar.grading.verdict import Cause
 
+if TYPE_CHECKING:
+    from jaxpar.contracts.base import Kind
+
 WORKER = "jaxpar.grading.worker"
 READER = "jaxpar.grading.reader"
+CHILDREN: dict[Kind, tuple[str, str]] = {
+    "program": (WORKER, READER),
+    "specs": (WORKER, READER),
+    "value": (WORKER, WORKER),
+    "schedule": (WORKER, WORKER),
+}
+"""What a judgement takes; plain data is asked for in two processes."""
 KEPT_OUTPUT_BYTES = 4096
 LATE_OUTPUT_SECONDS = 1.0
 OUT_OF_CPU = "processor time"
@@ -148,6 +158,7 @@ class Child:
 
     def __init__(self, module: str, start: Start) -> None:
         """Starts a module by calling `start`, and two threads that read from it."""
+        self.module = module
         self._process = start(module)
         self._max_blob_bytes = MAX_BLOB_BYTES if module == READER else MAX_MODULE_BYTES
         self._json_bytes_left = MAX_JSON_BYTES if module == WORKER else math.inf
@@ -288,7 +299,7 @@ class Pool:
     start: Start = start_plainly
     store: Store | None = None
     cancelled: bool = field(default=False, init=False)
-    _spares: dict[str, Child] = field(default_factory=dict)
+    _spares: list[Child] = field(default_factory=list)
     _busy: set[Child] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -297,20 +308,22 @@ class Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for child in (*self._spares.values(), *self._busy):
+        for child in (*self._spares, *self._busy):
             child.kill()
 
-    def warm(self) -> None:
-        """Starts a spare of each kind, if there is none."""
-        for module in (WORKER, READER):
-            spare = self._spares.get(module)
-            if spare is None or not spare.alive:
-                self._spares[module] = Child(module, self.start)
+    def warm(self, kind: Kind = "program") -> None:
+        """Starts the spares that are missing for judging an exercise of this kind."""
+        self._spares = [child for child in self._spares if child.alive]
+        missing = Counter(CHILDREN[kind]) - Counter(child.module for child in self._spares)
+        self._spares += [Child(module, self.start) for module in missing.elements()]
 
     def take(self, module: str) -> Child:
-        """Returns a fresh child: the spare one, or a new one."""
-        child = self._spares.pop(module, None)
-        if child is None or not child.alive:
+        """Returns a fresh child: a spare one, or a new one."""
+        spares = (child for child in self._spares if child.module == module and child.alive)
+        child = next(spares, None)
+        if child:
+            self._spares.remove(child)
+        else:
             child = Child(module, self.start)
         with self._lock:
             self._busy.add(child)

@@ -6,10 +6,9 @@ a wrong answer, `diagnosis` goes on from what is stored here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
 
 from jaxpar.contracts.base import Contract
 from jaxpar.grading import properties
@@ -77,15 +76,13 @@ class ProgramJudge:
         results = self.reader.run(author, program, inputs, [*outputs, *gradients])
         return results[: len(outputs)], results[len(outputs) :]
 
-    def _kinds(self, index: int) -> tuple[Literal["forward", "gradient"], ...]:
-        has_gradient = differentiated(self.contract.cases[index], self.contract.gradient)
-        return ("forward", "gradient") if has_gradient else ("forward",)
-
     def _judge_cases(self, indices: range) -> None:
         known = _references(self.contract)
+        for index in indices:  # the reader is still at work on the reference
+            if ("forward", index) in self.evidence.programs:
+                self.truths[index] = self.truth_of(index)
         for index in indices:
-            for which in self._kinds(index):
-                program: ProgramKey = (which, index)
+            for program in _programs(self.contract, index):
                 if program not in known:  # read before any byte of the answer arrives
                     known[program] = self.reader.export("reference", program)
                 self.reference[program] = known[program]
@@ -99,8 +96,7 @@ class ProgramJudge:
         forward: ProgramKey = ("forward", index)
         if not self._read(forward, "values"):
             return
-        self.truths[index] = true = self.truth_of(index)
-        facts = self.answer[forward]
+        true, facts = self.truths[index], self.answer[forward]
         try:
             got = self.reader.run("answer", forward, true.inputs, facts.outputs)
         except Refusal as refusal:
@@ -112,7 +108,7 @@ class ProgramJudge:
         self.findings.add("values", finding, index)
         if contract.sharding and finding.right:
             self.findings.add("sharding", properties.judge_sharding(whole), index)
-        if "gradient" in self._kinds(index):
+        if ("gradient", index) in _programs(contract, index):
             if whole:
                 finding = Finding(None, "not judged: the result is not sharded")
                 self.findings.add("gradient", finding, index)
@@ -177,6 +173,21 @@ class ProgramJudge:
         mesh = self.contract.cases[index].mesh
         finding = Finding(False, f"on {mesh}: {refusal}", how="cannot be run")
         self.findings.add(name, finding, index)
+
+
+def unknown_references(contract: Contract) -> Iterator[ProgramKey]:
+    """Yields the programs of the reference that are needed first, and have not been read yet."""
+    known = _references(contract)
+    for index in contract.rounds()[0]:
+        yield from (program for program in _programs(contract, index) if program not in known)
+
+
+def _programs(contract: Contract, index: int) -> list[ProgramKey]:
+    """Returns the programs that an answer has for a case."""
+    programs: list[ProgramKey] = [("forward", index)]
+    if differentiated(contract.cases[index], contract.gradient):
+        programs.append(("gradient", index))
+    return programs
 
 
 @lru_cache(maxsize=512)

@@ -17,6 +17,9 @@ def main() -> None:
     """Loads a contract, then answers requests until the judge closes the pipe."""
     requests, replies = begin_child()
     with importing():
+        # JAX imports this, in half a second, when it compiles the first exported program.
+        import scipy.linalg  # noqa: F401
+
         from jaxpar.contracts.base import load
         from jaxpar.grading.messages import Ready, decode, encode
         from jaxpar.grading.program_reader import ProgramReader

@@ -6,8 +6,10 @@ bytes, so every reply is checked before the judge sees it.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -25,6 +27,8 @@ from jaxpar.grading.processes import READER, ChildEnded, ChildPool
 from jaxpar.grading.reader_messages import Author, Facts, OurAuthor
 
 MAX_RESULT_BYTES = 1e8
+
+Reply = messages.Ready | reader_messages.ReaderReply
 
 
 class Refusal(ValueError):
@@ -56,6 +60,8 @@ class ReaderClient:
         )
         self._reader.send(messages.encode(job))
         self._started = False
+        self._unanswered: deque[reader_messages.ReaderRequest] = deque()
+        self._early: dict[reader_messages.ReaderRequest, Reply] = {}
 
     def close(self) -> None:
         """Ends the process."""
@@ -64,6 +70,15 @@ class ReaderClient:
     def set_time_left(self, seconds: float) -> None:
         """Sets how much time is left for all requests that follow."""
         self._deadline = Deadline(seconds)
+
+    def begin_exports(self, programs: Iterable[ProgramKey]) -> None:
+        """Lets the reader export these programs of the reference; `export` returns the facts.
+
+        It does so while the worker exports the answer. If it dies, the next request says so.
+        """
+        with contextlib.suppress(ChildEnded):
+            for program in programs:
+                self._send(reader_messages.ExportOurs(program, "reference"))
 
     def read(self, program: ProgramKey, outputs: Sequence[Output], blob: bytes) -> Facts:
         """Reads one program of the answer.
@@ -145,27 +160,31 @@ class ReaderClient:
             raise ChildEnded("protocol", "other than facts where facts must be")
         return reply
 
-    def _ask(
-        self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes]
-    ) -> messages.Ready | reader_messages.ReaderReply:
+    def _ask(self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes]) -> Reply:
+        """Returns the reply to a request, which may have been sent before."""
         while not self._started:
             self._started = isinstance(self._receive(), reader_messages.Started)
-        self._reader.send(messages.encode(request), list(blobs))
-        reply = self._receive()
+        if request not in self._early and request not in self._unanswered:
+            self._send(request, blobs)
+        while request not in self._early:  # the replies come in the order of the requests
+            self._early[self._unanswered.popleft()] = self._receive()
+        reply = self._early.pop(request)
         if isinstance(reply, reader_messages.ProgramRefused):
             raise Refusal(reply.refused)
         return reply
 
-    def _receive(self) -> messages.Ready | reader_messages.ReaderReply:
+    def _send(self, request: reader_messages.ReaderRequest, blobs: Sequence[bytes] = ()) -> None:
+        self._reader.send(messages.encode(request), list(blobs))
+        self._unanswered.append(request)
+
+    def _receive(self) -> Reply:
         """Returns the next message; crafted bytes may have taken the reader over.
 
         Raises:
             ChildEnded: there is none, or it is of no known kind.
         """
         try:
-            return messages.decode(
-                messages.Ready | reader_messages.ReaderReply, self._reader.receive(self._deadline)
-            )
+            return messages.decode(Reply, self._reader.receive(self._deadline))
         except ProtocolError as error:
             raise ChildEnded("protocol", str(error)) from None
 

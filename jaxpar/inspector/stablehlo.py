@@ -6,7 +6,7 @@ StableHLO as `jax.export` or `.lower()` return it. What the compiler adds later 
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
@@ -111,8 +111,8 @@ def manual_mesh(manual: ir.Operation) -> str | None:
 def count_flops(module: ir.Module) -> int | None:
     """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
 
-    Inside `shard_map` these are those of one device. Every branch of a conditional counts. A matrix
-    product that is written as products of two arrays, each broadcast, and sums counts as well.
+    Inside `shard_map` these are those of one device. Every branch of a conditional counts. So do
+    products of matrices and vectors that are written as multiplications and sums.
     """
     total = 0
     for site in walk(module):
@@ -150,29 +150,73 @@ def adds(op: ir.Operation) -> bool:
 
 
 def _flops_of_products_added(op: ir.Operation) -> int:
-    """The flops of a matrix product that is written as multiplications and sums; else 0.
+    """The flops of a product that is written as multiplications and sums; else 0.
 
-    Such as `(x[:, :, None] * w).sum(1)` or, for each k, `y += x[:, k, None] * w[k]`.
+    Of two matrices, `(x[:, :, None] * w).sum(1)` or, for each k, `y += x[:, k, None] * w[k]`; of a
+    matrix and a vector, for each i, `(x[i, :, None] * w).sum(0)`; of two vectors, for each i and j,
+    `(x[i] * w[:, j]).sum()`.
     """
     if op.name != "stablehlo.multiply":
         return 0
     left, right = (_dims_before_broadcast(value) for value in op.operands)
-    is_outer = left - right and right - left
-    return 2 * array_size(op.results[0])[1] if is_outer and _is_added(op, left & right) else 0
+    if left - right and right - left:
+        is_product = _may_be_added(op, left & right)
+    elif any(map(_is_repeated, op.operands)) or _is_of_two_vectors(op):
+        is_product = _is_summed_along(op, left & right)
+    else:
+        is_product = False
+    return 2 * array_size(op.results[0])[1] if is_product else 0
 
 
-def _is_added(op: ir.Operation, inner: set[int]) -> bool:
-    """Whether a product may be added to others, or its elements along one of the dims `inner`."""
-    users = [use.owner.operation for use in op.results[0].uses]
-    return any(_adds_it(user, inner) for user in users)
+def _may_be_added(op: ir.Operation, inner: set[int]) -> bool:
+    """Whether an outer product may be added to others, or its elements along a dim of `inner`."""
+    moved = _users(op, (*_KEEP_PLACES, *_MOVES))
+    in_place = _users(op, _KEEP_PLACES)
+    return _is_summed_along(op, inner) or any(
+        user.name in _MAY_ADD or (user not in in_place and _summed_dims(user)) for user in moved
+    )
 
 
-def _adds_it(user: ir.Operation, inner: set[int]) -> bool:
-    if user.name in ("stablehlo.convert", "stablehlo.select"):
-        return _is_added(user, inner)
-    if user.name == "stablehlo.reduce":
-        return adds(user) and bool(inner & set(ir.DenseI64ArrayAttr(user.attributes["dimensions"])))
-    return user.name in _MAY_ADD
+def _is_summed_along(op: ir.Operation, dims: set[int]) -> bool:
+    """Whether the elements of a result are added up along one of these dims."""
+    return any(dims & _summed_dims(user) for user in _users(op, _KEEP_PLACES))
+
+
+def _summed_dims(op: ir.Operation) -> set[int]:
+    """The dims along which an operation adds up the elements of an array, if it does."""
+    if op.name != "stablehlo.reduce" or not adds(op):
+        return set()
+    return set(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+
+
+def _users(op: ir.Operation, through: Collection[str]) -> list[ir.Operation]:
+    """The operations that take a result as it is, or after operations of the names `through`."""
+    found, pending, seen = [], [op.results[0]], {op.results[0]}
+    while pending:
+        for use in pending.pop().uses:
+            user = use.owner.operation
+            if user.name not in through:
+                found.append(user)
+            elif user.results[0] not in seen:
+                seen.add(user.results[0])
+                pending.append(user.results[0])
+    return found
+
+
+def _is_repeated(value: ir.Value) -> bool:
+    """Whether a value was made of fewer elements by a broadcast, whatever its shape is now."""
+    _, size = array_size(value)
+    op = producer_of(value)
+    while op is not None and op.name in ("stablehlo.convert", "stablehlo.reshape"):
+        op = producer_of(op.operands[0])
+    if op is None or op.name != "stablehlo.broadcast_in_dim":
+        return False
+    return 1 < array_size(op.operands[0])[1] < size
+
+
+def _is_of_two_vectors(op: ir.Operation) -> bool:
+    left, right = op.operands
+    return left != right and len(array_type(left)[1]) == 1
 
 
 def _before_conversion(value: ir.Value) -> ir.Operation | None:
@@ -194,7 +238,26 @@ def _dims_before_broadcast(value: ir.Value) -> set[int]:
     return {dim for dim, size in zip(dims, before, strict=True) if size > 1}
 
 
-_MAY_ADD = ("stablehlo.add", "stablehlo.reduce_window", "func.call", "func.return")
+_KEEP_PLACES = ("stablehlo.convert", "stablehlo.select")
+_MOVES = (
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.concatenate",
+    "stablehlo.dynamic_slice",
+    "stablehlo.dynamic_update_slice",
+    "stablehlo.pad",
+    "stablehlo.reshape",
+    "stablehlo.reverse",
+    "stablehlo.slice",
+    "stablehlo.transpose",
+)
+_MAY_ADD = (
+    "stablehlo.add",
+    "stablehlo.reduce_window",
+    "stablehlo.return",
+    "stablehlo.scatter",
+    "func.call",
+    "func.return",
+)
 _FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
 
 

@@ -66,7 +66,7 @@ def hybrid_gradients(grad: PyTree[Array], *, shard_axis: str, replica_axis: str)
     The parameters are sharded over `shard_axis` (the devices of a node, say), and replicated over
     `replica_axis` (the nodes). `grad` is the gradient on this device's shard of the batch with
     respect to the full parameters: each leaf is [d, ...], and the n devices of `shard_axis` divide
-    d. The gradients are sent, and returned, in their own dtype.
+    d. Each gradient is sent, and returned, in its own dtype.
 
     Math: y = mean over both axes of grad[rows of this device], rows [d/n, ...]
     Comm:

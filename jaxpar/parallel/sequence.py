@@ -82,7 +82,8 @@ def sequence_parallel_mlp(
 
     x is this device's positions; device i has the i-th of n equal parts. `w_up` is this device's
     columns of the full matrix, and `w_down` is its rows. The result is the output of the full MLP
-    for this device's positions, in the dtype of x, in which positions and sums are sent, too.
+    for this device's positions. All three have the same dtype, in which positions and sums are
+    sent, and which the result has.
 
     Math: y = sum_j (gelu(x @ w_up_j) @ w_down_j)[:, t_i] on device i, with x = [x_1, ..., x_n]
     Comm:

@@ -54,8 +54,8 @@ def zero1_update(
     `grads` are this device's own gradients, and `params` are equal on all devices of the axis.
     Device i updates the i-th of n equal parts of each leaf, split along the first dim that n
     divides (in an exercise dim 0), and `opt_shard` is the optimizer state for these parts. Every
-    device gets the full new parameters, and the new state for the same parts. What is sent has the
-    dtype of the leaves.
+    device gets the full new parameters, and the new state for the same parts. Each leaf is sent,
+    and returned, in its own dtype.
 
     Math: update, opt_shard = optimizer((sum_j grads_j[i])/n, opt_shard, params[i]) on device i;
         y = [params[1] + update_1, ..., params[n] + update_n]
@@ -153,8 +153,8 @@ def zero2_accumulate(
     `loss_fn(params, batch)` is the mean loss of the examples in `batch`. `microbatches` is this
     device's shard of all examples, a pytree whose leaves are [m, ...]. `params` are equal on all
     devices of the axis, and typed so. Device i returns the i-th of n equal parts of each leaf of
-    the gradient, split along the first dim that n divides (in an exercise dim 0). Gradients are
-    sent, and returned, in the dtype of params.
+    the gradient, split along the first dim that n divides (in an exercise dim 0). Each
+    gradient is sent, and returned, in the dtype of its parameter.
 
     Math: y = g[i] on device i, where g is the gradient with respect to params of
         (sum_j sum_k loss_fn(params, microbatches_j[k])) / (n*m)

@@ -37,6 +37,11 @@ FLOAT32_INSIDE = (
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged
     "remat_layers",  # sends nothing, and layer_fn decides in which dtype it computes
 )
+ONE_DTYPE = (
+    "bucketed_all_reduce",  # its docstring says that all leaves have the same dtype
+    "mixed_precision_step",  # its parameters and their state are float32
+)
+"""A pytree that these return has one dtype."""
 HOLDS_ARRAYS = ("parameter_server_step",)
 """Here a function that an answer is given holds arrays of one device: no mutant can gather them."""
 WIDE = ("communication", "memory", "flops", "sharding")
@@ -59,6 +64,8 @@ def _programs(contract: Contract) -> Iterator[Mutant]:
     dtypes = {leaf.dtype for case in contract.cases for _, leaf in case.arrays()}
     if dtypes & {"bfloat16", "int32"} and contract.id not in FLOAT32_INSIDE:
         yield "in_float32", _in_float32(contract), ("values", *WIDE)
+    if _returns_a_tree(contract) and contract.id not in ONE_DTYPE:
+        yield "of_one_dtype", _of_one_dtype(contract), ("values",)
     if any(map(_is_split, contract.cases)):
         yield "gathers_first", _gathers_first(contract), WIDE
         if contract.id not in HOLDS_ARRAYS:
@@ -97,6 +104,22 @@ def _in_float32(contract: Contract) -> Answer:
         right = jax.eval_shape(lambda: contract.reference(*args, **kwargs))
         results = contract.reference(*jax.tree.map(_to_float32, args), **kwargs)
         return jax.tree.map(lambda y, like: y.astype(like.dtype), results, right)
+
+    return answer
+
+
+def _returns_a_tree(contract: Contract) -> bool:
+    return "PyTree" in str(inspect.signature(contract.reference).return_annotation)
+
+
+def _of_one_dtype(contract: Contract) -> Answer:
+    """Returns all floats in one dtype, which parts of one array of all of them have."""
+
+    @wraps(contract.reference)
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        results = contract.reference(*args, **kwargs)
+        dtype = jnp.result_type(*filter(_is_float, jax.tree.leaves(results)))
+        return jax.tree.map(lambda y: y.astype(dtype) if _is_float(y) else y, results)
 
     return answer
 
@@ -244,6 +267,10 @@ def _is_split(case: Case) -> bool:
     )
 
 
+def _is_float(x: jax.Array) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.floating)
+
+
 def _to_float32(x: Any) -> Any:
     return x.astype(jnp.float32) if isinstance(x, jax.Array) and x.dtype != bool else x
 
@@ -264,7 +291,7 @@ def _gathered(x: jax.Array, layout: str, case: Case) -> jax.Array:
     for dim, (_, axes) in enumerate(parse_layout(layout)):
         for axis in reversed(axes):
             x = lax.all_gather(x, axis, axis=dim, tiled=True)
-    if jnp.issubdtype(x.dtype, jnp.floating):
+    if _is_float(x):
         x = x.astype(jnp.float32)  # as precise as a mutant must be whose values are right
     return vary(x, case.sizes)
 

@@ -212,9 +212,35 @@ def multiplied_and_summed_on_and_on(x, w):
     return jnp.cumsum(x[:, :, None] * w[None], axis=1)[:, -1]
 
 
+def outer_products_stacked_and_summed(x, w):
+    return lax.map(lambda pair: pair[0][:, None] * pair[1][None], (x.T, w)).sum(0)
+
+
+def outer_products_moved_and_summed(x, w):
+    return jnp.moveaxis(x[:, :, None] * w[None], 1, 0).reshape(len(w), -1).sum(0)
+
+
+def vector_by_vector(x, w):
+    return lax.map(lambda row: (row[:, None] * w).sum(0), x)
+
+
+def element_by_element(x, w):
+    return lax.map(lambda row: lax.map(lambda column: (row * column).sum(), w.T), x)
+
+
+def pairs_of_rows(x, w):
+    rows, columns = jnp.repeat(x, w.shape[1], axis=0), jnp.tile(w.T, (len(x), 1))
+    return (rows * columns).sum(1).reshape(len(x), w.shape[1])
+
+
 @pytest.mark.parametrize(
     "product",
     [
+        outer_products_stacked_and_summed,
+        outer_products_moved_and_summed,
+        vector_by_vector,
+        element_by_element,
+        pairs_of_rows,
         added_one_by_one,
         added_in_a_loop,
         added_by_the_caller,
@@ -231,7 +257,9 @@ def test_a_product_by_other_sums_counts_as_one(product) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        lambda x: (x * x[:1]).sum(1),
+        lambda x: (x * x[:1]).sum(0),  # adds along the dim that is repeated
+        lambda x: (x * jnp.tanh(x)).sum(1),
+        lambda x: (lambda row: (row * row).sum())(x[0]),
         lambda x: (x[:, :, None] * jnp.ones((4, 4, 3))).sum(1),
         lambda x: (x[:, :, None] * x[None]).max(1),
         lambda x: (x[:, :, None] + x[None]).sum(1),

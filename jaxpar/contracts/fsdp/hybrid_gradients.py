@@ -44,24 +44,29 @@ def _replicas_of_rows(sizes: Sizes) -> float:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """More leaves than in the stub, of low precision; one device on either axis."""
-    shard, replica = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
-    axes = {"shard_axis": shard, "replica_axis": replica}
-    columns = pick(rng, (5, 7, 9))
+    """More leaves than in the stub, of low precision; one device on either axis, and on both.
 
-    def case(mesh: str, rows: int, dtype: str) -> Case:
+    Where it is one on both, leaves differ in dtype: one array of all may be float32, if it is not
+    sent.
+    """
+    shard, replica, other = axis_names(rng, 3, besides=("dp", "fsdp", "tp"))
+    axes = {"shard_axis": shard, "replica_axis": replica}
+    columns, low, wide = pick(rng, (5, 7, 9)), "bfloat16", "float32"
+
+    def case(mesh: str, rows: int, dtype: str, vector_dtype: str) -> Case:
         """Each device has gradients of `rows` rows, and of twice as many."""
         every, devices = all_axes(mesh), math.prod(parse_mesh(mesh).values())
         matrix = ArraySpec((devices * rows, columns), f"d_{every} f", dtype)
-        vector = ArraySpec((devices * 2 * rows,), f"d_{every}", dtype)
+        vector = ArraySpec((devices * 2 * rows,), f"d_{every}", vector_dtype)
         stack = ArraySpec((devices * rows, 2, 1, columns), f"d_{every} a b f", dtype)
         grad = {"layers": [(matrix, vector), {"kernel": stack}], "head": {"w": (matrix,)}}
         return Case(mesh, {"grad": grad}, axes)
 
     return (
-        case(mesh_of(rng, **{shard: 4, replica: 3}), 4 * pick(rng, (9, 15)), "bfloat16"),
-        case(f"{shard}=1,{replica}=3", pick(rng, (9, 15)), "float32"),
-        case(f"{shard}=5,{replica}=1", 5 * pick(rng, (2, 3)), "float32"),
+        case(mesh_of(rng, **{shard: 4, replica: 3}), 4 * pick(rng, (9, 15)), low, low),
+        case(f"{shard}=1,{replica}=3", pick(rng, (9, 15)), wide, wide),
+        case(f"{shard}=5,{replica}=1", 5 * pick(rng, (2, 3)), wide, wide),
+        case(f"{shard}=1,{replica}=1,{other}=2", pick(rng, (9, 15)), low, wide),
     )
 
 

@@ -73,7 +73,7 @@ def _momentum_state(params: Any, axis: str) -> tuple[Any, ...]:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Low precision and another optimizer; one device on the axis; a state of six copies."""
+    """Low precision and another optimizer; one device and two dtypes; a state of six copies."""
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, m = pick(rng, ((4, 3), (5, 2)))
     columns, rows = pick(rng, (5, 7)), n * pick(rng, (2, 3))
@@ -84,7 +84,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
             for name, size in (("p", rows + 2 * n), ("q", 2 * n), ("r", 5 * n))
         },
     }
-    alone = [ArraySpec((columns, 6), "d f"), ArraySpec((7,), "d")]
+    alone = [ArraySpec((columns, 6), "d f"), ArraySpec((7,), "d", "bfloat16")]
     wide = {"kernel": ArraySpec((8 * n, 30 + columns), "d f")}
     return (
         Case(

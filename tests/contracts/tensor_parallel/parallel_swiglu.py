@@ -230,6 +230,25 @@ def mlp_of_whole_width_column_by_column(x, w_gate, w_up, w_down, *, axis):
 
 
 @wrong("flops")
+def mlp_of_whole_width_by_a_stack_of_products(x, w_gate, w_up, w_down, *, axis):
+    def product(x, w):
+        pairs = jnp.moveaxis(x, -1, 0), w
+        return lax.map(lambda pair: pair[0][..., None] * pair[1][None, None], pairs).sum(0)
+
+    return _whole_width(product, x, w_gate, w_up, w_down, axis)
+
+
+@wrong("flops")
+def mlp_of_whole_width_vector_by_vector(x, w_gate, w_up, w_down, *, axis):
+    def product(x, w):
+        vectors = x.reshape(-1, len(w))
+        y = lax.map(lambda vector: (vector[:, None] * w).sum(0), vectors)
+        return y.reshape(*x.shape[:-1], -1)
+
+    return _whole_width(product, x, w_gate, w_up, w_down, axis)
+
+
+@wrong("flops")
 def mlp_of_whole_width_by_chosen_products(x, w_gate, w_up, w_down, *, axis):
     def product(x, w):
         each = x[..., None] * w[None, None]
