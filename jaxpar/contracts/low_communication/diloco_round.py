@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,28 +73,37 @@ def _trained(
     ]
 
 
-ADAMW = Made(Function("optax:adamw"), (0.05, 0.9, 0.9))
-MOMENTUM = Made(Function("optax:sgd"), (0.1, 0.9))
-NESTEROV = Made(Function("optax:sgd"), (0.7, 0.9, True))
-PLAIN = Made(Function("optax:sgd"), (0.5,))
+class Optimizer(NamedTuple):
+    """An optimizer, and its state as made by a function that makes arrays like the parameters."""
+
+    update: Any
+    state: Callable[[Callable[..., Any]], Any]
+
+
 EMPTY = Made(Function("optax:EmptyState"), ())
 
 
-def _momentum(tree: Any) -> tuple[Any, ...]:
-    return Made(Function("optax:TraceState"), (tree,)), EMPTY
+def _momentum(like: Callable[..., Any]) -> tuple[Any, ...]:
+    return Made(Function("optax:TraceState"), (like(),)), EMPTY
 
 
-def _adamw_state(params: Any, n: int, axis: str) -> Made:
-    leaves = (
-        on_each_device(params, n, axis),
-        on_each_device(params, n, axis, draw="positive"),
-    )
+def _adamw(like: Callable[..., Any]) -> Made:
+    moments = like(), like(draw="positive")
     return Made(
-        Function("jaxpar.contracts.optimizers:adamw_state"), (ArraySpec((), "", "int32"), *leaves)
+        Function("jaxpar.contracts.optimizers:adamw_state"), (ArraySpec((), "", "int32"), *moments)
     )
 
 
-def _case(mesh: str, axis: str, given: dict[str, Any], *, adamw: bool, nesterov: bool) -> Case:
+ADAMW = Optimizer(Made(Function("optax:adamw"), (0.05, 0.9, 0.9)), _adamw)
+MOMENTUM = Optimizer(Made(Function("optax:sgd"), (0.1, 0.9)), _momentum)
+NESTEROV = Optimizer(Made(Function("optax:sgd"), (0.7, 0.9, True)), _momentum)
+PLAIN = Optimizer(Made(Function("optax:sgd"), (0.5,)), lambda _: (EMPTY, EMPTY))
+# Their weights decay much, if they are given the parameters.
+DECAYING_ADAMW = Optimizer(Function("jaxpar.contracts.optimizers:ADAMW"), _adamw)
+DECAYING = Optimizer(Function("jaxpar.contracts.optimizers:MOMENTUM"), lambda like: like())
+
+
+def _case(mesh: str, axis: str, given: dict[str, Any], inner: Optimizer, outer: Optimizer) -> Case:
     """A round from parameters and batches; the states of both optimizers are not those of zero."""
     params = given["params"]
     n = int(dict(part.split("=") for part in mesh.split(","))[axis])
@@ -101,48 +112,44 @@ def _case(mesh: str, axis: str, given: dict[str, Any], *, adamw: bool, nesterov:
         {
             "loss_fn": given["loss_fn"],
             "params": params,
-            "inner_state": (
-                _adamw_state(params, n, axis)
-                if adamw
-                else _momentum(on_each_device(params, n, axis))
-            ),
-            "outer_state": _momentum(params) if nesterov else (EMPTY, EMPTY),
+            "inner_state": inner.state(partial(on_each_device, params, n, axis)),
+            "outer_state": outer.state(lambda: params),
             "batches": given["batches"],
-            "inner": ADAMW if adamw else MOMENTUM,
-            "outer": NESTEROV if nesterov else PLAIN,
+            "inner": inner.update,
+            "outer": outer.update,
         },
         {"axis": axis},
     )
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Low precision and other optimizers; many steps; one device, and one step."""
+    """Low precision, and one step, as rounding adds up; many steps with decay; one device."""
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, others = pick(rng, ((5, 2), (4, 3), (3, 3)))
-    few = (f"m b_{axis}", (2, n * pick(rng, (6, 7))))
+    one = (f"m b_{axis}", (1, n * pick(rng, (6, 7))))
     many = (f"m b_{axis}", (pick(rng, (11, 12)), 2 * 4))
-    one = (f"m b_{axis}", (1, 14))
+    few = (f"m b_{axis}", (pick(rng, (2, 3)), 14))
     return (
         _case(
             mesh_of(rng, **{axis: n, other: others}),
             axis,
-            linear_error_args(pick(rng, (21, 22)), batches=few),
-            adamw=False,
-            nesterov=False,
+            linear_error_args(pick(rng, (21, 22)), batches=one),
+            MOMENTUM,
+            PLAIN,
         ),
         _case(
             f"{other}=3,{axis}=2",
             axis,
             squared_error_args(pick(rng, (3, 4)), 9, batches=many),
-            adamw=True,
-            nesterov=True,
+            DECAYING_ADAMW,
+            DECAYING,
         ),
         _case(
             f"{axis}=1,{other}=2",
             axis,
-            layered_error_args(pick(rng, (6, 7)), 11, 3, batches=one),
-            adamw=False,
-            nesterov=True,
+            layered_error_args(pick(rng, (6, 7)), 11, 3, batches=few),
+            MOMENTUM,
+            NESTEROV,
         ),
     )
 
@@ -157,15 +164,15 @@ CONTRACT = Contract(
             "dp=8",
             "dp",
             squared_error_args(6, 16, batches=("m b_dp", (5, 8 * 10))),
-            adamw=True,
-            nesterov=True,
+            ADAMW,
+            NESTEROV,
         ),
         _case(
             "dp=4,tp=2",
             "dp",
             layered_error_args(5, 10, 6, batches=("m b_dp", (3, 4 * 8))),
-            adamw=False,
-            nesterov=True,
+            MOMENTUM,
+            NESTEROV,
         ),
     ),
     draw=_drawn,
@@ -271,6 +278,18 @@ def plain_momentum_by_hand(
     if not jax.tree.leaves(outer_state):
         plain = optax.sgd(0.7)
     return loss, *_in_order(_moved(params, _less(params, mean), outer_state, plain), inner_state)
+
+
+@wrong("values")
+def outer_without_parameters(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    """`outer` is not given the parameters, so that its weights do not decay; call
+    outer.update(delta, outer_state, params)."""
+    losses, own, inner_state = _steps(loss_fn, enter(params, axis), inner_state, batches, inner)
+    loss, mean = _means(losses, own, axis)
+    updates, outer_state = outer.update(_less(params, mean), outer_state)
+    return loss, optax.apply_updates(params, updates), inner_state, outer_state
 
 
 @wrong("values")

@@ -61,7 +61,7 @@ def _synchronised(
 
 
 NESTEROV = Made(Function("optax:sgd"), (0.7, 0.9, True))
-MOMENTUM = Made(Function("optax:sgd"), (0.4, 0.5))
+DECAYING = Function("jaxpar.contracts.optimizers:MOMENTUM")
 EMPTY = Made(Function("optax:EmptyState"), ())
 
 
@@ -81,18 +81,19 @@ def _case(
     fragments: Fragments,
     *,
     every: int,
-    outer: Made = NESTEROV,
+    decaying: bool = False,
 ) -> Case:
+    """The optimizer has Nesterov momentum, or one whose weights decay."""
     devices, leaves = int(np.prod([*parse_mesh(mesh).values()])), _leaves(params)
     there = [[leaves[place] for place in one if place < len(leaves)] for one in fragments]
-    states = tuple((Made(Function("optax:TraceState"), (some,)), EMPTY) for some in there)
+    states = [(Made(Function("optax:TraceState"), (some,)), EMPTY) for some in there]
     return Case(
         mesh,
         {
             "params": on_each_device(params, devices, all_axes(mesh)),
             "anchors": params,
-            "outer_states": states,
-            "outer": outer,
+            "outer_states": tuple(there if decaying else states),
+            "outer": DECAYING if decaying else NESTEROV,
         },
         {"step": step, "fragments": fragments, "every": every, "axis": axis},
     )
@@ -117,7 +118,7 @@ _EACH, _MIXED = ((0,), (1,), (2,)), ((3, 1), (4,), (2, 0))
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """bfloat16, another optimizer and other fragments; nothing due; one device."""
+    """bfloat16, weights that decay and other fragments; nothing due; one device."""
     axis, other = axis_names(rng, 2, besides=("dp", "tp"))
     n, others = pick(rng, ((6, 2), (5, 2), (4, 3)))
     low = _params(pick(rng, (5, 7)), pick(rng, (6, 8)), "bfloat16")
@@ -128,7 +129,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     return (
         _case(
             mesh_of(rng, **{axis: n, other: others}),
-            axis, low, due, fragments, every=every, outer=MOMENTUM,
+            axis, low, due, fragments, every=every, decaying=True,
         ),
         _case(f"{other}=3,{axis}=2", axis, few, 3 * every + 1, _MIXED, every=every),
         _case(f"{axis}=1,{other}=2", axis, few, 17 * every, ((0, 1, 2, 3, 4),), every=every),
@@ -346,6 +347,20 @@ def delta_with_other_sign(params, anchors, outer_states, outer, step, *, fragmen
     _check(params, fragments, every)
     due = _due_now(step, every, fragments)
     return _round(params, anchors, outer_states, outer, due, fragments, axis, factor=-1)
+
+
+@wrong("values")
+def outer_without_anchors(params, anchors, outer_states, outer, step, *, fragments, every, axis):
+    """`outer` is not given the anchors, so that its weights do not decay; call outer.update(delta,
+    outer_states[f], anchors), of the leaves that are due."""
+    _check(params, fragments, every)
+
+    def update(delta, state, _):
+        return outer.update(delta, state)
+
+    forgetful = optax.GradientTransformation(outer.init, update)
+    due = _due_now(step, every, fragments)
+    return _round(params, anchors, outer_states, forgetful, due, fragments, axis)
 
 
 @wrong("values")

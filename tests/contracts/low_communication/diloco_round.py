@@ -99,6 +99,34 @@ def typed_as_varying(loss_fn, params, inner_state, outer_state, batches, inner, 
 
 
 @wrong("values")
+def weights_decay_by_old_parameters(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    start = enter(params, axis)
+
+    def step(carry, batch):
+        own, state = carry
+        loss, gradients = jax.value_and_grad(loss_fn)(own, batch)
+        updates, state = inner.update(gradients, state, start)
+        return (optax.apply_updates(own, updates), state), loss
+
+    (own, inner_state), losses = lax.scan(step, (start, inner_state), batches)
+    loss, mean = lax.pmean((losses.mean(), own), axis)
+    return loss, *_finished(params, mean, inner_state, outer_state, outer)
+
+
+@wrong("values")
+def weights_decay_by_the_mean(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    losses, own, inner_state = _trained(loss_fn, params, inner_state, batches, inner, axis)
+    loss, mean = lax.pmean((losses.mean(), own), axis)
+    delta = jax.tree.map(jnp.subtract, params, mean)
+    updates, outer_state = outer.update(delta, outer_state, mean)
+    return loss, optax.apply_updates(params, updates), inner_state, outer_state
+
+
+@wrong("values")
 def no_steps(loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis):
     batch = jax.tree.map(lambda leaf: leaf[0], batches)
     loss = lax.pmean(loss_fn(enter(params, axis), batch), axis)
