@@ -355,8 +355,9 @@ def outer_without_anchors(params, anchors, outer_states, outer, step, *, fragmen
     outer_states[f], anchors), of the leaves that are due."""
     _check(params, fragments, every)
 
-    def update(delta, state, _):
-        return outer.update(delta, state)
+    def update(updates, state, params=None):
+        del params
+        return outer.update(updates, state)
 
     forgetful = optax.GradientTransformation(outer.init, update)
     due = _due_now(step, every, fragments)
