@@ -162,7 +162,7 @@ def top_k_all_reduce(
     _, places = lax.top_k(jnp.abs(corrected), k)
     values = lax.all_gather(corrected[places], axis, to="invarying")
     all_places = lax.all_gather(places, axis, to="invarying")
-    total = jnp.zeros(x.shape, x.dtype).at[all_places].add(values)
+    total = jnp.zeros(x.shape, values.dtype).at[all_places].add(values)
     return total / lax.axis_size(axis), corrected.at[places].set(0)
 
 

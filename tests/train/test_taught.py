@@ -64,11 +64,6 @@ SIMPLER = {
 WITHOUT_OPTION = {
     "compress.powersgd_all_reduce": "one matrix; the trainer compresses all gradients as one row",
     "compress.orthogonalize": "of the one above",
-    "compress.quantize_blocks": "of the one below",
-    "compress.dequantize_blocks": "of the one below",
-    "compress.quantized_all_reduce": "for an all-reduce of one's own",
-    "compress.sign_all_reduce": "for an all-reduce of one's own",
-    "compress.top_k_all_reduce": "for an all-reduce of one's own",
     "context.attention_over_shards": "one query for many keys: inference",
     "context.hybrid_attention": "two axes that split positions; the trainer has cp",
     "context.striped_ring_attention": "history: a zigzag has equal work",
@@ -82,9 +77,6 @@ WITHOUT_OPTION = {
     "expert.update_expert_bias": "so far the decoder has no experts",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
-    "local.diloco_round": "for devices of one's own",
-    "local.local_sgd_round": "for devices of one's own",
-    "local.local_steps": "of the two above",
     "local.mean_of_arrived": "no device of the trainer is late",
     "local.one_peer_average": "the trainer averages over all devices",
     "local.streaming_round": "the trainer synchronises all parameters at once",
@@ -134,6 +126,11 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2,tp=2", precision="fp16"),
             make_recipe("fsdp=2", offload="host"),
             *(make_recipe("cp=2", context=by) for by in CONTEXT_KINDS),
+            make_recipe("dp=2", compress="int8"),
+            make_recipe("dp=2", compress="sign"),
+            make_recipe("dp=2", compress="topk=0.1"),
+            make_recipe("dp=2", sync_every=2),
+            make_recipe("dp=2", sync_every=2, outer="nesterov"),
         ):
             trained(recipe, steps=1)
     finally:
