@@ -52,8 +52,8 @@ def ring_attention(
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
     consecutive query heads. Beside its own keys and values, every device holds those of one other
     device and those that arrive meanwhile, and never more; in the backward pass they travel once
-    more, and their gradients with them, in float32 at least. Results and gradients have the dtype
-    of what they belong to.
+    more, and their gradients with them, in float32 at least. Softmax and all sums are in float32,
+    or in float64 if the arguments are; results and gradients have the dtype of what they belong to.
 
     Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
     Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3

@@ -12,7 +12,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check zigzag_ring_attentio
 #   communication 3  permutes to a neighbour only, (n-1) times k and v; backward at most (n-1)
 #                    times k and v, and n times their gradients, which may be float32
 #   memory        1  the keys and values of one other device: at most twice the library's bytes of
-#                    intermediate results
+#                    intermediate results; with the gradient, where keys and values may be kept,
+#                    four times
 #   flops         1  (2n+1)/4n of all scores, on every device: at most 1.05 times the library's
 #                    flops; a gradient may compute the forward pass again
 #   errors        1  ValueError where a device has an odd number of positions; the kv heads do not

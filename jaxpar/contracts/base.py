@@ -219,7 +219,8 @@ class Contract:
         cases: two or more, which differ in mesh and size, and are shown in the stub.
         draw: draws further cases, which differ from those shown in all that could be written into
             an answer; `with_drawn` adds them.
-        poison: puts NaN and infinity into those inputs of a drawn case that must not matter.
+        poison: puts NaN and infinity into those inputs of a drawn case that must not matter, or
+            what is seldom drawn; the first sentence of its docstring is shown with such a case.
         shown: where drawn cases have been added to `cases`, how many of these are in the stub.
         hidden: whether nothing may be told of drawn cases but the property that fails, and how.
         mistakes: wrong answers, each with the property that rejects it; `load` adds those that the

@@ -6,6 +6,7 @@ the verdict, and here it is also decided what is told of a drawn case.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -86,8 +87,9 @@ class Findings:
                 finding = hide(name, finding)
             elif finding.right is False:
                 case = describe_case(self.contract.cases[index])
-                spoiled = ", with NaN where no value may matter" if self.contract.poison else ""
-                message = f"{finding.message}\n\nin a case drawn now: {case}{spoiled}\n"
+                message = f"{finding.message}\n\nin a case drawn now: {case}\n"
+                if self.contract.poison:
+                    message += f"The judge {_what(self.contract.poison)}\n"
                 finding = replace(finding, message=message)
             finding = replace(finding, drawn=True)
         if name not in self.by_name or _weight(finding) > _weight(self.by_name[name]):
@@ -126,6 +128,12 @@ class Findings:
             status = "pass" if found.right else "fail"
         score = points if status == "pass" else 0
         return PropertyVerdict(name, status, score, points, message, found.expected, found.got)
+
+
+def _what(poison: Callable[..., None]) -> str:
+    """What is done to the inputs, as the first sentence of the docstring says."""
+    sentence, *_ = (poison.__doc__ or "").split("\n\n")
+    return sentence[0].lower() + sentence[1:]
 
 
 def _weight(finding: Finding) -> int:

@@ -14,7 +14,13 @@ from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import BadCall, Communication, Contract, Expected, Limit, wrong
 from jaxpar.contracts.blocks import on_every_device, work_is_split
 from jaxpar.contracts.case import ArraySpec, Case, Sizes
-from jaxpar.contracts.context_parallel.common import PARTS, attended, in_float32
+from jaxpar.contracts.context_parallel.common import (
+    PARTS,
+    attended,
+    contiguous,
+    in_float32,
+    opposite_blocks,
+)
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import Step, as_it_is, enter, gathered
 from jaxpar.flash import attend
@@ -85,6 +91,7 @@ CONTRACT = Contract(
         _case("dp=2,cp=3", "cp", b=1, a=4, kv=4, t=5, s=36, h=4, draw="wide"),
     ),
     draw=_drawn,
+    poison=opposite_blocks(contiguous),
     gradient=("q", "k", "v"),
     communication=Communication(
         "all-reduces of the size of the result and of two numbers for each of its rows, in "
@@ -202,6 +209,17 @@ def causal_on_each_device(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def returns_float32(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """The result is float32 whatever q is; cast it to the dtype of q at the end."""
     return _shards(q, k, v, axis=axis).astype(jnp.float32)
+
+
+@wrong("values")
+def sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The sums over the devices are in the dtype of q, and large terms that cancel leave what was
+    rounded off them; sum in float32, and cast the result."""
+    o, lse = attend(enter(q, axis), k, v)
+    weight = jnp.exp(lse - lax.pmax(lax.stop_gradient(lse), axis))[..., None]
+    rounded = (o * weight).astype(q.dtype), weight.astype(q.dtype)
+    total, weights = lax.psum(rounded, axis)
+    return total / weights
 
 
 @wrong("gradient")

@@ -94,8 +94,9 @@ CONTRACT = Contract(
         BadCall(_case("tp=2", tile=12, t=32), "tile does not divide t"),
         BadCall(_case("tp=2", tile=8, a=6, kv=4), "the kv heads do not divide the heads"),
     ),
-    # Scores go up to hundreds; softmax turns what is rounded off them into relative errors.
-    tolerance=4,
+    # Scores go up to hundreds; softmax turns what is rounded off them into relative errors, and a
+    # backward pass may round them in another way than the forward pass did.
+    tolerance=8,
     hints=(
         "Loop over the pairs of a block of queries and a block of keys that is not after it: a "
         "list that numpy makes, so that lax.scan knows its length. For each query keep the largest "

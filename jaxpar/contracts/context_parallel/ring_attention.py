@@ -20,13 +20,14 @@ from jaxpar.contracts.context_parallel.common import (
     causal_oracle,
     contiguous,
     merged,
+    opposite_blocks,
     past,
     ring_by_hand,
     split_case,
 )
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.steps import gathered, hop
-from jaxpar.flash import Kept, Pattern, attend, causal, gradients_by_tiles, merge, square
+from jaxpar.flash import Kept, Part, Pattern, attend, causal, gradients_by_tiles, merge, square
 from jaxpar.parallel import context
 
 _mask = by_position(contiguous)
@@ -55,6 +56,7 @@ CONTRACT = Contract(
         split_case("dp=2,cp=3", "cp", a=6, s=96),
     ),
     draw=_drawn,
+    poison=opposite_blocks(contiguous),
     gradient=("q", "k", "v"),
     communication=RING,
     memory=MemoryLimit(
@@ -189,6 +191,20 @@ def own_block_only(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def ring_in_float32(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """The result is float32 whatever q is; cast it to the dtype of q at the end."""
     return _by_hand(q, k, v, axis).astype(jnp.float32)
+
+
+@wrong("values")
+def ring_sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """What was found so far is kept in the dtype of q, and large results that cancel leave what was
+    rounded off them; keep it in float32, and cast the result."""
+
+    def join(parts: list[Part]) -> Array:
+        (o, lse), *others = parts
+        for part in others:
+            o, lse = merge((o.astype(q.dtype), lse), part)
+        return o
+
+    return _by_hand(q, k, v, axis, join=join)
 
 
 @wrong("gradient")

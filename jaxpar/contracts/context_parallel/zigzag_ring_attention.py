@@ -19,6 +19,7 @@ from jaxpar.contracts.context_parallel.common import (
     by_position,
     causal_oracle,
     contiguous,
+    opposite_blocks,
     past,
     ring_by_hand,
     split_case,
@@ -53,12 +54,15 @@ CONTRACT = Contract(
         split_case("dp=2,cp=3", "cp", a=4, kv=4, s=120),
     ),
     draw=_drawn,
+    poison=opposite_blocks(zigzag, chunks=2),
     gradient=("q", "k", "v"),
     communication=RING,
     memory=MemoryLimit(
         "the keys and values of one other device: at most twice the library's bytes of "
-        "intermediate results",
+        "intermediate results; with the gradient, where keys and values may be kept, four times",
         multiple=2,
+        gradient_multiple=4,
+        programs=("forward", "gradient"),
     ),
     flops=FlopsLimit(
         "(2n+1)/4n of all scores, on every device: at most 1.05 times the library's flops; a "
@@ -135,22 +139,22 @@ def _in_halves(
     v: Array,
     axis: str,
     *,
-    own: Callable[..., tuple[Part, Part]] = _own_halves,
+    own: Callable[..., tuple] = _own_halves,
     visit: Callable[..., tuple] = _chosen,
     before: Callable[[Array, Array], Array] = lambda source, i: source < i,
+    wrap: Callable[[Callable], Callable] = jax.checkpoint,
 ) -> Array:
     """A ring in a loop, with one step done in another way."""
     _refused(q, k)
     n, i = lax.axis_size(axis), lax.axis_index(axis)
 
-    @jax.checkpoint
     def one_round(state: Any, r: Array) -> tuple[Any, None]:
         (k, v), low, high = state
         k, v = hop(k, axis), hop(v, axis)
         low, high = visit(q, k, v, before((i - r) % n, i), low, high)
         return ((k, v), low, high), None
 
-    ((_, _), low, high), _ = lax.scan(one_round, ((k, v), *own(q, k, v)), jnp.arange(1, n))
+    ((_, _), low, high), _ = lax.scan(wrap(one_round), ((k, v), *own(q, k, v)), jnp.arange(1, n))
     return jnp.concatenate([low[0], high[0]], axis=2).astype(q.dtype)
 
 
@@ -236,6 +240,23 @@ def zigzag_in_float32(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     return _in_halves(q, k, v, axis).astype(jnp.float32)
 
 
+@wrong("values")
+def zigzag_sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """What was found so far is kept in the dtype of q, and large results that cancel leave what was
+    rounded off them; keep it in float32, and cast the result."""
+
+    def rounded(*parts: Part) -> tuple[Part, ...]:
+        return tuple((o.astype(q.dtype), lse) for o, lse in parts)
+
+    def own(q: Array, k: Array, v: Array) -> tuple[Part, ...]:
+        return rounded(*_own_halves(q, k, v))
+
+    def visit(*given: Any) -> tuple[Part, ...]:
+        return rounded(*_chosen(*given))
+
+    return _in_halves(q, k, v, axis, own=own, visit=visit)
+
+
 @wrong("gradient")
 def zigzag_cuts_gradient(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """No gradient returns for keys and values that were sent; leave lax.stop_gradient out."""
@@ -286,6 +307,13 @@ def zigzag_rounds_unrolled(q: Array, k: Array, v: Array, *, axis: str) -> Array:
         k, v = hop(k, axis), hop(v, axis)
         low, high = _chosen(q, k, v, (i - r) % n < i, low, high)
     return jnp.concatenate([low[0], high[0]], axis=2).astype(q.dtype)
+
+
+@wrong("memory")
+def zigzag_everything_kept(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """For the gradient, the scores of every round are kept; checkpoint a round, or send keys and
+    values round once more with jax.custom_vjp."""
+    return _in_halves(q, k, v, axis, wrap=lambda one_round: one_round)
 
 
 @wrong("flops")

@@ -96,21 +96,6 @@ def flash_row_after_row(q, k, v, *, tile):
     return _rows(q, k, v, tile, lambda i, n: i + 1)
 
 
-@right
-def flash_with_whole_rows(q, k, v, *, tile):
-    """No online softmax: a block of queries sees a prefix of the keys, and is checkpointed."""
-    _refused(q, k, tile)
-
-    @partial(jax.checkpoint, static_argnums=(3,))
-    def row(q, k, v, i):
-        size = min((i + 1) * tile, k.shape[2])
-        seen = jnp.arange(size)[None] <= i * tile + jnp.arange(tile)[:, None]
-        return attend(q, k[:, :, :size], v[:, :, :size], seen[None])[0].astype(q.dtype)
-
-    parts = [row(q[:, :, i : i + tile], k, v, i // tile) for i in range(0, q.shape[2], tile)]
-    return jnp.concatenate(parts, axis=2)
-
-
 @wrong("flops")
 def flash_rows_of_all_keys(q, k, v, *, tile):
     _refused(q, k, tile)
@@ -142,3 +127,18 @@ def flash_by_one_checkpoint(q, k, v, *, tile):
         return attend(q, k, v, past[None])[0].astype(q.dtype)
 
     return whole(q, k, v)
+
+
+@wrong("memory")
+def flash_with_whole_rows(q, k, v, *, tile):
+    """No online softmax: a block of queries has the scores of all keys before it."""
+    _refused(q, k, tile)
+
+    @partial(jax.checkpoint, static_argnums=(3,))
+    def row(q, k, v, i):
+        size = min((i + 1) * tile, k.shape[2])
+        seen = jnp.arange(size)[None] <= i * tile + jnp.arange(tile)[:, None]
+        return attend(q, k[:, :, :size], v[:, :, :size], seen[None])[0].astype(q.dtype)
+
+    parts = [row(q[:, :, i : i + tile], k, v, i // tile) for i in range(0, q.shape[2], tile)]
+    return jnp.concatenate(parts, axis=2)
