@@ -38,7 +38,7 @@ def compressed_bytes(
 
     Math: with N = rows*columns: fp32 2(n-1)/n * 4N; codes 2(n-1)/n * (bits/8 + 4/block) * N;
         topk (n-1) * 8k; powersgd 2(n-1)/n * 4 * rank * (rows+columns)
-    Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), section 4
+    Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithm 1
 
     Raises:
         ValueError: the scheme is unknown, or a number is not above 0.

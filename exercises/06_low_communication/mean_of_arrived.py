@@ -40,7 +40,7 @@ def mean_of_arrived(
     keeps its dtype.
 
     Math: y = (sum_j arrived_j*gradients_j) / max(1, sum_j arrived_j)
-    Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD), section 3
+    Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD)
     """
     raise NotImplementedError(
         "return the mean of the gradients over those devices of `axis` where `arrived` is true"

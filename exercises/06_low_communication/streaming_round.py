@@ -96,7 +96,7 @@ def streaming_round(
 
     Math: delta = anchors - (sum_j params_j)/n; anchors = anchors - outer(delta); params = anchors,
         for the leaves of the fragments that are due
-    Source: Douillard et al. 2025 (Streaming DiLoCo), sections 2.2 and 2.3
+    Source: Douillard et al. 2025 (Streaming DiLoCo), section 2.2
 
     Raises:
         ValueError: there are more fragments than steps in which they can be due, or a leaf is in

@@ -18,7 +18,7 @@ from jaxpar.train.step import Find, Measures, Technique, jitted
 AXIS = "dp"
 OUTERS: dict[str, optax.GradientTransformation | None] = {
     "average": None,
-    # As Douillard et al. 2023 (DiLoCo), section 3.1, found best.
+    # Of Douillard et al. 2023 (DiLoCo), section 3.1.
     "nesterov": optax.sgd(0.7, momentum=0.9, nesterov=True),
 }
 

@@ -22,7 +22,7 @@ CLAIMS = (
     published(
         "for lines of 100 Mb/s to 10 Gb/s with a latency of 50 ms (assumed), by an all-reduce of 2 "
         "log2 n messages",
-        "given; Thakur, Rabenseifner and Gropp 2005, section 4.5 (Rabenseifner's algorithm)",
+        "given; Thakur, Rabenseifner and Gropp 2005, section 4 (Rabenseifner's algorithm)",
     ),
     computed("the messages only from {12} to {28}", 2 * log2(64), 2 * ceil(log2(10_000))),
     published(
@@ -34,8 +34,8 @@ CLAIMS = (
     ),
     published(
         "10 billion parameters, was trained so by up to 14 nodes on three continents, with 100 "
-        "local steps and sums in 8 bits: 400 times fewer bytes than data parallelism, and 83% to "
-        "96% of the time computing",
+        "local steps and averages sent in 8 bits: 400 times fewer bytes than data parallelism, and "
+        "83% to 96% of the time computing",
         "Jaghouar et al. 2024, INTELLECT-1 Technical Report, abstract; its model card: 100 steps",
     ),
     published(

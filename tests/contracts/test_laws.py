@@ -150,6 +150,29 @@ def test_a_step_more_than_a_block_has_is_refused() -> None:
         assert contract.law and contract.law(case, true.inputs, balanced)
 
 
+@pytest.mark.parametrize(
+    ("every", "steps", "accepted"),
+    [
+        pytest.param(10**6, 1, True, id="one number"),
+        pytest.param(10**6, 10, False, id="one number by ten steps"),
+        pytest.param(50, 1, False, id="one in fifty"),
+    ],
+)
+def test_few_numbers_may_be_rounded_to_both_sides(every: int, steps: int, accepted: bool) -> None:
+    """What is sent and the error may disagree about a number that is nearly between two codes."""
+    rng = np.random.default_rng(0)
+    for contract, case, true in truths(QUANTIZED):
+        mean, *errors = rounded_at_random(case, true.inputs, rng)
+        block, most = case.kwargs["block"], 2 ** (case.kwargs["bits"] - 1) - 1
+        x, error = (given(case, array) for array in true.inputs[:2])
+        largest = np.abs(x + error).reshape(*x.shape[:-1], -1, block).max(axis=-1)
+        step = np.repeat(largest.mean(axis=0) / most, block, axis=-1)
+        step[..., np.arange(x.shape[-1])[::-1] % every > 0] = 0  # the first block is of zeros
+        shift = np.expand_dims(steps * step, list(case.sizes).index(case.kwargs["axis"]))
+        found = contract.law and contract.law(case, true.inputs, [mean + shift, *errors])
+        assert (found is None) == accepted
+
+
 def test_fewer_numbers_than_k_are_refused() -> None:
     """Also where only the smallest of them is left."""
     for contract, case, true in truths(TOP_K):

@@ -51,22 +51,26 @@ def _law(case: Case, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str
     x, error, second = (given(case, array) for array in inputs)
     mean, new_error, new_second = (held(case, array) for array in outputs)
     corrected = x + error
-    parts = _cut(mean, len(mean)) + new_second  # what device i had before it rounded its part
-    for name, rounding, before in (
-        ("error", new_error, corrected),
-        ("second error", new_second, parts),
+    sent = corrected - new_error
+    parts = _cut(sent.mean(axis=0), len(sent)) + second  # what device i rounds of its part
+    step, second_step = (_step(case, before) for before in (corrected, parts))
+    for name, rounding, largest in (
+        ("error", new_error, step),
+        ("second error", new_second, second_step),
     ):
-        step = _largest(case, before) / (2 ** (case.kwargs["bits"] - 1) - 1)
-        at = first_above(np.abs(rounding), 1.001 * step)
+        at = first_above(np.abs(rounding), 1.001 * largest)
         if at:
             return (
                 f"{where_in(case, at)} of the new {name} is {rounding[at]:.6g}, where a step of "
-                f"its block is {step[at]:.6g}: rounding loses no more than one step"
+                f"its block is {largest[at]:.6g}: rounding loses no more than one step"
             )
     total = corrected.mean(axis=0) + _joined(second)
     kept = new_error.mean(axis=0) + _joined(new_second)
     size = _largest(case, corrected).mean(axis=0) + _largest(case, _joined(second))
-    at = first_above(np.abs(mean + kept - total), np.broadcast_to(ROUNDING * size, mean.shape))
+    missing = np.abs(mean + kept - total)
+    at = first_above(
+        missing, _but_for_few(missing, ROUNDING * size, step.mean(axis=0) + _joined(second_step))
+    )
     if at:
         return (
             f"{where_in(case, at)} of the result is {mean[at]:.6g}, and the new errors keep "
@@ -76,15 +80,33 @@ def _law(case: Case, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> str
     return None
 
 
+def _but_for_few(missing: np.ndarray, bound: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The bound on what is missing of each number: few of a device's may miss whole steps as well.
+
+    XLA compiles a rounding twice, into what is sent and into the error, and no barrier hinders it.
+    LLVM then fuses the multiplication by 1 / scale with the addition of noise in one of the two
+    alone. They differ by up to 3/2 units in the last place of 127, 2**-17 each, and go to either
+    side of an integer with that probability, which in n + 1 roundings on 8 devices is 1e-4. Ten
+    times as many are few, and 2 where there are less than a thousand numbers.
+    """
+    above = ~(missing <= bound)
+    few = above.sum(axis=-1, keepdims=True) <= 2 + missing.shape[-1] / 1000
+    return bound + few * steps
+
+
 def _cut(whole: np.ndarray, n: int) -> np.ndarray:
-    """Part i of what device i has, of n equal parts: [n, *others, N] to [n, *others, N/n]."""
-    parts = whole.reshape(*whole.shape[:-1], n, -1)
-    return np.stack([parts[i, ..., i, :] for i in range(n)])
+    """The n parts, each on its device: [*others, N] to [n, *others, N/n]."""
+    return np.moveaxis(whole.reshape(*whole.shape[:-1], n, -1), -2, 0)
 
 
 def _joined(parts: np.ndarray) -> np.ndarray:
     """The parts of all devices one after the other: [n, *others, N/n] to [*others, N]."""
     return np.moveaxis(parts, 0, -2).reshape(*parts.shape[1:-1], -1)
+
+
+def _step(case: Case, x: np.ndarray) -> np.ndarray:
+    """For each number the scale of its block: what its code counts."""
+    return _largest(case, x) / (2 ** (case.kwargs["bits"] - 1) - 1)
 
 
 def _largest(case: Case, x: np.ndarray) -> np.ndarray:
