@@ -98,19 +98,33 @@ def _by_hand(q: Array, k: Array, v: Array, axis: str, **how: Any) -> Array:
     return ring_by_hand(q, k, v, axis, how.pop("mask", _mask(axis)), **how)
 
 
+def _checkpointed(visit: Callable) -> Callable:
+    return jax.checkpoint(visit, prevent_cse=False)
+
+
+def _as_it_is(part: Part) -> Part:
+    return part
+
+
 def _in_a_loop(
-    q: Array, k: Array, v: Array, axis: str, wrap: Callable[[Callable], Callable]
+    q: Array,
+    k: Array,
+    v: Array,
+    axis: str,
+    *,
+    wrap: Callable[[Callable], Callable] = _checkpointed,
+    keep: Callable[[Part], Part] = _as_it_is,
 ) -> Array:
-    """The rounds in a scan that JAX differentiates."""
+    """The rounds in a scan that JAX differentiates, with one step done in another way."""
     _refused(q, k)
     n, i, t = lax.axis_size(axis), lax.axis_index(axis), q.shape[2]
 
     def visit(state: Any, r: Array) -> tuple[Any, None]:
         (k, v), done = (hop(state[0][0], axis), hop(state[0][1], axis)), state[1]
         seen = jnp.broadcast_to(r <= i, (1, t, t))
-        return ((k, v), merge(done, attend(q, k, v, seen))), None
+        return ((k, v), keep(merge(done, attend(q, k, v, seen)))), None
 
-    own = attend(q, k, v, past(t)[None])
+    own = keep(attend(q, k, v, past(t)[None]))
     (_, (o, _)), _ = lax.scan(wrap(visit), ((k, v), own), jnp.arange(1, n))
     return o.astype(q.dtype)
 
@@ -197,14 +211,7 @@ def ring_in_float32(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def ring_sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """What was found so far is kept in the dtype of q, and large results that cancel leave what was
     rounded off them; keep it in float32, and cast the result."""
-
-    def join(parts: list[Part]) -> Array:
-        (o, lse), *others = parts
-        for part in others:
-            o, lse = merge((o.astype(q.dtype), lse), part)
-        return o
-
-    return _by_hand(q, k, v, axis, join=join)
+    return _in_a_loop(q, k, v, axis, keep=lambda part: (part[0].astype(q.dtype), part[1]))
 
 
 @wrong("gradient")
@@ -343,7 +350,7 @@ def blocks_collected_first(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def everything_kept(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """For the gradient, the scores of every round are kept; checkpoint a round, or send keys and
     values round once more with jax.custom_vjp."""
-    return _in_a_loop(q, k, v, axis, lambda visit: visit)
+    return _in_a_loop(q, k, v, axis, wrap=lambda visit: visit)
 
 
 @wrong("errors")
@@ -351,4 +358,4 @@ def ring_heads_not_refused(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """Kv heads that do not divide the heads are not refused; raise ValueError."""
     if q.shape[1] % k.shape[1]:
         return jnp.zeros_like(q)
-    return _in_a_loop(q, k, v, axis, lambda visit: jax.checkpoint(visit, prevent_cse=False))
+    return _in_a_loop(q, k, v, axis)
