@@ -122,7 +122,9 @@ def _run(device: "_Device", lowered: ticks.Lowered, axis: str) -> "_State":
         output, state = device.act(state, now)
         return _exchange(output, state, now, axis), None
 
-    return lax.scan(tick, device.start(lowered), own_ticks)[0]
+    # Each device fills its slots at ticks of its own, with positions and indices, too.
+    start = jax.tree.map(partial(vary, axes=(axis,)), device.start(lowered))
+    return lax.scan(tick, start, own_ticks)[0]
 
 
 def _check_table(table: Table, count: int, axis: str) -> None:
