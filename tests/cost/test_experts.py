@@ -61,7 +61,7 @@ def test_all_to_alls_send_less_from_as_many_devices_as_choices_have_rows() -> No
     """Without the weights and numbers of the choices, the border is top_k * capacity_factor."""
     ways = [
         dispatch_bytes(
-            1000, 10**6, experts=64, top_k=2, capacity_factor=2, devices=n, element_bytes=2
+            6400, 10**6, experts=64, top_k=2, capacity_factor=2, devices=n, element_bytes=2
         )
         for n in (2, 4, 8)
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxpar.contracts.base import Call, Contract, wrong
-from jaxpar.contracts.costs.common import log_uniform, not_positive
+from jaxpar.contracts.costs.common import log_spread, log_uniform, not_positive
 from jaxpar.cost.experts import ROUTE_BYTES, dispatch_bytes
 
 Sent = tuple[float, float]
@@ -38,13 +38,15 @@ def _calls(rng: np.random.Generator) -> list[Call]:
         for devices in (2, experts // 2, experts):
             factor = log_uniform(rng, 0.5, 4)
             calls.append(call(4096, width, experts, top_k, factor, devices, 2))
-    for _ in range(24):
+    spreads = (log_spread(rng, 1, high, 24) for high in (1e6, 2e4))
+    for tokens, width in zip(*spreads, strict=True):
         devices = int(log_uniform(rng, 1, 600))
         experts = devices * int(log_uniform(rng, 1, 20))
         top_k = int(rng.integers(1, min(experts, 12) + 1))
-        tokens, width = int(log_uniform(rng, 1, 1e6)), int(log_uniform(rng, 1, 2e4))
         each = float(rng.choice([0.375, 0.5, 1, 2, 4, 8]))
-        calls.append(call(tokens, width, experts, top_k, log_uniform(rng, 0.3, 8), devices, each))
+        calls.append(
+            call(int(tokens), int(width), experts, top_k, log_uniform(rng, 0.3, 8), devices, each)
+        )
     calls += [((t, d), dict(zip(NAMES, how, strict=True))) for t, d, *how in not_positive(_SOME)]
     calls += [call(12, 6, 8, k, 1.25, 4, 2) for k in (9, 16)]
     calls += [call(12, 6, 8, 2, 1.25, n, 2) for n in (3, 16)]
