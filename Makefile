@@ -15,17 +15,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s%s\n", $$1, $$2 }' Makefile
 
-learn: $(VENV)/.learn  ## install, run lesson 01 the first time, and open the exercise at hand
-	@trap : INT; \
-	if [ ! -e .jaxpar/lessons/01 ]; then \
-	    echo "Next time type $(BIN)/jaxpar; or source $(BIN)/activate first, and then jaxpar."; \
-	    $(BIN)/jaxpar lesson 01 || exit $$?; \
-	    [ -e .jaxpar/lessons/01 ] || exit 0; \
-	    if [ -t 0 ] && [ -t 1 ]; then \
-	        printf 'Enter does so now. '; read -r line || { echo; exit 0; }; \
-	    fi; \
-	fi; \
-	$(BIN)/jaxpar
+learn: | $(BIN)/pip  ## install, run lesson 01 the first time, and open the exercise at hand
+	@$(BIN)/python learn.py
 
 test: $(VENV)/.dev  ## install the development tools; test, and prove in full what has changed
 	@$(SUITE)
@@ -59,12 +50,7 @@ clean:  ## remove what make installed and what the tools cached; your answers st
 	@rm -rf $(VENV) pictures build dist .hypothesis .pytest_cache .ruff_cache .import_linter_cache
 	@find jaxpar lessons exercises tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
-# The files below are stamps: an install runs again only when pyproject.toml has changed.
-$(VENV)/.learn: pyproject.toml | $(BIN)/pip
-	@echo "Installing jaxpar into $(VENV): once, a minute or two."
-	@$(PIP) --editable .
-	@touch $@
-
+# This file is a stamp: an install runs again only when pyproject.toml has changed.
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing jaxpar and its development tools into $(VENV): once, a few minutes."
 	@$(PIP) --editable '.[dev]'

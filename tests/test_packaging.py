@@ -43,3 +43,7 @@ def test_its_version_is_the_library_s(wheel: Path) -> None:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = archive.read(name).decode()
     assert re.search(r"^Version: (.*)$", metadata, re.MULTILINE)[1] == jaxpar.__version__
+
+
+def test_its_name_is_the_one_that_the_commands_page_installs(wheel: Path) -> None:
+    assert f"install {wheel.name}\n" in (ROOT / "docs/commands.md").read_text(encoding="utf-8")

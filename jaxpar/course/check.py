@@ -48,15 +48,16 @@ class PoolJudge:
     kind: Kind = "program"  # of the exercise that was judged last
 
     def warm(self) -> None:
-        """Starts spare processes, for the same exercise again."""
+        """Starts spare processes, for the same exercise again; this one imports meanwhile."""
         self.pool.warm(self.kind)
+        with importing():
+            import jaxpar.grading.judge  # noqa: F401
 
     def judge(self, row: Exercise, submission: Submission, seed: int | None) -> Verdict:
         """Judges against the contract of the exercise."""
         self.kind = row.kind
-        self.warm()  # the child processes import while this process imports the judge
-        with importing():
-            from jaxpar.grading.judge import judge
+        self.warm()
+        from jaxpar.grading.judge import judge
 
         return judge(row.where, submission, pool=self.pool, seed=seed)
 

@@ -24,9 +24,14 @@ OTHER_SPELLINGS = {"\x1b[1~": HOME, "\x1b[7~": HOME, "\x1b[4~": END, "\x1b[8~": 
 WINDOWS_NAMES = {"H": UP, "P": DOWN, "I": PAGE_UP, "Q": PAGE_DOWN, "G": HOME, "O": END}
 INTERRUPT = "\x03"
 WAKE_SECONDS = 0.2
+REST_OF_KEY_SECONDS = 0.05
 KNOWN = (ESCAPE, UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END)
 ESCAPED = re.compile(r"(\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?)", re.DOTALL)
 """What a key that is no character sends, and what it sends together with Alt."""
+WHOLE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^\[O])", re.DOTALL)
+GO_ON = (ENTER, "\r", " ", DOWN, PAGE_DOWN)
+GO_BACK = ("b", "B", UP, PAGE_UP)
+LEAVE = ("q", "Q", END_OF_INPUT)
 
 
 def is_interactive() -> bool:
@@ -51,13 +56,25 @@ def single_keys(wanted: bool) -> Iterator[bool]:
         termios.tcsetattr(STDIN, termios.TCSADRAIN, before)
 
 
+def next_key() -> str:
+    """Waits for a key in a terminal with single keys; END_OF_INPUT where nobody types any more.
+
+    Only one key is taken, so that what was typed after it is still there for others.
+    """
+    first = os.read(STDIN, 1)
+    key = first.decode(errors="ignore") if first else END_OF_INPUT
+    while key.startswith(ESCAPE) and not WHOLE.fullmatch(key):
+        if not select.select([STDIN], [], [], REST_OF_KEY_SECONDS)[0]:
+            break
+        key += os.read(STDIN, 1).decode(errors="ignore")
+    return OTHER_SPELLINGS.get(key, key)
+
+
 def goes_on() -> bool:
     """Waits for Enter or q in a terminal with single keys; returns whether it was Enter."""
-    while key := os.read(STDIN, 1):
-        if key in (b"\n", b"\r", b" "):
+    while (key := next_key()) not in LEAVE:
+        if key in GO_ON:
             return True
-        if key.lower() in (b"q", END_OF_INPUT.encode()):
-            return False
     return False
 
 

@@ -41,7 +41,7 @@ def show(*functions: Callable[..., Any]) -> None:
     """Prints the source of functions: what is printed is what runs."""
     for function in functions:
         file = function.__module__.replace(".", "/")
-        print(f"# {file}.py\n{inspect.getsource(function)}")
+        _console().print(Code(f"# {file}.py\n{inspect.getsource(function)}"), "")
 
 
 def table(title: str, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from rich.console import Console
+from rich.control import Control
+from rich.segment import ControlType
 from rich.text import Text
 
-from jaxpar.course.keyboard import goes_on, single_keys
+from jaxpar.course.keyboard import ENTER, GO_BACK, GO_ON, LEAVE, next_key, single_keys
 from jaxpar.course.wrapping import wrapped
+
+CLEARED_LINE = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2))
 
 
 class ReaderLeft(Exception):
@@ -25,7 +29,8 @@ class Pager:
 
     def __init__(self) -> None:
         self._console = Console()
-        self._shown = 0  # lines since the last pause
+        self._read: list[list[str]] = []  # the pages before
+        self._page: list[str] = []  # what was printed since the last pause
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[None]:
@@ -37,23 +42,29 @@ class Pager:
         finally:
             self.show(page.taken())
 
-    def pause(self, enter: str = "Enter goes on") -> None:
-        """Waits for Enter, unless nothing was shown since the last time.
+    def pause(self, enter: str = "Enter goes on", *, apart: bool = True) -> None:
+        """Waits for Enter, unless nothing was shown since the last time; b shows pages again.
+
+        Args:
+            enter: what Enter does.
+            apart: whether an empty line follows what was printed.
 
         Raises:
             ReaderLeft: the reader typed q, Ctrl-C or Ctrl-D.
         """
-        if not self._shown:
+        if not self._page:
             return
+        pages = [*self._read, self._page]
+        place = last = len(pages) - 1
         with single_keys(wanted=True) as single:
-            try:
-                stays = self._ask_for_key(enter) if single else self._ask_for_line(enter)
-            except (EOFError, KeyboardInterrupt):
-                print()
-                stays = False
-        if not stays:
-            raise ReaderLeft
-        self._shown = 0
+            while place <= last:
+                place += self._step(enter if place == last else "Enter goes on", place, single)
+                if place <= last:
+                    self._console.clear()
+                    print(*pages[place], sep="\n")
+        if apart and not _is_blank(self._page[-1]):
+            print()
+        self._read, self._page = pages, []
 
     def read_line(self, prompt: str) -> str:
         """Returns the line that the reader types; what is on the screen counts as read.
@@ -66,18 +77,32 @@ class Pager:
         except (EOFError, KeyboardInterrupt):
             print()
             raise ReaderLeft from None
-        self._shown = 0
+        self._read.append([*self._page, f"{prompt}{line}"])
+        self._page = []
         return line
 
-    def _ask_for_key(self, enter: str) -> bool:
-        self._console.print(f"{enter}, q ends ", style="dim", end="")
-        stays = goes_on()
-        print()
-        return stays
+    def _step(self, enter: str, place: int, single: bool) -> int:
+        """Asks which way to turn, and clears the question: 1 is onward, -1 is back.
 
-    def _ask_for_line(self, enter: str) -> bool:
-        answer = self._console.input(f"[dim]{enter}, q and Enter ends[/dim] ")
-        return answer.strip().lower() != "q"
+        Raises:
+            ReaderLeft: neither.
+        """
+        back = ", b goes back" if place else ""
+        try:
+            if single:
+                self._console.print(f"{enter}{back}, q ends ", style="dim", end="")
+                key = _key_of(*GO_ON, *LEAVE, *(GO_BACK if place else ()))
+            else:
+                line = self._console.input(f"[dim]{enter}{back}, q ends:[/dim] ")
+                key = line.strip() or ENTER
+                self._console.control(Control.move(0, -1))
+        except (EOFError, KeyboardInterrupt):
+            print()
+            raise ReaderLeft from None
+        self._console.control(CLEARED_LINE)
+        if key in LEAVE:
+            raise ReaderLeft
+        return -1 if key in GO_BACK and place else 1
 
     @property
     def _room(self) -> int:
@@ -85,29 +110,27 @@ class Pager:
 
     def show(self, lines: Sequence[str]) -> None:
         """Shows lines, after a pause where they no longer fit on the screen."""
-        while lines and _is_blank(lines[-1]):
-            lines = lines[:-1]
+        lines = [piece for line in _without_end(lines) for piece in self._fitted(line)]
         if not lines:
             return
-        lines = [piece for line in lines for piece in self._fitted(line)]
-        if self._shown + len(lines) > self._room >= len(lines):
+        if len(self._page) + len(lines) > self._room >= len(lines):
             self.pause()
         for blank, group in itertools.groupby([*lines, ""], _is_blank):
             paragraph = list(group)
             if blank:
-                self._print([""] if 0 < self._shown < self._room else [])
+                self._print([""] if 0 < len(self._page) < self._room else [])
             elif len(paragraph) <= self._room:
                 self._print(paragraph)
             else:
                 for line in paragraph:
-                    self._print([line])
+                    self._print([line], apart=False)
 
-    def _print(self, lines: Sequence[str]) -> None:
-        if self._shown + len(lines) > self._room:
-            self.pause()
+    def _print(self, lines: Sequence[str], *, apart: bool = True) -> None:
+        if len(self._page) + len(lines) > self._room:
+            self.pause(apart=apart)
         for line in lines:
             print(line)
-        self._shown += len(lines)
+        self._page += lines
 
     def _fitted(self, line: str) -> list[str]:
         """The line as lines of the terminal."""
@@ -115,7 +138,7 @@ class Pager:
         if text.cell_len <= width:
             return [line]
         with self._console.capture() as capture:
-            self._console.print(*wrapped(text, self._console, width), sep="\n")
+            self._console.print(*wrapped(text, width), sep="\n")
         return capture.get().splitlines()
 
 
@@ -151,6 +174,20 @@ class Page(io.StringIO):
     def isatty(self) -> bool:
         """Whether the terminal is one."""
         return self._terminal.isatty()
+
+
+def _key_of(*keys: str) -> str:
+    """Waits for one of these keys."""
+    while (key := next_key()) not in keys:
+        pass
+    return key
+
+
+def _without_end(lines: Sequence[str]) -> Sequence[str]:
+    """The lines without those at the end that are blank."""
+    while lines and _is_blank(lines[-1]):
+        lines = lines[:-1]
+    return lines
 
 
 def _is_blank(line: str) -> bool:

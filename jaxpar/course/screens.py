@@ -21,7 +21,7 @@ from jaxpar.course.listing import bar, cursor_lines, headings, plain_table
 from jaxpar.course.session import Session
 from jaxpar.course.solution import solution
 from jaxpar.course.typed_words import WORDS
-from jaxpar.course.wrapping import Code
+from jaxpar.course.wrapping import Code, Entries
 from jaxpar.grading.verdict import Verdict
 from jaxpar.grading.writers import plain_lines, render
 
@@ -55,12 +55,14 @@ class Screen:
 
 def screen(session: Session, plain: bool, brevity: Brevity = Brevity.NOTHING) -> Screen:
     """The screen of a session; `plain` leaves out tables and colours."""
-    keys = [] if plain and session.job else [Text(_keys(session, plain), "dim")]
+    keys = Text(_keys(session, plain), "dim")
+    if not plain:
+        keys = Entries(keys)
     return Screen(
         list(_head(session, plain, brevity)),
         list(_views(session, plain, brevity)),
         list(_said(session, plain, brevity)),
-        keys,
+        [] if plain and session.job else [keys],
     )
 
 
@@ -208,7 +210,8 @@ def _about_list(session: Session) -> Iterator[str]:
     """Yields what is judged now, what is searched for, and what the selected exercise is."""
     listing = session.listing
     if session.job:
-        yield f"judging {session.job.exercise.id}, {len(session.waiting)} more wait"
+        more = f", {len(session.waiting)} more wait" if session.waiting else ""
+        yield f"judging {session.job.exercise.id}{more}"
     if listing.searching or listing.search:
         yield f"/{listing.search}{'_' if listing.searching else ''}"
     if not listing.shown:

@@ -56,10 +56,10 @@ def watch(
         try:
             event = None
             while not session.done:
+                judging.want(session.job)  # at the start, a file that was written before
                 session.more = show(session, isinstance(event, Typed))
                 event = _next(events)
                 session.handle(event)
-                judging.want(session.job)
                 if session.wants_values:
                     session.wants_values = False
                     _show_values(session, console, keyboard)

@@ -86,6 +86,8 @@ def test_a_page_is_written(run: Any, tmp_path: Path) -> None:
     assert run(*LLAMA, "--top", "2", "--html", str(path)).code == 0
     text = path.read_text()
     assert text.startswith("<!DOCTYPE html>") and text.count("<svg") == 2
+    wide = len(re.findall("<svg|<table", text))
+    assert len(re.findall('<div class="wide">\\s*<(?:svg|table)', text)) == wide > 2
     ended = run(*LLAMA, "--html", str(tmp_path))
     assert ended.code == 2 and "give a file that can be written" in ended.err
     ended = run(*LLAMA, "--html", str(tmp_path / "new" / "plans.html"))

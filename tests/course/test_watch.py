@@ -1,7 +1,6 @@
 """Watch mode as a learner has it, with real processes, files and signals."""
 
 import os
-import pty
 import re
 import selectors
 import signal
@@ -17,6 +16,7 @@ from jaxpar.course.catalog import exercise
 from jaxpar.course.folder import Course
 from tests.course.fakes import RIGHT, WRONG, write
 
+pty = pytest.importorskip("pty")
 ROOT = Path(__file__).parents[2]
 ROW = exercise("device_coordinates")
 WAIT_SECONDS = 90
