@@ -154,6 +154,11 @@ def _mlp(rows: Array, w: Matrices, sizes: Array, block: int) -> Array:
     return grouped_matmul(nn.swiglu(gate, up), w[2], sizes, block=block)
 
 
+def _weighed(y: Array, weights: Array) -> Array:
+    """Rows, each times its weight; the dtype of the rows stays."""
+    return (y * weights[:, None]).astype(y.dtype)
+
+
 def _answer(
     x: Array,
     weights: Array,
@@ -172,7 +177,7 @@ def _answer(
     x, weights, experts = (gather(given, axis) for given in (x, weights, experts))
     order, sizes = _sorted(experts, len(w[0]), axis)
     tokens = token(order, experts.shape[1], len(x))
-    y = _mlp(x[tokens], w, sizes, block) * weigh(weights, order)[:, None]
+    y = _weighed(_mlp(x[tokens], w, sizes, block), weigh(weights, order))
     return reduce(add(jnp.zeros_like(x), tokens, y), axis)
 
 
@@ -184,7 +189,7 @@ def own_tokens_alone(
     gather the tokens of all devices first."""
     order, sizes = _sorted(experts, len(w[0]), axis)
     tokens = order // experts.shape[1]
-    y = _mlp(x[tokens], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[tokens], w, sizes, block), weights.reshape(-1)[order])
     return jnp.zeros_like(x).at[tokens].add(y)
 
 
@@ -225,7 +230,7 @@ def strangers_counted(
     experts, weights = gathered(experts, axis), gathered(weights, axis)
     own = jnp.clip(experts.reshape(-1) - lax.axis_index(axis) * len(w[0]), 0, len(w[0]) - 1)
     order, sizes = jnp.argsort(own), jnp.bincount(own, length=len(w[0]))
-    y = _mlp(whole[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(whole[order // k], w, sizes, block), weights.reshape(-1)[order])
     return scattered(jnp.zeros_like(whole).at[order // k].add(y), axis)
 
 
@@ -251,7 +256,7 @@ def sorted_twice(
     x, weights, experts = (gathered(given, axis) for given in (x, weights, experts))
     order, sizes = _sorted(experts, len(w[0]), axis)
     k = experts.shape[1]
-    y = _mlp(x[order // k], w, sizes, block)[order] * weights.reshape(-1, 1)
+    y = _weighed(_mlp(x[order // k], w, sizes, block)[order], weights.reshape(-1))
     return scattered(y.reshape(len(x), k, -1).sum(axis=1), axis)
 
 
@@ -275,6 +280,15 @@ def dropless_without_weights(
     """The results of a token's experts are added up as they are; multiply each by its weight."""
     ones = jnp.ones_like(weights)
     return moe_dropless(x, ones, experts, *w, block=block, axis=axis)
+
+
+@wrong("values")
+def dropless_in_the_dtype_of_weights(
+    x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
+) -> Array:
+    """Weights are float32, and so is the result; convert the sums to the dtype of x."""
+    wide = jnp.promote_types(x.dtype, weights.dtype)
+    return moe_dropless(x, weights, experts, *w, block=block, axis=axis).astype(wide)
 
 
 @wrong("values")
@@ -378,6 +392,18 @@ def gathered_among_zeros(
 
 
 @wrong("communication")
+def sums_sent_in_float32(
+    x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
+) -> Array:
+    """The sums are sent in float32; convert them to the dtype of x before the reduce-scatter."""
+
+    def reduce(total: Array, axis: str) -> Array:
+        return scattered(total.astype(jnp.float32), axis).astype(total.dtype)
+
+    return _answer(x, weights, experts, w, block, axis, reduce=reduce)
+
+
+@wrong("communication")
 def matrices_gathered(
     x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
 ) -> Array:
@@ -385,7 +411,7 @@ def matrices_gathered(
     whole = tuple(gathered(each, axis) for each in w)
     order, k = jnp.argsort(experts.reshape(-1)), experts.shape[1]
     sizes = jnp.bincount(experts.reshape(-1), length=len(whole[0]))
-    y = _mlp(x[order // k], whole, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], whole, sizes, block), weights.reshape(-1)[order])
     return jnp.zeros_like(x).at[order // k].add(y)
 
 
@@ -399,7 +425,7 @@ def each_choice_gathered(
     copies = gathered(jnp.repeat(x, k, axis=0), axis)
     weights, experts = gathered(weights, axis), gathered(experts, axis)
     order, sizes = _sorted(experts, len(w[0]), axis)
-    y = _mlp(copies[order], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(copies[order], w, sizes, block), weights.reshape(-1)[order])
     total = jnp.zeros_like(copies, shape=(len(copies) // k, x.shape[1]))
     return scattered(total.at[order // k].add(y), axis)
 
@@ -415,7 +441,8 @@ def all_tokens_by_all_experts(
     hot = jax.nn.one_hot(own, len(w[0]), dtype=x.dtype)  # zeros for strangers
     of_expert = (hot * weights[..., None]).sum(axis=1)
     y = apply_experts(jnp.broadcast_to(x[None], (len(w[0]), *x.shape)), *w)
-    return scattered((y * of_expert.T[..., None]).sum(axis=0), axis)
+    total = (y * of_expert.T[..., None]).sum(axis=0)
+    return scattered(total.astype(x.dtype), axis)
 
 
 @wrong("flops")
@@ -428,7 +455,8 @@ def by_ragged_dot(
     order, sizes = _sorted(experts, len(w[0]), axis)
     rows = x[order // experts.shape[1]]
     gate, up = (lax.ragged_dot(rows, each, sizes) for each in w[:2])
-    y = lax.ragged_dot(nn.swiglu(gate, up), w[2], sizes) * weights.reshape(-1)[order][:, None]
+    y = lax.ragged_dot(nn.swiglu(gate, up), w[2], sizes)
+    y = _weighed(y, weights.reshape(-1)[order])
     return scattered(jnp.zeros_like(x).at[order // experts.shape[1]].add(y), axis)
 
 

@@ -187,6 +187,15 @@ def added_without_weights(
 
 
 @wrong("values")
+def added_in_the_dtype_of_weights(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """Weights are float32, and so is the result; convert it to the dtype of x."""
+    wide = jnp.promote_types(x.dtype, weights.dtype)
+    return moe_token_choice(x, weights, experts, *w, capacity=capacity, axis=axis).astype(wide)
+
+
+@wrong("values")
 def weighed_on_the_way_there(
     x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
 ) -> Array:
@@ -194,7 +203,8 @@ def weighed_on_the_way_there(
     results."""
     count, slots = _count(w, axis), _slots(experts, w, capacity, axis)
     rows = jnp.zeros_like(x, shape=(count * capacity, x.shape[1]))
-    rows = rows.at[slots].set(x[:, None] * weights[..., None], mode="drop")
+    weighed = (x[:, None] * weights[..., None]).astype(x.dtype)
+    rows = rows.at[slots].set(weighed, mode="drop")
     y = _exchanged(rows.reshape(count, capacity, -1), w, axis).reshape(rows.shape)
     return combine(y, slots, jnp.ones_like(weights))
 
@@ -225,6 +235,37 @@ def best_weights_first(
     """Rows are given to tokens with large weights first; of one rank, earlier tokens come first."""
     order = jnp.argsort(-weights[:, 0])
     slots = _slots(experts[order], w, capacity, axis)[jnp.argsort(order)]
+    return _with_slots(x, weights, slots, w, capacity, axis)
+
+
+@wrong("values")
+def one_row_too_few(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """The last row of each expert stays empty; a choice is dropped if `capacity` or more earlier
+    ones are of its expert, not if `capacity` - 1 are."""
+    slots = _slots(experts, w, capacity, axis)
+    slots = jnp.where(slots % capacity < capacity - 1, slots, _count(w, axis) * capacity)
+    return _with_slots(x, weights, slots, w, capacity, axis)
+
+
+@wrong("values")
+def one_row_too_many(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """Each expert takes one token more than `capacity`; a choice with `capacity` earlier ones of its
+    expert is dropped."""
+    return _answer(x, weights, experts, w, capacity + 1, axis)
+
+
+@wrong("values")
+def rows_for_each_rank(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """Second choices are counted from 0 again, so that they take the rows of first ones; count on
+    from the first choices."""
+    ranks = (experts[:, i : i + 1] for i in range(experts.shape[1]))
+    slots = jnp.concatenate([_slots(rank, w, capacity, axis) for rank in ranks], axis=1)
     return _with_slots(x, weights, slots, w, capacity, axis)
 
 
@@ -284,7 +325,9 @@ def dropped_keeps_the_token(
     token."""
     slots = _slots(experts, w, capacity, axis)
     dropped = jnp.where(slots < _count(w, axis) * capacity, 0, weights).sum(axis=1)
-    return _with_slots(x, weights, slots, w, capacity, axis) + x * dropped[:, None]
+    return _with_slots(x, weights, slots, w, capacity, axis) + (x * dropped[:, None]).astype(
+        x.dtype
+    )
 
 
 @wrong("values")
@@ -397,6 +440,21 @@ def tokens_cut_off(
 
 
 @wrong("communication")
+def rows_sent_in_float32(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """Rows are converted to float32 before they are sent; send them in the dtype of x."""
+
+    def exchanged(rows: Array, w: Matrices, axis: str) -> Array:
+        wide = rows.astype(jnp.float32)
+        arrived = lax.all_to_all(wide, axis, 0, 1, tiled=True).astype(rows.dtype)
+        y = apply_experts(arrived, *w).astype(jnp.float32)
+        return lax.all_to_all(y, axis, 1, 0, tiled=True).astype(rows.dtype)
+
+    return _answer(x, weights, experts, w, capacity, axis, exchanged=exchanged)
+
+
+@wrong("communication")
 def tokens_gathered(
     x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
 ) -> Array:
@@ -409,7 +467,8 @@ def tokens_gathered(
     own = experts - lax.axis_index(axis) * len(w[0])
     hot = jax.nn.one_hot(own, len(w[0]), dtype=x.dtype)  # zeros for strangers
     of_expert = (hot * kept[..., None]).sum(axis=1)
-    return scattered((y * of_expert.T[..., None]).sum(axis=0), axis)
+    total = (y * of_expert.T[..., None]).sum(axis=0)
+    return scattered(total.astype(x.dtype), axis)
 
 
 @wrong("communication")
@@ -452,7 +511,7 @@ def moved_by_products(
     hot = jax.nn.one_hot(slots, count * capacity, dtype=x.dtype)  # [t, k, rows]
     rows = jnp.einsum("tkr,td->rd", hot, x).reshape(count, capacity, -1)
     y = _exchanged(rows, w, axis).reshape(-1, x.shape[1])
-    return jnp.einsum("tkr,tk,rd->td", hot, weights, y)
+    return jnp.einsum("tkr,tk,rd->td", hot, weights, y).astype(x.dtype)
 
 
 @wrong("errors")

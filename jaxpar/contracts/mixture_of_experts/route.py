@@ -244,6 +244,28 @@ def softmax_of_chosen_as_scores(
 
 
 @wrong("values")
+def softmax_of_chosen_logits(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """The weights are a softmax of the chosen logits, also with score="sigmoid"; divide the chosen
+    scores by their sum, whatever they are made by."""
+    found = route(x, router, bias, top_k=top_k, score=score)
+    chosen = jnp.take_along_axis(found.logits, found.experts, axis=1)
+    return found._replace(weights=jax.nn.softmax(chosen))
+
+
+@wrong("values")
+def divided_by_all_scores(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """The chosen scores are divided by the sum of all scores of the token; divide them by that of
+    the chosen ones, so that the weights add up to 1."""
+    found = route(x, router, bias, top_k=top_k, score=score)
+    chosen = jnp.take_along_axis(found.scores, found.experts, axis=1)
+    return found._replace(weights=chosen / found.scores.sum(axis=1, keepdims=True))
+
+
+@wrong("values")
 def weights_of_all(
     x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
 ) -> Routing:

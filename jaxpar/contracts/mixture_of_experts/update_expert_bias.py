@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jax import Array, lax
 
 from jaxpar.axes import parse_mesh
 from jaxpar.contracts.base import Communication, Contract, Expected, Limit, wrong
-from jaxpar.contracts.case import ArraySpec, Case, Sizes
+from jaxpar.contracts.case import ArraySpec, Case, Function, Made, Sizes
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.mixture_of_experts.common import (
     EVERY_KIND,
@@ -25,6 +26,12 @@ from jaxpar.contracts.mixture_of_experts.common import (
 from jaxpar.mesh import Axis, entry_axes
 from jaxpar.parallel import expert
 from jaxpar.parallel.expert import update_expert_bias
+
+
+def nearly_even(drawn: Array, count: int) -> Array:
+    """The experts in turn, but for about one token in 256, which may choose any."""
+    turn = jnp.arange(len(drawn))[:, None] % count
+    return jnp.where(drawn % 256 == 0, drawn // 256 % count, turn).astype(jnp.int32)
 
 
 def _case(
@@ -49,15 +56,24 @@ def _case(
     return Case(mesh, args, {"rate": rate, "axis": axis})
 
 
+def _case_of_large_loads(mesh: str, axis: str, t: int, e: int) -> Case:
+    """Loads above 512 that are close to their mean: 16 bits or 8 do not tell them apart."""
+    case = _case(mesh, axis, t=t, e=e, top_k=1, rate=0.5)
+    drawn = ArraySpec((math.prod(case.sizes.values()) * t, 1), f"t_{axis} k", "int32", "large")
+    experts = Made(Function(f"{__name__}:nearly_even"), (drawn, e))
+    return replace(case, args=case.args | {"experts": experts})
+
+
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Two of three axes; in bfloat16; one device, where most experts have nothing."""
+    """Two of three axes; in bfloat16; one device, where most experts have nothing; large loads."""
     a, b, c = axis_names(rng, 3, besides=("dp", "ep", "cp", "pp"))
     mesh = mesh_of(rng, **{a: 3, b: 2, c: 2})
     low = {"dtype": "bfloat16", "rate": pick(rng, (0.75, 1.25))}
     return (
         _case(mesh, (b, a), t=5, e=12, top_k=3, rate=pick(rng, (0.125, 0.375))),
-        _case(f"{c}=5", c, t=pick(rng, (7, 11)), e=pick(rng, (9, 10)), top_k=4, **low),
+        _case(f"{c}=5", c, t=pick(rng, (211, 223)), e=pick(rng, (9, 10)), top_k=4, **low),
         _case(f"{b}=1,{a}=2", b, t=6, e=15, top_k=2, rate=0.03125, chosen=4),
+        _case_of_large_loads(f"{a}=4", a, t=pick(rng, (701, 703)), e=5),
     )
 
 
@@ -207,6 +223,15 @@ def median_for_mean(bias: Array, experts: Array, *, rate: float, axis: Axis) -> 
     """The load is compared with the median; compare it with the mean."""
     total = _load_of_all(bias, experts, axis)
     return _moved(bias, jnp.sign(jnp.median(total) - total), rate)
+
+
+@wrong("values")
+def mean_change_subtracted(bias: Array, experts: Array, *, rate: float, axis: Axis) -> Array:
+    """The mean of all changes is subtracted, as in torchtitan; here an expert's bias moves by `rate`,
+    or stays."""
+    total = _load_of_all(bias, experts, axis)
+    change = rate * jnp.sign(total.mean() - total).astype(bias.dtype)
+    return bias + change - change.mean()
 
 
 @wrong("values")

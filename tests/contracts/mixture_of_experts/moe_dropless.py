@@ -29,6 +29,10 @@ def _all(axis, *given):
     return tuple(lax.all_gather(each, axis, tiled=True) for each in given)
 
 
+def _weighed(y, weights):
+    return (y * weights[:, None]).astype(y.dtype)
+
+
 def _scattered(total, axis):
     return lax.psum_scatter(total, axis, tiled=True)
 
@@ -52,7 +56,7 @@ def choices_rank_by_rank_in_the_order(x, weights, experts, *w, block, axis, skip
     order = jnp.argsort(own)
     sizes = jnp.diff(jnp.searchsorted(own[order], jnp.arange(len(w[0]) + 1)))
     tokens = order % len(x)
-    y = _mlp(x[tokens], w, sizes, block) * weights.T.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[tokens], w, sizes, block), weights.T.reshape(-1)[order])
     return _scattered(jax.ops.segment_sum(y, tokens, len(x)).astype(x.dtype), axis)
 
 
@@ -64,7 +68,7 @@ def weights_of_each_expert_gathered(x, weights, experts, *w, block, axis, skip=F
     weights = jnp.where(own < len(w[0]), weights.reshape(-1), 0)
     order = jnp.argsort(own)
     sizes = jnp.bincount(own, length=len(w[0]) + 1)[:-1]
-    y = _mlp(x[order // k], w, sizes, block) * weights[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights[order])
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 
@@ -83,7 +87,7 @@ def tokens_that_come_round_a_ring(x, weights, experts, *w, block, axis, skip=Fal
     x, weights, experts = found
     own, k = _own(experts, len(w[0]), axis).reshape(-1), experts.shape[1]
     order, sizes = jnp.argsort(own), jnp.bincount(own, length=len(w[0]) + 1)[:-1]
-    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights.reshape(-1)[order])
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 
@@ -111,7 +115,7 @@ def choices_in_blocks_of_one_scan(x, weights, experts, *w, block, axis, skip=Fal
         rows = x.at[tokens].get(mode="fill", fill_value=0)
         gate, up, down = (matrix[i] for matrix in w)
         y = (jax.nn.silu(rows @ gate) * (rows @ up)) @ down
-        return total.at[tokens].add(y * weight[:, None], mode="drop"), None
+        return total.at[tokens].add(_weighed(y, weight), mode="drop"), None
 
     return _scattered(lax.scan(one, 0 * x, (tokens, each, owner))[0], axis)
 
@@ -121,7 +125,7 @@ def choices_in_reverse(x, weights, experts, *w, block, axis, skip=False):
     x, weights, experts = _all(axis, x, weights, experts)
     own, k = _own(experts, len(w[0]), axis).reshape(-1), experts.shape[1]
     order, sizes = jnp.argsort(-own), jnp.bincount(own, length=len(w[0]) + 1)[:-1]
-    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights.reshape(-1)[order])
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 
@@ -133,7 +137,7 @@ def choices_of_twice_the_mean_at_most(x, weights, experts, *w, block, axis, skip
     own, k = _own(experts, len(w[0]), axis).reshape(-1), experts.shape[1]
     order = jnp.argsort(own)[:room]
     sizes = jnp.bincount(own[order], length=len(w[0]) + 1)[:-1]
-    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights.reshape(-1)[order])
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 
@@ -145,7 +149,7 @@ def choices_with_negative_numbers(x, weights, experts, *w, block, axis, skip=Fal
     own = (experts - lax.axis_index(axis) * count).reshape(-1)
     order = jnp.argsort(own)
     sizes = jax.nn.one_hot(own, count, dtype=jnp.int32).sum(axis=0)
-    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights.reshape(-1)[order])
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 
@@ -183,7 +187,7 @@ def choices_sent_to_all(x, weights, experts, *w, block, axis, skip=False):
     x, weights, experts = _all(axis, x, weights, experts)
     own = _own(experts, len(w[0]), axis).reshape(-1)
     order, sizes = jnp.argsort(own), jnp.bincount(own, length=len(w[0]) + 1)[:-1]
-    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), weights.reshape(-1)[order])
     total = lax.all_gather(jnp.zeros_like(x).at[order // k].add(y), axis).sum(axis=0)
     return lax.dynamic_slice_in_dim(total, lax.axis_index(axis) * t, t)
 
@@ -198,7 +202,7 @@ def choices_as_a_mask(x, weights, experts, *w, block, axis, skip=False):
     own = _own(experts, count, axis).reshape(-1)
     order, sizes = jnp.argsort(own), jnp.bincount(own, length=count + 1)[:-1]
     each = mask[order // k, experts.reshape(-1)[order]]
-    y = _mlp(x[order // k], w, sizes, block) * each[:, None]
+    y = _weighed(_mlp(x[order // k], w, sizes, block), each)
     return _scattered(jnp.zeros_like(x).at[order // k].add(y), axis)
 
 

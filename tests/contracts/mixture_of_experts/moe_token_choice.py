@@ -64,7 +64,7 @@ def experts_with_a_row_to_spare(x, weights, experts, *w, capacity, axis):
     rows = rows.at[slots].set(x[:, None])[:-1].reshape(count, capacity, -1)
     y = _both_ways(rows, w, axis).reshape(-1, x.shape[1])
     y = jnp.concatenate([y, jnp.zeros_like(y[:1])])
-    return (y[slots] * weights[..., None]).sum(axis=1)
+    return (y[slots] * weights[..., None]).sum(axis=1).astype(x.dtype)
 
 
 @right
@@ -119,7 +119,8 @@ def experts_weighed_in_rows(x, weights, experts, *w, capacity, axis):
     tokens = tokens.at[slots].set(own, mode="drop")
     each = jnp.zeros_like(weights, shape=(count * capacity,)).at[slots].set(weights, mode="drop")
     y = _both_ways(_rows(x, slots, count, capacity), w, axis).reshape(-1, x.shape[1])
-    return jnp.zeros_like(x).at[tokens].add(y * each[:, None], mode="drop")
+    weighed = (y * each[:, None]).astype(x.dtype)
+    return jnp.zeros_like(x).at[tokens].add(weighed, mode="drop")
 
 
 @wrong("values")

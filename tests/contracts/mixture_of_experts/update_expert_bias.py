@@ -67,6 +67,19 @@ def bias_kept_at_mean_0(bias, experts, *, rate, axis):
 
 
 @wrong("values")
+def bias_of_counts_in_bfloat16(bias, experts, *, rate, axis):
+    load = lax.psum(_load(experts, len(bias)).astype(jnp.bfloat16), axis)
+    return bias + rate * jnp.sign(load.mean() - load).astype(bias.dtype)
+
+
+@wrong("values")
+def bias_of_counts_in_int8(bias, experts, *, rate, axis):
+    """A count above 127 becomes a negative one."""
+    load = lax.psum(_load(experts, len(bias)).astype(jnp.int8), axis).astype(jnp.int32)
+    return bias + rate * jnp.sign(load.mean() - load).astype(bias.dtype)
+
+
+@wrong("values")
 def bias_of_busiest_and_idlest(bias, experts, *, rate, axis):
     load = lax.psum(_load(experts, len(bias)), axis)
     low, high = load == load.min(), load == load.max()
