@@ -1,15 +1,17 @@
 # %% [markdown]
 # # Lesson 17: mixture of experts
 #
-# A model with more parameters learns more, and each token pays for all of them. A *mixture of
-# experts* (MoE) takes that apart. In place of the MLP a layer has several, the *experts*, and a
-# small matrix, the *router*, chooses a few of them for each token. Mixtral 8x7B has 46.7 billion
-# parameters, of which a token uses 12.9; DeepSeek-V3 has 671 billion, and a token uses 37.6.
+# A larger model learns more, but each token goes through all of its parameters, and so costs more.
+# A *mixture of experts* (MoE) has the parameters without that cost. In place of one MLP, a layer
+# has several, the *experts*, and a small matrix, the *router*, chooses a few of them for each
+# token. Mixtral 8x7B has 46.7 billion parameters, of which a token uses 12.9. DeepSeek-V3 has 671
+# billion, of which a token uses 37.6 (its report says 37, without the table of embeddings).
 #
-# The compute is that of a small model. The memory is that of a large one, so the experts are split
-# over the devices of an axis `ep`: *expert parallelism*. That axis splits the batch, too. So a
-# token is on one device, and its experts are on others. Which ones, nobody knows before the router
-# has chosen: of all that this course splits, this is the first whose traffic depends on the data.
+# The compute is that of a small model, but the memory is that of a large one. So the experts are
+# split over the devices of an axis `ep`: *expert parallelism*. The same axis splits the batch.
+# Therefore a token is on one device, and its experts are mostly on others. On which ones, nobody
+# knows before the router has chosen: this is the first technique of the course in which the data
+# decide what travels where.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, vary
@@ -53,11 +55,12 @@ assert [[round(count / 1e9, 1) for count in pair] for pair in sizes] == [[46.7, 
 # %% [markdown]
 # ## The idea in one picture
 #
-# Four devices have four tokens each, and one expert each. Each token chooses one expert. Shapes are
-# fixed before anybody has chosen, so every expert has a fixed number of rows for the tokens of each
-# device, its *capacity*: here 2. Of the tokens of a device that choose the same expert, the first
-# two find a row. What exceeds that is *dropped*, an x: the layer adds nothing to this token, whose
-# residual goes on. An all-to-all brings the rows to their experts, empty ones too.
+# Four devices have four tokens each, and one expert each. Each token chooses one expert. Array
+# shapes are fixed before the router chooses, so each expert has a fixed number of rows for the
+# tokens of each device, its *capacity*: here 2. If more than two tokens of a device choose the same
+# expert, the first two get the rows, and the others are *dropped* (x): the layer adds nothing to
+# them, and the residual connection passes them on unchanged. An all-to-all then sends all rows to
+# the devices of their experts, the empty ones (-) too.
 
 # %% tags=["fold"]
 four, room = np.arange(4), 2
@@ -78,9 +81,9 @@ for device, picks in enumerate(chosen):
             after[slot // room, device, slot % room] = f"t{token}"
 whose = [np.where(rows == "-", NOBODY, four[:, None]) for rows in after]
 names = [f"device {i}, expert {i}" for i in four]
-title = "Where tokens go: a row is a token, a column an expert; a letter names its device"
+title = "Before: a row is a token, a column the expert that it chose; a letter names its device"
 first = panel(title, before, owners)
-title = "What arrives: a row is a device, which the letter names too"
+title = "After: what each expert has received, a row from each device; letters as above"
 draw(
     "17_tokens",
     Panels("16 tokens and four experts", [first, panel(title, list(after), whose, names=names)]),
@@ -90,8 +93,9 @@ assert (after == "-").sum() == 4 * 4 * room - 14 == 18
 assert np.bincount(chosen.ravel()).tolist() == [9, 3, 2, 2]
 
 # %% [markdown]
-# Two tokens are dropped, and 18 of the 32 rows are empty. More capacity drops less and sends more
-# nothing. So much depends on *balance*: expert 0 is chosen 9 times here, and expert 3 twice.
+# Two tokens are dropped, and yet 18 of the 32 rows are empty, since expert 0 was chosen 9 times and
+# expert 3 only twice. More capacity would drop fewer tokens, but send more empty rows. What helps
+# against both is *balance*: experts that are chosen about equally often.
 #
 # ## Predict
 #
@@ -105,10 +109,11 @@ held = ask("Bytes of experts' matrices that a device holds")
 exchanged = ask("Bytes that a device sends for all rows by all-to-alls, there and back")
 
 # %% [markdown]
-# There is another way, in which nothing is dropped. Every device *gathers* all tokens, together
-# with a weight and the number of an expert (4 bytes each) for each choice; computes what its own
-# experts add to them; and a reduce-scatter returns the sums. This suits few devices. Which way
-# sends less depends on the number of choices k, the capacity factor, and the number of devices.
+# There is another way, in which nothing is dropped. Every device *gathers* the tokens of all
+# devices and, for each choice of an expert, its weight and the expert's number (4 bytes each). It
+# computes what its own experts make of these tokens. A reduce-scatter adds up the results of all
+# devices, and returns to each device the sums for its own tokens. Which way sends less depends on
+# the number of choices k, on the capacity factor, and on the number of devices.
 
 # %%
 gathered = ask("Bytes that a device sends for the gather and the reduce-scatter")
@@ -128,17 +133,20 @@ border = ask("Of 2, 4 and 8 devices: the fewest with which the all-to-alls send 
 #
 # In *expert choice* it is the other way round: each expert takes the tokens with the best scores
 # for it, as many as it has rows. So no row is empty, and no expert has more to do than another. But
-# whether a token is taken depends on the tokens after it, which a decoder that writes a text does
-# not know. Both move the same rows, and we write expert choice by hand.
+# whether a token is taken depends on the tokens after it, and these do not exist yet when a decoder
+# generates text. Both kinds send buffers of the same shape, and so we write expert choice by hand.
 #
 # ### One step by hand
 #
-# Rows leave in the order of experts, `[e, c, d]`. The first all-to-all splits dim 0 over the
-# devices and joins what arrives along dim 1: each of the e/n experts of a device has the rows of
-# all n devices. The second does the opposite. The gradient of an all-to-all is the one back, so the
-# backward pass sends as much. The experts' gradients need no sum: the tokens of *all* devices came
-# to them. The router is replicated, and its gradient is summed over ep. It is the rule of lesson
-# 18: sum over the axes by which a gradient varies, and which do not split it.
+# A device has a buffer `[e, c, d]`: for each of the e experts, c rows of d numbers. The first
+# all-to-all cuts dim 0 into n parts, one for each device, and joins what arrives along dim 1. Then
+# each of the e/n experts of a device has the rows from all n devices: `[e/n, n*c, d]`. The second
+# all-to-all does the opposite. The gradient of an all-to-all is the all-to-all in the other
+# direction, so the backward pass sends as much as the forward pass.
+#
+# The gradients of the experts need no all-reduce, since the tokens of *all* devices came to them.
+# The router is replicated, and each device has only its own tokens' part of the gradient, so that
+# is summed over ep. Lesson 18 makes a rule of this.
 
 # %%
 mesh, RATE = make_mesh("ep=4"), 0.5
@@ -203,12 +211,13 @@ show(expert.expert_choice)
 # %% [markdown]
 # ### Without a capacity
 #
-# After a gather, a device sorts the choices of its own experts, expert after expert. These groups
-# have sizes that are known only at run time, and each group has a matrix of its own. A mask over
-# all experts would do e times the work. MegaBlocks (Gale et al. 2022) pads each group to full
-# *blocks* of rows instead: a block has one matrix, and at most t/block + e blocks are needed,
-# whatever the sizes. That is `grouped_matmul`, and on it stands `moe_dropless`. Here are the FLOPs
-# of one product of 512 choices.
+# After a gather, a device sorts the choices of its own experts, expert after expert. So it has a
+# group of rows for each expert, to be multiplied by that expert's matrix, and the sizes of the
+# groups are known only at run time. To multiply all rows by all matrices, and mask the rest, would
+# be e times the work. MegaBlocks (Gale et al. 2022) instead pads each group to full *blocks* of
+# rows. All rows of a block have the same matrix, and for t rows at most t/block + e blocks are
+# needed, whatever the sizes. `grouped_matmul` does this, and `moe_dropless` calls it; both are
+# exercises. Here are the FLOPs of one product of 512 choices.
 
 # %%
 choices = n * t * k
@@ -235,16 +244,17 @@ assert [row[2] for row in rows] == [8, 8, 1.25, round((choices + e * 15) // 16 *
 # Two remedies are in use.
 #
 # An *auxiliary loss* (Switch Transformer) is `e * sum(f * p)`: for each expert, f is the fraction
-# of all choices that are its own, and p its mean score. An even load has a loss of 1. f is counted,
-# so only p has a gradient, and it is larger where f is: busy experts get lower scores.
+# of all choices that are its own, and p its mean score. An even load has a loss of 1. f is a count,
+# and has no gradient. The gradient with respect to p is e * f: it lowers the scores of the busiest
+# experts most.
 #
 # DeepSeek-V3 adds a *bias* to the scores where experts are chosen, but not to the weights. After
 # each step it raises the bias of each expert that had less than the mean load, and lowers that of
 # the others, by a small fixed number. No gradient of balance disturbs the model.
 #
 # Both need the load of the tokens of *all* devices: `load_balance_loss` and `update_expert_bias`
-# are yours to write. Routers of large models have one more loss, against large logits, which 16
-# bits round coarsely:
+# are yours to write. Routers of large models have one more loss, the z-loss. It keeps logits small,
+# because 16 bits round large ones coarsely:
 
 # %%
 show(expert.router_z_loss)
@@ -283,9 +293,9 @@ gathered.compare(by_gather, {"tokens": sums, "weights, numbers": (n - 1) * t * k
 # %% [markdown]
 # ### What is dropped
 #
-# Tokens choose at random, or a router mildly prefers some experts: each expert's logit has an
-# offset of its own, normal with a standard deviation of 0.5. A device has 512 tokens. How many
-# choices find no row?
+# A device has 512 tokens. How many of their choices find no row? One router chooses at random, and
+# so evenly. The other one mildly prefers some experts: to the logits of each expert it adds a fixed
+# offset, drawn from a normal distribution with a standard deviation of 0.5.
 
 # %%
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
@@ -317,17 +327,18 @@ draw("17_dropped", Curves("Choices that are dropped", "capacity factor", "%", FA
 # %% tags=["fold"]
 for name, percent in curves.items():
     assert percent == sorted(percent, reverse=True)
-    assert percent[0] > 10 if "preferred" in name else percent[2] < 5
+    assert percent[0] > 10 and percent[3] > 2 if "preferred" in name else percent[2] < 5
 
 # %% [markdown]
-# More and smaller experts are harder to fill evenly, and capacity alone mends little once the load
-# is skewed. It is balance that makes a capacity work.
+# Of 64 experts more choices are dropped than of 8, for an expert has fewer rows, and chance matters
+# more. And once the router has preferences, even twice the rows that an even load needs are not
+# enough. A capacity works only with balance.
 #
 # ### Load over training
 #
-# A small model learns to predict the next byte of real text from three bytes before it, with 8
-# experts on `ep=4`, 2 for each token, and a capacity factor of 1.5. Three times: with nothing for
-# balance, with the loss, and with the bias.
+# A small model learns to predict the next byte of real text (the sources of Python's library) from
+# the three bytes before it, with 8 experts on `ep=4`, 2 for each token, and a capacity factor of
+# 1.5. It is trained three times: without balance, with the loss, and with the bias.
 
 # %%
 STEPS, BATCH, BALANCE = 100, 256, {"none": (0, 0), "loss": (0.1, 0), "bias": (0, 0.01)}
@@ -377,34 +388,38 @@ run = jax.jit(
 results = {name: run(start, ids, targets, *map(float, how)) for name, how in BALANCE.items()}
 
 # %% tags=["fold"]
-WINDOW = 20
-places = list(range(WINDOW // 2, STEPS, WINDOW))
-busiest, rows = {}, []
+WINDOW, BUSY = 20, 1.5
+grids, rows = [], []
 for name, (errors, loads) in results.items():
     shares = np.asarray(loads).reshape(-1, WINDOW, e).sum(axis=1)
-    shares = shares / shares.mean(axis=1, keepdims=True)
-    busiest[name] = shares.max(axis=1).tolist()
-    rows.append((name, *(round(float(share), 2) for share in shares[-1])))
-    rows[-1] += (round(float(np.asarray(errors)[-WINDOW:].mean()), 2),)
-title = "Load of the busiest expert, over the mean, in 20 steps"
-draw("17_load", Curves(title, "step", "times the mean", places, busiest))
-headers = ("balance", *map(str, range(e)), "error")
-table("The last 20 steps: load of each expert over the mean", headers, rows)
-assert busiest["none"][-1] > 2 and busiest["loss"][-1] < 2 and busiest["bias"][-1] < 1.3
+    grids.append(shares / shares.mean(axis=1, keepdims=True))
+    rows.append((name, float(grids[-1][-1].max()), float(np.asarray(errors)[-WINDOW:].mean())))
+title = f"A row is {WINDOW} steps, a column an expert; a marks more than {BUSY} times the mean"
+cells = [np.vectorize("{:.1f}".format)(grid) for grid in grids]
+whose = [np.where(grid > BUSY, 0, NOBODY) for grid in grids]
+picture = panel(title, cells, whose, names=[*results], columns=1)
+draw("17_load", Panels("Load of each expert over the mean load, over 100 steps", [picture]))
+headers = ("balance", "busiest expert over the mean", "error")
+shown = [(name, round(busiest, 2), round(error, 2)) for name, busiest, error in rows]
+table(f"The last {WINDOW} steps", headers, shown)
+last = {name: busiest for name, busiest, _ in rows}
+assert last["none"] > 2 and last["loss"] < 2 and last["bias"] < 1.3
+assert max(row[2] for row in rows) - min(row[2] for row in rows) < 0.1
 
 # %% [markdown]
-# Without balance the busiest expert ends with more than twice the mean load, with the bias under
-# 1.3 times. How much the loss does depends on its coefficient, and a large one costs quality:
-# that is the argument for the bias (Wang et al. 2024). In 100 steps the errors hardly differ.
+# Without balance the busiest expert ends with more than twice the mean load, and some experts get
+# hardly any token. With the bias, the busiest one ends below 1.3 times. How much the loss does
+# depends on its coefficient, and a large one costs quality, which is the argument for the bias
+# (Wang et al. 2024). In 100 steps of a model as small as this, the errors hardly differ.
 #
 # ## Compare
 #
 # ### Formulas
 #
-# `dispatch_bytes` of `jaxpar.cost` says what both ways send, and is yours to write. The all-to-alls
-# send 2 e c d (n-1)/n elements, where e c = k t times the capacity factor; the gather sends (n-1) 2
-# t d, and a little for weights. So an all-to-all is cheaper where k times the factor is below n:
-# here 2.5.
+# `dispatch_bytes` of `jaxpar.cost` says what both ways send, and is yours to write. The two
+# all-to-alls send 2 e c d (n-1)/n elements, and e c is k t times the capacity factor. The gather
+# and the reduce-scatter send 2 t d (n-1), and a little for weights. So all-to-alls send less where
+# k times the factor is below n. Here it is 2.5.
 
 # %%
 rows = []
@@ -423,9 +438,10 @@ border.compare(next(devices for devices, exchange, gather in rows if exchange < 
 # %% [markdown]
 # ### The mean of losses is another loss
 #
-# Each device could compute the balance loss of its own tokens, and average these. Here each device
-# has tokens of one kind, as if each had a text in another language: a device prefers two experts,
-# and over all devices the load is even.
+# Each device could compute the balance loss of its own tokens, and these losses could be averaged.
+# That is not the loss of all tokens. Suppose that each device has text in another language, and
+# that the tokens of a language choose two experts, which no other language chooses. Then the load
+# is even over all devices, but not on any of them.
 
 # %%
 kinds = np.repeat(np.eye(n), t, axis=0) @ np.repeat(np.eye(n), 2, axis=1)  # [n*t, e]
@@ -442,24 +458,28 @@ print(f"mean of the devices' losses {np.mean(own):.2f}, loss of all tokens {of_a
 assert np.mean(own) > 2 and of_all < 1.05
 
 # %% [markdown]
-# The first would punish experts for being specialists, and would depend on the number of devices.
-# Qiu et al. 2025 (*Demons in the Detail*) found that models get worse by it.
+# The mean of the devices' losses punishes experts for being specialists, and it changes with the
+# number of devices. Qiu et al. 2025 (*Demons in the Detail*) found that models trained with it are
+# worse.
 #
 # ## On real hardware
 #
 # ### Rows that are not empty
 #
-# Fixed shapes send empty rows, or drop. Hardware has other ways. `lax.ragged_all_to_all` takes the
-# number of rows for each device at run time, and sends only these; XLA has it on GPUs and TPUs, and
-# on a CPU it does not compile. Its buffers must still have room for the worst case. MegaBlocks has
-# the blocks of above as a GPU kernel, and `lax.ragged_dot` is the same idea within XLA: on TPUs and
-# GPUs its kernels read one matrix for a block of rows, while on CPUs it multiplies every row by
-# every matrix, as the table says. DeepEP is the all-to-all of DeepSeek: kernels that send a token
-# to a node once, over the network, and from there by NVLink to each of its experts.
+# With fixed shapes, empty rows are sent, or tokens are dropped. GPUs and TPUs have other ways.
+#
+# - `lax.ragged_all_to_all` takes the number of rows for each device at run time, and sends only
+#   these. Its buffers must still have room for the worst case. On a CPU it does not compile.
+# - `lax.ragged_dot` multiplies groups of rows, on GPUs and TPUs by kernels that read one matrix for
+#   a block of rows. On a CPU it multiplies all rows by all matrices, as the table above says.
+#   MegaBlocks and `torch.nn.functional.grouped_mm` do the same in PyTorch.
+# - DeepEP is the all-to-all of DeepSeek. It sends a token over the network only once to each node,
+#   and within the node by NVLink to each of its experts.
 #
 # ### How much a layer sends
 #
-# Devices have 4,096 tokens each, in 16 bits, and a capacity factor of 1.25; forward only.
+# Devices have 4,096 tokens each, in 16 bits, and a capacity factor of 1.25. Only the forward pass
+# is counted.
 
 # %% tags=["fold"]
 rows, network = [], find_cluster("h100").between.bytes_per_second
@@ -473,8 +493,8 @@ table("Sent by a device in a layer", headers, rows)
 assert [row[3:] for row in rows] == [(0.08, 0.07), (0.15, 0.47), (1.03, 0.82), (1.16, 7.42)]
 
 # %% [markdown]
-# Mixtral crosses between 2 and 8 devices, at 2.5; DeepSeek-V3 between 8 and 64, at 10. With 8
-# choices, a token goes to nearly every one of 8 devices anyway.
+# For Mixtral the all-to-alls send less from 2.5 devices on, and for DeepSeek-V3 from 10 on. With 8
+# choices, a token goes to most of 8 devices anyway, so that a gather wastes little.
 #
 # ### Two layouts, by the planner's formulas
 #
@@ -506,12 +526,16 @@ table(title, ("model", *(" and ".join(one) for one in axes)), rows)
 assert rows[0][1:] == (887.9, 7.4, 1.4, 14.1) and rows[1][1:] == (120.3, 1.8, 2.8, 4.3)
 
 # %% [markdown]
-# The states of all but experts are summed over dp and ep, those of experts over dp alone. And both
-# are dwarfed by the tokens. At 50 GB/s, the 887.9 GB of DeepSeek-V3 would take 17.8 s of a step. So
-# its authors sent less, and hid it. A token goes to at most 4 nodes (section 3.2.2), and travels in
-# 8 bits on its way to the experts (section 3.3). And two microbatches take turns (*DualPipe*): one
-# is computed while the other travels. Here is the forward pass of one layer for two microbatches of
-# 4,096 tokens, products at 400 TFLOP/s, with a row for each choice, and with these two remedies.
+# The column ep has the tokens on their way to experts and back. Gradients of experts are summed
+# over dp, and all others over dp and ep, but both are little beside the tokens. At the 50 GB/s of a
+# GPU's network card, the 887.9 GB of DeepSeek-V3 would take 17.8 s of a step. So its authors sent
+# less, and hid the rest. A token goes to at most 4 nodes (section 3.2.2), and travels in 8 bits on
+# its way to the experts (section 3.3). And two microbatches take turns (*DualPipe*): one is
+# computed while the other travels.
+#
+# The picture has the forward pass of one layer for two microbatches of 4,096 tokens, with products
+# at 400 TFLOP/s: at first with 8 copies of a token, one for each choice, and then with both
+# remedies.
 
 # %% tags=["fold"]
 terms = {one.name: float(one.value) / 400e12 for one in flops.layer_flops(deepseek, 1, 4096)}
@@ -542,8 +566,9 @@ draw("17_layer", Lanes("A layer of DeepSeek-V3, forward", "ms", timelines))
 assert round(in_experts * 1e3, 1) == 8.2 and round(8 * 2 * per_copy * 1e3, 1) == 9.4
 
 # %% [markdown]
-# Each way of the first takes 9.4 ms, and all products of the experts take 8.2 ms: the report speaks
-# of a ratio of about 1 to 1 (section 3.2.1). The second hides most of it.
+# In the first timeline the tokens travel for 9.4 ms to the experts, and as long back, and the
+# products of the experts take 8.2 ms. The report speaks of a ratio of compute to communication of
+# about 1 to 1 (section 3.2.1). In the second timeline, most of the communication is hidden.
 #
 # ## Exercises
 
@@ -553,9 +578,9 @@ to_write("17")
 # %% [markdown]
 # ## On paper
 #
-# 1. Mixtral 8x7B has 32 layers with 8 experts of three matrices of 4,096 by 14,336. How many
-#    parameters are in experts? What does a GPU hold of these in 16 bits, with ep=8? And how many of
-#    them does a token use?
+# 1. Mixtral 8x7B has 32 layers with 8 experts each. An expert has three matrices of 4,096 by
+#    14,336. How many parameters do all experts have? How many bytes of them does a GPU hold in 16
+#    bits, with ep=8? And how many of these parameters does a token use?
 #
 # <details><summary>Answer</summary>
 #
@@ -575,10 +600,10 @@ to_write("17")
 #
 # </details>
 #
-# 3. A device of DeepSeek-V3 has 4,096 tokens, and a token goes to 8 of 256 experts, which are on 64
-#    GPUs. How many rows does an expert get from it, if the load is even? How many does it get from
-#    all 64? What fraction of rows is empty, if the busiest expert has 1.3 times the mean load, and
-#    capacity is such that nothing is dropped?
+# 3. In a layer of DeepSeek-V3, a token goes to 8 of 256 experts, which are on 64 GPUs. Each GPU has
+#    4,096 tokens. If the load is even, how many tokens does an expert get from one GPU, and how
+#    many from all? Suppose now that the busiest expert has 1.3 times the mean load, and that the
+#    capacity is just large enough to drop nothing. Which fraction of all rows is empty?
 #
 # <details><summary>Answer</summary>
 #
@@ -600,7 +625,9 @@ to_write("17")
 # | here | Megatron-LM | DeepSpeed, torchtitan, MaxText |
 # |---|---|---|
 # | `ep` | `--expert-model-parallel-size` | `ep_size`; `expert_parallel_degree`; `expert` axis |
+# | `lax.all_to_all` | `torch.distributed.all_to_all_single` | the same (DeepSpeed, torchtitan) |
+# | `grouped_matmul` | `--moe-grouped-gemm` | `torch._grouped_mm` (torchtitan) |
 # | `moe_token_choice` | `--moe-expert-capacity-factor`, all-to-all | `MoE(capacity_factor)` |
-# | `moe_dropless` | all-gather dispatcher, `--moe-grouped-gemm` | ring of experts (MaxText) |
+# | `moe_dropless` | all-gather dispatcher | ring of experts (MaxText) |
 # | `load_balance_loss` | `--moe-aux-loss-coeff` | `l_aux` (DeepSpeed) |
 # | `update_expert_bias` | `--moe-router-enable-expert-bias` | `load_balance_coeff` (torchtitan) |

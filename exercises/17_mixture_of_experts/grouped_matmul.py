@@ -12,8 +12,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check grouped_matmul`.
 #   memory        1  no matrix is copied for a row or for a block: at most twice the library's
 #                    bytes of intermediate results, forward
 #   flops         1  each row is multiplied by one matrix, and groups are padded to full blocks:
-#                    at most 1.25 times the library's flops; a gradient may compute the forward
-#                    pass again
+#                    at most 1.25 times the library's flops, and as many products; a gradient may
+#                    compute the forward pass again
 #   errors        1  ValueError where block = 0
 #
 # Tried with, on each device:

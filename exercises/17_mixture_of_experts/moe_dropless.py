@@ -13,8 +13,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check moe_dropless`.
 #                    backward an all-gather of the result's gradient, and reduce-scatters of those
 #                    of x and of weights
 #   flops         1  each choice is multiplied by its expert's matrices, and groups are padded to
-#                    full blocks: at most 1.25 times the library's flops; a gradient may compute
-#                    the forward pass again
+#                    full blocks: at most 1.25 times the library's flops, and as many products; a
+#                    gradient may compute the forward pass again
 #
 # Tried with, on each device:
 #   mesh ep=4
@@ -67,7 +67,7 @@ def moe_dropless(
     gathered, with their weights and experts. Each device sorts the choices of its own experts to
     the front, expert after expert, and multiplies them by blocks (`grouped_matmul`, which `block`
     and `skip` are for). What its experts give is added up token by token, and a reduce-scatter
-    returns to each device the sums of its own tokens.
+    returns to each device the sums of its own tokens, in the dtype of x.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i
     Source: Gale et al. 2022 (MegaBlocks), sections 4 and 5

@@ -64,7 +64,8 @@ def moe_token_choice(
     `experts` say where this device's own tokens go. Of the tokens of a device that choose the same
     expert, first choices come before second ones, and then earlier tokens before later ones; what
     exceeds the capacity is dropped, and adds 0 to the result. One all-to-all brings the rows to
-    their experts, empty ones too, and one brings the results back.
+    their experts, empty ones too, and one brings the results back. All travel in the dtype of x,
+    which is that of the result, too.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i that are not dropped
     Source: Lepikhin et al. 2020 (GShard), section 3; Fedus, Zoph and Shazeer 2021 (Switch),

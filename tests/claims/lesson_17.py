@@ -4,7 +4,7 @@ from tests.claims.claim import asserted, computed, published
 from tests.claims.figures import CARD, GB
 
 DEEPSEEK = "DeepSeek-AI 2024, DeepSeek-V3 Technical Report"
-LAMA = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 4"
+LLAMA = "Grattafiori et al. 2024, The Llama 3 Herd of Models, table 4"
 SWITCH = "Fedus, Zoph and Shazeer 2021, Switch Transformers"
 EXPERT = 3 * 4096 * 14336  # parameters: Jiang et al. 2024, Mixtral of Experts, table 1
 
@@ -13,12 +13,15 @@ CLAIMS = (
         "Devices have 4,096 tokens each, in 16 bits, and a capacity factor of 1.25", "chosen"
     ),
     computed(
-        "Mixtral crosses between 2 and 8 devices, at {2.5}; DeepSeek-V3 between 8 and 64, at {10}",
+        "the all-to-alls send less from {2.5} devices on, and for DeepSeek-V3 from {10} on",
         2 * 1.25,
         8 * 1.25,
         source="the sizes of the table",
     ),
-    published("a token goes to nearly every one of 8 devices anyway", "follows from 8 choices"),
+    published(
+        "With 8 choices, a token goes to most of 8 devices anyway",
+        "8 * (1 - (7/8)**8) = 5.3 devices, if it chooses at random",
+    ),
     published(
         "trained on 2,048 H800 with 16 stages of a pipeline, experts over 64 GPUs and ZeRO-1 "
         "(section 3.2 of its report), in batches of 15,360 sequences of 4,096 tokens (section 4.2)",
@@ -26,7 +29,8 @@ CLAIMS = (
     ),
     published("`pp=4,dp=2,ep=8` on 64 GPUs, and 1,024 such sequences", "chosen"),
     computed(
-        "At 50 GB/s, the 887.9 GB of DeepSeek-V3 would take {17.8} s of a step",
+        "At the 50 GB/s of a GPU's network card, the 887.9 GB of DeepSeek-V3 would take {17.8} s of "
+        "a step",
         887.9e9 / CARD,
         source="an H100's network card; the 887.9 GB: asserted in the lesson",
     ),
@@ -35,9 +39,15 @@ CLAIMS = (
         "experts (section 3.3)",
         f"{DEEPSEEK}, sections 3.2.2 and 3.3.3",
     ),
-    published("two microbatches of 4,096 tokens, products at 400 TFLOP/s", f"chosen; {LAMA}"),
-    asserted("Each way of the first takes {9.4} ms, and all products of the experts take {8.2} ms"),
-    published("a ratio of about 1 to 1 (section 3.2.1)", f"{DEEPSEEK}, section 3.2.1"),
+    published("two microbatches of 4,096 tokens, with products at 400 TFLOP/s", f"chosen; {LLAMA}"),
+    asserted(
+        "the tokens travel for {9.4} ms to the experts, and as long back, and the products of the "
+        "experts take {8.2} ms"
+    ),
+    published(
+        "a ratio of compute to communication of about 1 to 1 (section 3.2.1)",
+        f"{DEEPSEEK}, section 3.2.1",
+    ),
     computed(
         "An expert has 3 * 4,096 * 14,336 = {176} million parameters, a layer eight times that, "
         "and all layers {45.1} billion",

@@ -116,10 +116,12 @@ CONTRACT = Contract(
     ),
     flops=FlopsLimit(
         "each row is multiplied by one matrix, and groups are padded to full blocks: at most 1.25 "
-        "times the library's flops; a gradient may compute the forward pass again",
+        "times the library's flops, and as many products; a gradient may compute the forward pass "
+        "again",
         multiple=1.25,
         programs=("forward", "gradient"),
         may_recompute=True,
+        large=True,
     ),
     errors=(BadCall(_case("ep=4", t=100, d=48, f=40, e=8, block=0), "block = 0"),),
     hints=(
@@ -335,6 +337,21 @@ def every_group_to_all_rows(x: Array, w: Array, sizes: Array, *, block: int) -> 
 
     zeros = jnp.zeros_like(x @ w[0])
     return lax.scan(of_group, zeros, (w, last - sizes, last))[0]
+
+
+@wrong("flops")
+def row_by_row(x: Array, w: Array, sizes: Array, *, block: int) -> Array:
+    """Rows are multiplied one by one, so that a matrix is read for each of them; multiply `block`
+    rows at once."""
+    _check(block)
+    owner = _owner_of_rows(x, sizes)
+
+    def multiply(row_and_owner: tuple[Array, Array]) -> Array:
+        row, i = row_and_owner
+        return row @ w.at[i].get(mode="clip")
+
+    y = lax.map(multiply, (x, owner))
+    return jnp.where((owner < len(w))[:, None], y, 0)
 
 
 @wrong("flops")

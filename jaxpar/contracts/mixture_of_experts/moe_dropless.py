@@ -118,10 +118,12 @@ CONTRACT = Contract(
     sharding=True,
     flops=FlopsLimit(
         "each choice is multiplied by its expert's matrices, and groups are padded to full blocks: "
-        "at most 1.25 times the library's flops; a gradient may compute the forward pass again",
+        "at most 1.25 times the library's flops, and as many products; a gradient may compute the "
+        "forward pass again",
         multiple=1.25,
         programs=("forward", "gradient"),
         may_recompute=True,
+        large=True,
     ),
     imports=("jaxpar.experts.grouped_matmul",),
     hints=(
@@ -458,6 +460,15 @@ def by_ragged_dot(
     y = lax.ragged_dot(nn.swiglu(gate, up), w[2], sizes)
     y = _weighed(y, weights.reshape(-1)[order])
     return scattered(jnp.zeros_like(x).at[order // experts.shape[1]].add(y), axis)
+
+
+@wrong("flops")
+def dropless_row_by_row(
+    x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
+) -> Array:
+    """Rows are multiplied one by one, so that a matrix is read for each of them; give `block` to
+    grouped_matmul."""
+    return moe_dropless(x, weights, experts, *w, block=1, axis=axis)
 
 
 @wrong("flops")

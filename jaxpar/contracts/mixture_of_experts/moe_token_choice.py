@@ -253,8 +253,8 @@ def one_row_too_few(
 def one_row_too_many(
     x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
 ) -> Array:
-    """Each expert takes one token more than `capacity`; a choice with `capacity` earlier ones of its
-    expert is dropped."""
+    """Each expert takes one token more than `capacity`; a choice with `capacity` earlier ones of
+    its expert is dropped."""
     return _answer(x, weights, experts, w, capacity + 1, axis)
 
 

@@ -227,8 +227,8 @@ def median_for_mean(bias: Array, experts: Array, *, rate: float, axis: Axis) -> 
 
 @wrong("values")
 def mean_change_subtracted(bias: Array, experts: Array, *, rate: float, axis: Axis) -> Array:
-    """The mean of all changes is subtracted, as in torchtitan; here an expert's bias moves by `rate`,
-    or stays."""
+    """The mean of all changes is subtracted, as in torchtitan; here a bias moves by `rate`, or
+    stays."""
     total = _load_of_all(bias, experts, axis)
     change = rate * jnp.sign(total.mean() - total).astype(bias.dtype)
     return bias + change - change.mean()

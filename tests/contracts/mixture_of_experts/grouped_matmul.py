@@ -180,6 +180,11 @@ def groups_as_large_as_all_rows(x, w, sizes, *, block, skip=False):
     return _read(_filled(x, place, len(w), len(x)) @ w, place)
 
 
+@wrong("flops")
+def blocks_of_two_rows(x, w, sizes, *, block, skip=False):
+    return blocks_by_map(x, w, sizes, block=min(block, 2))
+
+
 @wrong("errors")
 def blocks_refused_as_they_divide(x, w, sizes, *, block, skip=False):
     """Python refuses to divide by 0, with another error."""
