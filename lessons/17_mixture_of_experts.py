@@ -327,12 +327,12 @@ draw("17_dropped", Curves("Choices that are dropped", "capacity factor", "%", FA
 # %% tags=["fold"]
 for name, percent in curves.items():
     assert percent == sorted(percent, reverse=True)
-    assert percent[0] > 10 and percent[3] > 2 if "preferred" in name else percent[2] < 5
+    assert 10 < percent[1] < 12 and 0 < percent[3] < 2 if "preferred" in name else percent[1] < 1
 
 # %% [markdown]
-# Of 64 experts more choices are dropped than of 8, for an expert has fewer rows, and chance matters
-# more. And once the router has preferences, even twice the rows that an even load needs are not
-# enough. A capacity works only with balance.
+# Where only chance is uneven, a factor of 1.25 is enough: less than 1% of the choices are dropped.
+# But once the router has preferences, the same factor drops 10 to 12%, and even a factor of 2 drops
+# some. A capacity works only with balance.
 #
 # ### Load over training
 #

@@ -29,8 +29,8 @@ CLAIMS = (
     ),
     published("`pp=4,dp=2,ep=8` on 64 GPUs, and 1,024 such sequences", "chosen"),
     computed(
-        "At the 50 GB/s of a GPU's network card, the 887.9 GB of DeepSeek-V3 would take {17.8} s of "
-        "a step",
+        "At the 50 GB/s of a GPU's network card, the 887.9 GB of DeepSeek-V3 would take {17.8} s "
+        "of a step",
         887.9e9 / CARD,
         source="an H100's network card; the 887.9 GB: asserted in the lesson",
     ),

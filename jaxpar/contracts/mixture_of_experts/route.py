@@ -31,15 +31,15 @@ def _as_it_is(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 def on_a_grid(x: Array, steps: float) -> Array:
-    """Multiples of 1 / steps: in float32, sums of a few products of these are exact.
+    """Multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be equal.
 
-    So are ties of logits, and no rounding decides between two experts. The gradient is that of x.
+    So no rounding decides between two experts. The gradient is that of x.
     """
     return _on_a_grid(x, steps)
 
 
 def levels(drawn: Array, height: float) -> Array:
-    """A bias of -height, 0 or height; above 1 it decides wherever it differs."""
+    """One of three levels for each expert, further apart than any two scores."""
     return (drawn % 3 - 1) * jnp.float32(height)
 
 
