@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import Row
-from benchmarks.sides.answers import answer
+from benchmarks.sides.answers import right
 from jaxpar.classroom.sandbox.levels import best_sandbox
 from jaxpar.course.catalog import exercise
 from jaxpar.grading.evidence import Evidence
@@ -104,7 +104,7 @@ class Kept:
 def fuzz(name: str, count: int, seed: int, tell: Callable[[Verdict], None]) -> None:
     """Judges mutated programs of one exercise."""
     row = exercise(name)
-    submission = Submission(Path(f"{name}.py"), answer(row).encode())
+    submission = Submission(Path(f"{name}.py"), right(row)[0].encode())
     kept = Kept()
     with Pool(LIMITS, best_sandbox(unsafe=True).start, kept) as pool:
         assert judge(row.where, submission, pool=pool, seed=1, hidden_seed=1).passed

@@ -77,15 +77,21 @@ class ProgramJudge:
         return results[: len(outputs)], results[len(outputs) :]
 
     def _judge_cases(self, indices: range) -> None:
+        programs = [program for index in indices for program in _programs(self.contract, index)]
+        sent = {
+            key: self.evidence.programs[key] for key in programs if key in self.evidence.programs
+        }
         known = _references(self.contract)
-        for index in indices:  # the reader is still at work on the reference
-            if ("forward", index) in self.evidence.programs:
-                self.truths[index] = self.truth_of(index)
+        # The reader works through these in order, the answer last, while this process computes.
+        self.reader.begin_exports(program for program in programs if program not in known)
+        self.reader.begin_reads(sent)
         for index in indices:
-            for program in _programs(self.contract, index):
-                if program not in known:  # read before any byte of the answer arrives
-                    known[program] = self.reader.export("reference", program)
-                self.reference[program] = known[program]
+            if ("forward", index) in sent:
+                self.truths[index] = self.truth_of(index)
+        for program in programs:
+            if program not in known:
+                known[program] = self.reader.export("reference", program)
+            self.reference[program] = known[program]
         for index in indices:
             self.judged.append(index)
             self._judge_case(index)

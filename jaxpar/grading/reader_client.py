@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -78,7 +78,9 @@ class ReaderClient:
         """
         with contextlib.suppress(ChildEnded):
             for program in programs:
-                self._send(reader_messages.ExportOurs(program, "reference"))
+                request = reader_messages.ExportOurs(program, "reference")
+                if request not in self._unanswered:
+                    self._send(request)
 
     def read(self, program: ProgramKey, outputs: Sequence[Output], blob: bytes) -> Facts:
         """Reads one program of the answer.
@@ -88,6 +90,12 @@ class ReaderClient:
         """
         facts = self._facts(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
         return replace(self._located(facts), outputs=tuple(outputs))
+
+    def begin_reads(self, programs: Mapping[ProgramKey, tuple[Sequence[Output], bytes]]) -> None:
+        """Lets the reader read these programs of the answer; `read` returns the facts."""
+        with contextlib.suppress(ChildEnded):
+            for program, (outputs, blob) in programs.items():
+                self._send(reader_messages.ReadProgram(program, tuple(outputs)), [blob])
 
     def export(self, author: OurAuthor, program: ProgramKey) -> Facts:
         """Exports and reads a program of the reference, or of a mistake.
