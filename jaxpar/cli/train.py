@@ -53,6 +53,32 @@ Clip = Annotated[
     float | None,
     typer.Option(metavar="NORM", help="Scale gradients down where their global norm exceeds this."),
 ]
+SyncEvery = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Let each device of dp, with those that share its copy of the model, take N steps by "
+        "itself before all average: local SGD. N must divide --steps.",
+    ),
+]
+Outer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="After the local steps, what becomes of the parameters: average, or nesterov, a step "
+        "of SGD with Nesterov momentum towards the average, as DiLoCo has it; average unless "
+        "given.",
+    ),
+]
+Compress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SCHEME",
+        help="How gradients are sent over dp, with error feedback: int8, int4, sign, or "
+        "topk=FRACTION, the part of the numbers that each device sends.",
+    ),
+]
 Remat = Annotated[
     str,
     typer.Option(
@@ -126,6 +152,8 @@ Examples:
   jaxpar train --mesh dp=2,tp=4 --sequence-parallel
   jaxpar train --mesh pp=4,dp=2 --schedule 1f1b --microbatches 8
   jaxpar train --mesh pp=2,dp=2,fsdp=2,tp=2 --microbatches 4 --clip 1
+  jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
+  jaxpar train --mesh dp=8 --compress int8
 """
 
 
@@ -143,6 +171,9 @@ def train_model(
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
     clip: Clip = None,
+    sync_every: SyncEvery = None,
+    outer: Outer = None,
+    compress: Compress = None,
     steps: Steps = 50,
     data: DataOption = None,
     seed: Seed = 0,
@@ -168,7 +199,8 @@ def train_model(
         "mesh": mesh, "zero": zero, "precision": precision, "remat": remat,
         "microbatches": microbatches, "offload": offload, "sequence_parallel": sequence_parallel,
         "schedule": schedule, "chunks": chunks, "batch": batch, "gather": gather,
-        "optimizer": optimizer, "clip": clip,
+        "optimizer": optimizer, "clip": clip, "sync_every": sync_every, "outer": outer,
+        "compress": compress,
     }  # fmt: skip
     sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
@@ -192,7 +224,7 @@ def _train(
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
 
-    place, run, taken, code = None, None, [], 0
+    place, run, taken, calls, code = None, None, [], count, 0
     screen = Console(highlight=False, quiet=as_json)
     try:
         if interrupts:
@@ -200,9 +232,11 @@ def _train(
         place = find_place(os.environ)
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
-            run = start(Settings(**sizes), make_recipe(**recipe), place, **options)
+            made = make_recipe(**recipe)
+            calls = made.calls(count)
+            run = start(Settings(**sizes), made, place, **options)
         show_start(run, recipe["mesh"], screen)
-        for step in show_steps(run.steps, count, screen):
+        for step in show_steps(run, calls, screen):
             taken.append(StepResult(step.loss, step.gradient_norm, step.seconds))
     except KeyboardInterrupt:
         code = LEFT
@@ -218,7 +252,7 @@ def _train(
         if as_json:
             print_json(results(run, taken))
         elif run:
-            show_end(run, taken, count, screen)
+            show_end(run, taken, calls, screen)
     if run:
         run.close()
     leave(code, place)

@@ -4,7 +4,12 @@ Sources: Alistarh et al. 2017 (QSGD); Seide et al. 2014 (1-bit SGD); Stich, Cord
 2018 (Sparsified SGD with Memory); Vogels, Karimireddy and Jaggi 2019 (PowerSGD).
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from jaxpar.checks import check_one_of, check_positive
+from jaxpar.cost.communication import Kind
+from jaxpar.cost.terms import Term, make_term
 
 FLOAT_BYTES = 4  # a value, a scale, or the place of a value
 CODE_BITS = {"int8": 8, "int4": 4, "sign": 1}
@@ -30,7 +35,7 @@ def compressed_bytes(
 
     Math: with N = rows*columns: fp32 2(n-1)/n * 4N; codes 2(n-1)/n * (bits/8 + 4/block) * N;
         topk (n-1) * 8k; powersgd 2(n-1)/n * 4 * rank * (rows+columns)
-    Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), section 4
+    Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithm 1
 
     Raises:
         ValueError: the scheme is unknown, or a number is not above 0.
@@ -47,3 +52,33 @@ def compressed_bytes(
     else:
         whole = (CODE_BITS[scheme] / 8 + FLOAT_BYTES / block) * rows * columns
     return 2 * (n - 1) / n * whole
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """Numbers that n devices average together, compressed.
+
+    Attributes:
+        scheme: "int8", "int4", "sign" or "topk", as in `compressed_bytes`.
+        numbers: how many each device has; with "topk", how many of them it sends.
+        block: how many numbers share a scale; with "topk" it does not matter.
+        n: the number of devices.
+    """
+
+    scheme: str
+    numbers: int
+    block: int
+    n: int
+
+    @property
+    def operands(self) -> Mapping[Kind, Term]:
+        """The bytes that a device gives to each of the collectives."""
+        if self.scheme == "topk":
+            return {"all_gather": make_term("values, places", "2*4*k", {"k": self.numbers})}
+        bits = CODE_BITS[self.scheme]
+        numbers = {"numbers": self.numbers, "bits": bits, "block": self.block, "n": self.n}
+        codes = "numbers*(bits/8 + 4/block)"
+        return {
+            "all_to_all": make_term("codes and scales", codes, numbers),
+            "all_gather": make_term("codes and scales of the means", f"{codes}/n", numbers),
+        }

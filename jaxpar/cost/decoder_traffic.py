@@ -7,15 +7,16 @@ which it varies and which neither split nor share it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.communication import Kind
+from jaxpar.cost.compress import Compressed
 from jaxpar.cost.leaf import Leaf
-from jaxpar.cost.terms import make_term
+from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, sent
 from jaxpar.cost.zero import States
 from jaxpar.layout import AXES, Layout
@@ -73,8 +74,12 @@ def decoder_traffic(
     table: Table | None = None,
     gathers_layers: bool = False,
     scaled: bool = False,
+    compressed: Sequence[Compressed] = (),
+    sync_every: int | None = None,
 ) -> list[Message]:
     """Every collective of a step of our decoder; `stage` says which devices of pp take part.
+
+    Of local steps it is every collective of a round.
 
     Args:
         architecture: the decoder.
@@ -87,6 +92,8 @@ def decoder_traffic(
         gathers_layers: at stage 3, whether every layer is gathered where it is used; otherwise
             everything is gathered once a step.
         scaled: whether a step looks for gradients that overflow, as in fp16.
+        compressed: the gradients that are compressed over dp, if they are.
+        sync_every: after how many local steps the devices of dp average; None: there are none.
     """
     remat, nested = layout.remat, layout.remat == "segments"
     numbers = {
@@ -102,9 +109,17 @@ def decoder_traffic(
         architecture, layout, batch, sequence, each, element_bytes, DIFFERENCES, numbers
     )
     activations = step.activations("gather", scatter_gather=False)
-    parameters = _Leaves(layout, leaves, step.numbers, gathers_layers)
-    numbers = parameters.single_numbers(scaled=scaled)
-    return sent([*activations, *parameters.arrays(), *numbers])
+    apart = frozenset({"dp"} if compressed or sync_every else ())
+    parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart)
+    of_steps = [*activations, *parameters.arrays(), parameters.loss()]
+    messages = [*_again(of_steps, sync_every or 1), *parameters.norms(scaled=scaled)]
+    if sync_every:
+        messages += parameters.averages()
+    for one in compressed:
+        messages += parameters.codes(one)
+    if apart:
+        messages.append(parameters.number("loss of all", apart))
+    return sent(messages)
 
 
 def bytes_over_axes(
@@ -126,14 +141,25 @@ def takes_part(message: Message, layout: Layout, table: Table | None) -> np.ndar
     return np.isin(everybody, stages.get(message.stage, everybody))
 
 
+def _again(messages: Iterable[Message], steps: int) -> Iterator[Message]:
+    """The messages of so many steps."""
+    for one in messages:
+        count = make_term(one.name, "steps*times", {"steps": steps, "times": one.times})
+        yield replace(one, count=count)
+
+
 @dataclass(frozen=True)
 class _Leaves:
-    """What is sent of the parameters and of their gradients; attributes as `decoder_traffic`'s."""
+    """What is sent of the parameters and of their gradients; attributes as `decoder_traffic`'s.
+
+    Over the axes `apart`, no gradients are summed: each device has its own.
+    """
 
     layout: Layout
     leaves: Sequence[Leaf]
     numbers: dict[str, Any]
     gathers_layers: bool
+    apart: frozenset[str]
 
     def arrays(self) -> Iterator[Message]:
         """ZeRO's gathers and scatters, and the sums that are left when these have run."""
@@ -145,17 +171,31 @@ class _Leaves:
             yield self._send(leaf, "reduce_scatter", leaf.shared, piece, times.scattered)
             joint = {"tp"} if self.layout.sequence_parallel else set()
             varies = {"pp", *self.layout.token_axes, *joint}
-            missing = varies - {*leaf.split, *leaf.shared}
+            missing = varies - {*leaf.split, *leaf.shared} - self.apart
             yield self._send(leaf, "all_reduce", missing, f"{whole}/shards", "1")
 
-    def single_numbers(self, *, scaled: bool) -> Iterator[Message]:
-        """The loss, the norm for each set of axes that split gradients, and the overflow."""
+    def averages(self) -> Iterator[Message]:
+        """The averages of the parameters after local steps."""
+        for leaf in self.leaves:
+            shard = "elements/split*parameter_bytes/shards"
+            yield self._send(leaf, "all_reduce", self.apart, shard, "1")
+
+    def codes(self, gradients: Compressed) -> Iterator[Message]:
+        """Gradients that are averaged in few bits."""
+        for kind, operand in gradients.operands.items():
+            yield self._message("codes of gradients", kind, self.apart, operand)
+
+    def loss(self) -> Message:
+        """The loss of a step, over the devices that sum their gradients."""
+        return self.number("loss of the step", {"pp", *self.layout.token_axes} - self.apart)
+
+    def norms(self, *, scaled: bool) -> Iterator[Message]:
+        """The norm for each set of axes that split gradients, and the overflow."""
         owned = [frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves]
-        yield self._number("loss of the step", {"pp", *self.layout.token_axes})
         for axes in dict.fromkeys(owned):
-            yield self._number("norm of gradients", axes)
+            yield self.number("norm of gradients", axes)
         if scaled:
-            yield self._number("overflow", set().union(*owned))
+            yield self.number("overflow", set().union(*owned))
 
     def _times(self, leaf: Leaf) -> _Times:
         """How often a leaf is gathered, and its gradient scattered."""
@@ -181,10 +221,13 @@ class _Leaves:
         size, often = (make_term(leaf.name, formula, numbers) for formula in (operand, count))
         return Message(leaf.name, kind, self._present(axes), size, often)
 
-    def _number(self, name: str, axes: Collection[str]) -> Message:
+    def number(self, name: str, axes: Collection[str]) -> Message:
         """A sum of one number."""
-        size, often = (make_term(name, formula, {}) for formula in ("4", "1"))
-        return Message(name, "all_reduce", self._present(axes), size, often)
+        return self._message(name, "all_reduce", axes, make_term(name, "4", {}))
+
+    def _message(self, name: str, kind: Kind, axes: Collection[str], operand: Term) -> Message:
+        """A message that is sent once."""
+        return Message(name, kind, self._present(axes), operand, make_term(name, "1", {}))
 
     def _present(self, axes: Collection[str]) -> tuple[str, ...]:
         """Those of the axes that have several devices, in mesh order."""

@@ -133,6 +133,11 @@ LESSONS = (
         prints=("single_master_gradients", "train", "stale_server"),
     ),
     Lesson(
+        number="06", topic="low_communication", title="Low communication",
+        needs=("05",), minutes=35,
+        prints=("sign_all_reduce", "powersgd_all_reduce", "local_sgd_round"),
+    ),
+    Lesson(
         number="07", topic="mixed_precision", title="Mixed precision",
         needs=("05",), minutes=25,
         prints=("cast", "master_weights"),
@@ -298,6 +303,36 @@ EXERCISES = (
     Exercise(
         id="shard_indices", lesson="05", kind="value", minutes=20,
         title="which examples each device takes",
+    ),
+    Exercise(
+        id="compressed_bytes", lesson="06", kind="value", minutes=15,
+        title="what each scheme sends of a matrix", needs=("all_reduce_seconds",),
+    ),
+    Exercise(
+        id="quantized_all_reduce", lesson="06", kind="program", minutes=45,
+        title="a mean in 8 or 4 bits, which loses nothing for good",
+        needs=("all_to_all_by_permutes", "mean_over_devices"),
+    ),
+    Exercise(
+        id="top_k_all_reduce", lesson="06", kind="program", minutes=25,
+        title="the largest numbers of each device", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="diloco_round", lesson="06", kind="program", minutes=40,
+        title="many local steps, one all-reduce", needs=("accumulate_gradients",),
+    ),
+    Exercise(
+        id="streaming_round", lesson="06", kind="program", minutes=40,
+        title="a fragment of the model at a time", needs=("diloco_round",),
+    ),
+    Exercise(
+        id="one_peer_average", lesson="06", kind="program", minutes=20,
+        title="an average with another device in each step",
+        needs=("recursive_doubling_all_reduce",),
+    ),
+    Exercise(
+        id="mean_of_arrived", lesson="06", kind="program", minutes=15,
+        title="a mean that waits for nobody", needs=("masked_mean",),
     ),
     Exercise(
         id="update_loss_scale", lesson="07", kind="program", minutes=15,

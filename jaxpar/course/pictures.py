@@ -9,14 +9,14 @@ from typing import TypeVar
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.folder import find_course
 from jaxpar.drawing.bars import Bars
-from jaxpar.drawing.curves import Curves, Roofline
+from jaxpar.drawing.curves import Curves, Points, Roofline
 from jaxpar.drawing.elements import printable
 from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import Panels
 from jaxpar.drawing.schedule import Timeline
 from jaxpar.grading.files import write_atomically
 
-Picture = TypeVar("Picture", Panels, Timeline, Lanes, Bars, Curves, Roofline)
+Picture = TypeVar("Picture", Panels, Timeline, Lanes, Bars, Curves, Points, Roofline)
 
 
 def draw(name: str, picture: Picture) -> Picture:

@@ -1,10 +1,10 @@
-"""Curves over steps or sizes, and the roofline: lines of a terminal, and SVG by matplotlib."""
+"""Curves, points and the roofline: lines of a terminal, and SVG by matplotlib."""
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,6 +112,66 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class Points:
+    """Points over a log scale, each with a colour and a letter.
+
+    Attributes:
+        title: What the picture shows.
+        across: What is on the log scale, and its unit.
+        up: What the values are, and their unit.
+        points: The name of each point, its place on the scale, and its value.
+    """
+
+    title: str
+    across: str
+    up: str
+    points: Mapping[str, tuple[float, float]]
+
+    def to_text(self) -> str:
+        """The points as lines of a terminal."""
+        places, values = zip(*self.points.values(), strict=True)
+        (left, right), low, high = _decades(places), min(values), max(values)
+        rows = [[" "] * COLUMNS for _ in range(ROWS)]
+        for number, (place, value) in enumerate(self.points.values()):
+            column = _column(math.log10(place), left, right)
+            _put(letter(number), rows[_row(value, low, high)], column)
+        heights = _ticks(low, high, 6)
+        lines = _chart(
+            self.up,
+            self.across,
+            rows,
+            {_row(height, low, high): text for height, text in heights.items()},
+            {_column(power, left, right): _number(10.0**power) for power in range(left, right + 1)},
+        )
+        return "\n".join([*titled(self.title), *lines, "", *self._legend()])
+
+    def to_svg(self) -> str:
+        """The points as an SVG file."""
+        from matplotlib.ticker import FuncFormatter
+
+        figure, axes = _figure(self.title, self.across, self.up)
+        axes.set_xscale("log")
+        pairs = zip(self._legend(), self.points.values(), strict=True)
+        for number, (line, (place, value)) in enumerate(pairs):
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot([place], [value], "o", color=colour, markersize=8, label=line)
+            # Letters take turns on either side, so that those of close points are apart.
+            aside = (7 if number % 2 else -14, -4)
+            axes.annotate(letter(number), (place, value), xytext=aside, textcoords="offset points")
+        axes.set_xlim(*(10.0**power for power in _decades([x for x, _ in self.points.values()])))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
+        return _svg(figure)
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()  # what a notebook shows
+
+    def _legend(self) -> Iterator[str]:
+        for number, (name, (place, value)) in enumerate(self.points.items()):
+            yield f"{letter(number)}  {name}: {_number(place)}, {_number(value)}"
+
+
+@dataclass(frozen=True)
 class Roofline:
     """The FLOPs in a second that a device attains, over FLOPs for each byte; both on log scales.
 
@@ -144,11 +204,8 @@ class Roofline:
         for row in range(ROWS):
             rows[row][_column(ridge, left, right)] = "\u2502" if row else "\u252c"
         for number, intensity in enumerate(self.points.values()):
-            row = rows[_row(self._log_height(intensity), low, high)]
             column = _column(math.log10(intensity), left, right)
-            while row[column].isalpha():  # two programs on one place stand side by side
-                column += 1
-            row[column] = letter(number)
+            _put(letter(number), rows[_row(self._log_height(intensity), low, high)], column)
         heights = [*range(math.ceil(low), math.floor(high) + 1), high]
         lines = _chart(
             self.up,
@@ -202,9 +259,7 @@ class Roofline:
         return math.log10(self._height(intensity))
 
     def _decades(self) -> tuple[int, int]:
-        """The exponents of two powers of ten that enclose the ridge and all points."""
-        powers = [math.log10(one) for one in (self.ridge, *self.points.values())]
-        return math.floor(min(powers) - 0.1), math.ceil(max(powers) + 0.1)
+        return _decades((self.ridge, *self.points.values()))
 
     def _legend(self) -> Iterator[str]:
         for number, (name, intensity) in enumerate(self.points.items()):
@@ -213,6 +268,23 @@ class Roofline:
                 f"{intensity:,.4g} FLOPs for each byte, {self._height(intensity):,.4g} {self.up}"
             )
             yield f"{letter(number)}  {name}: {reached}, bound by {bound}"
+
+
+def _number(value: float) -> str:
+    """A number with four digits or more."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
+
+
+def _decades(places: Iterable[float]) -> tuple[int, int]:
+    """The exponents of two powers of ten that enclose all places."""
+    powers = [math.log10(place) for place in places]
+    return math.floor(min(powers) - 0.1), math.ceil(max(powers) + 0.1)
+
+
+def _put(mark: str, row: list[str], column: int) -> None:
+    """Writes a letter at the free place that is nearest: letters on one place stand in a row."""
+    free = [place for place, there in enumerate(row) if not there.isalpha()]
+    row[min(free, key=lambda place: (abs(place - column), -place))] = mark
 
 
 def _row(value: float, low: float, high: float) -> int:

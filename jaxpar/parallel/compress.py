@@ -121,7 +121,7 @@ def sign_all_reduce(
         forward: all_to_all(axis) x/32+x/block + all_gather(axis) (x/32+x/block)/n
         backward: no derivative
     Memory: 2*x+x/n
-    Source: Seide et al. 2014 (1-bit SGD); Karimireddy et al. 2019 (EF-SGD), algorithm 1
+    Source: Seide et al. 2014 (1-bit SGD); Karimireddy et al. 2019 (EF-signSGD), algorithm 1
 
     Raises:
         ValueError: n equal parts of full blocks do not make up x, or 8 does not divide `block`.
@@ -162,7 +162,7 @@ def top_k_all_reduce(
     _, places = lax.top_k(jnp.abs(corrected), k)
     values = lax.all_gather(corrected[places], axis, to="invarying")
     all_places = lax.all_gather(places, axis, to="invarying")
-    total = jnp.zeros(x.shape, x.dtype).at[all_places].add(values)
+    total = jnp.zeros(x.shape, values.dtype).at[all_places].add(values)
     return total / lax.axis_size(axis), corrected.at[places].set(0)
 
 

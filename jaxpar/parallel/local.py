@@ -133,7 +133,7 @@ def streaming_round(
         forward: all_reduce(axis) due
         backward: no derivative
     Memory: 2*params+outer_states
-    Source: Douillard et al. 2025 (Streaming DiLoCo), sections 2.2 and 2.3
+    Source: Douillard et al. 2025 (Streaming DiLoCo), section 2.2
 
     Raises:
         ValueError: there are more fragments than steps in which they can be due, or a leaf is in
@@ -200,7 +200,7 @@ def mean_of_arrived(
         forward: all_reduce(axis) gradients+1
         backward: no derivative
     Memory: gradients
-    Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD), section 3
+    Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD)
     """
     count = lax.psum(arrived.astype(jnp.int32), axis)
     in_time = jax.tree.map(lambda leaf: jnp.where(arrived, leaf, 0), gradients)

@@ -1,12 +1,13 @@
 """The gradients of a step, found microbatch by microbatch, as each device owns them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array, P, lax
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import (
@@ -53,6 +54,7 @@ def over_devices(
     axes: tuple[str, ...],
     parts: int,
     by_shards: bool,
+    apart: tuple[str, ...] = (),
 ) -> Find:
     """The mean over all devices of what `find` computes on each, as each device owns it.
 
@@ -63,11 +65,13 @@ def over_devices(
         parts: into how many equal parts the tokens are split.
         by_shards: whether `find` takes parameters as they are at rest, and returns gradients that
             are scattered already; otherwise both are as in use.
+        apart: the axes over which nothing is summed: there, each device has a mean of its own.
     """
+    layouts = jax.tree.map(partial(_of_each, axes=apart), layouts)
 
     def of_all(params: Any, batch: Any, scale: Any) -> LossAndGradients:
         # Without the cast, JAX would sum the gradients over these devices by itself.
-        params = jax.tree.map(partial(vary, axes=axes), params)
+        params = jax.tree.map(partial(vary, axes=(*axes, *apart)), params)
         params = params if by_shards else fetch(params, layouts)
         # Divided before the sum over devices: in float16 the sum could overflow.
         loss, gradients = find(params, batch, scale / parts)
@@ -75,13 +79,19 @@ def over_devices(
             gradients = sum_gradients(gradients, specs_of(layouts, "owned"))
         else:
             gradients = reduce_gradients(gradients, layouts)
-        return _sum(loss / parts), gradients
+        return _sum(loss / parts, apart), gradients
 
     return of_all
 
 
-def _sum(loss: Array) -> Array:
-    axes = in_mesh_order(varying_axes(loss))
+def _of_each(layout: LeafLayouts, axes: tuple[str, ...]) -> LeafLayouts:
+    """The layouts of a leaf of which each device of these axes has its own, as along a dim."""
+    used, at_rest, owned = (P(*axes, *spec) for spec in (layout.used, layout.at_rest, layout.owned))
+    return replace(layout, used=used, at_rest=at_rest, owned=owned)
+
+
+def _sum(loss: Array, apart: tuple[str, ...]) -> Array:
+    axes = in_mesh_order(varying_axes(loss) - {*apart})
     return lax.psum(loss, axes) if axes else loss
 
 

@@ -11,11 +11,14 @@ from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
+from jaxpar.train.compression import Compression, parse_compression
+from jaxpar.train.rounds import OUTERS
 
 TRAINED_AXES = ("pp", "dp", "fsdp", "cp", "tp")
 GATHERS = ("use", "step")
 OPTIMIZERS = ("adamw", "sgd")
 DEFAULT_SCHEDULE = "1f1b"
+DEFAULT_OUTER = "average"
 # The words for `--offload`: each says what waits between steps, and where.
 OFFLOADS = {
     "none": ("none", "host"),
@@ -39,6 +42,10 @@ class Recipe:
         gather: at stage 3, whether layers are gathered for each "use", or all once a "step".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
+        sync_every: how many local steps the devices of dp take before they average; None: they
+            average the gradients of every step.
+        outer: after these steps, what `jaxpar.train.rounds.OUTERS` names.
+        compression: how gradients are sent over dp; None: as they are.
     """
 
     layout: Layout
@@ -49,6 +56,9 @@ class Recipe:
     gather: str = "use"
     optimizer: str = "adamw"
     clip: float | None = None
+    sync_every: int | None = None
+    outer: str = DEFAULT_OUTER
+    compression: Compression | None = None
 
     @property
     def gathers_layers(self) -> bool:
@@ -69,6 +79,21 @@ class Recipe:
     def split(self) -> Split:
         """How the devices of tp and cp split each layer."""
         return Split.of(self.layout)
+
+    def calls(self, steps: int) -> int:
+        """How often a compiled step is called for so many training steps: once for each round.
+
+        Raises:
+            ValueError: the steps are not whole rounds.
+        """
+        each = self.sync_every or 1
+        if steps % each:
+            near = [n * each for n in (steps // each, steps // each + 1) if n]
+            raise ValueError(
+                f"train: --steps {steps} with --sync-every {each}: devices average at the end of "
+                f"each round; use --steps {' or '.join(map(str, near))}"
+            )
+        return steps // each
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
@@ -92,6 +117,9 @@ def make_recipe(
     gather: str | None = None,
     optimizer: str = "adamw",
     clip: float | None = None,
+    sync_every: int | None = None,
+    outer: str | None = None,
+    compress: str | None = None,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
 
@@ -110,6 +138,9 @@ def make_recipe(
         gather: at stage 3, one of `GATHERS`; None: "use".
         optimizer: one of `OPTIMIZERS`.
         clip: the norm to which the gradients are clipped; None: they are not.
+        sync_every: how many local steps the devices of dp take before they average.
+        outer: what they do then, one of `OUTERS`; None: they average.
+        compress: how gradients are sent over dp, as `parse_compression` reads it.
 
     Raises:
         ValueError: the trainer cannot run this; the message says why, and what it can run.
@@ -156,7 +187,8 @@ def make_recipe(
     name = schedule or DEFAULT_SCHEDULE
     table = _make_table(name, layout.pp, microbatches, chunks) if layout.pp > 1 else None
     layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
-    return Recipe(layout, batch, precision, name, table, gather or "use", optimizer, clip)
+    recipe = Recipe(layout, batch, precision, name, table, gather or "use", optimizer, clip)
+    return _with_less_communication(recipe, sync_every, outer, compress)
 
 
 def _check_layers(
@@ -211,6 +243,76 @@ def _check_states(
             "train: --remat none with --zero 3: every layer's parameters, once gathered, would be "
             "kept for the gradient; use --remat products, full, selective or segments, --gather "
             "step, or --zero 2"
+        )
+
+
+def _with_less_communication(
+    recipe: Recipe, sync_every: int | None, outer: str | None, compress: str | None
+) -> Recipe:
+    """The recipe with local steps or with compressed gradients, if it can have these."""
+    if outer and sync_every is None:
+        raise ValueError(
+            f"train: --outer {outer} without --sync-every: it says what devices do after their "
+            "local steps; add --sync-every N, or leave --outer out"
+        )
+    if sync_every is None and compress is None:
+        return recipe
+    if sync_every is not None and compress is not None:
+        raise ValueError(
+            f"train: --sync-every {sync_every} with --compress {compress}: rounds of local steps "
+            "average parameters, and no gradients are sent that could be compressed; use one of "
+            "the two"
+        )
+    given = f"--compress {compress}" if compress else f"--sync-every {sync_every}"
+    compression = parse_compression(compress) if compress else None
+    if sync_every is not None and sync_every < 1:
+        raise ValueError(f"train: {given}; use 1 or more")
+    check_one_of("train", "--outer", outer or DEFAULT_OUTER, tuple(OUTERS))
+    layout = recipe.layout
+    if layout.dp == 1:
+        raise ValueError(
+            f"train: {given} with --mesh {layout.mesh}: only the devices of axis dp send less, and "
+            "there is one; use --mesh dp=N, or dp=N with other axes"
+        )
+    if layout.zero and layout.state_axis == "dp":
+        raise ValueError(
+            f"train: {given} with --zero {layout.zero} over dp: its devices own different shards, "
+            "and must send parameters in each step; use --zero 0, or shard over fsdp"
+        )
+    if layout.offload != "none":
+        raise ValueError(
+            f"train: {given} with --offload: a state outside of the devices is updated leaf by "
+            "leaf, after all gradients; leave --offload out"
+        )
+    if recipe.precision == "fp16":
+        raise ValueError(
+            f"train: {given} with --precision fp16: a gradient that overflows must stop the step "
+            "of all devices, and would stay in the errors of compression; use bf16 or fp32"
+        )
+    if sync_every:
+        _check_rounds(recipe, given)
+    return replace(
+        recipe, sync_every=sync_every, outer=outer or DEFAULT_OUTER, compression=compression
+    )
+
+
+def _check_rounds(recipe: Recipe, given: str) -> None:
+    """Checks what local steps cannot be combined with."""
+    if recipe.layout.zero in (1, 2):
+        raise ValueError(
+            f"train: {given} with --zero {recipe.layout.zero}: a local step updates the parameters "
+            "that a device holds, and this stage updates a shard of them; use --zero 3 over fsdp, "
+            "or --zero 0"
+        )
+    if recipe.precision != "fp32":
+        raise ValueError(
+            f"train: {given} with --precision {recipe.precision}: a round averages the parameters, "
+            "not the float32 weights in each device's optimizer state; use fp32"
+        )
+    if recipe.clip is not None:
+        raise ValueError(
+            f"train: {given} with --clip {recipe.clip}: the norm is that of the mean gradient of "
+            "all devices, which local steps do not know; leave --clip out"
         )
 
 

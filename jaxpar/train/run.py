@@ -51,6 +51,7 @@ class Run:
         sent: what a device sends over each group of axes, with every branch and by the schedule.
         moved: the bytes that an offloaded state moves in a step; None without offload.
         folder: where an offloaded state is kept, if it is kept on disk.
+        round_steps: how many local steps a step here stands for, where devices take such.
     """
 
     report: Report
@@ -60,6 +61,7 @@ class Run:
     sent: tuple[Sent, ...] = ()
     moved: Transfers | None = None
     folder: tempfile.TemporaryDirectory | None = None
+    round_steps: int | None = None
 
     def close(self) -> None:
         """Removes what a run leaves behind."""
@@ -112,7 +114,7 @@ def begin(
         ValueError: the model cannot be split in this way, or the text does not fill a batch.
     """
     recipe.check(settings)
-    layout, batch, t = recipe.layout, recipe.batch, settings.sequence
+    layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
     sharding = NamedSharding(mesh, P(layout.batch_axes))
     examples = batches(text, sharding, batch=batch, sequence=t, seed=seed, name=name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
@@ -129,6 +131,7 @@ def begin(
         sent=sent_over_axes(made.report, recipe, settings),
         moved=made.moved,
         folder=folder,
+        round_steps=recipe.sync_every,
     )
 
 

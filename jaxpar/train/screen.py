@@ -1,6 +1,6 @@
 """A run on the screen: lines for each step, and on a terminal a bar under them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from rich import box
@@ -15,7 +15,8 @@ from jaxpar.train.run import Run, StepResult, tokens_per_second
 
 def show_start(run: Run, mesh: str, console: Console) -> None:
     """The size of the run, and what each device sends and holds."""
-    size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in a step"
+    each = f"a round of {run.round_steps} steps" if run.round_steps else "a step"
+    size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in {each}"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
     if run.sent:
@@ -36,7 +37,8 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
 
 def _sent_over_axes(run: Run) -> Table:
     """What is sent over each group of axes: predicted, measured, and with all branches counted."""
-    table = Table(title="Wire bytes in a step", title_justify="left", box=box.SIMPLE_HEAD)
+    each = "round" if run.round_steps else "step"
+    table = Table(title=f"Wire bytes in a {each}", title_justify="left", box=box.SIMPLE_HEAD)
     branches = any(one.by_schedule_bytes < one.at_most_bytes for one in run.sent)
     columns = ["axes", "predicted", "measured", *["every branch counted"] * branches]
     for name in columns:
@@ -47,27 +49,30 @@ def _sent_over_axes(run: Run) -> Table:
     return table
 
 
-def show_steps(steps: Iterable[Trained], count: int, console: Console) -> Iterator[Trained]:
-    """The steps as they come, each with a line."""
+def show_steps(run: Run, count: int, console: Console) -> Iterator[Trained]:
+    """So many steps of a run as they come, each with a line; or rounds of local steps."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
-    width = len(str(count))
+    each = run.round_steps or 1
+    width = len(str(count * each))
+    norm = "moved by" if run.round_steps else "gradient norm"
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("", total=count)
-        for number, step in enumerate(islice(steps, count), 1):
+        task = bar.add_task("", total=count * each)
+        for number, step in enumerate(islice(run.steps, count), 1):
             bar.console.print(
-                f"step {number:{width}}  loss {step.loss:.4f}  "
-                f"gradient norm {step.gradient_norm:.4f}  {step.seconds:6.3f} s"
+                f"step {number * each:{width}}  loss {step.loss:.4f}  "
+                f"{norm} {step.gradient_norm:.4f}  {step.seconds:6.3f} s"
             )
-            bar.advance(task)
+            bar.advance(task, each)
             yield step
 
 
 def show_end(run: Run, taken: Sequence[StepResult], count: int, console: Console) -> None:
     """How the run ended: its steps, the first and the last loss, and its speed."""
     if len(taken) < count:
-        console.print(f"stopped after {len(taken)} of {count} steps")
+        each = run.round_steps or 1
+        console.print(f"stopped after {len(taken) * each} of {count * each} steps")
     if taken:
         speed = f"{tokens_per_second(run, taken):,.0f} tokens/s"
         console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxpar.collectives.leaves import STACKED
+from jaxpar.cost.compress import Compressed
 from jaxpar.cost.decoder_traffic import bytes_over_axes, decoder_traffic
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.traffic import Message
@@ -21,6 +22,7 @@ from jaxpar.model import Settings
 from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import ticks
 from jaxpar.schedules.ticks import Ticks, lower
+from jaxpar.train.compression import compressed, groups_of
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.setup import leaf_layouts_of
 
@@ -72,7 +74,18 @@ def predict(settings: Settings, recipe: Recipe) -> list[Message]:
         table=recipe.table,
         gathers_layers=recipe.gathers_layers,
         scaled=recipe.precision == "fp16",
+        compressed=_compressed(settings, recipe),
+        sync_every=recipe.sync_every,
     )
+
+
+def _compressed(settings: Settings, recipe: Recipe) -> list[Compressed]:
+    """What is sent over dp in few bits."""
+    if not recipe.compression:
+        return []
+    layout = recipe.layout
+    groups = groups_of(*leaf_layouts_of(settings, layout), layout.sizes)
+    return compressed(groups, recipe.compression, layout.dp)
 
 
 def leaves_of(settings: Settings, layout: Layout) -> list[Leaf]:

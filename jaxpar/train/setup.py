@@ -22,6 +22,13 @@ from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.parallel.zero import state_specs
+from jaxpar.train.compression import (
+    Compression,
+    error_specs,
+    first_errors,
+    groups_of,
+    make_compressed_step,
+)
 from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
 from jaxpar.train.offloading import (
     make_find,
@@ -32,6 +39,7 @@ from jaxpar.train.offloading import (
 )
 from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
+from jaxpar.train.rounds import OUTERS, for_each, inner_specs, make_round
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
 
 OPTIMIZERS = {
@@ -91,11 +99,57 @@ def set_up(
         return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
 
     state = init_state(masters)
-    step = make_step(technique, optimizer, mesh, max_norm=recipe.clip, scaling=scaling)
-    state = (state, scale) if scaling else state
+    if recipe.compression:
+        step, state = _compressed(
+            recipe, recipe.compression, technique, optimizer, mesh, masters, state
+        )
+    elif recipe.sync_every:
+        step, state = _in_rounds(
+            recipe, recipe.sync_every, technique, optimizer, mesh, masters, state
+        )
+    else:
+        step = make_step(technique, optimizer, mesh, max_norm=recipe.clip, scaling=scaling)
+        state = (state, scale) if scaling else state
     lowered = step.lower(params, state, batch)
     compiled = compile_program(lowered, optimize=True)
     return Setup(compiled.executable, params, state, _report(recipe, lowered, compiled))
+
+
+def _compressed(
+    recipe: Recipe,
+    compression: Compression,
+    technique: Technique,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    masters: Any,
+    state: Any,
+) -> tuple[jax.stages.Wrapped, Any]:
+    """The step of a recipe that compresses gradients, and its state, with errors of zero."""
+    groups = groups_of(masters, technique.layouts, mesh.shape)
+    specs = shardings(mesh, error_specs(groups, compression))
+    errors = jax.jit(partial(first_errors, groups, compression, mesh.shape), out_shardings=specs)
+    step = make_compressed_step(
+        technique, optimizer, mesh, groups, compression, max_norm=recipe.clip
+    )
+    return step, (state, _call_once(errors))
+
+
+def _in_rounds(
+    recipe: Recipe,
+    steps: int,
+    technique: Technique,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    masters: Any,
+    state: Any,
+) -> tuple[jax.stages.Wrapped, Any]:
+    """The round of a recipe with so many local steps, and its state: one for each device of dp."""
+    outer = OUTERS[recipe.outer]
+    specs = shardings(mesh, inner_specs(technique, optimizer))
+    copies = jax.jit(partial(for_each, count=recipe.layout.dp), out_shardings=specs)
+    outer_state = _first_state(outer, technique.layouts, mesh, masters) if outer else ()
+    step = make_round(technique, optimizer, mesh, steps=steps, outer=outer)
+    return step, (_call_once(copies, state), outer_state)
 
 
 def technique_of(settings: Settings, recipe: Recipe) -> Technique:
@@ -104,12 +158,14 @@ def technique_of(settings: Settings, recipe: Recipe) -> Technique:
     _, layouts = leaf_layouts_of(settings, layout)
     # The devices of tp, too, compute parts of the gradients of leaves that they hold alike.
     copies = ("tp",) if layout.sequence_parallel else ()
+    apart = ("dp",) if recipe.compression or recipe.sync_every else ()
     find = over_devices(
         _find_local(settings, recipe, layouts),
         layouts,
         axes=(*layout.token_axes, *copies),
-        parts=layout.token_parts,
+        parts=layout.token_parts // (layout.dp if apart else 1),
         by_shards=layout.zero == 2 or recipe.gathers_layers,
+        apart=apart,
     )
     return Technique(find, layouts, P(layout.batch_axes))
 

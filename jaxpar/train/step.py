@@ -28,7 +28,8 @@ class Measures(NamedTuple):
 
     Attributes:
         loss: the mean loss of the batch, before the update.
-        gradient_norm: the norm of the gradients of all parameters, before clipping.
+        gradient_norm: the norm of the gradients of all parameters, before clipping; of a round of
+            local steps, that of how far it moved them.
     """
 
     loss: Array
@@ -90,7 +91,15 @@ def make_step(
         return params, (inner, scaling.update(scale, finite)), measures
 
     states = state_specs(optimizer, technique.layouts)
-    takes = (technique.params, (states, WHOLE) if scaling else states, technique.batch)
+    return jitted(step, mesh, technique, (states, WHOLE) if scaling else states)
+
+
+def jitted(step: Step, mesh: Mesh, technique: Technique, states: PyTree[P]) -> jax.stages.Wrapped:
+    """A step of one device as a program of all, which reuses the memory of params and state.
+
+    `states` are the partition specs of the state.
+    """
+    takes = (technique.params, states, technique.batch)
     gives = (*takes[:2], WHOLE)
     return jax.jit(
         jax.shard_map(step, mesh=mesh, in_specs=takes, out_specs=gives),
@@ -112,12 +121,16 @@ def clipped_gradients(
     else:
         loss, gradients = technique.find(params, batch, scale.scale)
         gradients = jax.tree.map(lambda leaf: leaf / scale.scale, cast(gradients, jnp.float32))
-    if max_norm is None:
-        norm = global_norm(gradients)
-    else:
-        gradients, norm = clip_gradients(gradients, max_norm=max_norm)
+    gradients, norm = clipped(gradients, max_norm)
     finite = jnp.bool_(True) if scale is None else _true_everywhere(all_finite(gradients))
     return gradients, Measures(loss, norm), finite
+
+
+def clipped(gradients: Any, max_norm: float | None) -> tuple[Any, Array]:
+    """The gradients with at most this norm, and the norm before."""
+    if max_norm is None:
+        return gradients, global_norm(gradients)
+    return clip_gradients(gradients, max_norm=max_norm)
 
 
 def shardings(mesh: Mesh, specs: PyTree[P]) -> PyTree[NamedSharding]:

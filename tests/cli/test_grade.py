@@ -62,7 +62,7 @@ def test_no_verdict_is_dropped_by_a_run_on_fewer_exercises(
     assert ended.code == 2
     assert "has verdicts on gather, which this run would drop; name these" in ended.err
     assert (out / "students" / "anna.json").read_bytes() == kept
-    assert run(*command, "mean,gather", "scatter").code == 0  # more of them
+    assert run(*command, "reduce,gather", "scatter").code == 0  # more of them
 
 
 def test_who_is_in_no_merged_folder_is_named(run: Any, submissions: Path, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ FLOAT32_INSIDE = (
     "clip_gradients",  # its docstring promises squares and sums in float32
     "global_norm_of_shards",  # its docstring promises squares and sums in float32
     "masked_mean",  # sends two numbers, which may be float32, and promises the dtype of the result
+    "quantized_all_reduce",  # its docstring promises float32, in which errors are kept
+    "top_k_all_reduce",  # as quantized_all_reduce
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged
     "remat_layers",  # sends nothing, and layer_fn decides in which dtype it computes
     "route",  # its docstring promises float32
@@ -286,6 +288,7 @@ def _whole(argument: Any, spec: Any, case: Case) -> Any:
 
 
 def _gathered(x: jax.Array, layout: str, case: Case) -> jax.Array:
+    x = jnp.atleast_1d(x) if layout else x  # a number that each device has of its own
     for dim, (_, axes) in enumerate(parse_layout(layout)):
         for axis in reversed(axes):
             x = lax.all_gather(x, axis, axis=dim, tiled=True)

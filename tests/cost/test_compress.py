@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jaxpar.cost.compress import SCHEMES, compressed_bytes
+from jaxpar.cost.communication import wire_bytes
+from jaxpar.cost.compress import SCHEMES, Compressed, compressed_bytes
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import compress
@@ -56,6 +57,16 @@ def test_bytes_are_those_of_the_program(scheme: str, program: Callable, n: int) 
     report = inspect(on_devices, jnp.ones((n * ROWS, COLUMNS)))
     sent = compressed_bytes(ROWS, COLUMNS, n, scheme=scheme, block=BLOCK, k=K, rank=RANK)
     assert report.wire_bytes_by_axis()["dp",] == pytest.approx(sent)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int4", "sign", "topk"])
+def test_operands_make_the_same_bytes(scheme: str) -> None:
+    n, size = 6, 720
+    numbers = K if scheme == "topk" else size
+    operands = Compressed(scheme, numbers, BLOCK, n).operands
+    sent = sum(wire_bytes(kind, operand.value, n) for kind, operand in operands.items())
+    expected = compressed_bytes(size, 1, n, scheme=scheme, block=BLOCK, k=K, rank=RANK)
+    assert sent == pytest.approx(expected)
 
 
 def test_every_scheme_is_held_to_a_program() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from jaxpar.course.pictures import draw
 from jaxpar.drawing.bars import Bars
-from jaxpar.drawing.curves import Curves, Roofline
+from jaxpar.drawing.curves import Curves, Points, Roofline
 from jaxpar.drawing.layout import Panels, panel
 from jaxpar.drawing.schedule import Timeline, Track
 from jaxpar.schedules import make_table, simulate
@@ -20,6 +20,7 @@ PICTURES = {
     "timeline": TIMELINE,
     "bars": Bars("Memory", "GB", {"training": {"parameters": 1.0}}),
     "curves": Curves("Loss", "step", "loss", range(2), {"one": [2.0, 1.0]}),
+    "points": Points("Losses", "bytes", "loss", {"one": (1e5, 1.0), "two": (1e4, 2.0)}),
     "roofline": Roofline("Roof", lambda intensity: min(1e14, 1e12 * intensity), 100, {"one": 10}),
 }
 

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from jaxpar.cost.roofline import attainable_flops
-from jaxpar.drawing.curves import COLUMNS, LETTERS_ON_A_CURVE, ROWS, Curves, Roofline
+from jaxpar.drawing.curves import COLUMNS, LETTERS_ON_A_CURVE, ROWS, Curves, Points, Roofline
 from tests.drawing.svg import elements, texts
 
 DOWN, UP = [4.0, 2.0, 1.0], [1.0, 2.0, 4.0]
@@ -127,3 +127,30 @@ def test_the_roof_in_svg_goes_through_its_programs() -> None:
     assert {"Roof", "TFLOP/s", "0.1", "1", "10", "100", "1,000"} <= set(words)
     assert "ridge: 100 FLOPs for each byte" in words
     assert any(word.startswith("c  many rows: 500 FLOPs") for word in words)
+
+
+def some_points() -> Points:
+    found = {"few": (20.0, 3.0), "a few more": (20.1, 3.0), "many": (50_000.0, 1.0)}
+    return Points("Losses", "bytes", "nats", found)
+
+
+def test_points_stand_on_a_log_scale_and_beside_each_other() -> None:
+    text = some_points().to_text()
+    rows = cells(text)
+    assert rows[0].strip() in ("ab", "ba") and rows[-1].strip() == "c"
+    few, many = rows[0].index("a"), rows[-1].index("c")
+    assert many - few == pytest.approx(COLUMNS * 3.4 / 4, abs=2)  # of the four decades
+    assert ["10", "100", "1,000", "10,000", "100,000"] in map(str.split, text.splitlines())
+    assert text.endswith("\na  few: 20, 3\nb  a few more: 20.1, 3\nc  many: 50,000, 1")
+
+
+def test_points_at_the_edge_stay_on_the_picture() -> None:
+    same = {str(number): (9.0, 1.0) for number in range(26)}
+    text = Points("Losses", "bytes", "nats", same).to_text()
+    assert sorted("".join(cells(text)).replace(" ", "")) == list("abcdefghijklmnopqrstuvwxyz")
+
+
+def test_points_in_svg_have_names_letters_and_decades() -> None:
+    words = texts(some_points().to_svg())
+    assert {"Losses", "bytes", "nats", "a", "b", "c", "100", "100,000"} <= set(words)
+    assert "c  many: 50,000, 1" in words

@@ -181,6 +181,14 @@ def test_means_and_errors_are_wide(reduce: Callable, lossy: Callable) -> None:
     assert_close(results, step(x.astype(jnp.float32), zeros, jnp.zeros((4, 24))))
 
 
+def test_the_largest_are_wide_too() -> None:
+    x, zeros = jnp.asarray(rows("dp=4", 96), jnp.bfloat16), jnp.zeros((4, 96))
+    step = on_devices(partial(compress.top_k_all_reduce, k=5), "dp=4", (P(), P("dp")))
+    results = step(x, zeros)
+    assert {one.dtype for one in results} == {jnp.dtype("float32")}
+    assert_close(results, step(x.astype(jnp.float32), zeros))
+
+
 X = (random(4 * 96), random(4 * 96), random(96))
 SHARDED = (P("dp"), P("dp"), P("dp"))
 CALLS = [

@@ -32,7 +32,9 @@ def reported(recipe: Recipe, settings: Settings) -> tuple[Collective, ...]:
     mesh = make_mesh(recipe.layout.mesh_sizes)
     sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
     batch = jax.ShapeDtypeStruct(
-        (recipe.batch, settings.sequence + 1), jnp.int32, sharding=sharding
+        (recipe.batch * (recipe.sync_every or 1), settings.sequence + 1),
+        jnp.int32,
+        sharding=sharding,
     )
     with patch.object(setup, "_call_once", jax.eval_shape):
         return setup.set_up(settings, recipe, mesh, batch, 0, None).report.collectives

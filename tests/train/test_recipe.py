@@ -58,6 +58,31 @@ def test_chunks_are_those_of_the_schedule() -> None:
         ({"zero": 1, "gather": "step"}, "--gather step with --zero 1: only at stage 3 are"),
         ({"gather": "never"}, "--gather is 'never'; use one of use, step"),
         ({"optimizer": "adam"}, "--optimizer is 'adam'; use one of adamw, sgd"),
+        ({"outer": "nesterov"}, "--outer nesterov without --sync-every"),
+        ({"sync_every": 0}, "--sync-every 0; use 1 or more"),
+        ({"sync_every": 5, "outer": "adam"}, "--outer is 'adam'; use one of average, nesterov"),
+        ({"sync_every": 5, "compress": "int8"}, "--sync-every 5 with --compress int8: rounds of l"),
+        ({"mesh": "tp=8", "sync_every": 5}, "--sync-every 5 with --mesh tp=8: only the devices of"),
+        (
+            {"mesh": "fsdp=8", "compress": "sign"},
+            "--compress sign with --mesh fsdp=8: only the dev",
+        ),
+        ({"sync_every": 5, "zero": 1}, "--sync-every 5 with --zero 1 over dp: its devices own dif"),
+        ({"compress": "int4", "zero": 3}, "--compress int4 with --zero 3 over dp: its devices own"),
+        (
+            {"compress": "int8", "offload": "host"},
+            "--compress int8 with --offload: a state outside",
+        ),
+        ({"compress": "int8", "precision": "fp16"}, "--compress int8 with --precision fp16: a gra"),
+        ({"sync_every": 5, "precision": "bf16"}, "--sync-every 5 with --precision bf16: a round a"),
+        ({"sync_every": 5, "clip": 1.0}, "--sync-every 5 with --clip 1.0: the norm is that of the"),
+        ({"mesh": "dp=2,fsdp=4", "sync_every": 5, "zero": 1}, "--zero 1: a local step updates the"),
+        ({"compress": "int2"}, "--compress int2: use int8, int4, sign or topk=FRACTION"),
+        ({"compress": "int8=4"}, "--compress int8=4: use int8, int4, sign or topk=FRACTION"),
+        ({"compress": "topk"}, "--compress topk: use int8, int4, sign or topk=FRACTION"),
+        ({"compress": "topk=0"}, "--compress topk=0: use int8, int4, sign or topk=FRACTION"),
+        ({"compress": "topk=nan"}, "--compress topk=nan: use int8, int4, sign or topk=FRACTION"),
+        ({"compress": "topk=1.5"}, "--compress topk=1.5: use int8, int4, sign or topk=FRACTION"),
         ({"clip": 0.0}, "--clip is 0.0; use a norm above 0"),
         ({"clip": float("nan")}, "--clip is nan; use a norm above 0"),
         ({"schedule": "gpipe"}, "--schedule gpipe with --mesh dp=8: it is for devices that hold"),
@@ -93,3 +118,15 @@ def test_a_batch_is_split_equally() -> None:
 def test_layers_are_split_equally(settings: Settings, line: str) -> None:
     with pytest.raises(ValueError, match=line):
         make_recipe("tp=8", sequence_parallel=True).check(settings)
+
+
+def test_steps_are_whole_rounds() -> None:
+    assert make_recipe().calls(50) == 50
+    recipe = make_recipe(sync_every=20, outer="nesterov")
+    assert recipe.calls(60) == 3
+    with pytest.raises(
+        ValueError, match=r"--steps 50 with --sync-every 20: .* use --steps 40 or 60"
+    ):
+        recipe.calls(50)
+    with pytest.raises(ValueError, match=r"use --steps 20$"):
+        recipe.calls(7)

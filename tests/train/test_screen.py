@@ -52,11 +52,23 @@ def test_a_wrong_prediction_is_told() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
     endless = (Trained(*step, None, None) for step in itertools.cycle(TAKEN))
-    text = shown(show_steps, endless, 10, terminal=terminal)
+    text = shown(show_steps, replace(RUN, steps=endless), 10, terminal=terminal)
     assert "step  1  loss 5.5000  gradient norm 2.0000   0.500 s" in text
     assert "step 10  loss 4.2500  gradient norm 1.5000   0.250 s" in text
     assert text.count("step ") == 10
     assert ("/10" in text) == terminal
+
+
+def test_a_round_counts_its_steps() -> None:
+    steps = (Trained(*step, None, None) for step in TAKEN)
+    run = replace(RUN, steps=steps, round_steps=20, sent=(Sent(("dp",), 56.0, 56.0, 56.0),))
+    start = shown(show_start, run, "dp=8")
+    assert "2,048 bytes of text in a round of 20 steps" in start
+    assert "Wire bytes in a round" in start
+    text = shown(show_steps, run, 2)
+    assert "step 20  loss 5.5000  moved by 2.0000   0.500 s" in text
+    assert "step 40  loss 4.2500  moved by 1.5000   0.250 s" in text
+    assert "stopped after 40 of 60 steps" in shown(show_end, run, TAKEN, 3)
 
 
 def test_the_end_tells_the_speed_and_what_is_missing() -> None:

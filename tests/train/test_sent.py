@@ -20,6 +20,9 @@ LOWERED: list[tuple[Settings, str, dict[str, Any]]] = [
 ]
 LOWERED += [(SETTINGS, mesh, options) for mesh, options in DRAWN]
 
+COMPRESSIONS = [{"compress": words} for words in ("int8", "int4", "sign", "topk=0.05")]
+ROUNDS = [{"sync_every": 3, "outer": outer} for outer in ("average", "nesterov")]
+
 
 def sent(recipe: Recipe, settings: Settings) -> tuple[Sent, ...]:
     return sent_over_axes(Report(written(recipe, settings)), recipe, settings)
@@ -46,4 +49,23 @@ def test_so_does_a_schedule_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "zero-bubble.csv"
     path.write_text(to_ticks(make_table("zb-h1", 2, 4)).to_csv())
     recipe = make_recipe("pp=2,dp=2,tp=2", schedule=str(path), microbatches=4)
+    assert_sends_what_was_predicted(sent(recipe, SETTINGS))
+
+
+@pytest.mark.parametrize("options", [*COMPRESSIONS, *ROUNDS], ids=str)
+@pytest.mark.parametrize(
+    ("mesh", "mix"),
+    [
+        ("dp=8", {}),
+        ("dp=4,tp=2", {"sequence_parallel": True}),
+        ("pp=2,dp=2,tp=2", {"microbatches": 2}),
+        ("dp=2,fsdp=2", {"zero": 3, "microbatches": 2}),
+        ("dp=2,cp=2", {"remat": "full"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_so_do_steps_that_send_less_over_dp(
+    mesh: str, mix: dict[str, Any], options: dict[str, Any]
+) -> None:
+    recipe = make_recipe(mesh, **mix, **options)
     assert_sends_what_was_predicted(sent(recipe, SETTINGS))

@@ -63,11 +63,6 @@ SIMPLER = {
 WITHOUT_OPTION = {
     "compress.powersgd_all_reduce": "one matrix; the trainer compresses all gradients as one row",
     "compress.orthogonalize": "of the one above",
-    "compress.quantize_blocks": "of the one below",
-    "compress.dequantize_blocks": "of the one below",
-    "compress.quantized_all_reduce": "for an all-reduce of one's own",
-    "compress.sign_all_reduce": "for an all-reduce of one's own",
-    "compress.top_k_all_reduce": "for an all-reduce of one's own",
     "context.attention_over_shards": "so far the decoder gathers keys and values itself",
     "context.check_exchange": "so far the decoder gathers keys and values itself",
     "context.gather_attention": "so far the decoder gathers keys and values itself",
@@ -87,9 +82,6 @@ WITHOUT_OPTION = {
     "expert.update_expert_bias": "so far the decoder has no experts",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
-    "local.diloco_round": "for devices of one's own",
-    "local.local_sgd_round": "for devices of one's own",
-    "local.local_steps": "of the two above",
     "local.mean_of_arrived": "no device of the trainer is late",
     "local.one_peer_average": "the trainer averages over all devices",
     "local.streaming_round": "the trainer synchronises all parameters at once",
@@ -138,6 +130,11 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2,tp=2", zero=1, sequence_parallel=True, remat="segments"),
             make_recipe("dp=2,tp=2", precision="fp16"),
             make_recipe("fsdp=2", offload="host"),
+            make_recipe("dp=2", compress="int8"),
+            make_recipe("dp=2", compress="sign"),
+            make_recipe("dp=2", compress="topk=0.1"),
+            make_recipe("dp=2", sync_every=2),
+            make_recipe("dp=2", sync_every=2, outer="nesterov"),
         ):
             trained(recipe, steps=1)
     finally:

@@ -1,0 +1,599 @@
+# %% [markdown]
+# # Lesson 06: low communication
+#
+# In data parallelism (lesson 05) the devices average their gradients in every step. In a data
+# centre most of this hides behind the backward pass. Over the internet nothing hides it: a line of
+# 1 Gb/s needs a minute for the gradients of a billion parameters.
+#
+# So what can be left out? There are three answers. Send *fewer bits* of each gradient. Send *less
+# often*: let devices train by themselves, and average now and then. Or *wait for fewer* devices.
+# None of them computes what data parallelism computes. For each we ask two questions: what does it
+# save, and what does it lose?
+
+# %%
+from jaxpar.mesh import make_mesh, simulate_devices
+
+simulate_devices(8)
+
+from functools import partial
+from math import ceil, log2, pi, sin
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+from jaxpar.cost.communication import Link, ring_all_reduce, wire_bytes
+from jaxpar.cost.compress import compressed_bytes
+from jaxpar.cost.hardware import find_cluster
+from jaxpar.cost.models import find_model
+from jaxpar.course.lesson import exercises, show, table
+from jaxpar.course.losses import read_losses
+from jaxpar.course.pictures import draw
+from jaxpar.course.questions import ask
+from jaxpar.drawing.curves import Curves, Points
+from jaxpar.drawing.lanes import Lanes
+from jaxpar.inspector import inspect
+from jaxpar.model import Settings
+from jaxpar.parallel import compress, local
+from jaxpar.parallel.server import stale_server
+from jaxpar.schedules.overlap import Task, run
+
+jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
+n, mesh = 8, make_mesh("dp=8")
+
+# %% [markdown]
+# ## The idea in one picture
+#
+# Two home machines, each with a GeForce RTX 4090, train the smallest GPT-2 (124 million
+# parameters). A line of 1 Gb/s joins them. In a step each computes 65,536 tokens, at 40% of its
+# peak; then they average the gradients. We draw four steps: as they are, with gradients in 8 bits,
+# and with one average of the parameters after four *local* steps.
+
+# %% tags=["fold"]
+gpt2, home = find_model("gpt2"), find_cluster("rtx4090")
+STEP = 6 * gpt2.parameters * 65_536 / (0.4 * home.device.peak_flops["bf16"])
+HOME_LINE = Link(latency_seconds=10e-3, bytes_per_second=0.125e9)
+
+
+def four_steps(part, each):
+    """Four steps; after so many of them, so large a part of the float32 numbers is sent."""
+    sending = ring_all_reduce(part * 4 * gpt2.parameters, 2).seconds(HOME_LINE)
+    tasks, sent = [], ()
+    for step in range(1, 5):
+        tasks.append(Task("compute", f"C{step}", "compute", STEP, sent))
+        if step % each == 0:
+            sent = (Task("average", f"A{step}", "network", sending, (tasks[-1],)),)
+            tasks += sent
+    return run(tasks)
+
+
+ways = {
+    "32 bits, every step": four_steps(1, 1),
+    "8 bits, every step": four_steps((1 + 4 / 256) / 4, 1),
+    "32 bits, every fourth step": four_steps(1, 4),
+}
+draw("06_four_steps", Lanes("Four steps of GPT-2 on two home machines", "s", ways))
+
+# %% [markdown]
+# ## Predict
+#
+# Eight devices average 65,536 float32 numbers; as they are, a device sends 458,752 bytes.
+#
+# First in 8 bits. As in an all-reduce (lesson 02), each device sends to each other device that part
+# of its numbers which the other one averages; then each sends the means of its part to all. Every
+# 256 numbers share a *scale*, a float32, with which the integers are multiplied.
+
+# %%
+in_8_bits = ask("Sent by each of 8 devices, in 8 bits")
+
+# %% [markdown]
+# Now each device sends only its largest 655 numbers, 1%, to all others: their values in 32 bits and
+# their places in 32 bits.
+
+# %%
+of_8 = ask("Sent by each of 8 devices, of its largest 1%")
+of_64 = ask("Sent by each of 64 devices, of its largest 1%")
+
+# %% [markdown]
+# Now the devices send no gradients. After every 20 steps they average their parameters, which are
+# as many.
+
+# %%
+of_rounds = ask("Sent by each of 8 devices for each step, if every 20th is followed by an average")
+
+# %% [markdown]
+# Last, waiting. A device takes 1 s for a step, but 3 s in one step of 100, at random.
+
+# %%
+of_1000 = ask("Mean time of a step in which 1,000 such devices wait for each other", "seconds")
+
+# %% [markdown]
+# ## Implement
+#
+# ### One step by hand: one bit of each number
+#
+# How few bits can a gradient have? Here is a whole step that sends one for each number, its sign.
+# To the signs belongs one scale, the mean magnitude. What is lost that way is large, but it is not
+# lost for good: the device keeps it as an *error*, and adds it to its next gradient. This is *error
+# feedback*.
+#
+# The problem is one of least squares, in which each device has its own examples, x and y.
+
+# %%
+D, RATE = 128, 0.05
+
+
+def loss(w, x, y):
+    return ((x @ w - y) ** 2).mean()
+
+
+def step_by_hand(w, error, x, y):
+    own = lax.pcast(w, "dp", to="varying")
+    corrected = jax.grad(loss)(own, x, y) + error[0]  # with what was lost in the step before
+    scale = jnp.abs(corrected).mean()
+    signs = jnp.packbits(corrected >= 0)  # eight in a byte
+    all_signs = lax.all_gather(signs, "dp", to="invarying")  # [8, D/8]
+    all_scales = lax.all_gather(scale, "dp", to="invarying")[:, None]
+    sent = jnp.where(jnp.unpackbits(all_signs, axis=1) == 1, all_scales, -all_scales)
+    new_error = corrected - sent[lax.axis_index("dp")]
+    return w - RATE * sent.mean(axis=0), new_error[None]
+
+
+own_rows = P("dp")
+specs = (P(), own_rows, own_rows, own_rows)
+by_hand = jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_specs=(P(), own_rows))
+
+# %% [markdown]
+# ### The library's form: two halves
+#
+# Our step gathers the signs of all devices, so the bytes grow with their number. The library's
+# does not: like an all-reduce, it averages a part on each device, and then gathers the parts. But
+# a mean of signs is no sign. It has to be rounded once more before it is gathered, and the device
+# that averages keeps this second error, too.
+
+# %%
+show(compress.sign_all_reduce)
+
+# %% [markdown]
+# `quantized_all_reduce`, in 8 or 4 bits, is yours to write, and so is `top_k_all_reduce`.
+#
+# In all of these, nothing may get lost: what goes in, plus the old errors, is what comes out, plus
+# the new errors. We check it with the library's function, for any numbers.
+
+
+# %%
+def in_and_out(x, error, second):
+    mean, new, new_second = compress.sign_all_reduce(x, error, second, axis="dp", block=16)
+    out = mean + lax.all_gather(new_second, "dp", tiled=True) + lax.pmean(new, "dp")
+    return lax.pmean(x + error, "dp") + lax.all_gather(second, "dp", tiled=True), out
+
+
+numbers = np.random.default_rng(0).normal(size=(3, n * D)).astype(np.float32)
+args = numbers[0], numbers[1], numbers[2, :D]
+checked = jax.shard_map(in_and_out, mesh=mesh, in_specs=(own_rows,) * 3, out_specs=own_rows)
+np.testing.assert_allclose(*jax.jit(checked)(*args), rtol=1e-4, atol=1e-5)
+
+# %% [markdown]
+# ### Low rank
+#
+# A gradient that is a matrix can be sent as two factors, of few columns each. *PowerSGD* finds them
+# by one step of a power iteration, which starts from the factor of the last step. Both factors are
+# sums over the devices, so two small all-reduces are enough.
+
+# %%
+show(compress.powersgd_all_reduce)
+
+# %% [markdown]
+# ### Local steps
+#
+# In *local SGD*, each device makes h steps by itself, with a state of the optimizer of its own.
+# Then the parameters are averaged: one all-reduce in h steps.
+
+# %%
+show(local.local_sgd_round)
+
+# %% [markdown]
+# *DiLoCo* does not take the mean as it is. It takes the difference between the old parameters and
+# the mean for a gradient, and gives it to an *outer* optimizer, SGD with Nesterov momentum.
+# `diloco_round` is yours to write. `streaming_round` averages a part of the parameters at a time,
+# so that no moment needs the whole line. In `one_peer_average` there is no all-reduce at all: each
+# device averages with another one, after each step with one further away.
+#
+# ## Measure
+#
+# ### What each sends
+#
+# The inspector counts the bytes of the library's functions, for a matrix of 256 rows and columns on
+# eight devices. The formulas of `compressed_bytes`, which you write, also give those for 64.
+
+# %%
+ROWS, K, BLOCK = 256, 655, 256
+N = ROWS * ROWS
+zeros = np.zeros(n * N, np.float32)
+errors = zeros, zeros[:N]
+matrices, factor = zeros.reshape(-1, ROWS), np.zeros((ROWS, 4), np.float32)
+coded = partial(compress.quantized_all_reduce, axis="dp", block=BLOCK)
+low_rank = partial(compress.powersgd_all_reduce, axis="dp")
+programs = {
+    "fp32": (partial(lax.pmean, axis_name="dp"), zeros),
+    "int8": (partial(coded, bits=8), zeros, *errors),
+    "int4": (partial(coded, bits=4), zeros, *errors),
+    "sign": (partial(compress.sign_all_reduce, axis="dp", block=BLOCK), zeros, *errors),
+    "topk": (partial(compress.top_k_all_reduce, axis="dp", k=K), zeros, zeros),
+    "powersgd": (lambda m, q, e: low_rank(m, q, e)[::2], matrices, factor, matrices),
+}
+sent, rows = {}, []
+for scheme, (function, *args) in programs.items():
+    takes = tuple(P() if arg is factor else own_rows for arg in args)
+    program = jax.shard_map(function, mesh=mesh, in_specs=takes, out_specs=own_rows)
+    sent[scheme] = inspect(program, *args).wire_bytes_by_axis()["dp",]
+    each = partial(compressed_bytes, ROWS, ROWS, scheme=scheme, block=BLOCK, k=K, rank=4)
+    assert sent[scheme] == each(n)
+    rows.append((scheme, *(round(size) for size in (sent[scheme], each(64)))))
+table("Bytes that a device sends", ("scheme", "8 devices", "64 devices"), rows)
+
+# %% [markdown]
+# Codes cost hardly more on 64 devices than on 8. The largest numbers cost nine times as much: each
+# device has others, so they cannot be added up on the way. Our step by hand has the same fault: it
+# gathers the signs of all.
+#
+# ### Where feedback helps
+#
+# Back to least squares. The examples of the devices disagree, so where the mean gradient is 0,
+# their own gradients are not. We descend with and without feedback, and look how far the loss stays
+# above its smallest value. We draw the first 400 steps of 800.
+
+# %%
+random = np.random.default_rng(0)
+x = random.normal(size=(128 * n, D)).astype(np.float32)
+y = (x @ random.normal(size=D) + 3 * np.repeat(random.normal(size=n), 128)).astype(np.float32)
+best = np.linalg.lstsq(x, y)[0]
+
+w, error = jax.jit(by_hand)(np.zeros(D, np.float32), np.zeros((n, D), np.float32), x, y)
+gradient = jax.grad(loss)(jnp.zeros(D), x, y)
+np.testing.assert_allclose(-w / RATE + error.mean(axis=0), gradient, rtol=1e-3, atol=1e-4)
+by_signs = inspect(by_hand, w, error, x, y).wire_bytes_by_axis()["dp",]
+assert by_signs == (n - 1) * (D / 8 + 4)
+
+
+def descend(average, feedback, rate, x, y):
+    def step(carry, _):
+        w, errors = carry
+        gradient = jax.grad(loss)(lax.pcast(w, "dp", to="varying"), x, y)
+        mean, *new = average(gradient, *errors)
+        w = w - rate * mean
+        gap = lax.pmean(((x @ (w - best)) ** 2).mean(), "dp")
+        return (w, tuple(new) if feedback else errors), gap
+
+    errors = lax.pcast((jnp.zeros(D), jnp.zeros(D // n)), "dp", to="varying")
+    return lax.scan(step, (jnp.zeros(D), errors), length=800)[1]
+
+
+def exact(gradient, *errors):
+    return lax.pmean(gradient, "dp"), *errors
+
+
+# %%
+in_4_bits = partial(compress.quantized_all_reduce, axis="dp", block=16, bits=4)
+as_signs = partial(compress.sign_all_reduce, axis="dp", block=16)
+tried = {
+    "32 bits": (exact, True),
+    "4 bits, no feedback": (in_4_bits, False),
+    "4 bits, feedback": (in_4_bits, True),
+    "signs, no feedback": (as_signs, False),
+    "signs, feedback": (as_signs, True),
+}
+gaps = {}
+for name, (average, feedback) in tried.items():
+    function = partial(descend, average, feedback)
+    specs = (P(), own_rows, own_rows)
+    descent = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=P()))
+    for rate in (RATE, RATE / 4):
+        gaps[name, rate] = np.maximum(descent(rate, x, y), 1e-9)
+
+# %% tags=["fold"]
+curves = {name: np.log10(gaps[name, RATE][:400]) for name in tried}
+axes = "step", "log10 of the gap"
+draw("06_feedback", Curves("Loss above its smallest value", *axes, range(400), curves))
+ends = {
+    name: [float(f"{gaps[name, rate][-1]:.1g}") for rate in (RATE, RATE / 4)]
+    for name in tried
+    if name != "32 bits"
+}
+rows = [(name, *(f"{end:g}" for end in both)) for name, both in ends.items()]
+table("The gap after 800 steps", ("", f"rate {RATE}", f"rate {RATE / 4}"), rows)
+
+# %% [markdown]
+# Without feedback, the loss stops falling at some height: where the devices disagree, their
+# rounding errors do not cancel. This height is nearly the same for a quarter of the learning rate.
+# With feedback it falls with the rate, by more than ten times, as it does for any noise that
+# averages out over the steps.
+#
+# ### On a decoder
+#
+# What about a language model, and Adam? A decoder of two layers trains for 480 steps on eight
+# devices, by each method from the same parameters and with the same batches. This takes minutes, so
+# we read what `python -m benchmarks.losses_for_bytes --write` has measured. The loss is that of
+# text which is not trained on.
+
+# %%
+found = read_losses()
+short = {name: one for name, one in found.items() if one.steps[-1] == 480}
+points = {name: (one.bytes_per_step, one.losses[-1]) for name, one in short.items()}
+axes = "bytes that a device sends in a step", "held-out loss after 480 steps, nats for each token"
+draw("06_losses", Points("Losses for bytes", *axes, points))
+
+# %% tags=["fold"]
+of_adam = {name: one.losses[-1] for name, one in short.items()}
+held = ceil(Settings(layers=2, d_model=64).parameters / (n * BLOCK)) * n * BLOCK  # full blocks
+of_decoder = partial(compressed_bytes, held, 1, n, block=BLOCK, k=round(held / 100), rank=1)
+for name, scheme in {
+    "data parallel": "fp32",
+    "int8, feedback": "int8",
+    "int4, feedback": "int4",
+    "signs, feedback": "sign",
+    "top 1%, feedback": "topk",
+}.items():
+    assert short[name].bytes_per_step == of_decoder(scheme=scheme)
+
+# %% [markdown]
+# Each method ran once, so differences of a few hundredths mean nothing. The others do:
+#
+# - **Few bits.** Eight bits lose nothing here, and four bits hardly anything, for an eighth of the
+#   bytes. PowerSGD, at a tenth, loses a tenth.
+# - **Feedback under Adam** is no rule. It helps where the largest 1% are sent: 2.0 instead of
+#   2.4. It hurts where signs are sent: 2.8 instead of 2.3. Feedback repairs sums of gradients,
+#   but Adam also divides by the root of their mean square, which errors enlarge. 1-bit Adam
+#   therefore takes this from the first steps, which it sends in full (Tang et al. 2021).
+# - **Local steps.** Local SGD with 8 steps loses 0.22, for an eighth of the bytes; with 24 steps it
+#   loses 0.34, for a 24th.
+# - **One peer.** It sends more than half as much as an all-reduce, and loses 0.15. What it saves is
+#   not bytes: each device waits for one other.
+#
+# ### DiLoCo's momentum needs many rounds
+#
+# Douillard et al. 2023 found an outer learning rate of 0.7 with a momentum of 0.9 very robust
+# (section 3.1). Here that ends at 2.57 after 60 rounds, where a plain average has 1.94. A momentum
+# of 0.5 has 1.90. With 0.9, an outer step contains those of about ten rounds before it, times 0.7:
+# the parameters run far ahead of where the devices agree. The paper's runs had 128 rounds of 500
+# steps, after 24,000 steps of common training; without these, in more rounds, they ended nearly
+# as well. We start from nothing, and let both go on for 240 rounds.
+
+# %%
+rounds = {name.removesuffix(", long"): one for name, one in found.items() if "long" in name}
+steps = rounds["DiLoCo, 8 steps"].steps
+shown = {name: one.losses for name, one in rounds.items()}
+draw("06_rounds", Curves("Rounds of 8 steps", "step", "held-out loss", steps, shown))
+
+# %% tags=["fold"]
+behind = np.subtract(shown["DiLoCo, 8 steps"], shown["local SGD, 8 steps"])
+assert round(behind[steps.index(480)], 2) == 0.63
+assert steps[-1] == 8 * 240 and round(behind[-1], 2) == 0.29
+
+# %% tags=["fold"]
+data_parallel = of_adam["data parallel"]
+assert abs(of_adam["int8, feedback"] - data_parallel) < 0.03
+assert 0 < of_adam["int4, feedback"] - data_parallel < 0.03
+assert round(of_adam["PowerSGD, rank 4, feedback"] - data_parallel, 1) == 0.1
+assert round(of_adam["top 1%, feedback"], 1) == 2.0
+assert round(of_adam["top 1%, no feedback"], 1) == 2.4
+assert round(of_adam["signs, feedback"], 1) == 2.8
+assert round(of_adam["signs, no feedback"], 1) == 2.3
+assert round(of_adam["local SGD, 8 steps"] - data_parallel, 2) == 0.22
+assert round(of_adam["local SGD, 24 steps"] - data_parallel, 2) == 0.34
+assert round(of_adam["one peer"] - data_parallel, 2) == 0.15
+assert 0.5 < short["one peer"].bytes_per_step / short["data parallel"].bytes_per_step < 0.6
+assert round(of_adam["DiLoCo, 8 steps"], 2) == 2.57
+assert round(of_adam["local SGD, 8 steps"], 2) == 1.94
+assert round(of_adam["DiLoCo, 8 steps, momentum .5"], 2) == 1.90
+
+# %% [markdown]
+# DiLoCo catches up, but slowly: it is 0.63 behind after 60 rounds, and 0.29 after 240. This is what
+# we measure, of a small model and a short run: begin with plain averages, and take an outer
+# momentum where there are hundreds of rounds for it.
+#
+# ### Who waits
+#
+# Bytes are not all. Devices that wait for each other are as slow as the slowest. With 100 workers,
+# Chen et al. 2016 had all gradients within 2 seconds in only 30% of the steps. If workers are late
+# independently of each other, each is late in 1.2% of its steps. We simulate workers that take 1 s,
+# and when they are late 2 s or more, with a heavy tail (an assumption; Chen et al. waited up to
+# 310 s). We compare a step in which all wait for all, rounds of 20 local steps, and a step that
+# leaves out the last 2% (`mean_of_arrived` is yours to write).
+
+# %%
+LATE = 1 - 0.3 ** (1 / 100)
+
+
+def seconds(*shape):
+    is_late = random.random(shape) < LATE
+    return np.where(is_late, 2 * random.random(shape) ** (-2 / 3), 1.0)
+
+
+rows = []
+for workers in (64, 256, 1024, 4096, 10_000):
+    times = seconds(20, 20, workers)  # [round, step, worker]
+    every = times.max(axis=2).mean()
+    in_rounds = times.sum(axis=1).max(axis=1).mean() / 20
+    in_time = np.sort(times)[..., ceil(0.98 * workers) - 1].mean()
+    rows.append((workers, *(round(float(one), 1) for one in (every, in_rounds, in_time))))
+heads = "workers", "all, every step", "all, every 20 steps", "98%, every step"
+table("Mean seconds of a step", heads, rows)
+assert rows[-1][1] > 120 and rows[-1][3] == 1.0
+
+# %% [markdown]
+# With 10,000 workers some are always late, and all wait more than two minutes for the last of them.
+# Local steps help less than one would think: a late step is one of 20, but a round has 20 times as
+# many steps that can be late. Whoever leaves out the last 2% hardly waits at all, and loses 2% of
+# the examples. (With 64 workers that is one, and often two are late.)
+#
+# ### Who does not wait
+#
+# An asynchronous server waits for nobody (lesson 05). Its price was staleness: with n equal workers
+# each gradient is n-1 updates old. How much does that cost? On a parabola of curvature 1, descent
+# converges up to a learning rate of 2; with gradients that are s updates old, up to
+# 2 sin(pi / (4 s + 2)) (Levin and May 1976). We let lesson 05's `stale_server` try rates a tenth
+# below this limit and above it.
+
+
+# %%
+def ends_at(rate, staleness, steps):
+    def update(w, gradient):
+        return w - rate * gradient
+
+    def parabola(w, batch):
+        return w**2 / 2 + batch
+
+    return stale_server(parabola, 1.0, jnp.zeros(steps), update, staleness=staleness)[0]
+
+
+rows = []
+for staleness in (0, 1, 7, 63):
+    limit = 2 * sin(pi / (4 * staleness + 2))
+    ends = [float(abs(ends_at(part * limit, staleness, 8000))) for part in (0.9, 1.1)]
+    assert ends[0] < 0.01 and not ends[1] < 100
+    rows.append((staleness + 1, staleness, round(limit, 4)))
+table("The largest learning rate", ("workers", "staleness", "rate"), rows)
+assert limit < 0.025 and 64 * limit < 2
+
+# %% [markdown]
+# While one of 64 workers computes a gradient, there are 64 updates, but of rates below 0.025: all
+# together they go less far than one synchronous step of rate 2. So staleness takes back what not
+# waiting gives. Local steps do not have it: between two averages nobody waits, and all that is
+# averaged is equally old.
+#
+# ## Compare
+
+# %%
+of_numbers = 2 * (n - 1) / n * N
+parts = {"codes": of_numbers, "scales": of_numbers * 4 / BLOCK}
+in_8_bits.compare(sent["int8"], parts)
+halves = {"values": sent["topk"] / 2, "places": sent["topk"] / 2}
+of_8.compare(sent["topk"], halves)
+largest = compressed_bytes(ROWS, ROWS, 64, scheme="topk", block=BLOCK, k=K, rank=4)
+of_64.compare(largest, {"values": largest / 2, "places": largest / 2})
+of_rounds.compare(sent["fp32"] / 20)
+one_is_late = 1 - 0.99**1000
+of_1000.compare(1 + 2 * one_is_late, {"without late ones": 1, "waiting": 2 * one_is_late})
+
+# %% [markdown]
+# Three answers, three prices. Few bits save a factor of 4 to 28 here, and cost loss where they are
+# very few. Local steps save any factor, and cost loss as well. Both can be had at once: an average
+# of parameters can be sent in few bits, too. Leaving out the latest costs their examples.
+#
+# ## On real hardware
+#
+# ### Over the internet
+#
+# How long do workers average a billion parameters, for each step? Here for lines of 100 Mb/s to 10
+# Gb/s with a latency of 50 ms (assumed), by an all-reduce of 2 log2 n messages (Thakur et al. 2005,
+# section 4).
+
+# %%
+BILLION, CODES = 4e9, 1e9 * (1 + 4 / 256)  # bytes of a billion numbers, in 32 and in 8 bits
+
+
+def averaging_seconds(size, workers, gigabits):
+    line = Link(latency_seconds=50e-3, bytes_per_second=gigabits * 1e9 / 8)
+    bytes_sent = wire_bytes("all_reduce", size, workers)
+    return 2 * ceil(log2(workers)) * line.latency_seconds + bytes_sent / line.bytes_per_second
+
+
+rows = []
+for gigabits in (0.1, 1, 10):
+    for workers in (64, 10_000):
+        whole, codes = (averaging_seconds(size, workers, gigabits) for size in (BILLION, CODES))
+        times = whole, codes, whole / 100, codes / 100
+        rows.append((gigabits, workers, *(round(time, 2) for time in times)))
+heads = "Gb/s", "workers", "32 bits", "8 bits", "32 bits, every 100 steps", "8 bits, every 100"
+table("Seconds of averaging for each step", heads, rows)
+
+# %% [markdown]
+# From 64 to 10,000 workers, the bytes of each hardly grow, and the messages only from 12 to 28. A
+# home line of 100 Mb/s needs ten minutes for an average in 32 bits, but with 100 local steps and 8
+# bits 1.6 s for each step.
+#
+# - **INTELLECT-1**, 10 billion parameters, was trained so by up to 14 nodes on three continents,
+#   with 100 local steps and averages sent in 8 bits: 400 times fewer bytes than data parallelism,
+#   and 83% to 96% of the time computing (Jaghouar et al. 2024).
+# - **Streaming DiLoCo** averages a part of the parameters at a time, while the devices compute on,
+#   and sends it in 4 bits (Douillard et al. 2025). `streaming_round` is this without the overlap,
+#   which simulated devices cannot show.
+# - **Errors take memory**, 4 bytes for each parameter on each device. ZeRO cannot shard them over
+#   dp, because each device has its own.
+# - **Inside a data centre**, ZeRO++ sends parameters in 8 bits and gradients in 4, and holds all
+#   parameters once more in each node: between nodes a quarter of the bytes of ZeRO-3 (Wang et al.
+#   2023).
+# - **DeMo** (Peng, Quesnelle and Kingma 2024) sends the largest numbers of a cosine transform of
+#   the momentum, and keeps the rest on the device.
+# - **Try it:** `jaxpar train --mesh dp=8 --compress int8`, or `--sync-every 10`, with `--outer
+#   nesterov` for DiLoCo.
+#
+# ## Exercises
+
+# %%
+exercises("06")
+
+# %% [markdown]
+# ## On paper
+#
+# 1. Four data centres train Llama 3 8B (8.03 billion parameters) as replicas. Each has a line of 10
+#    Gb/s to the others, and computes a step in 10 s. How long does an average in 32 bits take, and
+#    in 8 bits with blocks of 256? From how many local steps on does the average in 32 bits take at
+#    most a tenth of the time?
+#
+# <details><summary>Answer</summary>
+#
+# A device sends 2 times 3/4 of 32.1 GB, which is 48.2 GB and takes 38.5 s. In 8 bits a number takes
+# 1 + 4/256 bytes, so 12.2 GB and 9.8 s. A tenth is reached when the steps take nine times as long
+# as the average, 347 s: from 35 steps on.
+#
+# </details>
+#
+# 2. A matrix of an MLP of GPT-3 has 12,288 rows and 49,152 columns. How many bytes does each of 64
+#    devices send for its gradient in float32, and how many with PowerSGD of rank 32? What does
+#    error feedback hold in memory for it?
+#
+# <details><summary>Answer</summary>
+#
+# In float32 2 times 63/64 of 2.416 GB, which is 4.756 GB. PowerSGD sends factors of 12,288 and
+# 49,152 rows with 32 columns, 7.864 MB: 15.48 MB in the two all-reduces, 307 times less. The error
+# is as large as the gradient, 2.416 GB on each device.
+#
+# </details>
+#
+# 3. Each device sends its largest 1% to all others, values and places in 32 bits each. From how
+#    many devices on is this more than an all-reduce in float32? And more than in 8 bits, with
+#    blocks of 256?
+#
+# <details><summary>Answer</summary>
+#
+# For N numbers, (n-1) times 0.08 N bytes against 2 (n-1)/n times 4 N. They are equal for 0.08 =
+# 8/n, so from 101 devices on it is more. In 8 bits, 4 N becomes 1.016 N, and 26 devices are enough.
+#
+# </details>
+#
+# ## Sources
+#
+# Alistarh et al. 2017, *QSGD*. Assran et al. 2019, *Stochastic Gradient Push*. Chen et al. 2016,
+# *Revisiting Distributed Synchronous SGD*. Dettmers et al. 2022, *8-bit Optimizers via Block-wise
+# Quantization*. Douillard et al. 2023, *DiLoCo*. Douillard et al. 2025, *Streaming DiLoCo*.
+# Jaghouar et al. 2024, *INTELLECT-1 Technical Report*. Karimireddy et al. 2019, *Error Feedback
+# Fixes SignSGD* (algorithm 1). Levin and May 1976, *A Note on Difference-Delay Equations*. Lin et
+# al. 2020, *Don't Use Large Mini-Batches, Use Local SGD*. Peng, Quesnelle and Kingma 2024, *DeMo:
+# Decoupled Momentum Optimization*. Seide et al. 2014, *1-Bit Stochastic Gradient Descent*. Stich
+# 2019, *Local SGD Converges Fast and Communicates Little*. Stich, Cordonnier and Jaggi 2018,
+# *Sparsified SGD with Memory*. Tang et al. 2019, *DoubleSqueeze*. Tang et al. 2021, *1-bit Adam*.
+# Thakur, Rabenseifner and Gropp 2005, *Optimization of Collective Communication Operations in
+# MPICH*. Vogels, Karimireddy and Jaggi 2019, *PowerSGD*. Wang et al. 2023, *ZeRO++*. Ying et al.
+# 2021, *Exponential Graph is Provably Efficient for Decentralized Deep Training*.
+#
+# | here | PyTorch | others |
+# |---|---|---|
+# | low rank | DDP hook `powerSGD_hook` | - |
+# | signs | - | DeepSpeed: `OneBitAdam`, `ZeroOneAdam` |
+# | 8 and 4 bits | hook `quantization_perchannel_hook` | DeepSpeed: `zero_quantized_gradients` |
+# | local steps | `PeriodicModelAverager`, `post_localSGD_hook` | OpenDiLoCo, torchft: `DiLoCo` |
+# | one peer | - | BlueFog: `neighbor_allreduce` |

@@ -1,0 +1,172 @@
+"""Runs that send less over dp train, agree with what one device computes, and send few bytes."""
+
+import itertools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpar.cost.compress import compressed_bytes
+from jaxpar.mesh import make_mesh
+from jaxpar.model import init, loss_fn
+from jaxpar.parallel.remat import scan_layers
+from jaxpar.train.compression import BLOCK, Group, groups_of, parse_compression
+from jaxpar.train.recipe import make_recipe
+from jaxpar.train.rounds import OUTERS
+from jaxpar.train.setup import technique_of
+from jaxpar.train.text import batches, read_library
+from tests.train.runs import (
+    BATCH,
+    GENTLE,
+    PARAMETERS,
+    SETTINGS,
+    assert_trains_as_one_device,
+    trained,
+)
+
+MIXES = [
+    ("dp=4,tp=2", {"sequence_parallel": True}),
+    ("pp=2,dp=2,tp=2", {"microbatches": 2}),
+    ("dp=2,fsdp=2", {"zero": 3}),
+    ("dp=2,cp=2", {"precision": "bf16", "clip": 1.0}),
+]
+ROUNDS = [
+    ("dp=4,tp=2", {"sequence_parallel": True}),
+    ("pp=2,dp=2", {"microbatches": 2}),
+    ("dp=2,fsdp=2", {"zero": 3, "microbatches": 2}),
+    ("dp=2,cp=2", {}),
+]
+
+
+def sent_over_dp(run: Any) -> float:
+    return sum(size for axes, size in run.report.wire_bytes_by_axis().items() if "dp" in axes)
+
+
+def groups(recipe: Any) -> tuple[Group, ...]:
+    shapes = jax.eval_shape(lambda key: init(SETTINGS, key), jax.random.key(0))
+    technique = technique_of(SETTINGS, recipe)
+    return groups_of(shapes, technique.layouts, make_mesh(recipe.layout.mesh_sizes).shape)
+
+
+@pytest.mark.parametrize(("compress", "loses"), [("int8", 1e-3), ("int4", 1e-2), ("sign", 0.3)])
+def test_losses_are_near_those_of_one_device(compress: str, loses: float) -> None:
+    """With SGD, which shows a wrong scale."""
+    recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", compress=compress)
+    expected = trained(make_recipe("dp=1", batch=BATCH, optimizer="sgd"))
+    taken = trained(recipe)
+    assert taken.losses == pytest.approx(expected.losses, rel=loses)
+    assert taken.losses[-1] < taken.losses[0]
+
+
+def test_all_numbers_are_those_of_one_device() -> None:
+    """Where the largest are all that there are, nothing is lost."""
+    assert_trains_as_one_device(make_recipe("dp=4,tp=2", compress="topk=1.0"), steps=3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("compress", ["int8", "int4", "sign", "topk=0.05"])
+@pytest.mark.parametrize(("mesh", "options"), MIXES, ids=[mesh for mesh, _ in MIXES])
+def test_a_mix_sends_what_the_formulas_say(
+    mesh: str, options: dict[str, Any], compress: str
+) -> None:
+    recipe = make_recipe(mesh, batch=BATCH, compress=compress, **options)
+    taken = trained(recipe, steps=4)
+    assert np.isfinite(taken.losses).all()
+    assert taken.losses[-1] < taken.losses[0]
+    n, scheme = recipe.layout.dp, compress.partition("=")[0]
+    expected = 2 * (n - 1) / n * 4  # the loss
+    for group in groups(recipe):
+        size = group.numbers if scheme == "topk" else group.padded
+        k = max(1, round(0.05 * size))
+        expected += compressed_bytes(1, size, n, scheme=scheme, block=BLOCK, k=k, rank=1)
+    assert sent_over_dp(taken.run) == pytest.approx(expected)
+
+
+def test_what_tp_replicates_stays_equal() -> None:
+    """Each number is rounded with those that the same axes split."""
+    recipe = make_recipe("dp=2,tp=2", batch=BATCH, compress="int4")
+    found = groups(recipe)
+    assert {group.axes for group in found} == {("tp",), ()}
+    run = trained(recipe, steps=1).run
+    *_, last = itertools.islice(run.steps, 2)
+    for leaf in jax.tree.leaves(last.params):
+        by_index: dict[str, list[np.ndarray]] = {}
+        for shard in leaf.addressable_shards:
+            by_index.setdefault(str(shard.index), []).append(np.asarray(shard.data))
+        for same in by_index.values():
+            for other in same[1:]:
+                np.testing.assert_array_equal(same[0], other)
+
+
+def on_one_device(outer: str, steps: int, rounds: int, replicas: int) -> tuple[list, Any]:
+    """The losses of rounds and the parameters after, with one replica after the other."""
+    sgd, by = GENTLE["sgd"], OUTERS[outer]
+    loss = loss_fn(SETTINGS, lambda layer, x, layers: scan_layers(layer, x, layers))
+    params = init(SETTINGS, jax.random.key(3))
+    whole = jax.NamedSharding(make_mesh("dp=1"), jax.P())
+    text = batches(
+        read_library(), whole, batch=steps * BATCH, sequence=SETTINGS.sequence, seed=3, name=""
+    )
+    outer_state, losses = by.init(params) if by else None, []
+    gradient = jax.jit(jax.value_and_grad(loss))
+    for batch in itertools.islice(text, rounds):
+        ends, of_round = [], []
+        for own in batch.reshape(replicas, steps, -1, batch.shape[1]):
+            here, state = params, sgd.init(params)
+            for examples in own:
+                value, gradients = gradient(here, examples)
+                updates, state = sgd.update(gradients, state, here)
+                here = optax.apply_updates(here, updates)
+                of_round.append(value)
+            ends.append(here)
+        mean = jax.tree.map(lambda *leaves: sum(leaves) / replicas, *ends)
+        if by:
+            delta = jax.tree.map(jnp.subtract, params, mean)
+            updates, outer_state = by.update(delta, outer_state, params)
+            mean = optax.apply_updates(params, updates)
+        params = mean
+        losses.append(float(np.mean(of_round)))
+    return losses, params
+
+
+@pytest.mark.parametrize("outer", ["average", "nesterov"])
+def test_a_round_is_that_of_replicas_one_after_the_other(outer: str) -> None:
+    recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer)
+    expected, _ = on_one_device(outer, steps=3, rounds=3, replicas=4)
+    assert trained(recipe, steps=3).losses == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("outer", ["average", "nesterov"])
+@pytest.mark.parametrize(("mesh", "options"), ROUNDS, ids=[mesh for mesh, _ in ROUNDS])
+def test_a_mix_averages_once_a_round(mesh: str, options: dict[str, Any], outer: str) -> None:
+    """It sends each device's part of the parameters over dp, once, whatever the number of steps."""
+    recipe = make_recipe(mesh, batch=BATCH, sync_every=3, outer=outer, **options)
+    taken = trained(recipe, steps=3)
+    assert np.isfinite(taken.losses).all()
+    assert taken.losses[-1] < taken.losses[0]
+    held = sum(group.numbers for group in groups(recipe))
+    n = recipe.layout.dp
+    assert sent_over_dp(taken.run) == pytest.approx(2 * (n - 1) / n * 4 * (held + 1))
+
+
+def test_a_round_of_one_step_of_descent_is_data_parallelism() -> None:
+    taken = trained(make_recipe("dp=4", batch=BATCH, optimizer="sgd", sync_every=1), steps=3)
+    whole = trained(make_recipe("dp=1", batch=BATCH, optimizer="sgd"), steps=3)
+    assert taken.losses == pytest.approx(whole.losses, rel=1e-5)
+    assert taken.norms[0] == pytest.approx(0.02 * whole.norms[0], rel=1e-4)
+
+
+def test_on_dp_alone_all_parameters_are_in_one_group() -> None:
+    (group,) = groups(make_recipe("dp=4", batch=BATCH, compress="int8"))
+    assert (group.axes, group.numbers) == ((), PARAMETERS)
+    assert group.padded % (4 * BLOCK) == 0
+    assert 0 <= group.padded - PARAMETERS < 4 * BLOCK
+
+
+def test_words_of_compression() -> None:
+    assert parse_compression("topk=0.25").fraction == 0.25
+    assert parse_compression("int4").scheme == "int4"
