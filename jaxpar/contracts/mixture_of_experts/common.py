@@ -67,14 +67,14 @@ def moe_args(
         experts: experts of all devices along `axis`.
         top_k: experts that a token goes to.
         chosen: how many experts are chosen at all.
-        dtype: of the tokens and of the matrices; weights are float32, as `route` returns them.
+        dtype: of all floats.
     """
     sizes, at = parse_mesh(mesh), all_axes(mesh)
     devices = math.prod(sizes.values())
     own = devices * (experts // sizes[axis])
     return {
         "x": ArraySpec((devices * tokens, width), f"t_{at} d", dtype),
-        "weights": ArraySpec((devices * tokens, top_k), f"t_{at} k", draw="positive"),
+        "weights": ArraySpec((devices * tokens, top_k), f"t_{at} k", dtype, "positive"),
         "experts": drawn_choices(mesh, tokens, top_k, chosen),
         "w_gate": ArraySpec((own, width, hidden), f"e_{at} d f", dtype),
         "w_up": ArraySpec((own, width, hidden), f"e_{at} d f", dtype),

@@ -285,12 +285,12 @@ def dropless_without_weights(
 
 
 @wrong("values")
-def dropless_in_the_dtype_of_weights(
+def dropless_in_float32(
     x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
 ) -> Array:
-    """Weights are float32, and so is the result; convert the sums to the dtype of x."""
-    wide = jnp.promote_types(x.dtype, weights.dtype)
-    return moe_dropless(x, weights, experts, *w, block=block, axis=axis).astype(wide)
+    """The result is in float32; convert the sums to the dtype of x."""
+    y = moe_dropless(x, weights, experts, *w, block=block, axis=axis)
+    return y.astype(jnp.float32)
 
 
 @wrong("values")

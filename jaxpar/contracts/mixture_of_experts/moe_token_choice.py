@@ -187,12 +187,12 @@ def added_without_weights(
 
 
 @wrong("values")
-def added_in_the_dtype_of_weights(
+def added_in_float32(
     x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
 ) -> Array:
-    """Weights are float32, and so is the result; convert it to the dtype of x."""
-    wide = jnp.promote_types(x.dtype, weights.dtype)
-    return moe_token_choice(x, weights, experts, *w, capacity=capacity, axis=axis).astype(wide)
+    """The result is in float32; convert it to the dtype of x."""
+    y = moe_token_choice(x, weights, experts, *w, capacity=capacity, axis=axis)
+    return y.astype(jnp.float32)
 
 
 @wrong("values")
