@@ -49,9 +49,10 @@ def route(
 ) -> Routing:
     """Chooses the `top_k` experts with the best scores for each token, in float32 at least.
 
-    Scores are the softmax of x @ router over the experts, or the sigmoid of each. The chosen ones,
-    divided by their sum, are the weights. A `bias` is added where experts are chosen, and nowhere
-    else: it balances their load, and has no gradient (`jaxpar.parallel.expert`).
+    Scores are the softmax of x @ router over the experts, or the sigmoid of each. The best expert
+    comes first, and of equal ones that with the lowest number. The chosen scores, divided by their
+    sum, are the weights. A `bias` is added where experts are chosen, and nowhere else: it balances
+    their load, and has no gradient (`jaxpar.parallel.expert`).
 
     Math: scores = softmax(x @ router); weights = scores_i / sum of the scores of the k best
     Comm:

@@ -97,7 +97,8 @@ class FlopsLimit:
 
     Or `traded[0]` times, where temp bytes are at most `traded[1]` times those of the reference.
     With `may_recompute`, a gradient may have those of one forward pass more. The operands are of
-    one of `dtypes`, if any are named.
+    one of `dtypes`, if any are named. With `large`, there are as few products, too: at most
+    `multiple` times as many as in the reference, so that none is of fewer rows than need be.
     """
 
     words: str
@@ -106,6 +107,7 @@ class FlopsLimit:
     traded: tuple[float, float] | None = None
     may_recompute: bool = False
     dtypes: tuple[str, ...] = ()
+    large: bool = False
 
 
 @dataclass(frozen=True)

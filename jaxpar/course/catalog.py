@@ -190,6 +190,11 @@ LESSONS = (
         ),
     ),
     Lesson(
+        number="17", topic="mixture_of_experts", title="Mixture of experts",
+        needs=("11",), minutes=35,
+        prints=("expert_choice", "router_z_loss"),
+    ),
+    Lesson(
         number="18", topic="hybrid", title="Hybrid parallelism",
         needs=("10", "12", "15"), minutes=36,
         prints=("leaf_layouts", "fetch", "scatter_gradients", "update_owned", "over_devices"),
@@ -473,6 +478,35 @@ EXERCISES = (
         id="limited_schedule", lesson="16", kind="schedule", minutes=60,
         title="an open challenge: the shortest schedule",
         needs=("zero_bubble_h1_schedule", "stash_size"),
+    ),
+    Exercise(
+        id="route", lesson="17", kind="program", minutes=20,
+        title="the experts of each token, and their weights",
+    ),
+    Exercise(
+        id="moe_token_choice", lesson="17", kind="program", minutes=40,
+        title="tokens travel to experts that have room",
+        needs=("route", "all_to_all_by_permutes"),
+    ),
+    Exercise(
+        id="grouped_matmul", lesson="17", kind="program", minutes=35,
+        title="each group of rows times its own matrix",
+    ),
+    Exercise(
+        id="moe_dropless", lesson="17", kind="program", minutes=35,
+        title="all tokens come, and none is dropped", needs=("moe_token_choice", "grouped_matmul"),
+    ),
+    Exercise(
+        id="load_balance_loss", lesson="17", kind="program", minutes=15,
+        title="a loss of the tokens of all devices", needs=("mean_over_devices",),
+    ),
+    Exercise(
+        id="update_expert_bias", lesson="17", kind="program", minutes=15,
+        title="balance without a loss", needs=("load_balance_loss",),
+    ),
+    Exercise(
+        id="dispatch_bytes", lesson="17", kind="value", minutes=15,
+        title="an all-to-all or a gather: which sends less", needs=("moe_token_choice",),
     ),
     Exercise(
         id="sharded_dim", lesson="18", kind="value", minutes=20,

@@ -6,7 +6,7 @@ import ast
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from jaxpar.contracts.base import Contract, load
@@ -136,8 +136,9 @@ def _origin(function: Callable, name: str) -> str:
 
 def _signature(function: ast.FunctionDef) -> Iterator[str]:
     """Yields the lines of the signature, broken as the formatter would break them."""
-    parts = [ast.unparse(argument) for argument in function.args.args]
-    named = [ast.unparse(argument) for argument in function.args.kwonlyargs]
+    given = function.args
+    parts = list(_with_defaults(given.args, given.defaults))
+    named = list(_with_defaults(given.kwonlyargs, given.kw_defaults))
     parts = [part.replace("'", '"') for part in (*parts, *["*"][: len(named)], *named)]
     returns = f" -> {ast.unparse(function.returns)}" if function.returns else ""
     returns = returns.replace("'", '"')
@@ -149,6 +150,15 @@ def _signature(function: ast.FunctionDef) -> Iterator[str]:
     arguments = f"    {', '.join(parts)}"
     yield from [arguments] if len(arguments) <= WIDTH else [f"    {part}," for part in parts]
     yield f"){returns}:"
+
+
+def _with_defaults(
+    arguments: Sequence[ast.arg], defaults: Sequence[ast.expr | None]
+) -> Iterator[str]:
+    """Yields each argument as it is written; the last ones have these defaults."""
+    none: list[ast.expr | None] = [None] * (len(arguments) - len(defaults))
+    for argument, default in zip(arguments, [*none, *defaults], strict=True):
+        yield ast.unparse(argument) + (f" = {ast.unparse(default)}" if default else "")
 
 
 def _docstring(function: Callable, hidden_sections: tuple[str, ...]) -> str:

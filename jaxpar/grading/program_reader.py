@@ -36,7 +36,7 @@ from jaxpar.inspector.mlir import parse
 from jaxpar.inspector.notes import unexplained
 from jaxpar.inspector.repeated_sums import repeated_sums
 from jaxpar.inspector.report import Collective, Memory
-from jaxpar.inspector.stablehlo import count_flops, product_dtypes, read_module
+from jaxpar.inspector.stablehlo import count_flops, count_products, product_dtypes, read_module
 
 MAX_RUN_BYTES = 2e9
 
@@ -142,6 +142,7 @@ class ProgramReader:
         return Facts(
             collectives=collectives,
             flops=count_flops(module),
+            products=count_products(module),
             product_dtypes=tuple(product_dtypes(module)),
             memory=None,
             unexplained=(),
@@ -190,6 +191,7 @@ class ProgramReader:
         return Facts(
             collectives=sent,
             flops=None,
+            products=None,
             product_dtypes=(),
             memory=_memory(compiled),
             unexplained=(),

@@ -174,28 +174,42 @@ def judge_flops(
     finding = Finding(None, "not judged: no program to count")
     for which in rule.programs:
         if which in answer:
-            done, least = answer[which].flops, reference[which].flops
-            if done is None or least is None:
-                message = f"on {case.mesh}, a matrix product is in a loop of unknown length"
-                return Finding(False, message, "a number of trips known when traced", "unknown")
-            others = [d for d in answer[which].product_dtypes if d not in rule.dtypes]
-            if rule.dtypes and others:
-                limit, seen = (" and ".join(dtypes) for dtypes in (rule.dtypes, others))
-                message = (
-                    f"on {case.mesh}, matrix products multiply {seen}; only {limit} is allowed"
-                )
-                return Finding(False, message, limit, seen)
-            multiple = _multiple(rule, _temp_bytes, answer[which], reference[which])
-            allowed = int(multiple * least)
-            if rule.may_recompute and which == "gradient":
-                allowed += reference["forward"].flops or 0
-            limit, seen = f"at most {allowed:,} flops", f"{done:,} flops"
-            if done > allowed:
-                message = f"on {case.mesh}, a device computes {seen} ({which}); {limit} are allowed"
-                return Finding(False, message, limit, seen)
-            message = f"on {case.mesh}, a device computes {seen}; {allowed:,} are allowed"
-            finding = Finding(True, message, limit, seen)
+            again = reference["forward"] if rule.may_recompute and which == "gradient" else None
+            where = f"on {case.mesh}", which
+            finding = _judge_products(rule, where, answer[which], reference[which], again)
+            if not finding.right:
+                return finding
     return finding
+
+
+def _judge_products(
+    rule: FlopsLimit, where: tuple[str, str], answer: Facts, reference: Facts, again: Facts | None
+) -> Finding:
+    """Holds the products of one program against the reference's, which may be formed `again`."""
+    mesh, which = where
+    done, least = answer.flops, reference.flops
+    if done is None or least is None:
+        message = f"{mesh}, a matrix product is in a loop of unknown length"
+        return Finding(False, message, "a number of trips known when traced", "unknown")
+    others = [dtype for dtype in answer.product_dtypes if dtype not in rule.dtypes]
+    if rule.dtypes and others:
+        limit, seen = (" and ".join(dtypes) for dtypes in (rule.dtypes, others))
+        message = f"{mesh}, matrix products multiply {seen}; only {limit} is allowed"
+        return Finding(False, message, limit, seen)
+    multiple = _multiple(rule, _temp_bytes, answer, reference)
+    allowed = int(multiple * least) + ((again and again.flops) or 0)
+    limit, seen = f"at most {allowed:,} flops", f"{done:,} flops"
+    if done > allowed:
+        message = f"{mesh}, a device computes {seen} ({which}); {limit} are allowed"
+        return Finding(False, message, limit, seen)
+    most = int(multiple * (reference.products or 0)) + ((again and again.products) or 0)
+    if rule.large and (answer.products or 0) > most:
+        limit, seen = f"at most {most:,} matrix products", f"{answer.products:,} matrix products"
+        message = (
+            f"{mesh}, a device computes {seen} ({which}), of few rows each; {limit} are allowed"
+        )
+        return Finding(False, message, limit, seen)
+    return Finding(True, f"{mesh}, a device computes {seen}; {allowed:,} are allowed", limit, seen)
 
 
 def judge_error(because: str, outcome: BadCallOutcome | None) -> Finding:

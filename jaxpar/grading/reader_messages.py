@@ -107,6 +107,7 @@ class Facts:
     Attributes:
         collectives: the collectives of the program as it is written.
         flops: the flops of its matrix products; None where a loop has an unknown length.
+        products: how many these are; None where a loop has an unknown length.
         product_dtypes: the dtypes that these products multiply.
         memory: what the compiled program holds; None where it was not measured.
         unexplained: the collectives that the compiler added, in words.
@@ -116,6 +117,7 @@ class Facts:
 
     collectives: tuple[Collective, ...]
     flops: int | None
+    products: int | None
     product_dtypes: tuple[str, ...]
     memory: Memory | None
     unexplained: tuple[str, ...]

@@ -6,7 +6,7 @@ StableHLO as `jax.export` or `.lower()` return it. What the compiler adds later 
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
@@ -114,13 +114,24 @@ def count_flops(module: ir.Module) -> int | None:
     Inside `shard_map` these are those of one device. Every branch of a conditional counts. So do
     products of matrices and vectors that are written as multiplications and sums.
     """
-    total = 0
+    products = list(_products(module))
+    known = [flops * times for flops, times in products if times is not None]
+    return sum(known) if len(known) == len(products) else None
+
+
+def count_products(module: ir.Module) -> int | None:
+    """Returns how many products `count_flops` counts; None if a loop's length is unknown."""
+    times = [times for _, times in _products(module)]
+    known = [each for each in times if each is not None]
+    return sum(known) if len(known) == len(times) else None
+
+
+def _products(module: ir.Module) -> Iterator[tuple[int, int | None]]:
+    """Yields the flops of each product, and how often it runs."""
     for site in walk(module):
-        count = _FLOPS.get(site.op.name, _flops_of_products_added)(site.op)
-        if count and site.times is None:
-            return None
-        total += count * (site.times or 0)
-    return total
+        flops = _FLOPS.get(site.op.name, _flops_of_products_added)(site.op)
+        if flops:
+            yield flops, site.times
 
 
 def product_dtypes(module: ir.Module) -> tuple[str, ...]:

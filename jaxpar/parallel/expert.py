@@ -36,7 +36,8 @@ def moe_token_choice(
     `experts` say where this device's own tokens go. Of the tokens of a device that choose the same
     expert, first choices come before second ones, and then earlier tokens before later ones; what
     exceeds the capacity is dropped, and adds 0 to the result. One all-to-all brings the rows to
-    their experts, empty ones too, and one brings the results back.
+    their experts, empty ones too, and one brings the results back. All travel in the dtype of x,
+    which is that of the result, too.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i that are not dropped
     Comm:
@@ -112,7 +113,7 @@ def moe_dropless(
     gathered, with their weights and experts. Each device sorts the choices of its own experts to
     the front, expert after expert, and multiplies them by blocks (`grouped_matmul`, which `block`
     and `skip` are for). What its experts give is added up token by token, and a reduce-scatter
-    returns to each device the sums of its own tokens.
+    returns to each device the sums of its own tokens, in the dtype of x.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i
     Comm:
