@@ -37,10 +37,12 @@ def _case(mesh: str, params: Any, axis: str, step: int) -> Case:
     return Case(mesh, {"params": own}, {"axis": axis, "step": step})
 
 
-def _params(rows: int, columns: int, dtype: str = "float32") -> dict[str, Any]:
+def _params(
+    rows: int, columns: int, dtype: str = "float32", heads: tuple[int, int] = (3, 2)
+) -> dict[str, Any]:
     return {
         "w": ArraySpec((rows, columns), "d f", dtype),
-        "layers": [ArraySpec((columns,), "f"), ArraySpec((3, 2, rows), "a h d", dtype)],
+        "layers": [ArraySpec((columns,), "f"), ArraySpec((*heads, rows), "a h d", dtype)],
     }
 
 
@@ -48,10 +50,10 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     """bfloat16, far on in training; two devices; one device."""
     axis, other = axis_names(rng, 2, besides=("dp", "tp"))
     rows, columns = pick(rng, (5, 7)), pick(rng, (9, 11))
-    step = 2 * pick(rng, range(500, 600))
+    step, wide = 2 * pick(rng, range(500, 600)), _params(columns, rows, heads=(2, 3))
     return (
         _case(mesh_of(rng, **{axis: 4, other: 3}), _params(rows, columns, "bfloat16"), axis, step),
-        _case(f"{other}=3,{axis}=2", _params(columns, rows), axis, pick(rng, (5, 6))),
+        _case(f"{other}=3,{axis}=2", wide, axis, pick(rng, (5, 6))),
         _case(f"{axis}=1,{other}=2", _params(rows, rows), axis, pick(rng, (3, 4))),
     )
 

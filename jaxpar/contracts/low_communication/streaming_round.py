@@ -99,12 +99,17 @@ def _case(
     )
 
 
-def _params(rows: int, columns: int, dtype: str = "float32") -> dict[str, Any]:
+def _params(
+    rows: int, columns: int, dtype: str = "float32", heads: tuple[int, int] = (2, 3)
+) -> dict[str, Any]:
     """Five leaves, which are not written in the order in which they count: bias is the first."""
     return {
-        "layers": [ArraySpec((rows, columns), "d f", dtype), ArraySpec((columns, 2), "f a", dtype)],
+        "layers": [
+            ArraySpec((rows, columns), "d f", dtype),
+            ArraySpec((columns, heads[0]), "f a", dtype),
+        ],
         "bias": ArraySpec((columns,), "f"),
-        "scale": ArraySpec((2, 3, rows), "a h d"),
+        "scale": ArraySpec((*heads, rows), "a h d"),
         "out": {"w": ArraySpec((columns, rows), "f d", dtype)},
     }
 
@@ -125,7 +130,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     every, rounds, f = pick(rng, (11, 13)), pick(rng, range(2, 9)), pick(rng, (1, 2, 3))
     fragments = ((4, 0), (1,), (3,), (2,))
     due = rounds * every + f * every // 4
-    few = _params(4, pick(rng, (3, 5)))
+    few = _params(4, pick(rng, (3, 5)), heads=(3, 2))
     return (
         _case(
             mesh_of(rng, **{axis: n, other: others}),
