@@ -61,7 +61,7 @@ def _case_of_large_loads(mesh: str, axis: str, t: int, e: int) -> Case:
     case = _case(mesh, axis, t=t, e=e, top_k=1, rate=0.5)
     drawn = ArraySpec((math.prod(case.sizes.values()) * t, 1), f"t_{axis} k", "int32", "large")
     experts = Made(Function(f"{__name__}:nearly_even"), (drawn, e))
-    return replace(case, args=case.args | {"experts": experts})
+    return replace(case, args={**case.args, "experts": experts})
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
