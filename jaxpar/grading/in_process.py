@@ -80,8 +80,8 @@ class Compiler:
         keeps: whether the next program belongs to the reference or to a mistake, and is kept.
     """
 
-    def __init__(self, *, quickly: bool) -> None:
-        self.keeps, self._quickly = False, quickly
+    def __init__(self) -> None:
+        self.keeps = False
         self._kept: dict[tuple[str, Interface], Compiled] = {}
         self._of_answer: dict[tuple[str, Interface], Compiled] = {}
         self._texts: dict[bytes, str] = {}
@@ -92,7 +92,7 @@ class Compiler:
             self._texts[blob] = str(parse(blob))
         key = self._texts[blob], interface
         compiled = self._kept.get(key) or self._of_answer.get(key)
-        compiled = compiled or compile_exported(blob, interface, _header, quickly=self._quickly)
+        compiled = compiled or compile_exported(blob, interface, _header)
         (self._kept if self.keeps else self._of_answer)[key] = compiled
         return compiled
 
@@ -124,9 +124,8 @@ class InProcessPool:
         self.store: Store | None = None
         self.function: Answer | None = None
         self.judgements = 0
-        contract = contract or with_drawn(where, SEED)
-        self._compiler = Compiler(quickly=contract.memory is None)
-        self._reader = ProgramReader(contract, self._compiler)
+        self._compiler = Compiler()
+        self._reader = ProgramReader(contract or with_drawn(where, SEED), self._compiler)
         self._known: dict[reader_messages.ReaderRequest, reader_messages.ReaderReply] = {}
         self._truths: dict[tuple[int, int], Truth] = {}
 

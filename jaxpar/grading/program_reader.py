@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -57,13 +57,11 @@ def compile_exported(
     blob: bytes,
     interface: Interface,
     header: Callable[[Interface], jax.export.Exported] = template,
-    *,
-    quickly: bool = False,
 ) -> Compiled:
     """Compiles the bytes of a program that was checked against this interface.
 
     `header` makes an exported program of the same interface. Its bytes are replaced by these, so
-    that nothing in a stranger's header is used. `quickly` compiles as `compile_program` does.
+    that nothing in a stranger's header is used.
     """
     with jax.enable_x64(_is_wide(interface)):
         exported = dataclasses.replace(header(interface), mlir_module_serialized=blob)
@@ -72,7 +70,7 @@ def compile_exported(
             in_shardings=tuple(a.sharding for a in interface.inputs),
             out_shardings=[r.sharding for r in interface.results],
         )
-        return compile_program(jitted.lower(*interface.inputs), quickly=quickly)
+        return compile_program(jitted.lower(*interface.inputs))
 
 
 @dataclass
@@ -81,20 +79,13 @@ class ProgramReader:
 
     Attributes:
         contract: the exercise.
-        compile: compiles a program, quickly where memory is not judged, and remembers those that
-            it has compiled.
+        compile: compiles a program, and remembers those that it has compiled.
         programs: what was read so far, by author.
     """
 
     contract: Contract
-    compile: Compile
+    compile: Compile = field(default_factory=lambda: cache(compile_exported))
     programs: dict[tuple[Author, ProgramKey], CheckedProgram] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, contract: Contract) -> ProgramReader:
-        """A reader that keeps every program that it has compiled."""
-        quickly = contract.memory is None
-        return cls(contract, cache(partial(compile_exported, quickly=quickly)))
 
     def answer(
         self, request: reader_messages.ReaderRequest, blobs: list[bytes]

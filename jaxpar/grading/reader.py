@@ -35,7 +35,7 @@ def main() -> None:
     simulate_devices(job.devices)
     with importing():
         contract = load(job.where)
-        reader = ProgramReader.of(replace(contract, cases=contract.cases + job.drawn))
+        reader = ProgramReader(replace(contract, cases=contract.cases + job.drawn))
     send_json(replies, encode(Started()))
     while (frame := receive(requests)) is not None:
         request = decode(ReaderRequest, frame)

@@ -16,10 +16,8 @@ from jaxpar.inspector.dtypes import buffer_bytes, dtype_name
 from jaxpar.inspector.hlo_text import parse_hlo
 from jaxpar.inspector.report import Memory
 
-QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
-"""Options with which XLA compiles in a third of the time; a program may hold other temporaries."""
-if jax.__version_info__ < (0, 11):  # later versions have only these emitters
-    QUICKLY["xla_cpu_use_fusion_emitters"] = False
+UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
+"""Machine code is not optimized, which compiles sooner and changes neither memory nor HLO."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +35,12 @@ class Compiled:
     final: str
 
 
-def compile_program(
-    lowered: jax.stages.Lowered, *, optimize: bool = False, quickly: bool = False
-) -> Compiled:
+def compile_program(lowered: jax.stages.Lowered, *, optimize: bool = False) -> Compiled:
     """Compiles a program.
 
     Args:
         lowered: What `jax.jit(function).lower(*args)` returned.
-        optimize: Whether to optimize the machine code too; this changes neither memory nor HLO.
-        quickly: Whether to compile with `QUICKLY`, where nobody asks for the memory.
+        optimize: Whether to optimize the machine code too.
     """
     # After an interruption, XLA may still write dumps while the folder is being removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -56,10 +51,8 @@ def compile_program(
             # has no hit, because a hit writes no dump.
             "xla_dump_emitter_re": Path(folder).name,
         }
-        if quickly:
-            options |= QUICKLY
-        elif not optimize:
-            options["xla_backend_optimization_level"] = 0
+        if not optimize:
+            options |= UNOPTIMIZED
         executable = lowered.compile(compiler_options=options)
         dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))
         partitioned = dumps[-1].read_text(encoding="utf-8") if dumps else None

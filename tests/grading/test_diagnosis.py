@@ -87,7 +87,7 @@ def test_a_program_that_ends_with_an_error_is_a_finding(
 
 
 def test_a_mistake_of_an_unknown_name_is_not_taken_for_the_reference() -> None:
-    reader = ProgramReader.of(load("jaxpar.contracts.ring_and_tree.tree_broadcast"))
+    reader = ProgramReader(load("jaxpar.contracts.ring_and_tree.tree_broadcast"))
     with pytest.raises(ValueError, match="a mistake 'nobody' of tree_broadcast; it has root"):
         reader.answer(ExportOurs(("forward", 0), MistakeName("nobody")), [])
 

@@ -14,7 +14,6 @@ from flax import nnx
 from jax import P, lax
 from jax.sharding import NamedSharding
 
-from jaxpar.inspector.compiled import QUICKLY
 from jaxpar.inspector.residuals import Residual, saved_residuals
 from jaxpar.inspector.stablehlo import read_module
 from jaxpar.layout import Layout
@@ -22,6 +21,7 @@ from jaxpar.mesh import make_mesh, vary
 from jaxpar.model import Settings, Split, check_split, init, loss_fn, used_specs
 from jaxpar.model.decoder import Layer
 from jaxpar.parallel.remat import scan_layers
+from tests.compile_options import QUICKLY
 
 SPLITS = {
     "tensor": Split("tp"),

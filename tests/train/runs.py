@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpar.inspector.compiled import QUICKLY, Compiled, compile_program
+from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.train import setup
@@ -19,6 +19,7 @@ from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.sent import Sent
 from jaxpar.train.text import read_library
+from tests.compile_options import QUICKLY
 
 # These layers can be split over 8 devices and over 4 stages, so that all runs share one model.
 SETTINGS = Settings(layers=4, d_model=16, heads=8, kv_heads=2, sequence=16)
