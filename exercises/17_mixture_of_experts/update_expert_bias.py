@@ -18,13 +18,13 @@ Save it while `jaxpar` runs, or check it with `jaxpar check update_expert_bias`.
 #     rate     0.25
 #     axis     "dp"
 #   mesh ep=2,cp=3
-#     bias     float32[6]
+#     bias     float32[5]
 #     experts  k different experts for each token, some of them more often than others, made from
 #              int32[7, 1]
 #     rate     0.5
 #     axis     ("ep", "cp")
 #   mesh pp=2,dp=3
-#     bias     float32[5]
+#     bias     float32[7]
 #     experts  k different experts for each token, some of them more often than others, made from
 #              int32[10, 2]
 #     rate     0.0625
