@@ -305,8 +305,8 @@ def matrix_for_each_block(x: Array, w: Array, sizes: Array, *, block: int) -> Ar
 
 @wrong("memory")
 def ragged_dot_of_cpus(x: Array, w: Array, sizes: Array, *, block: int) -> Array:
-    """lax.ragged_dot multiplies all rows by all matrices on CPUs; multiply block by block. (On GPUs
-    and TPUs its kernels do so.)"""
+    """lax.ragged_dot multiplies all rows by all matrices where it has no kernel, as on CPUs;
+    multiply block by block."""
     _check(block)
     return lax.ragged_dot(x, w, sizes)
 

@@ -451,8 +451,8 @@ def all_tokens_by_all_experts(
 def by_ragged_dot(
     x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
 ) -> Array:
-    """lax.ragged_dot multiplies all rows by all matrices on CPUs; use grouped_matmul. (On GPUs and
-    TPUs its kernels do so.)"""
+    """lax.ragged_dot multiplies all rows by all matrices where it has no kernel, as on CPUs; use
+    grouped_matmul."""
     x, weights, experts = (gathered(given, axis) for given in (x, weights, experts))
     order, sizes = _sorted(experts, len(w[0]), axis)
     rows = x[order // experts.shape[1]]
