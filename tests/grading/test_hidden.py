@@ -130,7 +130,7 @@ def test_where_a_hidden_case_hangs_is_not_told(index: int, told: bool) -> None:
     stray = Collective(
         "permute", ("tp",), 2, "float32", 4, 4, conditional=True, source="line 1897364"
     )
-    facts = Facts((stray,), 0, (), None, (), (), ())
+    facts = Facts((stray,), 0, 0, (), None, (), (), ())
     attempt: Any = SimpleNamespace(contract=CONTRACT, answer={("forward", index): facts})
     with Pool() as pool:
         assert ("1897364" in _why("timeout", "", pool, attempt)) == told

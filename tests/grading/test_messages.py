@@ -45,6 +45,7 @@ FACTS = Facts(
         ),
     ),
     None,
+    12,
     ("bfloat16",),
     Memory(1, 2, 3, 4, 5),
     ("1 x all_reduce",),

@@ -25,7 +25,8 @@ TRADED = MemoryLimit("little is held, or little is sent", multiple=2, traded=(5,
 
 def facts(temp: int, sent: int, constants: int = 0) -> Facts:
     gather = Collective("all_gather", ("tp",), 4, "float32", sent // 3, sent)
-    return Facts((gather,), None, (), Memory(0, 0, 0, temp, constants), (), (), ())
+    held = Memory(0, 0, 0, temp, constants)
+    return Facts((gather,), None, None, (), held, (), (), ())
 
 
 @pytest.mark.parametrize(
