@@ -4,7 +4,7 @@ VENV := .venv
 # Where functions say the shapes of their arrays: the suite checks these when they are called.
 SHAPED := jaxpar.collectives,jaxpar.parallel,jaxpar.nn,jaxpar.flash,jaxpar.model
 BIN := $(VENV)/bin
-# tests/proofs.json, the record of what has been proved, is written at the end of a whole run.
+# tests/proofs.json, the record of what has been proved, grows during a run.
 SUITE = $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \
     --jaxtyping-packages=$(SHAPED),beartype.beartype --record
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check

@@ -34,10 +34,10 @@ with importing():
 compile_program = program_reader.compile_program
 
 
-def timed(lowered):
+def timed(lowered, **options):
     start = time.process_time()
     try:
-        return compile_program(lowered)
+        return compile_program(lowered, **options)
     finally:
         with open({path!r}, "a") as file:
             print(time.process_time() - start, file=file)

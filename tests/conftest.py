@@ -4,6 +4,7 @@ Unless `--all` is given, only a part of the tests runs on what has not changed s
 proved; `tests/proofs.py` says how that is known.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,8 +20,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("suite", deadline=None)  # no test depends on time
 hypothesis.settings.load_profile("suite")
 
-HASHES = pytest.StashKey[dict[str, str]]()
-SUBJECT = "proves"
+SUBJECT = "subject"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,18 +29,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "full(subject): left out while its subject is as proved")
+    config.addinivalue_line("markers", "subject(name): what a test proves, if not its own file")
+    config.addinivalue_line("markers", "full: left out while its subject is as proved")
     config.addinivalue_line("markers", "always: never left out")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Takes the hashes before anything runs, since what is edited meanwhile is not proved."""
     config = session.config
-    option = config.option
-    partly = option.keyword or option.markexpr or option.collectonly or option.maxfail
-    whole = config.args_source == pytest.Config.ArgsSource.TESTPATHS and not partly
-    if option.record and whole and not hasattr(config, "workerinput"):
-        config.stash[HASHES] = {name: proofs.subject_hash(name) for name in proofs.subjects()}
+    whole_files = not any("::" in argument for argument in config.args)
+    if config.option.record and whole_files and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Reports(proofs.Recorder()))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -51,8 +50,13 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Groups the tests by their subjects, and leaves out those that are not needed."""
+    subjects = Counter(map(_subject, items))
+    places = {subject: place for place, subject in enumerate(subjects)}
+    items.sort(key=lambda item: places[_subject(item)])
     for item in items:
-        item.user_properties += [(SUBJECT, subject) for subject in _subjects(item)]
+        subject = _subject(item)
+        item.user_properties.append((SUBJECT, (subject, subjects[subject])))
     if config.option.all:
         return
     functions: set[str] = set()
@@ -68,6 +72,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+class Reports:
+    """Tells a recorder how each test has ended, also those that other processes ran."""
+
+    def __init__(self, recorder: proofs.Recorder) -> None:
+        self._recorder = recorder
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        for name, value in report.user_properties:
+            if name == SUBJECT and (report.failed or report.when == "teardown"):
+                self._recorder.ended(*value, passed=not report.failed)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs() -> Iterator[None]:
     """Frees what JAX has traced and compiled; it would keep hundreds of megabytes to the end."""
@@ -75,25 +91,14 @@ def _forget_programs() -> Iterator[None]:
     jax.clear_caches()
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    config = session.config
-    ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    if ended and HASHES in config.stash:
-        stats = config.pluginmanager.get_plugin("terminalreporter").stats
-        reports = [*stats.get("failed", ()), *stats.get("error", ())]
-        properties = [getattr(report, "user_properties", ()) for report in reports]
-        failures = [[value for name, value in of if name == SUBJECT] for of in properties]
-        proofs.write(config.stash[HASHES], failures)
-
-
-def _subjects(item: pytest.Item) -> list[str]:
-    """The subjects that a test proves: the one that its mark names, if any, and its own file."""
-    mark = item.get_closest_marker("full")
-    return [*(mark.args if mark else ()), item.path.relative_to(proofs.ROOT).as_posix()]
+def _subject(item: pytest.Item) -> str:
+    """What a test proves: the subject that its mark names, or its own file."""
+    mark = item.get_closest_marker("subject")
+    return mark.args[0] if mark else item.path.relative_to(proofs.ROOT).as_posix()
 
 
 def _is_proved(item: pytest.Item) -> bool:
-    subject = _subjects(item)[0]
+    subject = _subject(item)
     if hasattr(item.config, "workerinput"):
         return subject in item.config.workerinput["proved"]
     return proofs.is_proved(subject)

@@ -1,13 +1,15 @@
 """Records what was proved in full, so that `make test` repeats only what has changed since.
 
-Every test belongs to a subject: an exercise or a lesson where its mark `full` names one, else its
-own file. The record beside this file holds, for each subject, a hash of everything that its proof
-depends on: the Python files that it reaches through imports, without comments and docstrings, the
-data in the folders of these files, and the versions of Python and JAX. Where that hash is in the
-record, tests marked `full` are left out, and each test function runs with its first parameters
+Every test belongs to a subject: an exercise or a lesson where its mark `subject` names one, else
+its own file. The record beside this file holds, for each subject, a hash of everything that its
+proof depends on: the Python files that it reaches through imports, without comments and docstrings,
+the data in the folders of these files, and the versions of Python and JAX. Where that hash is in
+the record, tests marked `full` are left out, and each test function runs with its first parameters
 only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
-that no import shows. `make test` and `make test-all` write the record anew, without the subjects of
-tests that failed.
+that no import shows.
+
+`make test` and `make test-all` record each subject as soon as all of its tests have passed, so a
+run that is stopped keeps what it has proved; a subject of which a test fails leaves the record.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections import Counter
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -63,22 +65,6 @@ def recorded() -> dict[str, str]:
     return _read().get(environment(), {})
 
 
-def write(hashes: dict[str, str], failures: Iterable[Collection[str]] = ()) -> None:
-    """Writes what has been proved now, in place of what was.
-
-    Args:
-        hashes: of all subjects, from before the run.
-        failures: for each test that failed, its subjects; with none, any subject may have failed.
-    """
-    failures = list(failures)
-    if not all(failures):
-        return
-    failed = {subject for subjects in failures for subject in subjects}
-    proved = {subject: value for subject, value in hashes.items() if subject not in failed}
-    record = _read() | {environment(): proved}
-    RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
 @cache
 def subject_hash(subject: str) -> str:
     """The hash of all that the proof of a subject depends on.
@@ -91,6 +77,35 @@ def subject_hash(subject: str) -> str:
         files |= _reached(subject.replace("jaxpar/", "tests/", 1)) | _reached(JUDGE[0]) | {JUDGE[1]}
     parts = [f"{file} {_file_hash(file)}" for file in sorted(files | _data_beside(files))]
     return _hash("\n".join(parts))[:16]
+
+
+class Recorder:
+    """Records subjects during a run; their hashes are those from before it."""
+
+    def __init__(self) -> None:
+        """Takes the hash of every subject."""
+        self._hashes = {name: subject_hash(name) for name in subjects()}
+        self._passed: Counter[str] = Counter()
+        self._failed: set[str] = set()
+
+    def ended(self, subject: str, tests: int, *, passed: bool) -> None:
+        """Takes the end of one test of a subject that has so many `tests`."""
+        if not passed:
+            self._failed.add(subject)
+            self._write(subject, None)
+            return
+        self._passed[subject] += 1
+        if self._passed[subject] == tests and subject not in self._failed:
+            self._write(subject, self._hashes.get(subject))
+
+    def _write(self, subject: str, value: str | None) -> None:
+        """Sets what is recorded of a subject; None removes it, as it does what is no subject."""
+        proved = recorded() | {subject: value}
+        kept = {name: proved[name] for name in proved if name in self._hashes and proved[name]}
+        text = json.dumps(_read() | {environment(): kept}, indent=1, sort_keys=True) + "\n"
+        new = RECORD.with_suffix(".new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(RECORD)
 
 
 def _read() -> dict[str, dict[str, str]]:

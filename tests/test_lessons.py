@@ -37,7 +37,11 @@ def source(lesson: Lesson) -> str:
 @pytest.mark.parametrize(
     "lesson",
     [
-        pytest.param(lesson, id=lesson.name, marks=[pytest.mark.full(lesson.file)][place < 2 :])
+        pytest.param(
+            lesson,
+            id=lesson.name,
+            marks=[pytest.mark.subject(lesson.file), pytest.mark.full][: 1 + (place >= 2)],
+        )
         for place, lesson in enumerate(LESSONS)
     ],
 )

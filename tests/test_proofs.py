@@ -26,6 +26,8 @@ FILES = {
     "lessons/03_rings.py": "def show():\n    import jaxpar.trees\n",
 }
 
+HASHES = {CONTRACT: "1", "tests/test_trees.py": "2"}
+
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -84,20 +86,46 @@ def test_any_other_change_leaves_it(tree: Path, file: str, text: str) -> None:
     assert subject_hash(CONTRACT) == before
 
 
+@pytest.fixture
+def record(tree: Path, monkeypatch: pytest.MonkeyPatch) -> proofs.Recorder:
+    monkeypatch.setattr(proofs, "subjects", lambda: list(HASHES))
+    monkeypatch.setattr(proofs, "subject_hash", HASHES.get)
+    return proofs.Recorder()
+
+
+def test_a_subject_is_recorded_when_all_of_its_tests_have_passed(record: proofs.Recorder) -> None:
+    record.ended(CONTRACT, 2, passed=True)
+    record.ended("tests/test_trees.py", 1, passed=True)
+    assert proofs.recorded() == {"tests/test_trees.py": "2"}
+    record.ended(CONTRACT, 2, passed=True)
+    assert proofs.recorded() == HASHES
+
+
+def test_a_subject_of_which_a_test_failed_leaves_the_record(record: proofs.Recorder) -> None:
+    record.ended(CONTRACT, 1, passed=True)
+    record.ended("tests/test_trees.py", 1, passed=True)
+    again = proofs.Recorder()
+    again.ended(CONTRACT, 2, passed=False)
+    assert proofs.recorded() == {"tests/test_trees.py": "2"}
+    again.ended(CONTRACT, 2, passed=True)
+    again.ended(CONTRACT, 2, passed=True)
+    assert proofs.recorded() == {"tests/test_trees.py": "2"}
+
+
 def test_the_record_is_kept_for_each_environment(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
+    record: proofs.Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert proofs.recorded() == {}
-    proofs.write({CONTRACT: "1"})
+    record.ended(CONTRACT, 1, passed=True)
     monkeypatch.setattr(proofs, "environment", lambda: "elsewhere")
     assert proofs.recorded() == {}
-    proofs.write({CONTRACT: "2"})
-    assert proofs.recorded() == {CONTRACT: "2"}
-
-
-def test_what_failed_is_not_recorded(tree: Path) -> None:
-    hashes = {CONTRACT: "1", "tests/test_trees.py": "2", "lessons/03_rings.py": "3"}
-    proofs.write(hashes, [[CONTRACT, "tests/contracts/test_contracts.py"], ["lessons/03_rings.py"]])
+    record.ended("tests/test_trees.py", 1, passed=True)
     assert proofs.recorded() == {"tests/test_trees.py": "2"}
-    proofs.write(hashes, [[CONTRACT], []])  # a process died, and may have failed any subject
+
+
+def test_what_is_no_subject_any_more_leaves_the_record(
+    record: proofs.Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.ended(CONTRACT, 1, passed=True)
+    monkeypatch.setattr(proofs, "subjects", lambda: ["tests/test_trees.py"])
+    proofs.Recorder().ended("tests/test_trees.py", 1, passed=True)
     assert proofs.recorded() == {"tests/test_trees.py": "2"}

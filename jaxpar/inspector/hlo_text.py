@@ -6,6 +6,7 @@ XLA gives HLO as text only. `hlo` counts the collectives in what is parsed here.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 Shape = tuple[str, tuple[int, ...]]  # HLO's element type, sizes
 
@@ -14,6 +15,8 @@ _COMMENT = re.compile(r"/\*.*?\*/")
 _ARRAY = re.compile(r"(\w+)\[([\d,]*)\]")
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{")
 _ASSIGNMENT = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = ")
+_PARENTHESIS = re.compile(r"[()]")
+_BRACKET_OR_COMMA = re.compile(r"[()\[\]{},]")
 _OPCODE = re.compile(r"\s*([\w\-]+)(?=\()")
 
 
@@ -124,12 +127,11 @@ def _instruction(line: str) -> tuple[Instruction, bool]:
     if not opcode:
         raise _unknown(line)
     after_operands = _end_of_parentheses(blank, opcode.end())
-    shapes = _ARRAY.findall(blank[assignment.end() : after_type])
     config = blank.find("backend_config=", after_operands)
     return Instruction(
         name=assignment[2],
         opcode=opcode[1],
-        shapes=tuple((dtype, _sizes(sizes)) for dtype, sizes in shapes),
+        shapes=_shapes(blank[assignment.end() : after_type]),
         operands=_operands(blank[opcode.end() + 1 : after_operands - 1]),
         attributes=blank[after_operands:],
         backend_config=line[config:] if config >= 0 else "",
@@ -145,27 +147,33 @@ def _end_of_type(text: str, start: int) -> int:
 
 def _end_of_parentheses(text: str, start: int) -> int:
     depth = 0
-    for end in range(start, len(text)):
-        depth += (text[end] == "(") - (text[end] == ")")
+    for found in _PARENTHESIS.finditer(text, start):
+        depth += 1 if found[0] == "(" else -1
         if depth == 0:
-            return end + 1
+            return found.end()
     raise _unknown(text)
 
 
 def _operands(text: str) -> tuple[str, ...]:
     """Splits a list of operands at the commas outside brackets, and drops their types."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
+    parts, depth, start = [], 0, 0
+    for found in _BRACKET_OR_COMMA.finditer(text):
+        if found[0] == "," and depth == 0:
+            parts.append(text[start : found.start()])
+            start = found.end()
+        elif found[0] != ",":
+            depth += 1 if found[0] in "([{" else -1
+    parts.append(text[start:])
     return tuple(part.split()[-1].lstrip("%") for part in parts if part.strip())
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.split(",") if size)
+@lru_cache(maxsize=4096)
+def _shapes(text: str) -> tuple[Shape, ...]:
+    """The shapes of the arrays in a type, which many instructions share."""
+    return tuple(
+        (dtype, tuple(int(size) for size in sizes.split(",") if size))
+        for dtype, sizes in _ARRAY.findall(text)
+    )
 
 
 def _frames(tables: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

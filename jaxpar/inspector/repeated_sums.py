@@ -14,7 +14,7 @@ from jax.extend.mlir.dialects import sdy
 
 from jaxpar.inspector.groups import make_permute, varying_axes
 from jaxpar.inspector.loops import constant_of, producer_of
-from jaxpar.inspector.mlir import ir, source
+from jaxpar.inspector.mlir import ir, operations, source
 from jaxpar.inspector.report import RepeatedSum
 from jaxpar.inspector.stablehlo import adds, groups_of, module_meshes, pairs_of
 from jaxpar.inspector.walk import called, check_size, functions_of
@@ -49,6 +49,8 @@ def repeated_sums(
         ValueError: The program is too large to be walked, or its groups are not understood.
     """
     check_size(module)
+    if not any(op.name == "stablehlo.all_reduce" for op in operations(module.operation)):
+        return ()
     meshes = {tuple(one.items()) for one in module_meshes(module).values() if one}
     if len(meshes) != 1:
         return ()

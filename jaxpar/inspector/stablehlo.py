@@ -6,7 +6,8 @@ StableHLO as `jax.export` or `.lower()` return it. What the compiler adds later 
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.dialects import stablehlo as dialect
@@ -108,36 +109,43 @@ def manual_mesh(manual: ir.Operation) -> str | None:
     return None
 
 
-def count_flops(module: ir.Module) -> int | None:
-    """Returns the flops of matrix products and convolutions; None if a loop's length is unknown.
+@dataclass(frozen=True)
+class Products:
+    """The matrix products and convolutions that one run of `main` computes.
 
     Inside `shard_map` these are those of one device. Every branch of a conditional counts. So do
     products of matrices and vectors that are written as multiplications and sums.
+
+    Attributes:
+        flops: What they compute together; None if a loop's length is unknown.
+        number: How many there are; None if a loop's length is unknown.
+        dtypes: Those of the operands, without products that are written as multiplications.
     """
-    products = list(_products(module))
-    known = [flops * times for flops, times in products if times is not None]
-    return sum(known) if len(known) == len(products) else None
+
+    flops: int | None
+    number: int | None
+    dtypes: tuple[str, ...]
 
 
-def count_products(module: ir.Module) -> int | None:
-    """Returns how many products `count_flops` counts; None if a loop's length is unknown."""
-    times = [times for _, times in _products(module)]
-    known = [each for each in times if each is not None]
-    return sum(known) if len(known) == len(times) else None
-
-
-def _products(module: ir.Module) -> Iterator[tuple[int, int | None]]:
-    """Yields the flops of each product, and how often it runs."""
+def read_products(module: ir.Module) -> Products:
+    """Returns what a program multiplies."""
+    flops = number = 0
+    known, dtypes = True, set[str]()
     for site in walk(module):
-        flops = _FLOPS.get(site.op.name, _flops_of_products_added)(site.op)
-        if flops:
-            yield flops, site.times
+        name = site.op.name
+        each = _FLOPS.get(name, _flops_of_products_added)(site.op)
+        if name in _FLOPS:
+            dtypes |= {array_type(value)[0] for value in site.op.operands}
+        if each and site.times is None:
+            known = False
+        elif each:
+            flops, number = flops + each * site.times, number + site.times
+    return Products(flops if known else None, number if known else None, tuple(sorted(dtypes)))
 
 
-def product_dtypes(module: ir.Module) -> tuple[str, ...]:
-    """Returns the dtypes of the operands of matrix products and convolutions."""
-    products = (site.op for site in walk(module) if site.op.name in _FLOPS)
-    return tuple(sorted({array_type(value)[0] for op in products for value in op.operands}))
+def count_flops(module: ir.Module) -> int | None:
+    """Returns the flops of `read_products`."""
+    return read_products(module).flops
 
 
 def _dot_flops(op: ir.Operation) -> int:

@@ -1,8 +1,7 @@
 """Every contract refuses its stub, its mistakes and every wrong answer, and no right one.
 
 Contracts stand in `jaxpar/contracts/<lesson>/<exercise>.py`, answers to them beside this file under
-the same name. Of every exercise the stub, the reference, one other right answer and one mistake for
-each property are always judged; the rest is a part of its full proof.
+the same name. Each exercise is a subject of its own, which is proved when all of its tests pass.
 """
 
 from __future__ import annotations
@@ -40,34 +39,23 @@ def answers_to(row: Exercise) -> dict[str, Callable]:
     }
 
 
-def parameters(where: str, named: Iterable[tuple[str, tuple]], always: int = 0) -> list[Any]:
-    """Parameters of a test on one exercise; all but the first ones belong to its full proof."""
-    full = pytest.mark.full(contract_of(where))
+def parameters(where: str, named: Iterable[tuple[str, tuple]]) -> list[Any]:
+    """Parameters of a test on one exercise."""
+    subject = pytest.mark.subject(contract_of(where))
     exercise = where.partition("@")[0].rpartition(".")[2]
     return [
-        pytest.param(where, *values, id=f"{exercise}-{name}", marks=[full][i < always :])
-        for i, (name, values) in enumerate(named)
+        pytest.param(where, *values, id=f"{exercise}-{name}", marks=subject)
+        for name, values in named
     ]
 
 
-def one_of_each_property_first(mistakes: Iterable[Mistake]) -> tuple[list[Mistake], int]:
-    """The mistakes, and how many of them come first because they fail by another property each."""
-    first: dict[str, Mistake] = {}
-    for mistake in mistakes:
-        first.setdefault(mistake.fails, mistake)
-    others = [mistake for mistake in mistakes if mistake not in first.values()]
-    return [*first.values(), *others], len(first)
+def mistakes_of(where: str) -> list[Any]:
+    return parameters(where, [(mistake.name, (mistake,)) for mistake in load(where).mistakes])
 
 
-def mistakes_of(where: str, *, always: bool = True) -> list[Any]:
-    mistakes, first = one_of_each_property_first(load(where).mistakes)
-    named = [(mistake.name, (mistake,)) for mistake in mistakes]
-    return parameters(where, named, first if always else 0)
-
-
-def answers_with(row: Exercise, mark: str, always: int = 0) -> list[Any]:
+def answers_with(row: Exercise, mark: str) -> list[Any]:
     found = {name: f for name, f in answers_to(row).items() if hasattr(f, mark)}
-    return parameters(row.where, [(name, (f,)) for name, f in found.items()], always)
+    return parameters(row.where, [(name, (f,)) for name, f in found.items()])
 
 
 def mutants_of(where: str) -> list[Any]:
@@ -75,22 +63,27 @@ def mutants_of(where: str) -> list[Any]:
     return parameters(where, [(name, (mutant, fails)) for name, mutant, fails in found])
 
 
+def rows(*kinds: str) -> pytest.MarkDecorator:
+    """Parametrizes a test with the exercises of these kinds; with none, of all."""
+    found = [row for row in EXERCISES if not kinds or row.kind in kinds]
+    marks = {row.id: pytest.mark.subject(contract_of(row.where)) for row in found}
+    parameters = [pytest.param(row, id=row.id, marks=marks[row.id]) for row in found]
+    return pytest.mark.parametrize("row", parameters)
+
+
 def first_failure(verdict: Verdict) -> str | None:
     failure = verdict.first_failure()
     return failure and failure.name
 
 
-each_exercise = pytest.mark.parametrize("row", EXERCISES, ids=lambda row: row.id)
-
-
-@each_exercise
+@rows()
 def test_the_stub_fails(row: Exercise) -> None:
     verdict = judged_source(stub(row), POOLS(row.where))
     assert verdict.status == "fail"
     assert verdict.score == 0
 
 
-@each_exercise
+@rows()
 def test_the_reference_passes(row: Exercise) -> None:
     verdict = judged(load(row.where).reference, POOLS(row.where))
     assert verdict.passed, verdict.first_failure()
@@ -108,7 +101,7 @@ def test_a_mistake_fails_by_its_property_and_is_named(where: str, mistake: Mista
 
 @pytest.mark.parametrize(
     ("where", "answer"),
-    [case for row in EXERCISES for case in answers_with(row, "right", always=1)],
+    [case for row in EXERCISES for case in answers_with(row, "right")],
 )
 def test_a_right_answer_passes(where: str, answer: Callable) -> None:
     verdict = judged(answer, POOLS(where))
@@ -159,7 +152,7 @@ def test_a_variant_is_another_exercise_of_the_same_name(where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "mistake"), [c for where in VARIANTS for c in mistakes_of(where, always=False)]
+    ("where", "mistake"), [c for where in VARIANTS for c in mistakes_of(where)]
 )
 def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> None:
     verdict = judged(mistake.function, POOLS(where))
@@ -167,7 +160,7 @@ def test_a_mistake_is_named_in_a_variant_too(where: str, mistake: Mistake) -> No
     assert verdict.diagnosis == mistake.sentence
 
 
-@each_exercise
+@rows()
 def test_the_contract_is_complete(row: Exercise) -> None:
     contract = load(row.where)
     assert (contract.id, contract.kind) == (row.id, row.kind)
@@ -177,18 +170,14 @@ def test_the_contract_is_complete(row: Exercise) -> None:
     assert all(mistake.sentence.endswith(".") for mistake in contract.mistakes)
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in EXERCISES if row.kind == "program"], ids=lambda row: row.id
-)
+@rows("program")
 def test_cases_differ_in_mesh_and_size(row: Exercise) -> None:
     cases = load(row.where).cases
     assert len({case.mesh for case in cases}) >= 2
     assert len({tuple(leaf.shape for _, leaf in case.arrays()) for case in cases}) >= 2
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in EXERCISES if row.kind in ("program", "specs")], ids=lambda row: row.id
-)
+@rows("program", "specs")
 def test_cases_differ_in_the_names_of_axes(row: Exercise) -> None:
     """So that no answer can write the name of an axis instead of taking it as an argument."""
     cases = with_drawn(row.where, 0).cases
@@ -196,7 +185,7 @@ def test_cases_differ_in_the_names_of_axes(row: Exercise) -> None:
     assert len({tuple(found) for found in names}) >= 2 or not any(names)
 
 
-@each_exercise
+@rows()
 def test_a_sentence_tells_of_one_mistake(row: Exercise) -> None:
     """A class is told of its mistakes by name, and the name is found by the sentence."""
     names: dict[str, set[str]] = {}

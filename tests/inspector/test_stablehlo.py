@@ -8,7 +8,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.inspector.mlir import parse
-from jaxpar.inspector.stablehlo import count_flops, count_products, product_dtypes, read_module
+from jaxpar.inspector.stablehlo import count_flops, read_module, read_products
 from tests.inspector.corpus import stablehlo
 from tests.inspector.modules import CHANNEL, all_reduce, module, permute, plain_module
 from tests.inspector.programs import ring, shift
@@ -151,7 +151,7 @@ def test_flops_multiply_through_loops_and_calls() -> None:
         return product(x, x)
 
     assert count_flops(stablehlo(program)) == 4 * 128
-    assert count_products(stablehlo(program)) == 4
+    assert read_products(stablehlo(program)).number == 4
 
 
 def test_flops_of_products_in_batches_and_of_convolutions() -> None:
@@ -169,7 +169,7 @@ def test_flops_of_products_in_batches_and_of_convolutions() -> None:
         return x + y.sum() + z.sum()
 
     assert count_flops(stablehlo(program)) == 2 * (2 * 2 * 2) * 4 + 2 * (4 * 4) * (3 * 2)
-    assert count_products(stablehlo(program)) == 2
+    assert read_products(stablehlo(program)).number == 2
 
 
 def multiplied_and_summed(x, w):
@@ -280,7 +280,7 @@ def test_flops_in_a_loop_of_unknown_length_are_not_known() -> None:
         return lax.while_loop(lambda x: x.sum() < 9, lambda x: x @ x, x)
 
     assert count_flops(stablehlo(program)) is None
-    assert count_products(stablehlo(program)) is None
+    assert read_products(stablehlo(program)).number is None
 
 
 def test_dtypes_of_what_is_multiplied() -> None:
@@ -289,5 +289,5 @@ def test_dtypes_of_what_is_multiplied() -> None:
         wide = jnp.matmul(low, low, preferred_element_type="float32")
         return lax.scan(lambda x, _: (x @ x, None), wide.astype("bfloat16"), None, length=2)
 
-    assert product_dtypes(stablehlo(program)) == ("bfloat16", "float16")
-    assert product_dtypes(stablehlo(lambda x: x + x)) == ()
+    assert read_products(stablehlo(program)).dtypes == ("bfloat16", "float16")
+    assert read_products(stablehlo(lambda x: x + x)).dtypes == ()

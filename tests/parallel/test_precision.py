@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpar.inspector.stablehlo import product_dtypes
+from jaxpar.inspector.stablehlo import read_products
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import precision
 from jaxpar.parallel.precision import LossScale, LossScaling
@@ -44,7 +44,7 @@ class TestPolicy:
     def test_all_products_are_in_its_precision(self, name: str, dtype: str) -> None:
         both = jax.jit(jax.value_and_grad(precision.POLICIES[name].of(loss_fn)))
         module = both.lower(PARAMS, BATCH).compiler_ir("stablehlo")
-        assert product_dtypes(module) == (dtype,)
+        assert read_products(module).dtypes == (dtype,)
         loss, gradients = both(PARAMS, BATCH)
         assert loss.dtype == jnp.float32
         np.testing.assert_allclose(loss, loss_fn(PARAMS, BATCH), rtol=1e-2)
