@@ -136,10 +136,10 @@ def read_products(module: ir.Module) -> Products:
         each = _FLOPS.get(name, _flops_of_products_added)(site.op)
         if name in _FLOPS:
             dtypes |= {array_type(value)[0] for value in site.op.operands}
-        if each and site.times is None:
-            known = False
-        elif each:
+        if each and site.times is not None:
             flops, number = flops + each * site.times, number + site.times
+        elif each:
+            known = False
     return Products(flops if known else None, number if known else None, tuple(sorted(dtypes)))
 
 
