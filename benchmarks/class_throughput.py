@@ -34,10 +34,10 @@ with importing():
 compile_program = program_reader.compile_program
 
 
-def timed(lowered, **options):
+def timed(lowered):
     start = time.process_time()
     try:
-        return compile_program(lowered, **options)
+        return compile_program(lowered)
     finally:
         with open({path!r}, "a") as file:
             print(time.process_time() - start, file=file)

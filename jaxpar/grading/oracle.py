@@ -19,7 +19,7 @@ import numpy as np
 from jaxpar.contracts.base import Contract, Expected
 from jaxpar.contracts.case import ArraySpec, Case, fill
 from jaxpar.grading.program_export import differentiated
-from jaxpar.inspector.compiled import QUICKLY
+from jaxpar.inspector.compiled import UNOPTIMIZED
 from jaxpar.mesh import parse_layout, simulate_devices
 
 INTEGERS = {"around": (-50, 150), "large": (-(2**27), 2**27 + 1)}
@@ -96,7 +96,7 @@ def _compiled(
 
     return types, jax.jit(
         lambda cotangents, *arrays: _with_gradient(contract, case, arrays, chosen, cotangents),
-        compiler_options=QUICKLY,
+        compiler_options=UNOPTIMIZED,
     )
 
 

@@ -70,7 +70,7 @@ def compile_exported(
             in_shardings=tuple(a.sharding for a in interface.inputs),
             out_shardings=[r.sharding for r in interface.results],
         )
-        return compile_program(jitted.lower(*interface.inputs), quickly=True)
+        return compile_program(jitted.lower(*interface.inputs))
 
 
 @dataclass
@@ -176,8 +176,7 @@ class ProgramReader:
         case = self.contract.cases[index]
         try:
             compiled = compile_program(
-                self.contract.partitioned(case, partition_specs.to_partition_specs(specs)),
-                quickly=True,
+                self.contract.partitioned(case, partition_specs.to_partition_specs(specs))
             )
             sent = read_hlo(compiled.partitioned or "", case.sizes)
         except ValueError as error:

@@ -19,11 +19,6 @@ from jaxpar.inspector.report import Memory
 UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 """Machine code is not optimized, which compiles sooner and changes neither memory nor HLO."""
 
-QUICKLY = dict(UNOPTIMIZED)
-"""Machine code is made by what compiles soonest; the program may hold other temporaries."""
-if jax.__version_info__ < (0, 11):  # later versions have no other emitters
-    QUICKLY["xla_cpu_use_fusion_emitters"] = False
-
 
 @dataclass(frozen=True)
 class Compiled:
@@ -40,16 +35,12 @@ class Compiled:
     final: str
 
 
-def compile_program(
-    lowered: jax.stages.Lowered, *, optimize: bool = False, quickly: bool = False
-) -> Compiled:
+def compile_program(lowered: jax.stages.Lowered, *, optimize: bool = False) -> Compiled:
     """Compiles a program.
 
     Args:
         lowered: What `jax.jit(function).lower(*args)` returned.
         optimize: Whether to optimize the machine code too.
-        quickly: Whether to compile as soon as can be, where memory is only compared with that of
-            another program compiled in the same way.
     """
     # After an interruption, XLA may still write dumps while the folder is being removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -61,7 +52,7 @@ def compile_program(
             "xla_dump_emitter_re": Path(folder).name,
         }
         if not optimize:
-            options |= QUICKLY if quickly else UNOPTIMIZED
+            options |= UNOPTIMIZED
         executable = lowered.compile(compiler_options=options)
         dumps = sorted(Path(folder).glob("*.after_spmd-partitioning.*.txt"))
         partitioned = dumps[-1].read_text(encoding="utf-8") if dumps else None
