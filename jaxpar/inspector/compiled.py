@@ -16,6 +16,8 @@ from jaxpar.inspector.dtypes import buffer_bytes, dtype_name
 from jaxpar.inspector.hlo_text import parse_hlo
 from jaxpar.inspector.report import Memory
 
+# XLA's older emitters (xla_cpu_use_fusion_emitters=False) compile in a third of the time, but write
+# out a value once for each of its uses: selects in a row took more than 20 GB to compile.
 UNOPTIMIZED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 """Machine code is not optimized, which compiles sooner and changes neither memory nor HLO."""
 
