@@ -59,12 +59,15 @@ def route(
     top_k: int,
     score: Score = "softmax",
 ) -> Routing:
-    """Chooses the `top_k` experts with the best scores for each token, in float32 at least.
+    """Chooses the `top_k` experts with the best scores for each token.
 
-    Scores are the softmax of x @ router over the experts, or the sigmoid of each. The best expert
-    comes first, and of equal ones that with the lowest number. The chosen scores, divided by their
-    sum, are the weights. A `bias` is added where experts are chosen, and nowhere else: it balances
-    their load, and has no gradient (`jaxpar.parallel.expert`).
+    Returns `Routing(weights, experts, scores, logits)`. The logits are x @ router; the scores are
+    their softmax over the experts, or the sigmoid of each. The best expert of a token comes first,
+    and of equal ones that with the lowest number. The weights of a token are its chosen scores,
+    divided by their sum, and this holds even where all of them are nearly 0. A `bias` is added to
+    the scores where experts are chosen, and nowhere else: it balances their load
+    (`jaxpar.parallel.expert`), and has no gradient. What comes out is float32, or float64 if x or
+    the router is.
 
     Math: scores = softmax(x @ router); weights = scores_i / sum of the scores of the k best
     Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1; DeepSeek-AI
