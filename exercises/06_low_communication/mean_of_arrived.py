@@ -36,8 +36,8 @@ def mean_of_arrived(
 ) -> PyTree[Array]:
     """The mean of the gradients of those devices that finished in time; zeros if none did.
 
-    What a device that is late holds does not matter, even if it is NaN or infinite. Each gradient
-    keeps its dtype.
+    `arrived` says whether this device finished in time. The gradients of a late device do not
+    matter, even if they are NaN or infinite. Each gradient keeps its dtype.
 
     Math: y = (sum_j arrived_j*gradients_j) / max(1, sum_j arrived_j)
     Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD)
