@@ -15,24 +15,24 @@ Save it while `jaxpar` runs, or check it with `jaxpar check route`.
 #
 # Tried with, on each device:
 #   mesh dp=4
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[24, 12]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[12, 8]
 #     top_k   2
 #   mesh ep=2,tp=3
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[10, 9]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[9, 6]
 #     bias    one of three levels for each expert, further apart than any two scores, made from
 #             int32[6]
 #     top_k   1
 #     score   "sigmoid"
 #   mesh dp=2
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[30, 6]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[6, 5]
 #     bias    one of three levels for each expert, further apart than any two scores, made from
 #             int32[5]
