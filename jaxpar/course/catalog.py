@@ -174,7 +174,7 @@ LESSONS = (
     ),
     Lesson(
         number="14", topic="context_parallel", title="Long sequences",
-        needs=("11",), minutes=40,
+        needs=("11",), minutes=44,
         prints=("attend", "merge", "chunked_attention", "gather_attention"),
     ),
     Lesson(
@@ -431,7 +431,7 @@ EXERCISES = (
     ),
     Exercise(
         id="flash_attention", lesson="14", kind="program", minutes=40,
-        title="a tile of scores after the other, and back", needs=("remat_layers",),
+        title="one tile of scores after another, and back", needs=("remat_layers",),
     ),
     Exercise(
         id="ring_attention", lesson="14", kind="program", minutes=40,
@@ -440,7 +440,7 @@ EXERCISES = (
     ),
     Exercise(
         id="zigzag_ring_attention", lesson="14", kind="program", minutes=35,
-        title="a ring in which all have as much to do", needs=("ring_attention",),
+        title="a ring in which all devices have equal work", needs=("ring_attention",),
     ),
     Exercise(
         id="ulysses_attention", lesson="14", kind="program", minutes=30,
