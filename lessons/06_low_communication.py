@@ -60,7 +60,7 @@ HOME_LINE = Link(latency_seconds=10e-3, bytes_per_second=0.125e9)
 
 
 def four_steps(part, each):
-    """Four steps; after each `each` of them, `part` of the bytes in float32 is averaged."""
+    """Four steps; after every `each`-th one, `part` of the bytes of float32 is sent."""
     sending = ring_all_reduce(part * 4 * gpt2.parameters, 2).seconds(HOME_LINE)
     tasks, sent = [], ()
     for step in range(1, 5):
@@ -84,7 +84,7 @@ draw("06_four_steps", Lanes("Four steps of GPT-2 on two home machines", "s", way
 # Eight devices average 65,536 float32 numbers. With an all-reduce in 32 bits, each device sends
 # 458,752 bytes.
 #
-# First, they average in 8 bits. It is done in two halves, as in an all-reduce (lesson 02). Each
+# First, they average in 8 bits. This is done in two halves, as in an all-reduce (lesson 02). Each
 # device averages one of 8 equal parts, so the others send it their numbers of this part. Then each
 # device sends the means of its part to all. Both times, numbers travel as 8-bit integers, and every
 # 256 of them share a *scale*, a float32 with which the integers are multiplied.
@@ -209,9 +209,9 @@ show(local.local_sgd_round)
 # *DiLoCo* does not take the mean as it is. It takes the difference between the old parameters and
 # the mean as a gradient, and gives it to an *outer* optimizer, which is SGD with Nesterov momentum.
 # This is `diloco_round`. `streaming_round` averages a part of the parameters at a time, so that
-# never all of them have to be sent at once. In `one_peer_average` there is no all-reduce at all:
-# after each step, each device takes the mean of its own parameters and those of one other device,
-# which is 1 place away, then 2, then 4, and so on. All three are yours to write.
+# they never have to be sent all at once. In `one_peer_average` there is no all-reduce at all: after
+# each step, each device takes the mean of its own parameters and those of one other device, which
+# is 1 place away, then 2, then 4, and so on. All three are yours to write.
 #
 # ## Measure
 #
@@ -324,7 +324,7 @@ table("The gap after 800 steps", ("", f"rate {RATE}", f"rate {RATE / 4}"), rows)
 # Without feedback, the loss stops falling at some gap: where the devices disagree, their rounding
 # errors do not cancel. In 4 bits, this gap is nearly the same with a quarter of the learning rate.
 # (With signs and a quarter of the rate, 800 steps are too few to reach it.) With feedback, a
-# quarter of the rate makes the gap more than ten times smaller. So it is with any noise that
+# quarter of the rate makes the gap more than ten times smaller. This holds for any noise that
 # averages out over the steps.
 #
 # ### On a decoder
