@@ -47,12 +47,15 @@ def route(
     top_k: int,
     score: Score = "softmax",
 ) -> Routing:
-    """Chooses the `top_k` experts with the best scores for each token, in float32 at least.
+    """Chooses the `top_k` experts with the best scores for each token.
 
-    Scores are the softmax of x @ router over the experts, or the sigmoid of each. The best expert
-    comes first, and of equal ones that with the lowest number. The chosen scores, divided by their
-    sum, are the weights. A `bias` is added where experts are chosen, and nowhere else: it balances
-    their load, and has no gradient (`jaxpar.parallel.expert`).
+    Returns `Routing(weights, experts, scores, logits)`. The logits are x @ router; the scores are
+    their softmax over the experts, or the sigmoid of each. The best expert of a token comes first,
+    and of equal ones that with the lowest number. The weights of a token are its chosen scores,
+    divided by their sum, and this holds even where all of them are nearly 0. A `bias` is added to
+    the scores where experts are chosen, and nowhere else: it balances their load
+    (`jaxpar.parallel.expert`), and has no gradient. What comes out is float32, or float64 if x or
+    the router is.
 
     Math: scores = softmax(x @ router); weights = scores_i / sum of the scores of the k best
     Comm:
@@ -162,11 +165,12 @@ def grouped_matmul(
     """Multiplies each of e groups of rows by its own matrix; rows after the last group give 0.
 
     The first sizes[0] rows are multiplied by w[0], the next sizes[1] by w[1], and so on. Each group
-    is padded to full blocks of `block` rows, so that a block has one matrix. That makes at most
-    (t + e*(block-1)) / block blocks, and all of these are computed; with `skip`, only those that
-    hold a group are, but then the number of products is known only when the program runs. On GPUs
-    and TPUs, `jax.lax.ragged_dot` does it, whose kernels need no padding; on CPUs that multiplies
-    all rows by all matrices.
+    is padded to full blocks of `block` rows, so that all rows of a block have the same matrix.
+    There are at most (t + e*(block-1)) / block blocks, and all of these are computed, so that the
+    number of products is known when the program is traced. With `skip`, only blocks that hold rows
+    of a group are computed, and their number is known only when the program runs. On GPUs and TPUs
+    this calls `jax.lax.ragged_dot`, whose kernels need no padding; on CPUs, that function
+    multiplies all rows by all matrices.
 
     Math: y_i = x_i @ w_i for the rows of each group i
     Comm:

@@ -42,8 +42,8 @@ def attend(
     """Attention to these keys alone, and the log-sum-exp of each query's scores.
 
     Each of the k kv heads serves a/k consecutive query heads. `mask` says which queries see which
-    keys; without it they see all. A query that sees none has a log-sum-exp of about -1e30, so that
-    `merge` gives it no weight.
+    keys; without it all queries see all keys. Where a query sees none, its log-sum-exp is about
+    -1e30, so that `merge` gives this part no weight.
 
     Math: lse = log(sum_s exp(q @ k_s / sqrt(h))), o = sum_s exp(q @ k_s / sqrt(h) - lse) * v_s
     Comm:
@@ -85,8 +85,8 @@ def chunked_attention(
 ) -> Float[Array, "b a t h"]:
     """Causal attention, chunk by chunk, whose gradient computes all scores again.
 
-    This is the memory-efficient attention of xformers, and autodiff makes its backward pass. Half
-    of what it computes is masked.
+    This is the memory-efficient attention of xformers. Autodiff makes its backward pass. Nearly
+    half of the scores that it computes are masked.
 
     Math: the parts of all chunks of keys, merged, for each chunk of queries
     Comm:
@@ -128,10 +128,11 @@ def flash_attention(
     """Causal attention by tiles of `tile` queries and as many keys, with its own backward pass.
 
     Each of the k kv heads serves a/k consecutive query heads. Only tiles in which some query sees
-    some key are computed: of n tiles in a row, (n+1)/2n of all. Beside q, k, v and the result, one
-    number for each query is kept for the backward pass, which computes the scores of each tile
-    again and no more. Results and gradients have the dtype of what they belong to; softmax and all
-    sums are in float32, or in float64 if the arguments are.
+    some key are computed. With n = t/tile tiles in a row, these are (n+1)/2n of all tiles. Beside
+    q, k, v and the result, one number for each query (its log-sum-exp) is kept for the backward
+    pass, which computes the scores of each tile once more. The result has the dtype of q, and each
+    gradient that of its argument. Softmax and all sums are in float32, or in float64 if the
+    arguments are.
 
     Math: y = softmax(q @ k.T / sqrt(h), over the keys up to the query's position) @ v
     Comm:

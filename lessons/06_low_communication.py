@@ -2,13 +2,14 @@
 # # Lesson 06: low communication
 #
 # In data parallelism (lesson 05) the devices average their gradients in every step. In a data
-# centre most of this hides behind the backward pass. Over the internet nothing hides it: a line of
-# 1 Gb/s needs a minute for the gradients of a billion parameters.
+# centre, most of this time is hidden behind the backward pass. Over the internet it cannot be
+# hidden: with a line of 1 Gb/s, an all-reduce of the gradients of a billion parameters takes about
+# a minute.
 #
-# So what can be left out? There are three answers. Send *fewer bits* of each gradient. Send *less
-# often*: let devices train by themselves, and average now and then. Or *wait for fewer* devices.
-# None of them computes what data parallelism computes. For each we ask two questions: what does it
-# save, and what does it lose?
+# So what can be left out? There are three answers. A device can send *fewer bits* of each gradient.
+# It can send *less often*: devices train by themselves, and average now and then. Or it can *wait
+# for fewer* devices. None of these computes exactly what data parallelism computes. So we ask two
+# questions about each: what does it save, and what does it lose?
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -47,9 +48,10 @@ n, mesh = 8, make_mesh("dp=8")
 # ## The idea in one picture
 #
 # Two home machines, each with a GeForce RTX 4090, train the smallest GPT-2 (124 million
-# parameters). A line of 1 Gb/s joins them. In a step each computes 65,536 tokens, at 40% of its
-# peak; then they average the gradients. We draw four steps: as they are, with gradients in 8 bits,
-# and with one average of the parameters after four *local* steps.
+# parameters). A line of 1 Gb/s joins them. In a step, each computes 65,536 tokens at 40% of its
+# peak. Then they average the gradients. The picture has four steps in three ways: with gradients in
+# 32 bits, with gradients in 8 bits, and with four *local* steps, after which the parameters are
+# averaged once.
 
 # %% tags=["fold"]
 gpt2, home = find_model("gpt2"), find_cluster("rtx4090")
@@ -58,7 +60,7 @@ HOME_LINE = Link(latency_seconds=10e-3, bytes_per_second=0.125e9)
 
 
 def four_steps(part, each):
-    """Four steps; after so many of them, so large a part of the float32 numbers is sent."""
+    """Four steps; after every `each`-th one, `part` of the bytes of float32 is sent."""
     sending = ring_all_reduce(part * 4 * gpt2.parameters, 2).seconds(HOME_LINE)
     tasks, sent = [], ()
     for step in range(1, 5):
@@ -79,32 +81,35 @@ draw("06_four_steps", Lanes("Four steps of GPT-2 on two home machines", "s", way
 # %% [markdown]
 # ## Predict
 #
-# Eight devices average 65,536 float32 numbers; as they are, a device sends 458,752 bytes.
+# Eight devices average 65,536 float32 numbers. With an all-reduce in 32 bits, each device sends
+# 458,752 bytes.
 #
-# First in 8 bits. As in an all-reduce (lesson 02), each device sends to each other device that part
-# of its numbers which the other one averages; then each sends the means of its part to all. Every
-# 256 numbers share a *scale*, a float32, with which the integers are multiplied.
+# First, they average in 8 bits. This is done in two halves, as in an all-reduce (lesson 02). Each
+# device averages one of 8 equal parts, so the others send it their numbers of this part. Then each
+# device sends the means of its part to all. Both times, numbers travel as 8-bit integers, and every
+# 256 of them share a *scale*, a float32 with which the integers are multiplied.
 
 # %%
 in_8_bits = ask("Sent by each of 8 devices, in 8 bits")
 
 # %% [markdown]
-# Now each device sends only its largest 655 numbers, 1%, to all others: their values in 32 bits and
-# their places in 32 bits.
+# Now each device sends only its 655 largest numbers, 1% of all, to all others: their values in 32
+# bits, and their places in 32 bits.
 
 # %%
 of_8 = ask("Sent by each of 8 devices, of its largest 1%")
 of_64 = ask("Sent by each of 64 devices, of its largest 1%")
 
 # %% [markdown]
-# Now the devices send no gradients. After every 20 steps they average their parameters, which are
-# as many.
+# Now the devices send no gradients. After every 20 steps they average their parameters in 32 bits.
+# There are as many parameters as gradients.
 
 # %%
 of_rounds = ask("Sent by each of 8 devices for each step, if every 20th is followed by an average")
 
 # %% [markdown]
-# Last, waiting. A device takes 1 s for a step, but 3 s in one step of 100, at random.
+# The last question is about waiting. A device takes 1 s for a step, but 3 s in one step of 100, at
+# random. Devices are late independently of each other.
 
 # %%
 of_1000 = ask("Mean time of a step in which 1,000 such devices wait for each other", "seconds")
@@ -114,12 +119,13 @@ of_1000 = ask("Mean time of a step in which 1,000 such devices wait for each oth
 #
 # ### One step by hand: one bit of each number
 #
-# How few bits can a gradient have? Here is a whole step that sends one for each number, its sign.
-# To the signs belongs one scale, the mean magnitude. What is lost that way is large, but it is not
-# lost for good: the device keeps it as an *error*, and adds it to its next gradient. This is *error
-# feedback*.
+# How few bits can a gradient have? Here is a whole step that sends one bit for each number, its
+# sign. All signs of a device share one scale, which is the mean magnitude of its numbers. Much is
+# lost in this way, but it is not lost for good: the device keeps what was lost as an *error*, and
+# adds it to its next gradient. This is *error feedback*.
 #
-# The problem is one of least squares, in which each device has its own examples, x and y.
+# The model is linear with a squared error (least squares), and each device has its own examples, x
+# and y.
 
 # %%
 D, RATE = 128, 0.05
@@ -148,19 +154,22 @@ by_hand = jax.shard_map(step_by_hand, mesh=mesh, in_specs=specs, out_specs=(P(),
 # %% [markdown]
 # ### The library's form: two halves
 #
-# Our step gathers the signs of all devices, so the bytes grow with their number. The library's
-# does not: like an all-reduce, it averages a part on each device, and then gathers the parts. But
-# a mean of signs is no sign. It has to be rounded once more before it is gathered, and the device
-# that averages keeps this second error, too.
+# Our step gathers the signs of all devices, so the bytes that each device sends grow with the
+# number of devices. In the library's function they do not: like an all-reduce, it averages one part
+# on each device, and then gathers the parts. But a mean of signs is not a sign. So it has to be
+# rounded once more before it is gathered, and the device that averages keeps this second error as
+# well.
 
 # %%
 show(compress.sign_all_reduce)
 
 # %% [markdown]
-# `quantized_all_reduce`, in 8 or 4 bits, is yours to write, and so is `top_k_all_reduce`.
+# The two halves themselves are in `_in_two_halves`, which gets the functions that encode and
+# decode. It is not printed here, because it is what you will write in `quantized_all_reduce`, which
+# sends 8 or 4 bits. `top_k_all_reduce` is yours to write, too.
 #
-# In all of these, nothing may get lost: what goes in, plus the old errors, is what comes out, plus
-# the new errors. We check it with the library's function, for any numbers.
+# In all of these, nothing may get lost: what goes in, plus the old errors, equals what comes out,
+# plus the new errors. We check this for the library's function, with random numbers.
 
 
 # %%
@@ -178,9 +187,11 @@ np.testing.assert_allclose(*jax.jit(checked)(*args), rtol=1e-4, atol=1e-5)
 # %% [markdown]
 # ### Low rank
 #
-# A gradient that is a matrix can be sent as two factors, of few columns each. *PowerSGD* finds them
-# by one step of a power iteration, which starts from the factor of the last step. Both factors are
-# sums over the devices, so two small all-reduces are enough.
+# A gradient that is a matrix can be approximated by the product of two factors, which have few
+# columns each. *PowerSGD* sends these factors. It finds them by one step of a power iteration,
+# which starts from the right factor of the step before. Both factors are means over the devices, so
+# two small all-reduces are enough. Between these, the columns of the left factor are made
+# orthogonal.
 
 # %%
 show(compress.powersgd_all_reduce)
@@ -188,25 +199,27 @@ show(compress.powersgd_all_reduce)
 # %% [markdown]
 # ### Local steps
 #
-# In *local SGD*, each device makes h steps by itself, with a state of the optimizer of its own.
-# Then the parameters are averaged: one all-reduce in h steps.
+# In *local SGD*, each device makes h steps by itself, and has its own state of the optimizer. Then
+# the parameters are averaged, so there is one all-reduce in h steps.
 
 # %%
 show(local.local_sgd_round)
 
 # %% [markdown]
 # *DiLoCo* does not take the mean as it is. It takes the difference between the old parameters and
-# the mean for a gradient, and gives it to an *outer* optimizer, SGD with Nesterov momentum.
-# `diloco_round` is yours to write. `streaming_round` averages a part of the parameters at a time,
-# so that no moment needs the whole line. In `one_peer_average` there is no all-reduce at all: each
-# device averages with another one, after each step with one further away.
+# the mean as a gradient, and gives it to an *outer* optimizer, which is SGD with Nesterov momentum.
+# This is `diloco_round`. `streaming_round` averages a part of the parameters at a time, so that
+# they never have to be sent all at once. In `one_peer_average` there is no all-reduce at all: after
+# each step, each device takes the mean of its own parameters and those of one other device, which
+# is 1 place away, then 2, then 4, and so on. All three are yours to write.
 #
 # ## Measure
 #
 # ### What each sends
 #
-# The inspector counts the bytes of the library's functions, for a matrix of 256 rows and columns on
-# eight devices. The formulas of `compressed_bytes`, which you write, also give those for 64.
+# The inspector counts the bytes of the library's functions, for a matrix of 256 rows and 256
+# columns on eight devices. The formulas of `compressed_bytes`, which you will write, also give the
+# bytes for 64 devices.
 
 # %%
 ROWS, K, BLOCK = 256, 655, 256
@@ -235,15 +248,17 @@ for scheme, (function, *args) in programs.items():
 table("Bytes that a device sends", ("scheme", "8 devices", "64 devices"), rows)
 
 # %% [markdown]
-# Codes cost hardly more on 64 devices than on 8. The largest numbers cost nine times as much: each
-# device has others, so they cannot be added up on the way. Our step by hand has the same fault: it
-# gathers the signs of all.
+# Numbers in 8, 4 or 1 bits cost hardly more on 64 devices than on 8. The largest numbers cost nine
+# times as much: each device sends numbers at other places, so they cannot be added up on the way,
+# and every device receives those of all. Our step by hand has the same fault, since it gathers the
+# signs of all devices.
 #
 # ### Where feedback helps
 #
-# Back to least squares. The examples of the devices disagree, so where the mean gradient is 0,
-# their own gradients are not. We descend with and without feedback, and look how far the loss stays
-# above its smallest value. We draw the first 400 steps of 800.
+# We return to least squares. The examples of the devices disagree, so where the mean gradient is 0,
+# their own gradients are not. We descend for 800 steps with and without feedback, and ask how far
+# the loss stays above its smallest possible value. We call this the *gap*. The picture has the
+# first 400 steps.
 
 # %%
 random = np.random.default_rng(0)
@@ -306,17 +321,18 @@ rows = [(name, *(f"{end:g}" for end in both)) for name, both in ends.items()]
 table("The gap after 800 steps", ("", f"rate {RATE}", f"rate {RATE / 4}"), rows)
 
 # %% [markdown]
-# Without feedback, the loss stops falling at some height: where the devices disagree, their
-# rounding errors do not cancel. This height is nearly the same for a quarter of the learning rate.
-# With feedback it falls with the rate, by more than ten times, as it does for any noise that
+# Without feedback, the loss stops falling at some gap: where the devices disagree, their rounding
+# errors do not cancel. In 4 bits, this gap is nearly the same with a quarter of the learning rate.
+# (With signs and a quarter of the rate, 800 steps are too few to reach it.) With feedback, a
+# quarter of the rate makes the gap more than ten times smaller. This holds for any noise that
 # averages out over the steps.
 #
 # ### On a decoder
 #
-# What about a language model, and Adam? A decoder of two layers trains for 480 steps on eight
-# devices, by each method from the same parameters and with the same batches. This takes minutes, so
-# we read what `python -m benchmarks.losses_for_bytes --write` has measured. The loss is that of
-# text which is not trained on.
+# What about a language model, and Adam? A decoder of two layers was trained for 480 steps on eight
+# devices by each method, from the same parameters and with the same batches. This takes minutes, so
+# we read what `python -m benchmarks.losses_for_bytes --write` has measured. The loss is on held-out
+# text, which is not trained on.
 
 # %%
 found = read_losses()
@@ -339,27 +355,29 @@ for name, scheme in {
     assert short[name].bytes_per_step == of_decoder(scheme=scheme)
 
 # %% [markdown]
-# Each method ran once, so differences of a few hundredths mean nothing. The others do:
+# Each method ran once, so differences of a few hundredths mean nothing. Larger ones do:
 #
 # - **Few bits.** Eight bits lose nothing here, and four bits hardly anything, for an eighth of the
-#   bytes. PowerSGD, at a tenth, loses a tenth.
-# - **Feedback under Adam** is no rule. It helps where the largest 1% are sent: 2.0 instead of
-#   2.4. It hurts where signs are sent: 2.8 instead of 2.3. Feedback repairs sums of gradients,
-#   but Adam also divides by the root of their mean square, which errors enlarge. 1-bit Adam
-#   therefore takes this from the first steps, which it sends in full (Tang et al. 2021).
-# - **Local steps.** Local SGD with 8 steps loses 0.22, for an eighth of the bytes; with 24 steps it
-#   loses 0.34, for a 24th.
+#   bytes. PowerSGD, for a tenth of the bytes, loses 0.1.
+# - **Feedback does not always help** under Adam. Where the largest 1% are sent, it does: the loss
+#   is 2.0 instead of 2.4. Where signs are sent, it hurts: 2.8 instead of 2.3. Feedback repairs sums
+#   of gradients, but Adam also divides by the root of their mean square, which the errors enlarge.
+#   Therefore 1-bit Adam sends the gradients of the first steps in full, measures the mean square
+#   there, and keeps it as it is afterwards (Tang et al. 2021).
+# - **Local steps.** Local SGD with rounds of 8 steps loses 0.22, for an eighth of the bytes. With
+#   rounds of 24 steps it loses 0.34, for a 24th of the bytes.
 # - **One peer.** It sends more than half as much as an all-reduce, and loses 0.15. What it saves is
-#   not bytes: each device waits for one other.
+#   waiting, since each device waits for one other only.
 #
 # ### DiLoCo's momentum needs many rounds
 #
 # Douillard et al. 2023 found an outer learning rate of 0.7 with a momentum of 0.9 very robust
-# (section 3.1). Here that ends at 2.57 after 60 rounds, where a plain average has 1.94. A momentum
-# of 0.5 has 1.90. With 0.9, an outer step contains those of about ten rounds before it, times 0.7:
-# the parameters run far ahead of where the devices agree. The paper's runs had 128 rounds of 500
-# steps, after 24,000 steps of common training; without these, in more rounds, they ended nearly
-# as well. We start from nothing, and let both go on for 240 rounds.
+# (section 3.1). Here, these end at a loss of 2.57 after 60 rounds, where a plain average ends at
+# 1.94, and a momentum of 0.5 at 1.90. With a momentum of 0.9, an outer step adds up what the
+# devices did in about ten rounds, times 0.7, so the parameters run far ahead of where the devices
+# agree. The paper's runs had 128 rounds of 500 steps, after 24,000 steps of ordinary training.
+# Without those 24,000 steps, but with more rounds, they ended nearly as well. Our runs start from
+# random parameters. We let DiLoCo and local SGD go on for 240 rounds.
 
 # %%
 rounds = {name.removesuffix(", long"): one for name, one in found.items() if "long" in name}
@@ -390,18 +408,19 @@ assert round(of_adam["local SGD, 8 steps"], 2) == 1.94
 assert round(of_adam["DiLoCo, 8 steps, momentum .5"], 2) == 1.90
 
 # %% [markdown]
-# DiLoCo catches up, but slowly: it is 0.63 behind after 60 rounds, and 0.29 after 240. This is what
-# we measure, of a small model and a short run: begin with plain averages, and take an outer
+# DiLoCo catches up, but slowly: it is 0.63 behind after 60 rounds, and 0.29 after 240. From a small
+# model and a short run, we conclude no more than this: begin with plain averages, and use an outer
 # momentum where there are hundreds of rounds for it.
 #
 # ### Who waits
 #
-# Bytes are not all. Devices that wait for each other are as slow as the slowest. With 100 workers,
-# Chen et al. 2016 had all gradients within 2 seconds in only 30% of the steps. If workers are late
-# independently of each other, each is late in 1.2% of its steps. We simulate workers that take 1 s,
-# and when they are late 2 s or more, with a heavy tail (an assumption; Chen et al. waited up to
-# 310 s). We compare a step in which all wait for all, rounds of 20 local steps, and a step that
-# leaves out the last 2% (`mean_of_arrived` is yours to write).
+# Bytes are not all that takes time. Devices that wait for each other are as slow as the slowest
+# one. With 100 workers, Chen et al. 2016 had all gradients within 2 seconds in only 30% of the
+# steps. If workers are late independently of each other, each is late in 1.2% of its steps. We
+# simulate workers that take 1 s for a step, or 2 s and more when they are late. How late they are
+# has a heavy tail, which is an assumption. (Chen et al. waited up to 310 s.) We compare three
+# things: steps in which all wait for all, rounds of 20 local steps, and steps that leave out the
+# last 2% of the workers. (A mean without these is `mean_of_arrived`, which is yours to write.)
 
 # %%
 LATE = 1 - 0.3 ** (1 / 100)
@@ -424,18 +443,19 @@ table("Mean seconds of a step", heads, rows)
 assert rows[-1][1] > 120 and rows[-1][3] == 1.0
 
 # %% [markdown]
-# With 10,000 workers some are always late, and all wait more than two minutes for the last of them.
-# Local steps help less than one would think: a late step is one of 20, but a round has 20 times as
-# many steps that can be late. Whoever leaves out the last 2% hardly waits at all, and loses 2% of
-# the examples. (With 64 workers that is one, and often two are late.)
+# With 10,000 workers some are always late, and on average all wait more than two minutes for the
+# last of them. Local steps help less than one would think: a late step is only one of 20, but a
+# round has 20 times as many steps that can be late. If the last 2% are left out, nobody waits for
+# long, and 2% of the examples are lost. (With 64 workers the last 2% are one worker, and sometimes
+# two are late.)
 #
 # ### Who does not wait
 #
 # An asynchronous server waits for nobody (lesson 05). Its price was staleness: with n equal workers
-# each gradient is n-1 updates old. How much does that cost? On a parabola of curvature 1, descent
-# converges up to a learning rate of 2; with gradients that are s updates old, up to
-# 2 sin(pi / (4 s + 2)) (Levin and May 1976). We let lesson 05's `stale_server` try rates a tenth
-# below this limit and above it.
+# each gradient is n-1 updates old. How much does that cost? On a parabola of curvature 1, gradient
+# descent converges up to a learning rate of 2. With gradients that are s updates old, it converges
+# up to a rate of 2 sin(pi / (4 s + 2)) (Levin and May 1976). We let lesson 05's `stale_server` try
+# rates a tenth below this limit, and a tenth above it.
 
 
 # %%
@@ -459,10 +479,10 @@ table("The largest learning rate", ("workers", "staleness", "rate"), rows)
 assert limit < 0.025 and 64 * limit < 2
 
 # %% [markdown]
-# While one of 64 workers computes a gradient, there are 64 updates, but of rates below 0.025: all
-# together they go less far than one synchronous step of rate 2. So staleness takes back what not
-# waiting gives. Local steps do not have it: between two averages nobody waits, and all that is
-# averaged is equally old.
+# While one of 64 workers computes a gradient, there are 64 updates, but with rates below 0.025.
+# Together they go less far than one synchronous step with a rate of 2. So, on this parabola,
+# staleness takes back what is gained by not waiting. Local steps have no staleness: between two
+# averages nobody waits, and all that is averaged is equally old.
 #
 # ## Compare
 
@@ -479,17 +499,18 @@ one_is_late = 1 - 0.99**1000
 of_1000.compare(1 + 2 * one_is_late, {"without late ones": 1, "waiting": 2 * one_is_late})
 
 # %% [markdown]
-# Three answers, three prices. Few bits save a factor of 4 to 28 here, and cost loss where they are
-# very few. Local steps save any factor, and cost loss as well. Both can be had at once: an average
-# of parameters can be sent in few bits, too. Leaving out the latest costs their examples.
+# So the three answers have three prices. Few bits save a factor of 4 to 28 here, and make the loss
+# worse where they are very few. Local steps can save any factor, and make the loss worse, too. Both
+# can be combined, since an average of parameters can also be sent in few bits. Leaving out the last
+# devices costs their examples.
 #
 # ## On real hardware
 #
 # ### Over the internet
 #
-# How long do workers average a billion parameters, for each step? Here for lines of 100 Mb/s to 10
-# Gb/s with a latency of 50 ms (assumed), by an all-reduce of 2 log2 n messages (Thakur et al. 2005,
-# section 4).
+# How many seconds does it take to average a billion parameters, for each step? The table has them
+# for lines of 100 Mb/s to 10 Gb/s with a latency of 50 ms (assumed), and for an all-reduce of 2
+# log2 n messages (Thakur et al. 2005, section 4).
 
 # %%
 BILLION, CODES = 4e9, 1e9 * (1 + 4 / 256)  # bytes of a billion numbers, in 32 and in 8 bits
@@ -511,21 +532,22 @@ heads = "Gb/s", "workers", "32 bits", "8 bits", "32 bits, every 100 steps", "8 b
 table("Seconds of averaging for each step", heads, rows)
 
 # %% [markdown]
-# From 64 to 10,000 workers, the bytes of each hardly grow, and the messages only from 12 to 28. A
-# home line of 100 Mb/s needs ten minutes for an average in 32 bits, but with 100 local steps and 8
-# bits 1.6 s for each step.
+# From 64 to 10,000 workers, the bytes that each worker sends hardly grow, and its messages grow
+# only from 12 to 28. A home line of 100 Mb/s needs ten minutes for an average in 32 bits, but with
+# 100 local steps and 8 bits 1.6 s for each step.
 #
-# - **INTELLECT-1**, 10 billion parameters, was trained so by up to 14 nodes on three continents,
-#   with 100 local steps and averages sent in 8 bits: 400 times fewer bytes than data parallelism,
-#   and 83% to 96% of the time computing (Jaghouar et al. 2024).
-# - **Streaming DiLoCo** averages a part of the parameters at a time, while the devices compute on,
-#   and sends it in 4 bits (Douillard et al. 2025). `streaming_round` is this without the overlap,
+# - **INTELLECT-1**, a model of 10 billion parameters, was trained in this way by up to 14 nodes on
+#   three continents, with 100 local steps and averages sent in 8 bits. It sent 400 times fewer
+#   bytes than data parallelism, and the nodes computed for 83% to 96% of the time (Jaghouar et al.
+#   2024).
+# - **Streaming DiLoCo** averages a part of the parameters at a time, in 4 bits, while the devices
+#   compute the next steps (Douillard et al. 2025). `streaming_round` does this without the overlap,
 #   which simulated devices cannot show.
 # - **Errors take memory**, 4 bytes for each parameter on each device. ZeRO cannot shard them over
 #   dp, because each device has its own.
-# - **Inside a data centre**, ZeRO++ sends parameters in 8 bits and gradients in 4, and holds all
-#   parameters once more in each node: between nodes a quarter of the bytes of ZeRO-3 (Wang et al.
-#   2023).
+# - **Inside a data centre**, ZeRO++ sends parameters in 8 bits and gradients in 4 bits, and each
+#   node holds all parameters once more. So between nodes it sends a quarter of the bytes of ZeRO-3
+#   (Wang et al. 2023).
 # - **DeMo** (Peng, Quesnelle and Kingma 2024) sends the largest numbers of a cosine transform of
 #   the momentum, and keeps the rest on the device.
 # - **Try it:** `jaxpar train --mesh dp=8 --compress int8`, or `--sync-every 10`, with `--outer
@@ -541,26 +563,26 @@ exercises("06")
 #
 # 1. Four data centres train Llama 3 8B (8.03 billion parameters) as replicas. Each has a line of 10
 #    Gb/s to the others, and computes a step in 10 s. How long does an average in 32 bits take, and
-#    in 8 bits with blocks of 256? From how many local steps on does the average in 32 bits take at
-#    most a tenth of the time?
+#    how long does one in 8 bits with blocks of 256? From how many local steps on does the average
+#    in 32 bits take at most a tenth of the time?
 #
 # <details><summary>Answer</summary>
 #
-# A device sends 2 times 3/4 of 32.1 GB, which is 48.2 GB and takes 38.5 s. In 8 bits a number takes
-# 1 + 4/256 bytes, so 12.2 GB and 9.8 s. A tenth is reached when the steps take nine times as long
-# as the average, 347 s: from 35 steps on.
+# A data centre sends 2 times 3/4 of 32.1 GB, which is 48.2 GB and takes 38.5 s. In 8 bits a number
+# takes 1 + 4/256 bytes, so it sends 12.2 GB in 9.8 s. The average takes a tenth of the time if the
+# steps take nine times as long as the average, 347 s: from 35 steps on.
 #
 # </details>
 #
 # 2. A matrix of an MLP of GPT-3 has 12,288 rows and 49,152 columns. How many bytes does each of 64
-#    devices send for its gradient in float32, and how many with PowerSGD of rank 32? What does
-#    error feedback hold in memory for it?
+#    devices send for its gradient in float32, and how many with PowerSGD of rank 32? How much
+#    memory does error feedback take for it?
 #
 # <details><summary>Answer</summary>
 #
-# In float32 2 times 63/64 of 2.416 GB, which is 4.756 GB. PowerSGD sends factors of 12,288 and
-# 49,152 rows with 32 columns, 7.864 MB: 15.48 MB in the two all-reduces, 307 times less. The error
-# is as large as the gradient, 2.416 GB on each device.
+# In float32 a device sends 2 times 63/64 of 2.416 GB, which is 4.756 GB. PowerSGD sends factors of
+# 12,288 and 49,152 rows with 32 columns, which take 7.864 MB. That is 15.48 MB in the two
+# all-reduces, 307 times less. The error is as large as the gradient, 2.416 GB on each device.
 #
 # </details>
 #
@@ -570,8 +592,9 @@ exercises("06")
 #
 # <details><summary>Answer</summary>
 #
-# For N numbers, (n-1) times 0.08 N bytes against 2 (n-1)/n times 4 N. They are equal for 0.08 =
-# 8/n, so from 101 devices on it is more. In 8 bits, 4 N becomes 1.016 N, and 26 devices are enough.
+# For N numbers, a device sends (n-1) times 0.08 N bytes of the largest, and 2 (n-1)/n times 4 N
+# bytes in an all-reduce. These are equal if 0.08 = 8/n, so from 101 devices on the largest are
+# more. In 8 bits, 4 N becomes 1.016 N, and 26 devices are enough.
 #
 # </details>
 #

@@ -1,14 +1,15 @@
 # %% [markdown]
 # # Lesson 14: long sequences
 #
-# In attention every position looks at every position before it. So a sequence of s positions has
-# `s*s` scores for each head, and nothing else in a transformer grows with the square of the length.
-# Llama 3 8B has 32 heads. At 8,192 positions, the scores of one layer take 8.6 GB in float32. At
-# 131,072 positions, the longest on which Llama 3 was trained, they take 2.2 TB.
+# In attention, every position looks at itself and at every position before it. So the matrix of
+# scores of a sequence of s positions has `s*s` numbers for each head. Nothing else in a transformer
+# grows with the square of the length. Llama 3 8B has 32 heads. At 8,192 positions, the scores of
+# one layer take 8.6 GB in float32. At 131,072 positions, the longest on which Llama 3 was trained,
+# they take 2.2 TB.
 #
 # Two techniques make such lengths possible. *FlashAttention* computes attention on one device, and
 # never holds all scores. *Context parallelism* splits the positions of each example over the
-# devices of an axis `cp`. Both are one idea, used first inside a device and then between devices.
+# devices of an axis `cp`. Both use the same idea, first inside a device and then between devices.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -57,7 +58,7 @@ assert [float(f"{size:.2g}") for size in of_8b] == [8.6e9, 2.2e12]
 
 
 # %%
-def folded(pair, step, blocks=8):  # the row and the column of a tile
+def folded(pair, step, blocks=8):  # the row and the column of the tile that comes in this step
     return (pair, step) if step <= pair else (blocks - 1 - pair, step - pair - 1)
 
 
@@ -85,29 +86,31 @@ assert sorted(tile for row in rectangle for tile in row) == [
 # The whole lesson rests on two facts.
 #
 # 1. **Softmax can be taken tile by tile.** The result for a query can be computed from one tile
-#    after another, in any order, if two numbers are carried along.
+#    after another, in any order. Beside the result so far, one or two numbers for each query are
+#    carried along.
 # 2. **The triangle can be folded.** Row 0 has one tile and row 7 has eight. Together they have
 #    nine, and so have rows 1 and 6, rows 2 and 5, and rows 3 and 4.
 #
-# FlashAttention uses the first fact: a device holds one tile of scores at a time. Ring attention
-# does the same between devices, where the keys of the next tile come from a neighbour. The letters
-# show what the second fact is for: four devices, a to d, take a row of the rectangle each, and have
-# equal work.
+# FlashAttention uses the first fact, so that a device holds one tile of scores at a time. Ring
+# attention uses it between devices: there the keys of the next tile come from a neighbour. The
+# letters show what the second fact is for: if each of four devices, a to d, takes a row of the
+# rectangle, all have equal work.
 #
 # ## Predict
 #
-# First one device: one example with 1,024 positions, 8 heads for queries and 2 for keys and values
-# (GQA, lesson 11), 32 numbers in a head, in float32.
+# The first two questions are about one device. It has one example with 1,024 positions, 8 heads for
+# queries and 2 for keys and values (GQA, lesson 11), and 32 numbers in a head, in float32.
 
 # %%
 all_scores = ask("Bytes of the scores of all heads")
 needed = ask("Tiles of 128 x 128 scores in which some query sees some key, in each head", "count")
 
 # %% [markdown]
-# Now eight devices with 64 positions each, 32 heads for queries, and 8 numbers in a head, in
-# float32. In *ring attention*, keys and values travel around the ring of devices until each device
-# has seen all of them. In *Ulysses*, an all-to-all gives each device all positions of 1/8 of the
-# heads, of queries, keys and values. Attention follows, and then an all-to-all of its result.
+# Now there are eight devices with 64 positions each. There are 32 heads for queries, and 8 numbers
+# in a head, in float32. In *ring attention*, keys and values travel around the ring of devices
+# until each device has seen all of them. In *Ulysses*, an all-to-all of queries, keys and values
+# gives each device 1/8 of the heads, for all positions. After attention, an all-to-all of the
+# result does the opposite.
 
 # %%
 ring_gqa = ask("Bytes that a device sends forward in a ring, 8 heads of keys and values")
@@ -128,9 +131,10 @@ lockstep = ask("Time of the 8 rounds, divided by the time that an average device
 # ### One device: softmax in parts
 #
 # The result of attention for one query is a mean of the values, weighted by `exp(score)`. Split the
-# keys into parts. Of each part we need the mean over its keys alone, and the *log-sum-exp* of its
-# scores, `lse = log(sum(exp(score)))`. The mean over all keys is the mean of the parts, weighted by
-# `exp(lse)`. Here is a query with six keys in three parts, and values of one number:
+# keys into parts. For each part we compute this mean over the keys of the part alone, and the
+# *log-sum-exp* of their scores, `lse = log(sum(exp(score)))`. Then the mean over all keys is the
+# mean of the parts' means, weighted by `exp(lse)`. The table has one query with six keys in three
+# parts, where each value is one number:
 
 # %% tags=["fold"]
 scores, values = np.array([[1.0, 3], [2, 0], [5, 4]]), np.array([[1.0, 2], [3, 4], [5, 6]])
@@ -150,7 +154,7 @@ softmax = np.exp(scores) / np.exp(scores).sum()
 np.testing.assert_allclose(weights @ means, (softmax * values).sum())
 
 # %% [markdown]
-# `attend` computes a part, and `merge` joins two:
+# `attend` computes one part, and `merge` joins two parts:
 
 # %%
 show(flash.attend, flash.merge)
@@ -161,8 +165,8 @@ show(flash.attend, flash.merge)
 #
 # ### One device: chunks of keys
 #
-# A loop over chunks of queries, with a loop over chunks of keys in it, now needs memory for the
-# scores of one tile only. For the gradient JAX would still keep all tiles, so both loops are
+# With these, a loop over chunks of queries, and in it a loop over chunks of keys, needs memory for
+# the scores of one tile only. For the gradient JAX would still keep all tiles, so both loops are
 # checkpointed (lesson 08).
 
 # %%
@@ -170,15 +174,15 @@ show(flash.chunked_attention)
 
 # %% [markdown]
 # This is the *memory-efficient attention* of Rabe and Staats (2021), which is in xformers as a
-# kernel. It has two faults. It computes the tiles above the diagonal and throws them away. And
-# because of the two checkpoints, the forward pass is computed three times.
+# kernel. It has two faults. It also computes the tiles above the diagonal, which count for nothing.
+# And because one checkpoint is inside another, the forward pass is computed three times.
 #
 # ### One device: FlashAttention
 #
-# FlashAttention (Dao et al. 2022) mends both. It computes only the tiles of the triangle, and its
-# backward pass is written by hand. Beside q, k and v, the forward pass keeps only the result o and
-# the lse of each query. Why do these suffice? Let `do` be the gradient with respect to o. For each
-# tile, the backward pass computes
+# FlashAttention (Dao et al. 2022) mends both faults. It computes only the tiles of the triangle,
+# and its backward pass is written by hand. Beside q, k and v, the forward pass keeps only the
+# result o and the lse of each query. Why do these suffice? Let `do` be the gradient with respect to
+# o. For each tile, the backward pass computes
 #
 #     p  = exp(q @ k.T / sqrt(h) - lse)
 #     dv = p.T @ do
@@ -187,7 +191,7 @@ show(flash.chunked_attention)
 #     dk = ds.T @ q
 #
 # The first line gives the final weights of the tile at once, because lse is that of the whole row.
-# In the third line, delta belongs to the derivative of softmax. It is the mean of a row of `do @
+# In the third line, delta comes from the derivative of softmax. It is the mean of a row of `do @
 # v.T`, weighted by p, over *all* keys, so it seems to need every tile. But this mean is the product
 # of do with the mean of the values, which is o: `delta = sum(do * o)`, one number for each query.
 
@@ -203,32 +207,33 @@ for by_formula, right in zip((ds @ k, ds.T @ q, p.T @ do), by_jax, strict=True):
     np.testing.assert_allclose(by_formula, right, rtol=1e-3, atol=1e-5)
 
 # %% [markdown]
-# These are 5 products for the 2 of the forward pass. If p were kept, 4 would suffice.
+# These are 5 matrix products, and the forward pass has 2. If p were kept, 4 would suffice.
 # FlashAttention is faster all the same, because it neither writes the scores to memory nor reads
 # them again.
 #
-# Its forward pass divides only once. For each query it carries the largest score so far, the sum of
-# `exp(score - largest)`, and the sum of the values with these weights. When a tile has a larger
-# score, both sums are first multiplied by `exp(old - new)`. After the last tile, the second sum is
-# divided by the first. This is the *online softmax*.
+# The forward pass of FlashAttention divides only once. For each query it carries the largest score
+# so far, the sum of `exp(score - largest)`, and the sum of the values with these weights. When a
+# tile has a larger score, both sums are first multiplied by `exp(old - new)`. After the last tile,
+# the second sum is divided by the first. This is the *online softmax*.
 #
 # ### One device: only half of the tiles
 #
-# Row i of the triangle has i + 1 tiles. In JAX, the length of `lax.fori_loop(0, i + 1, ...)` with a
-# traced i is known only when it runs. Such a loop has no reverse-mode derivative, and its FLOPs
-# cannot be read from the program. The fold gives loops of fixed length: each of the 4 pairs of rows
-# takes 9 steps, and `folded` says which tile comes next. On one device there is a simpler way: the
-# library lists the tiles of the triangle, and loops over the list. (The multiprocessors of a GPU
-# take the rows in parallel. FlashAttention's newer kernels give out the longest rows first.)
+# Row i of the triangle has i + 1 tiles. If i is traced, the length of `lax.fori_loop(0, i + 1,
+# ...)` is known only when the program runs. Such a loop has no reverse-mode derivative, and its
+# FLOPs cannot be read from the program. The fold gives loops of fixed length: each of the 4 pairs
+# of rows takes 9 steps, and `folded` says which tile comes next. On one device there is a simpler
+# way: the library lists the tiles of the triangle, and loops over the list. (The multiprocessors of
+# a GPU take the rows in parallel. FlashAttention's newer kernels give out the longest rows first.)
 #
-# `flash_attention`, with its backward pass, is for you to write.
+# `flash_attention`, with its backward pass, is yours to write.
 #
 # ### One device: a kernel
 #
 # On a GPU, our loop would write each tile of scores to the memory of the device, and read it again.
 # A *kernel* keeps the tile in the small, fast memory on the chip. Here is the forward pass in
-# Pallas, JAX's language for kernels. `kernel` runs once for each head and block of queries, and a
-# `BlockSpec` says which part of an array it sees.
+# Pallas, which is for JAX what Triton is for PyTorch. `kernel` runs once for each head and block of
+# queries (the `grid`; `pl.program_id` says which one). Each `BlockSpec` says which part of an array
+# a run sees, as a *ref* that is read and written by index.
 
 
 # %%
@@ -268,16 +273,18 @@ assert abs(difference).max() < 1e-5
 
 # %% [markdown]
 # This is the online softmax, with a loop to the diagonal. `interpret=True` lets it run on a CPU. On
-# hardware the keys must be loaded tile by tile as well, and tiles must suit the matrix units. A
-# kernel has no derivative, so the backward pass is another kernel.
+# a real GPU or TPU the keys must be loaded tile by tile as well, and the sizes of tiles must suit
+# the matrix units. JAX cannot differentiate such a kernel by itself, so the backward pass is
+# another kernel.
 #
 # ### Several devices: shift first, then split
 #
 # Now each device has some of the positions of every example. Norms, the MLP and all products with
 # weights treat each position alone, and need no change. But three things depend on *where* a
-# position is: its label, its rotary angles, and the mask. So each device gets its positions as an
-# array. And the labels are made while the sequence is whole: **shift first, then split**. Then
-# every order of the positions is right. This one is *zig-zag*; the reason for it comes below.
+# position is: its label, its rotary angles, and the mask. So each device gets the numbers of its
+# positions as an array. And the labels are made while the sequence is still whole: **shift first,
+# then split**. Then any order of the positions gives the right result. We use *zig-zag*, an order
+# whose reason comes below.
 
 
 # %%
@@ -296,8 +303,8 @@ batch = inputs[:, order], labels[:, order], places[order]  # ready to be split
 # ### Several devices: a step by hand
 #
 # Here is a whole training step of a model with one layer of attention. Each device gathers the keys
-# and values of all positions, and attends with its own queries. The gradients are summed over cp,
-# as over dp: other tokens, same parameters.
+# and values of all positions, and attends with its own queries. The gradients are summed over cp as
+# they are over dp, since the devices have different tokens and the same parameters.
 
 # %%
 RATE, HEADS, SIZE = 0.5, 4, 16
@@ -344,24 +351,26 @@ jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5), after, e
 # %% [markdown]
 # ### Several devices: gathered keys and values
 #
-# In the library this takes any layout, and the numbers of documents if several are packed into one
-# sequence:
+# The library's function works for any layout of the positions. If several documents are packed into
+# one sequence, it also takes the document's number for each position:
 
 # %%
 show(context.gather_attention)
 
 # %% [markdown]
 # `_gathered` makes a `Pattern`, which says where the queries and keys are, and which tiles are
-# computed. Under zig-zag these are the fold once more. Llama 3 was trained with keys and values
-# gathered in zig-zag (section 3.3.2 of its paper), for two reasons. Every mask is easy, also one
-# that keeps documents apart. And with GQA, keys and values are small: what is sent grows with s,
-# what is computed with `s*s`. But each device holds all keys and values for a while.
+# computed. Under zig-zag these tiles are the fold once more. Llama 3 was trained with keys and
+# values gathered in zig-zag (section 3.3.2 of its paper), for two reasons. Every mask is easy, even
+# one that keeps documents apart. And with GQA, keys and values are small: what is sent grows with
+# s, and what is computed grows with `s*s`. The price is that each device holds all keys and values
+# of the layer for a while.
 #
 # ### Several devices: the ring
 #
 # In *ring attention* (Liu et al. 2023) a device holds only its own keys and values, and those that
-# have just arrived. In round r, device i has those of device i - r. It attends to them and merges,
-# and meanwhile sends them on, which is a *hop*. Here are the rounds with loops in place of devices:
+# have just arrived. In round r, device i has those of device i - r. It attends to them, and merges
+# the part into its result. Meanwhile it sends them on to the next device, which is a *hop*. Here
+# are the rounds, with loops in place of devices:
 
 
 # %%
@@ -383,16 +392,17 @@ whole = jax.jit(nn.attention)(q, k, v)
 np.testing.assert_allclose(np.concatenate(in_parts, axis=2), whole, atol=1e-5)
 
 # %% [markdown]
-# The gradient needs all keys and values again. Either they were kept, those of all devices, or they
-# travel again. Then dk and dv travel with them, and collect a summand on each device until they are
-# home. So the backward pass sends twice as much as the forward pass.
+# The backward pass needs all keys and values again. Either each device has kept those of all
+# devices, or they travel again. If they travel, their gradients dk and dv travel with them, and
+# each device adds its part, until dk and dv are home. So the backward pass sends twice as much as
+# the forward pass.
 #
 # ### Several devices: zig-zag
 #
 # In `ring_by_loops`, device 0 has nothing to do after round 0, but has to wait. The fold mends
 # this. Cut the positions into 2n chunks, and give device i chunks i and 2n-1-i: a row of the folded
-# rectangle. Here are four devices. A cell has the round in which the tile is computed, and the
-# letter of the device.
+# rectangle. The picture has four devices. A cell has the number of the round in which the tile is
+# computed, and the letter of the device.
 
 # %%
 four = np.arange(4)
@@ -417,22 +427,23 @@ draw("14_rounds", Panels("A causal ring of four devices", [first_panel, counts])
 assert [list(one.max(axis=1)) for one in work] == [[3, 4, 4, 4], [3, 2, 2, 2]]
 
 # %% [markdown]
-# The slowest device decides: it has 15 tiles in the contiguous layout, and 9 in zig-zag. After
-# round 0 each device has two tiles in each round, and nothing in them is masked. *Which* two
-# depends only on whether the keys come from a device before it or after it. So no condition around
-# the products is needed: the program can choose their inputs. (A permute must not stand under such
-# a condition. The devices that skip it would let the others wait for ever.) `ring_attention` and
-# `zigzag_ring_attention` are for you to write.
+# In each round the slowest device decides. Its tiles add up to 15 over the rounds of the contiguous
+# layout, and to 9 in zig-zag. In zig-zag, each device has two tiles in each round after round 0,
+# and nothing in them is masked. *Which* two depends only on whether the keys come from a device
+# before it or after it. So no condition around the products is needed: the program can choose their
+# inputs. (A permute must not stand under such a condition. The devices that skip it would let the
+# others wait for ever.) `ring_attention` and `zigzag_ring_attention` are yours to write.
 #
 # *Striped attention* (Brandon et al. 2023) gives device i positions i, i+n, i+2n and so on. Then
-# every device has a triangle in every round. The work is nearly equal as well, but only if the
-# masked half of each triangle is skipped.
+# every device has a triangle of scores in every round. The work is nearly equal in this layout,
+# too, but only if the masked half of each square is skipped.
 #
 # ### Several devices: Ulysses
 #
 # *Ulysses* (Jacobs et al. 2023) goes another way. Outside of attention a device has all heads of
-# its own positions. Inside, it has its own heads of all positions, as in tensor parallelism. An
-# all-to-all leads from one to the other (lesson 02). The letters say who had what before.
+# its own positions. Inside attention it has its own heads of all positions, as in tensor
+# parallelism. An all-to-all leads from one to the other (lesson 02). The letters name the devices
+# that had a part before it.
 
 # %% tags=["fold"]
 before = [np.array([[f"h{head} p{i}"] for head in four]) for i in four]
@@ -444,18 +455,18 @@ get = panel(
 draw("14_ulysses", Panels("Ulysses: 4 heads (h), 4 blocks of positions (p)", [have, get]))
 
 # %% [markdown]
-# Any kernel for one device can compute the attention. But each device needs a head, so n must
-# divide the heads. If there are fewer kv heads than devices, they are repeated before the exchange
-# until there are n.
+# Between the two all-to-alls, any kernel for one device can compute the attention. But each device
+# needs as many heads as the others, so n must divide the number of heads. If there are fewer kv
+# heads than devices, they are repeated before the exchange until there are n.
 #
 # Both can be combined on two axes: Ulysses inside a node, and a ring between nodes (Fang and Zhao
-# 2024; in the library, `hybrid_attention`). `ulysses_attention` is for you to write.
+# 2024; in the library, `hybrid_attention`). `ulysses_attention` is yours to write.
 #
 # ### Several devices: few queries
 #
 # A model that generates text has one new query in each step, and the keys of all positions (lesson
-# 21). Then the keys stay where they are. Each device attends to its own, and all-reduces merge the
-# parts. This is `attention_over_shards`, for you to write.
+# 21). Then the keys and values stay where they are. Each device attends to its own, and all-reduces
+# merge the parts. This is `attention_over_shards`, which is yours to write.
 #
 # ## Measure
 #
@@ -500,7 +511,7 @@ assert temp["plain"] > 3 * 4 * 8 * 1024**2 and temp["plain"] > 15 * temp["flash"
 #
 # ### Eight devices
 #
-# Now the library's functions on 8 devices, with the sizes that you predicted.
+# Now we read the library's functions on 8 devices, with the sizes of the predictions.
 
 # %%
 own = P(None, None, "cp")  # of q, k, v and the result
@@ -550,9 +561,10 @@ assert forward["gather"][0] == forward["ring"][0]
 
 # %% [markdown]
 # In zig-zag, each device computes (2n+1)/4n of the scores of its queries, here 17/32. So does
-# `gather_attention`, which uses this layout, too. In the contiguous ring, each device computes in
-# every round, and throws away what does not count: 1.88 times as much in all. With a condition it
-# would save the work, but wait all the same.
+# `gather_attention`, which uses this layout, too. In the contiguous ring of the library, each
+# device computes in every round, and throws away what is masked. In all, that is 1.88 times as much
+# as in zig-zag. With a condition, a device would save this work, but would have to wait all the
+# same.
 #
 # ### Bytes by the number of kv heads
 
@@ -599,13 +611,14 @@ lockstep.compare((0.5 + 7 * 1) / mean)
 # `(n-1)/n*(2*a + 2*max(k, n))` for a heads of queries. So the bytes of a ring grow with n, and
 # those of Ulysses hardly do. With MHA, Ulysses sends less from 3 devices on. With the 32 and 8
 # heads of Llama 3 8B, the ring sends less on 4 devices, and Ulysses on 8. But a ring sends *while*
-# it computes, and attention has to wait for an all-to-all.
+# it computes, and in Ulysses attention has to wait for the all-to-all.
 #
 # ### What users tripped over
 #
 # Many reports of wrong results are about a device that treats its shard as a whole sequence. We
 # give our step by hand three such inputs, in contiguous shards. The table has the loss of the first
-# step, and how far its update is from the right one, relative to the right one.
+# step, and the error of its update: the norm of its difference from the right update, divided by
+# the norm of the right one.
 
 # %%
 in_shards = inputs.reshape(b, n, -1)
@@ -628,8 +641,8 @@ losses, errors = zip(*(row[1:] for row in shown), strict=True)
 assert max(losses) < 1.01 * min(losses) and errors[0] == 0 and min(errors[1:]) > 0.25
 
 # %% [markdown]
-# The losses differ by less than 1%, and nobody would suspect three of them. But the updates of
-# these three are wrong by a quarter and more.
+# The losses differ by less than 1%, so nobody would see a mistake in them. But the three wrong
+# updates have errors of more than a quarter.
 #
 # | what went wrong | where it was | what helps |
 # |---|---|---|
@@ -640,16 +653,18 @@ assert max(losses) < 1.01 * min(losses) and errors[0] == 0 and min(errors[1:]) >
 # | too few heads for Ulysses | verl 1226 | kv heads repeated; a second axis |
 # | an option that split nothing, silently | verl 7476 | ask the inspector |
 #
-# (The numbers are those of issues and pull requests on GitHub.)
+# (The numbers are those of issues and pull requests on GitHub. The names are those of
+# repositories.)
 #
 # ## On real hardware
 #
 # ### Does the ring hide?
 #
-# Take attention in one layer of Llama 3 8B: 32 heads, 8 kv heads, 128 numbers in a head, in 16
-# bits. 32,768 positions are split over 8 H100 of different nodes, so each sends by a network card
-# of its own, at 50 GB/s. Products run at 400 TFLOP/s (lesson 11), and masked tiles are skipped. Our
-# simulated devices share a few cores and show no overlap, so we compute the times:
+# Can the time of the hops be hidden behind compute? Take attention in one layer of Llama 3 8B: 32
+# heads, 8 kv heads, 128 numbers in a head, in 16 bits. 32,768 positions are split over 8 H100 of
+# different nodes, so each sends by a network card of its own, at 50 GB/s. Products run at 400
+# TFLOP/s (lesson 11), and masked tiles are skipped. Our simulated devices share a few cores and
+# show no overlap, so we compute the times:
 
 # %% tags=["fold"]
 h100, RATE_OF_8B = find_cluster("h100"), 400e12
@@ -671,10 +686,10 @@ def tasks_of(way, t, bytes_per_second):
 
     if way == "gather":
         for _ in range(7):
-            last = then("queries, keys, values", "", "network", hop)
+            last = then("inputs of attention", "", "network", hop)
         then("attention", "all rounds", COMPUTE, 8 * round_seconds(t), *last)
     elif way == "Ulysses":
-        last = then("queries, keys, values", "", "network", 7 / 8 * (unit * 32 + hop))
+        last = then("inputs of attention", "", "network", 7 / 8 * (unit * 32 + hop))
         last = then("attention", "all rounds", COMPUTE, 8 * round_seconds(t), *last)
         then("results", "", "network", unit * 7 / 8 * 32, *last)
     else:
@@ -682,7 +697,7 @@ def tasks_of(way, t, bytes_per_second):
         for r in range(8):
             seconds, here = round_seconds(t) * (2 if r and way == "contiguous ring" else 1), last
             if r < 7:  # sent on while it is used, into the room of the round before
-                last = then("queries, keys, values", "", "network", hop, *here, *computed)
+                last = then("inputs of attention", "", "network", hop, *here, *computed)
             computed = then("attention", str(r), COMPUTE, seconds, *here)
     return run_tasks(tasks)
 
@@ -707,8 +722,8 @@ assert [round(one, 2) for one in inside.values()] == [2.75, 3.01, 2.91]
 # the last three take 2.75, 3.01 and 2.91 ms: there the choice hardly matters.
 #
 # For t positions on each device and heads of h numbers, a hop carries `4*t*h*k` bytes. A round of
-# the zig-zag takes `2*t*t*h*a` FLOPs. With F FLOP/s and B bytes/s, the hop is hidden if t is at
-# least `2*(k/a)*F/B`. Neither h nor the number of devices matters.
+# the zig-zag takes `2*t*t*h*a` FLOPs. At F FLOP/s and B bytes/s, the hop is hidden if t is at least
+# `2*(k/a)*F/B`, for a heads and k kv heads. Neither h nor the number of devices matters.
 
 # %% tags=["fold"]
 shown = []
@@ -720,20 +735,22 @@ assert shown[0][1:] == (444, 1778) and shown[1][1:] == (4000, 16_000)
 # %% [markdown]
 # For the attention of Llama 3.1 8B on 8 H800, both passes, the authors of ring-flash-attention
 # measured 54% of the speed of FlashAttention without a ring for contiguous shards, 83% for striped
-# ones and 90% for zig-zag. Waiting alone would leave 1/1.88 = 53% for the first.
+# ones and 90% for zig-zag. For contiguous shards, the waiting in each round alone would leave
+# 1/1.88 = 53%.
 #
 # ### In practice
 #
 # - **FlashAttention** is in PyTorch as `scaled_dot_product_attention`. In JAX on GPUs it is
 #   `jax.nn.dot_product_attention` with `implementation="cudnn"`, in 16 bits only. (If no
 #   implementation is named, all scores are held.) On TPUs it is splash attention, a Pallas kernel.
-#   For a ring, both can return the lse.
+#   Both can also return the lse, which a ring needs.
 # - **Recomputation.** A checkpointed layer (lesson 08) runs its whole ring again, unless o and lse
 #   are kept, as `--remat products` and `selective` do.
 # - **Precision.** In 16 bits, keys and values travel in 16 bits. But dk and dv are sums over the
-#   devices, and travel in float32. Then the backward pass sends three times as much as the forward.
-# - **Documents.** If several are packed into a sequence, tiles between documents are masked, and a
-#   zig-zag is no longer in balance.
+#   devices, and travel in float32. Then the backward pass sends three times as much as the forward
+#   pass.
+# - **Documents.** If several are packed into a sequence, scores between documents are masked, and
+#   the devices of a zig-zag no longer have equal work.
 #
 # Try it: `jaxpar train --mesh cp=4 --context zigzag`, and `ring`, `gather` or `ulysses` in its
 # place.
@@ -747,15 +764,15 @@ exercises("14")
 # ## On paper
 #
 # 1. Plain attention on an H100 writes the scores to memory, reads them for the softmax, writes the
-#    weights, and reads them for the second product. How many bytes is that in a layer of Llama 3
-#    8B, for 8,192 positions in 16 bits, and how long does it take at 3.35 TB/s? How long do the two
-#    products take at 400 TFLOP/s, with all tiles?
+#    weights, and reads them for the second product. How many bytes does it move in this way in a
+#    layer of Llama 3 8B, for 8,192 positions in 16 bits, and how long does that take at 3.35 TB/s?
+#    How long do the two products take at 400 TFLOP/s, with all tiles?
 #
 # <details><summary>Answer</summary>
 #
 # The scores take 32 * 8,192 * 8,192 * 2 bytes, 4.3 GB, and four times that 17.2 GB: 5.1 ms. The
-# products are 4 * 8,192 * 8,192 * 128 * 32 = 1.1 TFLOPs: 2.7 ms. So plain attention waits for the
-# memory, even if its two products are computed meanwhile.
+# products are 4 * 8,192 * 8,192 * 128 * 32 = 1.1 TFLOPs: 2.7 ms. So plain attention is limited by
+# the memory, even if its two products are computed meanwhile.
 #
 # </details>
 #
@@ -779,10 +796,11 @@ exercises("14")
 #
 # <details><summary>Answer</summary>
 #
-# Ulysses needs a head for each device, and there are 32. In the ring of 64, some hops go from node
-# to node, and all devices wait for these: 4,000 positions, as in the table. With both, a GPU has
-# the positions of its whole node, for 4 of the 32 heads and 1 of the 8 kv heads. These must be
-# 4,000, so 500 for each GPU. And there are 7 hops in place of 63.
+# Ulysses needs at least one head for each device, and there are only 32. In the ring of 64, some
+# hops go from node to node, and all devices wait for these: 4,000 positions, as in the table. With
+# both, inside attention a GPU has the positions of its whole node, for 4 of the 32 heads and 1 of
+# the 8 kv heads. These positions must be 4,000, so 500 for each GPU. And there are 7 hops in place
+# of 63.
 #
 # </details>
 #

@@ -1,17 +1,18 @@
 # %% [markdown]
 # # Lesson 17: mixture of experts
 #
-# A larger model learns more, but each token goes through all of its parameters, and so costs more.
-# A *mixture of experts* (MoE) has the parameters without that cost. In place of one MLP, a layer
-# has several, the *experts*, and a small matrix, the *router*, chooses a few of them for each
-# token. Mixtral 8x7B has 46.7 billion parameters, of which a token uses 12.9. DeepSeek-V3 has 671
-# billion, of which a token uses 37.6 (its report says 37, without the table of embeddings).
+# A larger model learns more. But each token goes through all of its parameters, so each token also
+# costs more. A *mixture of experts* (MoE) has the parameters without that cost. In place of one
+# MLP, a layer has several, the *experts*, and a small matrix, the *router*, chooses a few of them
+# for each token. Mixtral 8x7B has 46.7 billion parameters, of which a token uses 12.9. DeepSeek-V3
+# has 671 billion, of which a token uses 37.6. (Its report says 37, which is the number without the
+# table of embeddings.)
 #
-# The compute is that of a small model, but the memory is that of a large one. So the experts are
-# split over the devices of an axis `ep`: *expert parallelism*. The same axis splits the batch.
-# Therefore a token is on one device, and its experts are mostly on others. On which ones, nobody
-# knows before the router has chosen: this is the first technique of the course in which the data
-# decide what travels where.
+# The compute is that of a small model, but the memory is that of a large one. So each device of an
+# axis `ep` gets some of the experts. This is *expert parallelism*. The same axis splits the batch.
+# Therefore a token is on one device, and its experts are mostly on other ones. Nobody knows on
+# which ones before the router has chosen. This is the first technique of the course in which the
+# data decide what travels where.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices, vary
@@ -57,10 +58,10 @@ assert [[round(count / 1e9, 1) for count in pair] for pair in sizes] == [[46.7, 
 #
 # Four devices have four tokens each, and one expert each. Each token chooses one expert. Array
 # shapes are fixed before the router chooses, so each expert has a fixed number of rows for the
-# tokens of each device, its *capacity*: here 2. If more than two tokens of a device choose the same
-# expert, the first two get the rows, and the others are *dropped* (x): the layer adds nothing to
-# them, and the residual connection passes them on unchanged. An all-to-all then sends all rows to
-# the devices of their experts, the empty ones (-) too.
+# tokens of each device. This number is its *capacity*, here 2. If more than two tokens of a device
+# choose the same expert, the first two get the rows, and the others are *dropped* (x): the layer
+# adds nothing to them, and the residual connection passes them on unchanged. Then an all-to-all
+# sends all rows to the devices of their experts, and the empty rows (-) travel with them.
 
 # %% tags=["fold"]
 four, room = np.arange(4), 2
@@ -95,13 +96,14 @@ assert np.bincount(chosen.ravel()).tolist() == [9, 3, 2, 2]
 # %% [markdown]
 # Two tokens are dropped, and yet 18 of the 32 rows are empty, since expert 0 was chosen 9 times and
 # expert 3 only twice. More capacity would drop fewer tokens, but send more empty rows. What helps
-# against both is *balance*: experts that are chosen about equally often.
+# against both is *balance*, which means that all experts are chosen about equally often.
 #
 # ## Predict
 #
 # A layer has 8 experts on `ep=4`. Each device has 64 tokens of 32 numbers, and each token goes to 2
 # experts, which are gated MLPs (three matrices) with hidden size 64. All is float32. The capacity
-# is 1.25 times what an even load needs: 1.25 is the *capacity factor*.
+# is 1.25 times what is needed if all experts are chosen equally often. This 1.25 is the *capacity
+# factor*.
 
 # %%
 rows_asked = ask("Rows that an expert has for the tokens of one device", "count")
@@ -110,10 +112,11 @@ exchanged = ask("Bytes that a device sends for all rows by all-to-alls, there an
 
 # %% [markdown]
 # There is another way, in which nothing is dropped. Every device *gathers* the tokens of all
-# devices and, for each choice of an expert, its weight and the expert's number (4 bytes each). It
-# computes what its own experts make of these tokens. A reduce-scatter adds up the results of all
-# devices, and returns to each device the sums for its own tokens. Which way sends less depends on
-# the number of choices k, on the capacity factor, and on the number of devices.
+# devices. For each choice that a token has made, it also gathers the expert's number and the weight
+# of the expert's result (4 bytes each). Then it computes the results of its own experts for these
+# tokens. A reduce-scatter adds up the results of all devices, and returns to each device the sums
+# for its own tokens. Which way sends less depends on the number of choices k, on the capacity
+# factor, and on the number of devices.
 
 # %%
 gathered = ask("Bytes that a device sends for the gather and the reduce-scatter")
@@ -125,28 +128,32 @@ border = ask("Of 2, 4 and 8 devices: the fewest with which the all-to-alls send 
 # ### Who chooses whom
 #
 # The router has a column for each expert, and gives each token a *score* for each of them: the
-# softmax of `x @ router`, or the sigmoid of each number (DeepSeek-V3). In *token choice* each token
-# goes to the k experts with the best scores. Their results are added up by weight: the chosen
-# scores, divided by their sum. The choice itself has no derivative; the router learns through the
-# weights. This is what Mixtral and DeepSeek do, and `route` and `moe_token_choice`, which are yours
-# to write. DeepSeek's models moreover have *shared experts*: an MLP for every token, beside these.
+# softmax of `x @ router`, or the sigmoid of each number (DeepSeek-V3). In *token choice*, each
+# token goes to the k experts with the best scores. Their results are added up with weights, which
+# are the chosen scores divided by their sum. The choice itself has no derivative, so the router
+# learns through the weights. Mixtral and DeepSeek use token choice. `route` and `moe_token_choice`
+# do it in the library, and you will write them. DeepSeek's models also have *shared experts*, which
+# are an MLP that every token goes through, beside the experts that it has chosen.
 #
-# In *expert choice* it is the other way round: each expert takes the tokens with the best scores
-# for it, as many as it has rows. So no row is empty, and no expert has more to do than another. But
-# whether a token is taken depends on the tokens after it, and these do not exist yet when a decoder
-# generates text. Both kinds send buffers of the same shape, and so we write expert choice by hand.
+# In *expert choice* it is the other way round: each expert fills its rows with the tokens that have
+# the best scores for it. So no row is empty, and no expert has more to do than another. But whether
+# a token is taken depends on the tokens after it, and these do not exist yet when a decoder
+# generates text. Both kinds send buffers of the same shape, and expert choice needs less code. So
+# this is the one that we write by hand.
 #
 # ### One step by hand
 #
 # A device has a buffer `[e, c, d]`: for each of the e experts, c rows of d numbers. The first
 # all-to-all cuts dim 0 into n parts, one for each device, and joins what arrives along dim 1. Then
 # each of the e/n experts of a device has the rows from all n devices: `[e/n, n*c, d]`. The second
-# all-to-all does the opposite. The gradient of an all-to-all is the all-to-all in the other
-# direction, so the backward pass sends as much as the forward pass.
+# all-to-all does the opposite. (Many call the first one *dispatch*, and the second one *combine*.)
+# The gradient of an all-to-all is the all-to-all in the other direction, so the backward pass sends
+# as much as the forward pass.
 #
 # The gradients of the experts need no all-reduce, since the tokens of *all* devices came to them.
-# The router is replicated, and each device has only its own tokens' part of the gradient, so that
-# is summed over ep. Lesson 18 makes a rule of this.
+# The router is replicated, and each device computes a part of its gradient from its own tokens. So
+# these parts are summed over ep. (Lesson 18 makes a rule of this.) In the code, `vary` is the cast
+# of lesson 02, `lax.pcast`. Without it, JAX would insert the sum by itself.
 
 # %%
 mesh, RATE = make_mesh("ep=4"), 0.5
@@ -155,7 +162,7 @@ capacity = expert_capacity(t, experts=e, top_k=k, capacity_factor=1.25)
 SPECS = {"router": P(), "gate": P("ep"), "up": P("ep"), "down": P("ep")}
 
 
-def layer(w, x):  # x: [t, d], this device's tokens; of the experts, w has this device's
+def layer(w, x):  # x: this device's tokens, [t, d]; w: the router and this device's experts
     scores = jax.nn.softmax(x @ w["router"])  # [t, e]
     best, tokens = lax.top_k(scores.T, capacity)  # [e, c]: for each expert, its best tokens
     rows = lax.all_to_all(x[tokens], "ep", 0, 1, tiled=True)  # [e/n, n*c, d]
@@ -184,7 +191,7 @@ updated, loss = by_hand(weights, x, target)
 
 
 def on_one_device(w, x, target):
-    def of_group(x):  # the tokens of one device, for an expert takes so many of each
+    def of_group(x):  # one device's tokens: an expert takes as many of each device
         scores = jax.nn.softmax(x @ w["router"])
         best, tokens = lax.top_k(scores.T, capacity)
         y = experts.apply_experts(x[tokens], w["gate"], w["up"], w["down"])
@@ -212,12 +219,13 @@ show(expert.expert_choice)
 # ### Without a capacity
 #
 # After a gather, a device sorts the choices of its own experts, expert after expert. So it has a
-# group of rows for each expert, to be multiplied by that expert's matrix, and the sizes of the
-# groups are known only at run time. To multiply all rows by all matrices, and mask the rest, would
-# be e times the work. MegaBlocks (Gale et al. 2022) instead pads each group to full *blocks* of
-# rows. All rows of a block have the same matrix, and for t rows at most t/block + e blocks are
-# needed, whatever the sizes. `grouped_matmul` does this, and `moe_dropless` calls it; both are
-# exercises. Here are the FLOPs of one product of 512 choices.
+# group of rows for each expert, to be multiplied by that expert's matrix. The sizes of the groups
+# are known only when the program runs. To multiply every row by every matrix, and then mask what is
+# not needed, would be e times the work. MegaBlocks (Gale et al. 2022) instead pads each group to
+# full *blocks* of rows. Then all rows of a block are multiplied by the same matrix. For t rows and
+# any sizes of the groups, at most t/block + e blocks are needed. `grouped_matmul` does this, and
+# `moe_dropless` calls it. Both are exercises. Here are the FLOPs of one product for the 512 choices
+# of our 256 tokens.
 
 # %%
 choices = n * t * k
@@ -234,27 +242,30 @@ flops_of = {name: inspect(way, x_rows, w_all, even).flops for name, way in ways.
 # %% tags=["fold"]
 least = 2 * choices * d * f
 rows = [(name, count, round(count / least, 2)) for name, count in flops_of.items()]
-table("One product of 512 choices", ("way", "FLOPs", "of what is needed"), rows)
+table("One product of 512 choices", ("way", "FLOPs", "times the least"), rows)
 assert [row[2] for row in rows] == [8, 8, 1.25, round((choices + e * 15) // 16 * 16 / choices, 2)]
 
 # %% [markdown]
 # ### Balance
 #
-# A router that prefers an expert trains it more, so the expert gets better, and is preferred more.
-# Two remedies are in use.
+# An expert that the router prefers is trained more. So it gets better, and the router prefers it
+# even more. There are two common remedies.
 #
-# An *auxiliary loss* (Switch Transformer) is `e * sum(f * p)`: for each expert, f is the fraction
-# of all choices that are its own, and p its mean score. An even load has a loss of 1. f is a count,
-# and has no gradient. The gradient with respect to p is e * f: it lowers the scores of the busiest
-# experts most.
+# The first one is an *auxiliary loss* (Switch Transformer), `e * sum(f * p)`. For each expert, f is
+# the fraction of all choices that fall on it, and p is its mean score over all tokens. If the load
+# is even, this loss is 1. f is a count, and has no gradient. The gradient with respect to p is `e *
+# f`, so training lowers the scores of the busiest experts most. The loss is multiplied by a small
+# coefficient, and added to that of the model.
 #
-# DeepSeek-V3 adds a *bias* to the scores where experts are chosen, but not to the weights. After
-# each step it raises the bias of each expert that had less than the mean load, and lowers that of
-# the others, by a small fixed number. No gradient of balance disturbs the model.
+# The second one is a *bias* for each expert (DeepSeek-V3). It is added to the scores where experts
+# are chosen, but not where their results are weighted. After each step, the bias of each expert
+# whose load was below the mean is raised by a small fixed number, and that of each expert above the
+# mean is lowered by it. So no second loss disturbs the model. (DeepSeek-V3 also keeps an auxiliary
+# loss with a tiny coefficient, against sequences that choose few experts.)
 #
-# Both need the load of the tokens of *all* devices: `load_balance_loss` and `update_expert_bias`
-# are yours to write. Routers of large models have one more loss, the z-loss. It keeps logits small,
-# because 16 bits round large ones coarsely:
+# Both need the load of the tokens of *all* devices. `load_balance_loss` and `update_expert_bias`
+# are yours to write. Many models have one more loss for the router, the *z-loss*. It keeps the
+# logits small, because large ones are rounded coarsely in 16 bits:
 
 # %%
 show(expert.router_z_loss)
@@ -264,7 +275,7 @@ show(expert.router_z_loss)
 #
 # ### What is sent
 #
-# The layer of the questions, with the library's functions:
+# This is the layer of the questions, with the library's functions.
 
 # %%
 ep = P("ep")
@@ -294,8 +305,8 @@ gathered.compare(by_gather, {"tokens": sums, "weights, numbers": (n - 1) * t * k
 # ### What is dropped
 #
 # A device has 512 tokens. How many of their choices find no row? One router chooses at random, and
-# so evenly. The other one mildly prefers some experts: to the logits of each expert it adds a fixed
-# offset, drawn from a normal distribution with a standard deviation of 0.5.
+# all experts are equally likely. The other one mildly prefers some experts: it adds a fixed offset
+# to the logits of each expert, drawn from a normal distribution with a standard deviation of 0.5.
 
 # %%
 FACTORS = [1, 1.25, 1.5, 2, 3, 4]
@@ -330,15 +341,15 @@ for name, percent in curves.items():
     assert 10 < percent[1] < 12 and 0 < percent[3] < 2 if "preferred" in name else percent[1] < 1
 
 # %% [markdown]
-# Where only chance is uneven, a factor of 1.25 is enough: less than 1% of the choices are dropped.
-# But once the router has preferences, the same factor drops 10 to 12%, and even a factor of 2 drops
-# some. A capacity works only with balance.
+# Where the load is uneven by chance only, a factor of 1.25 is enough: less than 1% of the choices
+# are dropped. But once the router has preferences, the same factor drops 10 to 12%, and even a
+# factor of 2 drops some. So a capacity works only if something keeps the load in balance.
 #
 # ### Load over training
 #
 # A small model learns to predict the next byte of real text (the sources of Python's library) from
 # the three bytes before it, with 8 experts on `ep=4`, 2 for each token, and a capacity factor of
-# 1.5. It is trained three times: without balance, with the loss, and with the bias.
+# 1.5. It is trained three times: with nothing for balance, with the loss, and with the bias.
 
 # %%
 STEPS, BATCH, BALANCE = 100, 256, {"none": (0, 0), "loss": (0.1, 0), "bias": (0, 0.01)}
@@ -394,7 +405,7 @@ for name, (errors, loads) in results.items():
     shares = np.asarray(loads).reshape(-1, WINDOW, e).sum(axis=1)
     grids.append(shares / shares.mean(axis=1, keepdims=True))
     rows.append((name, float(grids[-1][-1].max()), float(np.asarray(errors)[-WINDOW:].mean())))
-title = f"A row is {WINDOW} steps, a column an expert; a marks more than {BUSY} times the mean"
+title = f"A row is {WINDOW} steps, a column an expert; the letter a marks more than {BUSY}"
 cells = [np.vectorize("{:.1f}".format)(grid) for grid in grids]
 whose = [np.where(grid > BUSY, 0, NOBODY) for grid in grids]
 picture = panel(title, cells, whose, names=[*results], columns=1)
@@ -407,19 +418,20 @@ assert last["none"] > 2 and last["loss"] < 2 and last["bias"] < 1.3
 assert max(row[2] for row in rows) - min(row[2] for row in rows) < 0.1
 
 # %% [markdown]
-# Without balance the busiest expert ends with more than twice the mean load, and some experts get
-# hardly any token. With the bias, the busiest one ends below 1.3 times. How much the loss does
-# depends on its coefficient, and a large one costs quality, which is the argument for the bias
-# (Wang et al. 2024). In 100 steps of a model as small as this, the errors hardly differ.
+# With nothing for balance, the busiest expert ends with more than twice the mean load, and some
+# experts get hardly any token. With the bias, the busiest one ends below 1.3 times the mean. How
+# well the loss works depends on its coefficient, and a large coefficient costs quality. This is the
+# argument for the bias (Wang et al. 2024). In 100 steps of so small a model, the errors (the mean
+# cross-entropy) hardly differ.
 #
 # ## Compare
 #
 # ### Formulas
 #
 # `dispatch_bytes` of `jaxpar.cost` says what both ways send, and is yours to write. The two
-# all-to-alls send 2 e c d (n-1)/n elements, and e c is k t times the capacity factor. The gather
-# and the reduce-scatter send 2 t d (n-1), and a little for weights. So all-to-alls send less where
-# k times the factor is below n. Here it is 2.5.
+# all-to-alls send `2*e*c*d*(n-1)/n` elements, where `e*c` is `k*t` times the capacity factor. The
+# gather and the reduce-scatter send `2*t*d*(n-1)`, and a little for weights and numbers. So the
+# all-to-alls send less if k times the factor is below n. Here k times the factor is 2.5.
 
 # %%
 rows = []
@@ -439,9 +451,9 @@ border.compare(next(devices for devices, exchange, gather in rows if exchange < 
 # ### The mean of losses is another loss
 #
 # Each device could compute the balance loss of its own tokens, and these losses could be averaged.
-# That is not the loss of all tokens. Suppose that each device has text in another language, and
-# that the tokens of a language choose two experts, which no other language chooses. Then the load
-# is even over all devices, but not on any of them.
+# But that is not the loss of all tokens. Suppose that each device has text in a language of its
+# own, and that the tokens of each language choose two experts which no other language chooses. Then
+# the load of all tokens is even, but that of no single device is.
 
 # %%
 kinds = np.repeat(np.eye(n), t, axis=0) @ np.repeat(np.eye(n), 2, axis=1)  # [n*t, e]
@@ -459,27 +471,30 @@ assert np.mean(own) > 2 and of_all < 1.05
 
 # %% [markdown]
 # The mean of the devices' losses punishes experts for being specialists, and it changes with the
-# number of devices. Qiu et al. 2025 (*Demons in the Detail*) found that models trained with it are
-# worse.
+# number of devices. Qiu et al. 2025 (*Demons in the Detail*) found that models which were trained
+# with it are worse than models which were trained with the loss of all tokens.
 #
 # ## On real hardware
 #
 # ### Rows that are not empty
 #
-# With fixed shapes, empty rows are sent, or tokens are dropped. GPUs and TPUs have other ways.
+# With fixed shapes, either empty rows are sent or tokens are dropped. On GPUs and TPUs there are
+# other ways.
 #
 # - `lax.ragged_all_to_all` takes the number of rows for each device at run time, and sends only
-#   these. Its buffers must still have room for the worst case. On a CPU it does not compile.
-# - `lax.ragged_dot` multiplies groups of rows, on GPUs and TPUs by kernels that read one matrix for
-#   a block of rows. On a CPU it multiplies all rows by all matrices, as the table above says.
-#   MegaBlocks and `torch.nn.functional.grouped_mm` do the same in PyTorch.
-# - DeepEP is the all-to-all of DeepSeek. It sends a token over the network only once to each node,
-#   and within the node by NVLink to each of its experts.
+#   these. Its buffers must still have room for the worst case, in which all tokens choose experts
+#   of one device. On a CPU it does not compile.
+# - `lax.ragged_dot` multiplies each group of rows by its own matrix. On GPUs and TPUs it does so by
+#   kernels that read one matrix for a block of rows. (On a CPU it multiplies all rows by all
+#   matrices, as the table above shows.) In PyTorch, MegaBlocks and `torch.nn.functional.grouped_mm`
+#   have such kernels.
+# - DeepEP is DeepSeek's library for the two all-to-alls. It sends a token over the network only
+#   once to each node, and inside the node by NVLink to each of the token's experts.
 #
 # ### How much a layer sends
 #
-# Devices have 4,096 tokens each, in 16 bits, and a capacity factor of 1.25. Only the forward pass
-# is counted.
+# How much does a device send in the forward pass of one layer? Devices have 4,096 tokens each, in
+# 16 bits, and a capacity factor of 1.25.
 
 # %% tags=["fold"]
 rows, network = [], find_cluster("h100").between.bytes_per_second
@@ -493,16 +508,18 @@ table("Sent by a device in a layer", headers, rows)
 assert [row[3:] for row in rows] == [(0.08, 0.07), (0.15, 0.47), (1.03, 0.82), (1.16, 7.42)]
 
 # %% [markdown]
-# For Mixtral the all-to-alls send less from 2.5 devices on, and for DeepSeek-V3 from 10 on. With 8
-# choices, a token goes to most of 8 devices anyway, so that a gather wastes little.
+# The border is where the number of devices is k times the factor: at 2.5 for Mixtral, and at 10 for
+# DeepSeek-V3. With more devices than that, the all-to-alls send less. With 8 choices, a token goes
+# to most of 8 devices anyway, so that a gather wastes little.
 #
 # ### Two layouts, by the planner's formulas
 #
 # DeepSeek-V3 was trained on 2,048 H800 with 16 stages of a pipeline, experts over 64 GPUs and
 # ZeRO-1 (section 3.2 of its report), in batches of 15,360 sequences of 4,096 tokens (section 4.2):
-# `pp=16,dp=2,ep=64` here, where dp and ep together split the batch. Beside it Mixtral 8x7B with
-# `pp=4,dp=2,ep=8` on 64 GPUs, and 1,024 such sequences. The formulas of lesson 19 give what a GPU
-# sends in a step over each axis, with an even load and no capacity.
+# in our words that is `pp=16,dp=2,ep=64`, where dp and ep together split the batch. We compare it
+# with Mixtral 8x7B on 64 GPUs, as `pp=4,dp=2,ep=8` and with 1,024 such sequences. The formulas of
+# lesson 19 give what a GPU sends in a step over each axis, with an even load and without empty
+# rows.
 
 # %%
 LAYOUTS = {
@@ -527,15 +544,17 @@ assert rows[0][1:] == (887.9, 7.4, 1.4, 14.1) and rows[1][1:] == (120.3, 1.8, 2.
 
 # %% [markdown]
 # The column ep has the tokens on their way to experts and back. Gradients of experts are summed
-# over dp, and all others over dp and ep, but both are little beside the tokens. At the 50 GB/s of a
-# GPU's network card, the 887.9 GB of DeepSeek-V3 would take 17.8 s of a step. So its authors sent
-# less, and hid the rest. A token goes to at most 4 nodes (section 3.2.2), and travels in 8 bits on
-# its way to the experts (section 3.3). And two microbatches take turns (*DualPipe*): one is
-# computed while the other travels.
+# over dp, and all other gradients over dp and ep, but both are small compared with the tokens. At
+# the 50 GB/s of a GPU's network card, the 887.9 GB of DeepSeek-V3 would take 17.8 s of a step. So
+# its authors sent less, and hid most of the rest behind compute. A token goes to at most 4 nodes
+# (section 3.2.2), and travels in 8 bits on its way to the experts (section 3.3). And two
+# microbatches take turns: one is computed while the tokens of the other travel. (In *DualPipe*,
+# lesson 16, one of them is in its forward pass and the other in its backward pass.)
 #
-# The picture has the forward pass of one layer for two microbatches of 4,096 tokens, with products
-# at 400 TFLOP/s: at first with 8 copies of a token, one for each choice, and then with both
-# remedies.
+# The picture shows the forward pass of one layer for two microbatches of 4,096 tokens, with
+# products at 400 TFLOP/s. In the first timeline, 8 copies of each token are sent in 16 bits, one
+# for each choice, and one microbatch follows the other. The second timeline has all three remedies:
+# 4 copies, 8 bits on the way to the experts, and microbatches that take turns.
 
 # %% tags=["fold"]
 terms = {one.name: float(one.value) / 400e12 for one in flops.layer_flops(deepseek, 1, 4096)}
@@ -567,8 +586,9 @@ assert round(in_experts * 1e3, 1) == 8.2 and round(8 * 2 * per_copy * 1e3, 1) ==
 
 # %% [markdown]
 # In the first timeline the tokens travel for 9.4 ms to the experts, and as long back, and the
-# products of the experts take 8.2 ms. The report speaks of a ratio of compute to communication of
-# about 1 to 1 (section 3.2.1). In the second timeline, most of the communication is hidden.
+# products of the experts take 8.2 ms. The report, too, speaks of a ratio of compute to
+# communication of about 1 to 1 (section 3.2.1). In the second timeline, most of the communication
+# is hidden.
 #
 # ## Exercises
 
@@ -578,32 +598,37 @@ to_write("17")
 # %% [markdown]
 # ## On paper
 #
-# 1. Mixtral 8x7B has 32 layers with 8 experts each. An expert has three matrices of 4,096 by
-#    14,336. How many parameters do all experts have? How many bytes of them does a GPU hold in 16
-#    bits, with ep=8? And how many of these parameters does a token use?
+# 1. Mixtral 8x7B has 32 layers with 8 experts each, of which a token chooses 2. An expert has three
+#    matrices of 4,096 by 14,336. How many parameters do all experts have together? How many bytes
+#    of them does a GPU hold in 16 bits, with ep=8? And how many of these parameters does a token
+#    use?
 #
 # <details><summary>Answer</summary>
 #
-# An expert has 3 * 4,096 * 14,336 = 176 million parameters, a layer eight times that, and all
-# layers 45.1 billion. With ep=8 a GPU holds one expert of each layer: 5.6 billion, or 11.3 GB. A
-# token uses 2 of 8: 11.3 billion.
+# An expert has 3 * 4,096 * 14,336 = 176 million parameters, a layer eight times as many, and all
+# layers 45.1 billion. With ep=8 a GPU holds one expert of each layer: 5.6 billion parameters, or
+# 11.3 GB. A token uses 2 of 8: 11.3 billion.
 #
 # </details>
 #
-# 2. Switch Transformer has k=1, and a capacity factor of 1.25. From how many devices on do
-#    all-to-alls send less than a gather? And for DeepSeek-V3, with k=8 and the same factor?
+# 2. Switch Transformer has k=1, and a capacity factor of 1.25. What is the smallest number of
+#    devices with which all-to-alls send less than a gather? And what is it for DeepSeek-V2-Lite,
+#    where a token chooses 6 of 64 experts, with the same factor? (The number of devices divides
+#    that of experts.)
 #
 # <details><summary>Answer</summary>
 #
-# Where k times the factor is below the number of devices: 1.25, so from 2 devices on. For
-# DeepSeek-V3 it is 10, so from 11 on; of the numbers that divide 256, from 16 on.
+# All-to-alls send less where k times the factor is below the number of devices. For Switch
+# Transformer that is 1 * 1.25 = 1.25, so it is 2 devices. For DeepSeek-V2-Lite it is 6 * 1.25 =
+# 7.5, so it is 8 devices, which divides 64.
 #
 # </details>
 #
-# 3. In a layer of DeepSeek-V3, a token goes to 8 of 256 experts, which are on 64 GPUs. Each GPU has
-#    4,096 tokens. If the load is even, how many tokens does an expert get from one GPU, and how
-#    many from all? Suppose now that the busiest expert has 1.3 times the mean load, and that the
-#    capacity is just large enough to drop nothing. Which fraction of all rows is empty?
+# 3. In a layer of DeepSeek-V3, a token goes to 8 of 256 experts, which are spread over 64 GPUs.
+#    Each GPU has 4,096 tokens. If the load is even, how many tokens does an expert get from one
+#    GPU, and how many from all? Now suppose that the busiest expert gets 1.3 times the mean load
+#    from every GPU, and that the capacity is just large enough to drop nothing. Which fraction of
+#    all rows is empty?
 #
 # <details><summary>Answer</summary>
 #
@@ -618,16 +643,18 @@ to_write("17")
 # Zoph and Shazeer 2021, *Switch Transformers*. Zoph et al. 2022, *ST-MoE*: the z-loss. Zhou et al.
 # 2022, *Mixture-of-Experts with Expert Choice Routing*. Gale et al. 2022, *MegaBlocks*. Jiang et
 # al. 2024, *Mixtral of Experts*. Wang et al. 2024, *Auxiliary-Loss-Free Load Balancing Strategy for
-# Mixture-of-Experts*. DeepSeek-AI 2024, *DeepSeek-V3 Technical Report*, sections 2.1.2, 3.2 and
-# 4.2. Qiu et al. 2025, *Demons in the Detail*. deepseek-ai/DeepEP. JAX documentation:
-# `lax.ragged_dot`, `lax.ragged_all_to_all`.
+# Mixture-of-Experts*. DeepSeek-AI 2024, *DeepSeek-V2*, appendix B. DeepSeek-AI 2024, *DeepSeek-V3
+# Technical Report*, sections 2.1.2, 3.2, 3.3 and 4.2. Qiu et al. 2025, *Demons in the Detail*.
+# deepseek-ai/DeepEP. JAX documentation: `lax.ragged_dot`, `lax.ragged_all_to_all`.
 #
 # | here | Megatron-LM | DeepSpeed, torchtitan, MaxText |
 # |---|---|---|
 # | `ep` | `--expert-model-parallel-size` | `ep_size`; `expert_parallel_degree`; `expert` axis |
+# | `route` | `--moe-router-topk` | the gate, `TopKGate` (DeepSpeed) |
 # | `lax.all_to_all` | `torch.distributed.all_to_all_single` | the same (DeepSpeed, torchtitan) |
 # | `grouped_matmul` | `--moe-grouped-gemm` | `torch._grouped_mm` (torchtitan) |
-# | `moe_token_choice` | `--moe-expert-capacity-factor`, all-to-all | `MoE(capacity_factor)` |
-# | `moe_dropless` | all-gather dispatcher | ring of experts (MaxText) |
-# | `load_balance_loss` | `--moe-aux-loss-coeff` | `l_aux` (DeepSpeed) |
+# | `moe_token_choice` | `--moe-token-dispatcher-type alltoall` | `MoE` (DeepSpeed) |
+# | its capacity | `--moe-expert-capacity-factor` | `capacity_factor` (DeepSpeed, MaxText) |
+# | `moe_dropless` | `--moe-token-dispatcher-type allgather` | ring of experts (MaxText) |
+# | `load_balance_loss` | type `global_aux_loss`, `--moe-aux-loss-coeff` | `l_aux` (DeepSpeed) |
 # | `update_expert_bias` | `--moe-router-enable-expert-bias` | `load_balance_coeff` (torchtitan) |

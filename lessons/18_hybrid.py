@@ -4,14 +4,14 @@
 # Each lesson so far has split one thing: the batch, the states of training, the matrices of a
 # layer, its positions, or the stack of layers. Hardly any model of 100 billion parameters is
 # trained with one of these alone. Llama 3 405B used three at once on 16,384 GPUs: tensor
-# parallelism over 8, a pipeline of 16 stages, and 128 data-parallel groups, which also shard the
+# parallelism over 8, a pipeline of 16 stages, and data parallelism over 128, which also shards the
 # states.
 #
-# To *run* several splits together is easy: a mesh has several axes, and each collective names its
-# own. What is hard is the rest of the step. Which gradients have to be summed, over which axes, and
+# It is easy to *run* several splits together: a mesh has several axes, and each collective names
+# its own. The rest of the step is hard. Which gradients have to be summed, over which axes, and
 # which are summed already? What is the norm of gradients that are split in four different ways?
-# Frameworks have got this wrong, silently, for years. There is one rule that gets it right, and
-# JAX's types know half of it.
+# Frameworks have got this wrong, silently, for years. One rule gets it right, and JAX's types know
+# half of it.
 
 # %%
 from jaxpar.mesh import entry_axes, make_mesh, simulate_devices, vary
@@ -58,11 +58,12 @@ jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 # ## The idea in one picture
 #
 # A model has two layers, and each layer one matrix of 4 rows and 2 columns. The mesh is
-# `pp=2,dp=2,tp=2`. Each device uses one layer (its stage of the pipeline), and one column, L or R
-# (its part of the split matrix). Its place on dp makes no difference: devices 0 and 2 use the same
-# numbers. With ZeRO each of them *owns* two of the four rows: only for these does it keep the
-# optimizer's state, and make the update. A cell has its layer, row and column, and the letter of
-# the device that owns it, a for device 0. A dot means that the device does not own it.
+# `pp=2,dp=2,tp=2`. Each device uses one layer (its stage of the pipeline), and one column of it, L
+# or R (its part of the split matrix). Its place on dp makes no difference: devices 0 and 2 use the
+# same numbers. With ZeRO, each of these two *owns* two of the four rows: only for its own rows does
+# it keep the optimizer's state, and make the update. A cell has its layer, row and column, and the
+# letter of the device if this device owns it, where a stands for device 0. A dot means that the
+# device does not own the cell.
 
 # %% tags=["fold"]
 places = [(pp, dp, tp) for pp in range(2) for dp in range(2) for tp in range(2)]
@@ -78,8 +79,9 @@ moments = [
 draw("18_leaf", Panels("One matrix on eight devices", moments))
 
 # %% [markdown]
-# Devices that differ in one coordinate are a group of that axis. Device 5 is pp1 dp0 tp1: its group
-# of tp is devices 4 and 5, its group of dp 5 and 7, its group of pp 1 and 5.
+# Devices that differ in one coordinate only are a group of that axis. Device 5 is pp1 dp0 tp1. Its
+# group of tp is devices 4 and 5, its group of dp is devices 5 and 7, and its group of pp is devices
+# 1 and 5.
 #
 # A leaf of the parameters has **three layouts**:
 #
@@ -87,27 +89,27 @@ draw("18_leaf", Panels("One matrix on eight devices", moments))
 # - *at rest*, between steps: as used, and with ZeRO-3 sharded as well;
 # - *owned*, where its summed gradient and its optimizer state are: sharded from ZeRO-1 on.
 #
-# (ZeRO shards over fsdp if the mesh has that axis, and dp then holds replicas, as in the hybrid
-# sharding of lesson 10; otherwise over dp.) What happens to the parameters in a step leads from one
-# layout to another. Before the layer, with ZeRO-3: gather, from rest to use. After the backward
-# pass, with ZeRO-1 to 3: reduce-scatter, from use to owned. After the update, with ZeRO-1 and 2:
-# gather, from owned to rest. In between, one question is left.
+# (If the mesh has an axis fsdp, ZeRO shards over it, and dp holds replicas, as in the hybrid
+# sharding of lesson 10. Otherwise ZeRO shards over dp.) A step leads from one layout to another.
+# With ZeRO-3, a gather before the layer leads from rest to use. With ZeRO-1 to 3, a reduce-scatter
+# after the backward pass leads from use to owned. With ZeRO-1 and 2, a gather after the update
+# leads from owned to rest. One question is left.
 #
 # **Over which other axes must a gradient be summed?** JAX's type names the candidates: the axes
-# over which the gradient *varies* (lesson 02). Each device found the gradient of its own part of
-# the loss. So along an axis by which it varies, a gradient either is split, or is a part of a sum.
-# (DTensor calls these `Shard` and `Partial`.) The owned layout says along which axes it is split.
-# The rule is: sum over **the axes by which the type varies, and which the owned layout does not
-# name**. An axis cp, which splits the positions of each example, is for this rule like dp: other
-# tokens, same parameters.
+# over which the gradient *varies* (lesson 02). Each device has computed the gradient of its own
+# part of the loss. So over an axis over which it varies, a gradient is either split, or a part of a
+# sum. (PyTorch's DTensor calls these `Shard` and `Partial`.) The owned layout says over which axes
+# it is split. So the rule is: sum over **the axes over which the type varies, and which the owned
+# layout does not name**. For this rule, an axis cp, which splits the positions of each example
+# (lesson 14), is like dp: its devices have different tokens and the same parameters.
 #
 # ## Predict
 #
 # A small model is trained on `dp=2,fsdp=2,tp=2`: a gain of 64 numbers, and an MLP with the matrices
-# `up`, `[64, 256]`, and `down`, `[256, 64]`, in float32. tp splits the matrices by the hidden size
-# 256, as in lesson 11. fsdp shards them at rest, as in lesson 10; once gathered, they are kept for
-# the backward pass. Both dp and fsdp split the batch. The gain is whole on all devices, and
-# multiplies x before `up`. A device has 4 examples of 64 numbers.
+# `up`, `[64, 256]`, and `down`, `[256, 64]`, in float32. tp splits the matrices along the hidden
+# size 256, as in lesson 11. fsdp shards them at rest, as in lesson 10. Once they are gathered, they
+# are kept for the backward pass. Both dp and fsdp split the batch. The gain is whole on all
+# devices, and x is multiplied by it before `up`. A device has 4 examples of 64 numbers.
 
 # %%
 held = ask("Bytes of parameters that a device holds between steps")
@@ -120,11 +122,12 @@ over_dp = ask("Bytes that a device sends over dp for the gradients of the two ma
 #
 # ### One step by hand
 #
-# The layer gathers its matrices over fsdp, multiplies, and sums over tp. Before we differentiate,
-# `vary` casts the parameters to vary over dp and fsdp (it is `lax.pcast` for the axes that are
-# missing), so that their gradients stay this device's own parts (lesson 05), and the sums are ours.
-# The step clips the gradients by their global norm (lesson 09), and then subtracts them. `sums` and
-# `norm` are arguments, because under Compare we put mistakes in their place.
+# The layer gathers its matrices over fsdp, multiplies by them, and sums over tp. Before we
+# differentiate, `vary` casts the parameters, so that their types vary over dp and fsdp. (It is
+# `lax.pcast` over those of the axes over which they do not vary yet.) Then JAX sums no gradient
+# over these axes by itself (lesson 05), and the sums are ours to write. The step clips the
+# gradients by their global norm (lesson 09), and then subtracts them. `sums` and `norm` are
+# arguments, because in the section Compare we put mistakes in their place.
 
 # %%
 mesh = make_mesh("dp=2,fsdp=2,tp=2")
@@ -166,13 +169,13 @@ def step(shards, x, target):
 
 
 # %% [markdown]
-# Look at `sums`. The matrices are summed over dp alone: over fsdp the transpose of the gather has
-# summed them already, and along tp each device has other columns of `up` and rows of `down`. The
-# gain is summed over dp and fsdp, and not over tp. There x and the gain are equal. Where their
-# product meets a matrix that tp splits, the types insert a sum in the backward pass (it is the f of
-# lesson 11), so the gradient is summed over tp before it reaches the gain. And `norm` adds up the
-# squares of a leaf over just those axes that split it: over fsdp and tp, the gain would count four
-# times.
+# Look at `sums`. The matrices are summed over dp alone. Over fsdp the transpose of the gather, a
+# reduce-scatter, has summed them already, and over tp each device has other columns of `up` and
+# other rows of `down`. The gain is summed over dp and fsdp, but not over tp. On the devices of tp,
+# x and the gain are equal. Where their product meets a matrix that tp splits, JAX inserts a sum
+# into the backward pass (the f of lesson 11), so the gradient is already summed over tp when it
+# reaches the gain. And `norm` adds up the squares of a leaf over just those axes that split it. If
+# it also summed those of the gain over fsdp and tp, the gain would count four times.
 #
 # Does it find what one device finds?
 
@@ -204,17 +207,17 @@ for name, w in weights.items():
 # %% [markdown]
 # ### The library's form
 #
-# By hand we knew for each leaf what to gather and what to sum. The library derives it. First the
-# layouts, from how a leaf is used and from the axes that may shard it:
+# By hand we knew for each leaf what to gather and what to sum. The library derives it. It begins
+# with the layouts, which follow from how a leaf is used and from the axes that may shard it:
 
 # %%
 show(leaves.leaf_layouts)
 
 # %% [markdown]
-# A decoder's leaves have these layouts on `pp=2,dp=2,fsdp=2,tp=4` with ZeRO-3. Dim 0 of a leaf
-# of the layers is their stack, which pp splits. For each dim the table has the axes that split it,
-# and `tp*fsdp` where both do. It leaves out the last dims if nothing splits them. dp is in no
-# column: it holds replicas.
+# A decoder's leaves have these layouts on `pp=2,dp=2,fsdp=2,tp=4` with ZeRO-3. All layers are
+# stacked along dim 0, and pp splits this dim. For each dim the table has the axes that split it,
+# `tp*fsdp` where both do, and `-` where none does. It leaves out the last dims if nothing splits
+# them. dp is in no column, because it holds replicas.
 
 # %%
 settings = Settings(layers=4, d_model=64, heads=8, kv_heads=2, d_ff=192, sequence=32)
@@ -240,26 +243,29 @@ for (path, leaf), layout in pairs:
 table("A decoder's leaves", ("leaf", "shape", "used", "owned, and at rest"), rows)
 
 # %% [markdown]
-# Then the moves. `own` takes a device's part, and sends nothing; `publish` gathers what is updated.
+# Three functions lead from one layout to another. In the last one, `own` takes the part of the
+# parameters that the device owns, and sends nothing; `publish` gathers what is updated.
 
 # %%
 show(leaves.fetch, leaves.scatter_gradients, zero.update_owned)
 
 # %% [markdown]
-# And last what finds the gradients. Its `find` computes this device's own: microbatch after
-# microbatch, or by the schedule of a pipeline. `reduce_gradients` is `scatter_gradients`, and then
-# the sum of the rule, `sum_gradients`: three lines, which are for you to write. To scatter first
-# means that over dp and pp only a shard is sent.
+# Last comes the function that finds the gradients. Its argument `find` computes those of this
+# device's own tokens, microbatch after microbatch, or by the schedule of a pipeline.
+# `reduce_gradients` calls `scatter_gradients`, and then `sum_gradients`, which is the sum of the
+# rule. It has three lines, and is yours to write. Because the scatter comes first, only a shard is
+# sent over dp and pp.
 
 # %%
 show(gradients.over_devices)
 
 # %% [markdown]
-# There is no list of special parameters. The key matrices above are whole over tp, because 2 heads
-# of keys cannot be split over 4 devices. Norm gains are whole as well, but under sequence
-# parallelism (lesson 12) each device of tp finds only a part of their gradient. The first and the
-# last stage of a pipeline both find gradients of a tied table. In Megatron-LM most of these are
-# cases of their own (`finalize_model_grads.py`). Here the types say what is missing.
+# There is no list of special parameters. The key matrices in the table above are whole over tp,
+# because 2 heads of keys cannot be split over 4 devices. Norm gains are whole as well, but with
+# sequence parallelism (lesson 12) each device of tp has only a part of their gradient. If embedding
+# and head are one table (they are *tied*), the first and the last stage of a pipeline both have a
+# gradient of it. In Megatron-LM most of these are cases of their own (`finalize_model_grads.py`).
+# Here the types say what is missing.
 #
 # ## Measure
 #
@@ -284,19 +290,19 @@ numbers = {("dp", "fsdp"): 2 * 3 / 4 * (one_gain + 4), ("fsdp", "tp"): 2 * 3 / 4
 assert sent == {("tp",): 2 * OWN * d * 4, ("fsdp",): 4 * part, ("dp",): 2 * part} | numbers
 
 # %% [markdown]
-# The gain's gradient and the loss go over dp and fsdp together, and one number for the norm over
-# fsdp and tp.
+# The gain's gradient and the loss are summed over dp and fsdp together, and one number for the norm
+# is summed over fsdp and tp together.
 #
 # ### A decoder on three axes
 #
-# Now the library's trainer, on real text: a pipeline of 2 stages, each of them split by tp=2 and
-# sharded by fsdp=2. With a pipeline, ZeRO-3 can gather a layer each time that it is *used*, that
-# is, for every microbatch and pass, or all layers once a *step*.
+# Now we use the library's trainer, on real text. It runs a pipeline of 2 stages, each of which is
+# split by tp=2 and sharded by fsdp=2. With a pipeline, ZeRO-3 can gather a layer each time that it
+# is *used*, that is, for every microbatch and pass, or it can gather all layers once in a *step*.
 #
-# What does a device send? Formulas say it before anything runs: activations as in lessons 11, 12
-# and 15, and for each leaf what its three layouts say. The program of a pipeline has a branch for
-# each kind of action in every tick; we count only those that a device takes. Permutes run in every
-# tick.
+# What does a device send? Formulas say it before anything runs. For activations they are those of
+# lessons 11, 12 and 15, and for each leaf they follow from its three layouts. The program of a
+# pipeline has a branch for each kind of action in every tick. We count only the branches that a
+# device takes, and the permutes, which run in every tick.
 
 
 # %%
@@ -332,20 +338,20 @@ print(f"Intermediate results: {temp['use']:,} bytes for each use, {temp['step']:
 assert temp["use"] < temp["step"]
 
 # %% [markdown]
-# Gathering for each use sends several times as much over fsdp, and this grows with the number of
-# microbatches. But it holds less. Llama 3 keeps its layers gathered after the forward pass (section
-# 3.3.2 of its paper), and so does torchtitan under a pipeline. DeepSpeed allows only ZeRO-1 with a
-# pipeline: the gradient of a stage is complete when the schedule ends, so there is no earlier
-# moment at which ZeRO-2 could scatter it.
+# Gathering for each use sends several times as much over fsdp as gathering once a step, and this
+# grows with the number of microbatches. But it needs less memory. Llama 3 keeps its layers gathered
+# after the forward pass (section 3.3.2 of its paper), and so does torchtitan under a pipeline.
+# DeepSpeed allows only ZeRO-1 with a pipeline. The gradient of a stage is complete only when the
+# schedule ends, so ZeRO-2 could not scatter it any earlier than ZeRO-1 does.
 #
 # ## Compare
 #
 # ### What a loss does not show
 #
 # Here are five mistakes of the kind that frameworks have made. We make each of them in our step by
-# hand, and train 10 steps with Adam and with SGD; the two in the norm with clipping, the others
-# without. The table says how far the last loss is from the right one, and the first norm as a
-# multiple of the right one.
+# hand, and train 10 steps with Adam and with SGD. The two mistakes in the norm are tried with
+# clipping, the others without. The *gap* is the relative difference between the last loss and that
+# of the right step. The first norm is given as a multiple of the right one.
 
 
 # %%
@@ -420,19 +426,20 @@ headers = ("mistake", "gap with Adam", "gap with SGD", "first norm")
 table("Ten steps with a mistake", headers, rows)
 
 # %% [markdown]
-# Adam divides each gradient by its own size, so a wrong scale disappears: with Adam the first three
-# mistakes change a loss by less than a hundred-thousandth, which is rounding. A loss curve proves
-# nothing about them. The first norm shows all three at once, and so does SGD without clipping.
-# (With clipping, a factor that all gradients share disappears under SGD, too.) That is why
-# `jaxpar train` prints the norm in each step, and why the library's tests compare norms, and train
-# once with SGD. A wrong norm shows only where gradients are clipped. Then what a run does depends
-# on the number of its devices.
+# Adam divides each gradient by its own size, so a wrong scale disappears: with Adam, the first
+# three mistakes change the loss by less than a hundred-thousandth of it, which is rounding. A loss
+# curve proves nothing about them. The first norm shows all three at once, and so does SGD without
+# clipping. (With clipping, a factor that all gradients share disappears under SGD, too.) That is
+# why `jaxpar train` prints the norm in each step, and why the library's tests compare norms, and
+# train once with SGD. The last two mistakes, a wrong norm, matter only where gradients are clipped.
+# There the same run gives other results on another number of devices.
 #
 # ### What types catch
 #
-# A sum that is *forgotten* is an error in JAX: the result would vary, and its partition spec says
-# that it does not. A sum that is made *twice* is not: `lax.psum` of a value that is equal on n
-# devices gives n times the value. `jaxpar inspect` and the judge say so where they see it.
+# If a sum is *forgotten*, JAX raises an error: the result would vary, and its partition spec says
+# that it does not. If a sum is made *twice*, there is no error: `lax.psum` of a value that is equal
+# on n devices gives n times the value. `jaxpar inspect` and the judge report this where they see
+# it.
 #
 # | mistake | where it was | do types catch it? |
 # |---|---|---|
@@ -446,10 +453,10 @@ table("Ten steps with a mistake", headers, rows)
 # by a checker with types like JAX's.) A mean of means is wrong as soon as devices have different
 # numbers of tokens that are not padding, which `masked_gradients` is about.
 #
-# Dropout asks the same question of random numbers. What is equal over tp needs equal masks there;
-# what is split, or belongs to other examples, needs different ones. A key from the step, the layer
-# and the example, from which the whole mask is drawn and then sliced, makes the masks those of one
-# device on every mesh.
+# Dropout raises the same question for random numbers. Activations that are equal over tp need equal
+# masks there. Activations that are split, or belong to other examples, need different masks. There
+# is a simple way that gives the masks of one device on every mesh: make a key from the step, the
+# layer and the example, draw the whole mask from it, and then take this device's slice.
 
 # %% tags=["fold"]
 gaps = {row[0]: tuple(map(float, row[1:])) for row in rows}
@@ -464,12 +471,13 @@ assert all(gaps[name][2] > 1.5 for name in [*MISTAKES][4:])
 #
 # ### Which axis next to which link
 #
-# The mesh has its axes in one order: pp, dp, fsdp, ep, cp, tp. The last one is innermost: its
-# devices are neighbours, on the fastest links. Here is what a GPU of an inner stage sends in a step
-# of Llama 3 405B with tp=8, pp=16 and dp=128 (16,384 H100, 2,048 sequences of 8,192 tokens), by the
-# formulas of lesson 19, and how long that takes by NVLink inside a node and by the network between
-# nodes. We take one sequence for a microbatch, 8 chunks, and gradients in 16 bits (the paper sends
-# them in 32). FSDP that keeps its layers gathered sends once a step, as ZeRO-1 does.
+# The mesh always has its axes in one order: pp, dp, fsdp, ep, cp, tp. The last one is innermost:
+# its devices are neighbours, on the fastest links. The table has what a GPU of an inner stage sends
+# in a step of Llama 3 405B with tp=8, pp=16 and dp=128 (16,384 H100, 2,048 sequences of 8,192
+# tokens), by the formulas of lesson 19, and how long that takes by NVLink inside a node and by the
+# network between nodes. We take one sequence for a microbatch, 8 chunks of layers for each stage
+# (lesson 16), and gradients in 16 bits (the paper sends them in 32). FSDP that keeps its layers
+# gathered sends as much as ZeRO-1, once a step, so the table is that of ZeRO-1.
 
 # %%
 llama, h100 = find_model("llama3-405b"), find_cluster("h100")
@@ -497,19 +505,20 @@ assert 2048 // 128 == 16
 
 # %% [markdown]
 # At the published 400 TFLOP/s the products of the step take 6.2 s. tp sends 35 times as much as pp,
-# in messages most of which the next product waits for. By the network they would take 6.0 s, as
-# long as the step, so tp ends at the node. dp sends much less, and can do so beside the backward
-# pass. pp sends least, in messages that can travel while the next microbatch is computed. So pp and
-# dp go outside, where links are slow. (Which of the two is outermost matters less. Llama 3 has dp
-# there, because FSDP's gathers can be prefetched; Megatron-LM has pp.)
+# and the next product has to wait for most of its messages. By the network they would take 6.0 s,
+# nearly as long as the products, so tp stays inside the node. dp sends much less, and can do so
+# during the backward pass. pp sends least, in messages that can travel while the next microbatch is
+# computed. So pp and dp get the slow links between nodes. (Which of the two is outermost matters
+# less. In Llama 3 it is dp, because FSDP's gathers can be prefetched, and in Megatron-LM it is pp.)
 #
 # ### One step in time
 #
-# A smaller job, drawn: Llama 3 70B on 64 H100, with pp=2, dp=4, tp=8 and ZeRO-1, and 4 microbatches
-# of one sequence for each pipeline. This is a GPU of the first stage. Products run at 400 TFLOP/s,
-# and what is sent takes what the formulas of lesson 19 say. The sums of tp, eight in each layer,
-# are drawn as one box after the products, which wait for them. Pieces shorter than a column have a
-# letter only. In the second half tp goes over the network, too.
+# The picture has a smaller job: Llama 3 70B on 64 H100, with pp=2, dp=4, tp=8 and ZeRO-1, and 4
+# microbatches of one sequence for each pipeline. It shows a GPU of the first stage. Products run at
+# 400 TFLOP/s, and messages take as long as the formulas of lesson 19 say. In truth, products and
+# the collectives of tp alternate in each layer. Here, all collectives of a microbatch's pass are
+# drawn as one box after its products. Pieces shorter than a column have a letter only. In the
+# second half, tp goes over the network, too.
 
 # %%
 llama70, M, S = find_model("llama3-70b"), 4, 8192
@@ -576,15 +585,16 @@ assert (in_all, waiting) == ([3.9, 8.1], [1.4, 5.6])
 assert round(1e3 * sending(h100, "stage outputs") / M, 1) == 0.3
 
 # %% [markdown]
-# By NVLink the step takes 3.9 s, of which the GPU computes all but 1.4 s: it waits for the other
-# stage (the bubble), and for the sums of tp. By the network it takes 8.1 s and waits 5.6 s. What
-# goes to the other stage takes 0.3 ms, so that this link may be slow; and the gradients go over dp
-# once, at the end.
+# With tp by NVLink, the step takes 3.9 s, of which the GPU waits for 1.4 s: for the other stage
+# (the bubble), and for the sums of tp. With tp by the network, the step takes 8.1 s, of which it
+# waits for 5.6 s. What goes to the other stage takes 0.3 ms, so this link may be slow. And the
+# gradients go over dp only once, at the end.
 #
-# The axes compete for the batch. More dp leaves fewer microbatches for each pipeline: here 2,048 /
-# 128 = 16, over 16 stages. Without chunks the bubble would add 15/16 to the time of computing
-# (lesson 15); 8 chunks make it 15/128, or 12%. So people choose in this order: tp up to the node,
-# then pp until a stage fits into memory, then dp with what is left. Lesson 19 searches.
+# The axes compete for the batch. A larger dp leaves fewer microbatches for each pipeline. In the
+# job of Llama 3 405B there are 2,048 / 128 = 16 of them, over 16 stages. Without chunks the bubble
+# would add 15/16 to the time of computing (lesson 15); 8 chunks make it 15/128, or 12%. So people
+# often choose in this order: tp up to the size of a node, then pp until a stage fits into memory,
+# then dp with the GPUs that are left. Lesson 19 searches for the best choice.
 #
 # ### Layouts that were published
 #
@@ -598,8 +608,9 @@ assert round(1e3 * sending(h100, "stage outputs") / M, 1) == 0.3
 #
 # MT-NLG needs 8 * 35 = 280 GPUs for one replica. A node of BLOOM had two groups of tp. DeepSeek-V3
 # has no tp: its authors saved enough memory to do without. It splits the experts of a layer over 64
-# of its 128 data-parallel GPUs (lesson 17). The kinds of layout can be tried on small meshes, here
-# of eight devices, which do not suffice for a dp beside cp. A device would send:
+# of its 128 data-parallel GPUs (lesson 17). Such layouts can be tried on small meshes. Here they
+# have eight devices, which are too few for dp beside pp, cp and tp. The table has what a device
+# would send.
 
 # %%
 SMALL = {
@@ -621,21 +632,22 @@ headers = ("like", "pp", "dp", "fsdp", "cp", "tp", "several at once")
 table("Wire bytes of a device in a step of a small decoder", headers, rows)
 
 # %% [markdown]
-# The last column has the gradients of what several axes hold alike: embedding, head and last norm,
-# which all stages of our pipeline hold, and norm gains under sequence parallelism. With ZeRO they
-# are scattered first, and only shards go over pp. In models this small pp sends more than dp: the
-# matrices are tiny, and our permutes run in every tick.
+# The last column has gradients that are summed over several axes at once: those of embedding, head
+# and last norm, which all stages of our pipeline hold, and of norm gains with sequence parallelism.
+# With ZeRO they are scattered first, and only shards are sent over pp. In so small a model pp sends
+# more than dp, because the matrices are tiny, and because our permutes run in every tick.
 #
 # ### Two home machines
 #
 # Two PCs, each with one GPU, have a network of 1 Gb/s, 125 MB/s each way, between them. They train
 # a model of 3.2 billion parameters (Llama 3.2 3B: 28 layers, d = 3,072), 8 sequences of 4,096
-# tokens in a step, in 16 bits. As two replicas each would all-reduce 6.4 GB of gradients: 51 s a
-# step. As two stages of a pipeline they exchange the activations between two layers, and their
-# gradients: 8 * 4,096 * 3,072 * 2 bytes, 0.2 GB each way. That is 1.6 s, and mostly hidden if there
-# are several microbatches. So over a slow link a pipeline is the first choice, as long as the batch
-# is small: what it sends grows with the tokens, and reaches the 6.4 GB at 254 sequences. (Memory is
-# another matter. With 16 bytes for each parameter, a stage takes 26 GB: lessons 10 and 22.)
+# tokens in a step, in 16 bits. As two replicas, each would all-reduce 6.4 GB of gradients: 51 s a
+# step. As two stages of a pipeline, they exchange the activations between two layers, and the
+# gradients of these: 8 * 4,096 * 3,072 * 2 bytes, 0.2 GB each way. That is 1.6 s, most of which is
+# hidden if there are several microbatches. So over a slow link a pipeline is the first choice, as
+# long as the batch is small. What it sends grows with the number of tokens, and reaches the 6.4 GB
+# at 254 sequences. (Memory is another matter. With 16 bytes for each parameter, a stage takes 26
+# GB: lessons 10 and 22.)
 #
 # ## Exercises
 
@@ -646,26 +658,29 @@ exercises("18")
 # ## On paper
 #
 # 1. Llama 3 70B is trained on 256 H100 with `dp=32,tp=8`, parameters and gradients in 16 bits, and
-#    12 bytes of float32 states for each parameter. What does a GPU hold of these without ZeRO, with
-#    ZeRO-1 and with ZeRO-3? Which of them leave 20 GB of 80 GB for activations?
+#    12 bytes of float32 states for each parameter. How many bytes of these does a GPU hold without
+#    ZeRO, with ZeRO-1 and with ZeRO-3? Which of the three leave at least 20 GB of its 80 GB for
+#    activations? And which of those sends less?
 #
 # <details><summary>Answer</summary>
 #
-# tp leaves 70.6e9 / 8 = 8.82 billion parameters. Without ZeRO: 16 bytes each, 141 GB. ZeRO-1: 4
-# bytes each, and 12/32 of a byte more: 38.6 GB. ZeRO-3: 16/32 bytes each, 4.4 GB. Both fit. ZeRO-1
-# sends less, because ZeRO-3 would gather every layer for each microbatch and pass.
+# tp leaves 70.6e9 / 8 = 8.82 billion parameters on a GPU. Without ZeRO: 16 bytes each, 141 GB.
+# ZeRO-1: 4 bytes each, and 12/32 of a byte more: 38.6 GB. ZeRO-3: 16/32 bytes each, 4.4 GB. So
+# ZeRO-1 and ZeRO-3 leave enough. ZeRO-1 sends less, because ZeRO-3 would gather every layer for
+# each microbatch and pass.
 #
 # </details>
 #
 # 2. Norm gains have 1% of the squares of a model's gradients, and are whole over tp=8. A framework
-#    sums the squares of all leaves over tp. How far is its norm from the right one? And if SGD
-#    clips the gradients to a norm of 1 in every step, what happens to the learning rate?
+#    sums the squares of all leaves over tp. By which factor is its norm wrong? And if SGD clips the
+#    gradients to a norm of 1 in every step, what does this do to the learning rate?
 #
 # <details><summary>Answer</summary>
 #
-# It counts the gains eight times: the square root of 0.99 + 8 * 0.01 = 1.07, so the norm is 1.034
-# times the right one. Clipped gradients are 3.3% too small, as if the learning rate were, and with
-# another tp by another amount. (Adam would cancel a constant factor.)
+# It counts the gains eight times. The sum of squares is 0.99 + 8 * 0.01 = 1.07 times the right one,
+# so the norm is 1.034 times the right one. Clipped gradients are 3.3% too small, as if the learning
+# rate were 3.3% lower. With another tp, it would be another number. (Adam would cancel a constant
+# factor.)
 #
 # </details>
 #
@@ -675,8 +690,8 @@ exercises("18")
 #
 # <details><summary>Answer</summary>
 #
-# The mean of the means is 4.0. All tokens: (2,000 + 60) / 1,010 = 2.04. In the mean of means a
-# token of the second device weighs 1/20, in place of 1/1,010: 50.5 times too much.
+# The mean of the means is 4.0. The mean of all tokens is (2,000 + 60) / 1,010 = 2.04. In the mean
+# of the means, a token of the second device weighs 1/20, in place of 1/1,010: 50.5 times too much.
 #
 # </details>
 #

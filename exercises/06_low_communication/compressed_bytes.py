@@ -33,11 +33,10 @@ def compressed_bytes(
                           place, an int32
         powersgd          an all-reduce of two float32 factors of rank `rank`
 
-    Devices send as in a ring. What a scheme does not name does not matter. Nothing is rounded or
+    An all-reduce, an all-to-all and an all-gather send as many bytes as in a ring (lesson 03).
+    `block`, `k` and `rank` matter only for the schemes that name them. No size is rounded or
     padded.
 
-    Math: with N = rows*columns: fp32 2(n-1)/n * 4N; codes 2(n-1)/n * (bits/8 + 4/block) * N;
-        topk (n-1) * 8k; powersgd 2(n-1)/n * 4 * rank * (rows+columns)
     Source: Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithm 1
 
     Raises:

@@ -63,15 +63,16 @@ def diloco_round(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array], PyTree[Array], PyTree[Array]]:
-    """Each device makes h local steps; `outer` takes the mean of how far all went as a gradient.
+    """Each device makes h local steps; how far they went on average is a gradient for `outer`.
 
     `batches` are this device's own, a pytree whose leaves are [h, ...]. `params` and the state of
-    `outer` are equal on all devices; the state of `inner` is each device's own and stays so.
-    `outer` is usually SGD with Nesterov momentum. The loss is the mean over the devices of that
-    before each step; it comes first, and then what the arguments are after the round.
+    `outer` are equal on all devices; each device has its own state of `inner`, which is not
+    averaged. `outer` is usually SGD with Nesterov momentum; its update is added to `params`, as
+    optax does it. Returns the loss, and the new params, inner_state and outer_state. The loss is
+    the mean over all steps and devices, each taken before its step.
 
     Math: delta = params - (sum_j params_j)/n, where params_j is params after h steps of `inner`;
-        params = params - outer(delta)
+        params = params + the update that `outer` makes of delta
     Source: Douillard et al. 2023 (DiLoCo), algorithm 1
     """
     raise NotImplementedError(

@@ -12,13 +12,11 @@ Save it while `jaxpar` runs, or check it with `jaxpar check mean_of_arrived`.
 # Tried with, on each device:
 #   mesh dp=8
 #     gradients  {w: float32[28, 8], layers: [float32[8], float32[4, 2, 28]]}
-#     arrived    the number of this device, which is alone in [1], or those of all devices
-#                together, made from bool[1]
+#     arrived    one value for each device, which is a scalar there, made from bool[1]
 #     axis       "dp"
 #   mesh dp=3,tp=2
 #     gradients  {w: float32[15, 12], layers: [float32[12], float32[4, 2, 15]]}
-#     arrived    the number of this device, which is alone in [1], or those of all devices
-#                together, made from bool[1]
+#     arrived    one value for each device, which is a scalar there, made from bool[1]
 #     axis       "dp"
 # and with others, drawn for each check.
 #
@@ -36,8 +34,8 @@ def mean_of_arrived(
 ) -> PyTree[Array]:
     """The mean of the gradients of those devices that finished in time; zeros if none did.
 
-    What a device that is late holds does not matter, even if it is NaN or infinite. Each gradient
-    keeps its dtype.
+    `arrived` says whether this device finished in time. The gradients of a late device do not
+    matter, even if they are NaN or infinite. Each gradient keeps its dtype.
 
     Math: y = (sum_j arrived_j*gradients_j) / max(1, sum_j arrived_j)
     Source: Chen et al. 2016 (Revisiting Distributed Synchronous SGD)

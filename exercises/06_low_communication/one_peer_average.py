@@ -36,10 +36,11 @@ from jaxtyping import PyTree
 
 
 def one_peer_average(params: PyTree[Array], *, axis: str, step: int) -> PyTree[Array]:
-    """The mean of this device's parameters and of one other's, another one in each step.
+    """The mean of the parameters of this device and of one other, another one in each step.
 
-    Device i receives from device i - d, where d = 2**(step mod log2(n)). After log2(n) steps in
-    a row every device has the mean of all, if nothing else has changed.
+    Device i receives from device i - d (modulo n), where d = 2**(step mod log2(n)). After log2(n)
+    such averages in a row, every device has the mean of all, if nothing else has changed the
+    parameters.
 
     Math: y_i = (params_i + params_(i-d))/2
     Source: Ying et al. 2021 (Exponential Graph is Provably Efficient), section 4; Assran et al.

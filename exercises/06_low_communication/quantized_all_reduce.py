@@ -52,13 +52,15 @@ def quantized_all_reduce(
 ) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """The mean of x over the devices, sent as integers of 8 or 4 bits with error feedback.
 
-    First, device j adds its `error` to x, rounds, and sends the i-th of n equal parts to device i,
-    which averages what arrives. Then device i adds its `second_error` to its part of the mean,
-    rounds, and sends that to all. Both errors are what this rounding lost; they are 0 before the
-    first step, and belong to this device alone. Integers travel with the scales of their blocks, as
-    `quantize_blocks` makes them. Each number is rounded to one of the two multiples of its block's
-    scale between which it is: here to the nearer one, but one chosen at random is right as well.
-    x may have any float dtype; what comes out is float32.
+    First, device j adds its `error` to x, rounds the sum, and sends the i-th of n equal parts of it
+    to device i, which averages what arrives. Then device i adds its `second_error` to this mean,
+    rounds the sum, and sends it to all. What these two roundings lose are the new errors. Errors
+    are 0 before the first step, and each device has its own. Integers travel with the scales of
+    their blocks: `quantize_blocks(x, block=block, bits=bits)` makes both, and
+    `dequantize_blocks(codes, scales)` turns them into numbers again. Each number is rounded to one
+    of the two nearest multiples of its block's scale: the library takes the nearer one, but one
+    that is chosen at random is right as well. Returns the mean, the new `error` and the new
+    `second_error`, all in float32. x may have any float dtype.
 
     Math: error_j' = (x_j + error_j) - sent_j; mean_i = (sum_j sent_j[i])/n;
         second_i' = (mean_i + second_i) - sent_i; y = [sent_1, ..., sent_n]

@@ -88,14 +88,15 @@ def streaming_round(
 ) -> tuple[PyTree[Array], PyTree[Array], tuple[PyTree[Array], ...]]:
     """DiLoCo that synchronises a fragment of the parameters at a time, each once in `every` steps.
 
-    `params` are this device's own after `step` local steps, and `anchors` are what each fragment
-    was after it was last synchronised, equal on all devices. A fragment is a list of positions in
-    `jax.tree.leaves(params)`, and each leaf is in one fragment; fragment f of F is due after each
-    step for which `step % every == f*every//F`. What is not due stays as it is, bit for bit. There
-    is a state of `outer` for each fragment, for the list of its leaves.
+    `params` are this device's own after `step` local steps. `anchors` are the parameters as they
+    were when their fragment was last synchronised; they are equal on all devices. A fragment is a
+    list of positions in `jax.tree.leaves(params)`, and each leaf is in exactly one fragment.
+    Fragment f of F is due after each step for which `step % every == f*every//F`. What is not due
+    stays as it is, bit for bit. `outer` has one state for each fragment, which is that of the list
+    of its leaves. Returns the new params, anchors and outer_states.
 
-    Math: delta = anchors - (sum_j params_j)/n; anchors = anchors - outer(delta); params = anchors,
-        for the leaves of the fragments that are due
+    Math: delta = anchors - (sum_j params_j)/n; anchors = anchors + the update that `outer` makes of
+        delta; params = anchors, for the leaves of the fragments that are due
     Source: Douillard et al. 2025 (Streaming DiLoCo), section 2.2
 
     Raises:

@@ -37,9 +37,10 @@ def top_k_all_reduce(
 ) -> tuple[Float32[Array, " size"], Float32[Array, " size"]]:
     """The mean over the devices of the k largest numbers of each, with error feedback.
 
-    Each device adds its `error` to x, and sends the k numbers of largest magnitude with their
-    places; of equal ones, any. What it does not send is its new error. x may have any float dtype;
-    what comes out is float32.
+    Each device adds its `error` to x, and sends the k numbers of the sum that have the largest
+    magnitudes, with their places. Of equal magnitudes, any may be sent. What a device does not send
+    is its new error. Returns the mean of what all devices have sent, with 0 for each number that a
+    device has not sent, and the new error, both in float32. x may have any float dtype.
 
     Math: sent_j = the k largest |x_j + error_j|; error_j' = x_j + error_j - sent_j;
         y = (sum_j sent_j)/n

@@ -1,6 +1,6 @@
 """Exercise attention_over_shards (lesson 14): keys that are split, and queries that are not.
 
-Your task: return attention of q to the keys of all devices; this device has its part of them.
+Your task: return attention of q to the keys of all devices, of which this device has a part.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check attention_over_shards`.
 """
@@ -44,12 +44,13 @@ def attention_over_shards(
     *,
     axis: str,
 ) -> Float[Array, "b a t h"]:
-    """Attention of queries that every device has to keys that are split over the devices.
+    """Attention of queries that all devices have, to keys that are split over the devices.
 
     Nothing is masked. Each of the k kv heads serves a/k consecutive query heads. q is equal on all
-    devices, and k and v are this device's; the result is equal on all devices, and has the dtype of
-    q. Each device attends to its own keys, and the sums over the devices are in float32, or in
-    float64 if the arguments are.
+    devices, and k and v are this device's parts of the keys and values. Each device attends to its
+    own keys (`jaxpar.flash.attend`), and the parts of all devices are merged by all-reduces, in
+    float32 or in float64 if the arguments are. The result is equal on all devices, and has the
+    dtype of q.
 
     Math: y = softmax(q @ [k_1, ..., k_n].T / sqrt(h)) @ [v_1, ..., v_n]
     Source: Shyam et al. 2024 (Tree Attention), section 5
@@ -58,5 +59,5 @@ def attention_over_shards(
         ValueError: the kv heads do not divide the heads.
     """
     raise NotImplementedError(
-        "return attention of q to the keys of all devices; this device has its part of them"
+        "return attention of q to the keys of all devices, of which this device has a part"
     )

@@ -1,6 +1,6 @@
-"""Exercise flash_attention (lesson 14): a tile of scores after the other, and back.
+"""Exercise flash_attention (lesson 14): one tile of scores after another, and back.
 
-Your task: return causal attention of q, k and v, a tile of scores after the other.
+Your task: return causal attention of q, k and v, one tile of scores after another.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check flash_attention`.
 """
@@ -43,10 +43,11 @@ def flash_attention(
     """Causal attention by tiles of `tile` queries and as many keys, with its own backward pass.
 
     Each of the k kv heads serves a/k consecutive query heads. Only tiles in which some query sees
-    some key are computed: of n tiles in a row, (n+1)/2n of all. Beside q, k, v and the result, one
-    number for each query is kept for the backward pass, which computes the scores of each tile
-    again and no more. Results and gradients have the dtype of what they belong to; softmax and all
-    sums are in float32, or in float64 if the arguments are.
+    some key are computed. With n = t/tile tiles in a row, these are (n+1)/2n of all tiles. Beside
+    q, k, v and the result, one number for each query (its log-sum-exp) is kept for the backward
+    pass, which computes the scores of each tile once more. The result has the dtype of q, and each
+    gradient that of its argument. Softmax and all sums are in float32, or in float64 if the
+    arguments are.
 
     Math: y = softmax(q @ k.T / sqrt(h), over the keys up to the query's position) @ v
     Source: Dao 2023 (FlashAttention-2), section 3.1, algorithms 1 and 2
@@ -55,5 +56,5 @@ def flash_attention(
         ValueError: `tile` does not divide t, or the kv heads do not divide the heads.
     """
     raise NotImplementedError(
-        "return causal attention of q, k and v, a tile of scores after the other"
+        "return causal attention of q, k and v, one tile of scores after another"
     )

@@ -1,6 +1,6 @@
 """Exercise ring_attention (lesson 14): keys and values go round a ring.
 
-Your task: return causal attention of this device's queries; keys and values go round a ring.
+Your task: return causal attention of this device's queries, while keys and values go round a ring.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check ring_attention`.
 """
@@ -50,17 +50,20 @@ def ring_attention(
     """Causal attention while keys and values travel round a ring.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. Beside its own keys and values, every device holds those of one other
-    device and those that arrive meanwhile, and never more; in the backward pass they travel once
-    more, and their gradients with them, in float32 at least. Softmax and all sums are in float32,
-    or in float64 if the arguments are; results and gradients have the dtype of what they belong to.
+    consecutive query heads. In each round every device sends keys and values on to the next device,
+    and merges attention to those that have arrived into its result (`jaxpar.flash.attend` and
+    `merge`). Beside its own it holds the keys and values of one other device, and those that arrive
+    meanwhile, and never more. In the backward pass they travel once more, and their gradients
+    travel with them, in float32 at least. Softmax and all sums are in float32, or in float64 if the
+    arguments are. The result has the dtype of q, and each gradient that of its argument.
 
-    Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
+    Math: y = merge over j of attend(q, k_j, v_j), where a query sees the keys up to its own
+        position
     Source: Liu, Zaharia and Abbeel 2023 (Ring Attention), section 3
 
     Raises:
         ValueError: the kv heads do not divide the heads.
     """
     raise NotImplementedError(
-        "return causal attention of this device's queries; keys and values go round a ring"
+        "return causal attention of this device's queries, while keys and values go round a ring"
     )

@@ -1,6 +1,6 @@
 """Exercise ulysses_attention (lesson 14): positions exchanged for heads.
 
-Your task: return causal attention of this device's positions; it computes some heads for all.
+Your task: exchange positions for heads, and return causal attention of this device's positions.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check ulysses_attention`.
 """
@@ -53,9 +53,11 @@ def ulysses_attention(
     """Causal attention where each device computes some heads for all positions.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. An all-to-all exchanges positions for heads, and another one exchanges
-    the result back. Where kv heads are fewer than devices, each is sent to the n/k devices that
-    compute heads of it: `copies` is the larger of 1 and n/k.
+    consecutive query heads. All-to-alls of q, k and v exchange positions for heads: device i gets
+    the i-th of n equal parts of the heads, for all positions. After attention, an all-to-all of the
+    result does the opposite. If there are fewer kv heads than devices, each of them is sent to the
+    n/k devices that compute query heads of it, so that `copies`, the larger of 1 and n/k, of each
+    are sent.
 
     Math: y = causal attention of [q_1, ..., q_n], [k_1, ..., k_n] and [v_1, ..., v_n], by heads
     Source: Jacobs et al. 2023 (DeepSpeed Ulysses), section 3
@@ -65,5 +67,5 @@ def ulysses_attention(
             heads neither divides the other.
     """
     raise NotImplementedError(
-        "return causal attention of this device's positions; it computes some heads for all"
+        "exchange positions for heads, and return causal attention of this device's positions"
     )

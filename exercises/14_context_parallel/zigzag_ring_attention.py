@@ -1,4 +1,4 @@
-"""Exercise zigzag_ring_attention (lesson 14): a ring in which all have as much to do.
+"""Exercise zigzag_ring_attention (lesson 14): a ring in which all devices have equal work.
 
 Your task: return causal attention round a ring, with two half blocks in each round after the
 first.
@@ -49,16 +49,17 @@ def zigzag_ring_attention(
     *,
     axis: str,
 ) -> Float[Array, "b a t_cp h"]:
-    """Causal attention round a ring in which every device has as much to compute as every other.
+    """Causal attention round a ring in which all devices have equal work.
 
     The sequence is cut into 2n chunks, and device i has chunks i and 2n-1-i, one after the other.
-    Each of the k kv heads serves a/k consecutive query heads. Of the keys that arrive from another
-    device, a device always needs two of four half blocks: its later queries see the earlier chunk
-    of keys, and either its earlier queries see that chunk, too, or its later queries see the later
-    one. Only these are computed, and of the own block three of four: (2n+1)/4n of all scores, on
-    every device. Otherwise this is `ring_attention`.
+    Each of the k kv heads serves a/k consecutive query heads. The scores of a device's two chunks
+    of queries with the two chunks of keys of another device are four quarters, of which two are
+    needed: the later queries see the earlier keys, and either the earlier queries see these, too,
+    or the later queries see the later keys. Only these two are computed. Of the scores with its own
+    keys, a device computes three quarters. That makes (2n+1)/4n of all scores on every device. In
+    all else this is as `ring_attention`.
 
-    Math: y = the parts of all 2n chunks of keys, merged, each by the keys up to the query's
+    Math: y = merge over j of attend(q, k_j, v_j), where a query sees the keys up to its own
         position
     Source: zhuzilin/ring-flash-attention, issue 2; Llama Team 2024, section 3.3.2
 

@@ -34,12 +34,13 @@ def dispatch_bytes(
 ) -> tuple[float, float]:
     """Bytes that a device sends forward in a layer of experts: by all-to-alls, and by a gather.
 
-    Each device has `tokens` tokens of `width` elements, which go to `top_k` of all `experts`. In
-    the first way, each expert has rows for tokens * top_k / experts * capacity_factor tokens of
-    every device, rounded up, and all rows are sent, empty ones too: there, and the results back. In
-    the second, each device gathers all tokens, with a weight and the number of an expert for each
-    choice, 4 bytes each, and a reduce-scatter returns the sums. What a device has for itself is not
-    sent.
+    Each device has `tokens` tokens of `width` elements, and each token goes to `top_k` of the
+    `experts` experts, which are split over the devices. The first number is for all-to-alls: each
+    expert has rows for tokens * top_k / experts * capacity_factor tokens of every device, rounded
+    up. All rows are sent to their experts, empty ones too, and all results are sent back. The
+    second number is for a gather: each device gathers all tokens and, for each choice, a weight and
+    the number of an expert, 4 bytes each. Then a reduce-scatter returns the sums, in elements of as
+    many bytes. What a device has for itself is not sent.
 
     Source: Lepikhin et al. 2020 (GShard), section 3; Fedus, Zoph and Shazeer 2021 (Switch), section
         2.2

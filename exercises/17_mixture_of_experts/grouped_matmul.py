@@ -51,11 +51,12 @@ def grouped_matmul(
     """Multiplies each of e groups of rows by its own matrix; rows after the last group give 0.
 
     The first sizes[0] rows are multiplied by w[0], the next sizes[1] by w[1], and so on. Each group
-    is padded to full blocks of `block` rows, so that a block has one matrix. That makes at most
-    (t + e*(block-1)) / block blocks, and all of these are computed; with `skip`, only those that
-    hold a group are, but then the number of products is known only when the program runs. On GPUs
-    and TPUs, `jax.lax.ragged_dot` does it, whose kernels need no padding; on CPUs that multiplies
-    all rows by all matrices.
+    is padded to full blocks of `block` rows, so that all rows of a block have the same matrix.
+    There are at most (t + e*(block-1)) / block blocks, and all of these are computed, so that the
+    number of products is known when the program is traced. With `skip`, only blocks that hold rows
+    of a group are computed, and their number is known only when the program runs. On GPUs and TPUs
+    this calls `jax.lax.ragged_dot`, whose kernels need no padding; on CPUs, that function
+    multiplies all rows by all matrices.
 
     Math: y_i = x_i @ w_i for the rows of each group i
     Source: Gale et al. 2022 (MegaBlocks), section 5

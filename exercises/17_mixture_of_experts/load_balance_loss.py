@@ -44,9 +44,10 @@ def load_balance_loss(
 ) -> Float[Array, ""]:
     """How unevenly the tokens of all devices choose their experts; 1 if they do so evenly.
 
-    f_i is the fraction of all choices that are of expert i, and has no gradient; p_i is the mean
-    score of expert i. Both are of the tokens of all devices: the mean of what each device computes
-    of its own tokens is another number, and asks every device for balance by itself.
+    f_i is the fraction of all choices that fall on expert i, and is a constant for the gradient;
+    p_i is the mean score of expert i. Both are taken over the tokens of all devices of `axis`. If
+    each device took the loss of its own tokens, the mean of these losses would be another number,
+    which asks every device for balance by itself.
 
     Math: loss = e * sum_i f_i * p_i
     Source: Fedus, Zoph and Shazeer 2021 (Switch), section 2.2; Qiu et al. 2025 (Demons in the

@@ -64,10 +64,11 @@ def moe_dropless(
     """Each token goes to its k experts, however many choose the same one.
 
     Device i has the i-th of n equal parts of the experts, which are gated MLPs. All tokens are
-    gathered, with their weights and experts. Each device sorts the choices of its own experts to
-    the front, expert after expert, and multiplies them by blocks (`grouped_matmul`, which `block`
-    and `skip` are for). What its experts give is added up token by token, and a reduce-scatter
-    returns to each device the sums of its own tokens, in the dtype of x.
+    gathered, with their `weights` and `experts` (as in `moe_token_choice`). Each device sorts the
+    choices that fall on its own experts to the front, expert after expert, and multiplies these
+    groups of rows by blocks (`grouped_matmul`, which `block` and `skip` are for). It adds up its
+    experts' results, by weight, for each token of all devices. Then a reduce-scatter adds up these
+    sums over the devices, and returns to each device those of its own tokens, in the dtype of x.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i
     Source: Gale et al. 2022 (MegaBlocks), sections 4 and 5

@@ -60,12 +60,14 @@ def moe_token_choice(
 ) -> Float[Array, "t d"]:
     """Each token goes to its k experts, each of which takes `capacity` tokens of every device.
 
-    Device i has the i-th of n equal parts of the experts, which are gated MLPs. `weights` and
-    `experts` say where this device's own tokens go. Of the tokens of a device that choose the same
-    expert, first choices come before second ones, and then earlier tokens before later ones; what
-    exceeds the capacity is dropped, and adds 0 to the result. One all-to-all brings the rows to
-    their experts, empty ones too, and one brings the results back. All travel in the dtype of x,
-    which is that of the result, too.
+    Device i has the i-th of n equal parts of the experts, which are gated MLPs
+    (`jaxpar.experts.apply_experts`). `experts` has the numbers of the experts that each of this
+    device's own tokens has chosen, the first choice in column 0, and `weights` has the weights of
+    their results. Of the tokens of a device that choose the same expert, first choices come before
+    second ones, and then earlier tokens before later ones. What exceeds the capacity is dropped,
+    and adds 0 to the result. One all-to-all brings the rows to their experts, empty ones too, and
+    one brings the results back. Rows and results travel in the dtype of x, and the sum has this
+    dtype, too.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i that are not dropped
     Source: Lepikhin et al. 2020 (GShard), section 3; Fedus, Zoph and Shazeer 2021 (Switch),

@@ -15,24 +15,24 @@ Save it while `jaxpar` runs, or check it with `jaxpar check route`.
 #
 # Tried with, on each device:
 #   mesh dp=4
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[24, 12]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[12, 8]
 #     top_k   2
 #   mesh ep=2,tp=3
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[10, 9]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[9, 6]
 #     bias    one of three levels for each expert, further apart than any two scores, made from
 #             int32[6]
 #     top_k   1
 #     score   "sigmoid"
 #   mesh dp=2
-#     x       multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     x       multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[30, 6]
-#     router  multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be
+#     router  multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be
 #             equal, made from float32[6, 5]
 #     bias    one of three levels for each expert, further apart than any two scores, made from
 #             int32[5]
@@ -59,12 +59,15 @@ def route(
     top_k: int,
     score: Score = "softmax",
 ) -> Routing:
-    """Chooses the `top_k` experts with the best scores for each token, in float32 at least.
+    """Chooses the `top_k` experts with the best scores for each token.
 
-    Scores are the softmax of x @ router over the experts, or the sigmoid of each. The best expert
-    comes first, and of equal ones that with the lowest number. The chosen scores, divided by their
-    sum, are the weights. A `bias` is added where experts are chosen, and nowhere else: it balances
-    their load, and has no gradient (`jaxpar.parallel.expert`).
+    Returns `Routing(weights, experts, scores, logits)`. The logits are x @ router; the scores are
+    their softmax over the experts, or the sigmoid of each. The best expert of a token comes first,
+    and of equal ones that with the lowest number. The weights of a token are its chosen scores,
+    divided by their sum, and this holds even where all of them are nearly 0. A `bias` is added to
+    the scores where experts are chosen, and nowhere else: it balances their load
+    (`jaxpar.parallel.expert`), and has no gradient. What comes out is float32, or float64 if x or
+    the router is.
 
     Math: scores = softmax(x @ router); weights = scores_i / sum of the scores of the k best
     Source: Shazeer et al. 2017, section 2.1; Jiang et al. 2024 (Mixtral), section 2.1; DeepSeek-AI

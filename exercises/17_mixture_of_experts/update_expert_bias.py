@@ -45,11 +45,12 @@ from jaxpar.mesh import Axis
 def update_expert_bias(
     bias: Float[Array, " e"], experts: Int[Array, "t k"], *, rate: float, axis: Axis
 ) -> Float[Array, " e"]:
-    """Raises the bias of the experts with less than the mean load, and lowers that of the others.
+    """Raises the bias of experts below the mean load, and lowers that of experts above it.
 
-    The load is that of the tokens of all devices in a step. The bias is for `route`, which adds it
-    to the scores where it chooses. So the load is balanced without a loss, whose gradient would
-    disturb the model.
+    The load of an expert is the number of choices that fall on it, of the tokens of all devices of
+    `axis` in a step. Each bias moves by `rate`, or stays if its expert has just the mean load.
+    `route` adds the bias to the scores where it chooses. So the load is balanced without a loss,
+    whose gradient would disturb the model.
 
     Math: bias_i + rate * sign(mean load - load_i)
     Source: Wang et al. 2024 (Auxiliary-loss-free load balancing), algorithm 1

@@ -34,12 +34,13 @@ from jaxtyping import Float, PyTree
 def clip_gradients(
     grads: PyTree[Float[Array, "..."]], *, max_norm: float
 ) -> tuple[PyTree[Float[Array, "..."]], Float[Array, ""]]:
-    """The gradients, scaled down by one factor if their global norm exceeds `max_norm`; the norm.
+    """Scales all gradients down by one factor if their global norm exceeds `max_norm`.
 
-    It is the norm of all leaves together, before they are scaled. A leaf differs between devices
-    along the axes that split it, which are those in its type, and counts once whatever these are.
-    The squares, their sum and the norm are float32, or float64 if a leaf is, and each leaf keeps
-    its dtype.
+    Returns the gradients and the norm. The global norm is that of all leaves together, before they
+    are scaled. The axes that split a leaf are those in its type (`jaxpar.mesh.varying_axes`), and
+    over all other axes the devices hold copies of it. So each number of a leaf counts once, however
+    many devices hold it. The squares, their sum and the norm are float32, or float64 if a leaf is,
+    and each leaf keeps its dtype.
 
     Math: y = grads * max_norm/max(max_norm, norm), norm
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1

@@ -1,6 +1,6 @@
 """Exercise masked_gradients (lesson 18): the mean over all real tokens, not a mean of means.
 
-Your task: return the mean loss of all real tokens of all microbatches and devices; its gradient.
+Your task: return the mean loss of the real tokens of all devices and microbatches, and gradients.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check masked_gradients`.
 """
@@ -51,10 +51,10 @@ def masked_gradients(
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
     """The mean loss of all real tokens, of m microbatches and of all devices, and its gradient.
 
-    `loss_fn(params, batch)` has a loss for each token of a microbatch, and the mask of the
-    microbatch, of the same shape, says which of them are real; the losses of others may be
-    anything, NaN too, but have finite derivatives. `batches` and `masks` are this device's, with
-    leading dim m, and differ over `axes`; `params` are equal on all devices, and typed so.
+    `loss_fn(params, batch)` returns a loss for each token of a microbatch. The mask of the
+    microbatch has the same shape, and says which tokens are real; the losses of the others may be
+    anything, even NaN, but their derivatives are finite. `batches` and `masks` are this device's,
+    with leading dim m, and differ over `axes`. `params` are equal on all devices, and typed so.
     Microbatches and devices have different numbers of real tokens, or none, but in all there is at
     least one. The results are equal on all devices; the loss is float32, or float64 if the losses
     are, and each gradient has the dtype of its parameter.
@@ -63,5 +63,5 @@ def masked_gradients(
     Source: Narayanan et al. 2021 (Megatron-LM), section 2; Hugging Face transformers, issue 34242
     """
     raise NotImplementedError(
-        "return the mean loss of all real tokens of all microbatches and devices; its gradient"
+        "return the mean loss of the real tokens of all devices and microbatches, and gradients"
     )

@@ -1,6 +1,6 @@
 """Exercise sum_gradients (lesson 18): sum each gradient over what its type says.
 
-Your task: sum each gradient over the axes by which its type varies and which its spec lacks.
+Your task: sum each gradient over the axes over which its type varies and which its spec lacks.
 
 Save it while `jaxpar` runs, or check it with `jaxpar check sum_gradients`.
 """
@@ -43,5 +43,5 @@ def sum_gradients(grads: PyTree[Array], specs: PyTree[P]) -> PyTree[Array]:
     Source: Shoeybi et al. 2019 (Megatron-LM), section 3; Korthikanti et al. 2022, section 4.2.2
     """
     raise NotImplementedError(
-        "sum each gradient over the axes by which its type varies and which its spec lacks"
+        "sum each gradient over the axes over which its type varies and which its spec lacks"
     )

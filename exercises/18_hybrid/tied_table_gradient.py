@@ -43,10 +43,11 @@ def tied_table_gradient(
     """This device's rows of the gradient of a table that is both embedding and head.
 
     The first stage of the pipeline embeds tokens with the table, and the last one multiplies by its
-    transpose. On the first stage `embedding_grad` is the gradient of the first use, and on the last
-    stage `head_grad` is that of the second; on other stages they may be anything. Both are of this
-    device's tokens alone, which differ over `shard_axis`. Device i of the n on `shard_axis` returns
-    rows i*v/n to (i+1)*v/n - 1 of the sum over both axes, on every stage; n divides v.
+    transpose. On the first stage (the first device of `pipeline_axis`), `embedding_grad` is the
+    gradient from the first use. On the last stage, `head_grad` is that from the second use. On all
+    other stages they may be anything. Both come from this device's tokens alone, which differ over
+    `shard_axis`. On every stage, device i of the n on `shard_axis` returns the i-th of n equal
+    parts of the rows of the sum over both axes; n divides v.
 
     Math: y = (sum_j embedding_grad_j on stage 0 + head_grad_j.T on stage p-1)[rows of device i]
     Source: Narayanan et al. 2021 (Megatron-LM), section 2.2; Rajbhandari et al. 2020, section 5.2

@@ -134,7 +134,7 @@ LESSONS = (
     ),
     Lesson(
         number="06", topic="low_communication", title="Low communication",
-        needs=("05",), minutes=35,
+        needs=("05",), minutes=38,
         prints=("sign_all_reduce", "powersgd_all_reduce", "local_sgd_round"),
     ),
     Lesson(
@@ -174,7 +174,7 @@ LESSONS = (
     ),
     Lesson(
         number="14", topic="context_parallel", title="Long sequences",
-        needs=("11",), minutes=40,
+        needs=("11",), minutes=45,
         prints=("attend", "merge", "chunked_attention", "gather_attention"),
     ),
     Lesson(
@@ -191,12 +191,12 @@ LESSONS = (
     ),
     Lesson(
         number="17", topic="mixture_of_experts", title="Mixture of experts",
-        needs=("11",), minutes=35,
+        needs=("11",), minutes=38,
         prints=("expert_choice", "router_z_loss"),
     ),
     Lesson(
         number="18", topic="hybrid", title="Hybrid parallelism",
-        needs=("10", "12", "15"), minutes=36,
+        needs=("10", "12", "15"), minutes=41,
         prints=("leaf_layouts", "fetch", "scatter_gradients", "update_owned", "over_devices"),
     ),
     Lesson(
@@ -431,7 +431,7 @@ EXERCISES = (
     ),
     Exercise(
         id="flash_attention", lesson="14", kind="program", minutes=40,
-        title="a tile of scores after the other, and back", needs=("remat_layers",),
+        title="one tile of scores after another, and back", needs=("remat_layers",),
     ),
     Exercise(
         id="ring_attention", lesson="14", kind="program", minutes=40,
@@ -440,7 +440,7 @@ EXERCISES = (
     ),
     Exercise(
         id="zigzag_ring_attention", lesson="14", kind="program", minutes=35,
-        title="a ring in which all have as much to do", needs=("ring_attention",),
+        title="a ring in which all devices have equal work", needs=("ring_attention",),
     ),
     Exercise(
         id="ulysses_attention", lesson="14", kind="program", minutes=30,

@@ -78,13 +78,15 @@ def quantized_all_reduce(
 ) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """The mean of x over the devices, sent as integers of 8 or 4 bits with error feedback.
 
-    First, device j adds its `error` to x, rounds, and sends the i-th of n equal parts to device i,
-    which averages what arrives. Then device i adds its `second_error` to its part of the mean,
-    rounds, and sends that to all. Both errors are what this rounding lost; they are 0 before the
-    first step, and belong to this device alone. Integers travel with the scales of their blocks, as
-    `quantize_blocks` makes them. Each number is rounded to one of the two multiples of its block's
-    scale between which it is: here to the nearer one, but one chosen at random is right as well.
-    x may have any float dtype; what comes out is float32.
+    First, device j adds its `error` to x, rounds the sum, and sends the i-th of n equal parts of it
+    to device i, which averages what arrives. Then device i adds its `second_error` to this mean,
+    rounds the sum, and sends it to all. What these two roundings lose are the new errors. Errors
+    are 0 before the first step, and each device has its own. Integers travel with the scales of
+    their blocks: `quantize_blocks(x, block=block, bits=bits)` makes both, and
+    `dequantize_blocks(codes, scales)` turns them into numbers again. Each number is rounded to one
+    of the two nearest multiples of its block's scale: the library takes the nearer one, but one
+    that is chosen at random is right as well. Returns the mean, the new `error` and the new
+    `second_error`, all in float32. x may have any float dtype.
 
     Math: error_j' = (x_j + error_j) - sent_j; mean_i = (sum_j sent_j[i])/n;
         second_i' = (mean_i + second_i) - sent_i; y = [sent_1, ..., sent_n]
@@ -113,8 +115,9 @@ def sign_all_reduce(
 ) -> tuple[Float32[Array, " size"], Float32[Array, " size"], Float32[Array, " part"]]:
     """The mean of x over the devices, of which only signs travel: one bit for each number.
 
-    The steps and the errors are those of `quantized_all_reduce`. Each number is sent as its sign
-    times the mean magnitude of its block; eight signs share a byte.
+    The steps, the errors and what is returned are as in `quantized_all_reduce`. Each number is sent
+    as its sign, which stands for this sign times the mean magnitude of its block. Eight signs share
+    a byte.
 
     Math: sent = sign(v) * mean |v| over its block, where v = x + error
     Comm:
@@ -141,9 +144,10 @@ def top_k_all_reduce(
 ) -> tuple[Float32[Array, " size"], Float32[Array, " size"]]:
     """The mean over the devices of the k largest numbers of each, with error feedback.
 
-    Each device adds its `error` to x, and sends the k numbers of largest magnitude with their
-    places; of equal ones, any. What it does not send is its new error. x may have any float dtype;
-    what comes out is float32.
+    Each device adds its `error` to x, and sends the k numbers of the sum that have the largest
+    magnitudes, with their places. Of equal magnitudes, any may be sent. What a device does not send
+    is its new error. Returns the mean of what all devices have sent, with 0 for each number that a
+    device has not sent, and the new error, both in float32. x may have any float dtype.
 
     Math: sent_j = the k largest |x_j + error_j|; error_j' = x_j + error_j - sent_j;
         y = (sum_j sent_j)/n
@@ -175,8 +179,9 @@ def powersgd_all_reduce(
 ) -> tuple[Float32[Array, "rows cols"], Float32[Array, "cols rank"], Float32[Array, "rows cols"]]:
     """The mean of a matrix over the devices, sent as two factors of low rank, with error feedback.
 
-    One step of a power iteration: q, the right factor of the step before, gives the left one, and
-    this the new q. q is equal on all devices; before the first step it is random.
+    This is one step of a power iteration: q, the right factor of the step before, gives the left
+    factor p, and p gives the new q. q is equal on all devices, and random before the first step.
+    Returns the mean, the new q and the new error.
 
     Math: v_j = m_j + error_j; p = orthogonalize((sum_j v_j @ q)/n); q' = (sum_j v_j.T @ p)/n;
         y = p @ q'.T; error_j' = v_j - y

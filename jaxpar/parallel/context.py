@@ -82,12 +82,13 @@ def attention_over_shards(
     *,
     axis: str,
 ) -> Float[Array, "b a t h"]:
-    """Attention of queries that every device has to keys that are split over the devices.
+    """Attention of queries that all devices have, to keys that are split over the devices.
 
     Nothing is masked. Each of the k kv heads serves a/k consecutive query heads. q is equal on all
-    devices, and k and v are this device's; the result is equal on all devices, and has the dtype of
-    q. Each device attends to its own keys, and the sums over the devices are in float32, or in
-    float64 if the arguments are.
+    devices, and k and v are this device's parts of the keys and values. Each device attends to its
+    own keys (`jaxpar.flash.attend`), and the parts of all devices are merged by all-reduces, in
+    float32 or in float64 if the arguments are. The result is equal on all devices, and has the
+    dtype of q.
 
     Math: y = softmax(q @ [k_1, ..., k_n].T / sqrt(h)) @ [v_1, ..., v_n]
     Comm:
@@ -118,10 +119,10 @@ def gather_attention(
 ) -> Float[Array, "b a t h"]:
     """Causal attention after an all-gather of all keys and values.
 
-    This device has its `positions` of the layout. With few kv heads, keys and values are small
-    beside what is computed with them. `documents` has the number of the document of each of this
-    device's positions; a query sees its own document only. Under "zigzag" every device computes
-    (2n+1)/4n of all scores, and under other layouts all of them.
+    `layout` says which positions this device has (`positions`). With few kv heads, keys and values
+    are small compared with what is computed with them. `documents` has, for each of this device's
+    positions, the number of its document; a query sees its own document only. Under "zigzag" every
+    device computes (2n+1)/4n of all scores, and under other layouts all of them.
 
     Math: y = softmax(q @ [k_1, ..., k_n].T / sqrt(h), over the keys that the query sees)
         @ [v_1, ..., v_n]
@@ -152,12 +153,15 @@ def ring_attention(
     """Causal attention while keys and values travel round a ring.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. Beside its own keys and values, every device holds those of one other
-    device and those that arrive meanwhile, and never more; in the backward pass they travel once
-    more, and their gradients with them, in float32 at least. Softmax and all sums are in float32,
-    or in float64 if the arguments are; results and gradients have the dtype of what they belong to.
+    consecutive query heads. In each round every device sends keys and values on to the next device,
+    and merges attention to those that have arrived into its result (`jaxpar.flash.attend` and
+    `merge`). Beside its own it holds the keys and values of one other device, and those that arrive
+    meanwhile, and never more. In the backward pass they travel once more, and their gradients
+    travel with them, in float32 at least. Softmax and all sums are in float32, or in float64 if the
+    arguments are. The result has the dtype of q, and each gradient that of its argument.
 
-    Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
+    Math: y = merge over j of attend(q, k_j, v_j), where a query sees the keys up to its own
+        position
     Comm:
         forward: permute(axis) 2*(n-1)*k
         backward: permute(axis) 4*(n-1)*k
@@ -177,16 +181,17 @@ def zigzag_ring_attention(
     *,
     axis: str,
 ) -> Float[Array, "b a t_cp h"]:
-    """Causal attention round a ring in which every device has as much to compute as every other.
+    """Causal attention round a ring in which all devices have equal work.
 
     The sequence is cut into 2n chunks, and device i has chunks i and 2n-1-i, one after the other.
-    Each of the k kv heads serves a/k consecutive query heads. Of the keys that arrive from another
-    device, a device always needs two of four half blocks: its later queries see the earlier chunk
-    of keys, and either its earlier queries see that chunk, too, or its later queries see the later
-    one. Only these are computed, and of the own block three of four: (2n+1)/4n of all scores, on
-    every device. Otherwise this is `ring_attention`.
+    Each of the k kv heads serves a/k consecutive query heads. The scores of a device's two chunks
+    of queries with the two chunks of keys of another device are four quarters, of which two are
+    needed: the later queries see the earlier keys, and either the earlier queries see these, too,
+    or the later queries see the later keys. Only these two are computed. Of the scores with its own
+    keys, a device computes three quarters. That makes (2n+1)/4n of all scores on every device. In
+    all else this is as `ring_attention`.
 
-    Math: y = the parts of all 2n chunks of keys, merged, each by the keys up to the query's
+    Math: y = merge over j of attend(q, k_j, v_j), where a query sees the keys up to its own
         position
     Comm:
         forward: permute(axis) 2*(n-1)*k
@@ -210,10 +215,11 @@ def striped_ring_attention(
 ) -> Float[Array, "b a t_cp h"]:
     """Causal attention round a ring, where device i has every n-th position from the i-th on.
 
-    Every block of scores is then a triangle, which leaves out its diagonal if the keys are of a
-    device after this one. Otherwise this is `ring_attention`.
+    Then every block of scores is a triangle. If the keys come from a device after this one, the
+    diagonal is masked, too. In all else this is as `ring_attention`.
 
-    Math: y = the parts of all n blocks of keys, merged, each by the keys up to the query's position
+    Math: y = merge over j of attend(q, k_j, v_j), where a query sees the keys up to its own
+        position
     Comm:
         forward: permute(axis) 2*(n-1)*k
         backward: permute(axis) 4*(n-1)*k
@@ -236,9 +242,11 @@ def ulysses_attention(
     """Causal attention where each device computes some heads for all positions.
 
     Device i has the i-th of n contiguous parts of the positions. Each of the k kv heads serves a/k
-    consecutive query heads. An all-to-all exchanges positions for heads, and another one exchanges
-    the result back. Where kv heads are fewer than devices, each is sent to the n/k devices that
-    compute heads of it: `copies` is the larger of 1 and n/k.
+    consecutive query heads. All-to-alls of q, k and v exchange positions for heads: device i gets
+    the i-th of n equal parts of the heads, for all positions. After attention, an all-to-all of the
+    result does the opposite. If there are fewer kv heads than devices, each of them is sent to the
+    n/k devices that compute query heads of it, so that `copies`, the larger of 1 and n/k, of each
+    are sent.
 
     Math: y = causal attention of [q_1, ..., q_n], [k_1, ..., k_n] and [v_1, ..., v_n], by heads
     Comm:

@@ -32,12 +32,14 @@ def moe_token_choice(
 ) -> Float[Array, "t d"]:
     """Each token goes to its k experts, each of which takes `capacity` tokens of every device.
 
-    Device i has the i-th of n equal parts of the experts, which are gated MLPs. `weights` and
-    `experts` say where this device's own tokens go. Of the tokens of a device that choose the same
-    expert, first choices come before second ones, and then earlier tokens before later ones; what
-    exceeds the capacity is dropped, and adds 0 to the result. One all-to-all brings the rows to
-    their experts, empty ones too, and one brings the results back. All travel in the dtype of x,
-    which is that of the result, too.
+    Device i has the i-th of n equal parts of the experts, which are gated MLPs
+    (`jaxpar.experts.apply_experts`). `experts` has the numbers of the experts that each of this
+    device's own tokens has chosen, the first choice in column 0, and `weights` has the weights of
+    their results. Of the tokens of a device that choose the same expert, first choices come before
+    second ones, and then earlier tokens before later ones. What exceeds the capacity is dropped,
+    and adds 0 to the result. One all-to-all brings the rows to their experts, empty ones too, and
+    one brings the results back. Rows and results travel in the dtype of x, and the sum has this
+    dtype, too.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i that are not dropped
     Comm:
@@ -110,10 +112,11 @@ def moe_dropless(
     """Each token goes to its k experts, however many choose the same one.
 
     Device i has the i-th of n equal parts of the experts, which are gated MLPs. All tokens are
-    gathered, with their weights and experts. Each device sorts the choices of its own experts to
-    the front, expert after expert, and multiplies them by blocks (`grouped_matmul`, which `block`
-    and `skip` are for). What its experts give is added up token by token, and a reduce-scatter
-    returns to each device the sums of its own tokens, in the dtype of x.
+    gathered, with their `weights` and `experts` (as in `moe_token_choice`). Each device sorts the
+    choices that fall on its own experts to the front, expert after expert, and multiplies these
+    groups of rows by blocks (`grouped_matmul`, which `block` and `skip` are for). It adds up its
+    experts' results, by weight, for each token of all devices. Then a reduce-scatter adds up these
+    sums over the devices, and returns to each device those of its own tokens, in the dtype of x.
 
     Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i
     Comm:
@@ -143,9 +146,10 @@ def load_balance_loss(
 ) -> Float[Array, ""]:
     """How unevenly the tokens of all devices choose their experts; 1 if they do so evenly.
 
-    f_i is the fraction of all choices that are of expert i, and has no gradient; p_i is the mean
-    score of expert i. Both are of the tokens of all devices: the mean of what each device computes
-    of its own tokens is another number, and asks every device for balance by itself.
+    f_i is the fraction of all choices that fall on expert i, and is a constant for the gradient;
+    p_i is the mean score of expert i. Both are taken over the tokens of all devices of `axis`. If
+    each device took the loss of its own tokens, the mean of these losses would be another number,
+    which asks every device for balance by itself.
 
     Math: loss = e * sum_i f_i * p_i
     Comm:
@@ -176,11 +180,12 @@ def router_z_loss(logits: Float[Array, "t e"], *, axis: Axis) -> Float[Array, ""
 def update_expert_bias(
     bias: Float[Array, " e"], experts: Int[Array, "t k"], *, rate: float, axis: Axis
 ) -> Float[Array, " e"]:
-    """Raises the bias of the experts with less than the mean load, and lowers that of the others.
+    """Raises the bias of experts below the mean load, and lowers that of experts above it.
 
-    The load is that of the tokens of all devices in a step. The bias is for `route`, which adds it
-    to the scores where it chooses. So the load is balanced without a loss, whose gradient would
-    disturb the model.
+    The load of an expert is the number of choices that fall on it, of the tokens of all devices of
+    `axis` in a step. Each bias moves by `rate`, or stays if its expert has just the mean load.
+    `route` adds the bias to the scores where it chooses. So the load is balanced without a loss,
+    whose gradient would disturb the model.
 
     Math: bias_i + rate * sign(mean load - load_i)
     Comm:

@@ -45,12 +45,13 @@ def global_norm(grads: PyTree[Float[Array, "..."]]) -> Float[Array, ""]:
 def clip_gradients(
     grads: PyTree[Float[Array, "..."]], *, max_norm: float
 ) -> tuple[PyTree[Float[Array, "..."]], Float[Array, ""]]:
-    """The gradients, scaled down by one factor if their global norm exceeds `max_norm`; the norm.
+    """Scales all gradients down by one factor if their global norm exceeds `max_norm`.
 
-    It is the norm of all leaves together, before they are scaled. A leaf differs between devices
-    along the axes that split it, which are those in its type, and counts once whatever these are.
-    The squares, their sum and the norm are float32, or float64 if a leaf is, and each leaf keeps
-    its dtype.
+    Returns the gradients and the norm. The global norm is that of all leaves together, before they
+    are scaled. The axes that split a leaf are those in its type (`jaxpar.mesh.varying_axes`), and
+    over all other axes the devices hold copies of it. So each number of a leaf counts once, however
+    many devices hold it. The squares, their sum and the norm are float32, or float64 if a leaf is,
+    and each leaf keeps its dtype.
 
     Math: y = grads * max_norm/max(max_norm, norm), norm
     Comm:
@@ -74,10 +75,10 @@ def masked_gradients(
 ) -> tuple[Float[Array, ""], PyTree[Array]]:
     """The mean loss of all real tokens, of m microbatches and of all devices, and its gradient.
 
-    `loss_fn(params, batch)` has a loss for each token of a microbatch, and the mask of the
-    microbatch, of the same shape, says which of them are real; the losses of others may be
-    anything, NaN too, but have finite derivatives. `batches` and `masks` are this device's, with
-    leading dim m, and differ over `axes`; `params` are equal on all devices, and typed so.
+    `loss_fn(params, batch)` returns a loss for each token of a microbatch. The mask of the
+    microbatch has the same shape, and says which tokens are real; the losses of the others may be
+    anything, even NaN, but their derivatives are finite. `batches` and `masks` are this device's,
+    with leading dim m, and differ over `axes`. `params` are equal on all devices, and typed so.
     Microbatches and devices have different numbers of real tokens, or none, but in all there is at
     least one. The results are equal on all devices; the loss is float32, or float64 if the losses
     are, and each gradient has the dtype of its parameter.
@@ -119,10 +120,11 @@ def tied_table_gradient(
     """This device's rows of the gradient of a table that is both embedding and head.
 
     The first stage of the pipeline embeds tokens with the table, and the last one multiplies by its
-    transpose. On the first stage `embedding_grad` is the gradient of the first use, and on the last
-    stage `head_grad` is that of the second; on other stages they may be anything. Both are of this
-    device's tokens alone, which differ over `shard_axis`. Device i of the n on `shard_axis` returns
-    rows i*v/n to (i+1)*v/n - 1 of the sum over both axes, on every stage; n divides v.
+    transpose. On the first stage (the first device of `pipeline_axis`), `embedding_grad` is the
+    gradient from the first use. On the last stage, `head_grad` is that from the second use. On all
+    other stages they may be anything. Both come from this device's tokens alone, which differ over
+    `shard_axis`. On every stage, device i of the n on `shard_axis` returns the i-th of n equal
+    parts of the rows of the sum over both axes; n divides v.
 
     Math: y = (sum_j embedding_grad_j on stage 0 + head_grad_j.T on stage p-1)[rows of device i]
     Comm:

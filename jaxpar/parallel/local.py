@@ -62,8 +62,9 @@ def local_sgd_round(
     """Each device makes h local steps; then all take the mean of their parameters.
 
     `batches` are this device's own, a pytree whose leaves are [h, ...]. `params` are equal on all
-    devices; the optimizer state is each device's own and stays so. The loss is the mean over the
-    devices of that before each step.
+    devices; each device has its own optimizer state, which is not averaged. Returns the loss, the
+    parameters and the state; the loss is the mean over all steps and devices, each taken before its
+    step.
 
     Math: params_j = params after h steps on batches_j; params = (sum_j params_j)/n
     Comm:
@@ -87,15 +88,16 @@ def diloco_round(
     *,
     axis: str,
 ) -> tuple[Float[Array, ""], PyTree[Array], PyTree[Array], PyTree[Array]]:
-    """Each device makes h local steps; `outer` takes the mean of how far all went as a gradient.
+    """Each device makes h local steps; how far they went on average is a gradient for `outer`.
 
     `batches` are this device's own, a pytree whose leaves are [h, ...]. `params` and the state of
-    `outer` are equal on all devices; the state of `inner` is each device's own and stays so.
-    `outer` is usually SGD with Nesterov momentum. The loss is the mean over the devices of that
-    before each step; it comes first, and then what the arguments are after the round.
+    `outer` are equal on all devices; each device has its own state of `inner`, which is not
+    averaged. `outer` is usually SGD with Nesterov momentum; its update is added to `params`, as
+    optax does it. Returns the loss, and the new params, inner_state and outer_state. The loss is
+    the mean over all steps and devices, each taken before its step.
 
     Math: delta = params - (sum_j params_j)/n, where params_j is params after h steps of `inner`;
-        params = params - outer(delta)
+        params = params + the update that `outer` makes of delta
     Comm:
         forward: all_reduce(axis) params+1
         backward: no derivative
@@ -121,14 +123,15 @@ def streaming_round(
 ) -> tuple[PyTree[Array], PyTree[Array], tuple[PyTree[Array], ...]]:
     """DiLoCo that synchronises a fragment of the parameters at a time, each once in `every` steps.
 
-    `params` are this device's own after `step` local steps, and `anchors` are what each fragment
-    was after it was last synchronised, equal on all devices. A fragment is a list of positions in
-    `jax.tree.leaves(params)`, and each leaf is in one fragment; fragment f of F is due after each
-    step for which `step % every == f*every//F`. What is not due stays as it is, bit for bit. There
-    is a state of `outer` for each fragment, for the list of its leaves.
+    `params` are this device's own after `step` local steps. `anchors` are the parameters as they
+    were when their fragment was last synchronised; they are equal on all devices. A fragment is a
+    list of positions in `jax.tree.leaves(params)`, and each leaf is in exactly one fragment.
+    Fragment f of F is due after each step for which `step % every == f*every//F`. What is not due
+    stays as it is, bit for bit. `outer` has one state for each fragment, which is that of the list
+    of its leaves. Returns the new params, anchors and outer_states.
 
-    Math: delta = anchors - (sum_j params_j)/n; anchors = anchors - outer(delta); params = anchors,
-        for the leaves of the fragments that are due
+    Math: delta = anchors - (sum_j params_j)/n; anchors = anchors + the update that `outer` makes of
+        delta; params = anchors, for the leaves of the fragments that are due
     Comm:
         forward: all_reduce(axis) due
         backward: no derivative
@@ -163,10 +166,11 @@ def streaming_round(
 
 
 def one_peer_average(params: PyTree[Array], *, axis: str, step: int) -> PyTree[Array]:
-    """The mean of this device's parameters and of one other's, another one in each step.
+    """The mean of the parameters of this device and of one other, another one in each step.
 
-    Device i receives from device i - d, where d = 2**(step mod log2(n)). After log2(n) steps in
-    a row every device has the mean of all, if nothing else has changed.
+    Device i receives from device i - d (modulo n), where d = 2**(step mod log2(n)). After log2(n)
+    such averages in a row, every device has the mean of all, if nothing else has changed the
+    parameters.
 
     Math: y_i = (params_i + params_(i-d))/2
     Comm:
@@ -192,8 +196,8 @@ def mean_of_arrived(
 ) -> PyTree[Array]:
     """The mean of the gradients of those devices that finished in time; zeros if none did.
 
-    What a device that is late holds does not matter, even if it is NaN or infinite. Each gradient
-    keeps its dtype.
+    `arrived` says whether this device finished in time. The gradients of a late device do not
+    matter, even if they are NaN or infinite. Each gradient keeps its dtype.
 
     Math: y = (sum_j arrived_j*gradients_j) / max(1, sum_j arrived_j)
     Comm:

@@ -20,11 +20,11 @@ def seconds(element_bytes: float, steps: int) -> float:
 
 CLAIMS = (
     published(
-        "for lines of 100 Mb/s to 10 Gb/s with a latency of 50 ms (assumed), by an all-reduce of 2 "
-        "log2 n messages",
+        "for lines of 100 Mb/s to 10 Gb/s with a latency of 50 ms (assumed), and for an all-reduce "
+        "of 2 log2 n messages",
         "given; Thakur, Rabenseifner and Gropp 2005, section 4 (Rabenseifner's algorithm)",
     ),
-    computed("the messages only from {12} to {28}", 2 * log2(64), 2 * ceil(log2(10_000))),
+    computed("its messages grow only from {12} to {28}", 2 * log2(64), 2 * ceil(log2(10_000))),
     published(
         "A home line of 100 Mb/s needs ten minutes for an average in 32 bits",
         f"by the formula of the lesson: {seconds(4, 1) / 60:.1f} minutes",
@@ -33,17 +33,17 @@ CLAIMS = (
         "but with 100 local steps and 8 bits {1.6} s for each step", seconds(BLOCK_OF_CODES, 100)
     ),
     published(
-        "10 billion parameters, was trained so by up to 14 nodes on three continents, with 100 "
-        "local steps and averages sent in 8 bits: 400 times fewer bytes than data parallelism, and "
-        "83% to 96% of the time computing",
+        "a model of 10 billion parameters, was trained in this way by up to 14 nodes on three "
+        "continents, with 100 local steps and averages sent in 8 bits. It sent 400 times fewer "
+        "bytes than data parallelism, and the nodes computed for 83% to 96% of the time",
         "Jaghouar et al. 2024, INTELLECT-1 Technical Report, abstract; its model card: 100 steps",
     ),
     published(
         "4 bytes for each parameter on each device", "float32, as in jaxpar.parallel.compress"
     ),
     computed(
-        "A device sends 2 times 3/4 of {32.1} GB, which is {48.2} GB and takes {38.5} s. In 8 bits "
-        "a number takes 1 + 4/256 bytes, so {12.2} GB and {9.8} s",
+        "A data centre sends 2 times 3/4 of {32.1} GB, which is {48.2} GB and takes {38.5} s. In 8 "
+        "bits a number takes 1 + 4/256 bytes, so it sends {12.2} GB in {9.8} s",
         LLAMA_3_8B / 1e9,
         AVERAGE * LINE / 1e9,
         AVERAGE,
@@ -56,9 +56,9 @@ CLAIMS = (
         ceil(9 * AVERAGE / 10),
     ),
     computed(
-        "In float32 2 times 63/64 of {2.416} GB, which is {4.756} GB. PowerSGD sends factors of "
-        "12,288 and 49,152 rows with 32 columns, {7.864} MB: {15.48} MB in the two all-reduces, "
-        "{307} times less",
+        "In float32 a device sends 2 times 63/64 of {2.416} GB, which is {4.756} GB. PowerSGD "
+        "sends factors of 12,288 and 49,152 rows with 32 columns, which take {7.864} MB. That is "
+        "{15.48} MB in the two all-reduces, {307} times less",
         MATRIX / 1e9,
         RING * MATRIX / 1e9,
         FACTORS / 1e6,
@@ -66,7 +66,7 @@ CLAIMS = (
         MATRIX / FACTORS,
     ),
     computed("as large as the gradient, {2.416} GB on each device", MATRIX / 1e9),
-    computed("so from {101} devices on it is more", 8 / 0.08 + 1),
+    computed("so from {101} devices on the largest are more", 8 / 0.08 + 1),
     computed(
         "4 N becomes {1.016} N, and {26} devices are enough",
         BLOCK_OF_CODES,

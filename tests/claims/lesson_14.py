@@ -33,7 +33,7 @@ CLAIMS = (
         "striped ones and 90% for zig-zag",
         RING,
     ),
-    computed("Waiting alone would leave 1/1.88 = {53%} for the first", 100 / 1.88),
+    computed("the waiting in each round alone would leave 1/1.88 = {53%}", 100 / 1.88),
     computed(
         "The scores take 32 * 8,192 * 8,192 * 2 bytes, {4.3} GB, and four times that {17.2} GB: "
         "{5.1} ms",
@@ -67,9 +67,10 @@ CLAIMS = (
         1e3 * 16 * GATHERED / CARD,
     ),
     computed(
-        "and all devices wait for these: {4,000} positions, as in the table. With both, a GPU has "
-        "the positions of its whole node, for {4} of the 32 heads and {1} of the 8 kv heads. These "
-        "must be {4,000}, so {500} for each GPU. And there are {7} hops in place of {63}",
+        "and all devices wait for these: {4,000} positions, as in the table. With both, inside "
+        "attention a GPU has the positions of its whole node, for {4} of the 32 heads and {1} of "
+        "the 8 kv heads. These positions must be {4,000}, so {500} for each GPU. And there are {7} "
+        "hops in place of {63}",
         2 * 8 / 32 * SPEED / CARD,
         32 / 8,
         8 / 8,

@@ -13,7 +13,7 @@ CLAIMS = (
         "Devices have 4,096 tokens each, in 16 bits, and a capacity factor of 1.25", "chosen"
     ),
     computed(
-        "the all-to-alls send less from {2.5} devices on, and for DeepSeek-V3 from {10} on",
+        "k times the factor: at {2.5} for Mixtral, and at {10} for DeepSeek-V3",
         2 * 1.25,
         8 * 1.25,
         source="the sizes of the table",
@@ -27,7 +27,9 @@ CLAIMS = (
         "(section 3.2 of its report), in batches of 15,360 sequences of 4,096 tokens (section 4.2)",
         f"{DEEPSEEK}, sections 3.2 and 4.2",
     ),
-    published("`pp=4,dp=2,ep=8` on 64 GPUs, and 1,024 such sequences", "chosen"),
+    published(
+        "Mixtral 8x7B on 64 GPUs, as `pp=4,dp=2,ep=8` and with 1,024 such sequences", "chosen"
+    ),
     computed(
         "At the 50 GB/s of a GPU's network card, the 887.9 GB of DeepSeek-V3 would take {17.8} s "
         "of a step",
@@ -49,24 +51,24 @@ CLAIMS = (
         f"{DEEPSEEK}, section 3.2.1",
     ),
     computed(
-        "An expert has 3 * 4,096 * 14,336 = {176} million parameters, a layer eight times that, "
+        "An expert has 3 * 4,096 * 14,336 = {176} million parameters, a layer eight times as many, "
         "and all layers {45.1} billion",
         EXPERT / 1e6,
         32 * 8 * EXPERT / 1e9,
     ),
     computed(
-        "one expert of each layer: {5.6} billion, or {11.3} GB. A token uses 2 of 8: {11.3} "
-        "billion",
+        "one expert of each layer: {5.6} billion parameters, or {11.3} GB. A token uses 2 of 8: "
+        "{11.3} billion",
         32 * EXPERT / 1e9,
         2 * 32 * EXPERT / GB,
         2 * 32 * EXPERT / 1e9,
     ),
     computed(
-        "below the number of devices: {1.25}, so from 2 devices on. For DeepSeek-V3 it is {10}, so "
-        "from 11 on; of the numbers that divide 256, from 16 on",
+        "that is 1 * 1.25 = {1.25}, so it is 2 devices. For DeepSeek-V2-Lite it is 6 * 1.25 = "
+        "{7.5}, so it is 8 devices, which divides 64",
         1 * 1.25,
-        8 * 1.25,
-        source=f"{SWITCH}, section 2.2; the first numbers above these",
+        6 * 1.25,
+        source=f"{SWITCH}, section 2.2; DeepSeek-AI 2024, DeepSeek-V2, appendix B",
     ),
     computed(
         "4,096 * 8 / 256 = {128} rows from one GPU, and 64 * 128 = {8,192} in all",

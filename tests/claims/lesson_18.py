@@ -19,8 +19,8 @@ CLAIMS = (
         f"{LLAMA_3}, table 4",
     ),
     published(
-        "We take one sequence for a microbatch, 8 chunks, and gradients in 16 bits (the paper "
-        "sends them in 32)",
+        "We take one sequence for a microbatch, 8 chunks of layers for each stage (lesson 16), and "
+        "gradients in 16 bits (the paper sends them in 32)",
         f"chosen; {LLAMA_3}, section 3.3.2",
     ),
     asserted("the products of the step take {6.2} s"),
@@ -33,12 +33,12 @@ CLAIMS = (
         "chosen",
     ),
     published("Products run at 400 TFLOP/s", f"{LLAMA_3}, table 4"),
-    asserted("By NVLink the step takes {3.9} s, of which the GPU computes all but {1.4} s"),
-    asserted("By the network it takes {8.1} s and waits {5.6} s"),
+    asserted("With tp by NVLink, the step takes {3.9} s, of which the GPU waits for {1.4} s"),
+    asserted("With tp by the network, the step takes {8.1} s, of which it waits for {5.6} s"),
     asserted("What goes to the other stage takes {0.3} ms"),
     computed(
-        "here 2,048 / 128 = {16}, over 16 stages. Without chunks the bubble would add {15}/16 to "
-        "the time of computing (lesson 15); 8 chunks make it 15/{128}, or {12%}",
+        "there are 2,048 / 128 = {16} of them, over 16 stages. Without chunks the bubble would add "
+        "{15}/16 to the time of computing (lesson 15); 8 chunks make it 15/{128}, or {12%}",
         2048 / 128,
         16 - 1,
         8 * 16,
@@ -80,7 +80,9 @@ CLAIMS = (
         source="the 6.4 GB: above",
     ),
     computed("With 16 bytes for each parameter, a stage takes {26} GB", 16 * 3.2e9 / 2 / GB),
-    computed("tp leaves 70.6e9 / 8 = {8.82} billion parameters", OF_TP / 1e9, source=LLAMA_3),
+    computed(
+        "tp leaves 70.6e9 / 8 = {8.82} billion parameters on a GPU", OF_TP / 1e9, source=LLAMA_3
+    ),
     computed("Without ZeRO: {16} bytes each, {141} GB", 2 + 2 + 12, 16 * OF_TP / GB),
     computed(
         "ZeRO-1: {4} bytes each, and 12/32 of a byte more: {38.6} GB",
@@ -89,14 +91,18 @@ CLAIMS = (
     ),
     computed("ZeRO-3: 16/32 bytes each, {4.4} GB", 16 / 32 * OF_TP / GB),
     computed(
-        "the square root of 0.99 + 8 * 0.01 = {1.07}, so the norm is {1.034} times the right one",
+        "0.99 + 8 * 0.01 = {1.07} times the right one, so the norm is {1.034} times the right one",
         0.99 + 8 * 0.01,
         sqrt(0.99 + 8 * 0.01),
         source="given",
     ),
-    computed("Clipped gradients are {3.3%} too small", 100 * (1 - 1 / sqrt(1.07))),
     computed(
-        "The mean of the means is {4.0}. All tokens: (2,000 + 60) / {1,010} = {2.04}",
+        "Clipped gradients are {3.3%} too small, as if the learning rate were {3.3%} lower",
+        100 * (1 - 1 / sqrt(1.07)),
+        100 * (1 - 1 / sqrt(1.07)),
+    ),
+    computed(
+        "The mean of the means is {4.0}. The mean of all tokens is (2,000 + 60) / {1,010} = {2.04}",
         (2.0 + 6.0) / 2,
         1000 + 10,
         (1000 * 2.0 + 10 * 6.0) / 1010,

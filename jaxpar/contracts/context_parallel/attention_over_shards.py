@@ -83,7 +83,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return attention of q to the keys of all devices; this device has its part of them",
+    task="return attention of q to the keys of all devices, of which this device has a part",
     reference=context.attention_over_shards,
     oracle=_whole,
     cases=(

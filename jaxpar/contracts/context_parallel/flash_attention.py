@@ -68,7 +68,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return causal attention of q, k and v, a tile of scores after the other",
+    task="return causal attention of q, k and v, one tile of scores after another",
     reference=flash.flash_attention,
     oracle=_whole,
     cases=(

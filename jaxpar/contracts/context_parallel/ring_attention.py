@@ -48,7 +48,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return causal attention of this device's queries; keys and values go round a ring",
+    task="return causal attention of this device's queries, while keys and values go round a ring",
     reference=context.ring_attention,
     oracle=causal_oracle(contiguous),
     cases=(

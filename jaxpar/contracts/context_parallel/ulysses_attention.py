@@ -44,7 +44,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
 
 CONTRACT = Contract(
     kind="program",
-    task="return causal attention of this device's positions; it computes some heads for all",
+    task="exchange positions for heads, and return causal attention of this device's positions",
     reference=context.ulysses_attention,
     oracle=causal_oracle(contiguous),
     cases=(

@@ -84,7 +84,7 @@ def _spoil_padding(case: Case, inputs: list[np.ndarray]) -> None:
 
 CONTRACT = Contract(
     kind="program",
-    task="return the mean loss of all real tokens of all microbatches and devices; its gradient",
+    task="return the mean loss of the real tokens of all devices and microbatches, and gradients",
     reference=hybrid.masked_gradients,
     oracle=_mean_of_real,
     cases=(

@@ -125,7 +125,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
 
 CONTRACT = Contract(
     kind="program",
-    task="sum each gradient over the axes by which its type varies and which its spec lacks",
+    task="sum each gradient over the axes over which its type varies and which its spec lacks",
     reference=leaves.sum_gradients,
     oracle=_summed,
     cases=(

@@ -18,7 +18,7 @@ def flat(blocks: Array) -> Array:
 
 
 def own_number(numbers: Array) -> Array:
-    """The number of this device, which is alone in [1], or those of all devices together."""
+    """One value for each device, which is a scalar there."""
     return numbers.squeeze()
 
 

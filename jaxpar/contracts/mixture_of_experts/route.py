@@ -31,7 +31,7 @@ def _as_it_is(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
 
 
 def on_a_grid(x: Array, steps: float) -> Array:
-    """Multiples of 1, 1/4 or 1/16: logits are not rounded in float32, and some may be equal.
+    """Multiples of 1, 1/4 or 1/16, so that logits are exact in float32, and some may be equal.
 
     So no rounding decides between two experts. The gradient is that of x.
     """
