@@ -12,6 +12,7 @@ from jaxpar.cost.communication import Kind
 from jaxpar.cost.terms import Term, make_term
 
 FLOAT_BYTES = 4  # a value, a scale, or the place of a value
+BLOCK = 256  # numbers that share a scale, wherever nobody chooses
 CODE_BITS = {"int8": 8, "int4": 4, "sign": 1}
 SCHEMES = ("fp32", *CODE_BITS, "topk", "powersgd")
 

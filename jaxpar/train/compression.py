@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import LeafLayouts
-from jaxpar.cost.compress import Compressed
+from jaxpar.cost.compress import BLOCK, Compressed
 from jaxpar.mesh import axes_of, entry_axes
 from jaxpar.parallel.compress import (
     powersgd_all_reduce,
@@ -26,7 +26,6 @@ from jaxpar.parallel.zero import state_specs, update_owned
 from jaxpar.train.step import Measures, Technique, clipped, jitted
 
 AXIS = "dp"
-BLOCK = 256
 BITS = {"int8": 8, "int4": 4}
 WORDS = "int8, int4, sign, topk=FRACTION (above 0, at most 1) or powersgd=RANK (1 or more)"
 

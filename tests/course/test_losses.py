@@ -25,6 +25,13 @@ def test_the_file_holds_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
+def test_the_steps_to_a_loss_are_between_two_that_were_taken() -> None:
+    found = Losses("one", 1, [10, 20, 30], [3.0, 2.0, 1.5])
+    assert found.steps_to(2.5) == pytest.approx(15)
+    assert found.steps_to(1.6) == pytest.approx(28)
+    assert found.steps_to(1.4) == float("inf")
+
+
 def test_the_file_has_all_methods_and_no_other() -> None:
     def parts(w: Array) -> list[Array]:
         return [w]

@@ -11,12 +11,11 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.collectives.leaves import LeafLayouts
-from jaxpar.cost.compress import compressed_bytes
+from jaxpar.cost.compress import BLOCK, compressed_bytes
 from jaxpar.mesh import make_mesh
 from jaxpar.model import init, loss_fn
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.train.compression import (
-    BLOCK,
     Group,
     exchange,
     first_kept,
