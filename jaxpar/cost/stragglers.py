@@ -51,7 +51,7 @@ def step_seconds(
     *,
     local_steps: int = 1,
     waits_for: float = 1.0,
-    rounds: int = 20,
+    rounds: int = 100,
     seed: int = 0,
 ) -> float:
     """The mean time of a training step of workers that wait for each other.
