@@ -34,8 +34,8 @@ CLAIMS = (
     ),
     asserted("to the loss that data parallelism has after {480} steps"),
     published(
-        "two home machines with a GPU each, which train the smallest GPT-2, and four data centres of "
-        "64 H100 each",
+        "two home machines with a GPU each, which train the smallest GPT-2, and four data centres "
+        "of 64 H100 each",
         "given; the lesson computes the table below",
     ),
     asserted("how many local steps on they win, if they need {1.7} times as many steps"),
