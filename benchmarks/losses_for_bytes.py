@@ -113,7 +113,8 @@ def by_gossip(name: str, average: Callable[[Array, int], Array]) -> Method:
             for number, batch in enumerate(some):
                 w, adam = carry
                 updates, adam = ADAM.update(jax.grad(loss)(w, batch), adam, w)
-                carry = average(optax.apply_updates(w, updates), number), adam
+                moved: Any = optax.apply_updates(w, updates)
+                carry = average(moved, number), adam
             return carry, None
 
         return lax.scan(some_steps, (w, state), tokens.reshape(-1, distances, *tokens.shape[1:]))[0]

@@ -530,7 +530,7 @@ for gigabits in (0.1, 1, 10):
     for workers in (64, 10_000):
         sites = Sites(workers, Link(LATENCY, gigabits * 1e9 / 8))
         ways = (Way(scheme, steps) for steps in (1, 100) for scheme in ("fp32", "int8"))
-        times = (averaging(1e9, sites, way).value for way in ways)
+        times = (averaging(10**9, sites, way).value for way in ways)
         rows.append((gigabits, workers, *(round(time, 2) for time in times)))
 heads = "Gb/s", "workers", "32 bits", "8 bits", "32 bits, every 100 steps", "8 bits, every 100"
 table("Seconds of averaging for each step", heads, rows)

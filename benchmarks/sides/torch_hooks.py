@@ -30,13 +30,14 @@ HOOKS: dict[str, Callable[[], tuple[Any, Any]]] = {
 class Apart(nn.Module):
     """A fused projection as three, whose outputs come in the same order."""
 
-    def __init__(self, fused: nn.Linear) -> None:
+    def __init__(self, fused: Any) -> None:
         super().__init__()
         d, d_head = SETTINGS.d_model, SETTINGS.d_head
         by_heads = fused.weight.detach().view(-1, 3, d_head, d)
-        self.parts = nn.ModuleList(linear(d, d) for _ in range(3))
-        for number, part in enumerate(self.parts):
-            part.weight.data.copy_(by_heads[:, number].reshape(d, d))
+        parts: list[Any] = [linear(d, d) for _ in range(3)]
+        for part, own in zip(parts, by_heads.unbind(1), strict=True):
+            part.weight.data.copy_(own.reshape(d, d))
+        self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:
         """Queries, keys and values [b, t, 3*d], head by head."""

@@ -55,7 +55,7 @@ EVERY_STEP = Way("fp32")
 WAYS = tuple(Way(scheme, steps) for steps in (1, 10, 100) for scheme in ("fp32", "int8"))
 
 
-def averaging(parameters: float, sites: Sites, way: Way) -> Term:
+def averaging(parameters: int, sites: Sites, way: Way) -> Term:
     """The seconds of averaging, for each training step.
 
     Raises:
@@ -75,7 +75,7 @@ def averaging(parameters: float, sites: Sites, way: Way) -> Term:
     return make_term(str(way), "(messages*latency + sent_bytes/bandwidth)/local_steps", numbers)
 
 
-def steps_ratio(computing_seconds: float, parameters: float, sites: Sites, way: Way) -> float:
+def steps_ratio(computing_seconds: float, parameters: int, sites: Sites, way: Way) -> float:
     """How many times as many steps a way may need, before data parallelism is as fast.
 
     That is data parallelism in float32. `computing_seconds` is what a site needs for a step.

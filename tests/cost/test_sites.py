@@ -20,14 +20,14 @@ HOME = Sites(2, Link(LATENCY_SECONDS, 0.125e9))
 
 
 def test_two_sites_send_what_they_have() -> None:
-    seconds = averaging(1e9, HOME, EVERY_STEP).value
+    seconds = averaging(10**9, HOME, EVERY_STEP).value
     assert seconds == pytest.approx(2 * 0.05 + 4e9 / 0.125e9)
-    assert averaging(1e9, HOME, Way("fp32", 20)).value == pytest.approx(seconds / 20)
-    assert averaging(1e9, HOME, Way("int8")).value == pytest.approx(0.1 + (1 + 4 / 256) * 8)
+    assert averaging(10**9, HOME, Way("fp32", 20)).value == pytest.approx(seconds / 20)
+    assert averaging(10**9, HOME, Way("int8")).value == pytest.approx(0.1 + (1 + 4 / 256) * 8)
 
 
 def test_more_sites_send_hardly_more_in_more_messages() -> None:
-    many = averaging(1e9, Sites(1000, HOME.line), EVERY_STEP).value
+    many = averaging(10**9, Sites(1000, HOME.line), EVERY_STEP).value
     assert many == pytest.approx(20 * 0.05 + 2 * 999 / 1000 * 4e9 / 0.125e9)
 
 
@@ -36,15 +36,15 @@ def test_intellect_1_computed_as_much_of_the_time_as_it_reports() -> None:
     for gigabits, computing in ((1.6, 0.96), (0.32, 0.83)):
         sites = Sites(14, Link(LATENCY_SECONDS, gigabits * 1e9 / 8))
         step = 38 * 60 / 100
-        average = averaging(1e10, sites, Way("int8", 100)).value
+        average = averaging(10**10, sites, Way("int8", 100)).value
         assert step / (step + average) == pytest.approx(computing, abs=0.01)
 
 
 def test_the_ratio_is_that_of_the_times_of_a_step() -> None:
-    assert steps_ratio(5.0, 1e9, HOME, EVERY_STEP) == 1
-    plain, rare = (averaging(1e9, HOME, way).value for way in (EVERY_STEP, Way("int8", 10)))
-    assert steps_ratio(5.0, 1e9, HOME, Way("int8", 10)) == pytest.approx((5 + plain) / (5 + rare))
-    ratios = [steps_ratio(5.0, 1e9, HOME, way) for way in WAYS]
+    assert steps_ratio(5.0, 10**9, HOME, EVERY_STEP) == 1
+    plain, rare = (averaging(10**9, HOME, way).value for way in (EVERY_STEP, Way("int8", 10)))
+    assert steps_ratio(5.0, 10**9, HOME, Way("int8", 10)) == pytest.approx((5 + plain) / (5 + rare))
+    ratios = [steps_ratio(5.0, 10**9, HOME, way) for way in WAYS]
     assert ratios == sorted(ratios)
 
 
@@ -62,6 +62,6 @@ def test_local_steps_that_need_too_many_never_win() -> None:
 
 def test_what_is_not_above_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="averaging: sites is 0; use a number above 0"):
-        averaging(1e9, Sites(0, HOME.line), EVERY_STEP)
+        averaging(10**9, Sites(0, HOME.line), EVERY_STEP)
     with pytest.raises(ValueError, match="needed is 0; use a number above 0"):
         fewest_local_steps(1.0, 1.0, needed=0)
