@@ -104,19 +104,30 @@ def in_rounds(
     return Method(name, first, advance, *steps)
 
 
-def advance_with_one_peer(loss: Loss, w: Array, state: State, tokens: Array) -> tuple[Array, State]:
-    """Steps of Adam by each device, after each of which it averages with another device."""
+def by_gossip(name: str, average: Callable[[Array, int], Array]) -> Method:
+    """Steps of Adam by each device; after each, `average` mixes it with others, by the step."""
     distances = DEVICES.bit_length() - 1
 
-    def some_steps(carry: Any, some: Array) -> tuple[Any, None]:
-        for number, batch in enumerate(some):
-            w, adam = carry
-            updates, adam = ADAM.update(jax.grad(loss)(w, batch), adam, w)
-            w = one_peer_average(optax.apply_updates(w, updates), axis=AXIS, step=number)
-            carry = w, adam
-        return carry, None
+    def advance(loss: Loss, w: Array, state: State, tokens: Array) -> tuple[Array, State]:
+        def some_steps(carry: Any, some: Array) -> tuple[Any, None]:
+            for number, batch in enumerate(some):
+                w, adam = carry
+                updates, adam = ADAM.update(jax.grad(loss)(w, batch), adam, w)
+                moved: Any = optax.apply_updates(w, updates)
+                carry = average(moved, number), adam
+            return carry, None
 
-    return lax.scan(some_steps, (w, state), tokens.reshape(-1, distances, *tokens.shape[1:]))[0]
+        return lax.scan(some_steps, (w, state), tokens.reshape(-1, distances, *tokens.shape[1:]))[0]
+
+    return Method(name, ADAM.init, advance)
+
+
+def with_both_neighbours(w: Array) -> Array:
+    """The mean of a device's array and of those before and behind it on the ring."""
+    arrived = [
+        lax.ppermute(w, AXIS, [(i, (i + way) % DEVICES) for i in range(DEVICES)]) for way in (1, -1)
+    ]
+    return (w + arrived[0] + arrived[1]) / 3
 
 
 def methods(parts: Callable[[Array], Any]) -> Iterator[Method]:
@@ -140,10 +151,15 @@ def methods(parts: Callable[[Array], Any]) -> Iterator[Method]:
         yield in_rounds(f"local SGD, {local} steps", local, None)
         yield in_rounds(f"DiLoCo, {local} steps", local, nesterov(0.7, momentum=0.9))
     yield in_rounds("DiLoCo, 8 steps, momentum .5", 8, nesterov(0.7, momentum=0.5))
-    yield Method("one peer", ADAM.init, advance_with_one_peer)
-    yield in_rounds("local SGD, 8 steps, long", 8, None, LONG, EVERY)
-    outer = nesterov(0.7, momentum=0.9)
-    yield in_rounds("DiLoCo, 8 steps, long", 8, outer, LONG, EVERY)
+    yield in_rounds("DiLoCo, 8 steps, rate .4", 8, nesterov(0.4, momentum=0.9))
+    yield in_rounds("DiLoCo, 8 steps, rate 1, momentum .5", 8, nesterov(1.0, momentum=0.5))
+    yield by_gossip("one peer", lambda w, step: one_peer_average(w, axis=AXIS, step=step))
+    yield by_gossip("both neighbours", lambda w, step: with_both_neighbours(w))
+    for local in (8, 24):
+        yield in_rounds(f"local SGD, {local} steps, long", local, None, LONG, EVERY)
+    for momentum, name in ((0.9, ""), (0.5, ", momentum .5")):
+        outer = nesterov(0.7, momentum=momentum)
+        yield in_rounds(f"DiLoCo, 8 steps{name}, long", 8, outer, LONG, EVERY)
 
 
 def with_and_without(name: str, all_reduce: Any, zeros: Callable[[Array], Any]) -> Iterator[Method]:

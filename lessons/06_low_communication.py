@@ -17,7 +17,7 @@ from jaxpar.mesh import make_mesh, simulate_devices
 simulate_devices(8)
 
 from functools import partial
-from math import ceil, log2, pi, sin
+from math import ceil, pi, sin
 
 import jax
 import jax.numpy as jnp
@@ -25,10 +25,13 @@ import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from jaxpar.cost.communication import Link, ring_all_reduce, wire_bytes
+from jaxpar.cost.communication import Link, ring_all_reduce
 from jaxpar.cost.compress import compressed_bytes
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
+from jaxpar.cost.planner import Job, explore
+from jaxpar.cost.sites import EVERY_STEP, Sites, Way, averaging, fewest_local_steps
+from jaxpar.cost.stragglers import Fleet, step_seconds
 from jaxpar.course.lesson import exercises, show, table
 from jaxpar.course.losses import read_losses
 from jaxpar.course.pictures import draw
@@ -367,28 +370,32 @@ for name, scheme in {
 # - **Local steps.** Local SGD with rounds of 8 steps loses 0.22, for an eighth of the bytes. With
 #   rounds of 24 steps it loses 0.34, for a 24th of the bytes.
 # - **One peer.** It sends more than half as much as an all-reduce, and loses 0.15. What it saves is
-#   waiting, since each device waits for one other only.
+#   not bytes but waiting, since each device waits for one other only. An average with both
+#   neighbours on a ring, in each step, sends 1.14 times as much as an all-reduce, and loses 0.17.
 #
 # ### DiLoCo's momentum needs many rounds
 #
 # Douillard et al. 2023 found an outer learning rate of 0.7 with a momentum of 0.9 very robust
 # (section 3.1). Here, these end at a loss of 2.57 after 60 rounds, where a plain average ends at
-# 1.94, and a momentum of 0.5 at 1.90. With a momentum of 0.9, an outer step adds up what the
-# devices did in about ten rounds, times 0.7, so the parameters run far ahead of where the devices
-# agree. The paper's runs had 128 rounds of 500 steps, after 24,000 steps of ordinary training.
-# Without those 24,000 steps, but with more rounds, they ended nearly as well. Our runs start from
-# random parameters. We let DiLoCo and local SGD go on for 240 rounds.
+# 1.94. A momentum of 0.5 ends at 1.90, and at 2.00 with a rate of 1. A momentum of 0.9 with a rate
+# of 0.4 ends at 2.31. With a momentum of 0.9, an outer step adds up what the devices did in about
+# ten rounds, times 0.7, so the parameters run far ahead of where the devices agree. The paper's
+# runs had 128 rounds of 500 steps, after 24,000 steps of ordinary training. Without those 24,000
+# steps, but with more rounds, they ended nearly as well. Our runs start from random parameters. We
+# let some of them go on for 1,920 steps.
 
 # %%
 rounds = {name.removesuffix(", long"): one for name, one in found.items() if "long" in name}
 steps = rounds["DiLoCo, 8 steps"].steps
 shown = {name: one.losses for name, one in rounds.items()}
-draw("06_rounds", Curves("Rounds of 8 steps", "step", "held-out loss", steps, shown))
+draw("06_rounds", Curves("Rounds of local steps", "step", "held-out loss", steps, shown))
 
 # %% tags=["fold"]
 behind = np.subtract(shown["DiLoCo, 8 steps"], shown["local SGD, 8 steps"])
 assert round(behind[steps.index(480)], 2) == 0.63
 assert steps[-1] == 8 * 240 and round(behind[-1], 2) == 0.29
+ahead = np.subtract(shown["local SGD, 8 steps"], shown["DiLoCo, 8 steps, momentum .5"])
+assert ahead[-1] > 0 and round(max(ahead[steps.index(288) :]), 2) == 0.05
 
 # %% tags=["fold"]
 data_parallel = of_adam["data parallel"]
@@ -406,11 +413,17 @@ assert 0.5 < short["one peer"].bytes_per_step / short["data parallel"].bytes_per
 assert round(of_adam["DiLoCo, 8 steps"], 2) == 2.57
 assert round(of_adam["local SGD, 8 steps"], 2) == 1.94
 assert round(of_adam["DiLoCo, 8 steps, momentum .5"], 2) == 1.90
+assert round(of_adam["DiLoCo, 8 steps, rate 1, momentum .5"], 2) == 2.00
+assert round(of_adam["DiLoCo, 8 steps, rate .4"], 2) == 2.31
+assert round(of_adam["both neighbours"] - data_parallel, 2) == 0.17
+neighbours = short["both neighbours"].bytes_per_step / short["data parallel"].bytes_per_step
+assert round(neighbours, 2) == 1.14
 
 # %% [markdown]
-# DiLoCo catches up, but slowly: it is 0.63 behind after 60 rounds, and 0.29 after 240. From a small
-# model and a short run, we conclude no more than this: begin with plain averages, and use an outer
-# momentum where there are hundreds of rounds for it.
+# With a momentum of 0.9, DiLoCo catches up, but slowly: it is 0.63 behind the plain average after
+# 60 rounds, and 0.29 after 240. With a momentum of 0.5 it is ahead, by 0.05 at most. From a small
+# model and a short run, we conclude no more than this: begin with plain averages or a small outer
+# momentum, and use a large one where there are hundreds of rounds for it.
 #
 # ### Who waits
 #
@@ -418,26 +431,19 @@ assert round(of_adam["DiLoCo, 8 steps, momentum .5"], 2) == 1.90
 # one. With 100 workers, Chen et al. 2016 had all gradients within 2 seconds in only 30% of the
 # steps. If workers are late independently of each other, each is late in 1.2% of its steps. We
 # simulate workers that take 1 s for a step, or 2 s and more when they are late. How late they are
-# has a heavy tail, which is an assumption. (Chen et al. waited up to 310 s.) We compare three
-# things: steps in which all wait for all, rounds of 20 local steps, and steps that leave out the
-# last 2% of the workers. (A mean without these is `mean_of_arrived`, which is yours to write.)
+# has a heavy tail, which is an assumption. (Chen et al. waited up to 310 s.) At first the workers
+# send nothing. We compare three things: steps in which all wait for all, rounds of 20 local steps,
+# and steps that leave out the last 2% of the workers. (A mean without these is `mean_of_arrived`,
+# which is yours to write.)
 
 # %%
-LATE = 1 - 0.3 ** (1 / 100)
-
-
-def seconds(*shape):
-    is_late = random.random(shape) < LATE
-    return np.where(is_late, 2 * random.random(shape) ** (-2 / 3), 1.0)
-
-
+LATENCY, FEW = 50e-3, {"waits_for": 0.98}
+at_once = Link(latency_seconds=0, bytes_per_second=1)
 rows = []
 for workers in (64, 256, 1024, 4096, 10_000):
-    times = seconds(20, 20, workers)  # [round, step, worker]
-    every = times.max(axis=2).mean()
-    in_rounds = times.sum(axis=1).max(axis=1).mean() / 20
-    in_time = np.sort(times)[..., ceil(0.98 * workers) - 1].mean()
-    rows.append((workers, *(round(float(one), 1) for one in (every, in_rounds, in_time))))
+    fleet = Fleet(workers, at_once)
+    times = [step_seconds(fleet, 0, **how) for how in ({}, {"local_steps": 20}, FEW)]
+    rows.append((workers, *(round(time, 1) for time in times)))
 heads = "workers", "all, every step", "all, every 20 steps", "98%, every step"
 table("Mean seconds of a step", heads, rows)
 assert rows[-1][1] > 120 and rows[-1][3] == 1.0
@@ -448,6 +454,34 @@ assert rows[-1][1] > 120 and rows[-1][3] == 1.0
 # round has 20 times as many steps that can be late. If the last 2% are left out, nobody waits for
 # long, and 2% of the examples are lost. (With 64 workers the last 2% are one worker, and sometimes
 # two are late.)
+#
+# Over the internet workers also wait for slow lines. The averages of INTELLECT-1 took five times as
+# long across continents as inside one country (Jaghouar et al. 2024), so we let the fastest of
+# all lines be five times as fast as the slowest. The workers train a billion parameters.
+
+# %%
+BILLION, CODES = 4e9, 1e9 * (1 + 4 / 256)  # bytes of a billion numbers, in 32 and in 8 bits
+ROUND = {"local_steps": 100, "rounds": 4}
+rows = []
+for gigabits in (0.1, 1, 10):
+    for workers in (64, 1024, 10_000):
+        fleet = Fleet(workers, Link(LATENCY, gigabits * 1e9 / 8))
+        times = [step_seconds(fleet, size) for size in (BILLION, CODES)]
+        times += [step_seconds(fleet, CODES, **how) for how in (FEW, ROUND, ROUND | FEW)]
+        rows.append((gigabits, workers, *(round(time, 1) for time in times)))
+heads = "Gb/s", "workers", "32 bits", "8 bits", "8 bits, 98%"
+table(
+    "Mean seconds of a step that computes for 1 s",
+    (*heads, "8 bits, every 100", "8 bits, 98%, every 100"),
+    rows,
+)
+at_home = {workers: times for gigabits, workers, *times in rows if gigabits == 0.1}
+assert at_home[10_000][0] > 1000 and at_home[64][4] < at_home[10_000][4] < 5
+
+# %% [markdown]
+# On lines of 100 Mb/s bytes decide, however many workers there are; on 10 Gb/s late workers do.
+# Each answer helps against its own kind of waiting, and only all three together, few bits, local
+# steps and no wait for the last, bring 10,000 home workers below 5 s for a step.
 #
 # ### Who does not wait
 #
@@ -513,20 +547,12 @@ of_1000.compare(1 + 2 * one_is_late, {"without late ones": 1, "waiting": 2 * one
 # log2 n messages (Thakur et al. 2005, section 4).
 
 # %%
-BILLION, CODES = 4e9, 1e9 * (1 + 4 / 256)  # bytes of a billion numbers, in 32 and in 8 bits
-
-
-def averaging_seconds(size, workers, gigabits):
-    line = Link(latency_seconds=50e-3, bytes_per_second=gigabits * 1e9 / 8)
-    bytes_sent = wire_bytes("all_reduce", size, workers)
-    return 2 * ceil(log2(workers)) * line.latency_seconds + bytes_sent / line.bytes_per_second
-
-
 rows = []
 for gigabits in (0.1, 1, 10):
     for workers in (64, 10_000):
-        whole, codes = (averaging_seconds(size, workers, gigabits) for size in (BILLION, CODES))
-        times = whole, codes, whole / 100, codes / 100
+        sites = Sites(workers, Link(LATENCY, gigabits * 1e9 / 8))
+        ways = (Way(scheme, steps) for steps in (1, 100) for scheme in ("fp32", "int8"))
+        times = (averaging(10**9, sites, way).value for way in ways)
         rows.append((gigabits, workers, *(round(time, 2) for time in times)))
 heads = "Gb/s", "workers", "32 bits", "8 bits", "32 bits, every 100 steps", "8 bits, every 100"
 table("Seconds of averaging for each step", heads, rows)
@@ -535,6 +561,75 @@ table("Seconds of averaging for each step", heads, rows)
 # From 64 to 10,000 workers, the bytes that each worker sends hardly grow, and its messages grow
 # only from 12 to 28. A home line of 100 Mb/s needs ten minutes for an average in 32 bits, but with
 # 100 local steps and 8 bits 1.6 s for each step.
+#
+# ### When local steps beat data parallelism
+#
+# A step in which fewer bytes travel is shorter, but more steps may be needed. How many more, our
+# decoder tells: how long does each method take to the loss that data parallelism has after 480
+# steps? Codes of 8 bits take as many steps.
+
+# %%
+LOCAL = {
+    "local SGD, 8 steps": Way("fp32", 8),
+    "local SGD, 24 steps": Way("fp32", 24),
+    "DiLoCo, 8 steps, momentum .5": Way("fp32", 8),
+    "DiLoCo, 8 steps": Way("fp32", 8),
+}
+needed = {name: rounds[name].steps_to(data_parallel) / 480 for name in LOCAL}
+assert needed["DiLoCo, 8 steps"] == float("inf")
+rows = [(name, f"{times:.2f}" if times < 10 else "above 4") for name, times in needed.items()]
+table("Steps to the same loss, times those of data parallelism", ("", "times"), rows)
+
+# %% [markdown]
+# Now two places: two home machines with a GPU each, which train the smallest GPT-2, and four data
+# centres of 64 H100 each, which train Llama 3 8B. The planner finds the best plan of one of them
+# (lesson 19), and how long its step takes. We add what they average over lines of several speeds,
+# multiply by the steps that are needed, and divide by the time of data parallelism.
+
+# %%
+places = {
+    "2 homes": (Job(gpt2, home, 1, 64, 1024), 2, (0.1, 1, 10)),
+    "4 centres": (
+        Job(find_model("llama3-8b"), find_cluster("h100"), 64, 256, 8192), 4, (1, 10, 100)
+    ),
+}  # fmt: skip
+beat = {"int8, every step": (Way("int8"), 1.0)}
+beat |= {name: (way, needed[name]) for name, way in LOCAL.items() if needed[name] < 10}
+rows, found_times = [], {}
+for place, (job, count, speeds) in places.items():
+    seconds, parameters = explore(job, {}).plans[0].step_seconds, job.architecture.parameters
+    for gigabits in speeds:
+        sites = Sites(count, Link(LATENCY, gigabits * 1e9 / 8))
+        plain = seconds + averaging(parameters, sites, EVERY_STEP).value
+        times = [
+            (seconds + averaging(parameters, sites, way).value) * more / plain
+            for way, more in beat.values()
+        ]
+        fewest = fewest_local_steps(seconds, plain - seconds, needed=needed["local SGD, 8 steps"])
+        found_times[place, gigabits] = dict(zip(beat, times, strict=True))
+        shown_steps = "never" if fewest == float("inf") else ceil(fewest)
+        rows.append((place, gigabits, *(round(time, 2) for time in times), shown_steps))
+heads = "sites", "Gb/s", "int8", "local 8", "local 24", "DiLoCo .5"
+table("Time to the same loss, of data parallelism's", (*heads, "h from"), rows)
+
+# %% tags=["fold"]
+every, local_8, local_24, _ = beat
+assert all(times < 0.6 for times in found_times["2 homes", 1].values())
+for times in (found_times["2 homes", 0.1], found_times["4 centres", 1]):
+    assert times[local_24] < times[local_8] < times[every]
+for times in (found_times["2 homes", 1], found_times["4 centres", 100]):
+    assert min(times, key=times.get) == every
+assert found_times["2 homes", 10][every] < 1 < found_times["2 homes", 10][local_8]
+assert needed["local SGD, 8 steps"] < 1.7
+
+# %% [markdown]
+# The last column says from how many local steps on they win, if they need 1.7 times as many steps.
+# Where averaging takes many times as long as computing, local steps win, and more of them win by
+# more. Where it takes a few times as long, or as long, 8 bits in every step are better, since they
+# lose nothing; and between two homes with 10 Gb/s local steps lose. With an outer momentum of 0.9
+# DiLoCo never wins here. How many more steps are needed depends on the run: where this is less, as
+# the paper reports of a model that was trained before, local steps win sooner. `jaxpar plan --sites
+# 2 --line 1` computes the times for any model, and how many times as many steps each way may need.
 #
 # - **INTELLECT-1**, a model of 10 billion parameters, was trained in this way by up to 14 nodes on
 #   three continents, with 100 local steps and averages sent in 8 bits. It sent 400 times fewer
@@ -550,8 +645,8 @@ table("Seconds of averaging for each step", heads, rows)
 #   (Wang et al. 2023).
 # - **DeMo** (Peng, Quesnelle and Kingma 2024) sends the largest numbers of a cosine transform of
 #   the momentum, and keeps the rest on the device.
-# - **Try it:** `jaxpar train --mesh dp=8 --compress int8`, or `--sync-every 10`, with `--outer
-#   nesterov` for DiLoCo.
+# - **Try it:** `jaxpar train --mesh dp=8 --compress int8` or `--compress powersgd=4`, or
+#   `--sync-every 10`, with `--outer nesterov` for DiLoCo.
 #
 # ## Exercises
 

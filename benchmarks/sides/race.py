@@ -1,7 +1,7 @@
 """Times several programs in turn: each is a process that takes a few steps when it is asked.
 
 All that race train the same model with the same tokens, so the losses of their first steps are
-compared before any time is taken.
+compared before any time is taken; where gradients lose bits, only those of the very first.
 """
 
 import math
@@ -46,19 +46,21 @@ def serve(step: Callable[[], float], total: Callable[[float], float] = float) ->
         print(seconds, *[(b - a) / STEPS for a, b in zip(before, after, strict=True)], flush=True)
 
 
-def race(sides: Mapping[str, Sequence[str]]) -> dict[str, list[Turn]]:
+def race(sides: Mapping[str, Sequence[str]], same: int = STEPS) -> dict[str, list[Turn]]:
     """What a step of every side (arguments of Python) took, turn by turn.
+
+    The losses of so many first steps must be the `same`.
 
     Raises:
         RuntimeError: a side does not start, or the losses of two sides differ.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in sides}
     for _ in range(LAUNCHES):
-        _launch(sides, turns)
+        _launch(sides, turns, same)
     return turns
 
 
-def _launch(sides: Mapping[str, Sequence[str]], turns: dict[str, list[Turn]]) -> None:
+def _launch(sides: Mapping[str, Sequence[str]], turns: dict[str, list[Turn]], same: int) -> None:
     """Starts every side, compares their losses, and adds their turns."""
     processes = {
         name: subprocess.Popen(
@@ -75,7 +77,7 @@ def _launch(sides: Mapping[str, Sequence[str]], turns: dict[str, list[Turn]]) ->
             began, *numbers = _words(process) or [""]
             if began != "losses":
                 raise RuntimeError(f"{name} did not start; run it: python {' '.join(sides[name])}")
-            losses[name] = list(map(float, numbers))
+            losses[name] = list(map(float, numbers))[:same]
         _check_losses(losses)
         for _ in range(TURNS):
             for name, process in processes.items():

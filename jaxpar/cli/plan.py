@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jaxpar.cost.architecture import Architecture
     from jaxpar.cost.planner.fastest import Found
     from jaxpar.cost.planner.plan import Plan
+    from jaxpar.cost.sites import Sites
 
 # A line that is \b alone keeps the lines after it as they are.
 EXAMPLES = """\b
@@ -24,6 +25,7 @@ jaxpar plan --model gpt2-xl --hardware rtx4090 --devices 4
 jaxpar plan --model gpt3-175b --hardware a100 --mesh tp=8,pp=8,dp=16 --explain
 jaxpar plan --devices 64 --mesh dp=8,tp=8 --compare fsdp=64
 jaxpar plan --model gpt2-xl --mesh pp=2,dp=2,tp=2 --batch 16 --export jaxpar
+jaxpar plan --model gpt2 --hardware rtx4090 --devices 1 --batch 64 --sites 2 --line 1
 """
 SEARCHED = "searched unless given"
 PROGRAMS = ("jaxpar",)
@@ -68,6 +70,14 @@ Mtbf = Annotated[
         metavar="HOURS", help="Between failures of one device; as for Llama 3 unless given."
     ),
 ]
+SiteCount = Annotated[
+    int | None,
+    whole("Sites that train one model over lines; --devices and --batch are those of each."),
+]
+Line = Annotated[
+    float | None,
+    typer.Option(metavar="GBITS", help="Gb/s of a site's line to the others, one direction."),
+]
 Top = Annotated[int, whole("The number of plans to show.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show every term of the first plan, with its formula.")
@@ -102,6 +112,8 @@ def plan_training(
     offload: Offload = None,
     overlap: Overlap = False,
     mtbf_hours: Mtbf = None,
+    sites: SiteCount = None,
+    line: Line = None,
     top: Top = 10,
     explain: Explain = False,
     compare: Compare = None,
@@ -129,6 +141,8 @@ def plan_training(
     with errors_as_bad_use():
         check_one_of("plan", "--export", export or "jaxpar", PROGRAMS)
         check_sizes("plan", fixed | {"devices": devices, "batch": batch, "sequence": sequence})
+        check_sizes("plan", {} if sites is None else {"sites": sites})
+        joined = _sites(sites, line)
         axes, beside = parse_axes("plan", mesh), parse_axes("plan", compare)
         architecture, cluster = _architecture(model), find_cluster(hardware)
         count = devices or (prod(axes.values()) if axes else cluster.devices_per_node)
@@ -142,7 +156,23 @@ def plan_training(
     if export:
         _export(found.plans[0], as_json=as_json)
     else:
-        _show(found, other, explain=explain, as_json=as_json)
+        _show(found, other, joined, explain=explain, as_json=as_json)
+
+
+def _sites(count: int | None, gigabits: float | None) -> Sites | None:
+    from jaxpar.cost.communication import Link
+    from jaxpar.cost.sites import LATENCY_SECONDS, Sites
+
+    if count is None and gigabits is None:
+        return None
+    if count is None or gigabits is None or count < 2:
+        raise ValueError(
+            f"plan: --sites {count} with --line {gigabits}: a line joins two sites or more; give "
+            "both options, as --sites 2 --line 1"
+        )
+    if not 1e-3 <= gigabits <= 1e6:
+        raise ValueError(f"plan: --line is {gigabits} Gb/s; use a number from 0.001 to 1000000")
+    return Sites(count, Link(LATENCY_SECONDS, gigabits * 1e9 / 8))
 
 
 def _architecture(model: str) -> Architecture:
@@ -163,14 +193,19 @@ def _export(plan: Plan, *, as_json: bool) -> None:
     show(as_json, data, [*(f"# {note}" for note in notes), command])
 
 
-def _show(found: Found, other: Plan | None, *, explain: bool, as_json: bool) -> None:
+def _show(
+    found: Found, other: Plan | None, sites: Sites | None, *, explain: bool, as_json: bool
+) -> None:
     from jaxpar.cost.planner import report
 
     plans = [found.plans[0], other] if other else found.plans
     if as_json:
-        print_json({"plans": [report.to_dict(plan, explain) for plan in plans]})
+        more = {"sites": report.sites_rows(plans[0], sites)} if sites else {}
+        print_json({"plans": [report.to_dict(plan, explain) for plan in plans]} | more)
         return
     parts = [report.compare(plans)] if other else []
     parts += [report.explain(plans[0])] if explain else []
+    parts = parts or [report.render(found)]
+    parts += [report.sites_table(plans[0], sites)] if sites else []
     # A model's name may have brackets, which are markup to rich.
-    console().print(*parts or [report.render(found)], sep="\n\n", markup=False)
+    console().print(*parts, sep="\n\n", markup=False)

@@ -75,8 +75,8 @@ Compress = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEME",
-        help="How gradients are sent over dp, with error feedback: int8, int4, sign, or "
-        "topk=FRACTION, the part of the numbers that each device sends.",
+        help="How gradients are sent over dp, with error feedback: int8, int4, sign, "
+        "topk=FRACTION (the part of the numbers that each device sends), or powersgd=RANK.",
     ),
 ]
 Remat = Annotated[

@@ -12,6 +12,7 @@ from jaxpar.cost.communication import Kind
 from jaxpar.cost.terms import Term, make_term
 
 FLOAT_BYTES = 4  # a value, a scale, or the place of a value
+BLOCK = 256  # numbers that share a scale, wherever nobody chooses
 CODE_BITS = {"int8": 8, "int4": 4, "sign": 1}
 SCHEMES = ("fp32", *CODE_BITS, "topk", "powersgd")
 
@@ -58,9 +59,10 @@ class Compressed:
     """Numbers that n devices average together, compressed.
 
     Attributes:
-        scheme: "int8", "int4", "sign" or "topk", as in `compressed_bytes`.
-        numbers: how many each device has; with "topk", how many of them it sends.
-        block: how many numbers share a scale; with "topk" it does not matter.
+        scheme: "int8", "int4", "sign", "topk" or "powersgd", as in `compressed_bytes`.
+        numbers: how many each device has; with "topk", how many of them it sends; with "powersgd",
+            how many the factors have.
+        block: how many numbers share a scale; with "topk" and "powersgd" it does not matter.
         n: the number of devices.
     """
 
@@ -74,6 +76,8 @@ class Compressed:
         """The bytes that a device gives to each of the collectives."""
         if self.scheme == "topk":
             return {"all_gather": make_term("values, places", "2*4*k", {"k": self.numbers})}
+        if self.scheme == "powersgd":
+            return {"all_reduce": make_term("factors", "4*k", {"k": self.numbers})}
         bits = CODE_BITS[self.scheme]
         numbers = {"numbers": self.numbers, "bits": bits, "block": self.block, "n": self.n}
         codes = "numbers*(bits/8 + 4/block)"

@@ -134,7 +134,7 @@ LESSONS = (
     ),
     Lesson(
         number="06", topic="low_communication", title="Low communication",
-        needs=("05",), minutes=38,
+        needs=("05",), minutes=42,
         prints=("sign_all_reduce", "powersgd_all_reduce", "local_sgd_round"),
     ),
     Lesson(

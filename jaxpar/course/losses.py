@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 FILE = Path(__file__).with_name("losses.toml")
@@ -28,6 +30,14 @@ class Losses:
     bytes_per_step: float
     steps: Sequence[int]
     losses: Sequence[float]
+
+    def steps_to(self, loss: float) -> float:
+        """After how many steps it first had this loss, between two that were taken; or infinity."""
+        taken = zip(self.steps, self.losses, strict=True)
+        for (before, above), (after, below) in pairwise(taken):
+            if above > loss >= below:
+                return before + (above - loss) / (above - below) * (after - before)
+        return math.inf
 
 
 def read_losses() -> dict[str, Losses]:

@@ -14,16 +14,20 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import LeafLayouts
-from jaxpar.cost.compress import Compressed
-from jaxpar.mesh import axes_of
-from jaxpar.parallel.compress import quantized_all_reduce, sign_all_reduce, top_k_all_reduce
+from jaxpar.cost.compress import BLOCK, Compressed
+from jaxpar.mesh import axes_of, entry_axes
+from jaxpar.parallel.compress import (
+    powersgd_all_reduce,
+    quantized_all_reduce,
+    sign_all_reduce,
+    top_k_all_reduce,
+)
 from jaxpar.parallel.zero import state_specs, update_owned
 from jaxpar.train.step import Measures, Technique, clipped, jitted
 
 AXIS = "dp"
-BLOCK = 256
 BITS = {"int8": 8, "int4": 4}
-WORDS = "int8, int4, sign or topk=FRACTION, as topk=0.01"
+WORDS = "int8, int4, sign, topk=FRACTION (above 0, at most 1) or powersgd=RANK (1 or more)"
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,14 @@ class Compression:
     """How gradients are compressed.
 
     Attributes:
-        scheme: "int8", "int4", "sign" or "topk".
+        scheme: "int8", "int4", "sign", "topk" or "powersgd".
         fraction: with "topk", the part of the numbers that each device sends.
+        rank: with "powersgd", the columns of each factor.
     """
 
     scheme: str
     fraction: float = 1.0
+    rank: int = 1
 
 
 class Group(NamedTuple):
@@ -50,98 +56,150 @@ class Group(NamedTuple):
         leaves: their places among all leaves.
         numbers: how many numbers a device has of them.
         padded: the same, up to full blocks for each device of dp.
+        matrices: with "powersgd", the shape [layers, rows, columns] of what a device has of a
+            leaf that is sent as factors; a group of others is averaged as it is, in float32.
     """
 
     axes: tuple[str, ...]
     leaves: tuple[int, ...]
     numbers: int
     padded: int
+    matrices: tuple[int, int, int] | None = None
 
 
 def parse_compression(words: str) -> Compression:
-    """Reads "int8", "int4", "sign" or "topk=0.01".
+    """Reads "int8", "int4", "sign", "topk=0.01" or "powersgd=4".
 
     Raises:
         ValueError: it is none of these.
     """
-    scheme, _, fraction = words.partition("=")
-    if scheme in (*BITS, "sign") and not fraction and "=" not in words:
+    scheme, _, number = words.partition("=")
+    if scheme in (*BITS, "sign") and not number and "=" not in words:
         return Compression(scheme)
+    if scheme == "powersgd" and number.isascii() and number.isdigit() and int(number):
+        return Compression(scheme, rank=int(number))
     try:
-        part = float(fraction)
+        part = float(number)
     except ValueError:
         part = math.nan
     if scheme != "topk" or not 0 < part <= 1:
-        raise ValueError(
-            f"train: --compress {words}: use {WORDS}, where the fraction is above 0 and at most 1"
-        )
+        raise ValueError(f"train: --compress {words}: use {WORDS}")
     return Compression(scheme, part)
 
 
 def groups_of(
-    shapes: PyTree[Any], layouts: PyTree[LeafLayouts], sizes: Mapping[str, int]
+    shapes: PyTree[Any],
+    layouts: PyTree[LeafLayouts],
+    sizes: Mapping[str, int],
+    compression: Compression,
 ) -> tuple[Group, ...]:
     """The groups of all leaves; `shapes` are global, and `sizes` those of the mesh's axes."""
+    whole = sizes[AXIS] * BLOCK
     places: dict[tuple[str, ...], list[int]] = {}
     counts: dict[tuple[str, ...], int] = {}
+    groups: list[Group] = []
     pairs = zip(jax.tree.leaves(shapes), jax.tree.leaves(layouts), strict=True)
     for place, (leaf, layout) in enumerate(pairs):
         axes = tuple(sorted(axis for axis in axes_of(layout.owned) if axis in sizes))
-        places.setdefault(axes, []).append(place)
         held = leaf.size // math.prod(sizes[axis] for axis in axes)
+        matrices = _matrices(leaf.shape, layout.owned, sizes, compression)
+        if matrices:
+            groups.append(Group(axes, (place,), held, held, matrices))
+            continue
+        places.setdefault(axes, []).append(place)
         counts[axes] = counts.get(axes, 0) + held
-    whole = sizes[AXIS] * BLOCK
-    return tuple(
-        Group(axes, tuple(found), counts[axes], -(-counts[axes] // whole) * whole)
-        for axes, found in places.items()
+    for axes, found in places.items():
+        groups.append(Group(axes, tuple(found), counts[axes], -(-counts[axes] // whole) * whole))
+    return tuple(groups)
+
+
+def _matrices(
+    shape: Sequence[int], spec: P, sizes: Mapping[str, int], compression: Compression
+) -> tuple[int, int, int] | None:
+    """What a device has of a leaf as [layers, rows, columns], if factors of it are fewer numbers.
+
+    As in PyTorch's hook, they must be fewer than half as many.
+    """
+    if compression.scheme != "powersgd" or len(shape) < 2:
+        return None
+    entries = [*map(entry_axes, spec), *[()] * (len(shape) - len(spec))]
+    *layers, rows, columns = (
+        size // math.prod(sizes.get(axis, 1) for axis in split)
+        for size, split in zip(shape, entries, strict=True)
     )
+    fewer = 2 * compression.rank * (rows + columns) < rows * columns
+    return (math.prod(layers), rows, columns) if fewer else None
 
 
 def compressed(groups: Sequence[Group], compression: Compression, devices: int) -> list[Compressed]:
     """What is sent of each group, as the formulas know it."""
-    topk = compression.scheme == "topk"
     return [
-        Compressed(
-            compression.scheme,
-            _largest(group, compression) if topk else group.padded,
-            BLOCK,
-            devices,
-        )
+        Compressed(compression.scheme, _sent_numbers(group, compression), BLOCK, devices)
         for group in groups
     ]
 
 
-def error_specs(groups: Sequence[Group], compression: Compression) -> list[list[P]]:
-    """The partition specs of the errors of each group: one row for each device."""
-    count = 1 if compression.scheme == "topk" else 2
-    return [[P((AXIS, *group.axes))] * count for group in groups]
+def _sent_numbers(group: Group, compression: Compression) -> int:
+    """How many numbers of a group are sent, or have codes that are sent."""
+    if compression.scheme == "topk":
+        return _largest(group, compression)
+    if compression.scheme != "powersgd":
+        return group.padded
+    if not group.matrices:
+        return group.numbers
+    layers, rows, columns = group.matrices
+    return layers * compression.rank * (rows + columns)
 
 
-def first_errors(
+def kept_specs(groups: Sequence[Group], compression: Compression) -> list[list[P]]:
+    """The partition specs of what is kept of each group, along dim 0.
+
+    These are errors, one row for each device; and of matrices the right factors, which are equal
+    on the devices of dp.
+    """
+
+    def of_group(group: Group) -> list[P]:
+        own, alike = P((AXIS, *group.axes)), P(group.axes or None)
+        if compression.scheme == "powersgd":
+            return [own, alike] if group.matrices else []
+        return [own] if compression.scheme == "topk" else [own, own]
+
+    return [of_group(group) for group in groups]
+
+
+def first_kept(
     groups: Sequence[Group], compression: Compression, sizes: Mapping[str, int]
 ) -> list[list[Array]]:
-    """The errors before the first step: zeros, for all devices together."""
+    """What is kept before the first step, for all devices together: zeros, and random factors."""
 
     def of_group(group: Group) -> list[Array]:
         alike = math.prod(sizes[axis] for axis in group.axes)
+        devices = sizes[AXIS] * alike
+        if compression.scheme == "powersgd":
+            if not group.matrices:
+                return []
+            layers, _, columns = group.matrices
+            key = jax.random.fold_in(jax.random.key(0), group.leaves[0])
+            factor = jax.random.normal(key, (alike * layers * columns * compression.rank,))
+            return [jnp.zeros(devices * group.numbers, jnp.float32), factor]
         each = [group.padded, group.padded // sizes[AXIS]]
         if compression.scheme == "topk":
             each = [group.numbers]
-        return [jnp.zeros(sizes[AXIS] * alike * size, jnp.float32) for size in each]
+        return [jnp.zeros(devices * size, jnp.float32) for size in each]
 
     return [of_group(group) for group in groups]
 
 
 def exchange(
     gradients: PyTree[Array],
-    errors: Sequence[Sequence[Array]],
+    before: Sequence[Sequence[Array]],
     groups: Sequence[Group],
     compression: Compression,
 ) -> tuple[PyTree[Array], list[list[Array]]]:
-    """The means of the gradients over dp, in their dtypes, and the errors for the next step."""
+    """The means of the gradients over dp, in their dtypes, and what is kept for the next step."""
     leaves, structure = jax.tree.flatten(gradients)
     new: list[list[Array]] = []
-    for group, kept in zip(groups, errors, strict=True):
+    for group, kept in zip(groups, before, strict=True):
         flat = jnp.concatenate([leaves[place].ravel() for place in group.leaves])
         mean, *lost = _averaged(flat, kept, group, compression)
         new.append(lost)
@@ -165,32 +223,49 @@ def make_compressed_step(
 ) -> jax.stages.Wrapped:
     """The step of `make_step`, whose gradients are those of one device of dp until they are sent.
 
-    Its state is a tuple of the optimizer's state and of the errors.
+    Its state is a tuple of the optimizer's state and of what compression keeps.
     """
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Measures]:
-        inner, errors = state
+        inner, kept = state
         loss, gradients = technique.find(params, batch, 1.0)
-        gradients, errors = exchange(gradients, errors, groups, compression)
+        gradients, kept = exchange(gradients, kept, groups, compression)
         gradients, norm = clipped(gradients, max_norm)
         params, inner = update_owned(gradients, params, inner, optimizer, technique.layouts)
-        return params, (inner, errors), Measures(lax.pmean(loss, AXIS), norm)
+        return params, (inner, kept), Measures(lax.pmean(loss, AXIS), norm)
 
-    states = state_specs(optimizer, technique.layouts), error_specs(groups, compression)
+    states = state_specs(optimizer, technique.layouts), kept_specs(groups, compression)
     return jitted(step, mesh, technique, states)
 
 
 def _averaged(
-    flat: Array, errors: Sequence[Array], group: Group, compression: Compression
+    flat: Array, kept: Sequence[Array], group: Group, compression: Compression
 ) -> tuple[Array, ...]:
-    """The mean of the numbers of a group over dp, then what was lost."""
+    """The mean of the numbers of a group over dp, then what is kept for the next step."""
+    if compression.scheme == "powersgd":
+        return _low_rank(flat.astype(jnp.float32), kept, group, compression.rank)
     if compression.scheme == "topk":
-        return top_k_all_reduce(flat, errors[0], axis=AXIS, k=_largest(group, compression))
+        return top_k_all_reduce(flat, kept[0], axis=AXIS, k=_largest(group, compression))
     flat = jnp.pad(flat, (0, group.padded - group.numbers))
     if compression.scheme == "sign":
-        return sign_all_reduce(flat, *errors, axis=AXIS, block=BLOCK)
+        return sign_all_reduce(flat, *kept, axis=AXIS, block=BLOCK)
     bits = BITS[compression.scheme]
-    return quantized_all_reduce(flat, *errors, axis=AXIS, block=BLOCK, bits=bits)
+    return quantized_all_reduce(flat, *kept, axis=AXIS, block=BLOCK, bits=bits)
+
+
+def _low_rank(flat: Array, kept: Sequence[Array], group: Group, rank: int) -> tuple[Array, ...]:
+    """The mean of matrices as factors, one for each layer; of all else, as it is."""
+    if not group.matrices:
+        return (lax.pmean(flat, AXIS),)
+    error, factor = kept
+    layers, _, columns = group.matrices
+    all_reduce = jax.vmap(lambda m, q, e: powersgd_all_reduce(m, q, e, axis=AXIS))
+    mean, factor, error = all_reduce(
+        flat.reshape(group.matrices),
+        factor.reshape(layers, columns, rank),
+        error.reshape(group.matrices),
+    )
+    return mean.reshape(-1), error.reshape(-1), factor.reshape(-1)
 
 
 def _largest(group: Group, compression: Compression) -> int:

@@ -84,7 +84,8 @@ def _compressed(settings: Settings, recipe: Recipe) -> list[Compressed]:
     if not recipe.compression:
         return []
     layout = recipe.layout
-    groups = groups_of(*leaf_layouts_of(settings, layout), layout.sizes)
+    shapes, layouts = leaf_layouts_of(settings, layout)
+    groups = groups_of(shapes, layouts, layout.sizes, recipe.compression)
     return compressed(groups, recipe.compression, layout.dp)
 
 

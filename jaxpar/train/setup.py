@@ -24,9 +24,9 @@ from jaxpar.parallel.remat import scan_layers
 from jaxpar.parallel.zero import state_specs
 from jaxpar.train.compression import (
     Compression,
-    error_specs,
-    first_errors,
+    first_kept,
     groups_of,
+    kept_specs,
     make_compressed_step,
 )
 from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
@@ -124,14 +124,14 @@ def _compressed(
     masters: Any,
     state: Any,
 ) -> tuple[jax.stages.Wrapped, Any]:
-    """The step of a recipe that compresses gradients, and its state, with errors of zero."""
-    groups = groups_of(masters, technique.layouts, mesh.shape)
-    specs = shardings(mesh, error_specs(groups, compression))
-    errors = jax.jit(partial(first_errors, groups, compression, mesh.shape), out_shardings=specs)
+    """The step of a recipe that compresses gradients, and its first state."""
+    groups = groups_of(masters, technique.layouts, mesh.shape, compression)
+    specs = shardings(mesh, kept_specs(groups, compression))
+    kept = jax.jit(partial(first_kept, groups, compression, mesh.shape), out_shardings=specs)
     step = make_compressed_step(
         technique, optimizer, mesh, groups, compression, max_norm=recipe.clip
     )
-    return step, (state, _call_once(errors))
+    return step, (state, _call_once(kept))
 
 
 def _in_rounds(

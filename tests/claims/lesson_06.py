@@ -2,7 +2,7 @@
 
 from math import ceil, log2
 
-from tests.claims.claim import computed, published
+from tests.claims.claim import asserted, computed, published
 
 BLOCK_OF_CODES = 1 + 4 / 256  # bytes of a number in 8 bits, with its part of a scale
 LLAMA_3_8B = 4 * 8.03e9  # bytes of its gradients in float32
@@ -32,6 +32,14 @@ CLAIMS = (
     computed(
         "but with 100 local steps and 8 bits {1.6} s for each step", seconds(BLOCK_OF_CODES, 100)
     ),
+    asserted("to the loss that data parallelism has after {480} steps"),
+    published(
+        "two home machines with a GPU each, which train the smallest GPT-2, and four data centres "
+        "of 64 H100 each",
+        "given; the lesson computes the table below",
+    ),
+    asserted("how many local steps on they win, if they need {1.7} times as many steps"),
+    asserted("and between two homes with {10} Gb/s local steps lose"),
     published(
         "a model of 10 billion parameters, was trained in this way by up to 14 nodes on three "
         "continents, with 100 local steps and averages sent in 8 bits. It sent 400 times fewer "

@@ -111,6 +111,21 @@ def test_failures_and_overlap(run: Any) -> None:
     assert seldom["step_seconds"] < often["step_seconds"]
 
 
+def test_sites_average_over_a_line(run: Any) -> None:
+    arguments = [*HOME, "--model", "gpt2", "--batch", "64", "--sites", "2", "--line", "1"]
+    printed = run(*arguments).out
+    assert "2 sites with this plan each, joined by lines of 1 Gb/s and 50.0 ms:" in printed
+    assert "(messages*latency + sent_bytes/bandwidth)/local_steps" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    found = run(*arguments, "--json").json
+    rows = {row["way"]: row for row in found["sites"]}
+    every, rarely = rows["fp32, every step"], rows["fp32, every 100 steps"]
+    assert every["averaging_seconds"] == pytest.approx(100 * rarely["averaging_seconds"])
+    assert every["step_seconds"] > found["plans"][0]["step_seconds"] + 3
+    assert rarely["steps_ratio"] > 2
+    assert "sites" not in run(*HOME, "--json").json
+
+
 def test_a_model_may_be_a_file(run: Any) -> None:
     config = Path(__file__).parents[1] / "cost" / "configs" / "llama-7b.json"
     ended = run("plan", "--model", str(config), "--top", "1")
@@ -145,6 +160,11 @@ def test_tokens_default_to_the_positions_of_the_model(run: Any, model: str, toke
         (["--model", "gpt2", "--sequence", "4096"], "use 1,024 or fewer"),
         (["--model", "gpt3-175b", "--devices", "8", "--sequence", "2048"], "GB short; use "),
         (["--compare", "tp=5"], "use tp=4"),
+        (["--sites", "2"], "--sites 2 with --line None: a line joins two sites or more; give both"),
+        (["--line", "1"], "--sites None with --line 1.0: a line joins"),
+        (["--sites", "1", "--line", "1"], "a line joins two sites or more"),
+        (["--sites", "2", "--line", "nan"], "--line is nan Gb/s; use a number from 0.001"),
+        (["--sites", "99999999999999999999", "--line", "1"], "use 1,073,741,824 at most"),
         (["--mtbf-hours", "1e308"], "from 1e-6 to 1e12"),
         (["--model", "nowhere.json"], "nowhere.json: cannot be read"),
         (["--mesh", "pp=1000000"], "use pp=32"),

@@ -69,6 +69,12 @@ def test_operands_make_the_same_bytes(scheme: str) -> None:
     assert sent == pytest.approx(expected)
 
 
+def test_factors_of_a_matrix_are_all_reduced() -> None:
+    (operand,) = Compressed("powersgd", RANK * (ROWS + COLUMNS), BLOCK, 6).operands.values()
+    expected = compressed_bytes(ROWS, COLUMNS, 6, scheme="powersgd", block=BLOCK, k=K, rank=RANK)
+    assert wire_bytes("all_reduce", operand.value, 6) == pytest.approx(expected)
+
+
 def test_every_scheme_is_held_to_a_program() -> None:
     assert tuple(PROGRAMS) == SCHEMES
 

@@ -25,6 +25,13 @@ def test_the_file_holds_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
+def test_the_steps_to_a_loss_are_between_two_that_were_taken() -> None:
+    found = Losses("one", 1, [10, 20, 30], [3.0, 2.0, 1.5])
+    assert found.steps_to(2.5) == pytest.approx(15)
+    assert found.steps_to(1.6) == pytest.approx(28)
+    assert found.steps_to(1.4) == float("inf")
+
+
 def test_the_file_has_all_methods_and_no_other() -> None:
     def parts(w: Array) -> list[Array]:
         return [w]
@@ -36,7 +43,9 @@ def test_the_file_has_all_methods_and_no_other() -> None:
     assert {name: one.steps for name, one in read_losses().items()} == expected
 
 
-@pytest.mark.parametrize("name", ["signs, feedback", "local SGD, 8 steps", "one peer"])
+@pytest.mark.parametrize(
+    "name", ["signs, feedback", "local SGD, 8 steps", "one peer", "both neighbours"]
+)
 def test_a_method_learns_and_sends_what_the_formulas_say(name: str) -> None:
     """In one call of 24 steps, with a tiny decoder."""
     trial = Trial(TINY)
@@ -50,5 +59,6 @@ def test_a_method_learns_and_sends_what_the_formulas_say(name: str) -> None:
         "signs, feedback": compressed_bytes(held, 1, n, scheme="sign", block=BLOCK, k=1, rank=1),
         "local SGD, 8 steps": 2 * (n - 1) / n * 4 * held / 8,
         "one peer": 4 * held,
+        "both neighbours": 2 * 4 * held,
     }
     assert result.bytes_per_step == pytest.approx(each[name])

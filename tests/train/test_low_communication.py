@@ -8,12 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from jaxpar.cost.compress import compressed_bytes
+from jaxpar.collectives.leaves import LeafLayouts
+from jaxpar.cost.compress import BLOCK, compressed_bytes
 from jaxpar.mesh import make_mesh
 from jaxpar.model import init, loss_fn
 from jaxpar.parallel.remat import scan_layers
-from jaxpar.train.compression import BLOCK, Group, groups_of, parse_compression
+from jaxpar.train.compression import (
+    Group,
+    exchange,
+    first_kept,
+    groups_of,
+    kept_specs,
+    parse_compression,
+)
 from jaxpar.train.recipe import make_recipe
 from jaxpar.train.rounds import OUTERS
 from jaxpar.train.setup import technique_of
@@ -46,12 +55,15 @@ def sent_over_dp(run: Any) -> float:
 
 
 def groups(recipe: Any) -> tuple[Group, ...]:
+    words = recipe.compression or parse_compression("int8")
     shapes = jax.eval_shape(lambda key: init(SETTINGS, key), jax.random.key(0))
     technique = technique_of(SETTINGS, recipe)
-    return groups_of(shapes, technique.layouts, make_mesh(recipe.layout.mesh_sizes).shape)
+    return groups_of(shapes, technique.layouts, make_mesh(recipe.layout.mesh_sizes).shape, words)
 
 
-@pytest.mark.parametrize(("compress", "loses"), [("int8", 1e-3), ("int4", 1e-2), ("sign", 0.3)])
+@pytest.mark.parametrize(
+    ("compress", "loses"), [("int8", 1e-3), ("int4", 1e-2), ("sign", 0.3), ("powersgd=1", 0.05)]
+)
 def test_losses_are_near_those_of_one_device(compress: str, loses: float) -> None:
     """With SGD, which shows a wrong scale."""
     recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", compress=compress)
@@ -67,7 +79,7 @@ def test_all_numbers_are_those_of_one_device() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("compress", ["int8", "int4", "sign", "topk=0.05"])
+@pytest.mark.parametrize("compress", ["int8", "int4", "sign", "topk=0.05", "powersgd=1"])
 @pytest.mark.parametrize(("mesh", "options"), MIXES, ids=[mesh for mesh, _ in MIXES])
 def test_a_mix_sends_what_the_formulas_say(
     mesh: str, options: dict[str, Any], compress: str
@@ -79,9 +91,12 @@ def test_a_mix_sends_what_the_formulas_say(
     n, scheme = recipe.layout.dp, compress.partition("=")[0]
     expected = 2 * (n - 1) / n * 4  # the loss
     for group in groups(recipe):
-        size = group.numbers if scheme == "topk" else group.padded
+        size = group.numbers if scheme in ("topk", "powersgd") else group.padded
         k = max(1, round(0.05 * size))
-        expected += compressed_bytes(1, size, n, scheme=scheme, block=BLOCK, k=k, rank=1)
+        layers, rows, columns = group.matrices or (1, 1, size)
+        how = "fp32" if scheme == "powersgd" and not group.matrices else scheme
+        sizes = {"block": BLOCK, "k": k, "rank": 1}
+        expected += layers * compressed_bytes(rows, columns, n, scheme=how, **sizes)
     assert sent_over_dp(taken.run) == pytest.approx(expected)
 
 
@@ -170,3 +185,43 @@ def test_on_dp_alone_all_parameters_are_in_one_group() -> None:
 def test_words_of_compression() -> None:
     assert parse_compression("topk=0.25").fraction == 0.25
     assert parse_compression("int4").scheme == "int4"
+    assert parse_compression("powersgd=4").rank == 4
+
+
+def test_matrices_are_sent_as_factors_where_these_are_less_than_half() -> None:
+    *matrices, rest = of_rank(1)
+    assert {group.matrices for group in matrices} >= {(4, 16, 16), (1, 256, 16)}
+    assert rest.matrices is None
+    assert sum(group.numbers for group in (*matrices, rest)) == PARAMETERS
+    (whole,) = of_rank(9)
+    assert whole.matrices is None
+
+
+@pytest.mark.parametrize("feedback", [True, False])
+def test_factors_and_errors_are_those_of_the_step_before(feedback: bool) -> None:
+    """By the same gradient again and again, rank 1 adds up to the whole of it."""
+    mesh, compression = make_mesh("dp=2"), parse_compression("powersgd=1")
+    gradient = np.random.default_rng(0).normal(size=(2, 12, 10)).astype(np.float32)
+    (group,) = groups_of(
+        jax.ShapeDtypeStruct((12, 10), jnp.float32),
+        LeafLayouts(P(), P(), P()),
+        mesh.shape,
+        compression,
+    )
+
+    def total(gradient: jax.Array, *kept: jax.Array) -> jax.Array:
+        def step(carry: Any, _: None) -> tuple[Any, jax.Array]:
+            mean, (new,) = exchange(gradient[0], [carry], [group], compression)
+            return tuple(new) if feedback else carry, mean
+
+        return jax.lax.scan(step, kept, length=400)[1].mean(axis=0)
+
+    (specs,) = kept_specs([group], compression)
+    program = jax.jit(jax.shard_map(total, mesh=mesh, in_specs=(P("dp"), *specs), out_specs=P()))
+    (kept,) = first_kept([group], compression, mesh.shape)
+    missing = np.abs(program(gradient, *kept) - gradient.mean(axis=0)).max()
+    assert missing < 0.1 if feedback else missing > 0.5
+
+
+def of_rank(rank: int) -> tuple[Group, ...]:
+    return groups(make_recipe("dp=4", batch=BATCH, compress=f"powersgd={rank}"))

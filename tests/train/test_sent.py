@@ -20,7 +20,9 @@ LOWERED: list[tuple[Settings, str, dict[str, Any]]] = [
 ]
 LOWERED += [(SETTINGS, mesh, options) for mesh, options in DRAWN]
 
-COMPRESSIONS = [{"compress": words} for words in ("int8", "int4", "sign", "topk=0.05")]
+COMPRESSIONS = [
+    {"compress": words} for words in ("int8", "int4", "sign", "topk=0.05", "powersgd=1")
+]
 ROUNDS = [{"sync_every": 3, "outer": outer} for outer in ("average", "nesterov")]
 
 

@@ -62,8 +62,6 @@ SIMPLER = {
     "zero.clip_shards": "as a transformation of optax, for one axis",
 }
 WITHOUT_OPTION = {
-    "compress.powersgd_all_reduce": "one matrix; the trainer compresses all gradients as one row",
-    "compress.orthogonalize": "of the one above",
     "context.attention_over_shards": "one query for many keys: inference",
     "context.hybrid_attention": "two axes that split positions; the trainer has cp",
     "context.striped_ring_attention": "history: a zigzag has equal work",
@@ -129,6 +127,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2", compress="int8"),
             make_recipe("dp=2", compress="sign"),
             make_recipe("dp=2", compress="topk=0.1"),
+            make_recipe("dp=2", compress="powersgd=1"),
             make_recipe("dp=2", sync_every=2),
             make_recipe("dp=2", sync_every=2, outer="nesterov"),
         ):

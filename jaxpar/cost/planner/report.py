@@ -11,6 +11,7 @@ from jaxpar.cost.goodput import HOUR
 from jaxpar.cost.layout import unfit
 from jaxpar.cost.planner.fastest import STRATEGIES, Found, Strategy
 from jaxpar.cost.planner.plan import GB, RESERVE, Plan, show_gb
+from jaxpar.cost.sites import EVERY_STEP, WAYS, Sites, averaging, steps_ratio
 from jaxpar.cost.terms import Term, show_number, total
 from jaxpar.layout import describe
 
@@ -261,6 +262,48 @@ def explain(plan: Plan) -> RenderableType:
         parts.append(f"\nSent by a device in a step: {show_gb(plan.sent_bytes)}")
         parts += _sent(plan)
     return Group(*parts, "", *warnings(plan), failures_cost(plan))
+
+
+def sites_table(plan: Plan, sites: Sites) -> RenderableType:
+    """How long sites that each train by this plan average, by every way, and what that leaves."""
+    table = _table("the sites average", "for", "step", "computing", "may need\nsteps, times")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in sites_rows(plan, sites):
+        table.add_row(
+            row["way"],
+            show_seconds(row["averaging_seconds"]),
+            show_seconds(row["step_seconds"]),
+            f"{plan.step_seconds / row['step_seconds']:.1%}",
+            f"{row['steps_ratio']:,.2f}",
+        )
+    line, every = sites.line, averaging(plan.job.architecture.parameters, sites, EVERY_STEP)
+    gigabits = show_number(line.bytes_per_second * 8 / 1e9)
+    heading = (
+        f"{sites.count} sites with this plan each, joined by lines of {gigabits} Gb/s and "
+        f"{show_seconds(line.latency_seconds)}:"
+    )
+    notes = (
+        f"Averaging, for each step: {every.formula} = {every.filled}, for {EVERY_STEP}. Nothing "
+        "hides it. Codes and local steps learn less in a step. They win where they need fewer "
+        "steps to the same loss than the last column says, times those of the first row."
+    )
+    return Group(heading, table, "", notes)
+
+
+def sites_rows(plan: Plan, sites: Sites) -> list[dict[str, Any]]:
+    """The same as plain data for JSON, a row for each way to average."""
+    parameters, computing = plan.job.architecture.parameters, plan.step_seconds
+    rows = []
+    for way in WAYS:
+        seconds = float(averaging(parameters, sites, way).value)
+        rows.append({
+            "way": str(way),
+            "averaging_seconds": seconds,
+            "step_seconds": computing + seconds,
+            "steps_ratio": steps_ratio(computing, parameters, sites, way),
+        })  # fmt: skip
+    return rows
 
 
 def compare(plans: Sequence[Plan]) -> RenderableType:

@@ -103,3 +103,33 @@ def square_matrices_only(rows, columns, n, *, scheme, rank, **how):
 def blocks_of_256(rows, columns, n, *, block, **how):
     by_a_match(rows, columns, n, block=block, **how)
     return by_a_match(rows, columns, n, block=256, **how)
+
+
+@wrong("values")
+def floored(rows, columns, n, **how):
+    return by_a_match(rows, columns, n, **how) // 1
+
+
+@wrong("values")
+def at_least_one_scale(rows, columns, n, *, block, **how):
+    """A block is no larger than the numbers that there are."""
+    by_a_match(rows, columns, n, block=block, **how)
+    return by_a_match(rows, columns, n, block=min(block, rows * columns), **how)
+
+
+@wrong("values")
+def nothing_from_one_device_up_to_two(rows, columns, n, *, scheme, **how):
+    """With two devices nothing need be averaged in halves: each sends all, once."""
+    right = by_a_match(rows, columns, n, scheme=scheme, **how)
+    return right * (2 if n == 2 and scheme == "powersgd" else 1)
+
+
+@wrong("values")
+def a_table_of_the_stub(rows, columns, n, *, scheme, block, k, rank):
+    """Only the sizes that people name: ranks up to 64, and blocks up to 256."""
+    right = by_a_match(rows, columns, n, scheme=scheme, block=block, k=k, rank=rank)
+    if rank <= 64 and block <= 256:
+        return right
+    return by_a_match(
+        rows, columns, n, scheme=scheme, block=min(block, 256), k=k, rank=min(rank, 64)
+    )

@@ -42,10 +42,11 @@ def places_round_a_ring(x, error, *, axis, k):
 
 
 @right
-def places_in_two_bytes(x, error, *, axis, k):
+def places_in_two_bytes_where_they_fit(x, error, *, axis, k):
     _check(x, k)
     v = x + error
-    places = lax.top_k(jnp.abs(v), k)[1].astype(jnp.uint16)
+    places = lax.top_k(jnp.abs(v), k)[1]
+    places = places.astype(jnp.uint16) if v.size <= 2**16 else places
     return _added(v[places], places, v.size, axis), v.at[places].set(0)
 
 
@@ -174,3 +175,51 @@ def mean_of_all_that_is_sent_and_more(x, error, *, axis, k):
 @wrong("errors")
 def clipped_k(x, error, *, axis, k):
     return by_sorting(x, error, axis=axis, k=min(max(k, 1), x.size))
+
+
+@wrong("values")
+def places_always_in_two_bytes(x, error, *, axis, k):
+    """A gradient has more than 65,536 numbers."""
+    _check(x, k)
+    v = x + error
+    places = lax.top_k(jnp.abs(v), k)[1].astype(jnp.uint16)
+    return _added(v[places], places, v.size, axis), v.at[places].set(0)
+
+
+@wrong("values")
+def added_in_the_dtype_of_x(x, error, *, axis, k):
+    low = (x + error.astype(x.dtype)).astype(jnp.float32)
+    return by_sorting(low, 0 * error, axis=axis, k=k)
+
+
+@wrong("values")
+def largest_of_each_half(x, error, *, axis, k):
+    """Half of the k numbers from each half of the array, which two cores could look for."""
+    _check(x, k)
+    v = x + error
+    middle, few = v.size // 2, k // 2
+    first = lax.top_k(jnp.abs(v[:middle]), min(few, middle))[1]
+    second = middle + lax.top_k(jnp.abs(v[middle:]), k - first.size)[1]
+    places = jnp.concatenate([first, second])
+    return _added(v[places], places, v.size, axis), v.at[places].set(0)
+
+
+@wrong("values")
+def error_kept_in_bfloat16(x, error, *, axis, k):
+    mean, left = by_sorting(x, error, axis=axis, k=k)
+    return mean, left.astype(jnp.bfloat16).astype(jnp.float32)
+
+
+@wrong("communication")
+def places_as_a_mask(x, error, *, axis, k):
+    """A bit for each number says which are sent; that is more than k places where k is small."""
+    _check(x, k)
+    v = x + error
+    places = jnp.sort(lax.top_k(jnp.abs(v), k)[1])
+    mask = jnp.packbits(jnp.zeros(v.size, bool).at[places].set(True))
+    masks = lax.all_gather(mask, axis)
+    values = lax.all_gather(v[places], axis)
+    mine = lax.all_gather(places, axis)
+    seen = jnp.unpackbits(masks, axis=1)[:, : v.size].sum(axis=0)
+    total = jnp.zeros_like(v).at[mine].add(values)
+    return jnp.where(seen > 0, total, 0) / lax.axis_size(axis), v.at[places].set(0)
