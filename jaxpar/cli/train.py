@@ -295,9 +295,7 @@ def _train(
             run = start(Settings(**sizes), made, place, **options)
         show_start(run, recipe["mesh"], screen)
         for step in show_steps(run, calls, screen):
-            taken.append(
-                StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load)
-            )
+            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load))
     except KeyboardInterrupt:
         code = LEFT
     except ValueError as error:

@@ -1,8 +1,9 @@
 """A mixture of experts in place of a layer's MLP: a router, experts, and what balances their load.
 
 What balances them goes beside the loss, so that no layer has to return it: `attach` gives the
-auxiliary losses their gradient, and gives the bias of each expert its load in place of a gradient.
-The load of all tokens is then found as every gradient is: over microbatches, stages and devices.
+auxiliary losses their gradient, and gives the bias of each expert, `load_bias`, its load in place
+of a gradient: over the mean load, minus 1. The load of all tokens is then found as every gradient
+is: over microbatches, stages and devices.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
-from jaxpar.cost.experts import expert_capacity
+from jaxpar.cost.experts import LOAD_BIAS, expert_capacity
 from jaxpar.experts import Routing, apply_experts, dropless, route, usual_block, with_capacity
 from jaxpar.mesh import vary_alike
 from jaxpar.model.mlp import MLP, matrix
@@ -27,8 +28,6 @@ from jaxpar.parallel.expert import (
     router_z_loss,
 )
 
-LOAD_BIAS = "load_bias"
-"""The name of the leaf whose gradient is the load of each expert: over the mean load, minus 1."""
 # Fedus, Zoph and Shazeer 2021, section 2.2; Zoph et al. 2022, section 3.3.
 BALANCE_WEIGHT, Z_WEIGHT = 1e-2, 1e-3
 

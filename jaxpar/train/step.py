@@ -130,7 +130,7 @@ def clipped_gradients(
 
 
 def clipped(gradients: Any, max_norm: float | None) -> tuple[Any, Array]:
-    """The gradients with at most this norm, and the norm before; loads of experts count for none."""
+    """The gradients with at most this norm, and the norm before; loads of experts do not count."""
     found = without_loads(gradients)
     if max_norm is None:
         return gradients, global_norm(found)
