@@ -22,15 +22,13 @@ def balanced(optimizer: optax.GradientTransformation, rate: float) -> optax.Grad
     Source: Wang et al. 2024 (Auxiliary-loss-free load balancing), algorithm 1
     """
 
-    def update(gradients: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        updates, state = optimizer.update(gradients, state, params)
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        moves, state = optimizer.update(updates, state, params)
 
-        def of_leaf(path: Any, update: Array, gradient: Array) -> Array:
-            if not is_load(path):
-                return update
-            return -rate * jnp.sign(gradient).astype(update.dtype)
+        def of_leaf(path: Any, move: Array, load: Array) -> Array:
+            return -rate * jnp.sign(load).astype(move.dtype) if is_load(path) else move
 
-        return tree_map_with_path(of_leaf, updates, gradients), state
+        return tree_map_with_path(of_leaf, moves, updates), state
 
     return optax.GradientTransformation(optimizer.init, update)
 
