@@ -149,7 +149,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     return {
         "losses": [_finite(step.loss) for step in steps],
         "gradient_norms": [_finite(step.gradient_norm) for step in steps],
-        "largest_loads": [step.largest_load for step in steps if step.largest_load is not None],
+        "largest_loads": [
+            _finite(step.largest_load) for step in steps if step.largest_load is not None
+        ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),
         "memory": memory
