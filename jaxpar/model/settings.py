@@ -132,11 +132,13 @@ class Settings:
             name = "experts" if self.experts < 0 else "shared_experts"
             raise ValueError(f"Settings: {name} is {getattr(self, name)}; use 0 or more")
         if not self.experts:
-            if self.shared_experts:
-                raise ValueError(
-                    f"Settings: shared_experts is {self.shared_experts} without experts; use "
-                    "experts of 1 or more, or leave it out"
-                )
+            for name in ("top_k", "capacity_factor", "shared_experts", "balance"):
+                value, unset = getattr(self, name), getattr(Settings, name)
+                if value != unset:
+                    raise ValueError(
+                        f"Settings: {name} is {value} without experts; use experts of 1 or more, "
+                        "or leave it out"
+                    )
             return
         if self.mlp != "swiglu":
             raise ValueError(

@@ -52,6 +52,7 @@ def test_the_default_has_three_million_parameters() -> None:
         ({"experts": -1}, "experts is -1; use 0 or more"),
         ({"experts": 4, "shared_experts": -1}, "shared_experts is -1; use 0 or more"),
         ({"shared_experts": 1}, "shared_experts is 1 without experts; use experts of 1 or more"),
+        ({"balance": "bias"}, "balance is bias without experts; use experts of 1 or more, or leav"),
         ({"experts": 4, "mlp": "gelu"}, "experts with mlp 'gelu'; experts are gated; use 'swiglu'"),
         ({"experts": 4, "top_k": 5}, "top_k is 5 of 4 experts; use 1 to 4"),
         ({"experts": 4, "top_k": 0}, "top_k is 0 of 4 experts; use 1 to 4"),
