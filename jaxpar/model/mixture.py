@@ -85,16 +85,15 @@ class Mixture(nnx.Module):
         self.experts = Experts(settings, rngs)
         shared = settings.shared_experts
         self.shared = MLP(settings, rngs, copies=shared) if shared else None
-        self.top_k, self.balance = settings.top_k, settings.balance
+        self.top_k, self.by_bias = settings.top_k, settings.balance == "bias"
+        self.by_loss = settings.balance == "loss"
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Adds up, for every activation, what its experts give."""
         whole = split.whole(checkpoint_name(x, "mlp_input"))
         tokens = whole.reshape(-1, whole.shape[2])
-        score = "sigmoid" if self.balance == "bias" else "softmax"
-        routing = route(
-            tokens, self.router[...], self.load_bias[...], top_k=self.top_k, score=score
-        )
+        bias, score = (self.load_bias[...], "sigmoid") if self.by_bias else (None, "softmax")
+        routing = route(tokens, self.router[...], bias, top_k=self.top_k, score=score)
         tokens, weights, chosen = map(split.enter, (tokens, routing.weights, routing.experts))
         y = self.experts(tokens, weights, chosen, split.experts)
         if self.shared is not None:
@@ -108,7 +107,7 @@ class Mixture(nnx.Module):
         load = jnp.bincount(routing.experts.reshape(-1), length=count) / routing.experts.size
         bias = self.load_bias[...]
         y = attach(y, bias, ((count * load - 1) / parts).astype(bias.dtype))
-        if self.balance != "loss":
+        if not self.by_loss:
             return y
         loss = BALANCE_WEIGHT * load_balance_loss(routing.scores, routing.experts, axis=axes)
         loss = loss + Z_WEIGHT * router_z_loss(routing.logits, axis=axes)
