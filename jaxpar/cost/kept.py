@@ -81,13 +81,14 @@ def decoder_arrays(
     and over cp, attention is by tiles: it keeps its result and the log-sum-exp, and no scores.
 
     Raises:
-        ValueError: the layers have experts, and everything is kept: what JAX keeps of sorted rows
-            and of blocks is not known here.
+        ValueError: the layers have experts, and much of these is kept, or there are shared ones:
+            what JAX keeps of sorted rows and of blocks is not known here.
     """
-    if architecture.experts and layout.remat == "none":
+    experts = architecture.experts
+    if experts and (layout.remat in ("none", "selective") or experts.shared):
         raise ValueError(
-            "decoder_arrays: experts with remat 'none': what is kept of them is not known; use "
-            "'selective', 'products', 'full' or 'segments'"
+            f"decoder_arrays: experts ({experts.shared} shared) with remat {layout.remat!r}: what "
+            "is kept of them is not known; use 'products', 'full' or 'segments', and none shared"
         )
     everything, tiles = layout.remat == "none", _by_tiles(layout, tiles)
     arrays = list(_kept(architecture, layout, scores=everything and not tiles, experts=False))
@@ -97,8 +98,8 @@ def decoder_arrays(
     if layout.remat == "products":
         names = (*_PRODUCTS, *["attended"] * tiles)
         arrays = [array for array in arrays if array.name in names]
-    if architecture.experts and not layout.recomputes_layers:
-        arrays = [*_without_mlp(arrays), *_of_mixture(architecture, layout)]
+    if experts and not layout.recomputes_layers:
+        arrays = [*_without_mlp(arrays), *_of_mixture(layout)]
     if tiles and not layout.recomputes_layers:
         arrays.append(_Array("log-sum-exp", "heads", "tp", 4))
     return _terms(arrays, architecture, layout, sequence, element_bytes)
@@ -164,18 +165,11 @@ def _without_mlp(arrays: Iterable[_Array]) -> list[_Array]:
     return [array for array in arrays if array.name not in ("gate", "up", "hidden")]
 
 
-def _of_mixture(architecture: Architecture, layout: Layout) -> Iterator[_Array]:
-    """What a layer of our decoder keeps of its experts, whose products are computed again."""
-    mixture = architecture.experts
-    assert mixture, f"{architecture.name} has no experts"
-    products = layout.remat == "products"
-    if products:
-        yield _Array("router's logits", "experts", "whole", 4)
+def _of_mixture(layout: Layout) -> Iterator[_Array]:
+    """What a layer of our decoder keeps of its router; what experts compute is computed again."""
+    yield _Array("router's logits", "experts", "whole", 4)
     if layout.sequence_parallel:
         yield _Array("all positions", "hidden", "whole")
-    if mixture.shared:
-        inside = _inside("shared ", "shared", gated=architecture.gated)
-        yield from (array for array in inside if not (products and array.name == "shared hidden"))
 
 
 def _by_tiles(layout: Layout, tiles: bool) -> bool:

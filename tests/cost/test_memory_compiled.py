@@ -62,16 +62,7 @@ RECIPES = [
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
 ]
 MIXED = replace(SETTINGS, experts=4, top_k=2, d_ff=64)
-SHARED = replace(MIXED, shared_experts=2, balance="bias", capacity_factor=1.25)
-EXPERTS = [
-    (MIXED, make("dp=2,ep=2")),
-    (MIXED, make("ep=2,tp=2", sequence_parallel=True, zero=1)),
-    (SHARED, make("fsdp=2,ep=2", microbatches=2)),
-    (SHARED, make("ep=2,tp=2", remat="selective")),
-    (SHARED, make("ep=4", remat="full", zero=2, microbatches=2)),
-    (MIXED, make("pp=2,ep=2", zero=1, microbatches=2)),
-    (SHARED, make("ep=2,cp=2", remat="segments")),
-]
+EXPERTS = [make("dp=2,ep=2"), make("ep=2,tp=2", sequence_parallel=True, zero=1)]
 every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
@@ -154,16 +145,26 @@ def test_more_layers_add_what_they_keep_and_their_gradients(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("recipe", EXPERTS, ids=lambda recipe: describe(recipe.layout))
+def test_so_do_layers_of_experts(recipe: Recipe) -> None:
+    test_arguments_are_exact(recipe, MIXED)
+    test_more_layers_add_what_they_keep_and_their_gradients(recipe, MIXED)
+
+
 @pytest.mark.parametrize(
-    ("settings", "recipe"),
-    EXPERTS,
-    ids=[f"{settings.balance} {describe(recipe.layout)}" for settings, recipe in EXPERTS],
+    ("options", "settings", "line"),
+    [
+        ({"remat": "none"}, MIXED, r"experts \(0 shared\) with remat 'none': what is kept"),
+        ({}, replace(MIXED, shared_experts=1), r"experts \(64 shared\) with remat 'products'"),
+        (
+            {"mesh": "pp=2,ep=2", "schedule": "zb-h1", "microbatches": 4},
+            MIXED,
+            "experts in a schedule whose backward passes have two halves",
+        ),
+    ],
 )
-def test_so_do_layers_of_experts(settings: Settings, recipe: Recipe) -> None:
-    test_arguments_are_exact(recipe, settings)
-    test_more_layers_add_what_they_keep_and_their_gradients(recipe, settings)
-
-
-def test_what_is_kept_of_experts_where_nothing_is_recomputed_is_not_known() -> None:
-    with pytest.raises(ValueError, match=r"experts with remat 'none': what is kept .* not known"):
-        predicted(make("ep=2", remat="none"), 2, MIXED)
+def test_what_is_kept_of_experts_is_not_always_known(
+    options: dict[str, Any], settings: Settings, line: str
+) -> None:
+    with pytest.raises(ValueError, match=line):
+        predicted(make(**{"mesh": "ep=2"} | options), 2, settings)
