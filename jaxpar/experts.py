@@ -136,6 +136,76 @@ def combine(
     return jnp.einsum("tkd,tk->td", chosen, weights).astype(y.dtype)
 
 
+def with_capacity(
+    x: Float[Array, "t d"],
+    weights: Float[Array, "t k"],
+    experts: Int[Array, "t k"],
+    apply: Callable[[Float[Array, "e c d"]], Float[Array, "e c d"]],
+    *,
+    count: int,
+    capacity: int,
+) -> Float[Array, "t d"]:
+    """Each token goes to its k of `count` experts, each of which takes `capacity` tokens.
+
+    `apply` maps the rows of all experts to what these give. Choices that find no row are dropped.
+
+    Math: y = sum_i weights_i * apply_{experts_i}(x) over the choices i that are not dropped
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: x
+    Source: Lepikhin et al. 2020 (GShard), section 3.1
+    """
+    slots = assign_slots(experts, count=count, capacity=capacity)
+    rows = dispatch(x, slots, rows=count * capacity).reshape(count, capacity, -1)
+    return combine(apply(rows).reshape(-1, x.shape[1]), slots, weights)
+
+
+def dropless(
+    x: Float[Array, "t d"],
+    weights: Float[Array, "t k"],
+    experts: Int[Array, "t k"],
+    w_gate: Float[Array, "e d f"],
+    w_up: Float[Array, "e d f"],
+    w_down: Float[Array, "e f d"],
+    *,
+    first: int | Int[Array, ""] = 0,
+    block: int,
+    skip: bool = False,
+) -> Float[Array, "t d"]:
+    """What e experts in a row give to the tokens that choose them, however many these are.
+
+    They are the experts from number `first` on; choices of others add 0. The choices are sorted,
+    expert after expert, and multiplied by blocks (`grouped_matmul`, which `block` and `skip` are
+    for).
+
+    Math: y = sum_i weights_i * mlp_{experts_i}(x) over the choices i of these experts
+    Comm:
+        forward: nothing
+        backward: nothing
+    Memory: x
+    Source: Gale et al. 2022 (MegaBlocks), sections 4 and 5
+    """
+    count, k = len(w_gate), experts.shape[1]
+    own = experts.reshape(-1) - first
+    own = jnp.where((own >= 0) & (own < count), own, count)  # those of others come last
+    order = jnp.argsort(own)
+    sizes = jnp.bincount(own, length=count + 1)[:count]
+    rows = x[order // k]
+    gate, up = (grouped_matmul(rows, w, sizes, block=block, skip=skip) for w in (w_gate, w_up))
+    y = grouped_matmul(nn.swiglu(gate, up), w_down, sizes, block=block, skip=skip)
+    y = y * weights.reshape(-1)[order][:, None]
+    return jnp.zeros_like(x, y.dtype).at[order // k].add(y).astype(x.dtype)
+
+
+def usual_block(rows: int, experts: int) -> int:
+    """Rows of a block that fit groups of average size: a power of two from 8 to 128.
+
+    Source: Gale et al. 2022 (MegaBlocks), section 5.1
+    """
+    return min(128, 1 << max(8, rows // experts).bit_length() - 1)
+
+
 def apply_experts(
     x: Float[Array, "e t d"],
     w_gate: Float[Array, "e d f"],

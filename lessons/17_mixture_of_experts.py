@@ -590,6 +590,9 @@ assert round(in_experts * 1e3, 1) == 8.2 and round(8 * 2 * per_copy * 1e3, 1) ==
 # communication of about 1 to 1 (section 3.2.1). In the second timeline, most of the communication
 # is hidden.
 #
+# Try it: `jaxpar train --mesh ep=4,dp=2 --experts 8`, with `--balance bias` or `none`, and with a
+# `--capacity-factor`. Each step shows the largest load.
+#
 # ## Exercises
 
 # %%

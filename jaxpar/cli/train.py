@@ -26,8 +26,8 @@ MeshOption = Annotated[
     str,
     typer.Option(
         metavar="SIZES",
-        help="The axes of the mesh: dp and fsdp split the batch, cp the positions, tp each layer, "
-        "and pp the stack of layers.",
+        help="The axes of the mesh: dp, fsdp and ep split the batch, and ep the experts too, cp "
+        "the positions, tp each layer, and pp the stack of layers.",
     ),
 ]
 Zero = Annotated[
@@ -138,6 +138,34 @@ Attention = Annotated[
         "once); unless given, flash from 512 positions on.",
     ),
 ]
+Experts = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="MLPs in each layer, to some of which each token goes; 0: one MLP."
+    ),
+]
+TopK = Annotated[
+    int, typer.Option(min=1, metavar="K", help="To how many of the experts each token goes.")
+]
+CapacityFactor = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="Rows of each expert, over its even part of a device's tokens; what finds none is "
+        "dropped. Unless given, nothing is.",
+    ),
+]
+SharedExperts = Annotated[
+    int, typer.Option(min=0, metavar="N", help="Further experts, to which every token goes.")
+]
+Balance = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="What balances the load of experts: loss (an auxiliary loss), bias (of each expert, "
+        "moved against its load) or none.",
+    ),
+]
 DataOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A text; without it, the sources of Python's library."),
@@ -170,6 +198,7 @@ Examples:
   jaxpar train --mesh pp=4,dp=2 --schedule 1f1b --microbatches 8
   jaxpar train --mesh pp=2,dp=2,fsdp=2,tp=2 --microbatches 4 --clip 1
   jaxpar train --mesh cp=8 --sequence 2048 --batch 1 --context zigzag
+  jaxpar train --mesh ep=4,dp=2 --experts 8 --top-k 2
   jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
   jaxpar train --mesh dp=8 --compress int8
 """
@@ -200,6 +229,11 @@ def train_model(
     layers: Layers = 4,
     d_model: DModel = 256,
     heads: Heads = 8,
+    experts: Experts = 0,
+    top_k: TopK = 2,
+    capacity_factor: CapacityFactor = None,
+    shared_experts: SharedExperts = 0,
+    balance: Balance = "loss",
     batch: Batch = 16,
     sequence: Sequence = 128,
     timeout: Timeout = 60,
@@ -222,7 +256,11 @@ def train_model(
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
     }  # fmt: skip
-    sizes = {"layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence}
+    sizes = {
+        "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,
+        "experts": experts, "top_k": top_k, "capacity_factor": capacity_factor,
+        "shared_experts": shared_experts, "balance": balance,
+    }  # fmt: skip
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
     _train(steps, as_json, sizes, recipe, options)
 
@@ -257,7 +295,7 @@ def _train(
             run = start(Settings(**sizes), made, place, **options)
         show_start(run, recipe["mesh"], screen)
         for step in show_steps(run, calls, screen):
-            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds))
+            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load))
     except KeyboardInterrupt:
         code = LEFT
     except ValueError as error:

@@ -222,6 +222,12 @@ class Architecture:
         return sum(times * part.count for times, of in parts for part in of)
 
     @property
+    def expert_parameters(self) -> int:
+        """How many parameters the routed experts have."""
+        each = self._matrices(self.experts.ffn) * self.experts.count if self.experts else 0
+        return self.expert_layers * each
+
+    @property
     def active_parameters(self) -> int:
         """How many parameters a token uses: of the experts, only those that it goes to."""
         if not self.experts:

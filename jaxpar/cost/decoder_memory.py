@@ -47,6 +47,9 @@ def decoder_memory(
         table: the schedule of the pipeline; None: there is none.
         gathers_layers: as in `decoder_traffic`.
         tiles: whether attention is by tiles on one device, too; over cp it always is.
+
+    Raises:
+        ValueError: what is kept of experts is not known here.
     """
     sizes = {"sequence": sequence, "element_bytes": int(each.params), "tiles": tiles}
     numbers = {
@@ -62,6 +65,11 @@ def decoder_memory(
         "half_bytes": total(half_arrays(architecture, layout, **sizes)),
         **_slots(table, architecture, layout),
     }
+    if architecture.experts and numbers["half_slots"]:
+        raise ValueError(
+            "decoder_memory: experts in a schedule whose backward passes have two halves: what the "
+            "first keeps for the second is not known; use another schedule, such as 1f1b"
+        )
     several, zero = layout.microbatches(batch) > 1, layout.zero
     # What is gathered layer by layer is scattered so; stage 2 scatters after each microbatch.
     found = "owned" if gathers_layers else "used"

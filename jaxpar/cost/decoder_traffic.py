@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.cost.communication import Kind
 from jaxpar.cost.compress import Compressed
+from jaxpar.cost.experts import LOAD_BIAS, expert_capacity
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.terms import Term, make_term
-from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, sent
+from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, X, sent
 from jaxpar.cost.zero import States
 from jaxpar.layout import AXES, Layout
 from jaxpar.schedules import Table
@@ -28,11 +29,14 @@ from jaxpar.schedules.ticks import lower
 # there is a pipeline; and whether tp splits the positions.
 DIFFERENCES = {
     # Segments run forward once more, for the input of each of their layers.
-    "layer inputs": Difference("microbatches*blocks*(1 + again + nested)"),
+    "layer inputs": Difference("microbatches*2*layers*(1 + again + nested)"),
+    "gradients of layer inputs": Difference("microbatches*2*layers"),
+    "gradients of layer outputs": Difference("microbatches*2*layers"),
     # Of two sums in a layer the last is not computed again, as no gradient needs it.
-    "layer outputs": Difference("microbatches*blocks*(1 + again/2 + nested)"),
+    "layer outputs": Difference("microbatches*2*layers*(1 + again/2 + nested)"),
     # What the recomputation gathers is kept until the gradient is computed.
-    "layer inputs again": Difference("microbatches*blocks*(1 - again)"),
+    # That is so for experts, whatever is recomputed.
+    "layer inputs again": Difference("microbatches*(2*layers - expert_layers)*(1 - again)"),
     "head input again": Difference("microbatches*(1 - again)"),
     # The segments of a pipeline are its stages, and the first computes its own input, too.
     "embedding": Difference("microbatches*(1 + nested*pipelined)"),
@@ -45,6 +49,13 @@ DIFFERENCES = {
     # These are summed at the end of the step, with the gradients of all other leaves.
     "gradients of whole parameters": Difference("0"),
     "gradient of tied table": Difference("0"),
+    # Experts send what `_mixture` says.
+    "expert inputs": Difference("0"),
+    "expert outputs": Difference("0"),
+    "gradients of expert inputs": Difference("0"),
+    "gradients of expert outputs": Difference("0"),
+    "tokens to experts and back": Difference("0"),
+    "their gradients": Difference("0"),
     # All devices are in step: in every tick an array goes each way, whether it is needed or not.
     "stage outputs": Difference("ticks"),
     "gradients of stage inputs": Difference("ticks"),
@@ -71,6 +82,8 @@ def decoder_traffic(
     scaled: bool = False,
     compressed: Sequence[Compressed] = (),
     sync_every: int | None = None,
+    capacity_factor: float | None = None,
+    balance_loss: bool = False,
 ) -> list[Message]:
     """Every collective of a step of our decoder; `stage` says which devices of pp take part.
 
@@ -89,6 +102,9 @@ def decoder_traffic(
         scaled: whether a step looks for gradients that overflow, as in fp16.
         compressed: the gradients that are compressed over dp, if they are.
         sync_every: after how many local steps the devices of dp average; None: there are none.
+        capacity_factor: rows of each expert, over its even part of tokens; None: nothing is
+            dropped, and all tokens are gathered.
+        balance_loss: whether auxiliary losses balance the experts.
     """
     remat, nested = layout.remat, layout.remat == "segments"
     numbers = {
@@ -103,7 +119,9 @@ def decoder_traffic(
     step = StepTraffic(
         architecture, layout, batch, sequence, each, element_bytes, DIFFERENCES, numbers
     )
-    activations = *step.activations(scatter_gather=False), *_context(step)
+    activations = [*step.activations(scatter_gather=False), *_context(step)]
+    if architecture.experts:
+        activations += _mixture(step, architecture.experts, capacity_factor, balance_loss)
     apart = frozenset({"dp"} if compressed or sync_every else ())
     parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart)
     of_steps = [*activations, *parameters.arrays(), parameters.loss()]
@@ -167,6 +185,42 @@ def _context(step: StepTraffic) -> Iterator[Message]:
             yield step.send("attended values", "all_to_all", "cp", values, both)
 
 
+def _mixture(
+    step: StepTraffic, experts: Experts, capacity_factor: float | None, balance_loss: bool
+) -> Iterator[Message]:
+    """What experts send; unless everything is kept, all of it is computed again."""
+    layout = step.layout
+    tokens = layout.microbatch * step.sequence // layout.cp
+    choices = f"{tokens}*per_token*4"  # weights are float32, and numbers of experts int32
+    once = "microbatches*expert_layers"
+    again = f"{once}*(1 + attention_again + nested)"
+    if capacity_factor is None:
+        yield step.send("tokens of all devices", "all_gather", "ep", X, again)
+        yield step.send("their routes", "all_gather", "ep", f"2*{choices}", again)
+        sums = f"{once}*(1 + nested)"
+        yield step.send("what their experts give", "reduce_scatter", "ep", f"ep*{X}", sums)
+        yield step.send("its gradient", "all_gather", "ep", X, once)
+        yield step.send("gradients of tokens", "reduce_scatter", "ep", f"ep*{X}", once)
+        yield step.send("gradients of routes", "reduce_scatter", "ep", f"ep*{choices}", once)
+    else:
+        rows = experts.count * expert_capacity(
+            tokens,
+            experts=experts.count,
+            top_k=experts.per_token,
+            capacity_factor=capacity_factor,
+        )
+        both = f"2*({again} + {once})"
+        row = f"{rows}*hidden*element_bytes"
+        yield step.send("rows of experts, and results", "all_to_all", "ep", row, both)
+    if not layout.sequence_parallel:
+        yield step.send("gradients of weights", "all_reduce", "tp", choices, once)
+    if balance_loss:
+        axes = ("dp", "fsdp", "ep", "cp", *["tp"] * layout.sequence_parallel)
+        load = f"2*{experts.count}*4"
+        # The losses themselves are not told, so only what their gradients need is sent.
+        yield step.send("loads and scores", "all_reduce", axes, load, once)
+
+
 def _again(messages: Iterable[Message], steps: int) -> Iterator[Message]:
     """The messages of so many steps."""
     for one in messages:
@@ -217,11 +271,14 @@ class _Leaves:
 
     def norms(self, *, scaled: bool) -> Iterator[Message]:
         """The norm for each set of axes that split gradients, and the overflow."""
-        owned = [frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves]
-        for axes in dict.fromkeys(owned):
+        owned = {leaf.name: frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves}
+        loads = {name for name in owned if name.endswith(LOAD_BIAS)}
+        for axes in dict.fromkeys(owned[name] for name in owned if name not in loads):
             yield self.number("norm of gradients", axes)
+        for name in loads:
+            yield self.number("largest load", owned[name])
         if scaled:
-            yield self.number("overflow", set().union(*owned))
+            yield self.number("overflow", set().union(*owned.values()))
 
     def _times(self, leaf: Leaf) -> _Times:
         """How often a leaf is gathered, and its gradient scattered."""

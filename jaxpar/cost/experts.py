@@ -13,6 +13,8 @@ import math
 from jaxpar.checks import check_positive
 from jaxpar.cost.communication import wire_bytes
 
+LOAD_BIAS = "load_bias"
+"""The name of the parameters whose gradient is a load; they count in no norm of gradients."""
 ROUTE_BYTES = 4 + 4
 """Of a choice: the weight, and the number of the expert."""
 

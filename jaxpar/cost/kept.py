@@ -79,7 +79,17 @@ def decoder_arrays(
 
     With "none", JAX keeps more than Megatron-LM, and some arrays several times. With `tiles`,
     and over cp, attention is by tiles: it keeps its result and the log-sum-exp, and no scores.
+
+    Raises:
+        ValueError: the layers have experts, and much of these is kept, or there are shared ones:
+            what JAX keeps of sorted rows and of blocks is not known here.
     """
+    experts = architecture.experts
+    if experts and (layout.remat in ("none", "selective") or experts.shared):
+        raise ValueError(
+            f"decoder_arrays: experts ({experts.shared} shared) with remat {layout.remat!r}: what "
+            "is kept of them is not known; use 'products', 'full' or 'segments', and none shared"
+        )
     everything, tiles = layout.remat == "none", _by_tiles(layout, tiles)
     arrays = list(_kept(architecture, layout, scores=everything and not tiles, experts=False))
     if everything:
@@ -88,6 +98,8 @@ def decoder_arrays(
     if layout.remat == "products":
         names = (*_PRODUCTS, *["attended"] * tiles)
         arrays = [array for array in arrays if array.name in names]
+    if experts and not layout.recomputes_layers:
+        arrays = [*_without_mlp(arrays), *_of_mixture(layout)]
     if tiles and not layout.recomputes_layers:
         arrays.append(_Array("log-sum-exp", "heads", "tp", 4))
     return _terms(arrays, architecture, layout, sequence, element_bytes)
@@ -146,6 +158,18 @@ def outer_arrays(
         _terms(arrays, architecture, layout, sequence, element_bytes) for arrays in (first, last)
     )
     return first, last
+
+
+def _without_mlp(arrays: Iterable[_Array]) -> list[_Array]:
+    """The arrays of a layer but for those inside its MLP."""
+    return [array for array in arrays if array.name not in ("gate", "up", "hidden")]
+
+
+def _of_mixture(layout: Layout) -> Iterator[_Array]:
+    """What a layer of our decoder keeps of its router; what experts compute is computed again."""
+    yield _Array("router's logits", "experts", "whole", 4)
+    if layout.sequence_parallel:
+        yield _Array("all positions", "hidden", "whole")
 
 
 def _by_tiles(layout: Layout, tiles: bool) -> bool:

@@ -5,8 +5,6 @@ is the number of all positions, and t the number of those that a device has betw
 where sequence parallelism splits them.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -15,6 +13,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
 from jaxpar import nn
+from jaxpar.model.mixture import Mixture
+from jaxpar.model.mlp import MLP, matrix
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
 
@@ -38,10 +38,10 @@ class Attention(nnx.Module):
 
     def __init__(self, settings: Settings, rngs: nnx.Rngs):
         d, d_kv = settings.d_model, settings.key_heads * settings.d_head
-        self.query = _matrix(rngs, d, d)
-        self.key = _matrix(rngs, d, d_kv)
-        self.value = _matrix(rngs, d, d_kv)
-        self.output = _matrix(rngs, d, d, settings.layers)
+        self.query = matrix(rngs, d, d)
+        self.key = matrix(rngs, d, d_kv)
+        self.value = matrix(rngs, d, d_kv)
+        self.output = matrix(rngs, d, d, settings.layers)
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
 
@@ -61,32 +61,14 @@ class Attention(nnx.Module):
         return x.reshape(*x.shape[:2], -1, self.d_head).swapaxes(1, 2)
 
 
-class MLP(nnx.Module):
-    """The gated or the plain MLP, as the settings say."""
-
-    def __init__(self, settings: Settings, rngs: nnx.Rngs):
-        d, f = settings.d_model, settings.d_hidden
-        self.gate = _matrix(rngs, d, f) if settings.mlp == "swiglu" else None
-        self.up = _matrix(rngs, d, f)
-        self.down = _matrix(rngs, f, d, settings.layers)
-
-    def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
-        """Applies the MLP to every activation."""
-        weights = [w[...] for w in (self.up, self.gate) if w is not None]
-        products = split.columns(x, *weights, name="mlp_input")
-        up, *gate = map(checkpoint_name, products, ("up", "gate"))
-        hidden = checkpoint_name(nn.swiglu(gate[0], up) if gate else nn.gelu(up), "hidden")
-        return split.total(nn.matmul(hidden, self.down[...]))
-
-
 class Layer(nnx.Module):
-    """Attention, then the MLP: each reads the normalized residual stream and adds to it."""
+    """Attention, then the MLP or experts: each reads the normalized stream and adds to it."""
 
     def __init__(self, settings: Settings, rngs: nnx.Rngs):
         self.attention_norm = Norm(settings)
         self.attention = Attention(settings, rngs)
         self.mlp_norm = Norm(settings)
-        self.mlp = MLP(settings, rngs)
+        self.mlp = Mixture(settings, rngs) if settings.experts else MLP(settings, rngs)
 
     def __call__(self, x: Float[Array, "b t d"], split: Split = WHOLE) -> Float[Array, "b t d"]:
         """The residual stream after this layer."""
@@ -137,15 +119,6 @@ class Decoder(nnx.Module):
                 f"Decoder: {s} tokens in a sequence; learned positions reach "
                 f"{len(self.positions[...])}; cut the sequence, or use Settings(sequence={s})"
             )
-
-
-def _matrix(rngs: nnx.Rngs, i: int, o: int, layers: int = 0) -> nnx.Param[Array]:
-    """A random matrix that preserves the scale of activations.
-
-    With `layers`, it is for an output that each of so many layers adds twice to the residual
-    stream, and is scaled down so that the sum keeps its scale.
-    """
-    return nnx.Param(jax.random.normal(rngs.params(), (i, o)) / math.sqrt(i * max(1, 2 * layers)))
 
 
 def _table(rngs: nnx.Rngs, rows: int, columns: int) -> nnx.Param[Array]:

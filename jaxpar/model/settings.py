@@ -2,10 +2,15 @@
 
 from dataclasses import dataclass
 
-from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.mesh import few_divisors
 
-KINDS = {"norm": ("rms", "layer"), "positions": ("rotary", "learned"), "mlp": ("swiglu", "gelu")}
+KINDS = {
+    "norm": ("rms", "layer"),
+    "positions": ("rotary", "learned"),
+    "mlp": ("swiglu", "gelu"),
+    "balance": ("loss", "bias", "none"),
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,13 @@ class Settings:
         mlp: "swiglu" is gated and has three matrices, and "gelu" is plain and has two.
         tied: whether the head is the transposed embedding.
         sequence: the longest sequence with learned positions; with rotary ones there is no limit.
+        experts: the number of experts in each layer, which are MLPs; 0 means one MLP, no router.
+        top_k: how many of them each token goes to.
+        capacity_factor: each expert has rows for so many times its part of a device's tokens, and
+            what finds no row is dropped; None means that nothing is dropped.
+        shared_experts: how many further experts every token goes to.
+        balance: what balances the load: "loss", an auxiliary loss, and one of the router's logits;
+            "bias", a bias of each expert, by which sigmoids are ranked; or "none".
 
     Raises:
         ValueError: a size is below 1, a size does not divide another, or a part is unknown.
@@ -42,6 +54,11 @@ class Settings:
     mlp: str = "swiglu"
     tied: bool = False
     sequence: int = 128
+    experts: int = 0
+    top_k: int = 2
+    capacity_factor: float | None = None
+    shared_experts: int = 0
+    balance: str = "loss"
 
     def __post_init__(self) -> None:
         """Checks every field, and the sizes that must divide one another."""
@@ -54,6 +71,7 @@ class Settings:
             if getattr(self, name) not in kinds:
                 allowed = " or ".join(map(repr, kinds))
                 raise ValueError(f"Settings: {name} is {getattr(self, name)!r}; use {allowed}")
+        self._check_experts()
         self._check_divides("heads", self.heads, "d_model", self.d_model)
         self._check_divides("kv_heads", self.key_heads, "heads", self.heads)
         if self.positions == "rotary" and self.d_head % 2:
@@ -86,6 +104,12 @@ class Settings:
         return int(self.architecture.parameters)
 
     @property
+    def _mixture(self) -> Experts:
+        f = self.d_hidden
+        shared = self.shared_experts * f
+        return Experts(self.experts, self.top_k, f, shared=shared, router_bias=True)
+
+    @property
     def architecture(self) -> Architecture:
         """The decoder as the formulas of costs know it."""
         return Architecture(
@@ -100,7 +124,36 @@ class Settings:
             tied=self.tied,
             positions=self.sequence if self.positions == "learned" else 0,
             norm="rms" if self.norm == "rms" else "layer",
+            experts=self._mixture if self.experts else None,
         )
+
+    def _check_experts(self) -> None:
+        if self.experts < 0 or self.shared_experts < 0:
+            name = "experts" if self.experts < 0 else "shared_experts"
+            raise ValueError(f"Settings: {name} is {getattr(self, name)}; use 0 or more")
+        if not self.experts:
+            for name in ("top_k", "capacity_factor", "shared_experts", "balance"):
+                value, unset = getattr(self, name), getattr(Settings, name)
+                if value != unset:
+                    raise ValueError(
+                        f"Settings: {name} is {value} without experts; use experts of 1 or more, "
+                        "or leave it out"
+                    )
+            return
+        if self.mlp != "swiglu":
+            raise ValueError(
+                f"Settings: experts with mlp {self.mlp!r}; experts are gated; use 'swiglu'"
+            )
+        if not 1 <= self.top_k <= self.experts:
+            raise ValueError(
+                f"Settings: top_k is {self.top_k} of {self.experts} experts; use 1 to "
+                f"{self.experts}"
+            )
+        if self.capacity_factor is not None and not self.capacity_factor > 0:
+            raise ValueError(
+                f"Settings: capacity_factor is {self.capacity_factor}; use a number above 0, or "
+                "None, which drops nothing"
+            )
 
     def _check_divides(self, name: str, size: int, multiple_name: str, multiple: int) -> None:
         if multiple % size:

@@ -1,7 +1,7 @@
 """How devices split the layers of a decoder: by heads and hidden size, and by positions."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,13 @@ from jaxpar.mesh import divide, vary
 from jaxpar.model.attention import CONTEXTS, on_one_device, over_devices
 from jaxpar.model.settings import Settings
 from jaxpar.parallel import context, tensor, vocabulary
-from jaxpar.parallel.sequence import Keep, gathered_linear, scatter_sequence
+from jaxpar.parallel.sequence import (
+    GATHERED,
+    Keep,
+    gather_sequence,
+    gathered_linear,
+    scatter_sequence,
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,9 @@ class Split:
         attention: without such an axis, "flash", "plain", or None for what is faster.
         keep: with `sequence`, whether gathered positions are kept for the backward pass
             ("gathered"), or only the device's own, which are then gathered again ("shard").
+        experts: the mesh axis that splits the experts; None if each device has all of them.
+        routes: the mesh axes whose devices have other tokens to route, or a part of their gradient.
+        added: how many microbatches there are whose gradients are added up, and not averaged.
     """
 
     axis: str | None = None
@@ -42,16 +51,32 @@ class Split:
     context: str | None = None
     by: str = "zigzag"
     attention: str | None = None
+    experts: str | None = None
+    routes: tuple[str, ...] = ()
+    added: int = 1
 
     @classmethod
     def of(cls, layout: Layout, attention: str | None = None) -> "Split":
-        """How a layout splits layers over tp, and their positions over cp."""
-        context, by = "cp" if layout.cp > 1 else None, layout.context
+        """How a layout splits layers over tp, positions over cp, and experts over ep."""
+        whole = cls(
+            context="cp" if layout.cp > 1 else None,
+            by=layout.context,
+            attention=attention,
+            experts="ep" if layout.ep > 1 else None,
+            routes=layout.token_axes,
+        )
         if layout.tp == 1:
-            return cls(context=context, by=by, attention=attention)
-        # Recomputing a whole layer gathers its positions anyway, and once is enough.
-        keep = "gathered" if layout.recomputes_layers else "shard"
-        return cls("tp", layout.sequence_parallel, keep, context, by, attention)
+            return whole
+        sequence = layout.sequence_parallel
+        return replace(
+            whole,
+            axis="tp",
+            sequence=sequence,
+            # Recomputing a whole layer gathers its positions anyway, and once is enough.
+            keep="gathered" if layout.recomputes_layers else "shard",
+            # With all positions, each device has a part of the gradient of what it routes alike.
+            routes=(*whole.routes, "tp") if sequence else whole.routes,
+        )
 
     def columns(
         self, x: Float[Array, "b t d"], *weights: Float[Array, "d _"], name: str
@@ -67,6 +92,16 @@ class Split:
         if self.sequence:
             return gathered_linear(x, *weights, axis=self.axis, keep=self.keep)
         return nn.matmuls(tensor.enter(x, axis=self.axis), *weights)
+
+    def whole(self, x: Float[Array, "b t d"]) -> Float[Array, "b s d"]:
+        """All positions of x, those of other devices of the axis too."""
+        if self.axis is None or not self.sequence:
+            return x
+        return checkpoint_name(gather_sequence(x, axis=self.axis), GATHERED)
+
+    def enter(self, x: Array) -> Array:
+        """Casts x, which is equal on all devices of the axis, for what these do with it each."""
+        return x if self.axis is None else vary(x, (self.axis,))
 
     def total(self, partial: Float[Array, "b s d"]) -> Float[Array, "b t d"]:
         """Sums the partial results of all devices; with `sequence`, each gets its own positions."""
@@ -164,19 +199,33 @@ def split_specs(
 
 
 def used_specs(settings: Settings, layout: Layout, params: PyTree[Any]) -> PyTree[PartitionSpec]:
-    """The partition specs of a decoder's parameters while they are used: split over pp and tp."""
+    """The partition specs of a decoder's parameters in use: split over pp, ep and tp."""
     specs = jax.tree.map(lambda _: PartitionSpec(), params)
     if layout.tp > 1:
         specs = split_specs(settings, params, axis="tp", n=layout.tp)
+    if layout.ep > 1:
+        specs = tree_map_with_path(_over_experts, specs)
     if layout.pp > 1:
         on_stages = jax.tree.map(lambda spec: PartitionSpec("pp", *spec[1:]), specs["layers"])
         specs = specs | {"layers": on_stages}
     return specs
 
 
+def _over_experts(path: tuple[Any, ...], spec: PartitionSpec) -> PartitionSpec:
+    """The spec of a leaf, of which ep splits dim 1 if it is of experts: these are [l, e, ...]."""
+    names = [getattr(key, "key", None) for key in path]
+    return PartitionSpec(None, "ep", *spec[2:]) if "experts" in names else spec
+
+
 def check_split(settings: Settings, layout: Layout) -> None:
-    """Checks that tp divides a decoder's heads, MLP and vocabulary, and tp and cp its positions."""
+    """Checks that the axes of a layout divide what they split of a decoder.
+
+    That is for tp the heads, the MLP and the vocabulary, for tp and cp the positions, and for ep
+    the experts.
+    """
     sizes = {}
+    if layout.ep > 1:
+        _check_experts(settings, layout)
     if layout.tp > 1:
         tensor.check_heads("Split: heads", settings.heads, settings.key_heads, "tp", layout.tp)
         sizes = {"f": settings.d_hidden, "v": settings.vocabulary}
@@ -201,3 +250,13 @@ def _check_context(settings: Settings, layout: Layout) -> None:
             f"zigzag has two chunks on each device, so {chunks} must divide t; use a sequence of "
             f"{-(-settings.sequence // chunks) * chunks}, or --context ring"
         )
+
+
+def _check_experts(settings: Settings, layout: Layout) -> None:
+    """Checks that there are experts, and that ep divides them."""
+    if not settings.experts:
+        raise ValueError(
+            f"Split: mesh axis ep (size {layout.ep}) without experts: its devices split the "
+            "experts of each layer; use --experts N, or axis dp"
+        )
+    divide("Split", "e", settings.experts, "ep", layout.ep)

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from jaxpar import nn
-from jaxpar.experts import apply_experts, assign_slots, combine, dispatch, grouped_matmul
+from jaxpar.experts import apply_experts, dropless, with_capacity
 from jaxpar.mesh import Axis
 
 
@@ -55,10 +54,11 @@ def moe_token_choice(
     if capacity < 1:
         raise ValueError(f"moe_token_choice: capacity is {capacity}; use 1 or more rows")
     count = len(w_gate) * lax.axis_size(axis)
-    slots = assign_slots(experts, count=count, capacity=capacity)
-    rows = dispatch(x, slots, rows=count * capacity).reshape(count, capacity, -1)
-    returned = _on_their_devices(rows, w_gate, w_up, w_down, axis)
-    return combine(returned.reshape(-1, x.shape[1]), slots, weights)
+
+    def on_their_devices(rows: Array) -> Array:
+        return _on_their_devices(rows, w_gate, w_up, w_down, axis)
+
+    return with_capacity(x, weights, experts, on_their_devices, count=count, capacity=capacity)
 
 
 def expert_choice(
@@ -128,16 +128,8 @@ def moe_dropless(
     x, weights, experts = (
         lax.all_gather(given, axis, tiled=True) for given in (x, weights, experts)
     )
-    count, k = len(w_gate), experts.shape[1]
-    own = experts.reshape(-1) - lax.axis_index(axis) * count
-    own = jnp.where((own >= 0) & (own < count), own, count)  # those of others come last
-    order = jnp.argsort(own)
-    sizes = jnp.bincount(own, length=count + 1)[:count]
-    rows = x[order // k]
-    gate, up = (grouped_matmul(rows, w, sizes, block=block, skip=skip) for w in (w_gate, w_up))
-    y = grouped_matmul(nn.swiglu(gate, up), w_down, sizes, block=block, skip=skip)
-    y = y * weights.reshape(-1)[order][:, None]
-    total = jnp.zeros_like(x, y.dtype).at[order // k].add(y).astype(x.dtype)
+    first = lax.axis_index(axis) * len(w_gate)
+    total = dropless(x, weights, experts, w_gate, w_up, w_down, first=first, block=block, skip=skip)
     return lax.psum_scatter(total, axis, tiled=True)
 
 

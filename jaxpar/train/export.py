@@ -16,12 +16,7 @@ def train_command(plan: Plan) -> str:
     Raises:
         ValueError: the trainer cannot run this plan; the message says what, and why.
     """
-    model, options = plan.job.architecture, recipe_options(plan)
-    if model.experts:
-        raise ValueError(
-            f"plan: --export jaxpar: {model.name} has layers with {model.experts.count} experts, "
-            "and the decoder of `jaxpar train` has none; use a --model without experts"
-        )
+    options = recipe_options(plan)
     try:
         settings = settings_of(plan)
         make_recipe(**options).check(settings)
@@ -29,7 +24,12 @@ def train_command(plan: Plan) -> str:
         raise ValueError(
             f"plan: --export jaxpar: `jaxpar train` cannot run the first plan: {error}"
         ) from None
-    sizes = {name: getattr(settings, name) for name in ("layers", "d_model", "heads", "sequence")}
+    names = ["layers", "d_model", "heads", "sequence"]
+    if settings.experts:
+        names += ["experts", "top_k", "capacity_factor"]
+    if settings.shared_experts:
+        names.append("shared_experts")
+    sizes = {name: getattr(settings, name) for name in names}
     words = ["jaxpar", "train"]
     for name, value in (options | sizes).items():
         words.append(f"--{name.replace('_', '-')}")
@@ -45,9 +45,12 @@ def model_note(plan: Plan) -> str:
     wanted, ours = plan.job.architecture, settings_of(plan).architecture
     if replace(ours, name=wanted.name) == wanted:
         return ""
+    alike = "the width and the query heads"
+    if wanted.experts:
+        alike = "the width, the query heads and the numbers of experts"
     return (
-        f"The decoder has the layers, the width and the query heads of {wanted.name}, reads bytes, "
-        f"and has {ours.parameters:,} parameters, not {wanted.parameters:,}."
+        f"The decoder has the layers, {alike} of {wanted.name}, reads "
+        f"bytes, and has {ours.parameters:,} parameters, not {wanted.parameters:,}."
     )
 
 
@@ -91,14 +94,23 @@ def recipe_options(plan: Plan) -> dict[str, Any]:
 
 
 def settings_of(plan: Plan) -> Settings:
-    """The decoder of `jaxpar train` that is as deep and as wide as the plan's model.
+    """The decoder of `jaxpar train` that is as deep and as wide, and has as many experts.
 
     Raises:
         ValueError: no decoder has these sizes.
     """
     model = plan.job.architecture
+    experts, mixture = {}, model.experts
+    if mixture:
+        # The plan counts as many rows of each expert as tokens choose it where the load is even.
+        experts = {"experts": mixture.count, "top_k": mixture.per_token, "capacity_factor": 1.0}
+        experts["shared_experts"] = round(mixture.shared / mixture.ffn)
     return Settings(
-        layers=model.layers, d_model=model.hidden, heads=model.heads, sequence=plan.job.sequence
+        layers=model.layers,
+        d_model=model.hidden,
+        heads=model.heads,
+        sequence=plan.job.sequence,
+        **experts,
     )
 
 

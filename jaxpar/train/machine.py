@@ -37,12 +37,19 @@ def least_bytes(settings: Settings, recipe: Recipe) -> float:
         (FLOAT_BYTES if recipe.precision == "fp32" else FLOAT_BYTES / 2, 2),
         (FLOAT_BYTES, 3),
     )
-    held = sum(
-        each / (layout.state_shards if layout.zero >= stage else 1) for each, stage in states
-    )
     copies = layout.devices / (layout.pp * layout.tp)
+    in_experts = settings.architecture.expert_parameters
+    parts = (  # how many parameters, how many copies there are, and what shards a copy
+        (settings.parameters - in_experts, copies, layout.state_shards),
+        (in_experts, copies / layout.ep, layout.expert_shards),
+    )
+    held = sum(
+        count * times * each / (shards if layout.zero >= stage else 1)
+        for count, times, shards in parts
+        for each, stage in states
+    )
     logits = recipe.batch / recipe.microbatches * settings.sequence * settings.vocabulary
-    return settings.parameters * copies * held + logits * FLOAT_BYTES
+    return held + logits * FLOAT_BYTES
 
 
 def check_memory(settings: Settings, recipe: Recipe, devices_here: float) -> None:

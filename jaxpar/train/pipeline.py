@@ -1,5 +1,6 @@
 """The gradients of a decoder whose layers are split over pp, by the recipe's schedule."""
 
+from dataclasses import replace
 from typing import Any
 
 from jax import Array
@@ -24,7 +25,9 @@ def by_schedule(
     Where the recipe gathers layers, parameters and gradients are as at rest and as owned, and each
     layer is gathered for each microbatch; the ends are gathered once.
     """
-    split, by_shards = recipe.split, recipe.gathers_layers
+    # A schedule adds up what its microbatches give, with the mean in the loss of each.
+    split = replace(recipe.split, added=recipe.microbatches)
+    by_shards = recipe.gathers_layers
     decoder = pieces(settings, split)
     layer = gathered_layer(decoder.layer, layouts[STACKED]) if by_shards else decoder.layer
     of_ends = {name: part for name, part in layouts.items() if name != STACKED}

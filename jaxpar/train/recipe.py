@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jaxpar.checks import check_one_of
-from jaxpar.layout import CONTEXT_KINDS, REMAT_KINDS, ZERO_STAGES, Layout
+from jaxpar.layout import AXES, CONTEXT_KINDS, REMAT_KINDS, ZERO_STAGES, Layout
 from jaxpar.mesh import divide, parse_mesh
 from jaxpar.model import Settings, Split, check_split
 from jaxpar.model.attention import KINDS as ATTENTIONS
@@ -17,7 +17,6 @@ from jaxpar.schedules.files import read_table
 from jaxpar.train.compression import Compression, parse_compression
 from jaxpar.train.rounds import OUTERS
 
-TRAINED_AXES = ("pp", "dp", "fsdp", "cp", "tp")
 GATHERS = ("use", "step")
 OPTIMIZERS = ("adamw", "sgd")
 DEFAULT_SCHEDULE = "1f1b"
@@ -103,8 +102,25 @@ class Recipe:
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
         check_split(settings, self.layout)
+        if settings.experts:
+            self._check_experts()
         if self.table:
             layer_order(self.table, settings.layers)
+
+    def _check_experts(self) -> None:
+        """Checks what a decoder with experts cannot be combined with."""
+        if self.precision == "fp16":
+            raise ValueError(
+                "train: --experts with --precision fp16: what balances the experts goes beside the "
+                "loss, and is not scaled as it is; use bf16 or fp32"
+            )
+        if self.compression or self.sync_every:
+            option = "compress" if self.compression else "sync-every"
+            raise ValueError(
+                f"train: --experts with --{option}: the load of experts is that of the tokens of "
+                f"all devices in each step, which these do not tell each other then; leave "
+                f"--{option} out"
+            )
 
 
 def make_recipe(
@@ -131,7 +147,7 @@ def make_recipe(
     """A recipe from the options of `jaxpar train`.
 
     Args:
-        mesh: the axes and their sizes: any of pp, dp, fsdp, cp and tp.
+        mesh: the axes and their sizes: any of pp, dp, fsdp, ep, cp and tp.
         batch: examples in a step, over all devices.
         zero: the stage of ZeRO; None: 3 over an axis fsdp, 0 without one.
         precision: "fp32", "bf16" or "fp16".
@@ -155,11 +171,11 @@ def make_recipe(
         ValueError: the trainer cannot run this; the message says why, and what it can run.
     """
     sizes = parse_mesh(mesh)
-    if others := [axis for axis in sizes if axis not in TRAINED_AXES]:
+    if others := [axis for axis in sizes if axis not in AXES]:
         raise ValueError(
-            f"train: --mesh {mesh} has axes {', '.join(others)}; so far training splits the batch "
-            "over dp and fsdp, positions over cp, each layer over tp, and the layers over pp; use "
-            "these"
+            f"train: --mesh {mesh} has axes {', '.join(others)}; training splits the batch over "
+            "dp, fsdp and ep, experts over ep, positions over cp, each layer over tp, and the "
+            "layers over pp; use these"
         )
     stage = (3 if "fsdp" in sizes else 0) if zero is None else zero
     offload = offload or "none"
@@ -236,7 +252,7 @@ def _check_states(
             f"train: --zero 0 with --mesh {mesh}: the devices of axis fsdp shard the states of "
             "training, and stage 0 shards nothing; use --zero 1, 2 or 3, or axis dp"
         )
-    axes = ("fsdp" if "fsdp" in sizes else "dp", "cp")
+    axes = ("fsdp" if "fsdp" in sizes else "dp", "ep", "cp")
     if stage and all(sizes.get(axis, 1) == 1 for axis in axes):
         raise ValueError(
             f"train: stage {stage} of ZeRO with --mesh {mesh}: axis {axes[0]} has one device, and "

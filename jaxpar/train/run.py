@@ -32,11 +32,19 @@ from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
 
 class StepResult(NamedTuple):
-    """The loss of a step, the norm of its gradients before clipping, and its seconds."""
+    """What a step has told.
+
+    Attributes:
+        loss: the mean loss of the batch.
+        gradient_norm: the norm of the gradients before clipping.
+        seconds: how long the step took.
+        largest_load: of the busiest expert, over the mean load; None: there are no experts.
+    """
 
     loss: float
     gradient_norm: float
     seconds: float
+    largest_load: float | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     return {
         "losses": [_finite(step.loss) for step in steps],
         "gradient_norms": [_finite(step.gradient_norm) for step in steps],
+        "largest_loads": [
+            _finite(step.largest_load) for step in steps if step.largest_load is not None
+        ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),
         "memory": memory

@@ -60,9 +60,10 @@ def show_steps(run: Run, count: int, console: Console) -> Iterator[Trained]:
     ) as bar:
         task = bar.add_task("", total=count * each)
         for number, step in enumerate(islice(run.steps, count), 1):
+            load = "" if step.largest_load is None else f"largest load {step.largest_load:.2f}  "
             bar.console.print(
                 f"step {number * each:{width}}  loss {step.loss:.4f}  "
-                f"{norm} {step.gradient_norm:.4f}  {step.seconds:6.3f} s"
+                f"{norm} {step.gradient_norm:.4f}  {load}{step.seconds:6.3f} s"
             )
             bar.advance(task, each)
             yield step

@@ -76,6 +76,8 @@ def predict(settings: Settings, recipe: Recipe) -> list[Message]:
         scaled=recipe.precision == "fp16",
         compressed=_compressed(settings, recipe),
         sync_every=recipe.sync_every,
+        capacity_factor=settings.capacity_factor,
+        balance_loss=settings.balance == "loss",
     )
 
 
@@ -108,17 +110,18 @@ def times_by_schedule(one: Collective, recipe: Recipe) -> np.ndarray:
         return times
     keeps = recipe.keeps_inputs
     rows = lower(recipe.table, keep_inputs=keeps).ticks
-    taken = _taken(rows, one.branches, keeps_inputs=keeps)
+    taken = _taken(rows, one.branches)
     return times * taken.sum(axis=0) / len(rows.kind)
 
 
-def _taken(rows: Ticks, branches: tuple[int, ...], *, keeps_inputs: bool) -> np.ndarray:
+def _taken(rows: Ticks, branches: tuple[int, ...]) -> np.ndarray:
     """In which ticks each device takes a branch of the loop in `jaxpar.parallel.pipeline`."""
     present = [kind for kind in ticks.CODES.values() if np.any(rows.kind == kind)]
     kind = present[branches[0]]
-    # The conditions inside of an action, in the order in which the loop asks for them.
-    conditions = [rows.first]
-    if kind != ticks.FORWARD:
-        conditions = [rows.last, *[rows.first] * keeps_inputs, rows.first]
     taken = rows.kind == kind
-    return taken & (conditions[branches[1]] == 1) if len(branches) > 1 else taken
+    if len(branches) == 1:
+        return taken
+    # A backward action begins with the condition for the last stage. All others that hold a
+    # collective are for the first; experts have conditions, too, and none of these sends anything.
+    of_last = kind != ticks.FORWARD and branches[1] == 0
+    return taken & ((rows.last if of_last else rows.first) == 1)

@@ -29,6 +29,7 @@ from jaxpar.train.compression import (
     kept_specs,
     make_compressed_step,
 )
+from jaxpar.train.experts import BIAS_RATE, balanced
 from jaxpar.train.gradients import FindLocal, by_microbatches, over_devices
 from jaxpar.train.offloading import (
     make_find,
@@ -78,6 +79,8 @@ def set_up(
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
     optimizer = OPTIMIZERS[recipe.optimizer]
+    if settings.experts:
+        optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
     optimizer = master_weights(optimizer) if mixed else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe)

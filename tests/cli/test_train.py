@@ -30,7 +30,9 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["train", "--mesh", "dp=2,ep=2"], "axes ep; so far training splits the batch over dp"),
+        (["train", "--mesh", "dp=2,tpx=2"], "has axes tpx; training splits the batch over dp, fs"),
+        (["train", "--mesh", "ep=2"], "axis ep (size 2) without experts"),
+        (["train", "--experts", "4", "--top-k", "5"], "top_k is 5 of 4 experts; use 1 to 4"),
         (["train", "--mesh", "dp"], "write axis=size"),
         (["train", "--batch", "12"], "(size 12) must be divisible by mesh axis dp (size 8)"),
         (["train", "--data", "nowhere"], "text: nowhere: No such file or directory"),

@@ -61,6 +61,8 @@ RECIPES = [
     make("pp=2", schedule="zb-h1", microbatches=4),
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
 ]
+MIXED = replace(SETTINGS, experts=4, top_k=2, d_ff=64)
+EXPERTS = [make("dp=2,ep=2"), make("ep=2,tp=2", sequence_parallel=True, zero=1)]
 every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
@@ -71,9 +73,9 @@ every_recipe = pytest.mark.parametrize(
 
 
 @cache
-def compiled(recipe: Recipe, layers: int) -> Any:
+def compiled(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> Any:
     """The memory of one device in a step, as XLA reports it; the step does not run."""
-    settings, mesh = replace(SETTINGS, layers=layers), make_mesh(recipe.layout.mesh_sizes)
+    settings, mesh = replace(settings, layers=layers), make_mesh(recipe.layout.mesh_sizes)
     tokens = jax.ShapeDtypeStruct(
         (recipe.batch, SEQUENCE + 1),
         jnp.int32,
@@ -100,9 +102,9 @@ def depths(recipe: Recipe) -> tuple[int, int]:
     return 2 * stages, 4 * stages
 
 
-def predicted(recipe: Recipe, layers: int) -> dict[str, float]:
+def predicted(recipe: Recipe, layers: int, settings: Settings = SETTINGS) -> dict[str, float]:
     """Bytes of each term of a step of so many layers."""
-    settings = replace(SETTINGS, layers=layers)
+    settings = replace(settings, layers=layers)
     terms = decoder_memory(
         settings.architecture,
         recipe.layout,
@@ -118,22 +120,51 @@ def predicted(recipe: Recipe, layers: int) -> dict[str, float]:
 
 @pytest.mark.full
 @every_recipe
-def test_arguments_are_exact(recipe: Recipe) -> None:
+def test_arguments_are_exact(recipe: Recipe, settings: Settings = SETTINGS) -> None:
     layers, _ = depths(recipe)
-    held = predicted(recipe, layers)
+    held = predicted(recipe, layers, settings)
     tokens, steps = recipe.batch // recipe.layout.batch_parts * (SEQUENCE + 1), 1
     expected = held["parameters"] + held["optimizer"] + 4 * (tokens + steps)
-    assert compiled(recipe, layers).argument_size_in_bytes == expected
+    assert compiled(recipe, layers, settings).argument_size_in_bytes == expected
 
 
 @pytest.mark.full
 @every_recipe
-def test_more_layers_add_what_they_keep_and_their_gradients(recipe: Recipe) -> None:
+def test_more_layers_add_what_they_keep_and_their_gradients(
+    recipe: Recipe, settings: Settings = SETTINGS
+) -> None:
     less, more = depths(recipe)
-    added = compiled(recipe, more).temp_size_in_bytes - compiled(recipe, less).temp_size_in_bytes
-    small, large = predicted(recipe, less), predicted(recipe, more)
+    with_less, with_more = (compiled(recipe, layers, settings) for layers in (less, more))
+    added = with_more.temp_size_in_bytes - with_less.temp_size_in_bytes
+    small, large = (predicted(recipe, layers, settings) for layers in (less, more))
     grown = {name: large[name] - small[name] for name in large}
     kept = grown.pop("kept") + grown.pop("halves", 0)
     gradients = sum(grown.pop(name, 0) for name in ("found", "summed", "gathered"))
     assert set(grown) == {"parameters", "optimizer"}
     assert added - gradients == pytest.approx(kept, rel=0.1)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", EXPERTS, ids=lambda recipe: describe(recipe.layout))
+def test_so_do_layers_of_experts(recipe: Recipe) -> None:
+    test_arguments_are_exact(recipe, MIXED)
+    test_more_layers_add_what_they_keep_and_their_gradients(recipe, MIXED)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "line"),
+    [
+        ({"remat": "none"}, MIXED, r"experts \(0 shared\) with remat 'none': what is kept"),
+        ({}, replace(MIXED, shared_experts=1), r"experts \(64 shared\) with remat 'products'"),
+        (
+            {"mesh": "pp=2,ep=2", "schedule": "zb-h1", "microbatches": 4},
+            MIXED,
+            "experts in a schedule whose backward passes have two halves",
+        ),
+    ],
+)
+def test_what_is_kept_of_experts_is_not_always_known(
+    options: dict[str, Any], settings: Settings, line: str
+) -> None:
+    with pytest.raises(ValueError, match=line):
+        predicted(make(**{"mesh": "ep=2"} | options), 2, settings)

@@ -25,7 +25,9 @@ def logits(settings: Settings, params: dict, sequence: np.ndarray) -> np.ndarray
         normed = [norm(x, own["attention_norm"]) for x in stream]
         gathered = attend(settings, own["attention"], normed)
         stream = [x + y for x, y in zip(stream, gathered, strict=True)]
-        stream = [x + mlp(own["mlp"], norm(x, own["mlp_norm"])) for x in stream]
+        normed = [norm(x, own["mlp_norm"]) for x in stream]
+        mixed = mix if settings.experts else lambda _, own, xs: [mlp(own, x) for x in xs]
+        stream = [x + y for x, y in zip(stream, mixed(settings, own["mlp"], normed), strict=True)]
     head = params["embedding"].T if settings.tied else params["head"]
     return np.stack([norm(x, params["final_norm"]) @ head for x in stream])
 
@@ -46,6 +48,23 @@ def mlp(params: dict, x: np.ndarray) -> np.ndarray:
     else:
         hidden = up * (1 + np.tanh(np.sqrt(2 / np.pi) * (up + 0.044715 * up**3))) / 2
     return hidden @ params["down"]
+
+
+def mix(settings: Settings, params: dict, xs: list[np.ndarray]) -> list[np.ndarray]:
+    """What the best experts of each position give, by weight, and the shared ones."""
+    ys = []
+    for x in xs:
+        scores = x @ params["router"]
+        ranked = scores
+        if settings.balance == "bias":
+            scores = 1 / (1 + np.exp(-scores))
+            ranked = scores + params["load_bias"]
+        else:
+            scores = np.exp(scores)
+        best = np.argsort(-ranked, kind="stable")[: settings.top_k]
+        y = sum(scores[i] * mlp(_take(params["experts"], i), x) for i in best) / scores[best].sum()
+        ys.append(y + mlp(params["shared"], x) if settings.shared_experts else y)
+    return ys
 
 
 def attend(settings: Settings, params: dict, xs: list[np.ndarray]) -> list[np.ndarray]:

@@ -24,6 +24,14 @@ from jaxpar.model import Settings, init
         tied=st.booleans(),
         sequence=st.integers(1, 5),
     )
+    | st.builds(
+        Settings,
+        d_model=st.just(8),
+        heads=st.just(2),
+        experts=st.integers(2, 5),
+        shared_experts=st.integers(0, 2),
+        balance=st.sampled_from(["loss", "bias", "none"]),
+    )
 )
 def test_parameters_are_counted_exactly(sizes: Settings) -> None:
     params = jax.eval_shape(functools.partial(init, sizes), jax.random.key(0))
@@ -40,6 +48,15 @@ def test_the_default_has_three_million_parameters() -> None:
         ({"layers": 0}, "Settings: layers is 0; use 1 or more"),
         ({"d_ff": 0}, "Settings: d_ff is 0; use 1 or more"),
         ({"norm": "batch"}, "Settings: norm is 'batch'; use 'rms' or 'layer'"),
+        ({"balance": "luck"}, "balance is 'luck'; use 'loss' or 'bias' or 'none'"),
+        ({"experts": -1}, "experts is -1; use 0 or more"),
+        ({"experts": 4, "shared_experts": -1}, "shared_experts is -1; use 0 or more"),
+        ({"shared_experts": 1}, "shared_experts is 1 without experts; use experts of 1 or more"),
+        ({"balance": "bias"}, "balance is bias without experts; use experts of 1 or more, or leav"),
+        ({"experts": 4, "mlp": "gelu"}, "experts with mlp 'gelu'; experts are gated; use 'swiglu'"),
+        ({"experts": 4, "top_k": 5}, "top_k is 5 of 4 experts; use 1 to 4"),
+        ({"experts": 4, "top_k": 0}, "top_k is 0 of 4 experts; use 1 to 4"),
+        ({"experts": 4, "capacity_factor": 0.0}, "capacity_factor is 0.0; use a number above 0"),
         ({"mlp": "relu"}, "Settings: mlp is 'relu'; use 'swiglu' or 'gelu'"),
         (
             {"d_model": 6, "heads": 4},

@@ -234,6 +234,8 @@ def test_of_logits_a_number_a_token_is_sent(name: str) -> None:
         (replace(GPT, heads=12, kv_heads=6), Layout(tp=4), "Split: heads: 6 kv heads on mesh axis"),
         (replace(LLAMA, d_ff=46), Layout(tp=4), r"Split: dim f \(size 46\) .* tp \(size 4\)"),
         (replace(LLAMA, vocabulary=50), Layout(tp=4), r"Split: dim v \(size 50\) .* tp \(size 4\)"),
+        (LLAMA, Layout(ep=2), r"Split: mesh axis ep \(size 2\) without experts: .*; use --experts"),
+        (replace(LLAMA, experts=6), Layout(ep=4), r"Split: dim e \(size 6\) .* ep \(size 4\)"),
         (GPT, Layout(cp=5), r"Split: dim t \(size 12\) .* cp \(size 5\); pad t to 15"),
         (LLAMA, Layout(cp=3), r"Split: dim t \(size 128\) .* cp \(size 3\)"),
         (GPT, Layout(cp=4), r"Split: dim t \(size 12\) .* two chunks .* 8 must divide t; .* of 16"),
@@ -282,15 +284,19 @@ def test_what_no_axis_splits_need_not_divide(settings: Settings, layout: Layout)
 @pytest.mark.parametrize(
     ("layout", "split"),
     [
-        (Layout(dp=4), Split()),
-        (Layout(cp=2), CONTEXT),
-        (Layout(cp=2, context="ring"), RING),
-        (Layout(cp=2, sequence_parallel=True), CONTEXT),
+        (Layout(dp=4), Split(routes=("dp",))),
+        (Layout(dp=2, ep=4), Split(experts="ep", routes=("dp", "ep"))),
+        (Layout(cp=2), replace(CONTEXT, routes=("cp",))),
+        (Layout(cp=2, context="ring"), replace(RING, routes=("cp",))),
+        (Layout(cp=2, sequence_parallel=True), replace(CONTEXT, routes=("cp",))),
         (Layout(tp=2), Split("tp")),
-        (Layout(tp=2, cp=2, sequence_parallel=True), Split("tp", sequence=True, context="cp")),
+        (
+            Layout(tp=2, cp=2, sequence_parallel=True),
+            Split("tp", sequence=True, context="cp", routes=("cp", "tp")),
+        ),
         (
             Layout(tp=2, sequence_parallel=True, remat="full"),
-            Split("tp", sequence=True, keep="gathered"),
+            Split("tp", sequence=True, keep="gathered", routes=("tp",)),
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """Small runs of a recipe, and the comparison with one device."""
 
 import itertools
+from collections.abc import Iterator
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from jaxpar.train import setup
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, begin
 from jaxpar.train.sent import Sent
-from jaxpar.train.text import read_library
+from jaxpar.train.text import batches, read_library
 from tests.compile_options import QUICKLY
 
 # These layers can be split over 8 devices and over 4 stages, so that all runs share one model.
@@ -31,26 +32,39 @@ GENTLE = {"sgd": optax.sgd(0.02)}
 
 
 class Taken(NamedTuple):
-    """A run, with the losses and the gradient norms of its first steps, and what they lead to."""
+    """A run, with what its first steps tell, and the parameters that they lead to."""
 
     run: Run
     losses: list[float]
     norms: list[float]
     params: Any
+    loads: list[float | None]
 
 
-def trained(recipe: Recipe, settings: Settings = SETTINGS, *, steps: int = STEPS) -> Taken:
-    """The first steps of a run of the recipe."""
+def trained(
+    recipe: Recipe,
+    settings: Settings = SETTINGS,
+    *,
+    steps: int = STEPS,
+    order: tuple[int, ...] | None = None,
+) -> Taken:
+    """The first steps of a run of the recipe; `order` is that of the examples in each batch."""
+
+    def in_order(*args: Any, **sizes: Any) -> Iterator[Any]:
+        return (batch[np.array(order)] for batch in batches(*args, **sizes))
+
     mesh = make_mesh(recipe.layout.mesh_sizes)
     with (
         patch.object(setup, "compile_program", compile_quickly),
         patch.dict(setup.OPTIMIZERS, GENTLE),
+        patch("jaxpar.train.run.batches", in_order if order else batches),
     ):
         run = begin(settings, recipe, mesh, read_library(), seed=3)
     taken = list(itertools.islice(run.steps, steps))
     params = jax.tree.map(np.asarray, taken[-1].params)
     run.close()
-    return Taken(run, [one.loss for one in taken], [one.gradient_norm for one in taken], params)
+    losses, norms = [one.loss for one in taken], [one.gradient_norm for one in taken]
+    return Taken(run, losses, norms, params, [one.largest_load for one in taken])
 
 
 def assert_trains_as_one_device(

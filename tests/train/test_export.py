@@ -108,6 +108,14 @@ def test_a_command_trains(monkeypatch: pytest.MonkeyPatch) -> None:
         assert one["predicted_bytes"] == one["by_schedule_bytes"]
 
 
+def test_a_model_with_experts_trains_with_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = first_plan(find_model("mixtral-8x7b"), 64, 256, ep=8)
+    settings, recipe = parsed(train_command(plan), monkeypatch)
+    assert (settings.experts, settings.top_k, settings.capacity_factor) == (8, 2, 1.0)
+    assert recipe.layout.ep == 8
+    assert "the width, the query heads and the numbers of experts of mixtral" in model_note(plan)
+
+
 def test_what_differs_from_the_model_is_told() -> None:
     note = model_note(first_plan(find_model("llama3-8b"), 8, 64))
     assert note.startswith("The decoder has the layers, the width and the query heads of llama3-8b")
@@ -117,7 +125,6 @@ def test_what_differs_from_the_model_is_told() -> None:
 @pytest.mark.parametrize(
     ("model", "devices", "fixed", "line"),
     [
-        (find_model("mixtral-8x7b"), 64, {}, "mixtral-8x7b has layers with 8 experts"),
         (
             find_model("llama3-8b"),
             8,

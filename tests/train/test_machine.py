@@ -28,6 +28,16 @@ def test_states_are_counted_once_for_each_copy() -> None:
     assert least_bytes(settings, sgd) == settings.parameters * 4 * 8 + 4 * 4
 
 
+def test_experts_are_counted_once_for_each_copy() -> None:
+    settings = Settings(vocabulary=1, sequence=1, experts=4)
+    of_experts = 4 * 4 * 3 * settings.d_model * settings.d_hidden  # of 4 layers
+    rest = settings.parameters - of_experts
+    found = least_bytes(settings, make_recipe("dp=2,ep=4", batch=8))
+    assert found == 16 * (2 * of_experts + 8 * rest) + 8 * 4
+    found = least_bytes(settings, make_recipe("fsdp=2,ep=4", batch=8))
+    assert found == 16 * (of_experts + rest) + 8 * 4
+
+
 def test_what_is_too_large_is_refused_with_the_largest_that_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

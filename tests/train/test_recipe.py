@@ -43,7 +43,7 @@ def test_chunks_are_those_of_the_schedule() -> None:
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"mesh": "ep=2,dp=4"}, "has axes ep; so far training splits the batch over dp and fsdp"),
+        ({"mesh": "tpx=2,dp=4"}, "has axes tpx; training splits the batch over dp, fsdp and ep"),
         ({"chunks": 2}, "--chunks 2 with --mesh dp=8: it is for devices that hold different"),
         ({"mesh": "pp=2", "chunks": 2}, "chunks is 2; 1f1b has 1 on each device"),
         ({"zero": 4}, "--zero is 4; use one of 0, 1, 2, 3"),

@@ -68,8 +68,8 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "gradient_norms", "step_seconds", "tokens_per_second", "memory", "bytes_by_axis",
-        "collectives", "moved",
+        "losses", "gradient_norms", "largest_loads", "step_seconds", "tokens_per_second", "memory",
+        "bytes_by_axis", "collectives", "moved",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
@@ -92,6 +92,7 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
     assert results(None, []) == {
         "losses": [],
         "gradient_norms": [],
+        "largest_loads": [],
         "step_seconds": [],
         "tokens_per_second": None,
         "memory": None,
@@ -101,8 +102,9 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
     }
     run, _ = runs[8]
     assert results(run, [])["tokens_per_second"] is None
-    overflown = results(run, [StepResult(math.nan, math.inf, 0.5)])
-    assert (overflown["losses"], overflown["gradient_norms"]) == ([None], [None])
+    overflown = results(run, [StepResult(math.nan, math.inf, 0.5, math.nan)])
+    columns = ("losses", "gradient_norms", "largest_loads")
+    assert [overflown[name] for name in columns] == [[None]] * 3
 
 
 @pytest.mark.parametrize(

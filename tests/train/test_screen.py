@@ -51,7 +51,7 @@ def test_a_wrong_prediction_is_told() -> None:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
-    endless = (Trained(*step, None, None) for step in itertools.cycle(TAKEN))
+    endless = (Trained(*step[:3], None, None) for step in itertools.cycle(TAKEN))
     text = shown(show_steps, replace(RUN, steps=endless), 10, terminal=terminal)
     assert "step  1  loss 5.5000  gradient norm 2.0000   0.500 s" in text
     assert "step 10  loss 4.2500  gradient norm 1.5000   0.250 s" in text
@@ -59,8 +59,14 @@ def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
     assert ("/10" in text) == terminal
 
 
+def test_a_step_with_experts_tells_their_largest_load() -> None:
+    steps = (Trained(*step[:3], None, None, 1.756) for step in TAKEN)
+    text = shown(show_steps, replace(RUN, steps=steps), 1)
+    assert "gradient norm 2.0000  largest load 1.76   0.500 s" in text
+
+
 def test_a_round_counts_its_steps() -> None:
-    steps = (Trained(*step, None, None) for step in TAKEN)
+    steps = (Trained(*step[:3], None, None) for step in TAKEN)
     run = replace(RUN, steps=steps, round_steps=20, sent=(Sent(("dp",), 56.0, 56.0, 56.0),))
     start = shown(show_start, run, "dp=8")
     assert "2,048 bytes of text in a round of 20 steps" in start

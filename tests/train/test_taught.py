@@ -5,6 +5,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
@@ -24,7 +25,7 @@ from jaxpar.mesh import make_mesh
 from jaxpar.parallel import data, fsdp, zero
 from jaxpar.train.gradients import by_microbatches, over_devices
 from jaxpar.train.recipe import make_recipe
-from tests.train.runs import trained
+from tests.train.runs import SETTINGS, trained
 
 P = jax.P
 # Taught as one axis alone needs it; what the trainer runs does the same for any mix of axes, which
@@ -32,6 +33,7 @@ P = jax.P
 FOR_ONE_AXIS = {
     "data.data_parallel_gradients",
     "data.accumulate_gradients",
+    "expert.update_expert_bias",  # as `tests/train/test_experts.py` shows
     "fsdp.hybrid_gradients",
     "zero.init_shards",
     "zero.mean_shards",
@@ -67,12 +69,7 @@ WITHOUT_OPTION = {
     "context.striped_ring_attention": "history: a zigzag has equal work",
     "data.bucketed_all_reduce": "XLA combines all-reduces by itself",
     "data.masked_mean": "the trainer's examples have no padding",
-    "expert.expert_choice": "so far the decoder has no experts",
-    "expert.load_balance_loss": "so far the decoder has no experts",
-    "expert.moe_dropless": "so far the decoder has no experts",
-    "expert.moe_token_choice": "so far the decoder has no experts",
-    "expert.router_z_loss": "so far the decoder has no experts",
-    "expert.update_expert_bias": "so far the decoder has no experts",
+    "expert.expert_choice": "a decoder cannot know which of its tokens come later",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
     "local.mean_of_arrived": "no device of the trainer is late",
@@ -132,6 +129,9 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2", sync_every=2, outer="nesterov"),
         ):
             trained(recipe, steps=1)
+        for factor in (None, 1.25):
+            with_experts = replace(SETTINGS, experts=4, capacity_factor=factor)
+            trained(make_recipe("ep=2"), with_experts, steps=1)
     finally:
         sys.setprofile(before)
     assert {*names.values()} - reached == FOR_ONE_AXIS | {*SIMPLER} | {*WITHOUT_OPTION}

@@ -19,10 +19,11 @@ _STEP = 1e-3
 
 
 def runs_by_kind() -> dict[str, list[Run]]:
-    """The published runs on each kind of hardware."""
+    """The published runs on each kind of hardware to which its efficiency is fitted."""
     runs: dict[str, list[Run]] = {}
     for run in published_runs():
-        runs.setdefault(run.cluster.efficiency.kind, []).append(run)
+        if run.fitted:
+            runs.setdefault(run.cluster.efficiency.kind, []).append(run)
     return runs
 
 

@@ -33,6 +33,7 @@ class Run:
         overlap: whether communication between replicas ran beside computation.
         must: whether a test bounds the error of its prediction.
         seconds: the time of a step, as published.
+        fitted: whether the efficiency of its kind of hardware is fitted to it, too.
     """
 
     paper: str
@@ -46,6 +47,7 @@ class Run:
     overlap: bool
     must: bool
     seconds: float
+    fitted: bool = True
 
     def predicted_seconds(self, efficiency: Efficiency | None = None) -> float:
         """The step's time by `step_terms`, with the cluster's efficiency or with another."""
@@ -96,6 +98,7 @@ def _run(paper: str, row: Mapping[str, Any], models: Mapping[str, Architecture])
         row.get("overlap", False),
         row.get("must", False),
         _seconds(row, architecture, layout),
+        row.get("fitted", True),
     )
 
 

@@ -98,6 +98,25 @@ def test_errors_beyond_them() -> None:
     assert max(errors) <= 0.22
 
 
+@pytest.mark.parametrize(
+    ("paper", "model"),
+    [
+        ("megatron-moe", "mixtral-8x7b"),
+        ("megatron-bridge", "deepseek-v3"),
+    ],
+)
+def test_layouts_of_experts_are_predicted_and_planned(paper: str, model: str) -> None:
+    """As they were published, and by the planner, which chooses the rest."""
+    run = next(run for run in of(paper) if run.architecture.name == model)
+    assert run.fitted == (paper != "megatron-moe")
+    assert abs(run.error()) <= 0.1
+    axes = {axis: n for axis, n in run.layout.sizes.items() if n > 1}
+    chosen = {name: getattr(run.layout, name) for name in ("remat", "chunks", "microbatch")}
+    job = Job(run.architecture, run.cluster, run.layout.devices, run.batch, run.sequence)
+    first, *_ = explore(job, axes | chosen, overlap=True).plans
+    assert abs(first.step_seconds / run.seconds - 1) <= 0.2
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_figures_are_those_of_the_fit(kind: str) -> None:
     runs = KINDS[kind]

@@ -1,0 +1,52 @@
+"""The MLP of a layer, and the random matrices that layers are made of."""
+
+import math
+
+import jax
+from flax import nnx
+from jax import Array
+from jax.ad_checkpoint import checkpoint_name
+from jaxtyping import Float
+
+from jaxpar import nn
+from jaxpar.model.settings import Settings
+from jaxpar.model.split import Split
+
+
+class MLP(nnx.Module):
+    """The gated or the plain MLP, as the settings say; its hidden size is `copies` times theirs."""
+
+    def __init__(self, settings: Settings, rngs: nnx.Rngs, copies: int = 1):
+        d, f = settings.d_model, copies * settings.d_hidden
+        self.gate = matrix(rngs, d, f) if settings.mlp == "swiglu" else None
+        self.up = matrix(rngs, d, f)
+        self.down = matrix(rngs, f, d, settings.layers)
+
+    def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
+        """Applies the MLP to every activation."""
+        return split.total(self._down(split.columns(x, *self._into, name="mlp_input")))
+
+    def part(self, x: Float[Array, "t d"]) -> Float[Array, "t d"]:
+        """What this device's part of the hidden size adds to the result."""
+        return self._down(nn.matmuls(x, *self._into))
+
+    @property
+    def _into(self) -> list[Array]:
+        return [w[...] for w in (self.up, self.gate) if w is not None]
+
+    def _down(self, products: tuple[Array, ...]) -> Array:
+        up, *gate = map(checkpoint_name, products, ("up", "gate"))
+        hidden = checkpoint_name(nn.swiglu(gate[0], up) if gate else nn.gelu(up), "hidden")
+        return nn.matmul(hidden, self.down[...])
+
+
+def matrix(
+    rngs: nnx.Rngs, i: int, o: int, layers: int = 0, *, count: int | None = None
+) -> nnx.Param[Array]:
+    """A random matrix that preserves the scale of activations.
+
+    With `layers`, it is for an output that each of so many layers adds twice to the residual
+    stream, and is scaled down so that the sum keeps its scale. With `count`, there are so many.
+    """
+    shape = (i, o) if count is None else (count, i, o)
+    return nnx.Param(jax.random.normal(rngs.params(), shape) / math.sqrt(i * max(1, 2 * layers)))
