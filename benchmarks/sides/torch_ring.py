@@ -98,7 +98,9 @@ def train_rank(rank: int, n: int, sequence: int) -> None:
     chunks = torch.arange(sequence).chunk(2 * n)
     places = torch.cat([chunks[rank], chunks[2 * n - 1 - rank]])
     tokens, labels = (x[:, places] for x in shifted(1, sequence))  # shifted first, then split
-    model = DistributedDataParallel(Decoder(places.tolist(), Ring.apply))
+    # The angles of positions are buffers, and each process has its own.
+    decoder = Decoder(places.tolist(), Ring.apply)
+    model = DistributedDataParallel(decoder, broadcast_buffers=False)
     train(model, tokens, labels, n, over_processes)
 
 
