@@ -12,6 +12,7 @@ import importlib.util
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import jax
 import optax
@@ -19,7 +20,7 @@ import optax
 from benchmarks import Row
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours, random_tokens
 from benchmarks.sides.race import Turn, race, serve
-from jaxpar.model import init, loss_fn
+from jaxpar.model import Split, init, loss_fn
 from jaxpar.train.setup import OPTIMIZERS
 
 TORCH = ["-m", "benchmarks.sides.torch_step"]
@@ -31,9 +32,11 @@ STEP = f"training step ({SIZE}, float32, AdamW)"
 ONE = "our model under `jax.jit` on one device"
 
 
-def one_device(batch: int = BATCH) -> list[str]:
+def one_device(
+    batch: int = BATCH, sequence: int = SETTINGS.sequence, attention: str = "plain"
+) -> list[str]:
     """The command that takes steps on one device."""
-    return ["-m", "benchmarks.train_step", str(batch)]
+    return ["-m", "benchmarks.train_step", str(batch), str(sequence), attention]
 
 
 RIVALS = {
@@ -46,18 +49,20 @@ RIVALS = {
 }
 
 
-def one_device_step(params, state, tokens):
-    loss, gradients = jax.value_and_grad(loss_fn(SETTINGS))(params, tokens)
+def one_device_step(params, state, tokens, attention="plain"):
+    loss_of = loss_fn(SETTINGS, split=Split(attention=attention))
+    loss, gradients = jax.value_and_grad(loss_of)(params, tokens)
     updates, state = OPTIMIZER.update(gradients, state, params)
     return optax.apply_updates(params, updates), state, loss
 
 
-def take_steps(batch: int) -> None:
+def take_steps(batch: int, sequence: int, attention: str) -> None:
     """Steps of AdamW on random tokens, on one device, by `jax.jit` alone."""
-    tokens = random_tokens(batch)
+    tokens = random_tokens(batch, sequence)
     params = init(SETTINGS, jax.random.key(0))
     state = OPTIMIZER.init(params)
-    compiled = jax.jit(one_device_step, donate_argnums=(0, 1))
+    step_of = partial(one_device_step, attention=attention)
+    compiled = jax.jit(step_of, donate_argnums=(0, 1))
 
     def step() -> float:
         nonlocal params, state
@@ -109,7 +114,8 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        take_steps(int(sys.argv[1]))
+        batch, sequence, attention = sys.argv[1:]
+        take_steps(int(batch), int(sequence), attention)
     else:
         for row in rows():
             print(row.what, row.target, row.measured, sep=" | ")

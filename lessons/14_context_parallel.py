@@ -116,6 +116,7 @@ needed = ask("Tiles of 128 x 128 scores in which some query sees some key, in ea
 ring_gqa = ask("Bytes that a device sends forward in a ring, 8 heads of keys and values")
 ulysses_gqa = ask("Bytes that a device sends forward in Ulysses, 8 heads of keys and values")
 ring_mha = ask("Bytes that a device sends forward in a ring, 32 heads of keys and values")
+ulysses_mha = ask("Bytes that a device sends forward in Ulysses, 32 heads of keys and values")
 
 # %% [markdown]
 # The devices of a ring work in 8 rounds, and a round takes as long as its slowest device. Device 0
@@ -603,6 +604,8 @@ ring_gqa.compare(forward["ring"][0], {"7 hops of its keys and values": 7 * hop})
 parts = {"7/8 of queries": 7 / 8 * 65_536, "of the result": 7 / 8 * 65_536}
 ulysses_gqa.compare(forward["Ulysses"][0], parts | {"of keys and values": 7 / 8 * hop})
 ring_mha.compare(bytes_of[8, 32, "ring"], {"7 hops, 4 times as large": 7 * 4 * hop})
+parts["of keys and values, 4 times as large"] = 7 / 8 * 4 * hop
+ulysses_mha.compare(bytes_of[8, 32, "Ulysses"], parts)
 mean = 8 * 8 / 2 / 8  # half of 8 x 8 tiles, over 8 devices
 lockstep.compare((0.5 + 7 * 1) / mean)
 
@@ -743,7 +746,7 @@ assert shown[0][1:] == (444, 1778) and shown[1][1:] == (4000, 16_000)
 # - **FlashAttention** is in PyTorch as `scaled_dot_product_attention`. In JAX on GPUs it is
 #   `jax.nn.dot_product_attention` with `implementation="cudnn"`, in 16 bits only. (If no
 #   implementation is named, all scores are held.) On TPUs it is splash attention, a Pallas kernel.
-#   Both can also return the lse, which a ring needs.
+#   `jaxpar.kernels` uses them where they fit. Both can also return the lse, which a ring needs.
 # - **Recomputation.** A checkpointed layer (lesson 08) runs its whole ring again, unless o and lse
 #   are kept, as `--remat products` and `selective` do.
 # - **Precision.** In 16 bits, keys and values travel in 16 bits. But dk and dv are sums over the

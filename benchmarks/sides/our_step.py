@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +21,20 @@ DEVICES, BATCH = 8, 16
 SETTINGS = Settings()
 
 
-def random_tokens(batch: int) -> Int[Array, "b t"]:
-    """The same in every side that races."""
-    shape = (batch, SETTINGS.sequence + 1)
+def random_tokens(batch: int, sequence: int = SETTINGS.sequence) -> Int[Array, "b s"]:
+    """The same in every side that races: one token more than positions."""
+    shape = (batch, sequence + 1)
     return jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
 
 
-def take_steps(recipe: Recipe) -> None:
+def take_steps(recipe: Recipe, sequence: int) -> None:
     """Steps of AdamW on random tokens."""
     simulate_devices(recipe.layout.devices)
     mesh = make_mesh(recipe.layout.mesh_sizes)
     sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
-    tokens = jax.device_put(random_tokens(recipe.batch), sharding)
+    tokens = jax.device_put(random_tokens(recipe.batch, sequence), sharding)
     like = jax.ShapeDtypeStruct(tokens.shape, tokens.dtype, sharding=sharding)
-    made = set_up(SETTINGS, recipe, mesh, like, 0, None)
+    made = set_up(replace(SETTINGS, sequence=sequence), recipe, mesh, like, 0, None)
     params, state = made.params, made.state
 
     def step() -> float:
@@ -44,10 +45,15 @@ def take_steps(recipe: Recipe) -> None:
     serve(step)
 
 
-def ours(batch: int = BATCH, **options: object) -> list[str]:
+def ours(batch: int = BATCH, sequence: int = SETTINGS.sequence, **options: object) -> list[str]:
     """The command that takes steps of this recipe."""
-    return ["-m", "benchmarks.sides.our_step", json.dumps(options | {"batch": batch})]
+    return [
+        "-m",
+        "benchmarks.sides.our_step",
+        json.dumps(options | {"batch": batch}),
+        f"{sequence}",
+    ]
 
 
 if __name__ == "__main__":
-    take_steps(make_recipe(**json.loads(sys.argv[1])))
+    take_steps(make_recipe(**json.loads(sys.argv[1])), int(sys.argv[2]))

@@ -46,11 +46,20 @@ def linear(i: int, o: int) -> nn.Linear:
     return nn.Linear(i, o, bias=False)
 
 
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in one process."""
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 class Layer(nn.Module):
     """RMSNorm and attention with rotary positions, RMSNorm and SwiGLU."""
 
-    def __init__(self) -> None:
+    def __init__(self, attend: Attend) -> None:
         super().__init__()
+        self.attend = attend
         d, f = SETTINGS.d_model, SETTINGS.d_hidden
         self.attention_norm, self.mlp_norm = (nn.RMSNorm(d, eps=1e-6) for _ in range(2))
         self.query_key_value, self.output = linear(d, 3 * d), linear(d, d)
@@ -63,34 +72,35 @@ class Layer(nn.Module):
         projected = self.query_key_value(self.attention_norm(x)).view(heads)
         q, k, v = projected.permute(3, 0, 2, 1, 4)  # each [b, a, t, h]
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        gathered = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        gathered = self.attend(q, k, v)
         x = x + self.output(gathered.transpose(1, 2).reshape(b, t, -1))
         y = self.mlp_norm(x)
         return x + self.down(functional.silu(self.gate(y)) * self.up(y))
 
 
 class Decoder(nn.Module):
-    """The decoder that `Settings()` describes, with our first parameters."""
+    """The decoder that `Settings()` describes, with our first parameters, at these positions."""
 
-    def __init__(self) -> None:
+    def __init__(self, positions: Sequence[int] | None = None, attend: Attend = attend) -> None:
         super().__init__()
+        positions = range(SETTINGS.sequence) if positions is None else positions
         d = SETTINGS.d_model
         self.embedding = nn.Embedding(SETTINGS.vocabulary, d)
-        self.layers = nn.ModuleList(Layer() for _ in range(SETTINGS.layers))
+        self.layers = nn.ModuleList(Layer(attend) for _ in range(SETTINGS.layers))
         self.norm, self.head = nn.RMSNorm(d, eps=1e-6), linear(d, SETTINGS.vocabulary)
         half = SETTINGS.d_head // 2
-        angles = torch.arange(SETTINGS.sequence)[:, None] / 10_000 ** (torch.arange(half) / half)
+        angles = torch.tensor(positions)[:, None] / 10_000 ** (torch.arange(half) / half)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
         self.load_state_dict(first_parameters(), strict=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The mean cross-entropy of tokens [b, t+1]."""
-        x = self.embedding(tokens[:, :-1])
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """The mean cross-entropy of the labels of tokens, both [b, t]."""
+        x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x, self.cos, self.sin)
         logits = self.head(self.norm(x))
-        return functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -130,16 +140,21 @@ def tensor(array: jax.Array) -> Tensor:
     return torch.from_numpy(np.array(array))
 
 
+def shifted(batch: int, sequence: int = SETTINGS.sequence) -> tuple[Tensor, Tensor]:
+    """Random tokens and their labels, both [b, t]."""
+    tokens = tensor(random_tokens(batch, sequence)).long()
+    return tokens[:, :-1], tokens[:, 1:]
+
+
 def train(
-    wrap: Callable[[Decoder], nn.Module] = lambda model: model,
+    model: nn.Module,
+    tokens: Tensor,
+    labels: Tensor,
     processes: int = 1,
-    part: int = 0,
-    parts: int = 1,
     total: Callable[[float], float] = float,
 ) -> None:
-    """Steps of AdamW on random tokens, this process's part of them."""
+    """Steps of AdamW on this process's part of the tokens."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
-    model = wrap(Decoder())
     # A fused update needs a group for the parameters of each mesh of processes.
     groups: dict[DeviceMesh | None, list[Tensor]] = {}
     for parameter in model.parameters():
@@ -148,12 +163,11 @@ def train(
     optimizer = torch.optim.AdamW(
         [{"params": group} for group in groups.values()], lr=1e-3, fused=True
     )
-    tokens = tensor(random_tokens(BATCH)).long().chunk(parts)[part]
 
     def step() -> float:
         optimizer.zero_grad()
         with loss_parallel():  # of processes that split the vocabulary
-            loss = model(tokens)
+            loss = model(tokens, labels)
             loss.backward()
         optimizer.step()
         return loss.item() / processes
@@ -165,13 +179,12 @@ def train_rank(rank: int, sizes: dict[str, int]) -> None:
     """This process of a mesh: those along dp and fsdp split the tokens."""
     processes, alike = math.prod(sizes.values()), sizes.get("tp", 1)
     mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-
-    def parallel(model: Decoder) -> nn.Module:
-        for axis in reversed(sizes):  # FSDP shards what tp has split
-            model = WRAPS[axis](model, mesh[axis])
-        return model
-
-    train(parallel, processes, rank // alike, processes // alike, over_processes)
+    model: nn.Module = Decoder()
+    for axis in reversed(sizes):  # FSDP shards what tp has split
+        model = WRAPS[axis](model, mesh[axis])
+    part, parts = rank // alike, processes // alike
+    tokens, labels = (x.chunk(parts)[part] for x in shifted(BATCH))
+    train(model, tokens, labels, processes, over_processes)
 
 
 def over_processes(number: float) -> float:
@@ -242,7 +255,7 @@ def lead(module: str, arguments: Sequence[str], processes: int) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case []:
-            train()
+            train(Decoder(), *shifted(BATCH))
         case [mesh]:
             lead("benchmarks.sides.torch_step", [mesh], math.prod(parse_mesh(mesh).values()))
         case [mesh, rank, meeting]:

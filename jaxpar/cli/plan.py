@@ -53,6 +53,14 @@ Chunks = Annotated[int | None, whole(f"Parts of the model on each stage of pp; {
 SequenceParallel = Annotated[
     bool | None, typer.Option(help=f"Norms are split over the devices of tp, or not; {SEARCHED}.")
 ]
+Context = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="How the devices of cp attend to each other's positions: zigzag, ring, gather or "
+        f"ulysses; {SEARCHED}.",
+    ),
+]
 Offload = Annotated[
     str | None,
     typer.Option(
@@ -109,6 +117,7 @@ def plan_training(
     microbatch: Microbatch = None,
     chunks: Chunks = None,
     sequence_parallel: SequenceParallel = None,
+    context: Context = None,
     offload: Offload = None,
     overlap: Overlap = False,
     mtbf_hours: Mtbf = None,
@@ -134,7 +143,7 @@ def plan_training(
     from jaxpar.cost.planner import Job, explore
 
     choices = {"zero": zero, "remat": remat, "microbatch": microbatch, "chunks": chunks}
-    choices |= {"sequence_parallel": sequence_parallel, "offload": offload}
+    choices |= {"sequence_parallel": sequence_parallel, "context": context, "offload": offload}
     fixed = {name: value for name, value in choices.items() if value is not None}
     mtbf = DEVICE_MTBF_HOURS if mtbf_hours is None else mtbf_hours
     more = {"overlap": overlap, "top": top, "mtbf_hours": mtbf}

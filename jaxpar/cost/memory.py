@@ -37,8 +37,9 @@ def training_memory(
     "parameters", "gradients" and "optimizer" are the device's shards of the states of training,
     except for those that wait on the host. "gathered" are the layers that are temporarily held in
     full. "activations" is what the layers keep of all microbatches in flight, "recomputed" what the
-    one layer keeps that is being recomputed, "outside" what is kept before and after the layers,
-    and "logits" are those of one microbatch with their gradient, in float32.
+    one layer keeps that is being recomputed, "context" the keys and values of all positions in one
+    layer with their gradients, where they are gathered over cp, "outside" what is kept before and
+    after the layers, and "logits" are those of one microbatch with their gradient, in float32.
 
     `batch` is the number of examples in a step, over all devices; None means enough to fill the
     pipeline. `each` gives the bytes for each parameter; an element of an activation has as many
@@ -185,6 +186,9 @@ class _Stage:
             }
             yield make_term("recomputed", "layer_bytes - input_bytes", numbers)
 
+        if layout.context == "gather":
+            yield self._gathered_keys(sequence, element_bytes)
+
         first, last = map(total, outer_arrays(model, layout, **sizes))
         numbers = {"in_flight": in_flight, "first_bytes": first * self._is_first}
         numbers["last_bytes"] = last * self._is_last
@@ -193,6 +197,20 @@ class _Stage:
         numbers = {"tokens": layout.microbatch * sequence / layout.cp, "tp": layout.tp}
         numbers["vocab"] = model.vocab * self._is_last
         yield make_term("logits", "(4 + 4) * tokens * vocab / tp", numbers)
+
+    def _gathered_keys(self, sequence: int, element_bytes: int) -> Term:
+        """The keys and values of all positions, and their gradients."""
+        layout, model = self.layout, self.architecture
+        key_heads = model.heads if model.latent else model.key_heads
+        numbers = {
+            "split": np.where(np.greater(layout.cp, 1), 1, 0)[()],
+            "tokens": layout.microbatch * sequence,
+            "key_heads": np.maximum(key_heads / layout.tp, 1),
+            "both": model.d_key + model.d_value,
+            "element_bytes": element_bytes,
+        }
+        formula = "split * 2 * tokens * key_heads * both * element_bytes"
+        return make_term("context", formula, numbers)
 
     def _state(self, name: str, each_bytes: Any, *, sharded: bool) -> Term:
         layout, numbers = self.layout, {"each_bytes": each_bytes, "outside": self._outside}

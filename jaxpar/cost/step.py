@@ -169,6 +169,9 @@ def _numbers(
     # The product writes scores, softmax and dropout read and write them, a product reads them.
     each = 0 if a.fused_attention else 2 + 4 + 4 + 1 + 2
     score_bytes = each * a.heads / layout.tp * sequence
+    rings = layout.context in ("zigzag", "ring")
+    if layout.context == "ring":  # all wait for the last device, which sees the keys of every other
+        attention = attention * (2 - 1 / layout.cp)
     tokens = layout.microbatch * sequence / layout.cp
     slots = layout.pp * layout.chunks
     held = shards.on_device(a, layout)
@@ -185,7 +188,7 @@ def _numbers(
         "matrix_bytes": 2 * (held.layers + held.experts + tokens * (widths + heads)),
         "attention_flops": attention,
         # On a ring, queries and results are read again for the keys and values of each device.
-        "attention_bytes": 2 * tokens * heads * layout.cp,
+        "attention_bytes": 2 * tokens * heads * (layout.cp if rings else 1),
         "token_bytes": token_bytes,
         "score_bytes": (experts + dense) * score_bytes,
         "head_flops": head_flops(a, layout.microbatch, sequence).value,

@@ -11,7 +11,7 @@ from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 
 from jaxpar import nn
-from jaxpar.flash import flash_attention, usual_tile
+from jaxpar.kernels import fused_attention
 from jaxpar.parallel import context
 
 Attend = Callable[[Array, Array, Array], Array]
@@ -43,7 +43,10 @@ RINGS = ("zigzag", "ring")
 
 
 def by_tiles(kind: str | None, t: int) -> bool:
-    """Whether a kind of attention on one device, or None for what is faster, is by tiles."""
+    """Whether a kind of attention on one device, or None for what is faster, is by tiles.
+
+    Where the devices have a kernel for it, that kernel takes the place of the loop over tiles.
+    """
     return kind == "flash" or (kind is None and t >= FLASH_FROM)
 
 
@@ -51,9 +54,8 @@ def on_one_device(kind: str | None) -> Attend:
     """Attention where a device has all positions: "flash", "plain", or None for what is faster."""
 
     def attend(q: Array, k: Array, v: Array) -> Array:
-        t = q.shape[2]
-        if by_tiles(kind, t):
-            return flash_attention(q, k, v, tile=usual_tile(t))
+        if by_tiles(kind, q.shape[2]):
+            return fused_attention(q, k, v)
         return checkpoint_name(nn.attention(q, k, v), "attended")
 
     return attend

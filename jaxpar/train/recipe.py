@@ -278,7 +278,14 @@ def _check_states(
 
 
 def default_context(sizes: Mapping[str, int]) -> str:
-    """How positions attend to those of other devices, unless it is said."""
+    """How positions attend to those of other devices, unless it is said.
+
+    Beside a pipeline there is no ring. In one tick, some stages run forward and others backward,
+    and each would make hops of its own. But XLA names the pairs of a permute for all devices at
+    once, not for groups: on CPUs the next permute of one stage meets the next one of another, and
+    as a backward pass has more of them, later ones deliver other arrays, without an error. An
+    all-gather and an all-to-all name groups, in which the devices of a stage meet alone.
+    """
     both = all(sizes.get(axis, 1) > 1 for axis in ("pp", "cp"))
     return "gather" if both else "zigzag"
 

@@ -247,3 +247,11 @@ def test_recomputing_takes_one_layer() -> None:
     elements = 2 * 16 * 64
     assert held["activations"] == 8 * 2 * elements
     assert held["recomputed"] == (34 - 2) * elements
+
+
+def test_where_keys_are_gathered_those_of_all_positions_are_held() -> None:
+    model = gpt(8, 64, 4)
+    held = by_name(training_memory(model, Layout(cp=4, tp=2, context="gather"), sequence=16))
+    assert held["context"] == 2 * 16 * (2 * 64 // 2) * 2  # keys and values, and their gradients
+    for layout in (Layout(cp=4, tp=2), Layout(tp=2, context="gather")):
+        assert "context" not in by_name(training_memory(model, layout, sequence=16))

@@ -13,7 +13,7 @@ from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.hardware import Cluster
 from jaxpar.cost.layout import REMATS, check_axis, remats, unfit
-from jaxpar.layout import AXES, OFFLOAD_KINDS, ZERO_STAGES, Layout
+from jaxpar.layout import AXES, CONTEXT_KINDS, OFFLOAD_KINDS, ZERO_STAGES, Layout
 
 BLOCK = 1 << 15  # layouts at once; the numbers of their terms take a hundred MB
 Columns = Mapping[str, np.ndarray]
@@ -43,7 +43,9 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
 
     ZeRO's stages 1 and 2 go over dp, and stage 3 over fsdp, unless `fixed` says otherwise: over
     the other axis they are the same. Two things are tried only if they are fixed: stage 2 beside a
-    pipeline, and remat "selective" where attention is fused.
+    pipeline, and remat "selective" where attention is fused. Over cp, every kind of context is
+    tried that the positions and the heads allow; but a ring with unequal work only where positions
+    do not divide into a zigzag, which sends and holds as much.
 
     Raises:
         ValueError: there is no layout; the message says why, and what is near.
@@ -52,9 +54,11 @@ def layouts(job: Job, fixed: Mapping[str, Any], offload: str) -> Iterator[Layout
     columns = _columns(job, fixed)
     again = _chosen(fixed, "remat", remats(job.architecture))
     split = _chosen(fixed, "sequence_parallel", (False, True))
-    for zero, sequence_parallel in product(_chosen(fixed, "zero", ZERO_STAGES), split):
+    stages, contexts = _chosen(fixed, "zero", ZERO_STAGES), _contexts(job, columns, fixed)
+    for zero, sequence_parallel, context in product(stages, split, contexts):
         plain = {"zero": zero, "sequence_parallel": sequence_parallel, "offload": offload}
-        kept = _stage(columns, zero, fixed)
+        plain["context"] = context
+        kept = _stage(columns, zero, fixed) & contexts[context]
         if sequence_parallel:
             splits = (columns["tp"] > 1) & (job.sequence % (columns["cp"] * columns["tp"]) == 0)
             if splits.any() or "sequence_parallel" not in fixed:
@@ -104,8 +108,40 @@ def _stage(columns: Columns, zero: int, fixed: Mapping[str, Any]) -> np.ndarray:
     return ((kept & over_fsdp) | over_dp) & (shardable | (zero == 0))
 
 
+def _contexts(job: Job, columns: Columns, fixed: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """For each kind of context a mask of the sizes with which it is tried, the best kind first.
+
+    Where positions are not split, all kinds are the same, and the first stands for them.
+    """
+    cp = columns["cp"]
+    chunks = job.sequence % (2 * cp) == 0
+    fits = {"zigzag": chunks, "gather": chunks, "ulysses": _exchanges(job, columns)}
+    if "context" in fixed:
+        kind = fixed["context"]
+        mask = (cp == 1) | fits.get(kind, cp > 1)
+        if not mask.any():
+            raise ValueError(
+                f"plan: context {kind} with cp in {{{_few(cp.tolist())}}}: over cp, a zigzag needs "
+                "2 * cp to divide the sequence, and ulysses needs cp to divide the heads of a "
+                "device; use another cp, or context ring"
+            )
+        return {kind: mask}
+    fits["ring"] = ~chunks
+    masks = {kind: (cp > 1) & mask for kind, mask in fits.items()}
+    return masks | {"zigzag": masks["zigzag"] | (cp == 1)}
+
+
+def _exchanges(job: Job, columns: Columns) -> np.ndarray:
+    """A mask of the sizes with which every device of cp can get heads at all positions."""
+    a, cp = job.architecture, columns["cp"]
+    heads = a.heads // columns["tp"]
+    key_heads = heads if a.latent else np.maximum(a.key_heads // columns["tp"], 1)
+    return (heads % cp == 0) & ((key_heads % cp == 0) | (cp % key_heads == 0))
+
+
 def _check_choices(fixed: Mapping[str, Any]) -> None:
     choices = {"zero": ZERO_STAGES, "remat": REMATS, "offload": tuple(OFFLOAD_KINDS)}
+    choices["context"] = tuple(CONTEXT_KINDS)
     for name, values in choices.items():
         check_one_of("plan", name, fixed.get(name, values[0]), values)
     for name in (*AXES, "chunks", "microbatch"):

@@ -57,6 +57,7 @@ def to_dict(plan: Plan, explain: bool = False) -> dict[str, Any]:
         "microbatch": layout.microbatch,
         "chunks": layout.chunks,
         "sequence_parallel": layout.sequence_parallel,
+        **({"context": layout.context} if layout.cp > 1 else {}),
         "offload": layout.offload,
         "step_seconds": plan.step_seconds,
         "mfu": plan.mfu,
@@ -348,7 +349,7 @@ def _plans_table(plans: Sequence[Plan]) -> Table:
 
 def _also(plan: Plan) -> str:
     layout = plan.layout
-    words = ["SP"] * layout.sequence_parallel
+    words = ["SP"] * layout.sequence_parallel + [layout.context] * (layout.cp > 1)
     return ", ".join(words + [f"offload {layout.offload}"] * (layout.offload != "none"))
 
 

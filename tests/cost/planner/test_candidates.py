@@ -186,3 +186,27 @@ def test_check_layout_names_who_asks() -> None:
 def test_sizes_are_those_of_a_layout() -> None:
     assert set(SIZES) < set(vars(Layout()))
     assert divisors(36) == (1, 2, 3, 4, 6, 9, 12, 18, 36)
+
+
+@pytest.mark.parametrize("architecture", [SMALL, MIXED], ids=["dense", "experts"])
+def test_every_kind_of_context_is_tried_that_positions_and_heads_allow(
+    architecture: Architecture,
+) -> None:
+    tried: dict[tuple[int, int], set[str]] = {}
+    for layout in found(job(architecture)):
+        tried.setdefault((layout.cp, layout.tp), set()).add(layout.context)
+    # 36 positions, 12 heads of queries and 4 of keys.
+    assert tried[1, 1] == tried[1, 4] == {"zigzag"}
+    assert tried[2, 1] == tried[2, 2] == {"zigzag", "gather", "ulysses"}
+    assert tried[3, 4] == {"zigzag", "gather", "ulysses"}  # one head of keys, and three of queries
+    assert tried[3, 1] == {"zigzag", "gather"}
+    assert tried[4, 1] == {"ring", "ulysses"}
+    assert tried[12, 1] == {"ring", "ulysses"}
+
+
+def test_a_fixed_kind_of_context_is_the_only_one() -> None:
+    assert {layout.context for layout in found(job(), {"context": "ring"})} == {"ring"}
+    ulysses = found(job(), {"context": "ulysses", "tp": 1})
+    assert {layout.cp for layout in ulysses} == {1, 2, 4, 12}
+    with pytest.raises(ValueError, match=r"context ulysses with cp in \{3\}: over cp"):
+        found(job(), {"context": "ulysses", "cp": 3, "tp": 1})
