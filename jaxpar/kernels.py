@@ -5,6 +5,7 @@ A kernel keeps a tile of scores in the fast memory on the chip, which a loop of 
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,8 +51,8 @@ def fused_attention(
     return (kernel or by_tiles)(q, k, v)
 
 
-def kernel_for(device: jax.Device, q: Array) -> Callable[..., Array] | None:
-    """The kernel that a device has for attention of these queries [b a t h], if any."""
+def kernel_for(device: Any, q: Array) -> Callable[..., Array] | None:
+    """The kernel that a device of JAX has for attention of these queries [b a t h], if any."""
     t, h = q.shape[2:]
     if device.platform == "gpu" and _is_ampere(device) and h in _CUDNN_HEADS:
         return by_cudnn if q.dtype in (jnp.bfloat16, jnp.float16) else None
@@ -65,7 +66,8 @@ def by_cudnn(q: Array, k: Array, v: Array) -> Array:
     """Causal attention by the kernel of cuDNN."""
     q, k, v = (x.swapaxes(1, 2) for x in vary_alike(q, k, v))
     kernel = partial(jax.nn.dot_product_attention, is_causal=True, implementation="cudnn")
-    return _kept(kernel, q, k, v).swapaxes(1, 2)
+    attended: Array = _kept(kernel, q, k, v)
+    return attended.swapaxes(1, 2)
 
 
 def by_splash(q: Array, k: Array, v: Array, *, interpret: bool = False) -> Array:
@@ -75,9 +77,11 @@ def by_splash(q: Array, k: Array, v: Array, *, interpret: bool = False) -> Array
 
     def kernel(q: Array, k: Array, v: Array) -> Array:
         of_one = splash.make_splash_mha_single_device(mask, interpret=interpret)
-        return jax.vmap(of_one)(q, k, v)
+        attended: Any = jax.vmap(of_one)(q, k, v)  # with statistics, if they were asked for
+        return attended
 
-    return _kept(kernel, q * jnp.asarray(h**-0.5, q.dtype), k, v)
+    attended: Array = _kept(kernel, q * jnp.asarray(h**-0.5, q.dtype), k, v)
+    return attended
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -112,7 +116,7 @@ def _backward(
 _kept.defvjp(_forward, _backward)
 
 
-def _is_ampere(device: jax.Device) -> bool:
+def _is_ampere(device: Any) -> bool:
     """Whether a GPU is one of Nvidia's, from Ampere on; other makers' have no such number."""
     generation = getattr(device, "compute_capability", "").partition(".")[0]
     return generation.isdigit() and int(generation) >= 8

@@ -40,7 +40,8 @@ def by_jax(way: str, t: int) -> Callable[[], float]:
     @jax.jit
     def squares(*given: Array) -> Array:
         """For each position; XLA would round off more of one long sum."""
-        return sum((x**2).sum((0, 1, 3)) for x in both_passes(WAYS[way], *given))
+        parts = [(x**2).sum((0, 1, 3)) for x in both_passes(WAYS[way], *given)]
+        return jax.numpy.stack(parts).sum(0)
 
     return lambda: float(np.asarray(squares(*given), np.float64).sum())
 
