@@ -161,8 +161,8 @@ def rows_of_one_device(tokens: int, width: int, **how: Any) -> Sent:
 def rows_for_tokens_of_everyone(tokens: int, width: int, **how: Any) -> Sent:
     """Each device has rows for the tokens of all devices; it sends its own tokens alone, so that
     its rows are for these."""
-    _, _, _, n = _parts(tokens, width, how)
-    return dispatch_bytes(n * tokens, width, **how)[0], dispatch_bytes(tokens, width, **how)[1]
+    _, gathered = dispatch_bytes(tokens, width, **how)
+    return dispatch_bytes(tokens * how["devices"], width, **how)[0], gathered
 
 
 @wrong("values")
