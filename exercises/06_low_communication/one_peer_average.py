@@ -19,7 +19,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check one_peer_average`.
 #   mesh dp=8
 #     params  {w: float32[5, 8], layers: [float32[8], float32[3, 2, 5]]}
 #     axis    "dp"
-#     step    5
+#     step    4
 #   mesh dp=2,tp=4
 #     params  {w: float32[6, 10], layers: [float32[10], float32[3, 2, 6]]}
 #     axis    "tp"

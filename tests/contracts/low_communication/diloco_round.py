@@ -203,3 +203,68 @@ def sent_round_a_ring(loss_fn, params, inner_state, outer_state, batches, inner,
     mean = jax.tree.map(lambda leaf: (leaf / n).astype(leaf.dtype), total)
     done = _finished(enter(params, axis), mean, inner_state, outer_state, outer)
     return lax.pmean(losses.mean(), axis), *done
+
+
+@wrong("values")
+def outer_state_begins_anew(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    fresh = jax.tree.map(jnp.zeros_like, outer_state)
+    return delta_averaged(loss_fn, params, inner_state, fresh, batches, inner, outer, axis=axis)
+
+
+@wrong("values")
+def update_subtracted(loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis):
+    """As by a gradient, though an update of optax is added."""
+    losses, own, inner_state = _trained(loss_fn, params, inner_state, batches, inner, axis)
+    loss, mean = lax.pmean((losses.mean(), own), axis)
+    updates, outer_state = outer.update(
+        jax.tree.map(jnp.subtract, params, mean), outer_state, params
+    )
+    moved = jax.tree.map(lambda old, up: (old - up).astype(old.dtype), params, updates)
+    return loss, moved, inner_state, outer_state
+
+
+@wrong("values")
+def losses_after_the_steps(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    """The loss of each batch after its step, not before."""
+
+    def step(carry, batch):
+        own, state = carry
+        gradients = jax.grad(loss_fn)(own, batch)
+        updates, state = inner.update(gradients, state, own)
+        own = optax.apply_updates(own, updates)
+        return (own, state), loss_fn(own, batch)
+
+    (own, inner_state), losses = lax.scan(step, (enter(params, axis), inner_state), batches)
+    loss, mean = lax.pmean((losses.mean(), own), axis)
+    return loss, *_finished(params, mean, inner_state, outer_state, outer)
+
+
+@wrong("values")
+def outer_step_on_each_device(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    """The outer optimizer steps towards this device's parameters, and the results are averaged."""
+    losses, own, inner_state = _trained(loss_fn, params, inner_state, batches, inner, axis)
+    start = enter(params, axis)
+    delta = jax.tree.map(jnp.subtract, start, own)
+    moved, state = _stepped(start, delta, enter(outer_state, axis), outer)
+    return *lax.pmean((losses.mean(), moved), axis), inner_state, state
+
+
+@wrong("communication")
+def parameters_averaged_in_the_middle(
+    loss_fn, params, inner_state, outer_state, batches, inner, outer, *, axis
+):
+    """An average of the first batch's parameters is sent, to look whether the devices agree."""
+    first = jax.tree.map(lambda leaf: leaf[:1], batches)
+    _, early, _ = _trained(loss_fn, params, inner_state, first, inner, axis)
+    spread = jax.tree.map(lambda leaf: jnp.abs(lax.pmean(leaf, axis)).max(), early)
+    fine = jax.tree.reduce(jnp.logical_and, jax.tree.map(jnp.isfinite, spread))
+    loss, *others = delta_averaged(
+        loss_fn, params, inner_state, outer_state, batches, inner, outer, axis=axis
+    )
+    return jnp.where(fine, loss, jnp.nan), *others

@@ -135,3 +135,50 @@ def flags_and_gradients_gathered(gradients, arrived, *, axis):
         return (kept.sum(axis=0) / jnp.maximum(flags.sum(), 1)).astype(leaf.dtype)
 
     return jax.tree.map(mean, gradients)
+
+
+@wrong("values")
+def at_least_half_must_come(gradients, arrived, *, axis):
+    """Where fewer than half of the devices are in time, the step is left out."""
+    count = lax.psum(arrived.astype(jnp.int32), axis)
+    mean = count_in_floats(gradients, arrived, axis=axis)
+    enough = 2 * count >= lax.axis_size(axis)
+    return jax.tree.map(lambda leaf: jnp.where(enough, leaf, 0), mean)
+
+
+@wrong("values")
+def not_a_number_replaced_only(gradients, arrived, *, axis):
+    """NaN becomes 0 and infinity stays."""
+    finite = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), 0, leaf), gradients)
+    product = jax.tree.map(lambda leaf: leaf * arrived.astype(leaf.dtype), finite)
+    count = jnp.maximum(lax.psum(arrived.astype(jnp.int32), axis), 1)
+    return _divided(lax.psum(product, axis), count)
+
+
+@wrong("values")
+def late_where_not_finite(gradients, arrived, *, axis):
+    """Whoever holds finite numbers has arrived."""
+    finite = jax.tree.map(lambda leaf: jnp.isfinite(leaf).all(), gradients)
+    seen = jax.tree.reduce(jnp.logical_and, finite)
+    return count_in_floats(gradients, seen, axis=axis)
+
+
+@wrong("values")
+def count_of_the_other_axis(gradients, arrived, *, axis):
+    """The count is of the devices that hold this one's part, over all axes."""
+    axes = tuple(jax.sharding.get_abstract_mesh().axis_names)
+    count = jnp.maximum(lax.psum(arrived.astype(jnp.int32), axes), 1)
+    return _divided(lax.psum(_in_time(gradients, arrived), axis), count)
+
+
+@wrong("communication")
+def counted_again_for_the_last(gradients, arrived, *, axis):
+    """Each device sends its flag beside each row of each gradient."""
+
+    def mean(leaf):
+        kept = jnp.where(arrived, leaf, 0)
+        flag = jnp.broadcast_to(arrived, (1, *leaf.shape[1:])).astype(leaf.dtype)
+        total = lax.psum(jnp.concatenate([kept, flag]), axis)
+        return total[:-1] / jnp.maximum(total[-1:], 1)
+
+    return jax.tree.map(mean, gradients)

@@ -143,3 +143,53 @@ def even_numbers_of_devices(params, *, axis, step):
     if n > 1 and n % 2:
         raise ValueError(f"{n} devices")
     return _averaged(params, axis, 1 << (step % max(1, int(math.log2(n)))))
+
+
+@wrong("values")
+def three_distances(params, *, axis, step):
+    """Those of 8 devices: 1, 2 and 4."""
+    check_power_of_two("answer", axis)
+    return _averaged(params, axis, 1 << (step % 3))
+
+
+@wrong("values")
+def twice_log2_n_distances(params, *, axis, step):
+    """First forward, then backward."""
+    n = check_power_of_two("answer", axis)
+    m = max(1, n.bit_length() - 1)
+    sign = 1 if (step // m) % 2 == 0 else -1
+    return _averaged(params, axis, sign * _distance(axis, step)) if n > 1 else params
+
+
+@wrong("values")
+def weighted_by_step(params, *, axis, step):
+    """As a running mean: the more steps, the less the other one counts."""
+    distance, part = _distance(axis, step), 1 / (step + 2)
+    return jax.tree.map(
+        lambda leaf: ((1 - part) * leaf + part * hop(leaf, axis, distance)).astype(leaf.dtype),
+        params,
+    )
+
+
+@wrong("communication")
+def sent_twice_and_compared(params, *, axis, step):
+    distance = _distance(axis, step)
+
+    def mean(leaf):
+        once, again = (hop(leaf * factor, axis, distance) for factor in (1, 2))
+        return (leaf + jnp.where(again == 2 * once, once, once)) / 2 + 0 * again
+
+    return jax.tree.map(mean, params)
+
+
+@wrong("communication")
+def masked_all_reduce(params, *, axis, step):
+    """What the peer has is put into one row of many zeros, and all are summed."""
+    n, distance = lax.axis_size(axis), _distance(axis, step)
+    i = lax.axis_index(axis)
+
+    def mean(leaf):
+        rows = jnp.zeros((n, *leaf.shape), leaf.dtype).at[(i + distance) % n].set(leaf)
+        return (leaf + lax.psum(rows, axis)[i]) / 2
+
+    return jax.tree.map(mean, params)

@@ -232,3 +232,46 @@ def refused_with_an_assertion(x, error, second_error, *, axis, block, bits):
     assert bits in (4, 8)
     assert x.size % (block * lax.axis_size(axis)) == 0
     return _by(jnp.round, x, error, second_error, axis, block, bits)
+
+
+@wrong("values")
+def added_in_the_dtype_of_x(x, error, second_error, *, axis, block, bits):
+    v = (x + error.astype(x.dtype)).astype(jnp.float32)
+    return _by(jnp.round, v, 0 * error, second_error, axis, block, bits)
+
+
+@wrong("values")
+def blocks_of_one_size(x, error, second_error, *, axis, block, bits):
+    """A block is 64 numbers, or 32 where these do not fit, whatever is asked for."""
+    _check(x, axis, block, bits)
+    fits = error.size // lax.axis_size(axis)
+    fixed = next(size for size in (64, 32, 16, 8, 4, 2, 1) if fits % size == 0)
+    return _by(jnp.round, x, error, second_error, axis, fixed, bits)
+
+
+@wrong("values")
+def second_error_added_before_the_mean(x, error, second_error, *, axis, block, bits):
+    n = lax.axis_size(axis)
+    return _by(jnp.round, x, error, second_error / n, axis, block, bits)
+
+
+@wrong("values")
+def one_scale_in_the_second_half(x, error, second_error, *, axis, block, bits):
+    _check(x, axis, block, bits)
+    v = (x + error).reshape(lax.axis_size(axis), -1)
+    sent = quantize_blocks(v, block=block, bits=bits)
+    arrived = dequantize_blocks(*(lax.all_to_all(one, axis, 0, 0) for one in sent))
+    part = arrived.mean(axis=0) + second_error
+    own = quantize_blocks(part, block=part.size, bits=bits)
+    mean = dequantize_blocks(*(lax.all_gather(one, axis) for one in own))
+    lost = v - dequantize_blocks(*sent)
+    return mean.reshape(-1), lost.reshape(-1), part - dequantize_blocks(*own)
+
+
+@wrong("values")
+def both_errors_in_the_first(x, error, second_error, *, axis, block, bits):
+    """What the second half lost is returned n-fold in the part of this device of the first."""
+    mean, error, second = _by(jnp.round, x, error, second_error, axis, block, bits)
+    n, i = lax.axis_size(axis), lax.axis_index(axis)
+    error = error.reshape(n, -1).at[i].add(n * second).reshape(-1)
+    return mean, error, 0 * second

@@ -183,3 +183,71 @@ def fragments_not_checked(params, anchors, outer_states, outer, step, *, fragmen
             new = optax.apply_updates(old, updates)
             return _renewed(params, anchors, outer_states, f, new, state, there, axis)
     return params, anchors, tuple(outer_states)
+
+
+@wrong("values")
+def nothing_due_at_the_first_step(
+    params, anchors, outer_states, outer, step, *, fragments, every, axis
+):
+    _check(params, fragments, every)
+    other = step if step else 1
+    return delta_averaged(
+        params, anchors, outer_states, outer, other, fragments=fragments, every=every, axis=axis
+    )
+
+
+@wrong("values")
+def fractions_of_every(params, anchors, outer_states, outer, step, *, fragments, every, axis):
+    """Fragment f is due at round(f * every / F)."""
+    _check(params, fragments, every)
+    firsts = [round(f * every / len(fragments)) for f in range(len(fragments))]
+    f = firsts.index(step % every) if step % every in firsts else None
+    other = 1 if f is None else f * every // len(fragments)
+    return delta_averaged(
+        params, anchors, outer_states, outer, other, fragments=fragments, every=every, axis=axis
+    )
+
+
+@wrong("values")
+def anchors_are_the_mean(params, anchors, outer_states, outer, step, *, fragments, every, axis):
+    """The devices go on from the outer step, and the anchors remember the mean before it."""
+    _check(params, fragments, every)
+    new, _, states = delta_averaged(
+        params, anchors, outer_states, outer, step, fragments=fragments, every=every, axis=axis
+    )
+    f, kept = _due(step, every, fragments), jax.tree.leaves(anchors)
+    for place in fragments[f] if f is not None else ():
+        kept[place] = lax.pmean(jax.tree.leaves(params)[place], axis)
+    return new, jax.tree.structure(anchors).unflatten(kept), states
+
+
+@wrong("values")
+def state_of_the_first_fragment(
+    params, anchors, outer_states, outer, step, *, fragments, every, axis
+):
+    """The states are zeros before each step of the outer optimizer."""
+    fresh = jax.tree.map(jnp.zeros_like, outer_states)
+    new, kept, states = delta_averaged(
+        params, anchors, fresh, outer, step, fragments=fragments, every=every, axis=axis
+    )
+    f = _due(step, every, fragments)
+    return new, kept, tuple(states[i] if i == f else s for i, s in enumerate(outer_states))
+
+
+@wrong("communication")
+def next_fragment_sent_as_well(
+    params, anchors, outer_states, outer, step, *, fragments, every, axis
+):
+    """The fragment after the one that is due is averaged too, so that it is there in time."""
+    new, kept, states = delta_averaged(
+        params, anchors, outer_states, outer, step, fragments=fragments, every=every, axis=axis
+    )
+    f = _due(step, every, fragments)
+    if f is not None:
+        leaves, structure = jax.tree.flatten(new)
+        early = [lax.pmean(leaves[i], axis) for i in fragments[(f + 1) % len(fragments)]]
+        odd = sum(jnp.isnan(leaf).any() for leaf in early)
+        place = fragments[f][0]
+        leaves[place] = jnp.where(odd > 0, jnp.nan, leaves[place]).astype(leaves[place].dtype)
+        new = structure.unflatten(leaves)
+    return new, kept, states
