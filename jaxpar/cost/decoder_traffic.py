@@ -83,7 +83,7 @@ def decoder_traffic(
     compressed: Sequence[Compressed] = (),
     sync_every: int | None = None,
     capacity_factor: float | None = None,
-    balance_loss: bool = False,
+    balance: str = "none",
 ) -> list[Message]:
     """Every collective of a step of our decoder; `stage` says which devices of pp take part.
 
@@ -104,7 +104,7 @@ def decoder_traffic(
         sync_every: after how many local steps the devices of dp average; None: there are none.
         capacity_factor: rows of each expert, over its even part of tokens; None: nothing is
             dropped, and all tokens are gathered.
-        balance_loss: whether auxiliary losses balance the experts.
+        balance: what balances the experts: "loss", "bias" or "none".
     """
     remat, nested = layout.remat, layout.remat == "segments"
     numbers = {
@@ -121,9 +121,10 @@ def decoder_traffic(
     )
     activations = [*step.activations(scatter_gather=False), *_context(step)]
     if architecture.experts:
-        activations += _mixture(step, architecture.experts, capacity_factor, balance_loss)
+        activations += _mixture(step, architecture.experts, capacity_factor, balance == "loss")
     apart = frozenset({"dp"} if compressed or sync_every else ())
-    parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart)
+    unread = () if balance == "bias" else (LOAD_BIAS,)
+    parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart, unread)
     of_steps = [*activations, *parameters.arrays(), parameters.loss()]
     messages = [*_again(of_steps, sync_every or 1), *parameters.norms(scaled=scaled)]
     if sync_every:
@@ -232,7 +233,8 @@ def _again(messages: Iterable[Message], steps: int) -> Iterator[Message]:
 class _Leaves:
     """What is sent of the parameters and of their gradients; attributes as `decoder_traffic`'s.
 
-    Over the axes `apart`, no gradients are summed: each device has its own.
+    Over the axes `apart`, no gradients are summed: each device has its own. Layers read nothing of
+    the leaves whose names end in one of `unread`, so JAX leaves out the gather in a layer.
     """
 
     layout: Layout
@@ -240,6 +242,7 @@ class _Leaves:
     numbers: dict[str, Any]
     gathers_layers: bool
     apart: frozenset[str]
+    unread: tuple[str, ...]
 
     def arrays(self) -> Iterator[Message]:
         """ZeRO's gathers and scatters, and the sums that are left when these have run."""
@@ -287,7 +290,8 @@ class _Leaves:
         if not self.gathers_layers:
             return _Times("1", "1")
         if leaf.layers:
-            return _Times("microbatches*layers*(2 + nested)", "microbatches*layers")
+            read = "0" if leaf.name.endswith(self.unread) else "(2 + nested)"
+            return _Times(f"microbatches*layers*{read}", "microbatches*layers")
         # A pipeline keeps what is outside of the layers until the end of the step.
         times = "where(pipelined, 1, microbatches)"
         return _Times(times, times)

@@ -77,7 +77,7 @@ def predict(settings: Settings, recipe: Recipe) -> list[Message]:
         compressed=_compressed(settings, recipe),
         sync_every=recipe.sync_every,
         capacity_factor=settings.capacity_factor,
-        balance_loss=settings.balance == "loss",
+        balance=settings.balance,
     )
 
 

@@ -98,10 +98,12 @@ def graded(tmp_path: Path, readable_python: str) -> Iterator[Class]:
 def test_killed_and_started_again_it_ends_as_if_undisturbed(graded: Class) -> None:
     first = graded.start()
     graded.after(1)
+    first.send_signal(signal.SIGSTOP)  # or it might end before the second one has begun
     second = graded.start()
     _, trouble = second.communicate(timeout=SECONDS)
     assert second.returncode == 2, trouble
     assert f"process {first.pid} on" in trouble
+    first.send_signal(signal.SIGCONT)
     first.send_signal(signal.SIGINT)
     _, trouble = first.communicate(timeout=SECONDS)
     assert first.returncode == 130, trouble
