@@ -394,20 +394,6 @@ def gathered_among_zeros(
 
 
 @wrong("communication")
-def gathered_again_for_the_gradient(
-    x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
-) -> Array:
-    """The backward pass gathers the tokens once more, since the all-gather is within
-    jax.checkpoint; recompute the experts alone, from the tokens that have arrived."""
-
-    @jax.checkpoint
-    def summed(x: Array, weights: Array, w: Matrices) -> Array:
-        return _answer(x, weights, experts, w, block, axis)
-
-    return summed(x, weights, w)
-
-
-@wrong("communication")
 def sums_sent_in_float32(
     x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
 ) -> Array:

@@ -455,38 +455,6 @@ def rows_sent_in_float32(
 
 
 @wrong("communication")
-def weights_sent_along(
-    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
-) -> Array:
-    """The weight of a row travels to the expert with it; weigh what comes back, where the weights
-    are already."""
-    count, slots = _count(w, axis), _slots(experts, w, capacity, axis)
-    rows = dispatch(x, slots, rows=count * capacity)
-    each = jnp.zeros_like(rows, shape=(len(rows), 1)).at[slots, 0].set(weights, mode="drop")
-    both = jnp.concatenate([rows, each], axis=1).reshape(count, capacity, -1)
-    arrived = lax.all_to_all(both, axis, 0, 1, tiled=True)
-    y = apply_experts(arrived[..., :-1], *w) * arrived[..., -1:]
-    back = lax.all_to_all(y, axis, 1, 0, tiled=True).reshape(rows.shape)
-    return combine(back, slots, jnp.ones_like(weights))
-
-
-@wrong("communication")
-def sent_again_for_the_gradient(
-    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
-) -> Array:
-    """The backward pass sends the rows once more, since the all-to-all is within jax.checkpoint;
-    recompute the experts alone, from the rows that have arrived."""
-
-    @jax.checkpoint
-    def exchanged(rows: Array, w: Matrices) -> Array:
-        return _exchanged(rows, w, axis)
-
-    return _answer(
-        x, weights, experts, w, capacity, axis, exchanged=lambda rows, w, axis: exchanged(rows, w)
-    )
-
-
-@wrong("communication")
 def tokens_gathered(
     x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
 ) -> Array:

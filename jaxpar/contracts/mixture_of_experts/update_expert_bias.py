@@ -61,7 +61,7 @@ def _case(
 
 
 def _case_of_large_loads(mesh: str, axis: str, t: int, e: int) -> Case:
-    """Loads close to their mean, of which some are above 32767: no int16 or bfloat16 holds all."""
+    """Loads above 512 that are close to their mean: 16 bits or 8 do not tell them apart."""
     case = _case(mesh, axis, t=t, e=e, top_k=1, rate=0.5)
     drawn = ArraySpec((math.prod(case.sizes.values()) * t, 1), f"t_{axis} k", "int32", "large")
     experts = Made(Function(f"{__name__}:nearly_even"), (drawn, e))
@@ -77,7 +77,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(mesh, (b, a), t=5, e=12, top_k=3, rate=pick(rng, (0.125, 0.375))),
         _case(f"{c}=5", c, t=pick(rng, (211, 223)), e=pick(rng, (9, 11)), top_k=4, **low),
         _case(f"{b}=1,{a}=2", b, t=6, e=15, top_k=2, rate=0.03125, chosen=4),
-        _case_of_large_loads(f"{a}=4", a, t=pick(rng, (65536, 65544)), e=8),
+        _case_of_large_loads(f"{a}=4", a, t=pick(rng, (1200, 1208)), e=8),
     )
 
 
@@ -214,15 +214,6 @@ def idle_experts_left_out(bias: Array, experts: Array, *, rate: float, axis: Axi
     total = _load_of_all(bias, experts, axis)
     busy = total > 0
     return _moved(bias, jnp.where(busy, jnp.sign(total.mean(where=busy) - total), 0), rate)
-
-
-@wrong("values")
-def counts_in_16_bits(bias: Array, experts: Array, *, rate: float, axis: Axis) -> Array:
-    """The load is summed in int16, in which a load above 32767 becomes a negative one; sum it in 32
-    bits."""
-    own = load(experts, len(bias)).astype(jnp.int16)
-    total = lax.psum(own, axis).astype(jnp.int32)
-    return _moved(bias, jnp.sign(total.mean() - total), rate)
 
 
 @wrong("values")
