@@ -18,8 +18,8 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Bool, Float, Int
 
-from jaxpar import nn
 from jaxpar.mesh import vary_alike
+from jaxpar.nn import check_kv_heads
 
 Part = tuple[Float[Array, "b a t h"], Float[Array, "b a t"]]
 """Attention to some of the keys, in float32 at least, and the log-sum-exp of their scores."""
@@ -451,7 +451,7 @@ def _unstacked(x: Array, heads: int) -> Array:
 
 def _checked(where: str, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
     """The arguments, typed as varying over the same axes."""
-    nn.check_kv_heads(where, q.shape[1], k.shape[1])
+    check_kv_heads(where, q.shape[1], k.shape[1])
     return vary_alike(q, k, v)
 
 

@@ -59,6 +59,18 @@ def _needed(
         for name in sorted(_used(part) - {wanted, "right"}):
             yield from _needed(module, name, imports, done)
         yield part
+    for call in _calls_of(module, wanted):
+        for name in sorted(_used(call)):
+            yield from _needed(module, name, imports, done)
+        yield call
+
+
+def _calls_of(module: str, name: str) -> Iterator[ast.stmt]:
+    """What a module calls on one of its functions, as `name.defvjp(forward, backward)`."""
+    for part in _tree(module).body:
+        match part:
+            case ast.Expr(ast.Call(ast.Attribute(ast.Name(called)))) if called == name:
+                yield part
 
 
 def _is_inlined(part: ast.ImportFrom, imports: Sequence[str]) -> bool:

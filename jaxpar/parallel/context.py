@@ -17,7 +17,6 @@ import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Int
 
-from jaxpar import nn
 from jaxpar.checks import check_one_of
 from jaxpar.flash import (
     Kept,
@@ -35,6 +34,7 @@ from jaxpar.flash import (
     usual_tile,
 )
 from jaxpar.mesh import divide, vary, vary_alike
+from jaxpar.nn import check_kv_heads
 
 LAYOUTS = ("contiguous", "zigzag", "striped")
 # The log-sum-exp of no scores. It is finite, so that a difference of two of them is no NaN.
@@ -540,5 +540,5 @@ def _half(where: str, t: int) -> int:
 
 def _checked(where: str, q: Array, k: Array, v: Array) -> tuple[Array, ...]:
     """The arguments, typed as varying over the same axes."""
-    nn.check_kv_heads(where, q.shape[1], k.shape[1])
+    check_kv_heads(where, q.shape[1], k.shape[1])
     return vary_alike(q, k, v)
