@@ -1,7 +1,8 @@
 """One training step on a long sequence, whose positions are split over devices.
 
 All take turns in one run, with the same model, tokens, precision and optimizer. The ring in PyTorch
-is ours, a zig-zag as well; PyTorch's own context parallelism does not run on CPUs.
+is ours, a zig-zag as well; PyTorch's own context parallelism does not run on CPUs. Losses of the
+first four steps are compared; in the fifth, roundings have grown to 3e-5 of the loss.
 """
 
 from benchmarks import Row
@@ -43,7 +44,7 @@ def rows() -> list[Row]:
         for name, (target, _) in RIVALS.items()
     ]
     what = f"{STEP}, cp={PROCESSES}, zig-zag, on simulated devices"
-    return found + against(what, zigzag(PROCESSES), RINGS)
+    return found + against(what, zigzag(PROCESSES), RINGS, same=4)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import optax
 
 from benchmarks import Row
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours, random_tokens
-from benchmarks.sides.race import Turn, race, serve
+from benchmarks.sides.race import STEPS, Turn, race, serve
 from jaxpar.model import Split, init, loss_fn
 from jaxpar.train.setup import OPTIMIZERS
 
@@ -78,11 +78,17 @@ def rows() -> list[Row]:
 
 
 def against(
-    what: str, side: Sequence[str], rivals: Mapping[str, tuple[str, Sequence[str]]]
+    what: str,
+    side: Sequence[str],
+    rivals: Mapping[str, tuple[str, Sequence[str]]],
+    same: int = STEPS,
 ) -> list[Row]:
-    """A row for each rival, of which those of PyTorch run where there is one."""
+    """A row for each rival, of which those of PyTorch run where there is one.
+
+    The losses of so many first steps must be the `same`.
+    """
     met = {name: rival for name, (_, rival) in rivals.items() if can_run(name)}
-    times = race({what: side} | met)
+    times = race({what: side} | met, same)
     return [
         Row(
             f"{what}, against {name}",

@@ -6,6 +6,7 @@ and none repeats what another has judged.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -42,10 +43,16 @@ class Judge(Protocol):
 
 @dataclass
 class PoolJudge:
-    """The judge of the course: a pool of child processes."""
+    """The judge of the course: a pool of child processes.
+
+    A sitting has one seed for each exercise. So a file that is saved again is tried with the same
+    cases, of which the library's programs and right results are known already, and a case that
+    failed comes back until it is mended.
+    """
 
     pool: Pool
     kind: Kind = "program"  # of the exercise that was judged last
+    _seeds: dict[str, int] = field(default_factory=dict)
 
     def warm(self) -> None:
         """Starts spare processes, for the same exercise again; this one imports meanwhile."""
@@ -57,8 +64,10 @@ class PoolJudge:
         """Judges against the contract of the exercise."""
         self.kind = row.kind
         self.warm()
-        from jaxpar.grading.judge import judge
+        from jaxpar.grading.judge import SEED_BITS, judge
 
+        if seed is None:
+            seed = self._seeds.setdefault(row.where, secrets.randbits(SEED_BITS))
         return judge(row.where, submission, pool=self.pool, seed=seed)
 
     def cancel(self) -> None:
