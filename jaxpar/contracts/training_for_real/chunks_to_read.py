@@ -120,7 +120,7 @@ def every_chunk_read(*arguments: Numbers) -> list[Read]:
 @wrong("values")
 def whole_chunks_read(*arguments: Numbers) -> list[Read]:
     """You read whole chunks; of each, read only the range that it has in common with the part."""
-    shape, saved, *_ = arguments
+    _shape, _saved, *_ = arguments
     found = []
     for chunk, blocks, both, own in _found(*arguments):
         found.append((chunk, _moved(blocks, blocks), _moved(both, own)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -28,7 +29,7 @@ def _steps(rng: np.random.Generator) -> list[Call]:
         final = float(peak * rng.uniform(0.01, 0.9))
         joints = np.cumsum([0, *lengths])
         places = {int(joint) + near for joint in joints for near in (-1, 0, 1)}
-        inside = {int(rng.integers(a, b)) for a, b in zip(joints, joints[1:], strict=False)}
+        inside = {int(rng.integers(a, b)) for a, b in itertools.pairwise(joints)}
         later = {int(joints[-1] * rng.integers(2, 9))}
         warmup, stable, decay = lengths
         for step in sorted(place for place in places | inside | later if place >= 0):
@@ -120,7 +121,7 @@ def decay_is_exponential(step: int, **how) -> float:
 @wrong("values")
 def decay_from_the_rise(step: int, **how) -> float:
     """The decay begins at the end of the rise; `stable` steps with the rate `peak` come before."""
-    peak, warmup, stable, decay, final = _checked(step, how)
+    _peak, _warmup, stable, decay, _final = _checked(step, how)
     how = how | {"stable": 0, "decay": stable + decay}
     return wsd_schedule(step, **how)
 
@@ -136,7 +137,7 @@ def below_final(step: int, **how) -> float:
 @wrong("values")
 def falls_to_zero(step: int, **how) -> float:
     """The rate falls to 0; it falls to `final`, by equal amounts."""
-    peak, warmup, stable, decay, final = _checked(step, how)
+    peak, warmup, stable, decay, _final = _checked(step, how)
     k = step - warmup - stable + 1
     return max(0.0, peak * (1 - k / decay)) if decay and k > 0 else wsd_schedule(step, **how)
 
@@ -160,7 +161,7 @@ def final_is_a_fraction(step: int, **how) -> float:
 @wrong("values")
 def lengths_are_ends(step: int, **how) -> float:
     """You take `stable` and `decay` for the steps where these parts end; they are their lengths."""
-    peak, warmup, stable, decay, _ = _checked(step, how)
+    _peak, warmup, stable, decay, _ = _checked(step, how)
     stable_steps = max(stable - warmup, 0)
     ends = {"stable": stable_steps, "decay": max(decay - warmup - stable_steps, 0)}
     return wsd_schedule(step, **how | ends)
