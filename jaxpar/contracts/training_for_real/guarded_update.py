@@ -127,8 +127,8 @@ CONTRACT = Contract(
         "Compute the new parameters, the optimizer's new state and the new mean in any case; then "
         "jax.tree.map(lambda x, y: jnp.where(good, x, y), new, old) chooses, for all three.",
     ),
-    minimal="Each device must learn something of the gradients of all others, and one number is the "
-    "least.",
+    minimal="Each device must learn something of the gradients of all others, and one number is "
+    "the least.",
     harder="Count the steps skipped in a row, and return whether there are so many that the run "
     "should go back to a checkpoint.",
 )

@@ -299,13 +299,6 @@ def temporary_folders_taken(found: Folders, manifests: Folders) -> int | None:
 
 
 @wrong("values")
-def name_returned(found: Folders, manifests: Folders) -> str | None:
-    """You return the name of the folder; return the number of the step."""
-    step = newest_whole(found, manifests)
-    return None if step is None else f"step_{step}"
-
-
-@wrong("values")
 def zero_for_none(found: Folders, manifests: Folders) -> int:
     """You return 0 where no checkpoint is whole; 0 may be a step, so return None."""
     return newest_whole(found, manifests) or 0

@@ -77,8 +77,8 @@ CONTRACT = Contract(
     ),
     tolerance=0,  # nothing is computed, so no bit may be lost on the way
     hints=(
-        "Cut the rows that a device holds into n blocks of columns. To which device does each block "
-        "belong, and which blocks does a device receive?",
+        "Cut the rows that a device holds into n blocks of columns. To which device does each "
+        "block belong, and which blocks does a device receive?",
         "Block j of the columns goes to device j: that is an all-to-all, in which the device gets "
         "the same columns of all rows. In which order must it put them together?",
         "lax.all_to_all(x, axis, split_axis=1, concat_axis=0, tiled=True); first raise ValueError "
@@ -86,8 +86,8 @@ CONTRACT = Contract(
     ),
     minimal="Of its rows a device keeps one block of n, and every other block is needed by one "
     "other device.",
-    harder="Let the array have any number of columns: pad them, and cut the padding off on the last "
-    "device. What do the other devices hold then?",
+    harder="Let the array have any number of columns: pad them, and cut the padding off on the "
+    "last device. What do the other devices hold then?",
 )
 
 

@@ -64,7 +64,8 @@ CONTRACT = Contract(
         "examples).tolist() is the order; compute it once for each epoch that the batch touches, "
         "which may be more than two.",
     ),
-    minimal="One number is the whole position: no device has to ask another, or read what it skips.",
+    minimal="One number is the whole position: no device has to ask another, or read what "
+    "it skips.",
     harder="Documents have different lengths, and a batch has a number of tokens. What must a "
     "checkpoint hold then?",
 )

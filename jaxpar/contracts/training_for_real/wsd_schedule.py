@@ -30,7 +30,7 @@ def _steps(rng: np.random.Generator) -> list[Call]:
         joints = np.cumsum([0, *lengths])
         places = {int(joint) + near for joint in joints for near in (-1, 0, 1)}
         inside = {int(rng.integers(a, b)) for a, b in itertools.pairwise(joints)}
-        later = {int(joints[-1] * rng.integers(2, 9))}
+        later = {int(joints[-1] + rng.integers(2, 1000))}
         warmup, stable, decay = lengths
         for step in sorted(place for place in places | inside | later if place >= 0):
             calls.append(call(step, peak, (warmup, stable, decay), final))
