@@ -25,17 +25,16 @@ _POISONED = 50.0  # the factor from which on `poison` touches a case
 def _guarded(case: Case, grads: Any, params: Any, state: Any, optimizer: Any) -> list[Expected]:
     inner, mean = state
     norm = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(grads)))
-    good = bool(jnp.isfinite(norm)) and (mean == 0 or norm <= case.kwargs["factor"] * mean)
-    if good:
-        updates, inner = optimizer.update(grads, inner, params)
-        params = optax.apply_updates(params, updates)
-        mean = norm if mean == 0 else KEPT * mean + (1 - KEPT) * norm
-    layouts = [
-        leaf.layout for name in ("params", "state") for leaf in array_leaves(case.args[name])
-    ]
-    leaves = jax.tree.leaves((params, (inner, mean)))
+    good = jnp.isfinite(norm) & ((mean == 0) | (norm <= case.kwargs["factor"] * mean))
+    updates, new_inner = optimizer.update(grads, inner, params)
+    moved = jnp.where(mean == 0, norm, KEPT * mean + (1 - KEPT) * norm)
+    new = optax.apply_updates(params, updates), (new_inner, moved)
+    chosen = jax.tree.map(lambda x, y: jnp.where(good, x, y), new, (params, state))
+    returned = (case.args["params"], case.args["state"])
+    layouts = [leaf.layout for leaf in array_leaves(returned)]
+    leaves = jax.tree.leaves(chosen)
     found = [Expected(held(case, x, at)) for x, at in zip(leaves, layouts, strict=True)]
-    return found + whole_on_all(case, jnp.asarray(good))
+    return found + whole_on_all(case, good)
 
 
 def _mean_of(value: float) -> Made:
