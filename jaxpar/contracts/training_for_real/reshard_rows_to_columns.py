@@ -75,7 +75,6 @@ CONTRACT = Contract(
         BadCall(_case("dp=2,tp=3", "tp", 3, 8), "n does not divide the columns"),
         BadCall(_case("fsdp=4", "fsdp", 4, 3), "there are fewer columns than devices"),
     ),
-    tolerance=0,  # nothing is computed, so no bit may be lost on the way
     hints=(
         "Cut the rows that a device holds into n blocks of columns. To which device does each "
         "block belong, and which blocks does a device receive?",
