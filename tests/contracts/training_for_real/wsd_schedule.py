@@ -29,7 +29,8 @@ def by_interpolation(step, *, peak, warmup, stable, decay, final):
     end = warmup + stable
     places = [0, warmup, end, end + decay]
     rates = [0 if warmup else peak, peak, peak, final]
-    return float(np.interp(step + 1, places, rates))
+    parts = 4 if decay else 3  # np.interp would jump a step too early
+    return float(np.interp(step + 1, places[:parts], rates[:parts]))
 
 
 @wrong("values")
