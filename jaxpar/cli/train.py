@@ -49,6 +49,35 @@ Gather = Annotated[
 Optimizer = Annotated[
     str, typer.Option(metavar="NAME", help="What updates the parameters: adamw or sgd.")
 ]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="The highest learning rate; unless given, 0.001 with adamw and 0.1 with sgd.",
+    ),
+]
+Warmup = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Steps over which the learning rate rises to its highest."
+    ),
+]
+Decay = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="How the learning rate falls to a tenth: none (it stays), cosine (over all steps "
+        "after the warm-up) or wsd (linearly, in the last tenth of the steps).",
+    ),
+]
+WeightDecay = Annotated[
+    float | None,
+    typer.Option(
+        metavar="W",
+        help="How much adamw shrinks matrices in each step, over the learning rate; gains of "
+        "norms stay. 0.01 unless given.",
+    ),
+]
 Clip = Annotated[
     float | None,
     typer.Option(metavar="NORM", help="Scale gradients down where their global norm exceeds this."),
@@ -201,6 +230,7 @@ Examples:
   jaxpar train --mesh ep=4,dp=2 --experts 8 --top-k 2
   jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
   jaxpar train --mesh dp=8 --compress int8
+  jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
 """
 
 
@@ -217,6 +247,10 @@ def train_model(
     chunks: Chunks = None,
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
+    learning_rate: LearningRate = None,
+    warmup: Warmup = 0,
+    decay: Decay = "none",
+    weight_decay: WeightDecay = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -255,6 +289,8 @@ def train_model(
         "schedule": schedule, "chunks": chunks, "batch": batch, "gather": gather,
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
+        "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
+        "weight_decay": weight_decay, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,

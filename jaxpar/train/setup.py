@@ -38,17 +38,11 @@ from jaxpar.train.offloading import (
     of_part,
     update_collectives,
 )
+from jaxpar.train.optimizer import make_optimizer
 from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.rounds import OUTERS, for_each, inner_specs, make_round
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
-
-OPTIMIZERS = {
-    # As by PyTorch's defaults: a small weight decay of every parameter.
-    "adamw": optax.adamw(1e-3, weight_decay=0.01),
-    # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
-    "sgd": optax.sgd(0.1),
-}
 
 
 class Setup(NamedTuple):
@@ -78,7 +72,7 @@ def set_up(
     """
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
-    optimizer = OPTIMIZERS[recipe.optimizer]
+    optimizer = make_optimizer(recipe.optimizer)
     if settings.experts:
         optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
     optimizer = master_weights(optimizer) if mixed else optimizer

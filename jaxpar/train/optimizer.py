@@ -1,0 +1,77 @@
+"""The optimizer of a run: which leaves decay, and the learning rate of each step."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import optax
+from jaxtyping import PyTree
+
+# Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
+RATES = {"adamw": 1e-3, "sgd": 0.1}
+WEIGHT_DECAY = 0.01  # as PyTorch's AdamW has it
+DECAYS = ("none", "cosine", "wsd")
+FINAL = 0.1  # the last rate over the peak: Hoffmann et al. 2022 (Chinchilla), section 3.1
+DECAYING = 0.1  # the part of a run in which wsd decays: Hu et al. 2024 (MiniCPM), section 4.3
+GAIN = "scale"
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What updates the parameters.
+
+    Attributes:
+        name: one of `RATES`.
+        peak: the highest learning rate; None: that of `RATES`.
+        warmup: over so many steps the rate rises to the peak, by equal parts.
+        decay: "none"; "cosine", down to a tenth over all steps that follow; or "wsd", which stays
+            at the peak and decays linearly to a tenth over the last tenth of the steps.
+        steps: the steps of a run that decays.
+        weight_decay: by how much AdamW shrinks matrices in each step, over the rate.
+    """
+
+    name: str = "adamw"
+    peak: float | None = None
+    warmup: int = 0
+    decay: str = "none"
+    steps: int = 0
+    weight_decay: float = WEIGHT_DECAY
+
+    @property
+    def rate(self) -> float | optax.Schedule:
+        """The learning rate: a number, or a function of the steps taken so far."""
+        peak = RATES[self.name] if self.peak is None else self.peak
+        if self.decay == "none" and not self.warmup:
+            return peak
+        rising = optax.linear_schedule(peak / max(1, self.warmup), peak, self.warmup - 1)
+        return optax.join_schedules([rising, self._after_warmup(peak)], [self.warmup])
+
+    def _after_warmup(self, peak: float) -> optax.Schedule:
+        rest = self.steps - self.warmup
+        match self.decay:
+            case "cosine":
+                return optax.cosine_decay_schedule(peak, rest, alpha=FINAL)
+            case "wsd":
+                decaying = max(1, round(DECAYING * self.steps))
+                stable = max(0, rest - decaying)
+                return optax.linear_schedule(peak, FINAL * peak, rest - stable, stable)
+            case _:
+                return optax.constant_schedule(peak)
+
+
+def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
+    """The optimizer as optax has it."""
+    if optimization.name == "sgd":
+        return optax.sgd(optimization.rate)
+    return optax.adamw(
+        optimization.rate, weight_decay=optimization.weight_decay, mask=decaying_leaves
+    )
+
+
+def decaying_leaves(params: PyTree[Any]) -> PyTree[bool]:
+    """Which parameters decay: matrices and tables, and no gain of a norm."""
+
+    def decays(path: tuple[Any, ...], _: Any) -> bool:
+        return getattr(path[-1], "key", None) != GAIN
+
+    return jax.tree_util.tree_map_with_path(decays, params)
