@@ -295,7 +295,8 @@ def _train(
             run = start(Settings(**sizes), made, place, **options)
         show_start(run, recipe["mesh"], screen)
         for step in show_steps(run, calls, screen):
-            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load))
+            told = step.largest_load, step.dropped
+            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT
     except ValueError as error:

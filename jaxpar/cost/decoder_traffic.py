@@ -15,7 +15,7 @@ import numpy as np
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.cost.communication import Kind
 from jaxpar.cost.compress import Compressed
-from jaxpar.cost.experts import LOAD_BIAS, expert_capacity
+from jaxpar.cost.experts import DROPPED, LOAD_BIAS, expert_capacity
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, X, sent
@@ -275,11 +275,12 @@ class _Leaves:
     def norms(self, *, scaled: bool) -> Iterator[Message]:
         """The norm for each set of axes that split gradients, and the overflow."""
         owned = {leaf.name: frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves}
-        loads = {name for name in owned if name.endswith(LOAD_BIAS)}
-        for axes in dict.fromkeys(owned[name] for name in owned if name not in loads):
+        told = {name for name in owned if name.endswith((DROPPED, LOAD_BIAS))}
+        for axes in dict.fromkeys(owned[name] for name in owned if name not in told):
             yield self.number("norm of gradients", axes)
-        for name in loads:
-            yield self.number("largest load", owned[name])
+        for name in told:
+            dropped = name.endswith(DROPPED)
+            yield self.number("dropped choices" if dropped else "largest load", owned[name])
         if scaled:
             yield self.number("overflow", set().union(*owned.values()))
 
