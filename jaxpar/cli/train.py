@@ -75,8 +75,9 @@ Compress = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEME",
-        help="How gradients are sent over dp, with error feedback: int8, int4, sign, "
-        "topk=FRACTION (the part of the numbers that each device sends), or powersgd=RANK.",
+        help="How gradients, or with --sync-every what local steps have changed, are sent over dp, "
+        "with error feedback: int8, int4, sign, topk=FRACTION (the part of the numbers that each "
+        "device sends), or powersgd=RANK.",
     ),
 ]
 Remat = Annotated[
@@ -201,6 +202,7 @@ Examples:
   jaxpar train --mesh ep=4,dp=2 --experts 8 --top-k 2
   jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
   jaxpar train --mesh dp=8 --compress int8
+  jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
 """
 
 

@@ -100,7 +100,8 @@ def decoder_traffic(
         gathers_layers: at stage 3, whether every layer is gathered where it is used; otherwise
             everything is gathered once a step.
         scaled: whether a step looks for gradients that overflow, as in fp16.
-        compressed: the gradients that are compressed over dp, if they are.
+        compressed: what is compressed over dp, if anything is: gradients, or what local steps
+            have changed.
         sync_every: after how many local steps the devices of dp average; None: there are none.
         capacity_factor: rows of each expert, over its even part of tokens; None: nothing is
             dropped, and all tokens are gathered.
@@ -127,7 +128,7 @@ def decoder_traffic(
     parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart, unread)
     of_steps = [*activations, *parameters.arrays(), parameters.loss()]
     messages = [*_again(of_steps, sync_every or 1), *parameters.norms(scaled=scaled)]
-    if sync_every:
+    if sync_every and not compressed:
         messages += parameters.averages()
     for one in compressed:
         messages += parameters.codes(one)

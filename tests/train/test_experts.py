@@ -45,6 +45,7 @@ MIXES = [
     (ROOM, "pp=2,ep=2,tp=2", {"microbatches": 2, "remat": "segments", "sequence_parallel": True}),
     (TIGHT, "ep=4,dp=2", {"zero": 2, "microbatches": 2}),
     (TIGHT, "pp=2,fsdp=2,ep=2", {"microbatches": 2, "optimizer": "sgd"}),
+    (TIGHT, "dp=2,ep=2,tp=2", {"sequence_parallel": True, "clip": 0.5}),
 ]  # fmt: skip
 NAMES = [f"{s.balance} {s.capacity_factor} {named(*mix)}" for s, *mix in MIXES]
 
@@ -104,11 +105,20 @@ def test_mixes_send_what_was_predicted(settings: Settings, mesh: str, options: d
     assert_sends_what_was_predicted(sent_over_axes(report, recipe, settings))
 
 
-@pytest.mark.parametrize("microbatches", [1, 2])
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [
+        ("dp=1", {}),
+        ("dp=1", {"microbatches": 2}),
+        pytest.param("ep=2,cp=2", {"microbatches": 2}, marks=pytest.mark.full),
+        pytest.param("dp=2,cp=2,tp=2", {"sequence_parallel": True}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
 def test_dropped_choices_are_those_that_a_count_finds(
-    microbatches: int, monkeypatch: pytest.MonkeyPatch
+    mesh: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each layer and microbatch, token by token, in the order in which rows are given."""
+    """Of each layer, device and microbatch, in the order in which rows are given."""
     settings = replace(TIGHT, balance="none")
     found: list[np.ndarray] = []
 
@@ -118,9 +128,10 @@ def test_dropped_choices_are_those_that_a_count_finds(
         return routing
 
     monkeypatch.setattr(mixture, "route", noted)
-    recipe = make_recipe("dp=1", microbatches=microbatches, remat="none")
+    recipe = make_recipe(mesh, remat="none", **options)
     taken = trained(recipe, settings, steps=1)
-    assert len(found) == microbatches * settings.layers
+    jax.effects_barrier()
+    assert len(found) == recipe.microbatches * settings.layers * recipe.layout.devices
     dropped = sum(map(beyond_capacity, found)) / sum(experts.size for experts in found)
     assert 0 < dropped < 1
     assert taken.dropped == pytest.approx([dropped], rel=1e-6)
