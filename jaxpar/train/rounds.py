@@ -75,7 +75,7 @@ def make_compressed_round(
     The state has a third part, what compression keeps. What a round loses of a change is added to
     the change of the next round, though all devices begin that one with the same parameters.
 
-    Source: Douillard et al. 2025 (Streaming DiLoCo), section 2.4
+    Source: Douillard et al. 2025 (Streaming DiLoCo), low-precision outer gradients
     """
     loss_fn = _as_loss(technique.find)
 
@@ -84,9 +84,7 @@ def make_compressed_round(
         losses, ends, inner = local_steps(
             loss_fn, params, _own(inner), _by_steps(batch, steps), optimizer, axis=AXIS
         )
-        change, kept = exchange(
-            jax.tree.map(jnp.subtract, params, ends), kept, groups, compression
-        )
+        change, kept = exchange(jax.tree.map(jnp.subtract, params, ends), kept, groups, compression)
         if outer is None:
             new = jax.tree.map(jnp.subtract, params, change)
         else:
@@ -96,7 +94,9 @@ def make_compressed_round(
 
     outer_specs = state_specs(outer, technique.layouts) if outer else ()
     kept = kept_specs(groups, compression)
-    return jitted(one_round, mesh, technique, (inner_specs(technique, optimizer), outer_specs, kept))
+    return jitted(
+        one_round, mesh, technique, (inner_specs(technique, optimizer), outer_specs, kept)
+    )
 
 
 def inner_specs(technique: Technique, optimizer: optax.GradientTransformation) -> PyTree[P]:

@@ -133,7 +133,7 @@ def clipped_gradients(
 
 
 def clipped(gradients: Any, max_norm: float | None) -> tuple[Any, Array]:
-    """The gradients with at most this norm, and the norm before; what experts tell does not count."""
+    """The gradients with at most this norm, and the norm before, without what experts tell."""
     found = without_told(gradients)
     if max_norm is None:
         return gradients, global_norm(found)
