@@ -104,8 +104,9 @@ Compress = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEME",
-        help="How gradients are sent over dp, with error feedback: int8, int4, sign, "
-        "topk=FRACTION (the part of the numbers that each device sends), or powersgd=RANK.",
+        help="How gradients, or with --sync-every what local steps have changed, are sent over dp, "
+        "with error feedback: int8, int4, sign, topk=FRACTION (the part of the numbers that each "
+        "device sends), or powersgd=RANK.",
     ),
 ]
 Remat = Annotated[
@@ -230,6 +231,7 @@ Examples:
   jaxpar train --mesh ep=4,dp=2 --experts 8 --top-k 2
   jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
   jaxpar train --mesh dp=8 --compress int8
+  jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
   jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
 """
 
@@ -331,7 +333,8 @@ def _train(
             run = start(Settings(**sizes), made, place, **options)
         show_start(run, recipe["mesh"], screen)
         for step in show_steps(run, calls, screen):
-            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load))
+            told = step.largest_load, step.dropped
+            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT
     except ValueError as error:

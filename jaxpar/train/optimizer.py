@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
+
+from jaxpar.parallel.learning_rates import cosine_schedule, wsd_schedule
 
 # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
 RATES = {"adamw": 1e-3, "sgd": 0.1}
@@ -43,20 +46,21 @@ class Optimization:
         peak = RATES[self.name] if self.peak is None else self.peak
         if self.decay == "none" and not self.warmup:
             return peak
-        rising = optax.linear_schedule(peak / max(1, self.warmup), peak, self.warmup - 1)
-        return optax.join_schedules([rising, self._after_warmup(peak)], [self.warmup])
+        count = max(self.steps, self.warmup + 1)
+        rates = jnp.array([self._rate_of(step, peak) for step in range(count)])
+        return lambda taken: rates[jnp.minimum(taken, count - 1)]
 
-    def _after_warmup(self, peak: float) -> optax.Schedule:
-        rest = self.steps - self.warmup
+    def _rate_of(self, step: int, peak: float) -> float:
+        rest, final = self.steps - self.warmup, FINAL * peak
+        given = {"step": step, "peak": peak, "warmup": self.warmup}
         match self.decay:
             case "cosine":
-                return optax.cosine_decay_schedule(peak, rest, alpha=FINAL)
+                return cosine_schedule(**given, decay=rest, final=final)
             case "wsd":
-                decaying = max(1, round(DECAYING * self.steps))
-                stable = max(0, rest - decaying)
-                return optax.linear_schedule(peak, FINAL * peak, rest - stable, stable)
+                decay = min(rest, max(1, round(DECAYING * self.steps)))
+                return wsd_schedule(**given, stable=rest - decay, decay=decay, final=final)
             case _:
-                return optax.constant_schedule(peak)
+                return wsd_schedule(**given, stable=1, decay=0, final=peak)
 
 
 def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:

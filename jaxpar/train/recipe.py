@@ -48,7 +48,8 @@ class Recipe:
         sync_every: how many local steps the devices of dp take before they average; None: they
             average the gradients of every step.
         outer: after these steps, what `jaxpar.train.rounds.OUTERS` names.
-        compression: how gradients are sent over dp; None: as they are.
+        compression: how gradients are sent over dp, or after local steps what these have changed;
+            None: as it is.
     """
 
     layout: Layout
@@ -170,7 +171,8 @@ def make_recipe(
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
         sync_every: how many local steps the devices of dp take before they average.
         outer: what they do then, one of `OUTERS`; None: they average.
-        compress: how gradients are sent over dp, as `parse_compression` reads it.
+        compress: how gradients are sent over dp, or after local steps what these have changed, as
+            `parse_compression` reads it.
         learning_rate: the highest; None: that of `RATES`.
         warmup: over so many steps the learning rate rises to the highest.
         decay: how it falls afterwards, one of `DECAYS`.
@@ -361,7 +363,7 @@ def _check_attention(
 def _with_less_communication(
     recipe: Recipe, sync_every: int | None, outer: str | None, compress: str | None
 ) -> Recipe:
-    """The recipe with local steps or with compressed gradients, if it can have these."""
+    """The recipe with local steps, or compression, or both, if it can have these."""
     if outer and sync_every is None:
         raise ValueError(
             f"train: --outer {outer} without --sync-every: it says what devices do after their "
@@ -369,13 +371,7 @@ def _with_less_communication(
         )
     if sync_every is None and compress is None:
         return recipe
-    if sync_every is not None and compress is not None:
-        raise ValueError(
-            f"train: --sync-every {sync_every} with --compress {compress}: rounds of local steps "
-            "average parameters, and no gradients are sent that could be compressed; use one of "
-            "the two"
-        )
-    given = f"--compress {compress}" if compress else f"--sync-every {sync_every}"
+    given = f"--sync-every {sync_every}" if sync_every is not None else f"--compress {compress}"
     compression = parse_compression(compress) if compress else None
     if sync_every is not None and sync_every < 1:
         raise ValueError(f"train: {given}; use 1 or more")

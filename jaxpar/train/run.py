@@ -39,12 +39,14 @@ class StepResult(NamedTuple):
         gradient_norm: the norm of the gradients before clipping.
         seconds: how long the step took.
         largest_load: of the busiest expert, over the mean load; None: there are no experts.
+        dropped: the share of the choices of experts that found no row; None: there is no capacity.
     """
 
     loss: float
     gradient_norm: float
     seconds: float
     largest_load: float | None = None
+    dropped: float | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "gradient_norms": [_finite(step.gradient_norm) for step in steps],
         "largest_loads": [
             _finite(step.largest_load) for step in steps if step.largest_load is not None
+        ],
+        "dropped": [
+            _finite(step.dropped or 0.0) for step in steps if step.largest_load is not None
         ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),

@@ -60,13 +60,21 @@ def show_steps(run: Run, count: int, console: Console) -> Iterator[Trained]:
     ) as bar:
         task = bar.add_task("", total=count * each)
         for number, step in enumerate(islice(run.steps, count), 1):
-            load = "" if step.largest_load is None else f"largest load {step.largest_load:.2f}  "
             bar.console.print(
                 f"step {number * each:{width}}  loss {step.loss:.4f}  "
-                f"{norm} {step.gradient_norm:.4f}  {load}{step.seconds:6.3f} s"
+                f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
             )
             bar.advance(task, each)
             yield step
+
+
+def _of_experts(step: Trained) -> str:
+    """What experts tell of a step; with what they dropped, a line still has 80 columns."""
+    if step.largest_load is None:
+        return ""
+    if step.dropped is None:
+        return f"largest load {step.largest_load:.2f}  "
+    return f"load {step.largest_load:.2f}  dropped {step.dropped:.1%}  "
 
 
 def show_end(run: Run, taken: Sequence[StepResult], count: int, console: Console) -> None:

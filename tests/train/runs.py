@@ -39,6 +39,7 @@ class Taken(NamedTuple):
     norms: list[float]
     params: Any
     loads: list[float | None]
+    dropped: list[float | None]
 
 
 def trained(
@@ -64,7 +65,8 @@ def trained(
     params = jax.tree.map(np.asarray, taken[-1].params)
     run.close()
     losses, norms = [one.loss for one in taken], [one.gradient_norm for one in taken]
-    return Taken(run, losses, norms, params, [one.largest_load for one in taken])
+    loads, dropped = [one.largest_load for one in taken], [one.dropped for one in taken]
+    return Taken(run, losses, norms, params, loads, dropped)
 
 
 def assert_trains_as_one_device(

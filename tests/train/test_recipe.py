@@ -71,7 +71,6 @@ def test_chunks_are_those_of_the_schedule() -> None:
         ({"outer": "nesterov"}, "--outer nesterov without --sync-every"),
         ({"sync_every": 0}, "--sync-every 0; use 1 or more"),
         ({"sync_every": 5, "outer": "adam"}, "--outer is 'adam'; use one of average, nesterov"),
-        ({"sync_every": 5, "compress": "int8"}, "--sync-every 5 with --compress int8: rounds of l"),
         ({"mesh": "tp=8", "sync_every": 5}, "--sync-every 5 with --mesh tp=8: only the devices of"),
         (
             {"mesh": "fsdp=8", "compress": "sign"},

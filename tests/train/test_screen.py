@@ -65,6 +65,12 @@ def test_a_step_with_experts_tells_their_largest_load() -> None:
     assert "gradient norm 2.0000  largest load 1.76   0.500 s" in text
 
 
+def test_a_step_with_a_capacity_tells_what_was_dropped() -> None:
+    steps = (Trained(*step[:3], None, None, 1.756, 0.1234) for step in TAKEN)
+    text = shown(show_steps, replace(RUN, steps=steps), 1)
+    assert "gradient norm 2.0000  load 1.76  dropped 12.3%   0.500 s" in text
+
+
 def test_a_round_counts_its_steps() -> None:
     steps = (Trained(*step[:3], None, None) for step in TAKEN)
     run = replace(RUN, steps=steps, round_steps=20, sent=(Sent(("dp",), 56.0, 56.0, 56.0),))
