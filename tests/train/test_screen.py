@@ -71,10 +71,10 @@ def test_a_round_counts_its_steps() -> None:
     start = shown(show_start, run, "dp=8")
     assert "2,048 bytes of text in a round of 20 steps" in start
     assert "Wire bytes in a round" in start
-    text = shown(show_steps, run, 2)
+    text = shown(show_steps, run, 40)
     assert "step 20  loss 5.5000  moved by 2.0000   0.500 s" in text
     assert "step 40  loss 4.2500  moved by 1.5000   0.250 s" in text
-    assert "stopped after 40 of 60 steps" in shown(show_end, run, TAKEN, 3)
+    assert "stopped after 40 of 60 steps" in shown(show_end, run, TAKEN, 60)
 
 
 def test_the_end_tells_the_speed_and_what_is_missing() -> None:
