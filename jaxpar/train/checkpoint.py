@@ -157,20 +157,20 @@ class Checkpoints:
             parts[ERRORS] = kept
         elif there["compress"] or here["compress"]:
             self.notes.append(
-                "the errors of --compress begin at zero, since they belong to the devices and the "
-                f"scheme of their run: {_in_words(there)} before, {_in_words(here)} now"
+                "what --compress keeps of gradients begins anew, since it belongs to the devices "
+                f"and the scheme of its run: {_in_words(there)} before, {_in_words(here)} now"
             )
-        like = jax.tree.map(_type_of, _by_name(parts))
+        like = {name: _type_of(leaf) for name, leaf in _by_name(parts).items()}
         jax.tree.map(lambda leaf: leaf.delete(), parts)
         ocp, orbax = self._started()
         path = folder_of(self.keeping.folder, self.step) / ARRAYS
         restore_args = ocp.checkpoint_utils.construct_restore_args(like)
         arguments = ocp.args.PyTreeRestore(like, restore_args, partial_restore=True)
-        leaves = list(orbax.restore(path, args=arguments)[name] for name in like)
-        parts = jax.tree.structure(parts).unflatten(leaves)
+        stored = orbax.restore(path, args=arguments)
+        parts = jax.tree.structure(parts).unflatten(stored[name] for name in like)
         if there["layers"] != here["layers"]:
             parts = self._in_order(parts, there["layers"], here["layers"])
-        return _state_of(self._recipe, parts | ({} if same or kept is None else {ERRORS: kept}), state)
+        return _state_of(self._recipe, {ERRORS: kept} | parts, state)
 
     def after(self, step: int, params: PyTree[Array], state: Any, *, last: bool) -> None:
         """Saves this step if it is one to be saved, as the last one is.
@@ -342,27 +342,32 @@ class Checkpoints:
 
 def parts_of(recipe: Recipe, params: PyTree[Array], state: Any) -> dict[str, Any]:
     """The parameters and the parts of a state, by what they are; arrays are global ones."""
-    parts = {"params": params, OPTIMIZER: state}
+    names = _names(recipe)
+    parts = {"params": params} | dict(zip(names, state if len(names) > 1 else [state], strict=True))
     if recipe.layout.offload != "none":
-        offloaded, scale = state
-        parts |= {OPTIMIZER: offloaded.load(), "loss_scale": scale}
-    elif recipe.compression:
-        parts |= dict(zip((OPTIMIZER, ERRORS), state, strict=True))
-    elif recipe.sync_every:
-        parts |= dict(zip((OPTIMIZER, "outer"), state, strict=True))
-    elif recipe.precision == "fp16":
-        parts |= dict(zip((OPTIMIZER, "loss_scale"), state, strict=True))
+        parts[OPTIMIZER] = parts[OPTIMIZER].load()
     return parts
 
 
 def _state_of(recipe: Recipe, parts: dict[str, Any], state: Any) -> tuple[Any, Any]:
     """The parameters, and a state of these parts in the form of `state`."""
-    params, optimizer, *others = parts.values()
     if recipe.layout.offload != "none":
         offloaded, _ = state
-        offloaded.save(optimizer)
-        return params, (offloaded, *others)
-    return params, (optimizer, *others) if others else optimizer
+        offloaded.save(parts[OPTIMIZER])
+        parts = parts | {OPTIMIZER: offloaded}
+    of_state = tuple(parts[name] for name in _names(recipe))
+    return parts["params"], of_state if len(of_state) > 1 else of_state[0]
+
+
+def _names(recipe: Recipe) -> tuple[str, ...]:
+    """The parts of a state, which is a tuple if there are several."""
+    if recipe.compression:
+        return OPTIMIZER, ERRORS
+    if recipe.sync_every:
+        return OPTIMIZER, "outer"
+    if recipe.precision == "fp16" or recipe.layout.offload != "none":
+        return OPTIMIZER, "loss_scale"
+    return (OPTIMIZER,)
 
 
 def _about(settings: Settings, recipe: Recipe, text: Text, seed: int) -> dict[str, Any]:
@@ -407,8 +412,8 @@ def _nothing() -> dict[str, Any]:
 
 
 def _in_words(devices: dict[str, Any]) -> str:
-    scheme = devices["compress"]["scheme"] if devices["compress"] else "no scheme"
-    return f"{scheme} on {devices['mesh']}"
+    scheme = devices["compress"]["scheme"] if devices["compress"] else "none"
+    return f"{scheme} on {devices['mesh']} with stage {devices['zero']}"
 
 
 def _of_process_0(find: Callable[[], Any]) -> Any:
