@@ -311,8 +311,8 @@ def _train(
         from jaxpar.model import Settings
         from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
-        from jaxpar.train.recipe import make_recipe
         from jaxpar.train.launch import TERMINATED
+        from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
         from jaxpar.train.termination import Terminated

@@ -355,19 +355,20 @@ def _state_of(recipe: Recipe, parts: dict[str, Any], state: Any) -> tuple[Any, A
         offloaded, _ = state
         offloaded.save(parts[OPTIMIZER])
         parts = parts | {OPTIMIZER: offloaded}
-    of_state = tuple(parts[name] for name in _names(recipe))
-    return parts["params"], of_state if len(of_state) > 1 else of_state[0]
+    names = _names(recipe)
+    several = tuple(parts[name] for name in names)
+    return parts["params"], several if len(names) > 1 else parts[OPTIMIZER]
 
 
-def _names(recipe: Recipe) -> tuple[str, ...]:
+def _names(recipe: Recipe) -> list[str]:
     """The parts of a state, which is a tuple if there are several."""
     if recipe.compression:
-        return OPTIMIZER, ERRORS
+        return [OPTIMIZER, ERRORS]
     if recipe.sync_every:
-        return OPTIMIZER, "outer"
+        return [OPTIMIZER, "outer"]
     if recipe.precision == "fp16" or recipe.layout.offload != "none":
-        return OPTIMIZER, "loss_scale"
-    return (OPTIMIZER,)
+        return [OPTIMIZER, "loss_scale"]
+    return [OPTIMIZER]
 
 
 def _about(settings: Settings, recipe: Recipe, text: Text, seed: int) -> dict[str, Any]:

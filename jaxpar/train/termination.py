@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import jax
 from jax.experimental import multihost_utils
 
+
 class Terminated(Exception):
     """The run was asked to end, and has: its last step is done, and saved if it saves any."""
 

@@ -93,8 +93,9 @@ def batches(
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
-    has `batch` examples over all devices, each with `sequence` bytes to predict; the first one comes
-    after so many examples that were `consumed` before. An error message begins with `name`.
+    has `batch` examples over all devices, each with `sequence` bytes to predict. The first
+    `consumed` examples are left out, since an earlier run has taken them. An error message begins
+    with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.

@@ -37,7 +37,10 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "--batch", "12"], "(size 12) must be divisible by mesh axis dp (size 8)"),
         (["train", "--data", "nowhere"], "text: nowhere: No such file or directory"),
         (["train", "--heads", "3"], "train: heads is 3 and must divide d_model (256)"),
-        (["train", "--every", "5"], "train: --every without --checkpoint: it says how a run is sav"),
+        (
+            ["train", "--every", "5"],
+            "train: --every without --checkpoint: it says how a run is sav",
+        ),
         (["train", "--checkpoint", "none", "--resume"], "there is no checkpoint to resume; check"),
         (["train", "--checkpoint", "."], " more, which no training run has written; give an empty"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),

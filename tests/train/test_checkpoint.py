@@ -232,9 +232,7 @@ def test_every_file_is_checked(copied: Path) -> None:
 
 
 @pytest.mark.full
-def test_after_damage_the_steps_are_taken_again(
-    small: tuple[Path, Measured], copied: Path
-) -> None:
+def test_after_damage_the_steps_are_taken_again(small: tuple[Path, Measured], copied: Path) -> None:
     flip(folder_of(copied, END) / MANIFEST)
     resumed = measured(ONE, SMALL, Keeping(copied, resume=True))
     assert resumed.losses == small[1].losses[SAVED:]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def command(processes: int, *options: str) -> list[str]:
 def newest(folder: Path) -> int:
     """The step of the newest checkpoint, or 0."""
     return max(steps_in(folder), default=0)
+
+
+def is_newer(folder: Path, step: int) -> bool:
+    """Whether there is a checkpoint newer than that of a step."""
+    return newest(folder) > step
 
 
 class Life:
@@ -83,9 +89,8 @@ def test_a_run_killed_at_any_moment_goes_on_with_the_same_bits(
     wait_until(lambda: any(folder.glob("step-*")), life)
     life.kill()
     for _ in range(kills - 1):
-        before = newest(folder)
         life = Life(processes, folder, "--steps", "100000")
-        wait_until(lambda: newest(folder) > before, life)
+        wait_until(partial(is_newer, folder, newest(folder)), life)
         time.sleep(moments.uniform(0, 0.3))
         life.kill()
     done = newest(folder)
@@ -103,7 +108,7 @@ def test_a_run_killed_at_any_moment_goes_on_with_the_same_bits(
 def test_sigterm_to_one_process_saves_the_same_step_on_all(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     life = Life(2, folder, "--steps", "100000", "--keep", "1")
-    wait_until(lambda: newest(folder) > 0, life)
+    wait_until(partial(is_newer, folder, 0), life)
     children = Path(f"/proc/{life.process.pid}/task/{life.process.pid}/children").read_text()
     os.kill(int(children.split()[1]), signal.SIGTERM)
     code, results, err = life.end()
