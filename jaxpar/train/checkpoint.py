@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def make_keeping(
                 f"--checkpoint DIR, or leave {option} out"
             )
         return None
-    keeping = Keeping(folder.absolute(), every or Keeping.every, keep or Keeping.keep, resume)
+    keeping = Keeping(folder, every or Keeping.every, keep or Keeping.keep, resume)
     rounds = recipe.sync_every or 1
     if keeping.every % rounds:
         raise ValueError(
@@ -128,12 +128,18 @@ class Checkpoints:
     def __init__(
         self, keeping: Keeping, settings: Settings, recipe: Recipe, text: Text, seed: int
     ) -> None:
-        self.keeping = keeping
+        self.keeping = replace(keeping, folder=keeping.folder.absolute())
         self.saved: list[int] = []
         self._recipe = recipe
         self._about = _about(settings, recipe, text, seed)
         self._unlock: Callable[[], object] = lambda: None
         found = _of_process_0(self._find)
+        if not self.keeping.folder.is_dir():
+            raise ValueError(
+                f"train: --checkpoint {self.keeping.folder}: process 0 has this folder, and "
+                f"process {jax.process_index()} does not see it; give one on a file system that "
+                "all share"
+            )
         self.step: int = found["step"]
         self.notes: list[str] = found["notes"]
         self._before: dict[str, Any] = found["about"]
@@ -254,22 +260,24 @@ class Checkpoints:
         return found
 
     def _newest_whole(self, where: str, steps: list[int]) -> dict[str, Any]:
-        damaged: list[str] = []
+        damaged: dict[int, DamagedError] = {}
         for step in reversed(steps):
             try:
                 about = read_manifest(self.keeping.folder, step)
             except DamagedError as error:
-                damaged.append(f"step {step}: {error}")
+                damaged[step] = error
                 continue
             _check_same_run(where, about, self._about)
             notes = [
-                f"{one}; the checkpoint is set aside as {DAMAGED}..., and step {step} is taken"
-                for one in damaged
+                f"the checkpoint of step {other} is damaged, and now in {DAMAGED}step-{other:08}; "
+                f"step {step} is taken: {error}"
+                for other, error in damaged.items()
             ]
             return {"step": step, "about": about, "notes": notes}
+        reasons = "; ".join(f"step {step}: {error}" for step, error in damaged.items())
         raise ValueError(
-            f"{where}: every checkpoint is damaged ({'; '.join(damaged)}); restore a copy of the "
-            "folder, or begin a run in another one"
+            f"{where}: every checkpoint is damaged ({reasons}); restore a copy of the folder, or "
+            "begin a run in another one"
         )
 
     def _lock(self, where: str) -> None:
