@@ -61,6 +61,7 @@ try:
 except ImportError:  # Windows: no locks
     fcntl = None
 
+FORMAT = 1  # of what is stored, and under which names
 OPTIMIZER, ERRORS = "optimizer", "errors"
 SHOWN = 200  # characters of an error of orbax, which may be a page long
 
@@ -386,6 +387,7 @@ def _about(settings: Settings, recipe: Recipe, text: Text, seed: int) -> dict[st
     return {
         "model": asdict(settings),
         "run": {
+            "format": FORMAT,
             "seed": seed,
             "text": f"of {len(text)} bytes (CRC-32 {zlib.crc32(text.data):08x})",
             "optimizer": recipe.optimizer,

@@ -17,7 +17,6 @@ from typing import Any
 
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 STEP, DAMAGED = re.compile(r"step-(\d{8,})"), "damaged-"
-FORMAT = 1
 CHUNK_BYTES = 1 << 20
 
 
@@ -50,7 +49,7 @@ def write_manifest(folder: Path, step: int, about: dict[str, Any]) -> int:
     here = folder_of(folder, step)
     files = sorted(path for path in (here / ARRAYS).rglob("*") if path.is_file())
     sizes = {path.relative_to(here).as_posix(): _size_and_crc(path) for path in files}
-    contents = {"format": FORMAT, "step": step, "about": about, "files": sizes}
+    contents = {"step": step, "about": about, "files": sizes}
     text = json.dumps({"crc32": _crc_of(contents), "contents": contents}, indent=1)
     new = here / f".{MANIFEST}"
     with new.open("w", encoding="utf-8") as file:
@@ -75,8 +74,6 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
         raise DamagedError(f"{MANIFEST} cannot be read") from None
     if crc != _crc_of(contents) or contents["step"] != step:
         raise DamagedError(f"{MANIFEST} was changed after it was written")
-    if contents["format"] != FORMAT:
-        raise DamagedError(f"{MANIFEST} has format {contents['format']}, not {FORMAT}")
     for name, (size, crc) in contents["files"].items():
         try:
             now, crc_now = _size_and_crc(here / name)
