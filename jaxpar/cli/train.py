@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -214,6 +214,30 @@ Batch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
 ]
 Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Bytes in an example.")]
+CheckpointFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        help="Save the run in this folder while it goes on, after its last step, and after the "
+        "running step when SIGTERM asks it to end.",
+    ),
+]
+Every = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Steps between two checkpoints; 100 unless given."),
+]
+Keep = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="K", help="How many checkpoints are kept; 3 unless given."),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from the newest whole checkpoint, on any mesh, up to --steps in all.",
+    ),
+]
 Timeout = Annotated[
     int, typer.Option(min=1, metavar="N", help="Seconds to wait for the other processes.")
 ]
@@ -233,6 +257,8 @@ Examples:
   jaxpar train --mesh dp=8 --compress int8
   jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
   jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
+  jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
+  jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
 """
 
 
@@ -272,6 +298,10 @@ def train_model(
     balance: Balance = "loss",
     batch: Batch = 16,
     sequence: Sequence = 128,
+    checkpoint: CheckpointFolder = None,
+    every: Every = None,
+    keep: Keep = None,
+    resume: Resume = False,
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
@@ -300,7 +330,8 @@ def train_model(
         "shared_experts": shared_experts, "balance": balance,
     }  # fmt: skip
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
-    _train(steps, as_json, sizes, recipe, options)
+    keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
+    _train(steps, as_json, sizes, recipe, options, keeping)
 
 
 def _train(
@@ -309,18 +340,22 @@ def _train(
     sizes: dict[str, Any],
     recipe: dict[str, Any],
     options: dict[str, Any],
+    keeping: dict[str, Any],
 ) -> None:
-    """Trains and prints until the end or Ctrl-C, and then ends this process."""
+    """Trains and prints until the end, Ctrl-C or SIGTERM, and then ends this process."""
     with _held_back() as interrupts:
         from rich.console import Console
 
         from jaxpar.model import Settings
+        from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
+        from jaxpar.train.launch import TERMINATED
         from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
+        from jaxpar.train.termination import Terminated
 
-    place, run, taken, calls, code = None, None, [], count, 0
+    place, run, taken, code = None, None, [], 0
     screen = Console(highlight=False, quiet=as_json)
     try:
         if interrupts:
@@ -329,14 +364,18 @@ def _train(
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
             made = make_recipe(**recipe)
-            calls = made.calls(count)
-            run = start(Settings(**sizes), made, place, **options)
-        show_start(run, recipe["mesh"], screen)
-        for step in show_steps(run, calls, screen):
-            told = step.largest_load, step.dropped
-            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
+            made.check_steps(count)
+            kept = make_keeping(made, **keeping)
+            run = start(Settings(**sizes), made, place, **options, keeping=kept)
+        with closing(run):
+            show_start(run, recipe["mesh"], screen)
+            for step in show_steps(run, count, screen):
+                told = step.largest_load, step.dropped
+                taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT
+    except Terminated:
+        code = TERMINATED
     except ValueError as error:
         if place is None:
             raise BadUseError(str(error)) from None
@@ -345,13 +384,11 @@ def _train(
     except Exception:
         traceback.print_exc()
         code = WRONG
-    if code in (0, LEFT) and not (place and place.rank):
+    if code in (0, LEFT, TERMINATED) and not (place and place.rank):
         if as_json:
             print_json(results(run, taken))
         elif run:
-            show_end(run, taken, calls, screen)
-    if run:
-        run.close()
+            show_end(run, taken, count, screen)
     leave(code, place)
 
 

@@ -40,6 +40,16 @@ class Optimization:
     steps: int = 0
     weight_decay: float = WEIGHT_DECAY
 
+    def __str__(self) -> str:
+        """The optimizer in words, which differ where the optimizers do."""
+        rate = RATES[self.name] if self.peak is None else self.peak
+        words = f"{self.name} at {rate:g}"
+        if self.name == "adamw":
+            words += f", weight decay {self.weight_decay:g}"
+        if self.warmup:
+            words += f", warm-up of {self.warmup} steps"
+        return words if self.decay == "none" else f"{words}, {self.decay} over {self.steps} steps"
+
     @property
     def rate(self) -> float | optax.Schedule:
         """The learning rate: a number, or a function of the steps taken so far."""

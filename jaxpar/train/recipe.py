@@ -85,12 +85,8 @@ class Recipe:
         """How the devices of tp and cp split each layer."""
         return Split.of(self.layout, self.attention)
 
-    def calls(self, steps: int) -> int:
-        """How often a compiled step is called for so many training steps: once for each round.
-
-        Raises:
-            ValueError: the steps are not whole rounds.
-        """
+    def check_steps(self, steps: int) -> None:
+        """Raises a ValueError if so many steps are not whole rounds of local steps."""
         each = self.sync_every or 1
         if steps % each:
             near = [n * each for n in (steps // each, steps // each + 1) if n]
@@ -98,7 +94,6 @@ class Recipe:
                 f"train: --steps {steps} with --sync-every {each}: devices average at the end of "
                 f"each round; use --steps {' or '.join(map(str, near))}"
             )
-        return steps // each
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
