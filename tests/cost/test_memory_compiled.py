@@ -159,7 +159,10 @@ def test_more_layers_add_what_they_keep_and_their_gradients(
 @pytest.mark.parametrize(
     ("settings", "recipe"),
     EXPERTS,
-    ids=[f"{s.shared_experts} shared {s.capacity_factor} {describe(recipe.layout)}" for s, recipe in EXPERTS],
+    ids=[
+        f"{s.shared_experts} shared {s.capacity_factor} {describe(recipe.layout)}"
+        for s, recipe in EXPERTS
+    ],
 )
 def test_so_do_layers_of_experts(settings: Settings, recipe: Recipe) -> None:
     test_arguments_are_exact(recipe, settings)
