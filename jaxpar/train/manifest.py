@@ -17,6 +17,8 @@ from typing import Any
 
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 STEP, DAMAGED = re.compile(r"step-(\d{8,})"), "damaged-"
+OURS = re.compile(rf"\..*|({DAMAGED})?{STEP.pattern}")
+PARTS = re.compile(rf"\..*|{ARRAYS}.*|{re.escape(MANIFEST)}")
 CHUNK_BYTES = 1 << 20
 
 
@@ -35,10 +37,14 @@ def steps_in(folder: Path) -> list[int]:
 
 
 def strangers_in(folder: Path) -> list[str]:
-    """The names in a folder that no run of training gave; hidden files do not count."""
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    ours = re.compile(rf"\..*|({DAMAGED})?{STEP.pattern}")
-    return [name for name in names if not ours.fullmatch(name)]
+    """What is in a folder, and in its checkpoints, that no training run wrote; no hidden files."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    inside = [file for path in found if STEP.fullmatch(path.name) for file in _listed(path)]
+    return [
+        path.relative_to(folder).as_posix()
+        for path, ours in [*((one, OURS) for one in found), *((one, PARTS) for one in inside)]
+        if not ours.fullmatch(path.name)
+    ]
 
 
 def write_manifest(folder: Path, step: int, about: dict[str, Any]) -> int:
@@ -108,6 +114,10 @@ def set_aside(folder: Path, step: int) -> None:
     if target.exists():
         shutil.rmtree(target)
     here.replace(target)
+
+
+def _listed(path: Path) -> list[Path]:
+    return sorted(path.iterdir()) if path.is_dir() else [path]
 
 
 def _started(folder: Path) -> list[int]:

@@ -258,6 +258,15 @@ def test_a_half_written_checkpoint_is_none(copied: Path) -> None:
     assert sorted(path.name for path in copied.glob("*")) == [".lock", "step-00000004"]
 
 
+def test_folders_of_others_with_our_names_are_left_alone(tmp_path: Path) -> None:
+    theirs = tmp_path / "step-00000100" / "model.safetensors"
+    theirs.parent.mkdir()
+    theirs.touch()
+    with pytest.raises(ValueError, match=r"holds step-00000100/model.safetensors, which no"):
+        Checkpoints(Keeping(tmp_path), SMALL, ONE, TEXT, 3)
+    assert theirs.exists()
+
+
 def test_without_a_whole_checkpoint_nothing_is_touched(copied: Path) -> None:
     for step in (SAVED, END):
         cut(folder_of(copied, step) / MANIFEST)
@@ -272,7 +281,7 @@ def test_without_a_whole_checkpoint_nothing_is_touched(copied: Path) -> None:
     [
         (ONE, replace(SMALL, d_model=16), 3, "another run: d_model 8 there, 16 here; use the same"),
         (ONE, SMALL, 4, "seed 3 there, 4 here"),
-        (make_recipe("dp=1", optimizer="sgd"), SMALL, 3, "optimizer adamw at .* there, sgd at 0.1 here"),
+        (make_recipe("dp=1", optimizer="sgd"), SMALL, 3, r"adamw at .* there, sgd at 0.1 here"),
         (make_recipe("dp=1", precision="bf16"), SMALL, 3, "precision fp32 there, bf16 here"),
         (
             make_recipe("dp=2", sync_every=2), SMALL, 3,
