@@ -12,10 +12,16 @@ from pathlib import Path
 
 import torch  # pyright: ignore[reportMissingImports]
 import torch.distributed as dist  # pyright: ignore[reportMissingImports]
-import torch.distributed.checkpoint as dcp  # pyright: ignore[reportMissingImports]
 from torch.distributed.checkpoint.state_dict import (  # pyright: ignore[reportMissingImports]
     get_state_dict,
     set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import (  # pyright: ignore[reportMissingImports]
+    load,
+)
+from torch.distributed.checkpoint.state_dict_saver import (  # pyright: ignore[reportMissingImports]
+    async_save,
+    save,
 )
 from torch.distributed.device_mesh import (  # pyright: ignore[reportMissingImports]
     init_device_mesh,
@@ -38,9 +44,9 @@ def answer_rank(rank: int, folder: Path) -> None:
         parameters, moments = get_state_dict(model, optimizer)
         return {"model": parameters, "optimizer": moments}
 
-    def load(here: Path) -> None:
+    def restore(here: Path) -> None:
         found = states()
-        dcp.load(found, checkpoint_id=here)
+        load(found, checkpoint_id=here)
         set_state_dict(
             model,
             optimizer,
@@ -52,10 +58,10 @@ def answer_rank(rank: int, folder: Path) -> None:
         here, pending = folder / f"{number}", []
 
         def save_behind() -> None:
-            pending.append(dcp.async_save(states(), checkpoint_id=folder / f"{number}-behind"))
+            pending.append(async_save(states(), checkpoint_id=folder / f"{number}-behind"))
 
-        saved = seconds(lambda: dcp.save(states(), checkpoint_id=here))
-        loaded = seconds(lambda: load(here))
+        saved = seconds(lambda: save(states(), checkpoint_id=here))
+        loaded = seconds(lambda: restore(here))
         blocked = seconds(save_behind)
         pending[0].result()
         return [saved, loaded, blocked, sum(path.stat().st_size for path in here.iterdir())]
