@@ -70,7 +70,7 @@ def _case(
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """In bfloat16; with logits that overflow a naive exponential; with a bias; with many ties."""
+    """In bfloat16; logits that overflow a naive exponential; a bias; many ties; all experts."""
     a, b, c = axis_names(rng, 3, besides=("dp", "ep", "tp"))
     fine = {"steps": 16, "dtype": "bfloat16", "top_k": 3}
     return (
@@ -78,6 +78,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(f"{c}=2", pick(rng, (33, 35)), 7, 19, steps=4, draw="wide", top_k=1),
         _case(f"{a}=2", 21, 8, 7, steps=16, bias=2, top_k=5, score="sigmoid"),
         _case(f"{b}=1,{c}=2", pick(rng, (51, 53)), 5, 11, steps=1, bias=3, top_k=7),
+        _case(f"{b}=3", pick(rng, (12, 14)), 10, 4, steps=4, top_k=4, score="sigmoid"),
     )
 
 
@@ -235,6 +236,15 @@ def softmax_always(
 
 
 @wrong("values")
+def softmax_without_bias(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """Where there is no bias, the scores are a softmax even with score="sigmoid"; the two have
+    nothing to do with each other."""
+    return route(x, router, bias, top_k=top_k, score="softmax" if bias is None else score)
+
+
+@wrong("values")
 def softmax_of_chosen_as_scores(
     x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
 ) -> Routing:
@@ -340,6 +350,16 @@ def weights_have_no_gradient(
     leave lax.stop_gradient out, which only the choice could do without."""
     found = route(x, router, bias, top_k=top_k, score=score)
     return found._replace(weights=lax.stop_gradient(found.weights))
+
+
+@wrong("gradient")
+def scores_have_no_gradient(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """The scores have no gradient, so that a loss of them cannot balance the load; leave
+    lax.stop_gradient out."""
+    found = route(x, router, bias, top_k=top_k, score=score)
+    return found._replace(scores=lax.stop_gradient(found.scores))
 
 
 @wrong("errors")
