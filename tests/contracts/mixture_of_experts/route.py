@@ -139,6 +139,14 @@ def routed_to_all_but_one_at_most(x, router, bias=None, *, top_k, score="softmax
     return route_by_scores(x, router, bias, top_k=top_k, score=score)
 
 
+@wrong("values")
+def routed_with_something_added_to_the_sum(x, router, bias=None, *, top_k, score="softmax"):
+    """So that nothing is divided by 0; it must be less than any sum of scores."""
+    found = route_by_scores(x, router, bias, top_k=top_k, score=score)
+    chosen = jnp.take_along_axis(found.scores, found.experts, axis=1)
+    return found._replace(weights=chosen / (chosen.sum(axis=1, keepdims=True) + 1e-9))
+
+
 @wrong("gradient")
 def routed_without_gradient_of_the_sum(x, router, bias=None, *, top_k, score="softmax"):
     found = route_by_scores(x, router, bias, top_k=top_k, score=score)
