@@ -220,3 +220,10 @@ def merged(parts: list[Part]) -> Array:
     for part in others:
         done = merge(done, part)
     return done[0]
+
+
+def merge_without_maximum(one: Part, two: Part) -> Part:
+    """As `merge`, but exp overflows where a log-sum-exp is large."""
+    first, second = (jnp.exp(lse)[..., None] for _, lse in (one, two))
+    both = first + second
+    return (one[0] * first + two[0] * second) / both, jnp.log(both)[..., 0]

@@ -20,6 +20,7 @@ from jaxpar.contracts.context_parallel.common import (
     by_position,
     causal_oracle,
     contiguous,
+    merge_without_maximum,
     merged,
     of_devices,
     opposite_blocks,
@@ -232,13 +233,7 @@ def lse_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def merged_without_maximum(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """exp of a large log-sum-exp is infinite in float32; subtract the larger one of both first, as
     merge does."""
-
-    def join(one: Part, two: Part) -> Part:
-        first, second = (jnp.exp(lse)[..., None] for _, lse in (one, two))
-        both = first + second
-        return (one[0] * first + two[0] * second) / both, jnp.log(both)[..., 0]
-
-    return _in_a_loop(q, k, v, axis, join=join)
+    return _in_a_loop(q, k, v, axis, join=merge_without_maximum)
 
 
 @wrong("values")

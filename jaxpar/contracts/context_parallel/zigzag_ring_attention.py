@@ -19,6 +19,7 @@ from jaxpar.contracts.context_parallel.common import (
     by_position,
     causal_oracle,
     contiguous,
+    merge_without_maximum,
     of_devices,
     opposite_blocks,
     past,
@@ -255,6 +256,22 @@ def zigzag_sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Arr
         return rounded(*_chosen(*given))
 
     return _in_halves(q, k, v, axis, own=own, visit=visit)
+
+
+@wrong("values")
+def zigzag_merged_without_maximum(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """exp of a large log-sum-exp is infinite in float32; subtract the larger one of both first, as
+    merge does."""
+    join = merge_without_maximum
+
+    def visit(q: Array, k: Array, v: Array, before: Array, low: Part, high: Part) -> tuple:
+        (q_low, q_high), (k_low, k_high), (v_low, v_high) = map(_halves, (q, k, v))
+        inputs = ((q_low, q_high), (k_low, k_high), (v_low, v_high))
+        other = attend(*(jnp.where(before, x, y) for x, y in inputs))
+        high = join(join(high, attend(q_high, k_low, v_low)), _unless(before, other))
+        return join(low, _unless(~before, other)), high
+
+    return _in_halves(q, k, v, axis, visit=visit)
 
 
 @wrong("gradient")
