@@ -21,12 +21,12 @@ from benchmarks import Row
 from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS, ours, random_tokens
 from benchmarks.sides.race import STEPS, Turn, race, serve
 from jaxpar.model import Split, init, loss_fn
-from jaxpar.train.setup import OPTIMIZERS
+from jaxpar.train.optimizer import Optimization, make_optimizer
 
 TORCH = ["-m", "benchmarks.sides.torch_step"]
 PYTORCH = "PyTorch"
 NO_TORCH = "not measured: no torch here"
-OPTIMIZER = OPTIMIZERS["adamw"]
+OPTIMIZER = make_optimizer(Optimization())
 SIZE = f"{SETTINGS.parameters / 1e6:.1f} M parameters, {BATCH * SETTINGS.sequence:,} tokens"
 STEP = f"training step ({SIZE}, float32, AdamW)"
 ONE = "our model under `jax.jit` on one device"

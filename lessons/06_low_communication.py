@@ -646,7 +646,8 @@ assert needed["local SGD, 8 steps"] < 1.7
 # - **DeMo** (Peng, Quesnelle and Kingma 2024) sends the largest numbers of a cosine transform of
 #   the momentum, and keeps the rest on the device.
 # - **Try it:** `jaxpar train --mesh dp=8 --compress int8` or `--compress powersgd=4`, or
-#   `--sync-every 10`, with `--outer nesterov` for DiLoCo.
+#   `--sync-every 10`, with `--outer nesterov` for DiLoCo and `--compress int4` for averages in 4
+#   bits.
 #
 # ## Exercises
 

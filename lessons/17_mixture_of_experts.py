@@ -591,7 +591,8 @@ assert round(in_experts * 1e3, 1) == 8.2 and round(8 * 2 * per_copy * 1e3, 1) ==
 # is hidden.
 #
 # Try it: `jaxpar train --mesh ep=4,dp=2 --experts 8`, with `--balance bias` or `none`, and with a
-# `--capacity-factor`. Each step shows the largest load.
+# `--capacity-factor`. Each step shows the largest load, and with a capacity the share of choices
+# that were dropped.
 #
 # ## Exercises
 

@@ -42,8 +42,9 @@ from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, init
+from jaxpar.train.optimizer import Optimization, make_optimizer
 from jaxpar.train.recipe import Recipe
-from jaxpar.train.setup import OPTIMIZERS, technique_of
+from jaxpar.train.setup import technique_of
 from jaxpar.train.step import make_step
 
 llama, h100 = find_model("llama3-70b"), find_cluster("h100")
@@ -200,7 +201,8 @@ B, T, n = 16, 32, 8
 settings = Settings(d_model=64, d_ff=192, sequence=T)
 little = settings.architecture
 params = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
-tokens, adamw = jax.ShapeDtypeStruct((B, T + 1), jnp.int32), OPTIMIZERS["adamw"]
+tokens = jax.ShapeDtypeStruct((B, T + 1), jnp.int32)
+adamw = make_optimizer(Optimization())
 
 
 def measure(layout):

@@ -17,8 +17,16 @@ from torch.distributed.algorithms.ddp_comm_hooks import (  # pyright: ignore[rep
 )
 from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportMissingImports]
 
-from benchmarks.sides.our_step import DEVICES, SETTINGS
-from benchmarks.sides.torch_step import Decoder, lead, linear, meet, over_processes, train
+from benchmarks.sides.our_step import BATCH, DEVICES, SETTINGS
+from benchmarks.sides.torch_step import (
+    Decoder,
+    lead,
+    linear,
+    meet,
+    over_processes,
+    shifted,
+    train,
+)
 from jaxpar.cost.communication import wire_bytes
 
 HOOKS: dict[str, Callable[[], tuple[Any, Any]]] = {
@@ -73,20 +81,18 @@ class Count:
         self.sent = 0.0
 
 
-def hooked(name: str, count: Count | None) -> Callable[[Decoder], nn.Module]:
-    """Wraps a decoder, so that the hook of this name averages its gradients."""
-
-    def wrap(model: Decoder) -> nn.Module:
-        for layer in model.layers:
-            layer.query_key_value = Apart(layer.query_key_value)
-        parallel = DistributedDataParallel(model)
-        scheme, _, rank = name.partition("=")
-        parallel.register_comm_hook(*(power_sgd(int(rank)) if rank else HOOKS[scheme]()))
-        if count:
-            parallel.register_forward_pre_hook(count.begin)
-        return parallel
-
-    return wrap
+def hooked(name: str, count: Count | None) -> nn.Module:
+    """The decoder, whose gradients the hook of this name averages."""
+    model = Decoder()
+    for layer in model.layers:
+        layer.query_key_value = Apart(layer.query_key_value)
+    # One bucket: of several, gloo's callbacks send PowerSGD's second parts in no fixed order.
+    parallel = DistributedDataParallel(model, bucket_cap_mb=64)
+    scheme, _, rank = name.partition("=")
+    parallel.register_comm_hook(*(power_sgd(int(rank)) if rank else HOOKS[scheme]()))
+    if count:
+        parallel.register_forward_pre_hook(count.begin)
+    return parallel
 
 
 if __name__ == "__main__":
@@ -96,6 +102,7 @@ if __name__ == "__main__":
         case [name, what, rank, meeting]:
             with meet(int(rank), DEVICES, meeting):
                 count = Count() if what == "bytes" else None
-                train(hooked(name, count), DEVICES, int(rank), DEVICES, over_processes)
+                tokens, labels = (x.chunk(DEVICES)[int(rank)] for x in shifted(BATCH))
+                train(hooked(name, count), tokens, labels, DEVICES, over_processes)
                 if count:
                     print("bytes", count.sent)

@@ -14,7 +14,7 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 
 from benchmarks.sides.our_step import SETTINGS, random_tokens
 from benchmarks.sides.race import serve
-from benchmarks.sides.torch_step import Decoder, lead, meet, over_processes, tensor
+from benchmarks.sides.torch_step import Decoder, adamw, lead, meet, over_processes, tensor
 
 
 class Stage(nn.Module):
@@ -47,7 +47,7 @@ def train_rank(rank: int, stages: int, batch: int, microbatches: int) -> None:
     model = Stage(rank, stages)
     stage = PipelineStage(model, rank, stages, torch.device("cpu"))
     schedule = Schedule1F1B(stage, microbatches, loss_fn=mean_loss)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    optimizer = adamw(model)
     tokens = tensor(random_tokens(batch)).long()
     inputs = (tokens[:, :-1].contiguous(),) if rank == 0 else ()
     targets = {"target": tokens[:, 1:].contiguous()} if rank == stages - 1 else {}

@@ -40,6 +40,7 @@ from benchmarks.sides.our_step import BATCH, SETTINGS, random_tokens
 from benchmarks.sides.race import serve
 from jaxpar.mesh import parse_mesh
 from jaxpar.model import init
+from jaxpar.train.optimizer import RATES, WEIGHT_DECAY
 
 
 def linear(i: int, o: int) -> nn.Linear:
@@ -146,6 +147,20 @@ def shifted(batch: int, sequence: int = SETTINGS.sequence) -> tuple[Tensor, Tens
     return tokens[:, :-1], tokens[:, 1:]
 
 
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW as ours is. A fused update needs a group for the parameters of each mesh."""
+    groups: dict[tuple[DeviceMesh | None, float], list[Tensor]] = {}
+    for parameter in model.parameters():
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        decay = WEIGHT_DECAY if parameter.ndim > 1 else 0.0
+        groups.setdefault((mesh, decay), []).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": group, "weight_decay": decay} for (_, decay), group in groups.items()],
+        lr=RATES["adamw"],
+        fused=True,
+    )
+
+
 def train(
     model: nn.Module,
     tokens: Tensor,
@@ -155,14 +170,7 @@ def train(
 ) -> None:
     """Steps of AdamW on this process's part of the tokens."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
-    # A fused update needs a group for the parameters of each mesh of processes.
-    groups: dict[DeviceMesh | None, list[Tensor]] = {}
-    for parameter in model.parameters():
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
-    optimizer = torch.optim.AdamW(
-        [{"params": group} for group in groups.values()], lr=1e-3, fused=True
-    )
+    optimizer = adamw(model)
 
     def step() -> float:
         optimizer.zero_grad()

@@ -7,7 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +49,35 @@ Gather = Annotated[
 Optimizer = Annotated[
     str, typer.Option(metavar="NAME", help="What updates the parameters: adamw or sgd.")
 ]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        metavar="RATE",
+        help="The highest learning rate; unless given, 0.001 with adamw and 0.1 with sgd.",
+    ),
+]
+Warmup = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Steps over which the learning rate rises to its highest."
+    ),
+]
+Decay = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="How the learning rate falls to a tenth: none (it stays), cosine (over all steps "
+        "after the warm-up) or wsd (linearly, in the last tenth of the steps).",
+    ),
+]
+WeightDecay = Annotated[
+    float | None,
+    typer.Option(
+        metavar="W",
+        help="How much adamw shrinks matrices in each step, over the learning rate; gains of "
+        "norms stay. 0.01 unless given.",
+    ),
+]
 Clip = Annotated[
     float | None,
     typer.Option(metavar="NORM", help="Scale gradients down where their global norm exceeds this."),
@@ -75,8 +104,9 @@ Compress = Annotated[
     str | None,
     typer.Option(
         metavar="SCHEME",
-        help="How gradients are sent over dp, with error feedback: int8, int4, sign, "
-        "topk=FRACTION (the part of the numbers that each device sends), or powersgd=RANK.",
+        help="How gradients, or with --sync-every what local steps have changed, are sent over dp, "
+        "with error feedback: int8, int4, sign, topk=FRACTION (the part of the numbers that each "
+        "device sends), or powersgd=RANK.",
     ),
 ]
 Remat = Annotated[
@@ -184,6 +214,30 @@ Batch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
 ]
 Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Bytes in an example.")]
+CheckpointFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        help="Save the run in this folder while it goes on, after its last step, and after the "
+        "running step when SIGTERM asks it to end.",
+    ),
+]
+Every = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Steps between two checkpoints; 100 unless given."),
+]
+Keep = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="K", help="How many checkpoints are kept; 3 unless given."),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on from the newest whole checkpoint, on any mesh, up to --steps in all.",
+    ),
+]
 Timeout = Annotated[
     int, typer.Option(min=1, metavar="N", help="Seconds to wait for the other processes.")
 ]
@@ -201,6 +255,10 @@ Examples:
   jaxpar train --mesh ep=4,dp=2 --experts 8 --top-k 2
   jaxpar train --mesh dp=4,tp=2 --sync-every 10 --outer nesterov
   jaxpar train --mesh dp=8 --compress int8
+  jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
+  jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
+  jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
+  jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
 """
 
 
@@ -217,6 +275,10 @@ def train_model(
     chunks: Chunks = None,
     gather: Gather = None,
     optimizer: Optimizer = "adamw",
+    learning_rate: LearningRate = None,
+    warmup: Warmup = 0,
+    decay: Decay = "none",
+    weight_decay: WeightDecay = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -236,6 +298,10 @@ def train_model(
     balance: Balance = "loss",
     batch: Batch = 16,
     sequence: Sequence = 128,
+    checkpoint: CheckpointFolder = None,
+    every: Every = None,
+    keep: Keep = None,
+    resume: Resume = False,
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
@@ -255,6 +321,8 @@ def train_model(
         "schedule": schedule, "chunks": chunks, "batch": batch, "gather": gather,
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
+        "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
+        "weight_decay": weight_decay, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,
@@ -262,7 +330,8 @@ def train_model(
         "shared_experts": shared_experts, "balance": balance,
     }  # fmt: skip
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
-    _train(steps, as_json, sizes, recipe, options)
+    keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
+    _train(steps, as_json, sizes, recipe, options, keeping)
 
 
 def _train(
@@ -271,18 +340,22 @@ def _train(
     sizes: dict[str, Any],
     recipe: dict[str, Any],
     options: dict[str, Any],
+    keeping: dict[str, Any],
 ) -> None:
-    """Trains and prints until the end or Ctrl-C, and then ends this process."""
+    """Trains and prints until the end, Ctrl-C or SIGTERM, and then ends this process."""
     with _held_back() as interrupts:
         from rich.console import Console
 
         from jaxpar.model import Settings
+        from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
+        from jaxpar.train.launch import TERMINATED
         from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
+        from jaxpar.train.termination import Terminated
 
-    place, run, taken, calls, code = None, None, [], count, 0
+    place, run, taken, code = None, None, [], 0
     screen = Console(highlight=False, quiet=as_json)
     try:
         if interrupts:
@@ -291,13 +364,18 @@ def _train(
         screen.quiet |= bool(place and place.rank)
         with screen.status("Starting"):
             made = make_recipe(**recipe)
-            calls = made.calls(count)
-            run = start(Settings(**sizes), made, place, **options)
-        show_start(run, recipe["mesh"], screen)
-        for step in show_steps(run, calls, screen):
-            taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, step.largest_load))
+            made.check_steps(count)
+            kept = make_keeping(made, **keeping)
+            run = start(Settings(**sizes), made, place, **options, keeping=kept)
+        with closing(run):
+            show_start(run, recipe["mesh"], screen)
+            for step in show_steps(run, count, screen):
+                told = step.largest_load, step.dropped
+                taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT
+    except Terminated:
+        code = TERMINATED
     except ValueError as error:
         if place is None:
             raise BadUseError(str(error)) from None
@@ -306,13 +384,11 @@ def _train(
     except Exception:
         traceback.print_exc()
         code = WRONG
-    if code in (0, LEFT) and not (place and place.rank):
+    if code in (0, LEFT, TERMINATED) and not (place and place.rank):
         if as_json:
             print_json(results(run, taken))
         elif run:
-            show_end(run, taken, calls, screen)
-    if run:
-        run.close()
+            show_end(run, taken, count, screen)
     leave(code, place)
 
 

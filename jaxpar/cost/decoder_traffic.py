@@ -15,7 +15,7 @@ import numpy as np
 from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.cost.communication import Kind
 from jaxpar.cost.compress import Compressed
-from jaxpar.cost.experts import LOAD_BIAS, expert_capacity
+from jaxpar.cost.experts import DROPPED, LOAD_BIAS, expert_capacity
 from jaxpar.cost.leaf import Leaf
 from jaxpar.cost.terms import Term, make_term
 from jaxpar.cost.traffic import KEYS, Difference, Message, StepTraffic, X, sent
@@ -100,7 +100,8 @@ def decoder_traffic(
         gathers_layers: at stage 3, whether every layer is gathered where it is used; otherwise
             everything is gathered once a step.
         scaled: whether a step looks for gradients that overflow, as in fp16.
-        compressed: the gradients that are compressed over dp, if they are.
+        compressed: what is compressed over dp, if anything is: gradients, or what local steps
+            have changed.
         sync_every: after how many local steps the devices of dp average; None: there are none.
         capacity_factor: rows of each expert, over its even part of tokens; None: nothing is
             dropped, and all tokens are gathered.
@@ -127,7 +128,7 @@ def decoder_traffic(
     parameters = _Leaves(layout, leaves, step.numbers, gathers_layers, apart, unread)
     of_steps = [*activations, *parameters.arrays(), parameters.loss()]
     messages = [*_again(of_steps, sync_every or 1), *parameters.norms(scaled=scaled)]
-    if sync_every:
+    if sync_every and not compressed:
         messages += parameters.averages()
     for one in compressed:
         messages += parameters.codes(one)
@@ -275,11 +276,12 @@ class _Leaves:
     def norms(self, *, scaled: bool) -> Iterator[Message]:
         """The norm for each set of axes that split gradients, and the overflow."""
         owned = {leaf.name: frozenset({*leaf.split, *leaf.shared}) for leaf in self.leaves}
-        loads = {name for name in owned if name.endswith(LOAD_BIAS)}
-        for axes in dict.fromkeys(owned[name] for name in owned if name not in loads):
+        told = {name for name in owned if name.endswith((DROPPED, LOAD_BIAS))}
+        for axes in dict.fromkeys(owned[name] for name in owned if name not in told):
             yield self.number("norm of gradients", axes)
-        for name in loads:
-            yield self.number("largest load", owned[name])
+        for name in told:
+            dropped = name.endswith(DROPPED)
+            yield self.number("dropped choices" if dropped else "largest load", owned[name])
         if scaled:
             yield self.number("overflow", set().union(*owned.values()))
 

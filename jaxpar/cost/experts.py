@@ -15,6 +15,8 @@ from jaxpar.cost.communication import wire_bytes
 
 LOAD_BIAS = "load_bias"
 """The name of the parameters whose gradient is a load; they count in no norm of gradients."""
+DROPPED = "dropped"
+"""The same of those whose gradient is the share of choices that find no row."""
 ROUTE_BYTES = 4 + 4
 """Of a choice: the weight, and the number of the expert."""
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxpar.cost.architecture import Architecture
+from jaxpar.cost.architecture import Architecture, Experts
 from jaxpar.cost.terms import Term, make_term
 from jaxpar.layout import Layout
 
@@ -81,14 +81,14 @@ def decoder_arrays(
     and over cp, attention is by tiles: it keeps its result and the log-sum-exp, and no scores.
 
     Raises:
-        ValueError: the layers have experts, and much of these is kept, or there are shared ones:
-            what JAX keeps of sorted rows and of blocks is not known here.
+        ValueError: the layers have experts, of which everything is kept: what JAX keeps of sorted
+            rows and of blocks is not known here.
     """
     experts = architecture.experts
-    if experts and (layout.remat in ("none", "selective") or experts.shared):
+    if experts and layout.remat == "none":
         raise ValueError(
-            f"decoder_arrays: experts ({experts.shared} shared) with remat {layout.remat!r}: what "
-            "is kept of them is not known; use 'products', 'full' or 'segments', and none shared"
+            "decoder_arrays: experts with remat 'none': what is kept of their sorted rows is not "
+            "known; use 'products', 'selective', 'full' or 'segments'"
         )
     everything, tiles = layout.remat == "none", _by_tiles(layout, tiles)
     arrays = list(_kept(architecture, layout, scores=everything and not tiles, experts=False))
@@ -99,7 +99,7 @@ def decoder_arrays(
         names = (*_PRODUCTS, *["attended"] * tiles)
         arrays = [array for array in arrays if array.name in names]
     if experts and not layout.recomputes_layers:
-        arrays = [*_without_mlp(arrays), *_of_mixture(layout)]
+        arrays = [*_without_mlp(arrays), *_of_mixture(experts, layout)]
     if tiles and not layout.recomputes_layers:
         arrays.append(_Array("log-sum-exp", "heads", "tp", 4))
     return _terms(arrays, architecture, layout, sequence, element_bytes)
@@ -165,11 +165,19 @@ def _without_mlp(arrays: Iterable[_Array]) -> list[_Array]:
     return [array for array in arrays if array.name not in ("gate", "up", "hidden")]
 
 
-def _of_mixture(layout: Layout) -> Iterator[_Array]:
-    """What a layer of our decoder keeps of its router; what experts compute is computed again."""
-    yield _Array("router's logits", "experts", "whole", 4)
+def _of_mixture(experts: Experts, layout: Layout) -> Iterator[_Array]:
+    """What a layer of our decoder keeps of its router, and of experts that all tokens go to.
+
+    What the others compute is computed again.
+    """
+    products = layout.remat == "products"
+    if products:
+        yield _Array("router's logits", "experts", "whole", 4)
     if layout.sequence_parallel:
         yield _Array("all positions", "hidden", "whole")
+    if experts.shared:
+        *into_nonlinearity, hidden = _inside("shared ", "shared", gated=True)
+        yield from into_nonlinearity if products else (*into_nonlinearity, hidden)
 
 
 def _by_tiles(layout: Layout, tiles: bool) -> bool:

@@ -3,7 +3,8 @@
 What balances them goes beside the loss, so that no layer has to return it: `attach` gives the
 auxiliary losses their gradient, and gives the bias of each expert, `load_bias`, its load in place
 of a gradient: over the mean load, minus 1. The load of all tokens is then found as every gradient
-is: over microbatches, stages and devices.
+is: over microbatches, stages and devices. With a capacity, so is the share of choices that are
+dropped, in place of the gradient of `dropped`, a number that stays 0.
 """
 
 from typing import Any
@@ -15,7 +16,7 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
-from jaxpar.cost.experts import LOAD_BIAS, expert_capacity
+from jaxpar.cost.experts import DROPPED, LOAD_BIAS, expert_capacity
 from jaxpar.experts import Routing, apply_experts, dropless, route, usual_block, with_capacity
 from jaxpar.mesh import vary_alike
 from jaxpar.model.mlp import MLP, matrix
@@ -37,6 +38,11 @@ def is_load(path: tuple[Any, ...]) -> bool:
     return jax.tree_util.keystr(path[-1:], simple=True) == LOAD_BIAS
 
 
+def is_dropped(path: tuple[Any, ...]) -> bool:
+    """Whether such a path leads to shares of choices that are dropped."""
+    return jax.tree_util.keystr(path[-1:], simple=True) == DROPPED
+
+
 class Experts(nnx.Module):
     """Gated MLPs, stacked along dim e."""
 
@@ -56,10 +62,8 @@ class Experts(nnx.Module):
     ) -> Float[Array, "t d"]:
         """Sends each token to its experts, which the devices of the axis split, and back."""
         own = self.gate[...], self.up[...], self.down[...]
-        t, k = experts.shape
-        if self.capacity_factor is not None:
-            sizes = {"experts": self.count, "top_k": k, "capacity_factor": self.capacity_factor}
-            capacity = expert_capacity(t, **sizes)
+        capacity = self.capacity(experts)
+        if capacity is not None:
             if axis is not None:
                 return moe_token_choice(x, weights, experts, *own, capacity=capacity, axis=axis)
             return with_capacity(
@@ -70,10 +74,18 @@ class Experts(nnx.Module):
                 count=self.count,
                 capacity=capacity,
             )
-        block = usual_block(t * k, self.count)
+        block = usual_block(experts.size, self.count)
         if axis is None:
             return dropless(x, weights, experts, *own, block=block, skip=True)
         return moe_dropless(x, weights, experts, *own, block=block, axis=axis, skip=True)
+
+    def capacity(self, experts: Int[Array, "t k"]) -> int | None:
+        """The rows of each expert for these choices; None: as many as choose it."""
+        if self.capacity_factor is None:
+            return None
+        t, k = experts.shape
+        sizes = {"experts": self.count, "top_k": k, "capacity_factor": self.capacity_factor}
+        return expert_capacity(t, **sizes)
 
 
 class Mixture(nnx.Module):
@@ -83,6 +95,7 @@ class Mixture(nnx.Module):
         self.router = matrix(rngs, settings.d_model, settings.experts)
         self.load_bias = nnx.Param(jnp.zeros(settings.experts))
         self.experts = Experts(settings, rngs)
+        self.dropped = None if settings.capacity_factor is None else nnx.Param(jnp.zeros(()))
         shared = settings.shared_experts
         self.shared = MLP(settings, rngs, copies=shared) if shared else None
         self.top_k, self.by_bias = settings.top_k, settings.balance == "bias"
@@ -104,9 +117,14 @@ class Mixture(nnx.Module):
         """The same y, in whose backward pass the loads and the auxiliary losses get gradients."""
         axes, count = split.routes, len(self.load_bias[...])
         parts = lax.axis_size(axes) * split.added
-        load = jnp.bincount(routing.experts.reshape(-1), length=count) / routing.experts.size
+        tokens, choices = jnp.bincount(routing.experts.ravel(), length=count), routing.experts.size
         bias = self.load_bias[...]
-        y = attach(y, bias, ((count * load - 1) / parts).astype(bias.dtype))
+        y = attach(y, bias, ((count * tokens / choices - 1) / parts).astype(bias.dtype))
+        capacity = self.experts.capacity(routing.experts)
+        if self.dropped is not None and capacity is not None:
+            place = self.dropped[...]
+            dropped = jnp.maximum(tokens - capacity, 0).sum() / choices
+            y = attach(y, place, (dropped / parts).astype(place.dtype))
         if not self.by_loss:
             return y
         loss = BALANCE_WEIGHT * load_balance_loss(routing.scores, routing.experts, axis=axes)

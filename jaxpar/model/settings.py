@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def parameters(self) -> int:
-        """The exact number of parameters."""
+        """The exact number of parameters, without those that stay 0 for what experts drop."""
         return int(self.architecture.parameters)
 
     @property

@@ -1,4 +1,7 @@
-"""Steps whose gradients are averaged over dp in few bits, as `jaxpar train --compress` says."""
+"""Averages over dp in few bits, as `jaxpar train --compress` says, and steps that take them.
+
+What is averaged are the gradients of a step, or what local steps have changed (`rounds`).
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +35,7 @@ WORDS = "int8, int4, sign, topk=FRACTION (above 0, at most 1) or powersgd=RANK (
 
 @dataclass(frozen=True)
 class Compression:
-    """How gradients are compressed.
+    """How gradients, or changes of parameters, are compressed.
 
     Attributes:
         scheme: "int8", "int4", "sign", "topk" or "powersgd".

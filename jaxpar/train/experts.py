@@ -1,4 +1,7 @@
-"""What a step does with the loads of experts, which come to it in place of gradients of biases."""
+"""What a step does with what experts tell, which comes to it in place of gradients.
+
+These are their loads, and with a capacity the shares of choices that they dropped.
+"""
 
 from typing import Any
 
@@ -9,7 +12,7 @@ from jax.tree_util import tree_leaves_with_path, tree_map_with_path
 from jaxtyping import Float, PyTree
 
 from jaxpar.mesh import in_mesh_order, varying_axes
-from jaxpar.model import is_load
+from jaxpar.model import is_dropped, is_load
 
 BIAS_RATE = 1e-3  # of DeepSeek-AI 2024 (DeepSeek-V3), section 4.2
 
@@ -26,6 +29,8 @@ def balanced(optimizer: optax.GradientTransformation, rate: float) -> optax.Grad
         moves, state = optimizer.update(updates, state, params)
 
         def of_leaf(path: Any, move: Array, load: Array) -> Array:
+            if is_dropped(path):
+                return jnp.zeros_like(move)
             return -rate * jnp.sign(load).astype(move.dtype) if is_load(path) else move
 
         return tree_map_with_path(of_leaf, moves, updates), state
@@ -33,15 +38,15 @@ def balanced(optimizer: optax.GradientTransformation, rate: float) -> optax.Grad
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def without_loads(gradients: PyTree[Array]) -> PyTree[Array]:
-    """The gradients, with None in place of loads."""
-    return tree_map_with_path(lambda path, leaf: None if is_load(path) else leaf, gradients)
+def without_told(gradients: PyTree[Array]) -> PyTree[Array]:
+    """The gradients, with None in place of what experts tell."""
+    return tree_map_with_path(lambda path, leaf: None if _is_told(path) else leaf, gradients)
 
 
-def with_loads_of(gradients: PyTree[Array], others: PyTree[Array]) -> PyTree[Array]:
-    """The gradients of `others`, of which `gradients` are all but the loads."""
+def with_told_of(gradients: PyTree[Array], others: PyTree[Array]) -> PyTree[Array]:
+    """The gradients of `others`, of which `gradients` are all but what experts tell."""
     return tree_map_with_path(
-        lambda path, leaf, other: other if is_load(path) else leaf,
+        lambda path, leaf, other: other if _is_told(path) else leaf,
         gradients,
         others,
         is_leaf=lambda leaf: leaf is None,
@@ -56,3 +61,17 @@ def largest_load(gradients: PyTree[Array]) -> Float[Array, ""] | None:
     largest = 1 + jnp.stack([leaf.max() for leaf in loads]).max().astype(jnp.float32)
     axes = in_mesh_order(varying_axes(largest))
     return lax.pmax(largest, axes) if axes else largest
+
+
+def dropped_share(gradients: PyTree[Array]) -> Float[Array, ""] | None:
+    """The share of all choices, of all layers, that found no row; None: there is no capacity."""
+    shares = [leaf for path, leaf in tree_leaves_with_path(gradients) if is_dropped(path)]
+    if not shares:
+        return None
+    mean = jnp.concatenate(shares).mean().astype(jnp.float32)
+    axes = in_mesh_order(varying_axes(mean))
+    return lax.pmean(mean, axes) if axes else mean
+
+
+def _is_told(path: tuple[Any, ...]) -> bool:
+    return is_load(path) or is_dropped(path)

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO
 
 # The launcher sets these, and `jaxpar.train.cluster` reads them. JAX documents the first one.
@@ -20,7 +20,7 @@ SCRATCH = "JAXPAR_SCRATCH"  # a folder for what need not outlive a run; the laun
 SECONDS_TO_SUM_UP = 10
 GLOO = re.compile(r"\[Gloo\] |is connected to \d+ peer ranks")
 """What the transport between processes prints whenever it connects: several threads at once."""
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 128 + signal.SIGTERM
 
 
 def launch(command: Sequence[str], *, processes: int, devices: int, as_json: bool = False) -> int:
@@ -28,7 +28,8 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
 
     Each process simulates `devices` devices. Each line that it prints is prefixed with its rank,
     except for the JSON of process 0. When a process fails, all the others are ended. Ctrl-C ends
-    them too, but gives process 0 time to sum up.
+    them too, but gives process 0 time to sum up. SIGTERM is passed on to all, which have all the
+    time that they need to end.
     """
     address = f"127.0.0.1:{_free_port()}"
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
@@ -45,16 +46,20 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
                 threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted, bare))
             )
             watchers[-1].start()
-        for _ in children:
-            rank, code = ended.get()
-            if code:
-                return _failed(rank, code)
+        with _passed_on(signal.SIGTERM, children):
+            for _ in children:
+                rank, code = ended.get()
+                if code in (TERMINATED, -signal.SIGTERM):
+                    _wait(children)
+                    return TERMINATED
+                if code:
+                    return _failed(rank, code)
         return 0
     except KeyboardInterrupt:
         interrupted.set()
         children[0].send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-            children[0].wait(SECONDS_TO_SUM_UP)
+        with suppress(KeyboardInterrupt):
+            _wait(children[:1])
         return INTERRUPTED
     finally:
         for child in children:
@@ -64,6 +69,31 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
         for watcher in watchers:
             watcher.join()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _passed_on(number: int, children: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
+    """Sends a signal on to the children instead of ending by it."""
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield
+        return
+
+    def send(*_: object) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    before = signal.signal(number, send)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _wait(children: Sequence[subprocess.Popen[str]]) -> None:
+    """Gives children that are about to end some seconds to sum up."""
+    with suppress(subprocess.TimeoutExpired):
+        for child in children:
+            child.wait(SECONDS_TO_SUM_UP)
 
 
 def follow_launcher() -> None:

@@ -16,6 +16,7 @@ class Trained(NamedTuple):
     params: Any
     state: Any
     largest_load: float | None = None
+    dropped: float | None = None
 
 
 def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterator[Trained]:
@@ -29,6 +30,6 @@ def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterat
         start = time.perf_counter()
         params, state, measures = step(params, state, batch)
         batch = next(batches, None)  # made while the devices work
-        loss, gradient_norm, load = (None if one is None else float(one) for one in measures)
+        loss, gradient_norm, *told = (None if one is None else float(one) for one in measures)
         assert loss is not None and gradient_norm is not None
-        yield Trained(loss, gradient_norm, time.perf_counter() - start, params, state, load)
+        yield Trained(loss, gradient_norm, time.perf_counter() - start, params, state, *told)

@@ -1,7 +1,7 @@
 """What the trainer is asked to run: a layout, a batch, a precision and a schedule, all checked."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jaxpar.checks import check_one_of
@@ -15,10 +15,10 @@ from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
 from jaxpar.train.compression import Compression, parse_compression
+from jaxpar.train.optimizer import DECAYS, RATES, WEIGHT_DECAY, Optimization
 from jaxpar.train.rounds import OUTERS
 
 GATHERS = ("use", "step")
-OPTIMIZERS = ("adamw", "sgd")
 DEFAULT_SCHEDULE = "1f1b"
 DEFAULT_OUTER = "average"
 # The words for `--offload`: each says what waits between steps, and where.
@@ -42,13 +42,14 @@ class Recipe:
         schedule: over pp, the name of a schedule, or a CSV file with a table.
         table: that schedule for this number of microbatches; None: there is no pipeline.
         gather: at stage 3, whether layers are gathered for each "use", or all once a "step".
-        optimizer: one of `OPTIMIZERS`.
+        optimizer: what updates the parameters, and at which rate.
         clip: the norm to which the gradients are clipped; None: they are not.
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
         sync_every: how many local steps the devices of dp take before they average; None: they
             average the gradients of every step.
         outer: after these steps, what `jaxpar.train.rounds.OUTERS` names.
-        compression: how gradients are sent over dp; None: as they are.
+        compression: how gradients are sent over dp, or after local steps what these have changed;
+            None: as it is.
     """
 
     layout: Layout
@@ -57,7 +58,7 @@ class Recipe:
     schedule: str = DEFAULT_SCHEDULE
     table: Table | None = None
     gather: str = "use"
-    optimizer: str = "adamw"
+    optimizer: Optimization = field(default_factory=Optimization)
     clip: float | None = None
     attention: str | None = None
     sync_every: int | None = None
@@ -84,12 +85,8 @@ class Recipe:
         """How the devices of tp and cp split each layer."""
         return Split.of(self.layout, self.attention)
 
-    def calls(self, steps: int) -> int:
-        """How often a compiled step is called for so many training steps: once for each round.
-
-        Raises:
-            ValueError: the steps are not whole rounds.
-        """
+    def check_steps(self, steps: int) -> None:
+        """Raises a ValueError if so many steps are not whole rounds of local steps."""
         each = self.sync_every or 1
         if steps % each:
             near = [n * each for n in (steps // each, steps // each + 1) if n]
@@ -97,7 +94,6 @@ class Recipe:
                 f"train: --steps {steps} with --sync-every {each}: devices average at the end of "
                 f"each round; use --steps {' or '.join(map(str, near))}"
             )
-        return steps // each
 
     def check(self, settings: Settings) -> None:
         """Raises a ValueError if a decoder cannot be split as this recipe says."""
@@ -143,6 +139,11 @@ def make_recipe(
     sync_every: int | None = None,
     outer: str | None = None,
     compress: str | None = None,
+    learning_rate: float | None = None,
+    warmup: int = 0,
+    decay: str = "none",
+    weight_decay: float | None = None,
+    steps: int = 0,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
 
@@ -159,13 +160,19 @@ def make_recipe(
         chunks: the stages on each device of pp, for a schedule that can have several; None: as many
             as the schedule has.
         gather: at stage 3, one of `GATHERS`; None: "use".
-        optimizer: one of `OPTIMIZERS`.
+        optimizer: one of `RATES`.
         clip: the norm to which the gradients are clipped; None: they are not.
         context: over cp, one of `CONTEXT_KINDS`; None: zigzag, and gather over pp as well.
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
         sync_every: how many local steps the devices of dp take before they average.
         outer: what they do then, one of `OUTERS`; None: they average.
-        compress: how gradients are sent over dp, as `parse_compression` reads it.
+        compress: how gradients are sent over dp, or after local steps what these have changed, as
+            `parse_compression` reads it.
+        learning_rate: the highest; None: that of `RATES`.
+        warmup: over so many steps the learning rate rises to the highest.
+        decay: how it falls afterwards, one of `DECAYS`.
+        weight_decay: of AdamW; None: `WEIGHT_DECAY`.
+        steps: of a run whose learning rate falls.
 
     Raises:
         ValueError: the trainer cannot run this; the message says why, and what it can run.
@@ -185,7 +192,8 @@ def make_recipe(
         ("remat", remat, tuple(REMAT_KINDS)),
         ("offload", offload, tuple(OFFLOADS)),
         ("gather", gather or "use", GATHERS),
-        ("optimizer", optimizer, OPTIMIZERS),
+        ("optimizer", optimizer, tuple(RATES)),
+        ("decay", decay, DECAYS),
         ("context", context or "zigzag", tuple(CONTEXT_KINDS)),
         ("attention", attention or ATTENTIONS[0], ATTENTIONS),
     ):
@@ -216,10 +224,44 @@ def make_recipe(
     name = schedule or DEFAULT_SCHEDULE
     table = _make_table(name, layout.pp, microbatches, chunks) if layout.pp > 1 else None
     layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
+    updates = _optimization(optimizer, learning_rate, warmup, decay, weight_decay, steps)
     recipe = Recipe(
-        layout, batch, precision, name, table, gather or "use", optimizer, clip, attention
+        layout, batch, precision, name, table, gather or "use", updates, clip, attention
     )
     return _with_less_communication(recipe, sync_every, outer, compress)
+
+
+def _optimization(
+    name: str,
+    learning_rate: float | None,
+    warmup: int,
+    decay: str,
+    weight_decay: float | None,
+    steps: int,
+) -> Optimization:
+    """The options about what updates the parameters, checked."""
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"train: --learning-rate is {learning_rate}; use a number above 0")
+    if weight_decay is not None and not weight_decay >= 0:
+        raise ValueError(f"train: --weight-decay is {weight_decay}; use 0 or more")
+    if weight_decay is not None and name != "adamw":
+        raise ValueError(
+            f"train: --weight-decay {weight_decay} with --optimizer {name}: only adamw decays its "
+            "weights; use adamw, or leave it out"
+        )
+    if decay != "none" and warmup >= steps:
+        raise ValueError(
+            f"train: --decay {decay} with --warmup {warmup} and --steps {steps}: the learning rate "
+            f"falls after its warm-up; use more steps, or a shorter warm-up"
+        )
+    return Optimization(
+        name,
+        learning_rate,
+        warmup,
+        decay,
+        steps if decay != "none" else 0,
+        WEIGHT_DECAY if weight_decay is None else weight_decay,
+    )
 
 
 def _check_layers(
@@ -316,7 +358,7 @@ def _check_attention(
 def _with_less_communication(
     recipe: Recipe, sync_every: int | None, outer: str | None, compress: str | None
 ) -> Recipe:
-    """The recipe with local steps or with compressed gradients, if it can have these."""
+    """The recipe with local steps, or compression, or both, if it can have these."""
     if outer and sync_every is None:
         raise ValueError(
             f"train: --outer {outer} without --sync-every: it says what devices do after their "
@@ -324,13 +366,7 @@ def _with_less_communication(
         )
     if sync_every is None and compress is None:
         return recipe
-    if sync_every is not None and compress is not None:
-        raise ValueError(
-            f"train: --sync-every {sync_every} with --compress {compress}: rounds of local steps "
-            "average parameters, and no gradients are sent that could be compressed; use one of "
-            "the two"
-        )
-    given = f"--compress {compress}" if compress else f"--sync-every {sync_every}"
+    given = f"--sync-every {sync_every}" if sync_every is not None else f"--compress {compress}"
     compression = parse_compression(compress) if compress else None
     if sync_every is not None and sync_every < 1:
         raise ValueError(f"train: {given}; use 1 or more")

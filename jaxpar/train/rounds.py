@@ -1,18 +1,20 @@
 """Rounds of local steps on the devices of dp, as `jaxpar train --sync-every` asks for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
 
 from jaxpar.parallel.hybrid import global_norm
-from jaxpar.parallel.local import diloco_round, local_sgd_round
-from jaxpar.parallel.zero import state_specs
+from jaxpar.parallel.local import diloco_round, local_sgd_round, local_steps
+from jaxpar.parallel.zero import state_specs, update_owned
+from jaxpar.train.compression import Compression, Group, exchange, kept_specs
 from jaxpar.train.step import Find, Measures, Technique, jitted
 
 AXIS = "dp"
@@ -42,8 +44,7 @@ def make_round(
 
     def one_round(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Measures]:
         inner, outer_state = state
-        inner = jax.tree.map(lambda leaf: leaf[0], inner)
-        batches = batch.reshape(steps, -1, *batch.shape[1:])
+        inner, batches = _own(inner), _by_steps(batch, steps)
         if outer is None:
             loss, new, inner = local_sgd_round(
                 loss_fn, params, inner, batches, optimizer, axis=AXIS
@@ -52,13 +53,50 @@ def make_round(
             loss, new, inner, outer_state = diloco_round(
                 loss_fn, params, inner, outer_state, batches, optimizer, outer, axis=AXIS
             )
-        moved = global_norm(jax.tree.map(jnp.subtract, params, new))
-        inner = jax.tree.map(lambda leaf: leaf[None], inner)
-        return new, (inner, outer_state), Measures(loss, moved)
+        return new, (for_each(inner, 1), outer_state), Measures(loss, _moved(params, new))
 
     outer_specs = state_specs(outer, technique.layouts) if outer else ()
     states = inner_specs(technique, optimizer), outer_specs
     return jitted(one_round, mesh, technique, states)
+
+
+def make_compressed_round(
+    technique: Technique,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    groups: Sequence[Group],
+    compression: Compression,
+    *,
+    steps: int,
+    outer: optax.GradientTransformation | None,
+) -> jax.stages.Wrapped:
+    """The round of `make_round`, after which the devices send what they have changed in few bits.
+
+    The state has a third part, what compression keeps. What a round loses of a change is added to
+    the change of the next round, though all devices begin that one with the same parameters.
+
+    Source: Douillard et al. 2025 (Streaming DiLoCo), low-precision outer gradients
+    """
+    loss_fn = _as_loss(technique.find)
+
+    def one_round(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Measures]:
+        inner, outer_state, kept = state
+        losses, ends, inner = local_steps(
+            loss_fn, params, _own(inner), _by_steps(batch, steps), optimizer, axis=AXIS
+        )
+        change, kept = exchange(jax.tree.map(jnp.subtract, params, ends), kept, groups, compression)
+        if outer is None:
+            new = jax.tree.map(jnp.subtract, params, change)
+        else:
+            new, outer_state = update_owned(change, params, outer_state, outer, technique.layouts)
+        measures = Measures(lax.pmean(losses.mean(), AXIS), _moved(params, new))
+        return new, (for_each(inner, 1), outer_state, kept), measures
+
+    outer_specs = state_specs(outer, technique.layouts) if outer else ()
+    kept = kept_specs(groups, compression)
+    return jitted(
+        one_round, mesh, technique, (inner_specs(technique, optimizer), outer_specs, kept)
+    )
 
 
 def inner_specs(technique: Technique, optimizer: optax.GradientTransformation) -> PyTree[P]:
@@ -69,6 +107,19 @@ def inner_specs(technique: Technique, optimizer: optax.GradientTransformation) -
 def for_each(state: PyTree[Array], count: int) -> PyTree[Array]:
     """So many copies of a state, along a new dim 0."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), state)
+
+
+def _own(states: PyTree[Array]) -> PyTree[Array]:
+    """This device's one of the states that stand along dim 0."""
+    return jax.tree.map(lambda leaf: leaf[0], states)
+
+
+def _by_steps(batch: Array, steps: int) -> Array:
+    return batch.reshape(steps, -1, *batch.shape[1:])
+
+
+def _moved(before: PyTree[Array], after: PyTree[Array]) -> Array:
+    return global_norm(jax.tree.map(jnp.subtract, before, after))
 
 
 def _as_loss(find: Find) -> Any:

@@ -21,6 +21,7 @@ from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Transfers
+from jaxpar.train.checkpoint import Checkpoints, Keeping
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
@@ -28,6 +29,7 @@ from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up
+from jaxpar.train.termination import Terminated, termination
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
 
 
@@ -39,12 +41,14 @@ class StepResult(NamedTuple):
         gradient_norm: the norm of the gradients before clipping.
         seconds: how long the step took.
         largest_load: of the busiest expert, over the mean load; None: there are no experts.
+        dropped: the share of the choices of experts that found no row; None: there is no capacity.
     """
 
     loss: float
     gradient_norm: float
     seconds: float
     largest_load: float | None = None
+    dropped: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Run:
         moved: the bytes that an offloaded state moves in a step; None without offload.
         folder: where an offloaded state is kept, if it is kept on disk.
         round_steps: how many local steps a step here stands for, where devices take such.
+        checkpoints: those that it resumes and saves; None: it saves none.
     """
 
     report: Report
@@ -70,11 +75,44 @@ class Run:
     moved: Transfers | None = None
     folder: tempfile.TemporaryDirectory | None = None
     round_steps: int | None = None
+    checkpoints: Checkpoints | None = None
+
+    @property
+    def first_step(self) -> int:
+        """How many steps were taken before this run began, by the one that it resumes."""
+        return self.checkpoints.step if self.checkpoints else 0
+
+    def proceed(self, steps: int) -> Iterator[Trained]:
+        """The steps of this run until there are so many in all, saved as was asked.
+
+        Raises:
+            Terminated: the process was asked to end, and may do so now.
+            ValueError: a step could not be saved.
+        """
+        each = self.round_steps or 1
+        with termination() as is_asked:
+            for number in range(self.first_step + each, steps + 1, each):
+                trained = next(self.steps)
+                ends = is_asked(number)
+                if self.checkpoints:
+                    last = ends or number == steps
+                    self.checkpoints.after(number, trained.params, trained.state, last=last)
+                yield trained
+                if ends:
+                    raise Terminated
 
     def close(self) -> None:
-        """Removes what a run leaves behind."""
-        if self.folder:
-            self.folder.cleanup()
+        """Waits for what is being saved, and removes what a run leaves behind.
+
+        Raises:
+            ValueError: it could not be saved.
+        """
+        try:
+            if self.checkpoints:
+                self.checkpoints.close()
+        finally:
+            if self.folder:
+                self.folder.cleanup()
 
 
 def start(
@@ -85,12 +123,14 @@ def start(
     data: Path | None,
     seed: int,
     timeout_seconds: int,
+    keeping: Keeping | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
     Raises:
-        ValueError: the recipe does not fit, the text is unreadable, or others do not connect.
-    """  # fmt: skip
+        ValueError: the recipe does not fit, the text is unreadable, others do not connect, or there
+            is no checkpoint to resume.
+    """
     recipe.check(settings)
     text = read_file(data) if data else read_library()
     join(place, timeout_seconds)
@@ -101,7 +141,7 @@ def start(
         check_memory(settings, recipe, here)
     check_same(text)
     name = f"text: {data}" if data else "text"
-    return begin(settings, recipe, mesh, text, seed=seed, name=name)
+    return begin(settings, recipe, mesh, text, seed=seed, name=name, keeping=keeping)
 
 
 def begin(
@@ -112,34 +152,44 @@ def begin(
     *,
     seed: int,
     name: str = "text",
+    keeping: Keeping | None = None,
 ) -> Run:
-    """Makes the parameters, and compiles and inspects the step.
+    """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
-    begins with `name`.
+    begins with `name`. `keeping` says where checkpoints are.
 
     Raises:
-        ValueError: the model cannot be split in this way, or the text does not fill a batch.
+        ValueError: the model cannot be split in this way, the text does not fill a batch, or there
+            is no checkpoint to resume.
     """
     recipe.check(settings)
     layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
     sharding = NamedSharding(mesh, P(layout.batch_axes))
-    examples = batches(text, sharding, batch=batch, sequence=t, seed=seed, name=name)
+    checkpoints = Checkpoints(keeping, settings, recipe, text, seed) if keeping else None
+    consumed = checkpoints.examples if checkpoints else 0
+    examples = batches(
+        text, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
+    )
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
     folder, store = None, None
     if layout.offload != "none":
         folder = _folder() if layout.store == "disk" else None
         store = DiskStore(Path(folder.name)) if folder else HostStore()
     made = set_up(settings, recipe, mesh, shape, seed, store)
+    params, state = made.params, made.state
+    if checkpoints:
+        params, state = checkpoints.restore(params, state)
     return Run(
         report=made.report,
         parameters=settings.parameters,
         tokens=batch * t,
-        steps=train(made.step, made.params, made.state, examples),
+        steps=train(made.step, params, state, examples),
         sent=sent_over_axes(made.report, recipe, settings),
         moved=made.moved,
         folder=folder,
         round_steps=recipe.sync_every,
+        checkpoints=checkpoints,
     )
 
 
@@ -152,6 +202,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "largest_loads": [
             _finite(step.largest_load) for step in steps if step.largest_load is not None
         ],
+        "dropped": [
+            _finite(step.dropped or 0.0) for step in steps if step.largest_load is not None
+        ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),
         "memory": memory
@@ -159,6 +212,7 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "bytes_by_axis": [one._asdict() for one in (run.sent if run else ())],
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
         "moved": run and run.moved and run.moved._asdict(),
+        "checkpoint": run and run.checkpoints and run.checkpoints.results(),
     }
 
 

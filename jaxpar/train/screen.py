@@ -1,7 +1,6 @@
 """A run on the screen: lines for each step, and on a terminal a bar under them."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from rich import box
 from rich.console import Console
@@ -27,6 +26,11 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
                 f"Over {', '.join(one.axes)} the formulas say {one.predicted_bytes:,.0f} B, and "
                 f"the program sends {one.by_schedule_bytes:,.0f} B: they do not know this recipe.\n"
             )
+    if run.checkpoints:
+        for note in run.checkpoints.notes:
+            console.print(note)
+    if run.first_step:
+        console.print(f"goes on after step {run.first_step}\n")
     if run.moved:
         megabytes = [f"{size / 1e6:,.2f} MB" for size in run.moved]
         console.print(
@@ -49,31 +53,49 @@ def _sent_over_axes(run: Run) -> Table:
     return table
 
 
-def show_steps(run: Run, count: int, console: Console) -> Iterator[Trained]:
-    """So many steps of a run as they come, each with a line; or rounds of local steps."""
+def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
+    """The steps of a run up to so many, as they come, each with a line; or rounds of local steps.
+
+    Raises:
+        Terminated: the process was asked to end.
+        ValueError: a step could not be saved.
+    """
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
     each = run.round_steps or 1
-    width = len(str(count * each))
+    width = len(str(steps))
     norm = "moved by" if run.round_steps else "gradient norm"
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("", total=count * each)
-        for number, step in enumerate(islice(run.steps, count), 1):
-            load = "" if step.largest_load is None else f"largest load {step.largest_load:.2f}  "
+        task = bar.add_task("", total=steps, completed=run.first_step)
+        for number, step in enumerate(run.proceed(steps), 1):
             bar.console.print(
-                f"step {number * each:{width}}  loss {step.loss:.4f}  "
-                f"{norm} {step.gradient_norm:.4f}  {load}{step.seconds:6.3f} s"
+                f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
+                f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
             )
             bar.advance(task, each)
             yield step
 
 
-def show_end(run: Run, taken: Sequence[StepResult], count: int, console: Console) -> None:
-    """How the run ended: its steps, the first and the last loss, and its speed."""
-    if len(taken) < count:
-        each = run.round_steps or 1
-        console.print(f"stopped after {len(taken) * each} of {count * each} steps")
+def _of_experts(step: Trained) -> str:
+    """What experts tell of a step; with what they dropped, a line still has 80 columns."""
+    if step.largest_load is None:
+        return ""
+    if step.dropped is None:
+        return f"largest load {step.largest_load:.2f}  "
+    return f"load {step.largest_load:.2f}  dropped {step.dropped:.1%}  "
+
+
+def show_end(run: Run, taken: Sequence[StepResult], steps: int, console: Console) -> None:
+    """How the run ended: its steps, what it saved, the first and the last loss, and its speed."""
+    done = run.first_step + len(taken) * (run.round_steps or 1)
+    if done < steps:
+        console.print(f"stopped after {done} of {steps} steps")
+    elif not taken:
+        console.print(f"there are {done} steps already, and {steps} were asked for")
+    if run.checkpoints and run.checkpoints.saved:
+        saved = ", ".join(map(str, run.checkpoints.saved[-run.checkpoints.keeping.keep :]))
+        console.print(f"\nsaved in {run.checkpoints.keeping.folder} after step {saved}")
     if taken:
         speed = f"{tokens_per_second(run, taken):,.0f} tokens/s"
         console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

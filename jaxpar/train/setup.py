@@ -24,6 +24,7 @@ from jaxpar.parallel.remat import scan_layers
 from jaxpar.parallel.zero import state_specs
 from jaxpar.train.compression import (
     Compression,
+    Group,
     first_kept,
     groups_of,
     kept_specs,
@@ -38,17 +39,17 @@ from jaxpar.train.offloading import (
     of_part,
     update_collectives,
 )
+from jaxpar.train.optimizer import make_optimizer
 from jaxpar.train.pipeline import by_schedule, schedule_notes
 from jaxpar.train.recipe import Recipe
-from jaxpar.train.rounds import OUTERS, for_each, inner_specs, make_round
+from jaxpar.train.rounds import (
+    OUTERS,
+    for_each,
+    inner_specs,
+    make_compressed_round,
+    make_round,
+)
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
-
-OPTIMIZERS = {
-    # As by PyTorch's defaults: a small weight decay of every parameter.
-    "adamw": optax.adamw(1e-3, weight_decay=0.01),
-    # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
-    "sgd": optax.sgd(0.1),
-}
 
 
 class Setup(NamedTuple):
@@ -78,7 +79,7 @@ def set_up(
     """
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
-    optimizer = OPTIMIZERS[recipe.optimizer]
+    optimizer = make_optimizer(recipe.optimizer)
     if settings.experts:
         optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
     optimizer = master_weights(optimizer) if mixed else optimizer
@@ -102,13 +103,13 @@ def set_up(
         return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
 
     state = init_state(masters)
-    if recipe.compression:
-        step, state = _compressed(
-            recipe, recipe.compression, technique, optimizer, mesh, masters, state
-        )
-    elif recipe.sync_every:
+    if recipe.sync_every:
         step, state = _in_rounds(
             recipe, recipe.sync_every, technique, optimizer, mesh, masters, state
+        )
+    elif recipe.compression:
+        step, state = _compressed(
+            recipe, recipe.compression, technique, optimizer, mesh, masters, state
         )
     else:
         step = make_step(technique, optimizer, mesh, max_norm=recipe.clip, scaling=scaling)
@@ -128,13 +129,21 @@ def _compressed(
     state: Any,
 ) -> tuple[jax.stages.Wrapped, Any]:
     """The step of a recipe that compresses gradients, and its first state."""
-    groups = groups_of(masters, technique.layouts, mesh.shape, compression)
-    specs = shardings(mesh, kept_specs(groups, compression))
-    kept = jax.jit(partial(first_kept, groups, compression, mesh.shape), out_shardings=specs)
+    groups, kept = _groups_and_kept(compression, technique, mesh, masters)
     step = make_compressed_step(
         technique, optimizer, mesh, groups, compression, max_norm=recipe.clip
     )
-    return step, (state, _call_once(kept))
+    return step, (state, kept)
+
+
+def _groups_and_kept(
+    compression: Compression, technique: Technique, mesh: Mesh, masters: Any
+) -> tuple[tuple[Group, ...], Any]:
+    """Which parameters are compressed together, and what is kept of them before the first step."""
+    groups = groups_of(masters, technique.layouts, mesh.shape, compression)
+    specs = shardings(mesh, kept_specs(groups, compression))
+    kept = jax.jit(partial(first_kept, groups, compression, mesh.shape), out_shardings=specs)
+    return groups, _call_once(kept)
 
 
 def _in_rounds(
@@ -151,8 +160,14 @@ def _in_rounds(
     specs = shardings(mesh, inner_specs(technique, optimizer))
     copies = jax.jit(partial(for_each, count=recipe.layout.dp), out_shardings=specs)
     outer_state = _first_state(outer, technique.layouts, mesh, masters) if outer else ()
-    step = make_round(technique, optimizer, mesh, steps=steps, outer=outer)
-    return step, (_call_once(copies, state), outer_state)
+    states = _call_once(copies, state), outer_state
+    if not recipe.compression:
+        return make_round(technique, optimizer, mesh, steps=steps, outer=outer), states
+    groups, kept = _groups_and_kept(recipe.compression, technique, mesh, masters)
+    step = make_compressed_round(
+        technique, optimizer, mesh, groups, recipe.compression, steps=steps, outer=outer
+    )
+    return step, (*states, kept)
 
 
 def technique_of(settings: Settings, recipe: Recipe) -> Technique:

@@ -18,7 +18,7 @@ from jaxpar.mesh import varying_axes
 from jaxpar.parallel.hybrid import clip_gradients, global_norm
 from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
 from jaxpar.parallel.zero import state_specs, update_owned
-from jaxpar.train.experts import largest_load, with_loads_of, without_loads
+from jaxpar.train.experts import dropped_share, largest_load, with_told_of, without_told
 
 Find = Callable[[Any, Any, Any], tuple[Array, Any]]
 WHOLE = P()  # replicated
@@ -32,11 +32,13 @@ class Measures(NamedTuple):
         gradient_norm: the norm of the gradients of all parameters, before clipping; of a round of
             local steps, that of how far it moved them.
         largest_load: of the busiest expert of any layer, over the mean load; None: there are none.
+        dropped: the share of the choices of experts that found no row; None: there is no capacity.
     """
 
     loss: Array
     gradient_norm: Array
     largest_load: Array | None = None
+    dropped: Array | None = None
 
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any, Measures]]
@@ -126,16 +128,17 @@ def clipped_gradients(
         gradients = jax.tree.map(lambda leaf: leaf / scale.scale, cast(gradients, jnp.float32))
     gradients, norm = clipped(gradients, max_norm)
     finite = jnp.bool_(True) if scale is None else _true_everywhere(all_finite(gradients))
-    return gradients, Measures(loss, norm, largest_load(gradients)), finite
+    told = largest_load(gradients), dropped_share(gradients)
+    return gradients, Measures(loss, norm, *told), finite
 
 
 def clipped(gradients: Any, max_norm: float | None) -> tuple[Any, Array]:
-    """The gradients with at most this norm, and the norm before; loads of experts do not count."""
-    found = without_loads(gradients)
+    """The gradients with at most this norm, and the norm before, without what experts tell."""
+    found = without_told(gradients)
     if max_norm is None:
         return gradients, global_norm(found)
     found, norm = clip_gradients(found, max_norm=max_norm)
-    return with_loads_of(found, gradients), norm
+    return with_told_of(found, gradients), norm
 
 
 def shardings(mesh: Mesh, specs: PyTree[P]) -> PyTree[NamedSharding]:

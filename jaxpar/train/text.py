@@ -87,13 +87,15 @@ def batches(
     batch: int,
     sequence: int,
     seed: int,
+    consumed: int = 0,
     name: str = "text",
 ) -> Iterator[Int[Array, "b bytes"]]:
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
-    has `batch` examples over all devices, each with `sequence` bytes to predict. An error message
-    begins with `name`.
+    has `batch` examples over all devices, each with `sequence` bytes to predict. The first
+    `consumed` examples are left out, since an earlier run has taken them. An error message begins
+    with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.
@@ -105,7 +107,7 @@ def batches(
             f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
             "sequence"
         )
-    order = _order(examples, seed)
+    order = _order(examples, seed, consumed)
 
     def make() -> Int[Array, "b bytes"]:
         starts = sequence * np.array(list(itertools.islice(order, batch)))
@@ -117,10 +119,12 @@ def batches(
     return (make() for _ in itertools.count())
 
 
-def _order(examples: int, seed: int) -> Iterator[int]:
-    """Yields the numbers of examples without end, epoch after epoch."""
-    for epoch in itertools.count():
-        yield from shard_indices(examples, world_size=1, rank=0, epoch=epoch, seed=seed)
+def _order(examples: int, seed: int, consumed: int) -> Iterator[int]:
+    """Yields the numbers of examples without end, epoch after epoch, but for the first ones."""
+    first, begun = divmod(consumed, examples)
+    for epoch in itertools.count(first):
+        order = shard_indices(examples, world_size=1, rank=0, epoch=epoch, seed=seed)
+        yield from order[begun if epoch == first else 0 :]
 
 
 def _sources(folder: str) -> Iterator[Path]:

@@ -37,6 +37,12 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "--batch", "12"], "(size 12) must be divisible by mesh axis dp (size 8)"),
         (["train", "--data", "nowhere"], "text: nowhere: No such file or directory"),
         (["train", "--heads", "3"], "train: heads is 3 and must divide d_model (256)"),
+        (
+            ["train", "--every", "5"],
+            "train: --every without --checkpoint: it says how a run is sav",
+        ),
+        (["train", "--checkpoint", "none", "--resume"], "there is no checkpoint to resume; check"),
+        (["train", "--checkpoint", "."], " more, which no training run has written; give an empty"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),
     ],
 )
@@ -64,6 +70,22 @@ def test_ctrl_c_leaves_what_was_done(run: Any) -> None:
     assert ended.out.endswith(
         "stopped after 2 of 50 steps\n\nloss 5.5000 -> 4.5000, 200 tokens/s\n"
     )
+
+
+def test_sigterm_ends_with_143_after_the_running_step(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def steps() -> Iterator[Trained]:
+        yield Trained(5.5, 2.0, 0.5, None, None)
+        signal.raise_signal(signal.SIGTERM)
+        yield Trained(4.5, 1.0, 0.5, None, None)
+
+    made = training.Run(Report(()), 7, 100, steps())
+    monkeypatch.setattr(training, "start", lambda *_, **__: made)
+    ended = run("train", "--json")
+    assert (ended.code, ended.err) == (143, "")
+    assert ended.json["losses"] == [5.5, 4.5]
+    assert ended.json["checkpoint"] is None
 
 
 def test_an_error_of_jax_keeps_its_traceback(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,18 @@ RECIPES = [
     make("pp=2,tp=2", schedule="zb-h1", microbatches=4, remat="full", sequence_parallel=True),
 ]
 MIXED = replace(SETTINGS, experts=4, top_k=2, d_ff=64)
-EXPERTS = [make("dp=2,ep=2"), make("ep=2,tp=2", sequence_parallel=True, zero=1)]
+SHARED = replace(MIXED, shared_experts=2)
+EXPERTS = [
+    (MIXED, make("dp=2,ep=2")),
+    (MIXED, make("ep=2,tp=2", sequence_parallel=True, zero=1)),
+    (MIXED, make("dp=2,ep=2", remat="selective")),
+    (SHARED, make("ep=2,tp=2", sequence_parallel=True, zero=1, remat="selective")),
+    (SHARED, make("dp=2,ep=2")),
+    (SHARED, make("ep=2,tp=2", zero=1)),
+    (SHARED, make("ep=2,tp=2", remat="full")),
+    (SHARED, make("dp=2,ep=2", remat="segments")),
+    (replace(SHARED, capacity_factor=1.25), make("dp=2,ep=2", remat="selective")),
+]
 every_recipe = pytest.mark.parametrize(
     "recipe",
     RECIPES,
@@ -145,17 +156,23 @@ def test_more_layers_add_what_they_keep_and_their_gradients(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("recipe", EXPERTS, ids=lambda recipe: describe(recipe.layout))
-def test_so_do_layers_of_experts(recipe: Recipe) -> None:
-    test_arguments_are_exact(recipe, MIXED)
-    test_more_layers_add_what_they_keep_and_their_gradients(recipe, MIXED)
+@pytest.mark.parametrize(
+    ("settings", "recipe"),
+    EXPERTS,
+    ids=[
+        f"{s.shared_experts} shared {s.capacity_factor} {describe(recipe.layout)}"
+        for s, recipe in EXPERTS
+    ],
+)
+def test_so_do_layers_of_experts(settings: Settings, recipe: Recipe) -> None:
+    test_arguments_are_exact(recipe, settings)
+    test_more_layers_add_what_they_keep_and_their_gradients(recipe, settings)
 
 
 @pytest.mark.parametrize(
     ("options", "settings", "line"),
     [
-        ({"remat": "none"}, MIXED, r"experts \(0 shared\) with remat 'none': what is kept"),
-        ({}, replace(MIXED, shared_experts=1), r"experts \(64 shared\) with remat 'products'"),
+        ({"remat": "none"}, MIXED, "experts with remat 'none': what is kept"),
         (
             {"mesh": "pp=2,ep=2", "schedule": "zb-h1", "microbatches": 4},
             MIXED,

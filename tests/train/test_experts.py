@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from jaxpar.experts import route
 from jaxpar.inspector.report import Report
 from jaxpar.model import Settings, is_load, mixture
 from jaxpar.parallel.expert import load_balance_loss, update_expert_bias
@@ -44,6 +45,7 @@ MIXES = [
     (ROOM, "pp=2,ep=2,tp=2", {"microbatches": 2, "remat": "segments", "sequence_parallel": True}),
     (TIGHT, "ep=4,dp=2", {"zero": 2, "microbatches": 2}),
     (TIGHT, "pp=2,fsdp=2,ep=2", {"microbatches": 2, "optimizer": "sgd"}),
+    (TIGHT, "dp=2,ep=2,tp=2", {"sequence_parallel": True, "clip": 0.5}),
 ]  # fmt: skip
 NAMES = [f"{s.balance} {s.capacity_factor} {named(*mix)}" for s, *mix in MIXES]
 
@@ -73,15 +75,18 @@ def alike(
 
 
 def assert_trains_alike(recipe: Recipe, settings: Settings) -> None:
-    """Compares losses, gradient norms and loads in float64."""
+    """Compares losses, gradient norms, loads and what is dropped in float64."""
     with jax.enable_x64(True):
         taken = trained(recipe, settings, steps=4)
         parts = recipe.layout.batch_parts
-        expected = alike(settings, recipe.optimizer, recipe.clip, parts, recipe.microbatches)
+        expected = alike(settings, recipe.optimizer.name, recipe.clip, parts, recipe.microbatches)
     for one, other in zip(taken[1:3], expected[1:3], strict=True):
         assert one == pytest.approx(other, rel=1e-10)
     assert taken.loads == pytest.approx(expected.loads, rel=1e-6)
     assert all(1 < load < settings.experts for load in taken.loads)
+    found, wanted = ([share or 0.0 for share in run.dropped] for run in (taken, expected))
+    assert found == pytest.approx(wanted, rel=1e-6)
+    assert all(share > 0 for share in found) == drops(settings)
 
 
 @pytest.mark.full
@@ -99,6 +104,53 @@ def test_mixes_send_what_was_predicted(settings: Settings, mesh: str, options: d
     recipe = make_recipe(mesh, **options)
     report = Report(written(recipe, settings))
     assert_sends_what_was_predicted(sent_over_axes(report, recipe, settings))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options"),
+    [
+        ("dp=1", {}),
+        ("dp=1", {"microbatches": 2}),
+        pytest.param("ep=2,cp=2", {"microbatches": 2}, marks=pytest.mark.full),
+        pytest.param("dp=2,cp=2,tp=2", {"sequence_parallel": True}, marks=pytest.mark.full),
+    ],
+    ids=str,
+)
+def test_dropped_choices_are_those_that_a_count_finds(
+    mesh: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each layer, device and microbatch, in the order in which rows are given."""
+    settings = replace(TIGHT, balance="none")
+    found: list[np.ndarray] = []
+
+    def noted(*given: Any, **sizes: Any) -> Any:
+        routing = route(*given, **sizes)
+        jax.debug.callback(lambda experts: found.append(np.asarray(experts)), routing.experts)
+        return routing
+
+    monkeypatch.setattr(mixture, "route", noted)
+    recipe = make_recipe(mesh, remat="none", **options)
+    taken = trained(recipe, settings, steps=1)
+    jax.effects_barrier()
+    assert len(found) == recipe.microbatches * settings.layers * recipe.layout.devices
+    dropped = sum(map(beyond_capacity, found)) / sum(experts.size for experts in found)
+    assert 0 < dropped < 1
+    assert taken.dropped == pytest.approx([dropped], rel=1e-6)
+
+
+def beyond_capacity(experts: np.ndarray) -> int:
+    """How many of these choices find no row in an expert of `TIGHT`, counted one by one."""
+    tokens, k = experts.shape
+    free, dropped = [tokens * k // TIGHT.experts] * TIGHT.experts, 0
+    for expert in experts.T.ravel():
+        dropped += free[expert] == 0
+        free[expert] = max(0, free[expert] - 1)
+    return dropped
+
+
+@pytest.mark.full
+def test_without_a_capacity_nothing_is_told_of_drops() -> None:
+    assert trained(make_recipe("ep=2"), LOSS, steps=2).dropped == [None, None]
 
 
 def of_own_tokens(*given: Any, axis: Any) -> jax.Array:

@@ -98,6 +98,30 @@ def test_ctrl_c_lets_process_0_sum_up_and_ends_all() -> None:
     assert not any(alive(int(line.split()[-1])) for line in up)
 
 
+def test_sigterm_is_passed_on_and_all_may_end_in_their_time() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        "    time.sleep(0.5)\n"
+        "    print('saved')\n"
+        "    sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)"
+    )
+    launcher = started(code)
+    assert launcher.stdout
+    for _ in range(2):
+        launcher.stdout.readline()
+    launcher.send_signal(signal.SIGTERM)
+    out, err = launcher.communicate(timeout=30)
+    assert (launcher.returncode, sorted(out.splitlines()), err) == (
+        143,
+        ["[0] saved", "[1] saved"],
+        "",
+    )
+
+
 def test_processes_end_with_a_launcher_that_was_killed() -> None:
     code = (
         "import os, time\n"

@@ -1,6 +1,7 @@
 """Runs that send less over dp train, agree with what one device computes, and send few bytes."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.collectives.leaves import LeafLayouts
@@ -32,6 +34,7 @@ from tests.train.runs import (
     GENTLE,
     PARAMETERS,
     SETTINGS,
+    assert_sends_what_was_predicted,
     assert_trains_as_one_device,
     trained,
 )
@@ -116,33 +119,80 @@ def test_what_tp_replicates_stays_equal() -> None:
                 np.testing.assert_array_equal(same[0], other)
 
 
-def on_one_device(outer: str, steps: int, rounds: int, replicas: int) -> tuple[list, Any]:
-    """The losses of rounds and the parameters after, with one replica after the other."""
-    sgd, by = GENTLE["sgd"], OUTERS[outer]
+@jax.jit
+def gradient_of_one_device(params: Any, examples: jax.Array) -> tuple[jax.Array, Any]:
     loss = loss_fn(SETTINGS, lambda layer, x, layers: scan_layers(layer, x, layers))
+    return jax.value_and_grad(loss)(params, examples)
+
+
+def mean_of(changes: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *changes)
+
+
+class InFewBits:
+    """The mean of changes that are rounded to integers up to `largest` in blocks, then rounded.
+
+    Attributes:
+        errors: what each replica lost when it rounded its own change.
+        second: what was lost when the mean was rounded.
+        feedback: whether what is lost is added the next time.
+    """
+
+    def __init__(self, largest: int, replicas: int, *, feedback: bool):
+        whole = replicas * BLOCK
+        self.largest, self.feedback = largest, feedback
+        self.padding = -PARAMETERS % whole
+        self.second = np.zeros(PARAMETERS + self.padding, np.float32)
+        self.errors = [self.second] * replicas
+
+    def __call__(self, changes: list[Any]) -> Any:
+        sent = []
+        for number, change in enumerate(changes):
+            flat, unravel = ravel_pytree(change)
+            rounded, lost = self.rounded(np.pad(flat, (0, self.padding)) + self.errors[number])
+            sent.append(rounded)
+            self.errors[number] = lost * self.feedback
+        rounded, lost = self.rounded(np.mean(sent, axis=0) + self.second)
+        self.second = lost * self.feedback
+        return unravel(rounded[:PARAMETERS])
+
+    def rounded(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers that are sent, and what they miss."""
+        blocks = x.reshape(-1, BLOCK)
+        scales = np.abs(blocks).max(axis=1, keepdims=True) / self.largest
+        rounded = (np.round(blocks / np.where(scales == 0, 1, scales)) * scales).ravel()
+        return rounded, x - rounded
+
+
+def on_one_device(
+    outer: str, steps: int, rounds: int, replicas: int, average: Callable[[list], Any] = mean_of
+) -> tuple[list, Any]:
+    """The losses of rounds and the parameters after, with one replica after the other.
+
+    `average` is the mean of what the replicas have changed.
+    """
+    sgd, by = GENTLE["sgd"], OUTERS[outer]
     params = init(SETTINGS, jax.random.key(3))
     whole = jax.NamedSharding(make_mesh("dp=1"), jax.P())
     text = batches(
         read_library(), whole, batch=steps * BATCH, sequence=SETTINGS.sequence, seed=3, name=""
     )
     outer_state, losses = by.init(params) if by else None, []
-    gradient = jax.jit(jax.value_and_grad(loss))
     for batch in itertools.islice(text, rounds):
-        ends, of_round = [], []
+        changes, of_round = [], []
         for own in batch.reshape(replicas, steps, -1, batch.shape[1]):
             here, state = params, sgd.init(params)
             for examples in own:
-                value, gradients = gradient(here, examples)
+                value, gradients = gradient_of_one_device(here, examples)
                 updates, state = sgd.update(gradients, state, here)
                 here = optax.apply_updates(here, updates)
                 of_round.append(value)
-            ends.append(here)
-        mean = jax.tree.map(lambda *leaves: sum(leaves) / replicas, *ends)
+            changes.append(jax.tree.map(jnp.subtract, params, here))
+        change = average(changes)
+        updates = jax.tree.map(jnp.negative, change)
         if by:
-            delta = jax.tree.map(jnp.subtract, params, mean)
-            updates, outer_state = by.update(delta, outer_state, params)
-            mean = optax.apply_updates(params, updates)
-        params = mean
+            updates, outer_state = by.update(change, outer_state, params)
+        params = optax.apply_updates(params, updates)
         losses.append(float(np.mean(of_round)))
     return losses, params
 
@@ -152,6 +202,53 @@ def test_a_round_is_that_of_replicas_one_after_the_other(outer: str) -> None:
     recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer)
     expected, _ = on_one_device(outer, steps=3, rounds=3, replicas=4)
     assert trained(recipe, steps=3).losses == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("outer", [pytest.param("average", marks=pytest.mark.full), "nesterov"])
+def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
+    """Parameters and errors too, but for the few numbers that are rounded the other way."""
+    recipe = make_recipe(
+        "dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer, compress="int4"
+    )
+    taken = trained(recipe, steps=2)
+    last = next(taken.run.steps)
+    found = {}
+    for feedback in (True, False):
+        average = InFewBits(7, 4, feedback=feedback)
+        losses, params = on_one_device(outer, steps=3, rounds=3, replicas=4, average=average)
+        ((errors, second),) = last.state[2]
+        pairs = [
+            (ravel_pytree(last.params)[0], ravel_pytree(params)[0]),
+            (errors, np.concatenate(average.errors)),
+            (second, average.second),
+        ]
+        found[feedback] = [np.mean(~np.isclose(*pair, rtol=1e-3, atol=1e-6)) for pair in pairs]
+        if feedback:
+            assert [*taken.losses, last.loss] == pytest.approx(losses, rel=1e-5)
+    assert max(found[True]) < 0.01
+    assert min(found[False]) > 0.1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("compress", "mesh", "options"),
+    [
+        ("int8", *ROUNDS[0]),
+        ("int4", *ROUNDS[1]),
+        ("sign", *ROUNDS[2]),
+        ("topk=0.05", *ROUNDS[3]),
+        ("powersgd=1", *ROUNDS[2]),
+    ],
+    ids=str,
+)
+def test_a_mix_compresses_what_a_round_changes(
+    compress: str, mesh: str, options: dict[str, Any]
+) -> None:
+    rounds = {"sync_every": 3, "outer": "nesterov", "compress": compress}
+    taken = trained(make_recipe(mesh, batch=BATCH, **rounds, **options), steps=4)
+    assert np.isfinite(taken.losses).all()
+    assert taken.losses[-1] < taken.losses[0]
+    assert_sends_what_was_predicted(taken.run.sent)
 
 
 @pytest.mark.full

@@ -193,7 +193,7 @@ def test_what_a_mask_leaves_out_does_not_decay(
 
     def last_params(recipe: Recipe, mask: Any) -> Any:
         optimizer = optax.adamw(1e-3, eps=1e-2, weight_decay=10.0, mask=mask)
-        monkeypatch.setitem(setup.OPTIMIZERS, "adamw", optimizer)
+        monkeypatch.setattr(setup, "make_optimizer", lambda _: optimizer)
         return trained(recipe, GPT, steps=5).params
 
     recipe = make_recipe(mesh, **options)

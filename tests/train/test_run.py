@@ -68,8 +68,8 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "gradient_norms", "largest_loads", "step_seconds", "tokens_per_second", "memory",
-        "bytes_by_axis", "collectives", "moved",
+        "losses", "gradient_norms", "largest_loads", "dropped", "step_seconds",
+        "tokens_per_second", "memory", "bytes_by_axis", "collectives", "moved", "checkpoint",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
@@ -93,12 +93,14 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "losses": [],
         "gradient_norms": [],
         "largest_loads": [],
+        "dropped": [],
         "step_seconds": [],
         "tokens_per_second": None,
         "memory": None,
         "bytes_by_axis": [],
         "collectives": [],
         "moved": None,
+        "checkpoint": None,
     }
     run, _ = runs[8]
     assert results(run, [])["tokens_per_second"] is None

@@ -3,11 +3,15 @@
 import io
 import itertools
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from jaxpar.inspector import Memory, Report
+from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.loop import Trained
 from jaxpar.train.run import Run, StepResult
 from jaxpar.train.screen import show_end, show_start, show_steps
@@ -65,16 +69,35 @@ def test_a_step_with_experts_tells_their_largest_load() -> None:
     assert "gradient norm 2.0000  largest load 1.76   0.500 s" in text
 
 
+def test_a_step_with_a_capacity_tells_what_was_dropped() -> None:
+    steps = (Trained(*step[:3], None, None, 1.756, 0.1234) for step in TAKEN)
+    text = shown(show_steps, replace(RUN, steps=steps), 1)
+    assert "gradient norm 2.0000  load 1.76  dropped 12.3%   0.500 s" in text
+
+
 def test_a_round_counts_its_steps() -> None:
     steps = (Trained(*step[:3], None, None) for step in TAKEN)
     run = replace(RUN, steps=steps, round_steps=20, sent=(Sent(("dp",), 56.0, 56.0, 56.0),))
     start = shown(show_start, run, "dp=8")
     assert "2,048 bytes of text in a round of 20 steps" in start
     assert "Wire bytes in a round" in start
-    text = shown(show_steps, run, 2)
+    text = shown(show_steps, run, 40)
     assert "step 20  loss 5.5000  moved by 2.0000   0.500 s" in text
     assert "step 40  loss 4.2500  moved by 1.5000   0.250 s" in text
-    assert "stopped after 40 of 60 steps" in shown(show_end, run, TAKEN, 3)
+    assert "stopped after 40 of 60 steps" in shown(show_end, run, TAKEN, 60)
+
+
+def test_a_resumed_run_counts_from_where_it_began() -> None:
+    keeping = Keeping(Path("/runs/a"), keep=2)
+    resumed = SimpleNamespace(step=40, saved=[41, 42, 43], keeping=keeping, notes=["a note"])
+    steps = (Trained(*step[:3], None, None) for step in TAKEN)
+    told: Any = {"steps": steps, "checkpoints": resumed}
+    run = replace(RUN, **told)
+    start = shown(show_start, run, "dp=8")
+    assert "a note\ngoes on after step 40\n" in start
+    end = shown(show_end, run, TAKEN, 42)
+    assert end.startswith("\nsaved in /runs/a after step 42, 43\n\nloss 5.5000 -> 4.2500")
+    assert "there are 40 steps already, and 40 were asked for" in shown(show_end, run, [], 40)
 
 
 def test_the_end_tells_the_speed_and_what_is_missing() -> None:

@@ -24,6 +24,7 @@ COMPRESSIONS = [
     {"compress": words} for words in ("int8", "int4", "sign", "topk=0.05", "powersgd=1")
 ]
 ROUNDS = [{"sync_every": 3, "outer": outer} for outer in ("average", "nesterov")]
+BOTH = [{"sync_every": 3, "outer": "nesterov"} | options for options in COMPRESSIONS]
 
 
 def sent(recipe: Recipe, settings: Settings) -> tuple[Sent, ...]:
@@ -54,7 +55,7 @@ def test_so_does_a_schedule_from_a_file(tmp_path: Path) -> None:
     assert_sends_what_was_predicted(sent(recipe, SETTINGS))
 
 
-@pytest.mark.parametrize("options", [*COMPRESSIONS, *ROUNDS], ids=str)
+@pytest.mark.parametrize("options", [*COMPRESSIONS, *ROUNDS, *BOTH], ids=str)
 @pytest.mark.parametrize(
     ("mesh", "mix"),
     [

@@ -92,6 +92,15 @@ def test_every_mesh_sees_the_same_batches_and_every_seed_others() -> None:
     assert not np.array_equal(one, drawn("dp=1", 4, seed=1))
 
 
+@pytest.mark.parametrize("consumed", [6, 9, 18, 24])
+def test_what_was_consumed_is_not_drawn_again(consumed: int) -> None:
+    sharding = NamedSharding(make_mesh("dp=1"), spec("b_dp t"))
+    rest = batches(SENTENCE, sharding, batch=3, sequence=11, seed=0, consumed=consumed)
+    whole = batches(SENTENCE, sharding, batch=3, sequence=11, seed=0)
+    skipped = itertools.islice(whole, consumed // 3, consumed // 3 + 5)
+    assert np.array_equal(list(itertools.islice(rest, 5)), list(skipped))
+
+
 def test_a_device_holds_its_rows_only() -> None:
     sharding = NamedSharding(make_mesh("dp=3"), spec("b_dp t"))
     batch = next(batches(SENTENCE, sharding, batch=6, sequence=11, seed=0))

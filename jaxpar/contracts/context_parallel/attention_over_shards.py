@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from jaxpar.contracts.context_parallel.common import (
     attended,
     contiguous,
     in_float32,
+    of_devices,
     opposite_blocks,
 )
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
@@ -91,7 +93,7 @@ CONTRACT = Contract(
         _case("dp=2,cp=3", "cp", b=1, a=4, kv=4, t=5, s=36, h=4, draw="wide"),
     ),
     draw=_drawn,
-    poison=opposite_blocks(contiguous),
+    poison=opposite_blocks(of_devices(contiguous)),
     gradient=("q", "k", "v"),
     communication=Communication(
         "all-reduces of the size of the result and of two numbers for each of its rows, in "
@@ -122,6 +124,10 @@ CONTRACT = Contract(
 
 def _own_part(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
     return attend(q, k, v)
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(jnp.float32)
 
 
 def _shards(
@@ -222,6 +228,44 @@ def sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     return total / weights
 
 
+@wrong("values")
+def scores_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The scores are in the dtype of q, and exp makes relative errors of what was rounded off;
+    multiply with preferred_element_type=jnp.float32, or use attend."""
+
+    def part(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        k, v = (jnp.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+        scores = _wide(jnp.einsum("bath,bash->bats", q, k) / math.sqrt(q.shape[-1]))
+        lse = jax.nn.logsumexp(scores, axis=-1)
+        return jnp.einsum("bats,bash->bath", jnp.exp(scores - lse[..., None]), _wide(v)), lse
+
+    return _shards(q, k, v, axis=axis, part=part)
+
+
+@wrong("values")
+def lse_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The log-sum-exp is in the dtype of q, and exp makes relative errors of what was rounded off;
+    leave it in float32."""
+
+    def part(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        o, lse = attend(q, k, v)
+        return o, _wide(lse.astype(q.dtype))
+
+    return _shards(q, k, v, axis=axis, part=part)
+
+
+@wrong("values")
+def results_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """Each device rounds its result to the dtype of q before it is weighed, and large results that
+    cancel leave what was rounded off them; keep it in float32, and cast the sum."""
+
+    def part(q: Array, k: Array, v: Array) -> tuple[Array, Array]:
+        o, lse = attend(q, k, v)
+        return _wide(o.astype(q.dtype)), lse
+
+    return _shards(q, k, v, axis=axis, part=part)
+
+
 @wrong("gradient")
 def result_detached(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """The weights are detached from the gradient; only the largest log-sum-exp, which cancels, may
@@ -238,8 +282,7 @@ def result_detached(q: Array, k: Array, v: Array, *, axis: str) -> Array:
 def keys_gathered(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """All keys and values are gathered on every device; send results, which are as large as q."""
     k, v = gathered((k, v), axis, 2)
-    y = attend(enter(q, axis), k, v)[0]
-    return lax.pmean(y, axis).astype(q.dtype)
+    return attend(enter(q, axis), k, v)[0].astype(q.dtype)
 
 
 @wrong("communication")

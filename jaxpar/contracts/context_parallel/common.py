@@ -25,8 +25,14 @@ RETURNS = ("permute", "all_gather", "reduce_scatter")
 """Kinds of collective in which keys, values and their gradients may travel for a gradient."""
 
 NEVER = -1e30
-OPPOSITE = 4096.0
+OPPOSITE = 3000.0
 """How far from 0 values are that cancel, so that their sums in bfloat16 are plainly wrong."""
+
+LARGE, APART = 400.0, 1.0625
+"""Scores of the keys with these values, and how much larger those of the second block are.
+
+exp of such a score is infinite in float32, and bfloat16 has neither it nor a log-sum-exp near it.
+"""
 
 
 def attended(q: Array, k: Array, v: Array, mask: Any = None) -> Array:
@@ -100,29 +106,42 @@ def split_case(
 
 
 def opposite_blocks(
-    order: Callable[[int, int], np.ndarray], *, chunks: int = 1
+    block_of: Callable[[Case, int], np.ndarray],
 ) -> Callable[[Case, list[np.ndarray]], None]:
-    """Inputs in bfloat16 that show in which dtype an answer sums over blocks of keys.
+    """Inputs in bfloat16 that show in which dtype an answer computes over blocks of keys.
 
-    `order` splits the keys over the devices, and a device has `chunks` blocks of them.
+    `block_of` takes the case and the number of keys, and returns the number of each key's block.
     """
 
     def arrange(case: Case, inputs: list[np.ndarray]) -> None:
-        """Lets queries in bfloat16 attend to two blocks of keys whose large values cancel."""
+        """Gives queries in bfloat16 two blocks of keys with large scores, whose values cancel."""
         q, k, v = inputs
         if k.dtype == np.float32:
             return
-        n, s = case.sizes[case.kwargs["axis"]], k.shape[2]
-        blocks = order(n, s // n) // (s // (chunks * n))
-        one, two = blocks == 1, blocks == 2
+        block, unit = block_of(case, k.shape[2]), math.sqrt(q.shape[-1])
+        one, two = block == 1, block == 2
         # Queries that are not split come after all keys.
-        later = blocks > 2 if q.shape[2] == s else np.ones(q.shape[2], bool)
+        later = block > 2 if q.shape[2] == k.shape[2] else np.ones(q.shape[2], bool)
         k[:, :, two] = k[:, :, one]
-        # Scores are 24 and 25, and a little more.
-        q[..., 0], k[..., 0] = np.where(later, 8, -8), 12 * one + 12.5 * two
-        v[:] = v.astype(np.float32) + OPPOSITE * (one - two / math.e)[:, None]
+        q[..., 0], k[..., 0] = np.where(later, 512, -512), LARGE * unit / 512 * (one | two)
+        q[..., 1], k[..., 1] = 8, APART * unit / 8 * two
+        # What is left of the values is large enough for the rounding that an answer may do.
+        left = v.astype(np.float32) * np.where(one | two, 4, 1)[:, None]
+        v[:] = left + OPPOSITE * (one - two * math.exp(-APART))[:, None]
 
     return arrange
+
+
+def of_devices(
+    order: Callable[[int, int], np.ndarray], *, chunks: int = 1
+) -> Callable[[Case, int], np.ndarray]:
+    """Blocks of keys that are split in this order; a device has `chunks` of them."""
+
+    def block_of(case: Case, s: int) -> np.ndarray:
+        n = case.sizes[case.kwargs["axis"]]
+        return order(n, s // n) // (s // (chunks * n))
+
+    return block_of
 
 
 def kv_bytes(sizes: Sizes) -> int:
@@ -201,3 +220,10 @@ def merged(parts: list[Part]) -> Array:
     for part in others:
         done = merge(done, part)
     return done[0]
+
+
+def merge_without_maximum(one: Part, two: Part) -> Part:
+    """As `merge`, but exp overflows where a log-sum-exp is large."""
+    first, second = (jnp.exp(lse)[..., None] for _, lse in (one, two))
+    both = first + second
+    return (one[0] * first + two[0] * second) / both, jnp.log(both)[..., 0]

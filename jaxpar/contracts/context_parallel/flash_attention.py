@@ -22,7 +22,7 @@ from jaxpar.contracts.base import (
     wrong,
 )
 from jaxpar.contracts.case import ArraySpec, Case
-from jaxpar.contracts.context_parallel.common import NEVER, attended, past
+from jaxpar.contracts.context_parallel.common import NEVER, attended, opposite_blocks, past
 from jaxpar.contracts.draws import axis_names, pick
 
 
@@ -76,6 +76,7 @@ CONTRACT = Contract(
         _case("dp=3", tile=48, a=2, kv=1, t=384, h=16),
     ),
     draw=_drawn,
+    poison=opposite_blocks(lambda case, s: np.arange(s) // case.kwargs["tile"]),
     gradient=("q", "k", "v"),
     communication=Communication("nothing is sent", forward=((),)),
     memory=MemoryLimit(
@@ -138,6 +139,10 @@ def _old_shrinks(state: tuple, shrink: Array) -> tuple:
     return o * shrink[..., None], total * shrink
 
 
+def _larger(top: Array, scores: Array) -> Array:
+    return jnp.maximum(top, scores.max(-1))
+
+
 def _heads_of(x: Array, kv: int) -> Array:
     """[b a t h] to [b k g t h]."""
     b, a, *rest = x.shape
@@ -153,7 +158,10 @@ def _flash(
     tiles: Callable[[int], tuple[np.ndarray, np.ndarray]] = _tiles,
     within: Callable[[Array, Array, int], Array] = _within,
     shrunk: Callable[[tuple, Array], tuple] = _old_shrinks,
+    largest: Callable[[Array, Array], Array] = _larger,
     divide: bool = False,
+    rounded: Callable[[Array], Array] = lambda o: o,
+    scores_dtype: Any = jnp.float32,
     kept_lse: Callable[[Array, Array], Array] = lambda top, total: top + jnp.log(total),
     delta: Callable[[Array, Array], Array] = lambda do, o: (do * o).sum(-1),
     ds_scale: bool = True,
@@ -178,8 +186,8 @@ def _flash(
         return x.reshape(*x.shape[:-3], -1, x.shape[-1])
 
     def scores(q: Array, k: Array, i: Array, j: Array) -> Array:
-        x = jnp.einsum("bkgth,bksh->bkgts", q * scale, k, preferred_element_type=wide)
-        return jnp.where(within(i, j, tile)[None, None, None], x, NEVER)
+        x = jnp.einsum("bkgth,bksh->bkgts", q * scale, k, preferred_element_type=scores_dtype)
+        return jnp.where(within(i, j, tile)[None, None, None], x.astype(wide), NEVER)
 
     def forward(q: Array, k: Array, v: Array) -> tuple[Array, tuple]:
         qs, ks, vs = cut(_heads_of(q, kv)), cut(k), cut(v)
@@ -188,14 +196,14 @@ def _flash(
             i, j = at
             o, top, total = (x[i] for x in state)
             x = scores(qs[i], ks[j], i, j)
-            new = jnp.maximum(top, x.max(-1))
+            new = largest(top, x)
             p = jnp.exp(x - new[..., None])
             o, total = shrunk((o, total), jnp.exp(top - new))
             total = total + p.sum(-1)
             o = o + jnp.einsum(
                 "bkgts,bksh->bkgth", p.astype(v.dtype), vs[j], preferred_element_type=wide
             )
-            o = o / total[..., None] if divide else o
+            o = rounded(o / total[..., None] if divide else o)
             return tuple(x.at[i].set(y) for x, y in zip(state, (o, new, total), strict=True)), None
 
         zeros = jnp.zeros_like(qs, wide)
@@ -302,6 +310,37 @@ def kv_heads_in_turn(q: Array, k: Array, v: Array, *, tile: int) -> Array:
 def result_in_float32(q: Array, k: Array, v: Array, *, tile: int) -> Array:
     """The result is float32 whatever q is; cast it to the dtype of q at the end."""
     return _flash(q, k, v, tile=tile).astype(jnp.float32)
+
+
+@wrong("values")
+def result_so_far_in_dtype_of_q(q: Array, k: Array, v: Array, *, tile: int) -> Array:
+    """The result so far is kept in the dtype of q, and large results that cancel leave what was
+    rounded off them; keep it in float32, and cast it after the last tile."""
+    return _flash(q, k, v, tile=tile, rounded=lambda o: o.astype(q.dtype).astype(o.dtype))
+
+
+@wrong("values")
+def scores_in_dtype_of_q(q: Array, k: Array, v: Array, *, tile: int) -> Array:
+    """The scores are rounded to the dtype of q, and exp makes relative errors of what was rounded
+    off; multiply with preferred_element_type=jnp.float32."""
+    return _flash(q, k, v, tile=tile, scores_dtype=q.dtype)
+
+
+@wrong("values")
+def no_running_maximum(q: Array, k: Array, v: Array, *, tile: int) -> Array:
+    """exp of a large score is infinite in float32; subtract the largest score so far first."""
+    return _flash(q, k, v, tile=tile, largest=lambda top, scores: jnp.zeros_like(top))
+
+
+@wrong("gradient")
+def lse_kept_in_dtype_of_q(q: Array, k: Array, v: Array, *, tile: int) -> Array:
+    """The log-sum-exp is kept in the dtype of q, and the backward pass takes exp of what was
+    rounded off; keep it in float32."""
+
+    def kept_lse(top: Array, total: Array) -> Array:
+        return (top + jnp.log(total)).astype(q.dtype).astype(top.dtype)
+
+    return _flash(q, k, v, tile=tile, kept_lse=kept_lse)
 
 
 @wrong("gradient")

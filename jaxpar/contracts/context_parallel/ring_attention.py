@@ -14,12 +14,15 @@ from jaxpar.contracts.base import BadCall, Contract, MemoryLimit, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.context_parallel.common import (
+    NEVER,
     PARTS,
     RING,
     by_position,
     causal_oracle,
     contiguous,
+    merge_without_maximum,
     merged,
+    of_devices,
     opposite_blocks,
     past,
     ring_by_hand,
@@ -42,7 +45,6 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
             f"{axis}={n},{other}=2", axis, a=3 * kv, kv=kv, s=n * 2 * t, h=16, dtype="bfloat16"
         ),
         split_case(alone, axis, b=2, a=5, kv=5, s=t, h=6, draw="wide"),
-        split_case(f"{other}={n + 2}", other, b=3, a=2 * kv, kv=kv, s=(n + 2) * t, h=4),
     )
 
 
@@ -53,10 +55,10 @@ CONTRACT = Contract(
     oracle=causal_oracle(contiguous),
     cases=(
         split_case("cp=8", "cp", kv=4, s=256, h=32),
-        split_case("dp=2,cp=3", "cp", a=6, s=96),
+        split_case("dp=2,cp=3", "cp", a=6, s=96, draw="wide"),
     ),
     draw=_drawn,
-    poison=opposite_blocks(contiguous),
+    poison=opposite_blocks(of_devices(contiguous)),
     gradient=("q", "k", "v"),
     communication=RING,
     memory=MemoryLimit(
@@ -114,6 +116,9 @@ def _in_a_loop(
     *,
     wrap: Callable[[Callable], Callable] = _checkpointed,
     keep: Callable[[Part], Part] = _as_it_is,
+    join: Callable[[Part, Part], Part] = merge,
+    by_scores: Callable[..., Part] = attend,
+    hidden: float | None = None,
 ) -> Array:
     """The rounds in a scan that JAX differentiates, with one step done in another way."""
     _refused(q, k)
@@ -121,10 +126,11 @@ def _in_a_loop(
 
     def visit(state: Any, r: Array) -> tuple[Any, None]:
         (k, v), done = (hop(state[0][0], axis), hop(state[0][1], axis)), state[1]
-        seen = jnp.broadcast_to(r <= i, (1, t, t))
-        return ((k, v), keep(merge(done, attend(q, k, v, seen)))), None
+        o, lse = by_scores(q, k, v, jnp.broadcast_to(r <= i, (1, t, t)))
+        part = o, lse if hidden is None else jnp.where(r <= i, lse, hidden)
+        return ((k, v), keep(join(done, part))), None
 
-    own = keep(attend(q, k, v, past(t)[None]))
+    own = keep(by_scores(q, k, v, past(t)[None]))
     (_, (o, _)), _ = lax.scan(wrap(visit), ((k, v), own), jnp.arange(1, n))
     return o.astype(q.dtype)
 
@@ -214,6 +220,29 @@ def ring_sums_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array
     return _in_a_loop(q, k, v, axis, keep=lambda part: (part[0].astype(q.dtype), part[1]))
 
 
+@wrong("values")
+def lse_in_dtype_of_q(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The log-sum-exp is kept in the dtype of q, and exp makes relative errors of what was rounded
+    off; keep it in float32."""
+    return _in_a_loop(
+        q, k, v, axis, keep=lambda part: (part[0], part[1].astype(q.dtype).astype(jnp.float32))
+    )
+
+
+@wrong("values")
+def merged_without_maximum(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """exp of a large log-sum-exp is infinite in float32; subtract the larger one of both first, as
+    merge does."""
+    return _in_a_loop(q, k, v, axis, join=merge_without_maximum)
+
+
+@wrong("values")
+def hidden_at_minus_100(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """The block of a later device gets a log-sum-exp such as -100, and other blocks may have less;
+    give it -1e30, or leave it out."""
+    return _in_a_loop(q, k, v, axis, hidden=-100.0)
+
+
 @wrong("gradient")
 def ring_cuts_gradient(q: Array, k: Array, v: Array, *, axis: str) -> Array:
     """No gradient returns for keys and values that were sent; leave lax.stop_gradient out: the
@@ -268,6 +297,25 @@ def kv_heads_repeated_first(q: Array, k: Array, v: Array, *, axis: str) -> Array
     _refused(q, k)
     k, v = (jnp.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
     return _by_hand(q, k, v, axis)
+
+
+@wrong("communication")
+def hop_after_every_round(q: Array, k: Array, v: Array, *, axis: str) -> Array:
+    """Keys and values are sent once more after the last round, and nobody uses them; n-1 hops are
+    enough: do the own block before the loop, and send first in each round."""
+    _refused(q, k)
+    n, i, t = lax.axis_size(axis), lax.axis_index(axis), q.shape[2]
+
+    @_checkpointed
+    def visit(state: Any, r: Array) -> tuple[Any, None]:
+        (k, v), done = state
+        seen = jnp.where(r == 0, past(t)[None], jnp.broadcast_to(r <= i, (1, t, t)))
+        return ((hop(k, axis), hop(v, axis)), merge(done, attend(q, k, v, seen))), None
+
+    none = jnp.zeros_like(q, jnp.float32)
+    nothing = none, none[..., 0] + NEVER
+    (_, (o, _)), _ = lax.scan(visit, ((k, v), nothing), jnp.arange(n))
+    return o.astype(q.dtype)
 
 
 @wrong("communication")

@@ -41,6 +41,11 @@ def drawn_choices(mesh: str, tokens: int, top_k: int, count: int) -> Made:
     return Made(Function(f"{__name__}:choices"), (drawn, count))
 
 
+def widened(x: Array) -> Array:
+    """Numbers of few bits in float32, as weights that `route` returns for tokens in bfloat16."""
+    return x.astype(jnp.float32)
+
+
 def moe_args(
     mesh: str,
     axis: str,
@@ -56,7 +61,8 @@ def moe_args(
     """The arguments of a layer of experts; what other axes split has experts of its own.
 
     Were these equal over some axes, an answer's gradient could be summed over them at a place of
-    its choice.
+    its choice. Weights are always float32, as those of `route` are; where they are made of others,
+    their gradient is judged as precisely as the others' dtype allows.
 
     Args:
         mesh: the mesh.
@@ -67,14 +73,16 @@ def moe_args(
         experts: experts of all devices along `axis`.
         top_k: experts that a token goes to.
         chosen: how many experts are chosen at all.
-        dtype: of all floats.
+        dtype: of all floats but the weights.
     """
     sizes, at = parse_mesh(mesh), all_axes(mesh)
     devices = math.prod(sizes.values())
     own = devices * (experts // sizes[axis])
+    weights = ArraySpec((devices * tokens, top_k), f"t_{at} k", dtype, "positive")
+    wide = weights if dtype == "float32" else Made(Function(f"{__name__}:widened"), (weights,))
     return {
         "x": ArraySpec((devices * tokens, width), f"t_{at} d", dtype),
-        "weights": ArraySpec((devices * tokens, top_k), f"t_{at} k", dtype, "positive"),
+        "weights": wide,
         "experts": drawn_choices(mesh, tokens, top_k, chosen),
         "w_gate": ArraySpec((own, width, hidden), f"e_{at} d f", dtype),
         "w_up": ArraySpec((own, width, hidden), f"e_{at} d f", dtype),

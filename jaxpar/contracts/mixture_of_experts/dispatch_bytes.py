@@ -33,6 +33,7 @@ def _calls(rng: np.random.Generator) -> list[Call]:
         call(1, 1, 1, 1, 1.0, 1, 1),
         call(7, 5, 6, 6, 0.5, 3, 0.375),  # all experts; 3.5 rows, so 4; 3 bits
         call(100, 8, 64, 2, 0.01, 64, 2),  # a small part of a row, so one
+        call(10, 3, 4, 2, 3.0, 2, 2),  # more rows than tokens
     ]
     for width, experts, top_k in _LAYERS:
         for devices in (2, experts // 2, experts):
@@ -150,6 +151,22 @@ def rows_rounded_in_all(tokens: int, width: int, **how: Any) -> Sent:
 
 
 @wrong("values")
+def rows_of_one_device(tokens: int, width: int, **how: Any) -> Sent:
+    """The rows of one device's experts are counted; a device has rows for all experts, and sends
+    those of all others."""
+    exchanged, gathered = dispatch_bytes(tokens, width, **how)
+    return exchanged / how["devices"], gathered
+
+
+@wrong("values")
+def rows_for_tokens_of_everyone(tokens: int, width: int, **how: Any) -> Sent:
+    """Each device has rows for the tokens of all devices; it sends its own tokens alone, so that
+    its rows are for these."""
+    _, gathered = dispatch_bytes(tokens, width, **how)
+    return dispatch_bytes(tokens * how["devices"], width, **how)[0], gathered
+
+
+@wrong("values")
 def without_the_factor(tokens: int, width: int, **how: Any) -> Sent:
     """You leave `capacity_factor` out; it multiplies the rows of an even load."""
     return _changed(tokens, width, how, capacity_factor=1.0)
@@ -174,6 +191,20 @@ def routes_of_tokens(tokens: int, width: int, **how: Any) -> Sent:
     """There are 8 bytes for each token; there are as many for each of its choices."""
     _, x, _, n = _parts(tokens, width, how)
     return dispatch_bytes(tokens, width, **how)[0], (n - 1) * (2 * x + 8 * tokens)
+
+
+@wrong("values")
+def half_of_a_route(tokens: int, width: int, **how: Any) -> Sent:
+    """Each choice takes 4 bytes; it has a weight and the number of an expert, 4 bytes each."""
+    _, x, routes, n = _parts(tokens, width, how)
+    return dispatch_bytes(tokens, width, **how)[0], (n - 1) * (2 * x + routes / 2)
+
+
+@wrong("values")
+def sums_in_32_bits(tokens: int, width: int, **how: Any) -> Sent:
+    """The sums come back in 4 bytes an element; they are as wide as the tokens."""
+    _, x, routes, n = _parts(tokens, width, how)
+    return dispatch_bytes(tokens, width, **how)[0], (n - 1) * (x + 4 * tokens * width + routes)
 
 
 @wrong("values")

@@ -27,7 +27,7 @@ from jaxpar.contracts.draws import all_axes, axis_names, mesh_of, pick
 from jaxpar.contracts.mixture_of_experts.common import in_groups, on_devices
 from jaxpar.experts import grouped_matmul
 
-Kind = Literal["some", "all", "one"]
+Kind = Literal["some", "all", "one", "most"]
 
 
 def group_sizes(drawn: Array, rows: int, kind: Kind) -> Array:
@@ -35,10 +35,13 @@ def group_sizes(drawn: Array, rows: int, kind: Kind) -> Array:
 
     They are made from any integers [devices, e], for each device: [devices * e]. In "all" they are
     of all rows; in "some" about a third of the groups is empty, and rows are left over; in "one"
-    the third group has all rows.
+    the third group has all rows; in "most" every other group has one row, and the third the rest,
+    so that no sizes need more blocks if the rest fills its last block with one row.
     """
-    if kind == "one":
-        sizes = jnp.where(jnp.arange(drawn.shape[1])[None] == 2, rows, 0 * drawn)
+    if kind in ("one", "most"):
+        each = 0 * drawn + (kind == "most")
+        rest = rows - each.sum(axis=1, keepdims=True) + each
+        sizes = jnp.where(jnp.arange(drawn.shape[1])[None] == 2, rest, each)
         return sizes.astype(jnp.int32).reshape(-1)
     ends = jnp.sort(drawn[:, 1:] % (rows + 1), axis=1)
     ends = jnp.pad(ends, ((0, 0), (1, 1)), constant_values=((0, 0), (0, rows)))
@@ -72,15 +75,17 @@ def _case(
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """In bfloat16; an axis of one device, and large blocks; one group has all rows; blocks of 1."""
+    """In bfloat16; an axis of one device, and blocks of more rows than there are; sizes that need
+    most blocks; blocks of 1, and one group with all rows.
+    """
     a, b, c = axis_names(rng, 3, besides=("ep", "dp", "tp"))
     d, f = pick(rng, range(50, 56)), pick(rng, range(42, 47))
     mesh = mesh_of(rng, **{a: 3, b: 2})
     return (
         _case(mesh, pick(rng, (70, 74)), d, f, e=10, block=3, dtype="bfloat16"),
-        _case(f"{c}=1,{a}=2", pick(rng, (61, 63)), 7, 9, e=3, block=16, kind="all"),
-        _case(f"{b}=2", pick(rng, (36, 39)), 11, 13, e=6, block=5, kind="one"),
-        _case(f"{a}=2", 17, 8, 6, e=4, block=1),
+        _case(f"{c}=1,{a}=2", pick(rng, (61, 63)), 7, 9, e=9, block=64, kind="all"),
+        _case(f"{b}=2", pick(rng, (36, 41)), 11, 13, e=6, block=5, kind="most"),
+        _case(f"{a}=2", 17, 8, 6, e=4, block=1, kind="one"),
     )
 
 
@@ -226,6 +231,19 @@ def floor_of_blocks(x: Array, w: Array, sizes: Array, *, block: int) -> Array:
     owner = jnp.minimum(_owner_of_rows(x, sizes), len(w) - 1)
     whole = row - start[owner] < kept[owner]
     return jnp.where(whole[:, None], grouped_matmul(x, w, sizes, block=block), 0)
+
+
+@wrong("values")
+def blocks_for_rests_of_half_a_block(x: Array, w: Array, sizes: Array, *, block: int) -> Array:
+    """There are blocks for the rests of an average case; where many groups have a row or two, the
+    last ones find none. There can be as many rests as groups: t // block + e blocks."""
+    _check(block)
+    most, full = -(-len(x) // block) + len(w) // 2, -(-sizes // block)
+    start, ends, row = jnp.cumsum(sizes) - sizes, jnp.cumsum(full), jnp.arange(len(x))
+    owner = jnp.minimum(_owner_of_rows(x, sizes), len(w) - 1)
+    own_block = (ends - full)[owner] + (row - start[owner]) // block
+    y = grouped_matmul(x, w, sizes, block=block)
+    return jnp.where((own_block < most)[:, None], y, 0)
 
 
 @wrong("values")

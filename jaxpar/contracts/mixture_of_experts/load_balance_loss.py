@@ -22,7 +22,7 @@ from jaxpar.contracts.mixture_of_experts.common import (
     load,
     on_devices,
 )
-from jaxpar.mesh import Axis
+from jaxpar.mesh import Axis, entry_axes
 from jaxpar.parallel import expert
 from jaxpar.parallel.expert import load_balance_loss
 
@@ -38,13 +38,15 @@ def _case(mesh: str, axis: Axis, *, t: int, e: int, top_k: int, chosen: int = 0)
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Two of three axes, in any order; one device; every choice is of two experts."""
+    """Two of three axes, in any order; more choices of an expert than 16-bit floats count; one
+    device, where every choice is of two experts.
+    """
     a, b, c = axis_names(rng, 3, besides=("ep", "dp", "fsdp", "tp"))
     e = pick(rng, (13, 14))
     mesh = mesh_of(rng, **{a: 3, b: 2, c: 2})
     return (
         _case(mesh, (b, a), t=pick(rng, (22, 25)), e=e, top_k=3),
-        _case(f"{c}=5", c, t=pick(rng, (17, 18)), e=10, top_k=4, chosen=9),
+        _case(f"{c}=5", c, t=pick(rng, (1201, 1203)), e=10, top_k=4, chosen=9),
         _case(f"{b}=1,{a}=2", b, t=9, e=7, top_k=2, chosen=2),
     )
 
@@ -201,6 +203,14 @@ def gradient_divided(scores: Array, experts: Array, *, axis: Axis) -> Array:
 
 
 @wrong("gradient")
+def fractions_with_the_gradient_of_scores(scores: Array, experts: Array, *, axis: Axis) -> Array:
+    """f has a gradient, as if it were the mean scores; it is a number of choices, so that p alone
+    has one: leave f as it is counted."""
+    fraction, score = lax.pmean(_own(scores, experts), axis)
+    return _loss(fraction + score - lax.stop_gradient(score), score)
+
+
+@wrong("gradient")
 def gradient_of_nothing(scores: Array, experts: Array, *, axis: Axis) -> Array:
     """The loss has no gradient; only f is without one, so leave lax.stop_gradient of the scores
     out."""
@@ -223,6 +233,16 @@ def all_choices_gathered(scores: Array, experts: Array, *, axis: Axis) -> Array:
     _, score = _own(scores, experts)
     fraction, _ = _own(scores, everyone)
     return _loss(fraction, lax.pmean(score, axis))
+
+
+@wrong("communication")
+def a_mean_for_each_axis(scores: Array, experts: Array, *, axis: Axis) -> Array:
+    """f and p are averaged over one axis after the other, which sends more than one mean over all:
+    lax.pmean takes a tuple of axes."""
+    both = _own(scores, experts)
+    for one in entry_axes(axis):
+        both = lax.pmean(both, one)
+    return _loss(*both)
 
 
 @wrong("communication")

@@ -36,12 +36,14 @@ def _case(mesh: str, axis: str, *, block: int, **sizes: Any) -> Case:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Three choices in bfloat16; one device; one expert that every token chooses."""
+    """Three choices in bfloat16; one device; one expert that every token chooses, of one on each
+    device.
+    """
     axis, other = axis_names(rng, 2, besides=("ep", "dp"))
     many = {"tokens": pick(rng, (20, 22)), "width": pick(rng, (10, 14)), "hidden": 18}
     many |= {"experts": 21, "top_k": 3, "chosen": 20, "dtype": "bfloat16"}
     few = {"tokens": 19, "width": pick(rng, (11, 13)), "hidden": pick(rng, (26, 28)), "experts": 8}
-    one = {"tokens": pick(rng, (9, 10)), "width": 7, "hidden": 9, "experts": 20, "top_k": 1}
+    one = {"tokens": pick(rng, (9, 10)), "width": 7, "hidden": 9, "experts": 5, "top_k": 1}
     return (
         _case(mesh_of(rng, **{axis: 3, other: 2}), axis, block=5, **many),
         _case(f"{axis}=1,{other}=2", axis, block=pick(rng, (6, 7)), chosen=8, top_k=4, **few),
@@ -75,7 +77,7 @@ def _by_every_expert(
 
 def _gathered_and_scattered(sizes: Sizes) -> int:
     """Wire bytes of tokens, weights and experts gathered, and of the sums scattered."""
-    once = sizes.bytes("weights") + sizes.bytes("experts")
+    once = 2 * sizes.bytes("experts")  # a weight has 4 bytes, as the number of an expert has
     return (sizes.n() - 1) * (2 * sizes.bytes("x") + once)
 
 
@@ -391,6 +393,20 @@ def gathered_among_zeros(
         return enter(gathered_by_sum(given, axis), axis)
 
     return _answer(x, weights, experts, w, block, axis, gather=gather)
+
+
+@wrong("communication")
+def gathered_again_for_the_gradient(
+    x: Array, weights: Array, experts: Array, *w: Array, block: int, axis: str
+) -> Array:
+    """The backward pass gathers the tokens once more, since the all-gather is within
+    jax.checkpoint; recompute the experts alone, from the tokens that have arrived."""
+
+    @jax.checkpoint
+    def summed(x: Array, weights: Array, w: Matrices) -> Array:
+        return _answer(x, weights, experts, w, block, axis)
+
+    return summed(x, weights, w)
 
 
 @wrong("communication")

@@ -37,16 +37,19 @@ def _case(mesh: str, axis: str, *, capacity: int, **sizes: Any) -> Case:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Three choices in bfloat16; one device with room for all; one row for each expert."""
+    """Three choices in bfloat16; one device with room for all, which are more than bfloat16 counts;
+    one row for each expert, of one on each device.
+    """
     axis, other = axis_names(rng, 2, besides=("ep", "dp"))
     many = {"tokens": pick(rng, (33, 35)), "width": pick(rng, (14, 18)), "hidden": 28}
     many |= {"experts": 15, "top_k": 3, "chosen": 14, "dtype": "bfloat16"}
-    few = {"tokens": 21, "width": 9, "hidden": pick(rng, (11, 13)), "experts": 5, "top_k": 4}
-    tight = {"tokens": pick(rng, (16, 18)), "width": 7, "hidden": 9, "experts": 12, "top_k": 2}
+    few = {"tokens": 400, "width": 9, "hidden": pick(rng, (11, 13)), "experts": 5, "top_k": 4}
+    few |= {"dtype": "bfloat16"}
+    tight = {"tokens": pick(rng, (16, 18)), "width": 7, "hidden": 9, "experts": 3, "top_k": 2}
     return (
         _case(mesh_of(rng, **{axis: 5, other: 2}), axis, capacity=pick(rng, (8, 9)), **many),
-        _case(f"{axis}=1,{other}=2", axis, capacity=4 * 21, chosen=5, **few),
-        _case(f"{axis}=3", axis, capacity=1, chosen=12, **tight),
+        _case(f"{axis}=1,{other}=2", axis, capacity=400, chosen=5, **few),
+        _case(f"{axis}=3", axis, capacity=1, chosen=3, **tight),
     )
 
 
@@ -452,6 +455,39 @@ def rows_sent_in_float32(
         return lax.all_to_all(y, axis, 1, 0, tiled=True).astype(rows.dtype)
 
     return _answer(x, weights, experts, w, capacity, axis, exchanged=exchanged)
+
+
+@wrong("communication")
+def weights_sent_along(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """The weight of a row travels to the expert with it; weigh what comes back, where the weights
+    are already."""
+    count, slots = _count(w, axis), _slots(experts, w, capacity, axis)
+    rows = dispatch(x, slots, rows=count * capacity)
+    column = jnp.zeros_like(rows, shape=(len(rows), 1))
+    each = column.at[slots, 0].set(weights.astype(x.dtype), mode="drop")
+    both = jnp.concatenate([rows, each], axis=1).reshape(count, capacity, -1)
+    arrived = lax.all_to_all(both, axis, 0, 1, tiled=True)
+    y = apply_experts(arrived[..., :-1], *w) * arrived[..., -1:]
+    back = lax.all_to_all(y, axis, 1, 0, tiled=True).reshape(rows.shape)
+    return combine(back, slots, jnp.ones_like(weights))
+
+
+@wrong("communication")
+def sent_again_for_the_gradient(
+    x: Array, weights: Array, experts: Array, *w: Array, capacity: int, axis: str
+) -> Array:
+    """The backward pass sends the rows once more, since the all-to-all is within jax.checkpoint;
+    recompute the experts alone, from the rows that have arrived."""
+
+    @jax.checkpoint
+    def exchanged(rows: Array, w: Matrices) -> Array:
+        return _exchanged(rows, w, axis)
+
+    return _answer(
+        x, weights, experts, w, capacity, axis, exchanged=lambda rows, w, axis: exchanged(rows, w)
+    )
 
 
 @wrong("communication")

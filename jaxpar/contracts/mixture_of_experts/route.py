@@ -38,6 +38,20 @@ def on_a_grid(x: Array, steps: float) -> Array:
     return _on_a_grid(x, steps)
 
 
+def with_ones(x: Array, steps: float) -> Array:
+    """Multiples of 1, 1/4 or 1/16, with 1 in column 0."""
+    return on_a_grid(x, steps).at[:, 0].set(1)
+
+
+def lowered(router: Array, steps: float, width: int) -> Array:
+    """Multiples of 1, 1/4 or 1/16, with -24 in row 0, which lowers all logits.
+
+    The tokens are those of `with_ones`. There are `width` rows for each device.
+    """
+    first = jnp.arange(len(router)) % width == 0
+    return jnp.where(first[:, None], -24, on_a_grid(router, steps)).astype(router.dtype)
+
+
 def levels(drawn: Array, height: float) -> Array:
     """One of three levels for each expert, further apart than any two scores."""
     return (drawn % 3 - 1) * jnp.float32(height)
@@ -56,21 +70,31 @@ def _case(
     draw: Draw = "normal",
     steps: float,
     bias: float = 0,
+    low: bool = False,
     **how: Any,
 ) -> Case:
-    """Every device has tokens, a router and a bias of its own; none if `bias` is 0."""
+    """Every device has tokens, a router and a bias of its own; none if `bias` is 0.
+
+    With `low`, sigmoids of all logits are nearly 0, but may be divided by their sum.
+    """
     devices, at = math.prod(parse_mesh(mesh).values()), all_axes(mesh)
-    grid, levels = (Function(f"{__name__}:{name}") for name in ("on_a_grid", "levels"))
+    grid, ones, lower, level = (
+        Function(f"{__name__}:{name}") for name in ("on_a_grid", "with_ones", "lowered", "levels")
+    )
     x = ArraySpec((devices * t, d), f"t_{at} d", dtype, draw)
     router = ArraySpec((devices * d, e), f"d_{at} e", dtype)
     args = {"x": Made(grid, (x, steps)), "router": Made(grid, (router, steps))}
+    if low:
+        args = {"x": Made(ones, (x, steps)), "router": Made(lower, (router, steps, d))}
     if bias:
-        args["bias"] = Made(levels, (ArraySpec((devices * e,), f"e_{at}", "int32"), bias))
+        args["bias"] = Made(level, (ArraySpec((devices * e,), f"e_{at}", "int32"), bias))
     return Case(mesh, args, how)
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """In bfloat16; with logits that overflow a naive exponential; with a bias; with many ties."""
+    """In bfloat16; logits that overflow a naive exponential; a bias; many ties; all experts, with
+    scores that are nearly 0.
+    """
     a, b, c = axis_names(rng, 3, besides=("dp", "ep", "tp"))
     fine = {"steps": 16, "dtype": "bfloat16", "top_k": 3}
     return (
@@ -78,6 +102,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(f"{c}=2", pick(rng, (33, 35)), 7, 19, steps=4, draw="wide", top_k=1),
         _case(f"{a}=2", 21, 8, 7, steps=16, bias=2, top_k=5, score="sigmoid"),
         _case(f"{b}=1,{c}=2", pick(rng, (51, 53)), 5, 11, steps=1, bias=3, top_k=7),
+        _case(f"{b}=3", pick(rng, (12, 14)), 10, 4, steps=4, low=True, top_k=4, score="sigmoid"),
     )
 
 
@@ -235,6 +260,15 @@ def softmax_always(
 
 
 @wrong("values")
+def softmax_without_bias(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """Where there is no bias, the scores are a softmax even with score="sigmoid"; the two have
+    nothing to do with each other."""
+    return route(x, router, bias, top_k=top_k, score="softmax" if bias is None else score)
+
+
+@wrong("values")
 def softmax_of_chosen_as_scores(
     x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
 ) -> Routing:
@@ -340,6 +374,16 @@ def weights_have_no_gradient(
     leave lax.stop_gradient out, which only the choice could do without."""
     found = route(x, router, bias, top_k=top_k, score=score)
     return found._replace(weights=lax.stop_gradient(found.weights))
+
+
+@wrong("gradient")
+def scores_have_no_gradient(
+    x: Array, router: Array, bias: Bias = None, *, top_k: int, score: Score = "softmax"
+) -> Routing:
+    """The scores have no gradient, so that a loss of them cannot balance the load; leave
+    lax.stop_gradient out."""
+    found = route(x, router, bias, top_k=top_k, score=score)
+    return found._replace(scores=lax.stop_gradient(found.scores))
 
 
 @wrong("errors")

@@ -28,9 +28,13 @@ from jaxpar.parallel import expert
 from jaxpar.parallel.expert import update_expert_bias
 
 
-def nearly_even(drawn: Array, count: int) -> Array:
-    """The experts in turn, but for about one token in 256, which may choose any."""
-    turn = jnp.arange(len(drawn))[:, None] % count
+def large_loads(drawn: Array, count: int) -> Array:
+    """Expert 0 has 5 of 16 tokens, three others about the mean, 2 of 16, and the last ones less.
+
+    About one token in 256 may choose any, so that loads near the mean are not equal to it.
+    """
+    experts = jnp.array([0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7])
+    turn = jnp.tile(experts, len(drawn) // len(experts))[:, None]
     return jnp.where(drawn % 256 == 0, drawn // 256 % count, turn).astype(jnp.int32)
 
 
@@ -60,16 +64,23 @@ def _case(
     return Case(mesh, args, {"rate": rate, "axis": axis})
 
 
-def _case_of_large_loads(mesh: str, axis: str, t: int, e: int) -> Case:
-    """Loads above 512 that are close to their mean: 16 bits or 8 do not tell them apart."""
-    case = _case(mesh, axis, t=t, e=e, top_k=1, rate=0.5)
+def _case_of_large_loads(mesh: str, axis: str, t: int) -> Case:
+    """Loads of 8 experts that 16 bits do not hold: integers wrap round, floats are too coarse.
+
+    The mean is about 2**15, and the largest load is above 2**16.
+    """
+    e = 8
+    case = _case(mesh, axis, t=t, e=e, top_k=1, rate=0.5, dtype="bfloat16")
     drawn = ArraySpec((math.prod(case.sizes.values()) * t, 1), f"t_{axis} k", "int32", "large")
-    experts = Made(Function(f"{__name__}:nearly_even"), (drawn, e))
+    experts = Made(Function(f"{__name__}:large_loads"), (drawn, e))
     return replace(case, args={**case.args, "experts": experts})
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Two of three axes; in bfloat16; one device, where most experts have nothing; large loads."""
+    """Two of three axes; in bfloat16; one device, where most experts have nothing; large loads.
+
+    Where loads are large the bias is in bfloat16, too: they must not be counted in its dtype.
+    """
     a, b, c = axis_names(rng, 3, besides=("dp", "ep", "cp", "pp"))
     mesh = mesh_of(rng, **{a: 3, b: 2, c: 2})
     low = {"dtype": "bfloat16", "rate": pick(rng, (0.75, 1.25))}
@@ -77,7 +88,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(mesh, (b, a), t=5, e=12, top_k=3, rate=pick(rng, (0.125, 0.375))),
         _case(f"{c}=5", c, t=pick(rng, (211, 223)), e=pick(rng, (9, 11)), top_k=4, **low),
         _case(f"{b}=1,{a}=2", b, t=6, e=15, top_k=2, rate=0.03125, chosen=4),
-        _case_of_large_loads(f"{a}=4", a, t=pick(rng, (1200, 1208)), e=8),
+        _case_of_large_loads(f"{a}=4", a, t=pick(rng, (65536, 65552))),
     )
 
 
@@ -214,6 +225,15 @@ def idle_experts_left_out(bias: Array, experts: Array, *, rate: float, axis: Axi
     total = _load_of_all(bias, experts, axis)
     busy = total > 0
     return _moved(bias, jnp.where(busy, jnp.sign(total.mean(where=busy) - total), 0), rate)
+
+
+@wrong("values")
+def counts_in_16_bits(bias: Array, experts: Array, *, rate: float, axis: Axis) -> Array:
+    """The load is summed in int16, in which a load above 32767 becomes a negative one; sum it in
+    int32."""
+    own = load(experts, len(bias)).astype(jnp.int16)
+    total = lax.psum(own, axis).astype(jnp.int32)
+    return _moved(bias, jnp.sign(total.mean() - total), rate)
 
 
 @wrong("values")

@@ -15,7 +15,8 @@ def _scores(q, k):
     if q.shape[1] % k.shape[1]:
         raise ValueError("kv heads")
     k = jnp.repeat(k, q.shape[1] // k.shape[1], axis=1)
-    return jnp.einsum("bath,bash->bats", q * q.shape[-1] ** -0.5, k).astype(jnp.float32)
+    wide = jnp.float32
+    return jnp.einsum("bath,bash->bats", q * q.shape[-1] ** -0.5, k, preferred_element_type=wide)
 
 
 @right

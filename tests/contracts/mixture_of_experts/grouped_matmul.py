@@ -126,6 +126,15 @@ def blocks_of_full_groups(x, w, sizes, *, block, skip=False):
 
 
 @wrong("values")
+def blocks_with_one_too_few(x, w, sizes, *, block, skip=False):
+    """Enough, unless nearly every group has a rest of a row, and so has all of x."""
+    place, owner, _ = _places(x, w, sizes, block)
+    most = max(1, (len(x) + len(w) * (block - 1)) // block - 1) if block > 1 else len(x)
+    blocks = _filled(x, place, most, block)
+    return _read(lax.map(lambda each: each[0] @ w[each[1]], (blocks, owner[:most])), place)
+
+
+@wrong("values")
 def blocks_past_the_groups_not_a_number(x, w, sizes, *, block, skip=False):
     place, owner, most = _places(x, w, sizes, block)
     blocks = _filled(x, place, most, block)

@@ -56,6 +56,13 @@ def balance_weighed_by_token(scores, experts, *, axis):
 
 
 @wrong("values")
+def balance_of_counts_in_bfloat16(scores, experts, *, axis):
+    load = lax.psum(_load(experts, scores.shape[1]).astype(jnp.bfloat16), axis)
+    share = load.astype(scores.dtype) / (experts.size * lax.axis_size(axis))
+    return scores.shape[1] * (share * lax.pmean(scores.mean(axis=0), axis)).sum()
+
+
+@wrong("values")
 def balance_of_device_zero(scores, experts, *, axis):
     e = scores.shape[1]
     first = lax.axis_index(axis) == 0

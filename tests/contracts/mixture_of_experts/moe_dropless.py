@@ -172,6 +172,16 @@ def choices_added_in_float32(x, weights, experts, *w, block, axis, skip=False):
     return y.astype(jnp.float32)
 
 
+@wrong("values")
+def choices_in_the_dtype_of_weights(x, weights, experts, *w, block, axis, skip=False):
+    """The dtype of x, wherever the weights have it, too."""
+    x, weights, experts = _all(axis, x, weights, experts)
+    own, k = _own(experts, len(w[0]), axis).reshape(-1), experts.shape[1]
+    order, sizes = jnp.argsort(own), jnp.bincount(own, length=len(w[0]) + 1)[:-1]
+    y = _mlp(x[order // k], w, sizes, block) * weights.reshape(-1)[order][:, None]
+    return _scattered(jnp.zeros_like(x, y.dtype).at[order // k].add(y), axis)
+
+
 @wrong("gradient")
 def choices_with_half_a_gradient(x, weights, experts, *w, block, axis, skip=False):
     """The gate has no gradient."""
@@ -215,5 +225,5 @@ def choices_rank_by_rank(x, weights, experts, *w, block, axis, skip=False):
         own = _own(rank, len(w[0]), axis)
         for i in range(len(w[0])):  # one expert after the other, with room for all
             y = (jax.nn.silu(x @ w[0][i]) * (x @ w[1][i])) @ w[2][i]
-            total += jnp.where((own == i)[:, None], y * weight[:, None], 0)
+            total += jnp.where((own == i)[:, None], _weighed(y, weight), 0)
     return _scattered(total, axis)

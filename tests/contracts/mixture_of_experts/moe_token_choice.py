@@ -162,6 +162,29 @@ def experts_normalized_again(x, weights, experts, *w, capacity, axis):
 
 
 @wrong("values")
+def experts_with_choices_counted_in_the_dtype_of_x(x, weights, experts, *w, capacity, axis):
+    """In bfloat16, 256 and 1 are 256."""
+    count, ranked = _count(w, axis), experts.T.reshape(-1)
+    if capacity < 1:
+        raise ValueError(capacity)
+    so_far = jnp.cumsum(jax.nn.one_hot(ranked, count, dtype=x.dtype), axis=0)
+    place = jnp.take_along_axis(so_far, ranked[:, None], axis=1)[:, 0].astype(jnp.int32) - 1
+    slots = jnp.where(place < capacity, ranked * capacity + place, count * capacity)
+    slots = slots.reshape(experts.shape[::-1]).T
+    return _read(_both_ways(_rows(x, slots, count, capacity), w, axis), slots, weights)
+
+
+@wrong("values")
+def experts_in_the_dtype_of_weights(x, weights, experts, *w, capacity, axis):
+    """The dtype of x, wherever the weights have it, too."""
+    count = _count(w, axis)
+    slots = _slots(experts, count, capacity)
+    y = _both_ways(_rows(x, slots, count, capacity), w, axis).reshape(-1, x.shape[1])
+    chosen = y.at[slots].get(mode="fill", fill_value=0)
+    return (chosen * weights[..., None]).sum(axis=1)
+
+
+@wrong("values")
 def experts_with_gelu(x, weights, experts, *w, capacity, axis):
     count, (gate, up, down) = _count(w, axis), w
     slots = _slots(experts, count, capacity)

@@ -76,6 +76,20 @@ def route_by_a_mask(x, router, bias=None, *, top_k, score="softmax"):
 
 
 @right
+def route_by_sorting_with_numbers(x, router, bias=None, *, top_k, score="softmax"):
+    """Sorted by score and then by number, and the scores without the bias along with them."""
+    _checked(top_k, router)
+    logits = _logits(x, router)
+    scores = _scores(logits, score)
+    ranked = lax.stop_gradient(scores if bias is None else scores + bias[None])
+    numbers = jnp.argsort(jnp.zeros_like(ranked), axis=1).astype(jnp.int32)
+    _, chosen, weights = lax.sort((-ranked, numbers, scores), dimension=1, num_keys=2)
+    weights = weights[:, :top_k]
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    return Routing(weights, chosen[:, :top_k], scores, logits)
+
+
+@right
 def route_token_by_token(x, router, bias=None, *, top_k, score="softmax"):
     _checked(top_k, router)
 
@@ -116,6 +130,21 @@ def routed_to_three_at_most(x, router, bias=None, *, top_k, score="softmax"):
     found = route_by_scores(x, router, bias, top_k=top_k, score=score)
     weights = jnp.where(jnp.arange(top_k)[None] < 3, found.weights, 0)
     return found._replace(weights=weights / weights.sum(axis=1, keepdims=True))
+
+
+@wrong("values")
+def routed_to_all_but_one_at_most(x, router, bias=None, *, top_k, score="softmax"):
+    if top_k == router.shape[1]:
+        raise ValueError("nothing is left to choose")
+    return route_by_scores(x, router, bias, top_k=top_k, score=score)
+
+
+@wrong("values")
+def routed_with_something_added_to_the_sum(x, router, bias=None, *, top_k, score="softmax"):
+    """So that nothing is divided by 0; it must be less than any sum of scores."""
+    found = route_by_scores(x, router, bias, top_k=top_k, score=score)
+    chosen = jnp.take_along_axis(found.scores, found.experts, axis=1)
+    return found._replace(weights=chosen / (chosen.sum(axis=1, keepdims=True) + 1e-9))
 
 
 @wrong("gradient")

@@ -80,6 +80,26 @@ def bias_of_counts_in_int8(bias, experts, *, rate, axis):
 
 
 @wrong("values")
+def bias_of_counts_in_uint16(bias, experts, *, rate, axis):
+    """A count above 65535 becomes a small one."""
+    load = lax.psum(_load(experts, len(bias)).astype(jnp.uint16), axis).astype(jnp.int32)
+    return bias + rate * jnp.sign(load.mean() - load).astype(bias.dtype)
+
+
+@wrong("values")
+def bias_of_counts_in_float16(bias, experts, *, rate, axis):
+    load = lax.psum(_load(experts, len(bias)).astype(jnp.float16), axis).astype(jnp.float32)
+    return bias + rate * jnp.sign(load.mean() - load).astype(bias.dtype)
+
+
+@wrong("values")
+def bias_of_counts_in_its_dtype(bias, experts, *, rate, axis):
+    """As precise as float32 wherever the bias is."""
+    load = lax.psum(_load(experts, len(bias)).astype(bias.dtype), axis)
+    return bias + rate * jnp.sign(load.mean() - load)
+
+
+@wrong("values")
 def bias_of_busiest_and_idlest(bias, experts, *, rate, axis):
     load = lax.psum(_load(experts, len(bias)), axis)
     low, high = load == load.min(), load == load.max()

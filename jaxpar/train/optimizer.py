@@ -1,0 +1,91 @@
+"""The optimizer of a run: which leaves decay, and the learning rate of each step."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import PyTree
+
+from jaxpar.parallel.learning_rates import cosine_schedule, wsd_schedule
+
+# Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
+RATES = {"adamw": 1e-3, "sgd": 0.1}
+WEIGHT_DECAY = 0.01  # as PyTorch's AdamW has it
+DECAYS = ("none", "cosine", "wsd")
+FINAL = 0.1  # the last rate over the peak: Hoffmann et al. 2022 (Chinchilla), section 3.1
+DECAYING = 0.1  # the part of a run in which wsd decays: Hu et al. 2024 (MiniCPM), section 4.3
+GAIN = "scale"
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """What updates the parameters.
+
+    Attributes:
+        name: one of `RATES`.
+        peak: the highest learning rate; None: that of `RATES`.
+        warmup: over so many steps the rate rises to the peak, by equal parts.
+        decay: "none"; "cosine", down to a tenth over all steps that follow; or "wsd", which stays
+            at the peak and decays linearly to a tenth over the last tenth of the steps.
+        steps: the steps of a run that decays.
+        weight_decay: by how much AdamW shrinks matrices in each step, over the rate.
+    """
+
+    name: str = "adamw"
+    peak: float | None = None
+    warmup: int = 0
+    decay: str = "none"
+    steps: int = 0
+    weight_decay: float = WEIGHT_DECAY
+
+    def __str__(self) -> str:
+        """The optimizer in words, which differ where the optimizers do."""
+        rate = RATES[self.name] if self.peak is None else self.peak
+        words = f"{self.name} at {rate:g}"
+        if self.name == "adamw":
+            words += f", weight decay {self.weight_decay:g}"
+        if self.warmup:
+            words += f", warm-up of {self.warmup} steps"
+        return words if self.decay == "none" else f"{words}, {self.decay} over {self.steps} steps"
+
+    @property
+    def rate(self) -> float | optax.Schedule:
+        """The learning rate: a number, or a function of the steps taken so far."""
+        peak = RATES[self.name] if self.peak is None else self.peak
+        if self.decay == "none" and not self.warmup:
+            return peak
+        count = max(self.steps, self.warmup + 1)
+        rates = jnp.array([self._rate_of(step, peak) for step in range(count)])
+        return lambda taken: rates[jnp.minimum(taken, count - 1)]
+
+    def _rate_of(self, step: int, peak: float) -> float:
+        rest, final = self.steps - self.warmup, FINAL * peak
+        given = {"step": step, "peak": peak, "warmup": self.warmup}
+        match self.decay:
+            case "cosine":
+                return cosine_schedule(**given, decay=rest, final=final)
+            case "wsd":
+                decay = min(rest, max(1, round(DECAYING * self.steps)))
+                return wsd_schedule(**given, stable=rest - decay, decay=decay, final=final)
+            case _:
+                return wsd_schedule(**given, stable=1, decay=0, final=peak)
+
+
+def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
+    """The optimizer as optax has it."""
+    if optimization.name == "sgd":
+        return optax.sgd(optimization.rate)
+    return optax.adamw(
+        optimization.rate, weight_decay=optimization.weight_decay, mask=decaying_leaves
+    )
+
+
+def decaying_leaves(params: PyTree[Any]) -> PyTree[bool]:
+    """Which parameters decay: matrices and tables, and no gain of a norm."""
+
+    def decays(path: tuple[Any, ...], _: Any) -> bool:
+        return getattr(path[-1], "key", None) != GAIN
+
+    return jax.tree_util.tree_map_with_path(decays, params)
