@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -118,3 +119,22 @@ def test_sigterm_to_one_process_saves_the_same_step_on_all(tmp_path: Path) -> No
     assert steps_in(folder) == [done]
     code, results, err = Life(1, folder, "--steps", str(done + 2)).end()
     assert (code, len(results["losses"])) == (0, 2), err
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of others need Linux")
+def test_a_full_disk_is_told_and_harms_no_earlier_checkpoint(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    folder = tmp_path / "run"
+    life = Life(1, folder, "--steps", "100000")
+    wait_until(partial(is_newer, folder, 0), life)
+    resource.prlimit(life.process.pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
+    code, results, _ = life.end()
+    done = newest(folder)
+    assert code == 2
+    assert (
+        "could not be saved: File too large; the newest checkpoint is that of" in results["error"]
+    )
+    code, results, err = Life(1, folder, "--steps", str(done + 2)).end()
+    assert code == 0, err
+    assert results["checkpoint"]["restored_step"] == done
+    assert results["checkpoint"]["notes"] == []
