@@ -171,7 +171,7 @@ def on_one_device(
 
     `average` is the mean of what the replicas have changed.
     """
-    sgd, by = GENTLE["sgd"], OUTERS[outer]
+    sgd, by = optax.sgd(GENTLE["sgd"]), OUTERS[outer]
     params = init(SETTINGS, jax.random.key(3))
     whole = jax.NamedSharding(make_mesh("dp=1"), jax.P())
     text = batches(
