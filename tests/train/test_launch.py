@@ -85,8 +85,9 @@ def test_one_that_fails_ends_all(
 def test_ctrl_c_lets_process_0_sum_up_and_ends_all() -> None:
     code = (
         "import os, time\n"
-        "print('up', os.getpid(), flush=True)\n"
-        "try: time.sleep(60)\n"
+        "try:\n"
+        "    print('up', os.getpid(), flush=True)\n"
+        "    time.sleep(60)\n"
         "except KeyboardInterrupt: print('summed up')"
     )
     launcher = started(code)
