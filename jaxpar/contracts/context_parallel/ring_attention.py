@@ -14,7 +14,6 @@ from jaxpar.contracts.base import BadCall, Contract, MemoryLimit, wrong
 from jaxpar.contracts.blocks import work_is_split
 from jaxpar.contracts.case import Case
 from jaxpar.contracts.context_parallel.common import (
-    NEVER,
     PARTS,
     RING,
     by_position,
@@ -300,27 +299,9 @@ def kv_heads_repeated_first(q: Array, k: Array, v: Array, *, axis: str) -> Array
 
 
 @wrong("communication")
-def hop_after_every_round(q: Array, k: Array, v: Array, *, axis: str) -> Array:
-    """Keys and values are sent once more after the last round, and nobody uses them; n-1 hops are
-    enough: do the own block before the loop, and send first in each round."""
-    _refused(q, k)
-    n, i, t = lax.axis_size(axis), lax.axis_index(axis), q.shape[2]
-
-    @_checkpointed
-    def visit(state: Any, r: Array) -> tuple[Any, None]:
-        (k, v), done = state
-        seen = jnp.where(r == 0, past(t)[None], jnp.broadcast_to(r <= i, (1, t, t)))
-        return ((hop(k, axis), hop(v, axis)), merge(done, attend(q, k, v, seen))), None
-
-    none = jnp.zeros_like(q, jnp.float32)
-    nothing = none, none[..., 0] + NEVER
-    (_, (o, _)), _ = lax.scan(visit, ((k, v), nothing), jnp.arange(n))
-    return o.astype(q.dtype)
-
-
-@wrong("communication")
 def ring_one_hop_too_many(q: Array, k: Array, v: Array, *, axis: str) -> Array:
-    """Keys and values make n hops, back to their own device; n-1 reach all the others."""
+    """Keys and values make n hops, back to their own device; n-1 reach all the others. Do the own
+    block before the loop, and send first in each round."""
     _refused(q, k)
     arrive = lambda kv, axis, by: (hop(kv[0], axis), hop(kv[1], axis))  # noqa: E731
     parts, i, n, t = [], lax.axis_index(axis), lax.axis_size(axis), q.shape[2]

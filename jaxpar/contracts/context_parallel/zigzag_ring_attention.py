@@ -42,6 +42,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
             f"{axis}={n},{other}=2", axis, a=3 * kv, kv=kv, s=2 * n * chunk, h=16, dtype="bfloat16"
         ),
         split_case(alone, axis, b=2, a=7, kv=7, s=2 * chunk, h=6, draw="wide"),
+        split_case(f"{other}={n + 2}", other, b=3, a=2 * kv, kv=kv, s=(2 * n + 4) * chunk, h=4),
     )
 
 
