@@ -74,8 +74,8 @@ WeightDecay = Annotated[
     float | None,
     typer.Option(
         metavar="W",
-        help="How much adamw shrinks matrices in each step, over the learning rate; gains of "
-        "norms stay. 0.01 unless given.",
+        help="How much adamw shrinks matrices in each step, over the learning rate; norms "
+        "stay. 0.01 unless given.",
     ),
 ]
 Clip = Annotated[

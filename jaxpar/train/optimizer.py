@@ -16,7 +16,6 @@ WEIGHT_DECAY = 0.01  # as PyTorch's AdamW has it
 DECAYS = ("none", "cosine", "wsd")
 FINAL = 0.1  # the last rate over the peak: Hoffmann et al. 2022 (Chinchilla), section 3.1
 DECAYING = 0.1  # the part of a run in which wsd decays: Hu et al. 2024 (MiniCPM), section 4.3
-GAIN = "scale"
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Optimization:
 
     def __str__(self) -> str:
         """The optimizer in words, which differ where the optimizers do."""
-        rate = RATES[self.name] if self.peak is None else self.peak
-        words = f"{self.name} at {rate:g}"
+        words = f"{self.name} at {self._highest:g}"
         if self.name == "adamw":
             words += f", weight decay {self.weight_decay:g}"
         if self.warmup:
@@ -53,12 +51,16 @@ class Optimization:
     @property
     def rate(self) -> float | optax.Schedule:
         """The learning rate: a number, or a function of the steps taken so far."""
-        peak = RATES[self.name] if self.peak is None else self.peak
+        peak = self._highest
         if self.decay == "none" and not self.warmup:
             return peak
         count = max(self.steps, self.warmup + 1)
         rates = jnp.array([self._rate_of(step, peak) for step in range(count)])
         return lambda taken: rates[jnp.minimum(taken, count - 1)]
+
+    @property
+    def _highest(self) -> float:
+        return RATES[self.name] if self.peak is None else self.peak
 
     def _rate_of(self, step: int, peak: float) -> float:
         rest, final = self.steps - self.warmup, FINAL * peak
@@ -83,9 +85,9 @@ def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
 
 
 def decaying_leaves(params: PyTree[Any]) -> PyTree[bool]:
-    """Which parameters decay: matrices and tables, and no gain of a norm."""
+    """Which parameters decay: all but the gains and the biases of norms."""
 
     def decays(path: tuple[Any, ...], _: Any) -> bool:
-        return getattr(path[-1], "key", None) != GAIN
+        return "norm" not in jax.tree_util.keystr(path)
 
     return jax.tree_util.tree_map_with_path(decays, params)

@@ -14,6 +14,7 @@ from jaxpar.mesh import vary, varying_axes
 from jaxpar.model import Settings
 from jaxpar.parallel import hybrid
 from jaxpar.train import gradients, setup, step
+from jaxpar.train.optimizer import decaying_leaves
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run
 from tests.train.runs import BATCH, ENDS, PARAMETERS, assert_trains_as_one_device, trained
@@ -164,15 +165,6 @@ def test_what_a_loss_under_adam_does_not_show_is_seen(
         assert_trains_as_one_device(recipe, steps=3)
 
 
-def decays(params: Any) -> Any:
-    """Which parameters decay: all but the gains and the biases of norms."""
-
-    def decays_leaf(path: Any, _: Any) -> bool:
-        return "norm" not in jax.tree_util.keystr(path)
-
-    return jax.tree_util.tree_map_with_path(decays_leaf, params)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("mesh", "options"),
@@ -197,12 +189,12 @@ def test_what_a_mask_leaves_out_does_not_decay(
         return trained(recipe, GPT, steps=5).params
 
     recipe = make_recipe(mesh, **options)
-    masked, unmasked = (last_params(make_recipe("dp=1"), mask) for mask in (decays, None))
+    masked, unmasked = (last_params(make_recipe("dp=1"), mask) for mask in (decaying_leaves, None))
     close = partial(np.allclose, rtol=1e-4, atol=1e-6)
-    found = last_params(recipe, decays)
+    found = last_params(recipe, decaying_leaves)
     assert all(jax.tree.leaves(jax.tree.map(close, found, masked)))
     differ = jax.tree.map(lambda a, b: not close(a, b), found, unmasked)
-    norms = jax.tree.map(lambda decay: not decay, decays(found))
+    norms = jax.tree.map(lambda decay: not decay, decaying_leaves(found))
     assert all(jax.tree.leaves(jax.tree.map(lambda n, d: d or not n, norms, differ)))
 
 

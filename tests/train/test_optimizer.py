@@ -1,6 +1,7 @@
 """The learning rate over a run, which leaves decay, and that every mix takes the same rate."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -51,18 +52,17 @@ def test_wsd_that_is_mostly_warmup_decays_in_what_is_left() -> None:
     )
 
 
-def test_gains_of_norms_do_not_decay() -> None:
-    params = jax.eval_shape(lambda: init(SETTINGS, jax.random.key(0)))
+@pytest.mark.parametrize(("norm", "parts"), [("rms", ("scale",)), ("layer", ("bias", "scale"))])
+def test_norms_do_not_decay(norm: str, parts: tuple[str, ...]) -> None:
+    settings = replace(SETTINGS, norm=norm)
+    params = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
     stay = {
         jax.tree_util.keystr(path)
         for path, decays in jax.tree_util.tree_leaves_with_path(decaying_leaves(params))
         if not decays
     }
-    assert stay == {
-        "['final_norm']['scale']",
-        "['layers']['attention_norm']['scale']",
-        "['layers']['mlp_norm']['scale']",
-    }
+    norms = ("['final_norm']", "['layers']['attention_norm']", "['layers']['mlp_norm']")
+    assert stay == {f"{one}['{part}']" for one in norms for part in parts}
 
 
 @pytest.mark.parametrize(
