@@ -75,6 +75,43 @@ class Optimization:
                 return wsd_schedule(**given, stable=1, decay=0, final=peak)
 
 
+def make_optimization(
+    name: str,
+    learning_rate: float | None,
+    warmup: int,
+    decay: str,
+    weight_decay: float | None,
+    steps: int,
+) -> Optimization:
+    """What the options of `jaxpar train` ask for.
+
+    Raises:
+        ValueError: a number is out of its range, or options do not go together.
+    """
+    if learning_rate is not None and not learning_rate > 0:
+        raise ValueError(f"train: --learning-rate is {learning_rate}; use a number above 0")
+    if weight_decay is not None and not weight_decay >= 0:
+        raise ValueError(f"train: --weight-decay is {weight_decay}; use 0 or more")
+    if weight_decay is not None and name != "adamw":
+        raise ValueError(
+            f"train: --weight-decay {weight_decay} with --optimizer {name}: only adamw decays its "
+            "weights; use adamw, or leave it out"
+        )
+    if decay != "none" and warmup >= steps:
+        raise ValueError(
+            f"train: --decay {decay} with --warmup {warmup} and --steps {steps}: the learning rate "
+            f"falls after its warm-up; use more steps, or a shorter warm-up"
+        )
+    return Optimization(
+        name,
+        learning_rate,
+        warmup,
+        decay,
+        steps if decay != "none" else 0,
+        WEIGHT_DECAY if weight_decay is None else weight_decay,
+    )
+
+
 def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
     """The optimizer as optax has it."""
     if optimization.name == "sgd":

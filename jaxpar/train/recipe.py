@@ -15,7 +15,7 @@ from jaxpar.parallel.precision import POLICIES
 from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
 from jaxpar.train.compression import Compression, parse_compression
-from jaxpar.train.optimizer import DECAYS, RATES, WEIGHT_DECAY, Optimization
+from jaxpar.train.optimizer import DECAYS, RATES, Optimization, make_optimization
 from jaxpar.train.rounds import OUTERS
 
 GATHERS = ("use", "step")
@@ -224,44 +224,11 @@ def make_recipe(
     name = schedule or DEFAULT_SCHEDULE
     table = _make_table(name, layout.pp, microbatches, chunks) if layout.pp > 1 else None
     layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
-    updates = _optimization(optimizer, learning_rate, warmup, decay, weight_decay, steps)
+    updates = make_optimization(optimizer, learning_rate, warmup, decay, weight_decay, steps)
     recipe = Recipe(
         layout, batch, precision, name, table, gather or "use", updates, clip, attention
     )
     return _with_less_communication(recipe, sync_every, outer, compress)
-
-
-def _optimization(
-    name: str,
-    learning_rate: float | None,
-    warmup: int,
-    decay: str,
-    weight_decay: float | None,
-    steps: int,
-) -> Optimization:
-    """The options about what updates the parameters, checked."""
-    if learning_rate is not None and not learning_rate > 0:
-        raise ValueError(f"train: --learning-rate is {learning_rate}; use a number above 0")
-    if weight_decay is not None and not weight_decay >= 0:
-        raise ValueError(f"train: --weight-decay is {weight_decay}; use 0 or more")
-    if weight_decay is not None and name != "adamw":
-        raise ValueError(
-            f"train: --weight-decay {weight_decay} with --optimizer {name}: only adamw decays its "
-            "weights; use adamw, or leave it out"
-        )
-    if decay != "none" and warmup >= steps:
-        raise ValueError(
-            f"train: --decay {decay} with --warmup {warmup} and --steps {steps}: the learning rate "
-            f"falls after its warm-up; use more steps, or a shorter warm-up"
-        )
-    return Optimization(
-        name,
-        learning_rate,
-        warmup,
-        decay,
-        steps if decay != "none" else 0,
-        WEIGHT_DECAY if weight_decay is None else weight_decay,
-    )
 
 
 def _check_layers(
