@@ -62,23 +62,23 @@ def by_recursion(shape, saved, wanted, part):
     ]
 
 
-def _row_of(ranges, k):
-    """The ranges, but of the first dim only its row k."""
-    if not ranges:
-        return ranges
-    first = ranges[0][0] + k
-    return [(first, first + 1), *ranges[1:]]
-
-
 @wrong("values")
-def row_by_row(shape, saved, wanted, part):
-    """Right, but a chunk is read in as many pieces as it has rows of the part."""
+def first_row_apart(shape, saved, wanted, part):
+    """Right, but the first row of a chunk is a piece of its own."""
     found = []
     for chunk, a, b in dim_by_dim(shape, saved, wanted, part):
-        rows = range(a[0][1] - a[0][0]) if shape else [0]
-        for row in rows:
-            found.append([chunk, _row_of(a, row), _row_of(b, row)])
+        rows = a[0][1] - a[0][0] if shape else 1
+        for cut in [(0, 1), (1, rows)] if rows > 1 else [(0, rows)]:
+            found.append((chunk, _rows_of(a, cut), _rows_of(b, cut)))
     return found
+
+
+def _rows_of(ranges, cut):
+    """The ranges, but of the first dim only these of its rows."""
+    if not ranges:
+        return ranges
+    first = ranges[0][0]
+    return ((first + cut[0], first + cut[1]), *ranges[1:])
 
 
 @wrong("values")
