@@ -93,7 +93,7 @@ def _report(process: str, seconds: int, frames: list[FrameType]) -> list[str]:
         "it waits in JAX, as one does for others; look for a process that stands elsewhere, or "
         "says nothing"
         if _is_of_jax(frames[-1])
-        else "it stands outside of JAX, so that others wait for it; look at the last of these lines"
+        else "it stands outside of JAX, so if others wait, they wait for it; look at these lines"
     )
     lines = [
         f"  {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"

@@ -1,6 +1,7 @@
-"""`jaxpar` with a fault: process 1 dies or hangs before the eighth batch of the first attempt.
+"""`jaxpar` with a fault: in the first attempt, process 1 dies or hangs when it makes batch 8.
 
-The first argument says how: die, hang or stop; all others are those of `jaxpar`.
+That is while the devices take step 7. The first argument says how: die, hang or stop; all others
+are those of `jaxpar`.
 """
 
 import os
