@@ -241,6 +241,17 @@ Resume = Annotated[
 Timeout = Annotated[
     int, typer.Option(min=1, metavar="N", help="Seconds to wait for the other processes.")
 ]
+WatchdogSeconds = Annotated[
+    int | None,
+    typer.Option(
+        "--watchdog",
+        min=1,
+        metavar="N",
+        help="Seconds without a completed step after which a process says where it stands and ends "
+        "with 75. Unless given, 10 times the median step and at least 60 under launch "
+        "--max-restarts; elsewhere nothing watches.",
+    ),
+]
 
 
 # A line that is \b alone keeps the lines after it as they are.
@@ -303,6 +314,7 @@ def train_model(
     keep: Keep = None,
     resume: Resume = False,
     timeout: Timeout = 60,
+    watchdog: WatchdogSeconds = None,
     as_json: AsJson = False,
 ) -> None:
     """Trains a byte-level decoder on real text, and shows what each device sends and holds.
@@ -329,7 +341,9 @@ def train_model(
         "experts": experts, "top_k": top_k, "capacity_factor": capacity_factor,
         "shared_experts": shared_experts, "balance": balance,
     }  # fmt: skip
-    options = {"data": data, "seed": seed, "timeout_seconds": timeout}
+    options = {
+        "data": data, "seed": seed, "timeout_seconds": timeout, "watchdog_seconds": watchdog,
+    }  # fmt: skip
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     _train(steps, as_json, sizes, recipe, options, keeping)
 
@@ -421,6 +435,15 @@ def launch_processes(
             min=1, max=MOST_DEVICES, metavar="N", help="Simulated devices in each, at most 512."
         ),
     ] = 4,
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="How many times all processes are started again, from the newest whole "
+            "checkpoint, after one has died.",
+        ),
+    ] = 0,
 ) -> None:
     """Runs a command in several processes on this machine, which talk over loopback.
 
@@ -431,7 +454,28 @@ def launch_processes(
             f"launch: {arguments[0]!r} does not run in several processes; use {DISTRIBUTED[0]}"
         )
     from jaxpar.train.launch import launch
+    from jaxpar.train.restarts import launch_again
 
     command = [sys.executable, "-m", "jaxpar.cli", *arguments]
-    as_json = AS_JSON in arguments
-    raise typer.Exit(launch(command, processes=processes, devices=devices, as_json=as_json))
+    sizes = {"processes": processes, "devices": devices, "as_json": AS_JSON in arguments}
+    if max_restarts:
+        folder = _checkpoint_of(arguments, max_restarts)
+        raise typer.Exit(launch_again(command, folder, restarts=max_restarts, **sizes))
+    raise typer.Exit(launch(command, **sizes))
+
+
+def _checkpoint_of(arguments: list[str], max_restarts: int) -> Path:
+    """The folder in which the run of a command saves itself.
+
+    Raises:
+        BadUseError: it does not save itself.
+    """
+    verb = typer.main.get_group(app).commands[arguments[0]]
+    context = verb.make_context(arguments[0], arguments[1:], resilient_parsing=True)
+    folder = context.params["checkpoint"]
+    if folder is None:
+        raise BadUseError(
+            f"launch: --max-restarts {max_restarts} without --checkpoint: a run that is not saved "
+            "cannot go on; add --checkpoint DIR to train, or leave --max-restarts out"
+        )
+    return folder

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO
+from typing import IO, NamedTuple
 
 # The launcher sets these, and `jaxpar.train.cluster` reads them. JAX documents the first one.
 ADDRESS, COUNT, RANK = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
@@ -20,16 +20,65 @@ SCRATCH = "JAXPAR_SCRATCH"  # a folder for what need not outlive a run; the laun
 SECONDS_TO_SUM_UP = 10
 GLOO = re.compile(r"\[Gloo\] |is connected to \d+ peer ranks")
 """What the transport between processes prints whenever it connects: several threads at once."""
-INTERRUPTED, TERMINATED = 130, 128 + signal.SIGTERM
+BAD_USE, HUNG, INTERRUPTED, TERMINATED = 2, 75, 130, 128 + signal.SIGTERM
+
+
+class Ended(NamedTuple):
+    """How a group of processes has ended: as the first of them that did not end well.
+
+    Attributes:
+        rank: the number of that process; 0 if all ended well.
+        returned: its exit code, or minus the number of the signal that ended it.
+        asked: whether SIGTERM had asked the group to end.
+    """
+
+    rank: int
+    returned: int
+    asked: bool = False
+
+    @property
+    def code(self) -> int:
+        """The exit code, as a shell has it."""
+        return 128 - self.returned if self.returned < 0 else self.returned
+
+    @property
+    def failed(self) -> bool:
+        """Whether it neither ended well, nor because somebody wanted it to end."""
+        return self.code not in (0, INTERRUPTED, TERMINATED)
+
+    @property
+    def may_recover(self) -> bool:
+        """Whether another attempt may end well."""
+        return self.failed and self.code != BAD_USE and not self.asked
+
+    def __str__(self) -> str:
+        how = f"signal {-self.returned}" if self.returned < 0 else f"exit code {self.returned}"
+        why = ", since no step was completed in time" if self.returned == HUNG else ""
+        return f"process {self.rank} ended with {how}{why}"
 
 
 def launch(command: Sequence[str], *, processes: int, devices: int, as_json: bool = False) -> int:
-    """Runs a command in processes that find each other, and returns the exit code.
+    """Runs a command in a group of processes, says which has failed, and returns the exit code."""
+    ended = run_group(command, processes=processes, devices=devices, as_json=as_json)
+    if ended.failed:
+        print(f"launch: {ended}; the others were ended too", file=sys.stderr)
+    return ended.code
 
-    Each process simulates `devices` devices. Each line that it prints is prefixed with its rank,
-    except for the JSON of process 0. When a process fails, all the others are ended. Ctrl-C ends
-    them too, but gives process 0 time to sum up. SIGTERM is passed on to all, which have all the
-    time that they need to end.
+
+def run_group(
+    command: Sequence[str],
+    *,
+    processes: int,
+    devices: int,
+    as_json: bool = False,
+    extra: Mapping[str, str] | None = None,
+) -> Ended:
+    """Runs a command in processes that find each other.
+
+    Each process simulates `devices` devices, and finds `extra` in its environment. Each line that
+    it prints is prefixed with its rank, except for the JSON of process 0. When a process fails,
+    all the others are ended. Ctrl-C ends them too, but gives process 0 time to sum up. SIGTERM is
+    passed on to all, which have all the time that they need to end.
     """
     address = f"127.0.0.1:{_free_port()}"
     ended: queue.Queue[tuple[int, int]] = queue.Queue()
@@ -37,7 +86,7 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
     watchers: list[threading.Thread] = []
     interrupted = threading.Event()
     scratch = f"jaxpar-launch-{os.getpid()}"
-    environment = {ADDRESS: address, COUNT: str(processes), SCRATCH: scratch}
+    environment = {ADDRESS: address, COUNT: str(processes), SCRATCH: scratch, **(extra or {})}
     try:
         for rank in range(processes):
             children.append(_start(command, environment | {RANK: str(rank)}, devices))
@@ -46,21 +95,20 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
                 threading.Thread(target=_watch, args=(rank, children[-1], ended, interrupted, bare))
             )
             watchers[-1].start()
-        with _passed_on(signal.SIGTERM, children):
+        with _passed_on(signal.SIGTERM, children) as asked:
             for _ in children:
-                rank, code = ended.get()
-                if code in (TERMINATED, -signal.SIGTERM):
+                rank, returned = ended.get()
+                if returned in (TERMINATED, -signal.SIGTERM):
                     _wait(children)
-                    return TERMINATED
-                if code:
-                    return _failed(rank, code)
-        return 0
+                if returned:
+                    return Ended(rank, returned, asked.is_set())
+        return Ended(0, 0)
     except KeyboardInterrupt:
         interrupted.set()
         children[0].send_signal(signal.SIGINT)
         with suppress(KeyboardInterrupt):
             _wait(children[:1])
-        return INTERRUPTED
+        return Ended(0, INTERRUPTED)
     finally:
         for child in children:
             child.kill()
@@ -72,19 +120,21 @@ def launch(command: Sequence[str], *, processes: int, devices: int, as_json: boo
 
 
 @contextmanager
-def _passed_on(number: int, children: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
-    """Sends a signal on to the children instead of ending by it."""
+def _passed_on(number: int, children: Sequence[subprocess.Popen[str]]) -> Iterator[threading.Event]:
+    """Sends a signal on to the children instead of ending by it; yields whether one has come."""
+    asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield
+        yield asked
         return
 
     def send(*_: object) -> None:
+        asked.set()
         for child in children:
             child.send_signal(number)
 
     before = signal.signal(number, send)
     try:
-        yield
+        yield asked
     finally:
         signal.signal(number, before)
 
@@ -165,12 +215,6 @@ def _copy(
                 continue
             target.write(f"{front}{line.rstrip()}\n")  # one call, so that lines stay whole
             target.flush()
-
-
-def _failed(rank: int, code: int) -> int:
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    print(f"launch: process {rank} ended with {how}; the others were ended too", file=sys.stderr)
-    return 128 - code if code < 0 else code
 
 
 def _free_port() -> int:

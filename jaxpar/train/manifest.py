@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,15 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
         if crc_now != crc:
             raise DamagedError(f"{name} has other bytes than were written")
     return contents["about"]
+
+
+def newest_whole(folder: Path) -> int | None:
+    """The step of the newest checkpoint that is as it was written; None: there is none."""
+    for step in reversed(steps_in(folder)):
+        with suppress(DamagedError):
+            read_manifest(folder, step)
+            return step
+    return None
 
 
 def keep_newest(folder: Path, count: int) -> None:

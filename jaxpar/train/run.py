@@ -4,8 +4,8 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +27,12 @@ from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
+from jaxpar.train.restarts import RESTARTED
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up
 from jaxpar.train.termination import Terminated, termination
 from jaxpar.train.text import Text, batches, check_same, read_file, read_library
+from jaxpar.train.watchdog import Watchdog
 
 
 class StepResult(NamedTuple):
@@ -65,6 +67,7 @@ class Run:
         folder: where an offloaded state is kept, if it is kept on disk.
         round_steps: how many local steps a step here stands for, where devices take such.
         checkpoints: those that it resumes and saves; None: it saves none.
+        watchdog: what ends the process if it is stuck; None: nothing does.
     """
 
     report: Report
@@ -76,6 +79,7 @@ class Run:
     folder: tempfile.TemporaryDirectory | None = None
     round_steps: int | None = None
     checkpoints: Checkpoints | None = None
+    watchdog: Watchdog | None = None
 
     @property
     def first_step(self) -> int:
@@ -93,10 +97,10 @@ class Run:
         with termination() as is_asked:
             for number in range(self.first_step + each, steps + 1, each):
                 trained = next(self.steps)
+                if self.watchdog:
+                    self.watchdog.completed(trained.seconds)
                 ends = is_asked(number)
-                if self.checkpoints:
-                    last = ends or number == steps
-                    self.checkpoints.after(number, trained.params, trained.state, last=last)
+                self._save(number, trained, last=ends or number == steps)
                 yield trained
                 if ends:
                     raise Terminated
@@ -107,12 +111,20 @@ class Run:
         Raises:
             ValueError: it could not be saved.
         """
+        if self.watchdog:
+            self.watchdog.close()
         try:
             if self.checkpoints:
                 self.checkpoints.close()
         finally:
             if self.folder:
                 self.folder.cleanup()
+
+    def _save(self, number: int, trained: Trained, *, last: bool) -> None:
+        """Saves a step if it is one to be saved; that may take longer than the watchdog allows."""
+        if self.checkpoints:
+            with self.watchdog.paused() if self.watchdog else nullcontext():
+                self.checkpoints.after(number, trained.params, trained.state, last=last)
 
 
 def start(
@@ -123,9 +135,13 @@ def start(
     data: Path | None,
     seed: int,
     timeout_seconds: int,
+    watchdog_seconds: int | None = None,
     keeping: Keeping | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
+
+    A watchdog ends the process when no step is completed for `watchdog_seconds`; unless given,
+    there is one, which takes its limit from the steps, where the launcher starts again what ends.
 
     Raises:
         ValueError: the recipe does not fit, the text is unreadable, others do not connect, or there
@@ -141,7 +157,8 @@ def start(
         check_memory(settings, recipe, here)
     check_same(text)
     name = f"text: {data}" if data else "text"
-    return begin(settings, recipe, mesh, text, seed=seed, name=name, keeping=keeping)
+    run = begin(settings, recipe, mesh, text, seed=seed, name=name, keeping=keeping)
+    return replace(run, watchdog=_watchdog(watchdog_seconds))
 
 
 def begin(
@@ -225,6 +242,12 @@ def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
 def _finite(number: float) -> float | None:
     """The number, or None where JSON has no word for it."""
     return number if math.isfinite(number) else None
+
+
+def _watchdog(seconds: int | None) -> Watchdog | None:
+    if seconds is None and RESTARTED not in os.environ:
+        return None
+    return Watchdog(f"process {jax.process_index()} of {jax.process_count()}", seconds)
 
 
 def _simulate(devices: int, place: Place | None) -> None:

@@ -3,12 +3,13 @@
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jaxpar.inspector import Report
-from jaxpar.train import launch
+from jaxpar.train import launch, restarts
 from jaxpar.train import run as training
 from jaxpar.train.loop import Trained
 
@@ -44,6 +45,10 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         (["train", "--checkpoint", "none", "--resume"], "there is no checkpoint to resume; check"),
         (["train", "--checkpoint", "."], " more, which no training run has written; give an empty"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),
+        (
+            ["launch", "--max-restarts", "3", "--", "train", "--steps", "5"],
+            "launch: --max-restarts 3 without --checkpoint: a run that is not saved cannot go on; ",
+        ),
     ],
 )
 def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], line: str) -> None:
@@ -106,3 +111,18 @@ def test_launch_passes_the_command_on(run: Any, monkeypatch: pytest.MonkeyPatch)
     assert ended.code == 5
     command = [sys.executable, "-m", "jaxpar.cli", "train", "--mesh", "dp=3", "--json"]
     assert asked == [((command,), {"processes": 3, "devices": 4, "as_json": True})]
+
+
+@pytest.mark.parametrize("words", [["--checkpoint", "run1"], ["--checkpoint=run1", "--resume"]])
+def test_launch_knows_where_a_run_is_saved(
+    run: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        restarts, "launch_again", lambda *given, **sizes: asked.append((given, sizes)) or 5
+    )
+    ended = run("launch", "--max-restarts", "2", "--", "train", "--mesh", "dp=8", *words)
+    assert ended.code == 5
+    command = [sys.executable, "-m", "jaxpar.cli", "train", "--mesh", "dp=8", *words]
+    sizes = {"restarts": 2, "processes": 2, "devices": 4, "as_json": False}
+    assert asked == [((command, Path("run1")), sizes)]
