@@ -198,7 +198,11 @@ Balance = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A text; without it, the sources of Python's library."),
+    typer.Option(
+        metavar="PATH",
+        help="A text: a file, or a folder, whose text files are joined in the order of their "
+        "paths, without hidden ones; without it, the sources of Python's library.",
+    ),
 ]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
 Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]

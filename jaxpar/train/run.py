@@ -30,7 +30,7 @@ from jaxpar.train.recipe import Recipe
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up
 from jaxpar.train.termination import Terminated, termination
-from jaxpar.train.text import Text, batches, check_same, read_file, read_library
+from jaxpar.train.text import Text, batches, check_same, read_data, read_library
 
 
 class StepResult(NamedTuple):
@@ -132,7 +132,7 @@ def start(
             is no checkpoint to resume.
     """
     recipe.check(settings)
-    text = read_file(data) if data else read_library()
+    text = read_data(data) if data else read_library()
     join(place, timeout_seconds)
     _simulate(recipe.layout.devices, place)
     mesh = _mesh(recipe.layout)

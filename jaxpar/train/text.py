@@ -22,6 +22,7 @@ from jaxtyping import Int, UInt8
 from jaxpar.parallel.sampler import shard_indices
 
 LIBRARY_BYTES = 8_000_000
+BEGINNING_BYTES = 8_000  # where a zero byte tells that a file is no text
 NOT_THE_LIBRARY = {"__pycache__", "dist-packages", "site-packages", "test", "tests"}
 
 Text = UInt8[np.ndarray, " n"]
@@ -42,26 +43,33 @@ def read_library() -> Text:
     if not found:
         raise ValueError(
             f"text: found 0 Python sources in {folder}; the standard library may be zipped; give a "
-            "text of your own with --data FILE"
+            "text of your own with --data PATH"
         )
     return np.frombuffer(found, np.uint8)[:LIBRARY_BYTES]
 
 
-def read_file(path: Path) -> Text:
-    """The bytes of a file.
+def read_data(path: Path) -> Text:
+    """The bytes of a file, or of all text files under a folder.
+
+    Those of a folder are joined in the order of their paths, the same on every system. Hidden files
+    and folders are left out, and so are files that are no text: as Git and grep see it, those with
+    a zero byte near their beginning.
 
     Raises:
-        ValueError: there is no such file, or it cannot be read into memory.
+        ValueError: there is no such path, it cannot be read into memory, or a folder has no text.
     """
     try:
         if path.is_dir():
-            raise IsADirectoryError("it is a directory")
+            return _read_folder(path)
         if path.exists() and not path.is_file():
             raise OSError("it is a device or a pipe")
         return np.fromfile(path, np.uint8)
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"text: {path}: {reason}; give a text or binary file") from None
+        where = getattr(error, "filename", None) or path
+        raise ValueError(
+            f"text: {where}: {reason}; give a file, or a folder with text files"
+        ) from None
 
 
 def check_same(text: Text) -> None:
@@ -132,3 +140,32 @@ def _sources(folder: str) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - NOT_THE_LIBRARY)
         yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _read_folder(folder: Path) -> Text:
+    files = sorted(_visible(folder), key=lambda path: path.relative_to(folder).as_posix())
+    read = (path.read_bytes() for path in files)
+    found = np.frombuffer(b"".join(text for text in read if _is_text(text)), np.uint8)
+    if not len(found):
+        raise OSError(f"of its {len(files)} files that are not hidden, none has any text")
+    return found
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Yields the files under a folder, in no order, without hidden ones and those in hidden places.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(place, name) for name in files if not name.startswith("."))
+        yield from (path for path in paths if path.is_file())
+
+
+def _is_text(data: bytes) -> bool:
+    return b"\0" not in data[:BEGINNING_BYTES]

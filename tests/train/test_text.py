@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 
 from jaxpar.mesh import make_mesh, spec
 from jaxpar.train import text
-from jaxpar.train.text import batches, check_same, read_file, read_library
+from jaxpar.train.text import batches, check_same, read_data, read_library
 
 SENTENCE = np.arange(100, dtype=np.uint8)  # 9 examples of 11 bytes
 
@@ -43,27 +43,59 @@ def test_the_library_is_read_in_order_without_what_is_installed(
     monkeypatch.setattr(text, "LIBRARY_BYTES", 2)
     assert read_library().tobytes() == b"ab"
     monkeypatch.setattr(text.sysconfig, "get_path", lambda _: str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match=r"found 0 Python sources in .*nowhere.*--data FILE"):
+    with pytest.raises(ValueError, match=r"found 0 Python sources in .*nowhere.*--data PATH"):
         read_library()
 
 
 def test_a_file_is_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes("\u00e9\n".encode() + b"\xff\x00")
-    assert read_file(path).tolist() == [0xC3, 0xA9, 0x0A, 0xFF, 0x00]
+    assert read_data(path).tolist() == [0xC3, 0xA9, 0x0A, 0xFF, 0x00]
+
+
+def test_a_folder_is_its_text_files_in_the_order_of_their_paths(tmp_path: Path) -> None:
+    names = ("b.txt", "a/z.py", "a/B.md", "a-b", "a/c/.d/secret", ".hidden", "a/empty", "\u00e9")
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("" if path.name == "empty" else f"{name} ", encoding="utf-8")
+    (tmp_path / "a" / "picture").write_bytes(b"\x89PNG\0\0")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a" / "round").symlink_to(tmp_path)
+    expected = "a-b a/B.md a/z.py b.txt \u00e9 "
+    assert read_data(tmp_path).tobytes().decode() == expected
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("main")
+    assert read_data(tmp_path / ".git").tobytes() == b"main"
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("text")
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ValueError, match=rf"text: {tmp_path}/a: Permission denied; give a file"):
+        read_data(tmp_path)
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "binary").write_bytes(b"a\0b")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name, reason in (
         ("nowhere", "No such file"),
-        ("", "is a directory"),
+        ("folder", "of its 1 files that are not hidden, none has any text"),
         ("pipe", "device or a pipe"),
         ("loop", "symbolic links"),
     ):
         with pytest.raises(ValueError, match=rf"text: {tmp_path / name}: .*{reason}.*; give a"):
-            read_file(tmp_path / name)
+            read_data(tmp_path / name)
 
 
 def test_processes_with_different_texts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
