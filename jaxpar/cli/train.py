@@ -204,6 +204,23 @@ DataOption = Annotated[
         "paths, without hidden ones; without it, the sources of Python's library.",
     ),
 ]
+ValidateEvery = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Hold the end of the text out of training, and after every N steps and the last one "
+        "print the mean loss of up to 16 batches that are evenly spread over it.",
+    ),
+]
+ValidationFraction = Annotated[
+    float | None,
+    typer.Option(
+        "--validation",
+        metavar="FRACTION",
+        help="How much of the text is held out; 0.05 unless given.",
+    ),
+]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
 Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]
 DModel = Annotated[int, typer.Option(min=1, metavar="N", help="The size of an activation.")]
@@ -261,6 +278,7 @@ Examples:
   jaxpar train --mesh dp=8 --compress int8
   jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
   jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
+  jaxpar train --mesh dp=8 --steps 500 --data FOLDER --validate-every 100
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
 """
@@ -291,6 +309,8 @@ def train_model(
     compress: Compress = None,
     steps: Steps = 50,
     data: DataOption = None,
+    validate_every: ValidateEvery = None,
+    validation: ValidationFraction = None,
     seed: Seed = 0,
     layers: Layers = 4,
     d_model: DModel = 256,
@@ -335,7 +355,8 @@ def train_model(
     }  # fmt: skip
     options = {"data": data, "seed": seed, "timeout_seconds": timeout}
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
-    _train(steps, as_json, sizes, recipe, options, keeping)
+    validating = {"every": validate_every, "fraction": validation}
+    _train(steps, as_json, sizes, recipe, options, keeping, validating)
 
 
 def _train(
@@ -345,6 +366,7 @@ def _train(
     recipe: dict[str, Any],
     options: dict[str, Any],
     keeping: dict[str, Any],
+    validating: dict[str, Any],
 ) -> None:
     """Trains and prints until the end, Ctrl-C or SIGTERM, and then ends this process."""
     with _held_back() as interrupts:
@@ -358,6 +380,7 @@ def _train(
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
         from jaxpar.train.termination import Terminated
+        from jaxpar.train.validation import make_validating
 
     place, run, taken, code = None, None, [], 0
     screen = Console(highlight=False, quiet=as_json)
@@ -369,12 +392,13 @@ def _train(
         with screen.status("Starting"):
             made = make_recipe(**recipe)
             made.check_steps(count)
-            kept = make_keeping(made, **keeping)
-            run = start(Settings(**sizes), made, place, **options, keeping=kept)
+            options["keeping"] = make_keeping(made, **keeping)
+            options["validating"] = make_validating(made, **validating)
+            run = start(Settings(**sizes), made, place, **options)
         with closing(run):
             show_start(run, recipe["mesh"], screen)
             for step in show_steps(run, count, screen):
-                told = step.largest_load, step.dropped
+                told = step.largest_load, step.dropped, step.validated
                 taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT

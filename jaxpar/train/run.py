@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -28,9 +29,18 @@ from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.sent import Sent, sent_over_axes
-from jaxpar.train.setup import set_up
+from jaxpar.train.setup import set_up, validation_loss
 from jaxpar.train.termination import Terminated, termination
-from jaxpar.train.text import Text, batches, check_same, read_data, read_library
+from jaxpar.train.text import (
+    Text,
+    batches,
+    check_same,
+    hold_out,
+    read_data,
+    read_library,
+    spread_batches,
+)
+from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 
 
 class StepResult(NamedTuple):
@@ -42,6 +52,7 @@ class StepResult(NamedTuple):
         seconds: how long the step took.
         largest_load: of the busiest expert, over the mean load; None: there are no experts.
         dropped: the share of the choices of experts that found no row; None: there is no capacity.
+        validated: what a validation after it has told; None: there was none.
     """
 
     loss: float
@@ -49,6 +60,7 @@ class StepResult(NamedTuple):
     seconds: float
     largest_load: float | None = None
     dropped: float | None = None
+    validated: Validated | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,7 @@ class Run:
         folder: where an offloaded state is kept, if it is kept on disk.
         round_steps: how many local steps a step here stands for, where devices take such.
         checkpoints: those that it resumes and saves; None: it saves none.
+        validation: what is done on held-out text; None: none is held out.
     """
 
     report: Report
@@ -76,6 +89,7 @@ class Run:
     folder: tempfile.TemporaryDirectory | None = None
     round_steps: int | None = None
     checkpoints: Checkpoints | None = None
+    validation: Validation | None = None
 
     @property
     def first_step(self) -> int:
@@ -83,7 +97,7 @@ class Run:
         return self.checkpoints.step if self.checkpoints else 0
 
     def proceed(self, steps: int) -> Iterator[Trained]:
-        """The steps of this run until there are so many in all, saved as was asked.
+        """The steps of this run until there are so many in all, saved and validated as was asked.
 
         Raises:
             Terminated: the process was asked to end, and may do so now.
@@ -97,6 +111,10 @@ class Run:
                 if self.checkpoints:
                     last = ends or number == steps
                     self.checkpoints.after(number, trained.params, trained.state, last=last)
+                if self.validation and not ends:
+                    last = number == steps
+                    validated = self.validation.after(number, trained.params, last=last)
+                    trained = trained._replace(validated=validated)
                 yield trained
                 if ends:
                     raise Terminated
@@ -124,6 +142,7 @@ def start(
     seed: int,
     timeout_seconds: int,
     keeping: Keeping | None = None,
+    validating: Validating | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
@@ -141,7 +160,10 @@ def start(
         check_memory(settings, recipe, here)
     check_same(text)
     name = f"text: {data}" if data else "text"
-    return begin(settings, recipe, mesh, text, seed=seed, name=name, keeping=keeping)
+    return begin(
+        settings, recipe, mesh, text,
+        seed=seed, name=name, keeping=keeping, validating=validating,
+    )  # fmt: skip
 
 
 def begin(
@@ -153,11 +175,13 @@ def begin(
     seed: int,
     name: str = "text",
     keeping: Keeping | None = None,
+    validating: Validating | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
-    begins with `name`. `keeping` says where checkpoints are.
+    begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
+    is held out of training.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -165,12 +189,14 @@ def begin(
     """
     recipe.check(settings)
     layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
+    text, held_out = hold_out(text, validating.fraction if validating else 0.0)
     sharding = NamedSharding(mesh, P(layout.batch_axes))
     checkpoints = Checkpoints(keeping, settings, recipe, text, seed) if keeping else None
     consumed = checkpoints.examples if checkpoints else 0
     examples = batches(
         text, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
     )
+    validated = _held_out_batches(validating, held_out, sharding, recipe, t, name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
     folder, store = None, None
     if layout.offload != "none":
@@ -180,6 +206,10 @@ def begin(
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
+    validation = None
+    if validating:
+        loss = validation_loss(settings, recipe, mesh, params, validated[0])
+        validation = Validation(validating.every, loss, validated)
     return Run(
         report=made.report,
         parameters=settings.parameters,
@@ -190,6 +220,28 @@ def begin(
         folder=folder,
         round_steps=recipe.sync_every,
         checkpoints=checkpoints,
+        validation=validation,
+    )
+
+
+def _held_out_batches(
+    validating: Validating | None,
+    held_out: Text,
+    sharding: NamedSharding,
+    recipe: Recipe,
+    sequence: int,
+    name: str,
+) -> list[Array]:
+    """The batches of a validation."""
+    if not validating:
+        return []
+    return spread_batches(
+        held_out,
+        sharding,
+        batch=recipe.batch,
+        sequence=sequence,
+        most=MOST_BATCHES,
+        name=f"{name}, held out by --validation {validating.fraction}",
     )
 
 
@@ -204,6 +256,11 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         ],
         "dropped": [
             _finite(step.dropped or 0.0) for step in steps if step.largest_load is not None
+        ],
+        "validation": [
+            {name: _finite(value) for name, value in step.validated._asdict().items()}
+            for step in steps
+            if step.validated
         ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),

@@ -10,6 +10,7 @@ from rich.table import Table
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
 from jaxpar.train.run import Run, StepResult, tokens_per_second
+from jaxpar.train.validation import Validated
 
 
 def show_start(run: Run, mesh: str, console: Console) -> None:
@@ -29,6 +30,11 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
     if run.checkpoints:
         for note in run.checkpoints.notes:
             console.print(note)
+    if run.validation:
+        console.print(
+            f"validates every {run.validation.every} steps, and after the last, on "
+            f"{run.validation.examples:,} examples of the text that are held out\n"
+        )
     if run.first_step:
         console.print(f"goes on after step {run.first_step}\n")
     if run.moved:
@@ -73,8 +79,17 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
                 f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
                 f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
             )
+            if step.validated:
+                bar.console.print(_of_validation(step.validated))
             bar.advance(task, each)
             yield step
+
+
+def _of_validation(validated: Validated) -> str:
+    return (
+        f"validation  loss {validated.loss:.4f}  perplexity {validated.perplexity:.2f}  "
+        f"{validated.bits_per_byte:.4f} bits per byte"
+    )
 
 
 def _of_experts(step: Trained) -> str:

@@ -88,6 +88,12 @@ def check_same(text: Text) -> None:
         )
 
 
+def hold_out(text: Text, fraction: float) -> tuple[Text, Text]:
+    """The beginning of a text, and its end, which is this fraction of it; they share no byte."""
+    cut = len(text) - round(fraction * len(text))
+    return text[:cut], text[cut:]
+
+
 def batches(
     text: Text,
     sharding: NamedSharding,
@@ -108,6 +114,39 @@ def batches(
     Raises:
         ValueError: the text does not fill one batch.
     """
+    order = _order(_examples(text, batch, sequence, name), seed, consumed)
+    taken = (np.array(list(itertools.islice(order, batch))) for _ in itertools.count())
+    return (_batch(text, numbers, sequence, sharding) for numbers in taken)
+
+
+def spread_batches(
+    text: Text,
+    sharding: NamedSharding,
+    *,
+    batch: int,
+    sequence: int,
+    most: int,
+    name: str = "text",
+) -> list[Int[Array, "b bytes"]]:
+    """At most so many batches, of different examples that are evenly spread over the text.
+
+    They are the same each time. The arguments are those of `batches`.
+
+    Raises:
+        ValueError: the text does not fill one batch.
+    """
+    examples = _examples(text, batch, sequence, name)
+    count = batch * min(most, examples // batch)
+    numbers = np.arange(count) * examples // count
+    return [_batch(text, part, sequence, sharding) for part in numbers.reshape(-1, batch)]
+
+
+def _examples(text: Text, batch: int, sequence: int, name: str) -> int:
+    """How many examples a text has.
+
+    Raises:
+        ValueError: they do not fill one batch.
+    """
     examples = max(0, len(text) - 1) // sequence
     if examples < batch:
         raise ValueError(
@@ -115,16 +154,17 @@ def batches(
             f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
             "sequence"
         )
-    order = _order(examples, seed, consumed)
+    return examples
 
-    def make() -> Int[Array, "b bytes"]:
-        starts = sequence * np.array(list(itertools.islice(order, batch)))
-        every = starts[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
-        return jax.make_array_from_callback(
-            every.shape, sharding, lambda part: text[every[part]].astype(np.int32)
-        )
 
-    return (make() for _ in itertools.count())
+def _batch(
+    text: Text, numbers: Int[np.ndarray, " b"], sequence: int, sharding: NamedSharding
+) -> Int[Array, "b bytes"]:
+    """The batch of the examples with these numbers."""
+    every = sequence * numbers[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
+    return jax.make_array_from_callback(
+        every.shape, sharding, lambda part: text[every[part]].astype(np.int32)
+    )
 
 
 def _order(examples: int, seed: int, consumed: int) -> Iterator[int]:

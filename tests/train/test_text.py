@@ -11,7 +11,14 @@ from jax.sharding import NamedSharding
 
 from jaxpar.mesh import make_mesh, spec
 from jaxpar.train import text
-from jaxpar.train.text import batches, check_same, read_data, read_library
+from jaxpar.train.text import (
+    batches,
+    check_same,
+    hold_out,
+    read_data,
+    read_library,
+    spread_batches,
+)
 
 SENTENCE = np.arange(100, dtype=np.uint8)  # 9 examples of 11 bytes
 
@@ -139,6 +146,26 @@ def test_a_device_holds_its_rows_only() -> None:
     assert batch.dtype == "int32"
     assert {shard.data.shape for shard in batch.addressable_shards} == {(2, 12)}
     assert len({shard.device for shard in batch.addressable_shards}) == 3
+
+
+def test_the_end_of_a_text_is_held_out() -> None:
+    for fraction, held in ((0.05, 5), (0.999, 100), (0.0, 0)):
+        training, held_out = hold_out(SENTENCE, fraction)
+        assert len(held_out) == held
+        assert np.array_equal(np.concatenate([training, held_out]), SENTENCE)
+
+
+@pytest.mark.parametrize(
+    ("batch", "most", "numbers"),
+    [(2, 2, [0, 2, 4, 6]), (2, 9, range(8)), (4, 9, range(8)), (9, 1, range(9)), (3, 1, [0, 3, 6])],
+)
+def test_batches_are_spread_evenly(batch: int, most: int, numbers: list[int]) -> None:
+    sharding = NamedSharding(make_mesh("dp=1"), spec("b_dp t"))
+    found = spread_batches(SENTENCE, sharding, batch=batch, sequence=11, most=most)
+    assert {one.shape for one in found} == {(batch, 12)}
+    rows = np.concatenate(found)
+    assert (rows[:, 0] // 11).tolist() == list(numbers)
+    assert np.array_equal(rows, rows[:, :1] + np.arange(12)[None])
 
 
 @pytest.mark.parametrize(("length", "examples"), [(0, 0), (1, 0), (66, 5)])
