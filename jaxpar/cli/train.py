@@ -204,6 +204,14 @@ DataOption = Annotated[
         "paths, without hidden ones; without it, the sources of Python's library.",
     ),
 ]
+TokenizerFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A tokenizer.json of the library tokenizers (pip install tokenizers), which sets the "
+        "size of the vocabulary; without it, each byte is a token.",
+    ),
+]
 ValidateEvery = Annotated[
     int | None,
     typer.Option(
@@ -234,7 +242,7 @@ Seed = Annotated[
 Batch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
 ]
-Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Bytes in an example.")]
+Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in an example.")]
 CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
@@ -309,6 +317,7 @@ def train_model(
     compress: Compress = None,
     steps: Steps = 50,
     data: DataOption = None,
+    tokenizer: TokenizerFile = None,
     validate_every: ValidateEvery = None,
     validation: ValidationFraction = None,
     seed: Seed = 0,
@@ -329,7 +338,7 @@ def train_model(
     timeout: Timeout = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Trains a byte-level decoder on real text, and shows what each device sends and holds.
+    """Trains a decoder on bytes or tokens of a text, and shows what each device sends and holds.
 
     It simulates as many CPU devices as the mesh needs, unless there are others, or the environment
     chooses: JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS. To train in
@@ -353,7 +362,7 @@ def train_model(
         "experts": experts, "top_k": top_k, "capacity_factor": capacity_factor,
         "shared_experts": shared_experts, "balance": balance,
     }  # fmt: skip
-    options = {"data": data, "seed": seed, "timeout_seconds": timeout}
+    options = {"data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout}
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}
     _train(steps, as_json, sizes, recipe, options, keeping, validating)

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Transfers
+from jaxpar.parallel.offload import HostStore, Store, Transfers
 from jaxpar.train.checkpoint import Checkpoints, Keeping
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
@@ -39,7 +39,9 @@ from jaxpar.train.text import (
     read_data,
     read_library,
     spread_batches,
+    unit_of,
 )
+from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
 from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 
 
@@ -78,6 +80,7 @@ class Run:
         round_steps: how many local steps a step here stands for, where devices take such.
         checkpoints: those that it resumes and saves; None: it saves none.
         validation: what is done on held-out text; None: none is held out.
+        unit: what the text consists of, bytes or tokens.
     """
 
     report: Report
@@ -90,6 +93,7 @@ class Run:
     round_steps: int | None = None
     checkpoints: Checkpoints | None = None
     validation: Validation | None = None
+    unit: str = "bytes"
 
     @property
     def first_step(self) -> int:
@@ -143,13 +147,16 @@ def start(
     timeout_seconds: int,
     keeping: Keeping | None = None,
     validating: Validating | None = None,
+    tokenizer: Path | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
     Raises:
-        ValueError: the recipe does not fit, the text is unreadable, others do not connect, or there
-            is no checkpoint to resume.
+        ValueError: the recipe does not fit, the text or the tokenizer is unreadable, others do not
+            connect, or there is no checkpoint to resume.
     """
+    read = read_tokenizer(tokenizer) if tokenizer else None
+    settings = replace(settings, vocabulary=read.vocabulary) if read else settings
     recipe.check(settings)
     text = read_data(data) if data else read_library()
     join(place, timeout_seconds)
@@ -158,11 +165,11 @@ def start(
     if jax.default_backend() == "cpu":
         here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
         check_memory(settings, recipe, here)
-    check_same(text)
+    check_same(text, read.data if read else b"")
     name = f"text: {data}" if data else "text"
     return begin(
         settings, recipe, mesh, text,
-        seed=seed, name=name, keeping=keeping, validating=validating,
+        seed=seed, name=name, keeping=keeping, validating=validating, tokenizer=read,
     )  # fmt: skip
 
 
@@ -176,12 +183,13 @@ def begin(
     name: str = "text",
     keeping: Keeping | None = None,
     validating: Validating | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
     begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
-    is held out of training.
+    is held out of training. `tokenizer` makes tokens of it, and without one its bytes are tokens.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -189,27 +197,27 @@ def begin(
     """
     recipe.check(settings)
     layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
-    text, held_out = hold_out(text, validating.fraction if validating else 0.0)
+    texts = _in_tokens(text, validating.fraction if validating else 0.0, tokenizer, name)
     sharding = NamedSharding(mesh, P(layout.batch_axes))
-    checkpoints = Checkpoints(keeping, settings, recipe, text, seed) if keeping else None
+    mark = tokenizer.mark if tokenizer else None
+    checkpoints = (
+        Checkpoints(keeping, settings, recipe, texts.training, seed, mark) if keeping else None
+    )
     consumed = checkpoints.examples if checkpoints else 0
     examples = batches(
-        text, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
+        texts.training, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
     )
-    validated = _held_out_batches(validating, held_out, sharding, recipe, t, name)
+    held_out = _held_out_batches(texts.held_out, recipe, sharding, t, validating, name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
-    folder, store = None, None
-    if layout.offload != "none":
-        folder = _folder() if layout.store == "disk" else None
-        store = DiskStore(Path(folder.name)) if folder else HostStore()
+    folder, store = _store(layout)
     made = set_up(settings, recipe, mesh, shape, seed, store)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
     validation = None
     if validating:
-        loss = validation_loss(settings, recipe, mesh, params, validated[0])
-        validation = Validation(validating.every, loss, validated)
+        loss = validation_loss(settings, recipe, mesh, params, held_out[0])
+        validation = Validation(validating.every, loss, held_out, texts.token_bytes)
     return Run(
         report=made.report,
         parameters=settings.parameters,
@@ -221,28 +229,51 @@ def begin(
         round_steps=recipe.sync_every,
         checkpoints=checkpoints,
         validation=validation,
+        unit=unit_of(texts.training),
     )
+
+
+class _Texts(NamedTuple):
+    """What a run is trained on, and what is held out; a token has `token_bytes` of this."""
+
+    training: Text
+    held_out: Text
+    token_bytes: float
+
+
+def _in_tokens(text: Text, fraction: float, tokenizer: Tokenizer | None, name: str) -> _Texts:
+    """The two parts of a text, of which the second is this fraction, in tokens."""
+    training, held_out = hold_out(text, fraction)
+    if not tokenizer:
+        return _Texts(training, held_out, 1.0)
+    tokens = tokenizer.encode(held_out, f"{name}, held out")
+    token_bytes = len(held_out) / max(1, len(tokens))
+    return _Texts(tokenizer.encode(training, name), tokens, token_bytes)
 
 
 def _held_out_batches(
-    validating: Validating | None,
-    held_out: Text,
-    sharding: NamedSharding,
+    text: Text,
     recipe: Recipe,
+    sharding: NamedSharding,
     sequence: int,
+    validating: Validating | None,
     name: str,
 ) -> list[Array]:
-    """The batches of a validation."""
+    """The batches of a validation, if there is one."""
     if not validating:
         return []
+    name = f"{name}, held out by --validation {validating.fraction}"
     return spread_batches(
-        held_out,
-        sharding,
-        batch=recipe.batch,
-        sequence=sequence,
-        most=MOST_BATCHES,
-        name=f"{name}, held out by --validation {validating.fraction}",
+        text, sharding, batch=recipe.batch, sequence=sequence, most=MOST_BATCHES, name=name
     )
+
+
+def _store(layout: Layout) -> tuple[tempfile.TemporaryDirectory | None, Store | None]:
+    """Where an offloaded state is kept, with its folder if that is on disk."""
+    if layout.offload == "none":
+        return None, None
+    folder = _folder() if layout.store == "disk" else None
+    return folder, DiskStore(Path(folder.name)) if folder else HostStore()
 
 
 def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:

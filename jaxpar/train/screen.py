@@ -16,7 +16,7 @@ from jaxpar.train.validation import Validated
 def show_start(run: Run, mesh: str, console: Console) -> None:
     """The size of the run, and what each device sends and holds."""
     each = f"a round of {run.round_steps} steps" if run.round_steps else "a step"
-    size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in {each}"
+    size = f"{run.parameters:,} parameters, {run.tokens:,} {run.unit} of text in {each}"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
     if run.sent:

@@ -1,6 +1,6 @@
-"""Text to train on, as bytes, and the batches that a mesh sees of it.
+"""Text to train on, as bytes or as tokens, and the batches that a mesh sees of it.
 
-An example is `sequence` bytes and the one after them. Every epoch takes each example of the text
+An example is `sequence` of them and the one after. Every epoch takes each example of the text
 once, in an order of its own. Which examples are in a batch depends on the seed alone, so that the
 losses of one device and of eight, in one process or in several, are the same.
 """
@@ -17,15 +17,16 @@ import numpy as np
 from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, UInt
 
 from jaxpar.parallel.sampler import shard_indices
 
 LIBRARY_BYTES = 8_000_000
+MOST_FOLLOWING = 3  # bytes of a character of UTF-8 after its first
 BEGINNING_BYTES = 8_000  # where a zero byte tells that a file is no text
 NOT_THE_LIBRARY = {"__pycache__", "dist-packages", "site-packages", "test", "tests"}
 
-Text = UInt8[np.ndarray, " n"]
+Text = UInt[np.ndarray, " n"]
 
 
 def read_library() -> Text:
@@ -72,25 +73,36 @@ def read_data(path: Path) -> Text:
         ) from None
 
 
-def check_same(text: Text) -> None:
-    """Compares the texts of all processes, each of which reads its own.
+def unit_of(text: Text) -> str:
+    """What a text consists of; only bytes are of 8 bits."""
+    return "bytes" if text.dtype == np.uint8 else "tokens"
+
+
+def check_same(text: Text, tokenizer: bytes = b"") -> None:
+    """Compares the texts and tokenizers of all processes, each of which reads its own.
 
     Raises:
         ValueError: they differ.
     """
     if jax.process_count() == 1:
         return
-    sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(text.data))).tolist()
+    here = zlib.crc32(text.data, zlib.crc32(tokenizer))
+    sums = multihost_utils.process_allgather(np.uint32(here)).tolist()
     if len(set(sums)) > 1:
         raise ValueError(
             f"text: the processes have {len(set(sums))} different texts, by checksums {sums}; give "
-            "all the same file, or the same version of Python"
+            "all the same file, with the same tokenizer, or the same version of Python"
         )
 
 
 def hold_out(text: Text, fraction: float) -> tuple[Text, Text]:
-    """The beginning of a text, and its end, which is this fraction of it; they share no byte."""
+    """The beginning of a text, and its end, which is this fraction of it; they share no byte.
+
+    A character of UTF-8 is not cut.
+    """
     cut = len(text) - round(fraction * len(text))
+    within = text[cut : cut + MOST_FOLLOWING] & 0xC0 == 0x80
+    cut += int(np.argmin(np.append(within, False)))
     return text[:cut], text[cut:]
 
 
@@ -103,13 +115,13 @@ def batches(
     seed: int,
     consumed: int = 0,
     name: str = "text",
-) -> Iterator[Int[Array, "b bytes"]]:
+) -> Iterator[Int[Array, "b s"]]:
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
-    has `batch` examples over all devices, each with `sequence` bytes to predict. The first
-    `consumed` examples are left out, since an earlier run has taken them. An error message begins
-    with `name`.
+    has `batch` examples over all devices, each with `sequence` bytes or tokens to predict. The
+    first `consumed` examples are left out, since an earlier run has taken them. An error message
+    begins with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.
@@ -127,7 +139,7 @@ def spread_batches(
     sequence: int,
     most: int,
     name: str = "text",
-) -> list[Int[Array, "b bytes"]]:
+) -> list[Int[Array, "b s"]]:
     """At most so many batches, of different examples that are evenly spread over the text.
 
     They are the same each time. The arguments are those of `batches`.
@@ -147,19 +159,19 @@ def _examples(text: Text, batch: int, sequence: int, name: str) -> int:
     Raises:
         ValueError: they do not fill one batch.
     """
-    examples = max(0, len(text) - 1) // sequence
+    examples, unit = max(0, len(text) - 1) // sequence, unit_of(text)
     if examples < batch:
         raise ValueError(
-            f"{name}: {len(text)} bytes make {examples} examples of {sequence} bytes; a batch has "
-            f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
-            "sequence"
+            f"{name}: {len(text)} {unit} make {examples} examples of {sequence} {unit}; a batch "
+            f"has {batch}; use a text of {batch * sequence + 1} {unit} or more, or a smaller batch "
+            "or sequence"
         )
     return examples
 
 
 def _batch(
     text: Text, numbers: Int[np.ndarray, " b"], sequence: int, sharding: NamedSharding
-) -> Int[Array, "b bytes"]:
+) -> Int[Array, "b s"]:
     """The batch of the examples with these numbers."""
     every = sequence * numbers[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
     return jax.make_array_from_callback(

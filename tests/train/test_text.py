@@ -117,6 +117,18 @@ def test_processes_with_different_texts_are_refused(monkeypatch: pytest.MonkeyPa
                 check_same(SENTENCE)
 
 
+def test_a_tokenizer_counts_as_a_part_of_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[int] = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(
+        text.multihost_utils, "process_allgather", lambda one: sums.append(int(one)) or one[None]
+    )
+    for tokenizer in (b"", b"one", b"other", b"one"):
+        check_same(SENTENCE, tokenizer)
+    assert len(set(sums)) == 3
+    assert sums[1] == sums[3]
+
+
 def test_an_epoch_takes_each_example_once_and_epochs_differ() -> None:
     rows = np.concatenate(drawn("dp=1", 6))  # 4 epochs
     starts = (rows[:, 0] // 11).reshape(4, 9)
@@ -153,6 +165,13 @@ def test_the_end_of_a_text_is_held_out() -> None:
         training, held_out = hold_out(SENTENCE, fraction)
         assert len(held_out) == held
         assert np.array_equal(np.concatenate([training, held_out]), SENTENCE)
+
+
+def test_a_character_is_not_cut() -> None:
+    characters = np.frombuffer(("\u20ac" * 10).encode(), np.uint8)  # 3 bytes each
+    assert [len(hold_out(characters, n / 30)[1]) for n in range(7)] == [0, 0, 0, 3, 3, 3, 6]
+    following = np.full(10, 0x80, np.uint8)  # no text at all
+    assert len(hold_out(following, 0.5)[1]) == 2
 
 
 @pytest.mark.parametrize(
