@@ -47,7 +47,7 @@ def make_validating(recipe: Recipe, every: int | None, fraction: float | None) -
             "a number between 0 and 1"
         )
     rounds = recipe.sync_every or 1
-    if every < 1 or every % rounds:
+    if every % rounds:
         raise ValueError(
             f"train: --validate-every {every} with --sync-every {rounds}: a run is validated where "
             f"devices average; use a multiple of {rounds}"

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -28,6 +29,7 @@ from jaxpar.train.loop import Trained
 from jaxpar.train.manifest import folder_of
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import Run, StepResult, begin, results
+from jaxpar.train.termination import Terminated
 from jaxpar.train.text import hold_out, read_library
 from jaxpar.train.validation import Validated, Validating, Validation, make_validating
 from tests.train.runs import SETTINGS, compile_quickly
@@ -157,6 +159,16 @@ def test_a_run_is_validated_every_n_steps_and_after_the_last() -> None:
     rounds = begun(make_recipe("dp=2", sync_every=2), validating=Validating(4))
     steps = taken(rounds, 6)
     assert [step.validated and step.validated.step for step in steps] == [None, 4, 6]
+
+
+def test_a_run_that_was_asked_to_end_is_not_validated_before() -> None:
+    run = begun(ONE, validating=EACH)
+    found = []
+    with pytest.raises(Terminated):
+        for step in run.proceed(5):
+            found.append(step.validated and step.validated.step)
+            signal.raise_signal(signal.SIGTERM)
+    assert found == [1, None]
 
 
 def test_a_resumed_run_is_validated_alike_and_has_the_same_split(tmp_path: Path) -> None:
