@@ -2,7 +2,7 @@
 PYTHON ?= python3.12 python3.11 python3
 VENV := .venv
 # Where functions say the shapes of their arrays: the suite checks these when they are called.
-SHAPED := jaxpar.collectives,jaxpar.parallel,jaxpar.nn,jaxpar.flash,jaxpar.kernels,jaxpar.model
+SHAPED := jaxpar.collectives,jaxpar.parallel,jaxpar.long_run,jaxpar.nn,jaxpar.flash,jaxpar.kernels,jaxpar.model
 BIN := $(VENV)/bin
 # tests/proofs.json, the record of what has been proved, grows during a run.
 SUITE = $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal --timeout 300 \

@@ -115,7 +115,7 @@ def test_an_old_idiom_is_found(line: str, tmp_path: Path) -> None:
     assert list(old_idioms(tmp_path / "old.py"))
 
 
-@pytest.mark.parametrize("folder", ["jaxpar/collectives", "jaxpar/parallel"])
+@pytest.mark.parametrize("folder", ["jaxpar/collectives", "jaxpar/parallel", "jaxpar/long_run"])
 def test_parallel_functions_say_what_they_send_and_hold(folder: str) -> None:
     """A function that takes no arrays sends nothing, and need not say so."""
     wrong = [

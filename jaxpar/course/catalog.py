@@ -204,6 +204,13 @@ LESSONS = (
         needs=("04", "10", "12", "15"), minutes=30,
         prints=("collective_seconds", "microbatches_in_flight"),
     ),
+    Lesson(
+        number="20", topic="training_for_real", title="Training for real",
+        needs=("10",), minutes=35,
+        prints=(
+            "fingerprint", "block_range", "epoch_order", "write_manifest", "cosine_schedule",
+        ),
+    ),
 )  # fmt: skip
 
 EXERCISES = (
@@ -551,6 +558,30 @@ EXERCISES = (
     Exercise(
         id="kv_cache_bytes", lesson="19", kind="value", minutes=5,
         title="the bytes of a key-value cache",
+    ),
+    Exercise(
+        id="wsd_schedule", lesson="20", kind="value", minutes=10,
+        title="a learning rate that rises, stays and falls",
+    ),
+    Exercise(
+        id="resume_indices", lesson="20", kind="value", minutes=20,
+        title="the examples that come next, on any number of devices", needs=("shard_indices",),
+    ),
+    Exercise(
+        id="newest_whole", lesson="20", kind="value", minutes=15,
+        title="the newest checkpoint that is not damaged",
+    ),
+    Exercise(
+        id="chunks_to_read", lesson="20", kind="value", minutes=30,
+        title="what a device reads of an array saved in other parts", needs=("local_shape",),
+    ),
+    Exercise(
+        id="reshard_rows_to_columns", lesson="20", kind="program", minutes=15,
+        title="from rows to columns by one exchange", needs=("all_to_all_by_permutes",),
+    ),
+    Exercise(
+        id="guarded_update", lesson="20", kind="program", minutes=30,
+        title="a step that all devices skip together", needs=("global_norm_of_shards",),
     ),
 )  # fmt: skip
 

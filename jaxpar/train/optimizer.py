@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from jaxpar.parallel.learning_rates import cosine_schedule, wsd_schedule
+from jaxpar.long_run.learning_rates import cosine_schedule, wsd_schedule
 
 # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
 RATES = {"adamw": 1e-3, "sgd": 0.1}

@@ -17,7 +17,7 @@ import optax
 import pytest
 from jax import lax
 
-from jaxpar import parallel
+from jaxpar import long_run, parallel
 from jaxpar.collectives.leaves import leaf_layouts
 from jaxpar.inspector import inspect as inspect_program
 from jaxpar.layout import CONTEXT_KINDS
@@ -44,6 +44,10 @@ FOR_ONE_AXIS = {
 }
 # Taught as the step between an idea and what runs; each is a few lines of what runs.
 SIMPLER = {
+    "checkpoint_layout.fingerprint": "of bytes in memory; the trainer's manifest reads in pieces",
+    "checkpoint_layout.newest_whole": "reads all files; the trainer those of the newest first",
+    "data_position.epoch_order": "the trainer has it from shard_indices, for one device",
+    "data_position.resume_indices": "of one batch; the trainer goes on from there",
     "fsdp.fsdp_apply": "a flat parameter; the trainer gathers leaf by leaf, as fully_shard does",
     "gpipe.gpipe_loss": "the backward pass by differentiation; the trainer runs any schedule",
     "gpipe.naive_forward": "one microbatch",
@@ -64,6 +68,8 @@ SIMPLER = {
     "zero.clip_shards": "as a transformation of optax, for one axis",
 }
 WITHOUT_OPTION = {
+    "checkpoint_layout.block_range": "of the function below",
+    "checkpoint_layout.chunks_to_read": "Orbax reads the arrays",
     "context.attention_over_shards": "one query for many keys: inference",
     "context.hybrid_attention": "two axes that split positions; the trainer has cp",
     "context.striped_ring_attention": "history: a zigzag has equal work",
@@ -71,10 +77,12 @@ WITHOUT_OPTION = {
     "data.masked_mean": "the trainer's examples have no padding",
     "expert.expert_choice": "a decoder cannot know which of its tokens come later",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
+    "guarded.guarded_update": "the trainer skips steps that overflow in 16 bits only",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
     "local.mean_of_arrived": "no device of the trainer is late",
     "local.one_peer_average": "the trainer averages over all devices",
     "local.streaming_round": "the trainer synchronises all parameters at once",
+    "reshard.reshard_rows_to_columns": "a checkpoint is read into the new layout",
     "ring_matmul.matmul_ring": "overlap, which a CPU does not show",
     "ring_matmul.ring_matmul": "overlap, which a CPU does not show",
     "sampler.pad_batch": "the trainer drops the last examples",
@@ -94,9 +102,10 @@ WITHOUT_OPTION = {
 
 
 def techniques() -> Iterator[tuple[CodeType, str]]:
-    """The public functions of `jaxpar.parallel`, by their code."""
-    for found in pkgutil.iter_modules(parallel.__path__):
-        module = importlib.import_module(f"jaxpar.parallel.{found.name}")
+    """The public functions of `jaxpar.parallel` and `jaxpar.long_run`, by their code."""
+    for found in pkgutil.iter_modules([*parallel.__path__, *long_run.__path__]):
+        package = found.module_finder.path.rpartition("/")[2]
+        module = importlib.import_module(f"jaxpar.{package}.{found.name}")
         for name, function in vars(module).items():
             original = inspect.unwrap(function) if callable(function) else None
             ours = inspect.isfunction(original) and original.__module__ == module.__name__
@@ -127,6 +136,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2", compress="powersgd=1"),
             make_recipe("dp=2", sync_every=2),
             make_recipe("dp=2", sync_every=2, outer="nesterov"),
+            *(make_recipe("dp=2", decay=by, steps=2) for by in ("cosine", "wsd")),
         ):
             trained(recipe, steps=1)
         for factor in (None, 1.25):
