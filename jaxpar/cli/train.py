@@ -70,6 +70,14 @@ Decay = Annotated[
         "after the warm-up) or wsd (linearly, in the last tenth of the steps).",
     ),
 ]
+SkipSpikes = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="Skip a step whose gradient norm is not finite, or above FACTOR times the running "
+        "mean of the norms before it.",
+    ),
+]
 WeightDecay = Annotated[
     float | None,
     typer.Option(
@@ -309,6 +317,7 @@ def train_model(
     warmup: Warmup = 0,
     decay: Decay = "none",
     weight_decay: WeightDecay = None,
+    skip_spikes: SkipSpikes = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -355,7 +364,7 @@ def train_model(
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
         "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
-        "weight_decay": weight_decay, "steps": steps,
+        "weight_decay": weight_decay, "skip_spikes": skip_spikes, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,

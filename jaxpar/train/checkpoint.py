@@ -401,6 +401,7 @@ def _about(
             "text": f"of {len(text)} {unit_of(text)} (CRC-32 {zlib.crc32(text.data):08x})",
             "tokenizer": tokenizer or "none",
             "optimizer": str(recipe.optimizer),
+            "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
             "precision": recipe.precision,
             "rounds": rounds and f"of {rounds} steps on dp={layout.dp}, then {recipe.outer}",
         },

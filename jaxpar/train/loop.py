@@ -11,7 +11,8 @@ from jaxpar.train.validation import Validated
 class Trained(NamedTuple):
     """The result of one step, and of a validation after it, if there was one.
 
-    `params` and `state` are valid until the next step is requested.
+    `skipped` says how many steps in a row were skipped, with this one; 0: it was taken. `params`
+    and `state` are valid until the next step is requested.
     """
 
     loss: float
@@ -22,6 +23,7 @@ class Trained(NamedTuple):
     largest_load: float | None = None
     dropped: float | None = None
     validated: Validated | None = None
+    skipped: int = 0
 
 
 def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterator[Trained]:
@@ -35,7 +37,8 @@ def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterat
         start = time.perf_counter()
         params, state, measures = step(params, state, batch)
         batch = next(batches, None)  # made while the devices work
-        loss, norm, load, dropped = (None if one is None else float(one) for one in measures)
+        found = (None if one is None else float(one) for one in measures)
+        loss, norm, load, dropped, skipped = found
         assert loss is not None and norm is not None
         seconds = time.perf_counter() - start
-        yield Trained(loss, norm, seconds, params, state, load, dropped)
+        yield Trained(loss, norm, seconds, params, state, load, dropped, skipped=int(skipped or 0))

@@ -30,6 +30,7 @@ from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up, validation_loss
+from jaxpar.train.spikes import MOST_IN_A_ROW
 from jaxpar.train.termination import Terminated, termination
 from jaxpar.train.text import (
     Text,
@@ -55,6 +56,7 @@ class StepResult(NamedTuple):
         largest_load: of the busiest expert, over the mean load; None: there are no experts.
         dropped: the share of the choices of experts that found no row; None: there is no capacity.
         validated: what a validation after it has told; None: there was none.
+        skipped: how many steps in a row were skipped, with this one; 0: it was taken.
     """
 
     loss: float
@@ -63,6 +65,7 @@ class StepResult(NamedTuple):
     largest_load: float | None = None
     dropped: float | None = None
     validated: Validated | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Run:
 
         Raises:
             Terminated: the process was asked to end, and may do so now.
-            ValueError: a step could not be saved.
+            ValueError: a step could not be saved, or too many in a row were skipped.
         """
         each = self.round_steps or 1
         with termination() as is_asked:
@@ -122,6 +125,12 @@ class Run:
                 yield trained
                 if ends:
                     raise Terminated
+                if trained.skipped == MOST_IN_A_ROW:
+                    raise ValueError(
+                        f"train: steps {number - MOST_IN_A_ROW + 1} to {number} were all skipped, "
+                        "so this is no spike: the gradients stay not finite, or large; use a lower "
+                        "--learning-rate, a --warmup, or a larger --skip-spikes"
+                    )
 
     def close(self) -> None:
         """Waits for what is being saved, and removes what a run leaves behind.
@@ -288,6 +297,11 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "dropped": [
             _finite(step.dropped or 0.0) for step in steps if step.largest_load is not None
         ],
+        "skipped_steps": [
+            number for number, step in enumerate(steps, run.first_step + 1) if step.skipped
+        ]
+        if run
+        else [],
         "validation": [
             {name: _finite(value) for name, value in step.validated._asdict().items()}
             for step in steps

@@ -79,6 +79,10 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
                 f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
                 f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
             )
+            if step.skipped:
+                bar.console.print(
+                    "  skipped: this norm is not finite, or too far above those before it"
+                )
             if step.validated:
                 bar.console.print(_of_validation(step.validated))
             bar.advance(task, each)

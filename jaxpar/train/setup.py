@@ -52,6 +52,7 @@ from jaxpar.train.rounds import (
     make_compressed_round,
     make_round,
 )
+from jaxpar.train.spikes import skipping
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
 
 
@@ -86,6 +87,7 @@ def set_up(
     if settings.experts:
         optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
     optimizer = master_weights(optimizer) if mixed else optimizer
+    optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe)
     masters = _first_params(settings, recipe, technique, mesh, seed)
