@@ -70,6 +70,14 @@ Decay = Annotated[
         "after the warm-up) or wsd (linearly, in the last tenth of the steps).",
     ),
 ]
+SkipSpikes = Annotated[
+    float | None,
+    typer.Option(
+        metavar="FACTOR",
+        help="Skip a step whose gradient norm is not finite, or above FACTOR times the running "
+        "mean of the norms before it.",
+    ),
+]
 WeightDecay = Annotated[
     float | None,
     typer.Option(
@@ -198,7 +206,36 @@ Balance = Annotated[
 ]
 DataOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A text; without it, the sources of Python's library."),
+    typer.Option(
+        metavar="PATH",
+        help="A text: a file, or a folder, whose text files are joined in the order of their "
+        "paths, without hidden ones; without it, the sources of Python's library.",
+    ),
+]
+TokenizerFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A tokenizer.json of the library tokenizers (pip install tokenizers), which sets the "
+        "size of the vocabulary; without it, each byte is a token.",
+    ),
+]
+ValidateEvery = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Hold the end of the text out of training, and after every N steps and the last one "
+        "print the mean loss of up to 16 batches that are evenly spread over it.",
+    ),
+]
+ValidationFraction = Annotated[
+    float | None,
+    typer.Option(
+        "--validation",
+        metavar="FRACTION",
+        help="How much of the text is held out; 0.05 unless given.",
+    ),
 ]
 Steps = Annotated[int, typer.Option(min=1, metavar="N", help="Training steps.")]
 Layers = Annotated[int, typer.Option(min=1, metavar="N", help="Layers of the decoder.")]
@@ -213,7 +250,7 @@ Seed = Annotated[
 Batch = Annotated[
     int, typer.Option(min=1, metavar="N", help="Examples in a step, over all devices.")
 ]
-Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Bytes in an example.")]
+Sequence = Annotated[int, typer.Option(min=1, metavar="N", help="Tokens in an example.")]
 CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
@@ -268,6 +305,7 @@ Examples:
   jaxpar train --mesh dp=8 --compress int8
   jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
   jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
+  jaxpar train --mesh dp=8 --steps 500 --data FOLDER --validate-every 100
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
 """
@@ -290,6 +328,7 @@ def train_model(
     warmup: Warmup = 0,
     decay: Decay = "none",
     weight_decay: WeightDecay = None,
+    skip_spikes: SkipSpikes = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -298,6 +337,9 @@ def train_model(
     compress: Compress = None,
     steps: Steps = 50,
     data: DataOption = None,
+    tokenizer: TokenizerFile = None,
+    validate_every: ValidateEvery = None,
+    validation: ValidationFraction = None,
     seed: Seed = 0,
     layers: Layers = 4,
     d_model: DModel = 256,
@@ -317,7 +359,7 @@ def train_model(
     watchdog: WatchdogSeconds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Trains a byte-level decoder on real text, and shows what each device sends and holds.
+    """Trains a decoder on bytes or tokens of a text, and shows what each device sends and holds.
 
     It simulates as many CPU devices as the mesh needs, unless there are others, or the environment
     chooses: JAX_PLATFORMS, JAX_NUM_CPU_DEVICES, or a device count in XLA_FLAGS. To train in
@@ -334,7 +376,7 @@ def train_model(
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
         "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
-        "weight_decay": weight_decay, "steps": steps,
+        "weight_decay": weight_decay, "skip_spikes": skip_spikes, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,
@@ -342,10 +384,12 @@ def train_model(
         "shared_experts": shared_experts, "balance": balance,
     }  # fmt: skip
     options = {
-        "data": data, "seed": seed, "timeout_seconds": timeout, "watchdog_seconds": watchdog,
+        "data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout,
+        "watchdog_seconds": watchdog,
     }  # fmt: skip
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
-    _train(steps, as_json, sizes, recipe, options, keeping)
+    validating = {"every": validate_every, "fraction": validation}
+    _train(steps, as_json, sizes, recipe, options, keeping, validating)
 
 
 def _train(
@@ -355,6 +399,7 @@ def _train(
     recipe: dict[str, Any],
     options: dict[str, Any],
     keeping: dict[str, Any],
+    validating: dict[str, Any],
 ) -> None:
     """Trains and prints until the end, Ctrl-C or SIGTERM, and then ends this process."""
     with _held_back() as interrupts:
@@ -368,6 +413,7 @@ def _train(
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
         from jaxpar.train.termination import Terminated
+        from jaxpar.train.validation import make_validating
 
     place, run, taken, code = None, None, [], 0
     screen = Console(highlight=False, quiet=as_json)
@@ -379,12 +425,13 @@ def _train(
         with screen.status("Starting"):
             made = make_recipe(**recipe)
             made.check_steps(count)
-            kept = make_keeping(made, **keeping)
-            run = start(Settings(**sizes), made, place, **options, keeping=kept)
+            options["keeping"] = make_keeping(made, **keeping)
+            options["validating"] = make_validating(made, **validating)
+            run = start(Settings(**sizes), made, place, **options)
         with closing(run):
             show_start(run, recipe["mesh"], screen)
             for step in show_steps(run, count, screen):
-                told = step.largest_load, step.dropped
+                told = step.largest_load, step.dropped, step.validated
                 taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT

@@ -51,7 +51,7 @@ from jaxpar.train.manifest import (
     write_manifest,
 )
 from jaxpar.train.recipe import Recipe
-from jaxpar.train.text import Text
+from jaxpar.train.text import Text, unit_of
 
 if TYPE_CHECKING:
     import orbax.checkpoint
@@ -127,12 +127,18 @@ class Checkpoints:
     """
 
     def __init__(
-        self, keeping: Keeping, settings: Settings, recipe: Recipe, text: Text, seed: int
+        self,
+        keeping: Keeping,
+        settings: Settings,
+        recipe: Recipe,
+        text: Text,
+        seed: int,
+        tokenizer: str | None = None,
     ) -> None:
         self.keeping = replace(keeping, folder=keeping.folder.absolute())
         self.saved: list[int] = []
         self._recipe = recipe
-        self._about = _about(settings, recipe, text, seed)
+        self._about = _about(settings, recipe, text, seed, tokenizer)
         self._unlock: Callable[[], object] = lambda: None
         found = _of_process_0(self._find)
         if not self.keeping.folder.is_dir():
@@ -381,7 +387,9 @@ def _names(recipe: Recipe) -> list[str]:
     return [OPTIMIZER]
 
 
-def _about(settings: Settings, recipe: Recipe, text: Text, seed: int) -> dict[str, Any]:
+def _about(
+    settings: Settings, recipe: Recipe, text: Text, seed: int, tokenizer: str | None
+) -> dict[str, Any]:
     """What a run is: `model` and `run` must be equal to resume it, `devices` may differ."""
     layout, rounds = recipe.layout, recipe.sync_every
     order = layer_order(recipe.table, settings.layers) if recipe.table else range(settings.layers)
@@ -390,8 +398,10 @@ def _about(settings: Settings, recipe: Recipe, text: Text, seed: int) -> dict[st
         "run": {
             "format": FORMAT,
             "seed": seed,
-            "text": f"of {len(text)} bytes (CRC-32 {zlib.crc32(text.data):08x})",
+            "text": f"of {len(text)} {unit_of(text)} (CRC-32 {zlib.crc32(text.data):08x})",
+            "tokenizer": tokenizer or "none",
             "optimizer": str(recipe.optimizer),
+            "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
             "precision": recipe.precision,
             "rounds": rounds and f"of {rounds} steps on dp={layout.dp}, then {recipe.outer}",
         },

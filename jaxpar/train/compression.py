@@ -26,6 +26,7 @@ from jaxpar.parallel.compress import (
     top_k_all_reduce,
 )
 from jaxpar.parallel.zero import state_specs, update_owned
+from jaxpar.train.spikes import skipped_in_a_row, told
 from jaxpar.train.step import Measures, Technique, clipped, jitted
 
 AXIS = "dp"
@@ -234,8 +235,10 @@ def make_compressed_step(
         loss, gradients = technique.find(params, batch, 1.0)
         gradients, kept = exchange(gradients, kept, groups, compression)
         gradients, norm = clipped(gradients, max_norm)
-        params, inner = update_owned(gradients, params, inner, optimizer, technique.layouts)
-        return params, (inner, kept), Measures(lax.pmean(loss, AXIS), norm)
+        knowing = told(optimizer, norm)
+        params, inner = update_owned(gradients, params, inner, knowing, technique.layouts)
+        measures = Measures(lax.pmean(loss, AXIS), norm, skipped=skipped_in_a_row(inner))
+        return params, (inner, kept), measures
 
     states = state_specs(optimizer, technique.layouts), kept_specs(groups, compression)
     return jitted(step, mesh, technique, states)

@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jaxpar.train.step import Step
+from jaxpar.train.validation import Validated
 
 
 class Trained(NamedTuple):
-    """The result of one step. `params` and `state` are valid until the next step is requested."""
+    """The result of one step, and of a validation after it, if there was one.
+
+    `skipped` says how many steps in a row were skipped, with this one; 0: it was taken. `params`
+    and `state` are valid until the next step is requested.
+    """
 
     loss: float
     gradient_norm: float
@@ -17,6 +22,8 @@ class Trained(NamedTuple):
     state: Any
     largest_load: float | None = None
     dropped: float | None = None
+    validated: Validated | None = None
+    skipped: int = 0
 
 
 def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterator[Trained]:
@@ -30,6 +37,8 @@ def train(step: Step, params: Any, state: Any, batches: Iterator[Any]) -> Iterat
         start = time.perf_counter()
         params, state, measures = step(params, state, batch)
         batch = next(batches, None)  # made while the devices work
-        loss, gradient_norm, *told = (None if one is None else float(one) for one in measures)
-        assert loss is not None and gradient_norm is not None
-        yield Trained(loss, gradient_norm, time.perf_counter() - start, params, state, *told)
+        found = (None if one is None else float(one) for one in measures)
+        loss, norm, load, dropped, skipped = found
+        assert loss is not None and norm is not None
+        seconds = time.perf_counter() - start
+        yield Trained(loss, norm, seconds, params, state, load, dropped, skipped=int(skipped or 0))

@@ -1,9 +1,10 @@
 """The gradients of a decoder whose layers are split over pp, by the recipe's schedule."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jax import Array
+from jax import Array, lax
 from jaxtyping import PyTree
 
 from jaxpar.collectives.leaves import STACKED, LeafLayouts, fetch, scatter_gradients
@@ -18,18 +19,27 @@ from jaxpar.train.recipe import Recipe
 
 
 def by_schedule(
-    settings: Settings, recipe: Recipe, table: Table, layouts: PyTree[LeafLayouts]
+    settings: Settings,
+    recipe: Recipe,
+    table: Table,
+    layouts: PyTree[LeafLayouts],
+    *,
+    learns: bool = True,
 ) -> FindLocal:
     """Finds a device's parts of the gradients, by running a schedule of microbatches.
 
     Where the recipe gathers layers, parameters and gradients are as at rest and as owned, and each
     layer is gathered for each microbatch; the ends are gathered once.
+
+    Without `learns`, only the loss is of use: a schedule finds it in its backward passes, which
+    then compute nothing else.
     """
     # A schedule adds up what its microbatches give, with the mean in the loss of each.
     split = replace(recipe.split, added=recipe.microbatches)
     by_shards = recipe.gathers_layers
     decoder = pieces(settings, split)
     layer = gathered_layer(decoder.layer, layouts[STACKED]) if by_shards else decoder.layer
+    layer = checkpointed(layer, recipe.layout.remat)
     of_ends = {name: part for name, part in layouts.items() if name != STACKED}
 
     def first(ends: Any, tokens: Array) -> Array:
@@ -39,11 +49,14 @@ def by_schedule(
         targets = split.own_tokens(tokens[:, 1:])
         return split.cross_entropy(decoder.last(ends, y), targets).mean()
 
+    if not learns:
+        layer, last = _without_gradient(layer), _without_gradient(last)
+
     def find(params: Any, tokens: Array, scale: Any) -> LossAndGradients:
         ends = {name: params[name] for name in of_ends}
         loss, (ends, layers) = pipeline_gradients(
             first,
-            checkpointed(layer, recipe.layout.remat),
+            layer,
             last,
             (fetch(ends, of_ends) if by_shards else ends, params[STACKED]),
             tokens.reshape(recipe.microbatches, -1, *tokens.shape[1:]),
@@ -56,6 +69,11 @@ def by_schedule(
         return loss, ends | {STACKED: layers}
 
     return find
+
+
+def _without_gradient(function: Callable[..., Array]) -> Callable[..., Array]:
+    """The function, of which all gradients are zero, so that none is computed."""
+    return lambda *args: lax.stop_gradient(function(*args))
 
 
 def schedule_notes(recipe: Recipe) -> tuple[str, ...]:

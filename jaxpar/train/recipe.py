@@ -45,6 +45,8 @@ class Recipe:
         optimizer: what updates the parameters, and at which rate.
         clip: the norm to which the gradients are clipped; None: they are not.
         attention: without cp, one of `ATTENTIONS`; None: what is faster for the sequence.
+        skip_spikes: a step is skipped whose gradient norm is not finite, or above so many times the
+            running mean of those before; None: all are taken.
         sync_every: how many local steps the devices of dp take before they average; None: they
             average the gradients of every step.
         outer: after these steps, what `jaxpar.train.rounds.OUTERS` names.
@@ -61,6 +63,7 @@ class Recipe:
     optimizer: Optimization = field(default_factory=Optimization)
     clip: float | None = None
     attention: str | None = None
+    skip_spikes: float | None = None
     sync_every: int | None = None
     outer: str = DEFAULT_OUTER
     compression: Compression | None = None
@@ -143,6 +146,7 @@ def make_recipe(
     warmup: int = 0,
     decay: str = "none",
     weight_decay: float | None = None,
+    skip_spikes: float | None = None,
     steps: int = 0,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
@@ -172,6 +176,7 @@ def make_recipe(
         warmup: over so many steps the learning rate rises to the highest.
         decay: how it falls afterwards, one of `DECAYS`.
         weight_decay: of AdamW; None: `WEIGHT_DECAY`.
+        skip_spikes: how many times the running mean a gradient norm may be; None: any norm may be.
         steps: of a run whose learning rate falls.
 
     Raises:
@@ -202,6 +207,11 @@ def make_recipe(
         raise ValueError(f"train: --microbatches is {microbatches}; use 1 or more")
     if clip is not None and not clip > 0:
         raise ValueError(f"train: --clip is {clip}; use a norm above 0, or leave it out")
+    if skip_spikes is not None and not skip_spikes > 1:
+        raise ValueError(
+            f"train: --skip-spikes is {skip_spikes}; use a factor above 1, such as 3, or leave it "
+            "out"
+        )
     _check_layers(mesh, sizes, sequence_parallel, schedule, chunks)
     _check_states(mesh, sizes, stage, remat, gather)
     _check_attention(mesh, sizes, context, attention)
@@ -226,8 +236,22 @@ def make_recipe(
     layout = replace(layout, microbatch=local // microbatches, chunks=table.chunks if table else 1)
     updates = make_optimization(optimizer, learning_rate, warmup, decay, weight_decay, steps)
     recipe = Recipe(
-        layout, batch, precision, name, table, gather or "use", updates, clip, attention
+        layout,
+        batch,
+        precision,
+        name,
+        table,
+        gather or "use",
+        updates,
+        clip,
+        attention,
+        skip_spikes,
     )
+    if skip_spikes is not None and layout.offload != "none":
+        raise ValueError(
+            f"train: --skip-spikes {skip_spikes} with --offload: a state outside of the devices is "
+            "updated leaf by leaf, and none of them knows the others; leave one of the two out"
+        )
     return _with_less_communication(recipe, sync_every, outer, compress)
 
 
@@ -383,6 +407,11 @@ def _check_rounds(recipe: Recipe, given: str) -> None:
         raise ValueError(
             f"train: {given} with --clip {recipe.clip}: the norm is that of the mean gradient of "
             "all devices, which local steps do not know; leave --clip out"
+        )
+    if recipe.skip_spikes is not None:
+        raise ValueError(
+            f"train: {given} with --skip-spikes {recipe.skip_spikes}: a device that skips a local "
+            "step alone does not know the gradients of the others; leave --skip-spikes out"
         )
 
 

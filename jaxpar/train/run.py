@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -20,7 +21,7 @@ from jaxpar.layout import Layout
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
-from jaxpar.parallel.offload import HostStore, Transfers
+from jaxpar.parallel.offload import HostStore, Store, Transfers
 from jaxpar.train.checkpoint import Checkpoints, Keeping
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
@@ -29,9 +30,21 @@ from jaxpar.train.machine import check_memory
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.restarts import RESTARTED
 from jaxpar.train.sent import Sent, sent_over_axes
-from jaxpar.train.setup import set_up
+from jaxpar.train.setup import set_up, validation_loss
+from jaxpar.train.spikes import MOST_IN_A_ROW
 from jaxpar.train.termination import Terminated, termination
-from jaxpar.train.text import Text, batches, check_same, read_file, read_library
+from jaxpar.train.text import (
+    Text,
+    batches,
+    check_same,
+    hold_out,
+    read_data,
+    read_library,
+    spread_batches,
+    unit_of,
+)
+from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
+from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 from jaxpar.train.watchdog import Watchdog
 
 
@@ -44,6 +57,8 @@ class StepResult(NamedTuple):
         seconds: how long the step took.
         largest_load: of the busiest expert, over the mean load; None: there are no experts.
         dropped: the share of the choices of experts that found no row; None: there is no capacity.
+        validated: what a validation after it has told; None: there was none.
+        skipped: how many steps in a row were skipped, with this one; 0: it was taken.
     """
 
     loss: float
@@ -51,6 +66,8 @@ class StepResult(NamedTuple):
     seconds: float
     largest_load: float | None = None
     dropped: float | None = None
+    validated: Validated | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,6 +84,8 @@ class Run:
         folder: where an offloaded state is kept, if it is kept on disk.
         round_steps: how many local steps a step here stands for, where devices take such.
         checkpoints: those that it resumes and saves; None: it saves none.
+        validation: what is done on held-out text; None: none is held out.
+        unit: what the text consists of, bytes or tokens.
         watchdog: what ends the process if it is stuck; None: nothing does.
     """
 
@@ -79,6 +98,8 @@ class Run:
     folder: tempfile.TemporaryDirectory | None = None
     round_steps: int | None = None
     checkpoints: Checkpoints | None = None
+    validation: Validation | None = None
+    unit: str = "bytes"
     watchdog: Watchdog | None = None
 
     @property
@@ -87,11 +108,11 @@ class Run:
         return self.checkpoints.step if self.checkpoints else 0
 
     def proceed(self, steps: int) -> Iterator[Trained]:
-        """The steps of this run until there are so many in all, saved as was asked.
+        """The steps of this run until there are so many in all, saved and validated as was asked.
 
         Raises:
             Terminated: the process was asked to end, and may do so now.
-            ValueError: a step could not be saved.
+            ValueError: a step could not be saved, or too many in a row were skipped.
         """
         each = self.round_steps or 1
         with termination() as is_asked:
@@ -100,10 +121,17 @@ class Run:
                 if self.watchdog:
                     self.watchdog.completed(trained.seconds)
                 ends = is_asked(number)
-                self._save(number, trained, last=ends or number == steps)
+                with self.watchdog.paused() if self.watchdog else nullcontext():
+                    trained = self._saved_and_validated(number, trained, number == steps, ends)
                 yield trained
                 if ends:
                     raise Terminated
+                if trained.skipped == MOST_IN_A_ROW:
+                    raise ValueError(
+                        f"train: steps {number - MOST_IN_A_ROW + 1} to {number} were all skipped, "
+                        "so this is no spike: the gradients stay not finite, or large; use a lower "
+                        "--learning-rate, a --warmup, or a larger --skip-spikes"
+                    )
 
     def close(self) -> None:
         """Waits for what is being saved, and removes what a run leaves behind.
@@ -120,11 +148,18 @@ class Run:
             if self.folder:
                 self.folder.cleanup()
 
-    def _save(self, number: int, trained: Trained, *, last: bool) -> None:
-        """Saves a step if it is one to be saved; that may take longer than the watchdog allows."""
+    def _saved_and_validated(
+        self, number: int, trained: Trained, last: bool, ends: bool
+    ) -> Trained:
+        """Saves a step, and validates after it, if this is asked for; that may take a while.
+
+        `ends` says that the process was asked to end, which leaves no time to validate.
+        """
         if self.checkpoints:
-            with self.watchdog.paused() if self.watchdog else nullcontext():
-                self.checkpoints.after(number, trained.params, trained.state, last=last)
+            self.checkpoints.after(number, trained.params, trained.state, last=last or ends)
+        if not self.validation or ends:
+            return trained
+        return trained._replace(validated=self.validation.after(number, trained.params, last=last))
 
 
 def start(
@@ -137,6 +172,8 @@ def start(
     timeout_seconds: int,
     watchdog_seconds: int | None = None,
     keeping: Keeping | None = None,
+    validating: Validating | None = None,
+    tokenizer: Path | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
@@ -144,20 +181,25 @@ def start(
     there is one, which takes its limit from the steps, where the launcher starts again what ends.
 
     Raises:
-        ValueError: the recipe does not fit, the text is unreadable, others do not connect, or there
-            is no checkpoint to resume.
+        ValueError: the recipe does not fit, the text or the tokenizer is unreadable, others do not
+            connect, or there is no checkpoint to resume.
     """
+    read = read_tokenizer(tokenizer) if tokenizer else None
+    settings = replace(settings, vocabulary=read.vocabulary) if read else settings
     recipe.check(settings)
-    text = read_file(data) if data else read_library()
+    text = read_data(data) if data else read_library()
     join(place, timeout_seconds)
     _simulate(recipe.layout.devices, place)
     mesh = _mesh(recipe.layout)
     if jax.default_backend() == "cpu":
         here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
         check_memory(settings, recipe, here)
-    check_same(text)
+    check_same(text, read.data if read else b"")
     name = f"text: {data}" if data else "text"
-    run = begin(settings, recipe, mesh, text, seed=seed, name=name, keeping=keeping)
+    run = begin(
+        settings, recipe, mesh, text,
+        seed=seed, name=name, keeping=keeping, validating=validating, tokenizer=read,
+    )  # fmt: skip
     return replace(run, watchdog=_watchdog(watchdog_seconds))
 
 
@@ -170,11 +212,14 @@ def begin(
     seed: int,
     name: str = "text",
     keeping: Keeping | None = None,
+    validating: Validating | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
-    begins with `name`. `keeping` says where checkpoints are.
+    begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
+    is held out of training. `tokenizer` makes tokens of it, and without one its bytes are tokens.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -182,21 +227,27 @@ def begin(
     """
     recipe.check(settings)
     layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
+    texts = _in_tokens(text, validating.fraction if validating else 0.0, tokenizer, name)
     sharding = NamedSharding(mesh, P(layout.batch_axes))
-    checkpoints = Checkpoints(keeping, settings, recipe, text, seed) if keeping else None
+    mark = tokenizer.mark if tokenizer else None
+    checkpoints = (
+        Checkpoints(keeping, settings, recipe, texts.training, seed, mark) if keeping else None
+    )
     consumed = checkpoints.examples if checkpoints else 0
     examples = batches(
-        text, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
+        texts.training, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
     )
+    held_out = _held_out_batches(texts.held_out, recipe, sharding, t, validating, name)
     shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
-    folder, store = None, None
-    if layout.offload != "none":
-        folder = _folder() if layout.store == "disk" else None
-        store = DiskStore(Path(folder.name)) if folder else HostStore()
+    folder, store = _store(layout)
     made = set_up(settings, recipe, mesh, shape, seed, store)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
+    validation = None
+    if validating:
+        loss = validation_loss(settings, recipe, mesh, params, held_out[0])
+        validation = Validation(validating.every, loss, held_out, texts.token_bytes)
     return Run(
         report=made.report,
         parameters=settings.parameters,
@@ -207,7 +258,52 @@ def begin(
         folder=folder,
         round_steps=recipe.sync_every,
         checkpoints=checkpoints,
+        validation=validation,
+        unit=unit_of(texts.training),
     )
+
+
+class _Texts(NamedTuple):
+    """What a run is trained on, and what is held out; a token has `token_bytes` of this."""
+
+    training: Text
+    held_out: Text
+    token_bytes: float
+
+
+def _in_tokens(text: Text, fraction: float, tokenizer: Tokenizer | None, name: str) -> _Texts:
+    """The two parts of a text, of which the second is this fraction, in tokens."""
+    training, held_out = hold_out(text, fraction)
+    if not tokenizer:
+        return _Texts(training, held_out, 1.0)
+    tokens = tokenizer.encode(held_out, f"{name}, held out")
+    token_bytes = len(held_out) / max(1, len(tokens))
+    return _Texts(tokenizer.encode(training, name), tokens, token_bytes)
+
+
+def _held_out_batches(
+    text: Text,
+    recipe: Recipe,
+    sharding: NamedSharding,
+    sequence: int,
+    validating: Validating | None,
+    name: str,
+) -> list[Array]:
+    """The batches of a validation, if there is one."""
+    if not validating:
+        return []
+    name = f"{name}, held out by --validation {validating.fraction}"
+    return spread_batches(
+        text, sharding, batch=recipe.batch, sequence=sequence, most=MOST_BATCHES, name=name
+    )
+
+
+def _store(layout: Layout) -> tuple[tempfile.TemporaryDirectory | None, Store | None]:
+    """Where an offloaded state is kept, with its folder if that is on disk."""
+    if layout.offload == "none":
+        return None, None
+    folder = _folder() if layout.store == "disk" else None
+    return folder, DiskStore(Path(folder.name)) if folder else HostStore()
 
 
 def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
@@ -221,6 +317,16 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         ],
         "dropped": [
             _finite(step.dropped or 0.0) for step in steps if step.largest_load is not None
+        ],
+        "skipped_steps": [
+            number for number, step in enumerate(steps, run.first_step + 1) if step.skipped
+        ]
+        if run
+        else [],
+        "validation": [
+            {name: _finite(value) for name, value in step.validated._asdict().items()}
+            for step in steps
+            if step.validated
         ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),

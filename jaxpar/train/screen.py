@@ -10,12 +10,13 @@ from rich.table import Table
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
 from jaxpar.train.run import Run, StepResult, tokens_per_second
+from jaxpar.train.validation import Validated
 
 
 def show_start(run: Run, mesh: str, console: Console) -> None:
     """The size of the run, and what each device sends and holds."""
     each = f"a round of {run.round_steps} steps" if run.round_steps else "a step"
-    size = f"{run.parameters:,} parameters, {run.tokens:,} bytes of text in {each}"
+    size = f"{run.parameters:,} parameters, {run.tokens:,} {run.unit} of text in {each}"
     console.print(f"{size}, on {mesh}\n")
     console.print(render(run.report), "")
     if run.sent:
@@ -29,6 +30,11 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
     if run.checkpoints:
         for note in run.checkpoints.notes:
             console.print(note)
+    if run.validation:
+        console.print(
+            f"validates every {run.validation.every} steps, and after the last, on "
+            f"{run.validation.examples:,} examples of the text that are held out\n"
+        )
     if run.first_step:
         console.print(f"goes on after step {run.first_step}\n")
     if run.moved:
@@ -73,8 +79,21 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
                 f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
                 f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
             )
+            if step.skipped:
+                bar.console.print(
+                    "  skipped: this norm is not finite, or too far above those before it"
+                )
+            if step.validated:
+                bar.console.print(_of_validation(step.validated))
             bar.advance(task, each)
             yield step
+
+
+def _of_validation(validated: Validated) -> str:
+    return (
+        f"validation  loss {validated.loss:.4f}  perplexity {validated.perplexity:.2f}  "
+        f"{validated.bits_per_byte:.4f} bits per byte"
+    )
 
 
 def _of_experts(step: Trained) -> str:

@@ -1,11 +1,13 @@
 """What a recipe needs to begin: the first parameters and state, and the compiled step."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import optax
+from jax import Array, lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
@@ -15,6 +17,7 @@ from jaxpar.inspector.compiled import Compiled, compile_program
 from jaxpar.inspector.program import inspect_compiled
 from jaxpar.inspector.report import Report
 from jaxpar.layout import Layout
+from jaxpar.mesh import in_mesh_order, varying_axes
 from jaxpar.model import Settings, init, loss_fn, used_specs
 from jaxpar.parallel.fsdp import fsdp_loss, gather_layers
 from jaxpar.parallel.offload import OffloadedState, Store, Transfers
@@ -49,6 +52,7 @@ from jaxpar.train.rounds import (
     make_compressed_round,
     make_round,
 )
+from jaxpar.train.spikes import skipping
 from jaxpar.train.step import WHOLE, Step, Technique, make_step, shardings
 
 
@@ -83,6 +87,7 @@ def set_up(
     if settings.experts:
         optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
     optimizer = master_weights(optimizer) if mixed else optimizer
+    optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
     technique = technique_of(settings, recipe)
     masters = _first_params(settings, recipe, technique, mesh, seed)
@@ -170,15 +175,38 @@ def _in_rounds(
     return step, (*states, kept)
 
 
-def technique_of(settings: Settings, recipe: Recipe) -> Technique:
-    """How a step of this recipe finds its gradients, and how everything is sharded."""
+def validation_loss(
+    settings: Settings, recipe: Recipe, mesh: Mesh, params: Any, batch: Any
+) -> Callable[[Any, Any], Array]:
+    """The compiled function (params, batch) -> the mean loss of a batch, as a step finds it.
+
+    Nothing uses the gradients, so what computes only these is left out. `params` and `batch` have
+    the shapes, dtypes and shardings of those that it is called with.
+    """
+    technique = technique_of(settings, recipe, learns=False)
+
+    def loss(params: Any, batch: Any) -> Array:
+        found, _ = technique.find(params, batch, 1.0)
+        apart = in_mesh_order(varying_axes(found))
+        return lax.pmean(found, apart) if apart else found
+
+    takes = technique.params, technique.batch
+    sharded = jax.jit(jax.shard_map(loss, mesh=mesh, in_specs=takes, out_specs=WHOLE))
+    return compile_program(sharded.lower(params, batch), optimize=True).executable
+
+
+def technique_of(settings: Settings, recipe: Recipe, *, learns: bool = True) -> Technique:
+    """How a step of this recipe finds its gradients, and how everything is sharded.
+
+    Without `learns`, only the loss that it finds is of use.
+    """
     layout = recipe.layout
     _, layouts = leaf_layouts_of(settings, layout)
     # The devices of tp, too, compute parts of the gradients of leaves that they hold alike.
     copies = ("tp",) if layout.sequence_parallel else ()
     apart = ("dp",) if recipe.compression or recipe.sync_every else ()
     find = over_devices(
-        _find_local(settings, recipe, layouts),
+        _find_local(settings, recipe, layouts, learns=learns),
         layouts,
         axes=(*layout.token_axes, *copies),
         parts=layout.token_parts // (layout.dp if apart else 1),
@@ -197,12 +225,16 @@ def leaf_layouts_of(settings: Settings, layout: Layout) -> tuple[Any, PyTree[Lea
 
 
 def _find_local(
-    settings: Settings, recipe: Recipe, layouts: dict[str, PyTree[LeafLayouts]]
+    settings: Settings,
+    recipe: Recipe,
+    layouts: dict[str, PyTree[LeafLayouts]],
+    *,
+    learns: bool,
 ) -> FindLocal:
     """How a device finds its own gradients."""
     layout = recipe.layout
     if recipe.table:
-        return by_schedule(settings, recipe, recipe.table, layouts)
+        return by_schedule(settings, recipe, recipe.table, layouts, learns=learns)
     apply = partial(scan_layers, remat=layout.remat)
     if recipe.gathers_layers:
         loss = loss_fn(settings, gather_layers(apply, layouts[STACKED]), recipe.split)

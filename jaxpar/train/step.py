@@ -19,6 +19,7 @@ from jaxpar.parallel.hybrid import clip_gradients, global_norm
 from jaxpar.parallel.precision import LossScaling, all_finite, cast, select
 from jaxpar.parallel.zero import state_specs, update_owned
 from jaxpar.train.experts import dropped_share, largest_load, with_told_of, without_told
+from jaxpar.train.spikes import skipped_in_a_row, told
 
 Find = Callable[[Any, Any, Any], tuple[Array, Any]]
 WHOLE = P()  # replicated
@@ -33,12 +34,14 @@ class Measures(NamedTuple):
             local steps, that of how far it moved them.
         largest_load: of the busiest expert of any layer, over the mean load; None: there are none.
         dropped: the share of the choices of experts that found no row; None: there is no capacity.
+        skipped: how many steps in a row were skipped, with this one; None: none ever is.
     """
 
     loss: Array
     gradient_norm: Array
     largest_load: Array | None = None
     dropped: Array | None = None
+    skipped: Array | None = None
 
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any, Measures]]
@@ -89,11 +92,14 @@ def make_step(
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any, Measures]:
         inner, scale = state if scaling else (state, None)
         gradients, measures, finite = clipped_gradients(technique, params, batch, scale, max_norm)
-        new = update_owned(gradients, params, inner, optimizer, technique.layouts)
-        if not (scaling and scale):
-            return *new, measures
-        params, inner = select(finite, new, (params, inner))
-        return params, (inner, scaling.update(scale, finite)), measures
+        knowing = told(optimizer, measures.gradient_norm)
+        new = update_owned(gradients, params, inner, knowing, technique.layouts)
+        if scaling and scale:
+            new = select(finite, new, (params, inner))
+            scale = scaling.update(scale, finite)
+        params, inner = new
+        measures = measures._replace(skipped=skipped_in_a_row(inner))
+        return params, (inner, scale) if scaling else inner, measures
 
     states = state_specs(optimizer, technique.layouts)
     return jitted(step, mesh, technique, (states, WHOLE) if scaling else states)
@@ -128,8 +134,8 @@ def clipped_gradients(
         gradients = jax.tree.map(lambda leaf: leaf / scale.scale, cast(gradients, jnp.float32))
     gradients, norm = clipped(gradients, max_norm)
     finite = jnp.bool_(True) if scale is None else _true_everywhere(all_finite(gradients))
-    told = largest_load(gradients), dropped_share(gradients)
-    return gradients, Measures(loss, norm, *told), finite
+    of_experts = largest_load(gradients), dropped_share(gradients)
+    return gradients, Measures(loss, norm, *of_experts), finite
 
 
 def clipped(gradients: Any, max_norm: float | None) -> tuple[Any, Array]:

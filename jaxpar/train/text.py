@@ -1,6 +1,6 @@
-"""Text to train on, as bytes, and the batches that a mesh sees of it.
+"""Text to train on, as bytes or as tokens, and the batches that a mesh sees of it.
 
-An example is `sequence` bytes and the one after them. Every epoch takes each example of the text
+An example is `sequence` of them and the one after. Every epoch takes each example of the text
 once, in an order of its own. Which examples are in a batch depends on the seed alone, so that the
 losses of one device and of eight, in one process or in several, are the same.
 """
@@ -17,14 +17,16 @@ import numpy as np
 from jax import Array
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, UInt
 
 from jaxpar.parallel.sampler import shard_indices
 
 LIBRARY_BYTES = 8_000_000
+MOST_FOLLOWING = 3  # bytes of a character of UTF-8 after its first
+BEGINNING_BYTES = 8_000  # where a zero byte tells that a file is no text
 NOT_THE_LIBRARY = {"__pycache__", "dist-packages", "site-packages", "test", "tests"}
 
-Text = UInt8[np.ndarray, " n"]
+Text = UInt[np.ndarray, " n"]
 
 
 def read_library() -> Text:
@@ -42,42 +44,66 @@ def read_library() -> Text:
     if not found:
         raise ValueError(
             f"text: found 0 Python sources in {folder}; the standard library may be zipped; give a "
-            "text of your own with --data FILE"
+            "text of your own with --data PATH"
         )
     return np.frombuffer(found, np.uint8)[:LIBRARY_BYTES]
 
 
-def read_file(path: Path) -> Text:
-    """The bytes of a file.
+def read_data(path: Path) -> Text:
+    """The bytes of a file, or of all text files under a folder.
+
+    Those of a folder are joined in the order of their paths, the same on every system. Hidden files
+    and folders are left out, and so are files that are no text: as Git and grep see it, those with
+    a zero byte near their beginning.
 
     Raises:
-        ValueError: there is no such file, or it cannot be read into memory.
+        ValueError: there is no such path, it cannot be read into memory, or a folder has no text.
     """
     try:
         if path.is_dir():
-            raise IsADirectoryError("it is a directory")
+            return _read_folder(path)
         if path.exists() and not path.is_file():
             raise OSError("it is a device or a pipe")
         return np.fromfile(path, np.uint8)
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"text: {path}: {reason}; give a text or binary file") from None
+        where = getattr(error, "filename", None) or path
+        raise ValueError(
+            f"text: {where}: {reason}; give a file, or a folder with text files"
+        ) from None
 
 
-def check_same(text: Text) -> None:
-    """Compares the texts of all processes, each of which reads its own.
+def unit_of(text: Text) -> str:
+    """What a text consists of; only bytes are of 8 bits."""
+    return "bytes" if text.dtype == np.uint8 else "tokens"
+
+
+def check_same(text: Text, tokenizer: bytes = b"") -> None:
+    """Compares the texts and tokenizers of all processes, each of which reads its own.
 
     Raises:
         ValueError: they differ.
     """
     if jax.process_count() == 1:
         return
-    sums = multihost_utils.process_allgather(np.uint32(zlib.crc32(text.data))).tolist()
+    here = zlib.crc32(text.data, zlib.crc32(tokenizer))
+    sums = multihost_utils.process_allgather(np.uint32(here)).tolist()
     if len(set(sums)) > 1:
         raise ValueError(
             f"text: the processes have {len(set(sums))} different texts, by checksums {sums}; give "
-            "all the same file, or the same version of Python"
+            "all the same file, with the same tokenizer, or the same version of Python"
         )
+
+
+def hold_out(text: Text, fraction: float) -> tuple[Text, Text]:
+    """The beginning of a text, and its end, which is this fraction of it; they share no byte.
+
+    A character of UTF-8 is not cut.
+    """
+    cut = len(text) - round(fraction * len(text))
+    within = text[cut : cut + MOST_FOLLOWING] & 0xC0 == 0x80
+    cut += int(np.argmin(np.append(within, False)))
+    return text[:cut], text[cut:]
 
 
 def batches(
@@ -89,34 +115,68 @@ def batches(
     seed: int,
     consumed: int = 0,
     name: str = "text",
-) -> Iterator[Int[Array, "b bytes"]]:
+) -> Iterator[Int[Array, "b s"]]:
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
-    has `batch` examples over all devices, each with `sequence` bytes to predict. The first
-    `consumed` examples are left out, since an earlier run has taken them. An error message begins
-    with `name`.
+    has `batch` examples over all devices, each with `sequence` bytes or tokens to predict. The
+    first `consumed` examples are left out, since an earlier run has taken them. An error message
+    begins with `name`.
 
     Raises:
         ValueError: the text does not fill one batch.
     """
-    examples = max(0, len(text) - 1) // sequence
+    order = _order(_examples(text, batch, sequence, name), seed, consumed)
+    taken = (np.array(list(itertools.islice(order, batch))) for _ in itertools.count())
+    return (_batch(text, numbers, sequence, sharding) for numbers in taken)
+
+
+def spread_batches(
+    text: Text,
+    sharding: NamedSharding,
+    *,
+    batch: int,
+    sequence: int,
+    most: int,
+    name: str = "text",
+) -> list[Int[Array, "b s"]]:
+    """At most so many batches, of different examples that are evenly spread over the text.
+
+    They are the same each time. The arguments are those of `batches`.
+
+    Raises:
+        ValueError: the text does not fill one batch.
+    """
+    examples = _examples(text, batch, sequence, name)
+    count = batch * min(most, examples // batch)
+    numbers = np.arange(count) * examples // count
+    return [_batch(text, part, sequence, sharding) for part in numbers.reshape(-1, batch)]
+
+
+def _examples(text: Text, batch: int, sequence: int, name: str) -> int:
+    """How many examples a text has.
+
+    Raises:
+        ValueError: they do not fill one batch.
+    """
+    examples, unit = max(0, len(text) - 1) // sequence, unit_of(text)
     if examples < batch:
         raise ValueError(
-            f"{name}: {len(text)} bytes make {examples} examples of {sequence} bytes; a batch has "
-            f"{batch}; use a text of {batch * sequence + 1} bytes or more, or a smaller batch or "
-            "sequence"
+            f"{name}: {len(text)} {unit} make {examples} examples of {sequence} {unit}; a batch "
+            f"has {batch}; use a text of {batch * sequence + 1} {unit} or more, or a smaller batch "
+            "or sequence"
         )
-    order = _order(examples, seed, consumed)
+    return examples
 
-    def make() -> Int[Array, "b bytes"]:
-        starts = sequence * np.array(list(itertools.islice(order, batch)))
-        every = starts[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
-        return jax.make_array_from_callback(
-            every.shape, sharding, lambda part: text[every[part]].astype(np.int32)
-        )
 
-    return (make() for _ in itertools.count())
+def _batch(
+    text: Text, numbers: Int[np.ndarray, " b"], sequence: int, sharding: NamedSharding
+) -> Int[Array, "b s"]:
+    """The batch of the examples with these numbers."""
+    every = sequence * numbers[:, None] + np.arange(sequence + 1)[None]  # [b, t+1]
+    return jax.make_array_from_callback(
+        every.shape, sharding, lambda part: text[every[part]].astype(np.int32)
+    )
 
 
 def _order(examples: int, seed: int, consumed: int) -> Iterator[int]:
@@ -132,3 +192,32 @@ def _sources(folder: str) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(set(folders) - NOT_THE_LIBRARY)
         yield from (Path(place, name) for name in sorted(files) if name.endswith(".py"))
+
+
+def _read_folder(folder: Path) -> Text:
+    files = sorted(_visible(folder), key=lambda path: path.relative_to(folder).as_posix())
+    read = (path.read_bytes() for path in files)
+    found = np.frombuffer(b"".join(text for text in read if _is_text(text)), np.uint8)
+    if not len(found):
+        raise OSError(f"of its {len(files)} files that are not hidden, none has any text")
+    return found
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Yields the files under a folder, in no order, without hidden ones and those in hidden places.
+
+    Raises:
+        OSError: a folder cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, folders, files in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(place, name) for name in files if not name.startswith("."))
+        yield from (path for path in paths if path.is_file())
+
+
+def _is_text(data: bytes) -> bool:
+    return b"\0" not in data[:BEGINNING_BYTES]

@@ -42,6 +42,8 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             ["train", "--every", "5"],
             "train: --every without --checkpoint: it says how a run is sav",
         ),
+        (["train", "--tokenizer", "nowhere"], "train: --tokenizer nowhere: "),
+        (["train", "--validation", "0.1"], "train: --validation 0.1 without --validate-every: it"),
         (["train", "--checkpoint", "none", "--resume"], "there is no checkpoint to resume; check"),
         (["train", "--checkpoint", "."], " more, which no training run has written; give an empty"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),

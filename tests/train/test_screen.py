@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from jaxpar.train.loop import Trained
 from jaxpar.train.run import Run, StepResult
 from jaxpar.train.screen import show_end, show_start, show_steps
 from jaxpar.train.sent import Sent
+from jaxpar.train.validation import Validated, Validation
 
 RUN = Run(Report((), 7, Memory(1, 2, 0, 4, 5)), 1234, 2048, iter(()))
 TAKEN = [StepResult(5.5, 2.0, 0.5), StepResult(4.25, 1.5, 0.25)]
@@ -73,6 +75,20 @@ def test_a_step_with_a_capacity_tells_what_was_dropped() -> None:
     steps = (Trained(*step[:3], None, None, 1.756, 0.1234) for step in TAKEN)
     text = shown(show_steps, replace(RUN, steps=steps), 1)
     assert "gradient norm 2.0000  load 1.76  dropped 12.3%   0.500 s" in text
+
+
+def test_a_validation_has_a_line_of_its_own() -> None:
+    validation = Validation(10, lambda *_: 0.0, [[0] * 16] * 3)
+    start = shown(show_start, replace(RUN, validation=validation), "dp=8")
+    line = "validates every 10 steps, and after the last, on 48 examples of the text that are held"
+    assert line in " ".join(start.split())
+    steps = iter([Trained(*TAKEN[0][:3], None, None)])
+    validated = Validated(1, 5.25, 190.566, 7.574)
+    with patch.object(Validation, "after", return_value=validated):
+        text = shown(show_steps, replace(RUN, steps=steps, validation=validation), 1)
+    assert text.splitlines()[1] == (
+        "validation  loss 5.2500  perplexity 190.57  7.5740 bits per byte"
+    )
 
 
 def test_a_round_counts_its_steps() -> None:
