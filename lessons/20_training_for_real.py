@@ -4,15 +4,15 @@
 # The programs of the lessons before this one run for seconds, and nothing goes wrong. A large model
 # trains for weeks on thousands of devices, and something goes wrong every few hours: a GPU fails, a
 # cable is loose, a job is told to make room for another one, the loss jumps. Nobody sits beside
-# such a run. It has to come back by itself, and what it learns must be what it would have learned
-# without the fault.
+# such a run. It has to come back by itself, and end with the same parameters as if nothing had
+# happened.
 #
 # That takes less than one might think. A step of training is a function of the parameters, the
 # optimizer's state and the next batch. Whoever has these three can go on as if nothing had
 # happened. So this lesson is about saving them in such a way that they can be trusted, about
 # reading them on other devices than those that wrote them, and about knowing which batch is next.
-# In the end we look at two things that decide whether a long run converges: the learning rate over
-# time, and steps that are better not taken.
+# At the end we look at two things that a long run needs in order to converge: a learning rate that
+# changes over time, and a way to leave out steps that would do harm.
 
 # %%
 from jaxpar.mesh import make_mesh, simulate_devices
@@ -65,8 +65,9 @@ folder = Path(scratch.name)
 # ## The idea in one picture
 #
 # A run of twelve steps. A device fails in the middle of step 8, and it takes a while until the run
-# has found other devices and started again. Above nothing was saved, in the middle the state is
-# saved after every third step, and below it is saved while the next steps are computed.
+# has found other devices and started again. At the top nothing is saved. In the middle the state is
+# saved after every third step, and the devices wait for it. At the bottom they compute the next
+# steps in the meantime.
 
 
 # %% tags=["fold"]
@@ -110,7 +111,9 @@ draw("20_failure", Lanes("Twelve steps of 1 s, and one failure", "s", ways))
 # %%
 settings = Settings(layers=2, d_model=64, heads=4, sequence=32)
 print(f"The decoder has {settings.parameters:,} parameters.\n")
-saved_bytes = ask("Bytes of the arrays in a checkpoint from which the run can go on exactly")
+saved_bytes = ask(
+    "Bytes of all arrays in a checkpoint, over all devices, from which the run can go on exactly"
+)
 
 # %% [markdown]
 # The run saves a checkpoint after every 100 steps, and devices fail at any moment.
@@ -120,12 +123,12 @@ lost_steps = ask("Steps that are computed twice because of a failure, on average
 
 # %% [markdown]
 # An array of 512 by 512 numbers in float32 was saved by 8 devices, each of which wrote its rows to
-# a file: 64 by 512. Now each of 8 devices needs its columns, 512 by 64. Devices read from files
-# what they need and no more.
+# a file: 64 by 512. Now each of 8 devices needs its columns, 512 by 64. It takes from the files
+# the bytes of its columns and no others.
 
 # %%
 files_read = ask("Files that one device must open", "count")
-bytes_read = ask("Bytes that one device reads")
+bytes_read = ask("Bytes that one device takes from the files")
 
 # %% [markdown]
 # And if the array is not in files, but still in the memory of the devices?
@@ -140,9 +143,13 @@ bytes_sent = ask("Bytes that one device sends so that all have their columns")
 #
 # Each shard becomes a file, and each device writes its own. A replicated array has several equal
 # shards, of which one is written: that whose `replica_id` is 0. Of each file we note its size and
-# its CRC-32, a checksum. The list of all files is the *manifest*. It is written last, and the
-# folder gets its final name after that. Renaming is one operation of the file system, which is done
-# or not done: no other process ever sees half of it.
+# its CRC-32, a checksum: 32 bits that are computed from all bytes of the file. One changed bit
+# always changes them, and other damage goes unnoticed once in four billion cases. The list of all
+# files is the *manifest*. It is written last, and the folder gets its final name after that. In a
+# file system renaming is one operation, which is done or not done: no other process ever sees half
+# of it. (Storage such as S3 or GCS cannot rename a folder, and there only the manifest tells that a
+# checkpoint is complete.) This form is for one process. If there are several, each writes its
+# shards, and one of them writes the manifest when all have finished.
 
 
 # %%
@@ -211,9 +218,11 @@ def flip(file):
 faults = {
     "nothing": lambda file: None,
     "one bit is another": flip,
-    "a file is cut in half": lambda file: file.write_bytes(file.read_bytes()[: 64 * 512 * 2]),
+    "a file is cut in half": lambda file: file.write_bytes(
+        file.read_bytes()[: 64 * 512 * 2]
+    ),  # of 4
     "a file is missing": lambda file: file.unlink(),
-    "killed before the manifest": lambda file: (file.parent / "manifest.json").unlink(),
+    "the manifest is missing": lambda file: (file.parent / "manifest.json").unlink(),
 }
 chosen = {}
 for fault, damage in faults.items():
@@ -230,8 +239,8 @@ assert [*chosen.values()] == [10, 9, 9, 9, 9]
 
 # %% [markdown]
 # The flipped bit is the reason for the checksum. A file with one wrong bit has the right size and
-# can be read without complaint, and a parameter of 0.01 may have become 3.4e36. Orbax, the library
-# that most JAX programs save with, loads such a file, too.
+# can be read without complaint, and a parameter of 0.01 may have become 3.4e36. Orbax, the usual
+# library for checkpoints in JAX, has no checksum of the numbers, and loads such a file, too.
 #
 # ### Onto another mesh
 #
@@ -243,25 +252,28 @@ assert [*chosen.values()] == [10, 9, 9, 9, 9]
 show(block_range)
 
 # %% [markdown]
-# The easy way reads all files, joins them, and takes its own part. It is right, and every process
-# holds the whole model for a moment, which is what must not be: the model does not fit. The right
-# way reads from each file only what belongs to the own part. `chunks_to_read`, which you will
-# write, returns this as triples: a chunk, the ranges in it, and where they belong in the own part.
+# The easy way is to read all files, join them, and take one's own part. Its result is right, but
+# every process holds the whole model for a moment, and a large model does not fit. So a device
+# should take from each file only what belongs to its part. `chunks_to_read`, which you will write,
+# says what that is. It returns triples: a chunk, the ranges to read in it, and the place of these
+# in the device's part. `jax.make_array_from_callback` then asks for the part of each device, by its
+# slices of the whole array. (Orbax does all this when it restores with a sharding.)
 
 
 # %%
-def read_columns(folder, device, touched):
+def read_columns(folder, device, taken):
     part = np.empty((512, 64), np.float32)
     for (chunk, _), inside, here in chunks_to_read((512, 512), (8, 1), (1, 8), (0, device)):
         file = np.memmap(folder / f"table.{chunk}.bin", np.float32, "r", shape=(64, 512))
-        cut, place = (tuple(itertools.starmap(slice, ranges)) for ranges in (inside, here))
+        cut = tuple(slice(start, stop) for start, stop in inside)
+        place = tuple(slice(start, stop) for start, stop in here)
         part[place] = file[cut]
-        touched.append(part[place].nbytes)
+        taken.append(part[place].nbytes)
     return part
 
 
-touched = []
-parts = [read_columns(folder / "step_10", device, touched) for device in range(n)]
+taken = []
+parts = [read_columns(folder / "step_10", device, taken) for device in range(n)]
 restored = jax.make_array_from_callback(
     (512, 512), columns, lambda index: parts[index[1].start // 64]
 )
@@ -270,7 +282,8 @@ np.testing.assert_array_equal(restored, table_now * 10)
 # %% [markdown]
 # If the devices are still there and only the layout changes, no disk is needed. Each device has
 # some rows of every column block, and sends to each of the others the part that it needs.
-# `reshard_rows_to_columns` is a single collective, and it is your exercise, too.
+# `reshard_rows_to_columns` is a single collective, and it is your exercise, too. (Outside of
+# `shard_map`, `jax.device_put` with another sharding finds such an exchange by itself.)
 
 # %%
 in_memory = jax.shard_map(
@@ -293,9 +306,10 @@ np.testing.assert_array_equal(jax.jit(in_memory)(table_now), table_now)
 show(epoch_order)
 
 # %% [markdown]
-# After 22 examples of a text of 10, the third epoch has begun, and two of its examples are gone.
-# What comes next does not depend on the number of devices, because they share the next batch, and
-# not the epoch. (`resume_indices` is an exercise.)
+# After 22 examples from a data set of 10, the third epoch has begun, and two of its examples are
+# consumed. The next four do not depend on the number of devices, because it is the next batch that
+# is divided among them, and not the epoch. (PyTorch's `DistributedSampler` divides the epoch.
+# `resume_indices` is an exercise.)
 
 # %%
 for world_size in (1, 2, 4):
@@ -303,9 +317,8 @@ for world_size in (1, 2, 4):
     print(f"{world_size} devices:", *(resume_indices(22, **how, rank=r) for r in range(world_size)))
 
 # %% [markdown]
-# People have counted steps instead, or stored the state of each process's iterator. The first is
-# wrong as soon as the batch has another size, and the second as soon as there are more or fewer
-# processes.
+# Two other ways are common. A count of steps is wrong as soon as the batch has another size, and a
+# stored iterator of each process is of no use as soon as there are more or fewer processes.
 #
 # ### The library's form
 #
@@ -317,15 +330,16 @@ for world_size in (1, 2, 4):
 show(write_manifest)
 
 # %% [markdown]
-# The new manifest replaces the old one by a rename, and `fsync` makes sure that it has reached the
-# disk before. There are no random keys and no iterators in a checkpoint. The seed gives the first
+# `fsync` waits until the manifest has reached the disk, and only then does the rename give it its
+# name. A checkpoint has no random keys and no iterators. The seed gives the first
 # parameters and the order of the examples, and dropout's keys would follow from the seed, the step
 # and the example.
 #
 # ### The learning rate over time
 #
-# Two shapes are common. Both rise for a while, because Adam's means are not worth much in the first
-# steps. Then a cosine falls until the planned end of the run:
+# Two shapes are common. Both rise at first, because in the first steps Adam's means are made of a
+# few gradients only, and a large step by them can go astray. Then a cosine falls until the planned
+# end of the run:
 
 # %%
 show(cosine_schedule)
@@ -351,12 +365,13 @@ draw("20_rates", Curves("Learning rate over its peak", "step", "rate", steps, cu
 #
 # ### A step that is better not taken
 #
-# Now and then a batch has a gradient that is a hundred times as large as usual, or NaN. Clipping
-# limits a large one, but not a NaN, and AdamW remembers what it has seen: its mean of squares stays
-# large for about a thousand steps. `guarded_update` skips such a step altogether. It compares the
-# norm of all gradients with `factor` times the running mean of earlier norms, and it must find the
-# same answer on every device. A device that judges by its own shard would skip alone, and from then
-# on the shards belong to different steps.
+# Now and then the gradient of a batch is a hundred times as large as usual, or has a NaN. Clipping
+# limits a large gradient, but does not remove a NaN. And AdamW remembers what it has seen: with
+# b2 = 0.999, its mean of squares stays large for a thousand steps or more. `guarded_update` skips
+# such a step altogether, as loss scaling does in float16 (lesson 07). It compares the norm of all
+# gradients with `factor` times the running mean of earlier norms, and must find the same answer on
+# every device. If each judged by its own shard, one could skip alone, and from then on the shards
+# would belong to different steps.
 #
 # As a test, we fit w to w0 = 1 by gradients of which two are bad, with and without the guard.
 
@@ -409,10 +424,14 @@ assert [row[0] for row in shown if row[2] == "no"] == [5, 8]
 
 # %% [markdown]
 # Without the guard, the wrong gradient of step 5 drives device 3's eighth of w away from 1, also in
-# the steps after it, since AdamW goes on moving by its mean; and after step 8 it is NaN for good.
-# With the guard all devices skip both steps, and the others go on as before. NaN is why
-# the condition must be written as *the norm is at most the limit*: every comparison with NaN is
-# false, so "skip if the norm is above the limit" would take the step.
+# the steps after it, since AdamW goes on moving by its mean of gradients. After step 8 that eighth
+# is NaN for good. With the guard all devices skip both steps, and take the other ten. The batch of
+# a skipped step is consumed all the same.
+#
+# Take care with NaN: `<`, `<=` and `>` are all false for it. So "skip if the norm is above the
+# limit" would take the step, and where there is no mean yet, nothing is compared at all. That is
+# why a step is good only if its norm is *finite*, and at most the limit. `jaxpar train
+# --skip-spikes 3` guards every step in this way, on any mesh.
 #
 # ## Measure
 #
@@ -457,7 +476,7 @@ on_disk = sum(size for size, _ in manifest["contents"]["files"].values())
 exact = 12 * settings.parameters
 reshard_report = inspect(jax.jit(in_memory), table_now)
 print(f"Parameters and two means have {exact:,} bytes. Orbax wrote {on_disk:,}:")
-print(f"{on_disk / exact:.2f} times as many, because it compresses, and adds names and shapes.\n")
+print(f"{on_disk / exact:.2f} times as many: it adds names and shapes, and compresses all.\n")
 
 # %% [markdown]
 # ## Compare
@@ -467,25 +486,29 @@ saved_bytes.compare(
     exact, {"parameters": exact / 3, "mean of gradients": exact / 3, "mean of squares": exact / 3}
 )
 lost_steps.compare(50)
-files_read.compare(len(touched) / n)
-bytes_read.compare(sum(touched) / n)
+files_read.compare(len(taken) / n)
+bytes_read.compare(sum(taken) / n)
 bytes_sent.compare(sum(sent_by(reshard_report).values()), sent_by(reshard_report))
-assert sum(touched) == 512 * 512 * 4
+assert sum(taken) == 512 * 512 * 4
 
 # %% [markdown]
-# Gradients and activations are not saved, since they are computed anew in each step. Every device
-# opens all eight files, but takes only an eighth of each. All devices together read each byte once.
-# In memory it is one less, because a device need not send its own part to itself.
+# Gradients and activations are not saved, since they are computed anew in each step. (AdamW's count
+# of steps is, with its 4 bytes.) Every device opens all eight files, but takes only an eighth of
+# each, so that all devices together take each byte once. (A disk is read in pages of 4,096 bytes,
+# each of which has two of these rows, so here the disk delivers more than is taken. With wide
+# columns it does not.) In memory a device sends only 7/8 of its bytes, because it keeps its own
+# eighth.
 #
 # ## On real hardware
 #
 # ### How often, and how long
 #
 # Llama 3 405B was trained on 16,384 H100, with 419 unplanned interruptions in 54 days: one in about
-# three hours. Its checkpoint, with parameters in bfloat16 and 12 bytes of AdamW and float32
-# weights for each of them, has 5.7 TB, and its storage took 2 TB in a second. Saved from all
-# devices at once, that is 2.8 s. With Young and Daly's formula (lesson 19), a checkpoint every 252
-# seconds loses least.
+# three hours. With 14 bytes for each parameter (2 in bfloat16, and in float32 the weight and two
+# means of AdamW), a checkpoint would have 5.7 TB. Its storage took 2 TB in a second, so if all
+# devices write at once, that is 2.8 s. If a checkpoint takes C seconds and a failure comes every M
+# seconds, an interval of the square root of 2CM loses least (Young and Daly; lesson 19): here 252
+# seconds.
 
 # %%
 saving = failures(14 * 405.9e9, 16_384, DEVICE_MTBF_HOURS)
@@ -499,8 +522,8 @@ assert round(saving.interval_seconds) == 252
 #
 # Saving behind the steps costs the copy to the host only: 347 MB from each device over PCIe 5.0 at
 # 63 GB/s take 6 ms. (On a CPU, host and device share one memory, so this cannot be seen here.) It
-# has a price: an error of the disk shows up seconds later, so the program must ask for it. A run
-# that never asks saves nothing for days, and prints no error.
+# has a price: an error of the disk comes seconds after the call that saves, so the program must ask
+# for it. A run that never asks may save nothing for days, and print no error.
 #
 # ### When a process fails
 #
@@ -509,16 +532,18 @@ assert round(saving.interval_seconds) == 252
 #
 # | what happens | what the others see | what helps |
 # |---|---|---|
-# | a process is killed | an error of the collective, soon | restart all from a checkpoint |
-# | a machine loses its network | missing heartbeats: JAX ends the others | the same |
+# | a process is killed | an error soon (Gloo), or they wait (NCCL) | restart from a checkpoint |
+# | a machine loses its network | missing heartbeats, then JAX ends the others | the same |
 # | a process hangs in Python | nothing: they wait for ever | a watchdog in each process |
 # | the scheduler sends SIGTERM | nothing yet | save the running step, then end |
 # | one device is slow | every step is as slow as this one | time each process, and replace it |
 # | a device computes wrong numbers | losses unlike those of a repetition | repeat some steps |
 #
 # `jaxpar launch --processes 2 --devices 4 train --checkpoint DIR` starts two processes of four
-# simulated devices each. Kill one, and start the command again with `--resume`: its losses are
-# those of the undisturbed run, bit for bit. A SIGTERM is answered by a checkpoint of the running
+# simulated devices each. With `--max-restarts 3` after `launch`, kill one of them: all are started
+# again from the newest whole checkpoint, and the losses are those of an undisturbed run, bit for
+# bit. The watchdog in each process says on which line it stands, and ends it, if no step is
+# completed for too long. A SIGTERM is answered by a checkpoint of the running
 # step, and exit code 143, from which a scheduler knows that the run wants to go on.
 #
 # ### When it does not start
@@ -533,7 +558,7 @@ assert round(saving.interval_seconds) == 252
 # | one link has a tenth of the others' bandwidth | a cable or a card; measure each pair |
 #
 # Try `jaxpar train --mesh fsdp=8 --checkpoint run --every 20 --steps 100`, press Ctrl-C or kill it,
-# and add `--resume`. Then give the resumed run another `--mesh`.
+# and add `--resume`. Then resume once more, on another `--mesh`.
 #
 # ## Exercises
 
@@ -554,8 +579,9 @@ scratch.cleanup()
 #
 # 14 * 8 = 112 GB take 22.4 s. Young and Daly: the root of 2 * 22.4 * 108,000 is 2,200 s, 37
 # minutes. Saving costs 22.4 / 2,200 = 1%, and repeated work 1,100 / 108,000 = 1%, 2% in all. Behind
-# the steps saving costs next to nothing, so that you can save as often as the storage can take it,
-# every 22.4 s; half of that is 0.01% of 30 hours. Every five minutes is often enough: 0.14%.
+# the steps saving costs next to nothing, so you can save as often as the storage can take it, every
+# 22.4 s. A failure then costs half an interval, and the 22.4 s of a checkpoint that was not yet
+# complete: 33.6 s, or 0.03% of 30 hours. Every five minutes is often enough: 172 s, or 0.16%.
 #
 # </details>
 #
@@ -590,9 +616,10 @@ scratch.cleanup()
 # Young 1974, *A First Order Approximation to the Optimum Checkpoint Interval*. Daly 2006, *A higher
 # order estimate of the optimum checkpoint interval for restart dumps*. Grattafiori et al. 2024,
 # *The Llama 3 Herd of Models*, sections 3.3.1 and 3.3.4. Chowdhery et al. 2022, *PaLM: Scaling
-# Language Modeling with Pathways*, section 5.1 (spikes, which they skip with the batches around
-# them). Hu et al. 2024, *MiniCPM: Unveiling the Potential of Small Language Models with Scalable
-# Training Strategies*, section 4 (WSD). Loshchilov and Hutter 2017, *SGDR: Stochastic Gradient
+# Language Modeling with Pathways*, section 5.1 (at a spike of the loss they went back about 100
+# steps, and left out 200 to 500 batches). Hu et al. 2024, *MiniCPM: Unveiling the Potential of Small
+# Language Models with Scalable Training Strategies*, section 4 (WSD; its decay is exponential
+# there). Loshchilov and Hutter 2017, *SGDR: Stochastic Gradient
 # Descent with Warm Restarts*. Zhuang et al. 2023, *On Optimizing the Communication of Model
 # Parallelism* (resharding). The documentation of Orbax, "Checkpoint format guide", and of
 # TensorStore.
@@ -602,6 +629,8 @@ scratch.cleanup()
 # | checkpoint of shards | `torch.distributed.checkpoint` | Orbax; Megatron: `dist_checkpointing` |
 # | onto another mesh | resharding on load, by its planner | DeepSpeed: universal checkpoints |
 # | behind the steps | `async_save` | Orbax: `AsyncCheckpointer` |
+# | rows to columns in memory | `DTensor.redistribute` | `jax.device_put`, another sharding |
 # | position in the data | `StatefulDataLoader` | Grain: the state of an iterator |
+# | a step that is skipped | `GradScaler`, for inf and NaN | optax: `apply_if_finite` |
 # | restart | `torchrun --max-restarts` | Kubernetes: JobSet; Slurm: `--requeue` |
 # | WSD | `SequentialLR` | optax: `join_schedules`; Megatron: `--lr-decay-style WSD` |

@@ -8,8 +8,8 @@ def cosine_schedule(
 ) -> float:
     """The learning rate of a step that rises linearly, and then falls as half a cosine.
 
-    Steps are counted from 0. Step `warmup - 1` has the rate `peak`, and so have no others; step
-    `warmup + decay - 1` and all steps after it have the rate `final`.
+    Steps are counted from 0. Step `warmup - 1` has the rate `peak`, and step `warmup + decay - 1`
+    and all steps after it have the rate `final`.
 
     Math: peak*(step+1)/warmup, then final + (peak-final)*(1 + cos(pi*k/decay))/2 in step k of decay
     Source: Loshchilov and Hutter 2017 (SGDR), section 3

@@ -42,10 +42,8 @@ def skipping(
     def init(params: Any) -> Guarded:
         return Guarded(optimizer.init(params), jnp.float32(0), jnp.int32(0))
 
-    def update(
-        updates: Any, state: Guarded, params: Any = None, *, norm: Float[Array, ""]
-    ) -> tuple[Any, Guarded]:
-        good, mean = judge_norm(norm, state.mean, factor=factor)
+    def update(updates: Any, state: Any, params: Any = None, **known: Any) -> tuple[Any, Any]:
+        good, mean = judge_norm(known["norm"], state.mean, factor=factor)
         moves, inner = optimizer.update(updates, state.inner, params)
         none = jax.tree.map(jnp.zeros_like, moves)
         moves, inner = select(good, (moves, inner), (none, state.inner))

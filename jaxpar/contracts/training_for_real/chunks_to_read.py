@@ -27,6 +27,7 @@ def _reads(rng: np.random.Generator) -> list[Call]:
         *all_parts((8,), (2,), (4,)),
         *all_parts((6,), (2,), (3,)),
     ]
+    calls += all_parts((4, 4), (2, 2), (1, 1))
     calls += [*all_parts((4, 6), (2, 1), (1, 3)), *all_parts((4, 6), (4, 1), (2, 2))]
     # Blocks that are smaller, or empty, at the end; one element, no element, no dim.
     calls += [
@@ -93,7 +94,7 @@ def _moved(ranges: Sequence[tuple[int, int]], by: Sequence[tuple[int, int]]) -> 
 
 
 def _found(
-    shape: Numbers, saved: Numbers, wanted: Numbers, part: Numbers, cut: Callable = _range
+    shape: Numbers, saved: Numbers, wanted: Numbers, part: Numbers, *, cut: Callable = _range
 ) -> list[tuple[tuple[int, ...], list, list, list]]:
     """The chunks with a common range: their indices, their ranges, the common ones, the part's."""
     chunks_to_read(shape, saved, wanted, part)  # raises where it must
@@ -169,6 +170,13 @@ def grids_swapped(shape: Numbers, saved: Numbers, wanted: Numbers, part: Numbers
     chunks_to_read(shape, saved, wanted, part)
     inside = tuple(min(i, n - 1) for i, n in zip(part, saved, strict=True))
     return chunks_to_read(shape, wanted, saved, inside)
+
+
+@wrong("values")
+def first_dim_fastest(shape: Numbers, saved: Numbers, wanted: Numbers, part: Numbers) -> list[Read]:
+    """Your chunks are in another order; the last of their indices must change fastest."""
+    found = chunks_to_read(shape, saved, wanted, part)
+    return sorted(found, key=lambda read: read[0][::-1])
 
 
 @wrong("values")

@@ -65,7 +65,7 @@ def _folders(rng: np.random.Generator) -> list[Call]:
     def only_size(folder: str, found: Found, manifests: Found) -> None:
         name = any_file(found, folder)
         size, crc = found[folder][name]
-        found[folder][name] = size + 1, crc
+        found[folder][name] = size + int(rng.choice((-1, 1))), crc
 
     def missing(folder: str, found: Found, manifests: Found) -> None:
         del found[folder][any_file(found, folder)]
@@ -92,7 +92,9 @@ def _folders(rng: np.random.Generator) -> list[Call]:
 
     def of_another_name(folder: str, found: Found, manifests: Found) -> None:
         number = folder.removeprefix("step_")
-        for name in (f"damaged_{folder}", f"step_0{number}", f"{folder}_old", "step_", "step_-1"):
+        names = [f"damaged_{folder}", f"step_0{number}", f"{folder}_old", "step_", "step_-1"]
+        names += [number, f"step_+{number}", f"Step_{number}", f"save_{number}", f"step_{number} "]
+        for name in [*names, f"step_{number}_0"]:
             found[name], manifests[name] = found[folder], manifests[folder]
         del found[folder], manifests[folder]
 
@@ -108,6 +110,8 @@ def _folders(rng: np.random.Generator) -> list[Call]:
     for steps in runs:
         tried(steps, damage=nothing)
     calls.append((({}, {}), {}))
+    tried([0], damage=nothing)
+    tried([0, 5], damage=byte_changed)
     damages = [byte_changed, cut, only_size, missing, of_process_1, exchanged, no_manifest, more]
     damages += [half_written, of_another_name, empty, gone]
     for damage in damages:
@@ -131,9 +135,9 @@ CONTRACT = Contract(
         "Go through the steps from the largest number down, and return the first that is whole. It "
         "is whole if it has a manifest, and every file of that manifest is found with the same "
         "size and the same crc32.",
-        "re.fullmatch(r'step_(0|[1-9][0-9]*)', folder) finds the folders, and int(...) makes a "
-        "number of what is behind step_; all(found[folder].get(name) == written for name, written "
-        "in manifests[folder].items()) says whether one is whole.",
+        "number = folder.removeprefix('step_') is that of a checkpoint if f'step_{number}' == "
+        "folder, number.isdecimal() and str(int(number)) == number; all(found[folder].get(name) == "
+        "written for name, written in manifests[folder].items()) says whether it is whole.",
     ),
     minimal="Each file must be read once to know its crc32: a size does not tell of changed bytes.",
     harder="Reading 10 TB takes minutes. Which of the files must one process check, if there are "
@@ -308,6 +312,13 @@ def temporary_folders_taken(found: Folders, manifests: Folders) -> int | None:
 def zero_for_none(found: Folders, manifests: Folders) -> int:
     """You return 0 where no checkpoint is whole; 0 may be a step, so return None."""
     return newest_whole(found, manifests) or 0
+
+
+@wrong("values")
+def none_for_zero(found: Folders, manifests: Folders) -> int | None:
+    """Where only the checkpoint of step 0 is whole you return None; `or` takes 0 for nothing, so
+    compare with None."""
+    return newest_whole(found, manifests) or None
 
 
 @wrong("values")

@@ -51,6 +51,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(f"{axis}=1,{other}=2", axis, k, k + 2),
         _case(f"{axis}={n + 3}", axis, 1, (n + 3) * k, "int32"),
         _case(f"{other}=3,{axis}=4", axis, k, 4 * k),
+        _case(f"{axis}=8", axis, 5 * k, 64),  # where gathering holds most
     )
 
 

@@ -26,6 +26,8 @@ def _positions(rng: np.random.Generator) -> list[Call]:
     calls += [*calls_of(6, 10, 4, 1, seed), *calls_of(20, 10, 6, 3, 0)]
     calls += [*calls_of(29, 10, 4, 4, seed), *calls_of(7, 5, 12, 3, seed)]
     calls += [*calls_of(0, 1, 4, 2, seed), *calls_of(3, 2, 9, 9, seed + 1)]
+    # One device's part has examples of three epochs and more.
+    calls += [*calls_of(3, 2, 12, 2, seed), *calls_of(1, 3, 10, 1, seed)]
     for _ in range(8):
         examples = int(rng.integers(20, 90))
         world_size = pick(rng, (1, 2, 3, 4, 6, 8))
@@ -144,6 +146,17 @@ def two_epochs_at_most(consumed: int, **how) -> list[int]:
     size, batch = _checked(consumed, how)
     end = consumed - consumed % how["examples"] + 2 * how["examples"]
     return _own(range(consumed, min(end, batch.stop)), size, how)
+
+
+@wrong("values")
+def later_epochs_repeated(consumed: int, **how) -> list[int]:
+    """From the second epoch of a device's part on, you repeat the same order; each epoch has its
+    own."""
+    size, _ = _checked(consumed, how)
+    start, examples = consumed + how["rank"] * size, how["examples"]
+    second = start - start % examples + examples
+    places = range(start, start + size)
+    return _at([p if p < second else second + p % examples for p in places], how)
 
 
 @wrong("values")

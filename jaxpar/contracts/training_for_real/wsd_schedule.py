@@ -21,7 +21,7 @@ def _steps(rng: np.random.Generator) -> list[Call]:
 
     runs = [(1.0, (4, 3, 5), 0.1), (0.5, (0, 3, 4), 0.0), (0.25, (3, 0, 2), 0.25)]
     runs += [(3e-4, (2, 4, 0), 1e-5), (2.0, (0, 0, 3), 0.5), (2.0, (0, 0, 0), 0.5)]
-    runs += [(0.75, (1, 1, 1), 0.25)]
+    runs += [(0.75, (1, 1, 1), 0.25), (1.0, (3, 0, 0), 0.25), (1.0, (0, 2, 0), 0.5)]
     calls = [call(step, *run) for run in runs for step in range(sum(run[1]) + 3)]
     for _ in range(6):
         lengths = [int(n) for n in rng.integers(1000, 200_000, size=3)]
@@ -155,16 +155,23 @@ def final_cuts_the_fall(step: int, **how) -> float:
 def final_is_a_fraction(step: int, **how) -> float:
     """You take `final` for a fraction of the peak; it is a rate."""
     peak, *_, final = _checked(step, how)
-    return wsd_schedule(step, **how | {"final": final * min(peak, 1)})
+    how["final"] = final * min(peak, 1)
+    return wsd_schedule(step, **how)
 
 
 @wrong("values")
 def lengths_are_ends(step: int, **how) -> float:
     """You take `stable` and `decay` for the steps where these parts end; they are their lengths."""
-    _peak, warmup, stable, decay, _ = _checked(step, how)
+    _, warmup, stable, decay, _ = _checked(step, how)
     stable_steps = max(stable - warmup, 0)
-    ends = {"stable": stable_steps, "decay": max(decay - warmup - stable_steps, 0)}
-    return wsd_schedule(step, **how | ends)
+    how = how | {"stable": stable_steps, "decay": max(decay - warmup - stable_steps, 0)}
+    return wsd_schedule(step, **how)
+
+
+@wrong("values")
+def in_float32(step: int, **how) -> float:
+    """You compute in float32, which has 7 digits; return a number of Python's own."""
+    return float(np.float32(wsd_schedule(step, **how)))
 
 
 @wrong("values")
