@@ -218,9 +218,7 @@ def flip(file):
 faults = {
     "nothing": lambda file: None,
     "one bit is another": flip,
-    "a file is cut in half": lambda file: file.write_bytes(
-        file.read_bytes()[: 64 * 512 * 2]
-    ),  # of 4
+    "a file is cut in half": lambda file: file.write_bytes(file.read_bytes()[: 64 * 512 * 2]),
     "a file is missing": lambda file: file.unlink(),
     "the manifest is missing": lambda file: (file.parent / "manifest.json").unlink(),
 }
@@ -606,8 +604,8 @@ scratch.cleanup()
 #
 # A device needs 8192 / 4 = 2,048 rows, and a file has 8192 / 64 = 128 of them, so it opens 16
 # files. It reads 2,048 * 3,584 * 2 = 14.7 MB. Whole files would be 8 times as many bytes, 117 MB.
-# Since a file has its rows one after the other, each row gives one piece of 7,168 bytes: that is
-# why formats such as Zarr, which Orbax writes, cut arrays into chunks in both dims.
+# Since a file has its rows one after the other, each row gives one piece of 7,168 bytes. That is
+# why formats such as Zarr, which Orbax writes, can cut arrays into chunks along both dims.
 #
 # </details>
 #
@@ -617,12 +615,11 @@ scratch.cleanup()
 # order estimate of the optimum checkpoint interval for restart dumps*. Grattafiori et al. 2024,
 # *The Llama 3 Herd of Models*, sections 3.3.1 and 3.3.4. Chowdhery et al. 2022, *PaLM: Scaling
 # Language Modeling with Pathways*, section 5.1 (at a spike of the loss they went back about 100
-# steps, and left out 200 to 500 batches). Hu et al. 2024, *MiniCPM: Unveiling the Potential of Small
-# Language Models with Scalable Training Strategies*, section 4 (WSD; its decay is exponential
-# there). Loshchilov and Hutter 2017, *SGDR: Stochastic Gradient
-# Descent with Warm Restarts*. Zhuang et al. 2023, *On Optimizing the Communication of Model
-# Parallelism* (resharding). The documentation of Orbax, "Checkpoint format guide", and of
-# TensorStore.
+# steps, and left out 200 to 500 batches). Hu et al. 2024, *MiniCPM: Unveiling the Potential of
+# Small Language Models with Scalable Training Strategies*, section 4 (WSD; its decay is exponential
+# there). Loshchilov and Hutter 2017, *SGDR: Stochastic Gradient Descent with Warm Restarts*. Zhuang
+# et al. 2023, *On Optimizing the Communication of Model Parallelism* (resharding). The
+# documentation of Orbax, "Checkpoint format guide", and of TensorStore.
 #
 # | here | PyTorch | others |
 # |---|---|---|

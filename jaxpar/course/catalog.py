@@ -206,7 +206,7 @@ LESSONS = (
     ),
     Lesson(
         number="20", topic="training_for_real", title="Training for real",
-        needs=("10",), minutes=35,
+        needs=("10",), minutes=39,
         prints=(
             "fingerprint", "block_range", "epoch_order", "write_manifest", "cosine_schedule",
         ),

@@ -55,8 +55,8 @@ CLAIMS = (
         100 * (OWN / INTERVAL + INTERVAL / 2 / MTBF),
     ),
     computed(
-        "every {22.4} s. A failure then costs half an interval, and the 22.4 s of a checkpoint that "
-        "was not yet complete: {33.6} s, or {0.03%} of {30} hours",
+        "every {22.4} s. A failure then costs half an interval, and the 22.4 s of a checkpoint "
+        "that was not yet complete: {33.6} s, or {0.03%} of {30} hours",
         OWN,
         1.5 * OWN,
         100 * 1.5 * OWN / MTBF,
