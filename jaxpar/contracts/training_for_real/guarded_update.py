@@ -297,21 +297,6 @@ def nan_left_out(grads, params, state, optimizer, *, factor, axis) -> Result:
 
 
 @wrong("values")
-def integers_go_on(grads, params, state, optimizer, *, factor, axis) -> Result:
-    """In a skipped step you keep only what is a float; the optimizer's count is an integer, and
-    stays as well."""
-    _, advanced = optimizer.update(grads, state[0], params)
-    params, (inner, mean), good = guarded_update(
-        grads, params, state, optimizer, factor=factor, axis=axis
-    )
-
-    def of(new: Array, kept: Array) -> Array:
-        return kept if jnp.issubdtype(kept.dtype, jnp.floating) else new
-
-    return params, (jax.tree.map(of, advanced, inner), mean), good
-
-
-@wrong("values")
 def infinity_is_taken(grads, params, state, optimizer, *, factor, axis) -> Result:
     """A norm that is infinite is taken in the first step, where there is no mean to compare it
     with; ask for jnp.isfinite(norm), not only for NaN."""
