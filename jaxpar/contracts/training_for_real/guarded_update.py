@@ -52,7 +52,7 @@ def _case(mesh: str, axis: str, tree: Any, mean: float, factor: float) -> Case:
         {
             "grads": tree,
             "params": tree,
-            "state": ((ArraySpec((), "", "int32", "around"), tree), _mean_of(mean)),
+            "state": ((ArraySpec((), "", "int32", "large"), tree), _mean_of(mean)),
             "optimizer": Function("jaxpar.contracts.training_for_real.common:COUNTED"),
         },
         {"factor": factor, "axis": axis},
