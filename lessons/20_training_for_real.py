@@ -530,7 +530,7 @@ assert round(saving.interval_seconds) == 252
 #
 # | what happens | what the others see | what helps |
 # |---|---|---|
-# | a process is killed | an error soon (Gloo), or they wait (NCCL) | restart from a checkpoint |
+# | a process is killed | an error of the collective, or they wait | restart from a checkpoint |
 # | a machine loses its network | missing heartbeats, then JAX ends the others | the same |
 # | a process hangs in Python | nothing: they wait for ever | a watchdog in each process |
 # | the scheduler sends SIGTERM | nothing yet | save the running step, then end |

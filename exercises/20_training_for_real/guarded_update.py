@@ -14,7 +14,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check guarded_update`.
 #   mesh fsdp=4
 #     grads      {layers: [float32[5, 12], float32[5]], table: float32[12, 5]}
 #     params     {layers: [float32[5, 12], float32[5]], table: float32[12, 5]}
-#     state      ((float32[], {layers: [float32[5, 12], float32[5]], table: float32[12, 5]}), the
+#     state      ((int32[], {layers: [float32[5, 12], float32[5]], table: float32[12, 5]}), the
 #                running mean, made from float32[])
 #     optimizer  counted
 #     factor     1.5
@@ -22,7 +22,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check guarded_update`.
 #   mesh dp=2,tp=3
 #     grads      {layers: [float32[4, 10], float32[4]], table: float32[10, 4]}
 #     params     {layers: [float32[4, 10], float32[4]], table: float32[10, 4]}
-#     state      ((float32[], {layers: [float32[4, 10], float32[4]], table: float32[10, 4]}), the
+#     state      ((int32[], {layers: [float32[4, 10], float32[4]], table: float32[10, 4]}), the
 #                running mean, made from float32[])
 #     optimizer  counted
 #     factor     2.0
@@ -30,7 +30,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check guarded_update`.
 #   mesh fsdp=4
 #     grads      [float32[2, 9]]
 #     params     [float32[2, 9]]
-#     state      ((float32[], [float32[2, 9]]), the running mean, made from float32[])
+#     state      ((int32[], [float32[2, 9]]), the running mean, made from float32[])
 #     optimizer  counted
 #     factor     2.0
 #     axis       "fsdp"
@@ -68,7 +68,8 @@ def guarded_update(
     their sum are float32.
 
     Math: good = norm < infinity and (mean = 0 or norm <= factor*mean)
-    Source: Chowdhery et al. 2022 (PaLM), section 5.1
+    Source: Chowdhery et al. 2022 (PaLM), section 5.1, who leave out the batches around a spike;
+        the rule is ours
 
     Raises:
         ValueError: `factor` is not above 0.

@@ -29,7 +29,7 @@ def wsd_schedule(
     steps after it. Each of the three numbers of steps may be 0.
 
     Math: peak*(step+1)/warmup; peak; peak + (final-peak)*(k+1)/decay in step k of decay; final
-    Source: Hu et al. 2024 (MiniCPM), section 4
+    Source: Hu et al. 2024 (MiniCPM), section 4, whose decay is exponential
 
     Raises:
         ValueError: a number of steps is negative, or not 0 <= final <= peak with peak above 0.

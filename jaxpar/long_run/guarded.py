@@ -35,7 +35,8 @@ def guarded_update(
         forward: all_reduce(axis) 1
         backward: nothing
     Memory: params+state
-    Source: Chowdhery et al. 2022 (PaLM), section 5.1
+    Source: Chowdhery et al. 2022 (PaLM), section 5.1, who leave out the batches around a spike;
+        the rule is ours
 
     Raises:
         ValueError: `factor` is not above 0.
@@ -63,7 +64,8 @@ def judge_norm(
         forward: nothing
         backward: nothing
     Memory: 1
-    Source: Chowdhery et al. 2022 (PaLM), section 5.1
+    Source: Chowdhery et al. 2022 (PaLM), section 5.1, who leave out the batches around a spike;
+        the rule is ours
     """
     good = jnp.isfinite(norm) & ((mean == 0) | (norm <= factor * mean))
     moved = jnp.where(mean == 0, norm, KEPT * mean + (1 - KEPT) * norm)

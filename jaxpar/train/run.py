@@ -126,10 +126,11 @@ class Run:
                 yield trained
                 if ends:
                     raise Terminated
-                if trained.skipped == MOST_IN_A_ROW:
+                if trained.skipped >= MOST_IN_A_ROW:
+                    first = number - trained.skipped + 1
                     raise ValueError(
-                        f"train: steps {number - MOST_IN_A_ROW + 1} to {number} were all skipped, "
-                        "so this is no spike: the gradients stay not finite, or large; use a lower "
+                        f"train: steps {first} to {number} were all skipped, so this is "
+                        "no spike: the gradients stay not finite, or large; use a lower "
                         "--learning-rate, a --warmup, or a larger --skip-spikes"
                     )
 

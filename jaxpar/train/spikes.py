@@ -36,7 +36,8 @@ def skipping(
 
     Its `update` takes `norm`, that of the gradients of all devices, before clipping.
 
-    Source: Chowdhery et al. 2022 (PaLM), section 5.1
+    Source: Chowdhery et al. 2022 (PaLM), section 5.1, who leave out the batches around a spike;
+        the rule is ours
     """
 
     def init(params: Any) -> Guarded:

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jaxtyping import Int, UInt
 
-from jaxpar.parallel.sampler import shard_indices
+from jaxpar.long_run.data_position import epoch_order
 
 LIBRARY_BYTES = 8_000_000
 MOST_FOLLOWING = 3  # bytes of a character of UTF-8 after its first
@@ -183,7 +183,7 @@ def _order(examples: int, seed: int, consumed: int) -> Iterator[int]:
     """Yields the numbers of examples without end, epoch after epoch, but for the first ones."""
     first, begun = divmod(consumed, examples)
     for epoch in itertools.count(first):
-        order = shard_indices(examples, world_size=1, rank=0, epoch=epoch, seed=seed)
+        order = epoch_order(examples, epoch=epoch, seed=seed)
         yield from order[begun if epoch == first else 0 :]
 
 

@@ -46,8 +46,8 @@ FOR_ONE_AXIS = {
 SIMPLER = {
     "checkpoint_layout.fingerprint": "of bytes in memory; the trainer's manifest reads in pieces",
     "checkpoint_layout.newest_whole": "reads all files; the trainer those of the newest first",
-    "data_position.epoch_order": "the trainer has it from shard_indices, for one device",
     "data_position.resume_indices": "of one batch; the trainer goes on from there",
+    "guarded.guarded_update": "one axis; the trainer judges the norm of any mix",
     "fsdp.fsdp_apply": "a flat parameter; the trainer gathers leaf by leaf, as fully_shard does",
     "gpipe.gpipe_loss": "the backward pass by differentiation; the trainer runs any schedule",
     "gpipe.naive_forward": "one microbatch",
@@ -77,7 +77,6 @@ WITHOUT_OPTION = {
     "data.masked_mean": "the trainer's examples have no padding",
     "expert.expert_choice": "a decoder cannot know which of its tokens come later",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
-    "guarded.guarded_update": "the trainer skips steps that overflow in 16 bits only",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
     "local.mean_of_arrived": "no device of the trainer is late",
     "local.one_peer_average": "the trainer averages over all devices",
@@ -86,7 +85,8 @@ WITHOUT_OPTION = {
     "ring_matmul.matmul_ring": "overlap, which a CPU does not show",
     "ring_matmul.ring_matmul": "overlap, which a CPU does not show",
     "sampler.pad_batch": "the trainer drops the last examples",
-    "sampler.seeded_split": "for evaluation",
+    "sampler.seeded_split": "validation takes the end of the text",
+    "sampler.shard_indices": "of one epoch; the trainer's batches go over its end",
     "server.parameter_server_step": "history",
     "server.single_master_gradients": "history",
     "server.stale_server": "history",
@@ -136,6 +136,7 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             make_recipe("dp=2", compress="powersgd=1"),
             make_recipe("dp=2", sync_every=2),
             make_recipe("dp=2", sync_every=2, outer="nesterov"),
+            make_recipe("dp=2", skip_spikes=3.0),
             *(make_recipe("dp=2", decay=by, steps=2) for by in ("cosine", "wsd")),
         ):
             trained(recipe, steps=1)

@@ -19,7 +19,8 @@ from jaxpar.long_run.guarded import KEPT, guarded_update
 
 Result = tuple[Any, tuple[Any, Array], Array]
 _SCALAR_BYTES = 4
-_POISONED = 50.0  # the factor from which on `poison` touches a case
+# `poison` tells by these factors what to do with a case.
+_NAN, _INFINITY, _LOUD = (100.0, 200.0), 150.0, 1.25
 
 
 def _guarded(case: Case, grads: Any, params: Any, state: Any, optimizer: Any) -> list[Expected]:
@@ -51,7 +52,7 @@ def _case(mesh: str, axis: str, tree: Any, mean: float, factor: float) -> Case:
         {
             "grads": tree,
             "params": tree,
-            "state": ((ArraySpec((), "", draw="positive"), tree), _mean_of(mean)),
+            "state": ((ArraySpec((), "", "int32", "large"), tree), _mean_of(mean)),
             "optimizer": Function("jaxpar.contracts.training_for_real.common:COUNTED"),
         },
         {"factor": factor, "axis": axis},
@@ -67,7 +68,8 @@ def _leaves(axis: str, n: int, k: int, f: int, **how: Any) -> dict[str, Any]:
 
 
 def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
-    """Low precision; one device; gradients that are not finite; a mean that they move."""
+    """Low precision; one device; gradients that are not finite, on one device much larger, in many
+    leaves; a mean that they move, or that is small."""
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, k = pick(rng, (3, 5)), pick(rng, (4, 6, 7))
     few = ArraySpec((k, 3 * n), f"d f_{axis}")
@@ -78,20 +80,30 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(more, axis, low, 120 * (18 * n * k) ** 0.5, 2.25),
         _case(f"{axis}=1,{other}=2", axis, few, 0.0, 0.5),
         _case(f"{axis}=1,{other}=2", axis, [few, few], 0.75, 1.5),
-        _case(f"{other}=2,{axis}={n + 2}", axis, _leaves(axis, n + 2, k, 5), 100.0, 2 * _POISONED),
-        _case(f"{axis}={n}", axis, _leaves(axis, n, 2 * k, 3), 0.0, 3 * _POISONED),
+        _case(f"{other}=2,{axis}={n + 2}", axis, _leaves(axis, n + 2, k, 5), 100.0, _NAN[0]),
+        _case(f"{axis}={n}", axis, _leaves(axis, n, k, 4), 0.0, _NAN[1]),
+        _case(f"{axis}={n}", axis, _leaves(axis, n, 2 * k, 3), 0.0, _INFINITY),
+        _case(f"{axis}={n}", axis, _leaves(axis, n, k, 6), 1.0, 120.0),
+        # Device 0 alone has a norm of 5 * sqrt(3k), the others of sqrt(3k); all have about 5.3 *
+        # sqrt(3k), which is above the first limit, and below the second.
+        _case(f"{axis}={n}", axis, few, 3 / _LOUD * (3 * k) ** 0.5, _LOUD),
+        _case(f"{axis}={n}", axis, few, 7 / _LOUD * (3 * k) ** 0.5, _LOUD),
+        _case(f"{axis}={n}", axis, [ArraySpec((2 * n,), f"d_{axis}")] * 12, 0.0, 0.5),
+        _case(f"{axis}={n}", axis, [few], 0.01, 2.5),
         _case(f"{axis}={n}", axis, (few,), 1.5 * (3 * n * k) ** 0.5, 0.9),
     )
 
 
 def _poison(case: Case, inputs: list[np.ndarray]) -> None:
-    """Puts NaN or infinity into one gradient of one device, where `factor` is very large.
+    """Puts NaN or infinity into one gradient of one device, or makes those of device 0 larger.
 
-    The gradients come first. Where there is no running mean yet, it is infinity.
+    The gradients come first.
     """
-    if case.kwargs["factor"] > _POISONED:
-        no_mean = case.args["state"][1] == _mean_of(0.0)
-        inputs[0].flat[-1] = np.inf if no_mean else np.nan
+    factor = case.kwargs["factor"]
+    if factor in (*_NAN, _INFINITY):
+        inputs[0].flat[-1] = np.inf if factor == _INFINITY else np.nan
+    if factor == _LOUD:
+        inputs[0][:, :3] *= 5
 
 
 def _two_numbers_to_each(sizes: Any) -> float:
@@ -264,6 +276,24 @@ def nan_is_taken(grads, params, state, optimizer, *, factor, axis) -> Result:
     _is_good(norm, mean, factor)
     bad = jnp.isinf(norm) | ((mean > 0) & (norm > factor * mean))
     return _step(grads, params, state, optimizer, norm, ~bad)
+
+
+@wrong("values")
+def nan_is_taken_at_first(grads, params, state, optimizer, *, factor, axis) -> Result:
+    """Where there is no mean yet, you take a step whose norm is NaN; it must be finite there,
+    too."""
+    norm, mean = _norm(grads, axis), state[1]
+    _is_good(norm, mean, factor)
+    good = ~jnp.isinf(norm) & ((mean == 0) | (norm <= factor * mean))
+    return _step(grads, params, state, optimizer, norm, good)
+
+
+@wrong("values")
+def nan_left_out(grads, params, state, optimizer, *, factor, axis) -> Result:
+    """You leave NaN out of the norm, so a step with NaN in its gradients is taken; the norm must
+    be NaN then, which is not finite."""
+    norm = _norm(jax.tree.map(lambda g: jnp.where(jnp.isnan(g), 0, g), grads), axis)
+    return _step(grads, params, state, optimizer, norm, _is_good(norm, state[1], factor))
 
 
 @wrong("values")
