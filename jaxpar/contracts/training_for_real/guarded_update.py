@@ -73,6 +73,7 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
     axis, other = axis_names(rng, 2, besides=("dp", "fsdp", "tp"))
     n, k = pick(rng, (3, 5)), pick(rng, (4, 6, 7))
     few = ArraySpec((k, 3 * n), f"d f_{axis}")
+    long = ArraySpec((5 * k, 18), f"d f_{axis}")
     low = _leaves(axis, n, k, 9, dtype="float16", draw="wide")
     more = mesh_of(rng, **{axis: n, other: 2})
     return (
@@ -84,10 +85,11 @@ def _drawn(rng: np.random.Generator) -> tuple[Case, ...]:
         _case(f"{axis}={n}", axis, _leaves(axis, n, k, 4), 0.0, _NAN[1]),
         _case(f"{axis}={n}", axis, _leaves(axis, n, 2 * k, 3), 0.0, _INFINITY),
         _case(f"{axis}={n}", axis, _leaves(axis, n, k, 6), 1.0, 120.0),
-        # Device 0 alone has a norm of 5 * sqrt(3k), the others of sqrt(3k); all have about 5.3 *
-        # sqrt(3k), which is above the first limit, and below the second.
-        _case(f"{axis}={n}", axis, few, 3 / _LOUD * (3 * k) ** 0.5, _LOUD),
-        _case(f"{axis}={n}", axis, few, 7 / _LOUD * (3 * k) ** 0.5, _LOUD),
+        # Device 0 alone has a norm of 5 * sqrt(15k), the others of sqrt(15k); all six have one of
+        # about 5.5 * sqrt(15k), which is above the first limit, and below the second. By their
+        # own norms times sqrt(6), the others are below the first, and device 0 is above the second.
+        _case(f"{axis}=6", axis, long, 3.6 / _LOUD * (15 * k) ** 0.5, _LOUD),
+        _case(f"{axis}=6", axis, long, 8 / _LOUD * (15 * k) ** 0.5, _LOUD),
         _case(f"{axis}={n}", axis, [ArraySpec((2 * n,), f"d_{axis}")] * 12, 0.0, 0.5),
         _case(f"{axis}={n}", axis, [few], 0.01, 2.5),
         _case(f"{axis}={n}", axis, (few,), 1.5 * (3 * n * k) ** 0.5, 0.9),
