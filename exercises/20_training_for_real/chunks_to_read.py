@@ -21,12 +21,10 @@ Save it while `jaxpar` runs, or check it with `jaxpar check chunks_to_read`.
 
 from collections.abc import Sequence
 
-from jaxpar.long_run.checkpoint_layout import Ranges
-
 
 def chunks_to_read(
     shape: Sequence[int], saved: Sequence[int], wanted: Sequence[int], part: Sequence[int]
-) -> list[tuple[tuple[int, ...], Ranges, Ranges]]:
+) -> list[tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]:
     """What a device reads of an array that was saved in chunks: its part, and no byte besides.
 
     The array has the sizes `shape`. It was saved in saved[k] chunks along dim k, and is to be split

@@ -23,10 +23,11 @@ Save it while `jaxpar` runs, or check it with `jaxpar check newest_whole`.
 
 from collections.abc import Mapping
 
-from jaxpar.long_run.checkpoint_layout import Files
 
-
-def newest_whole(found: Mapping[str, Files], manifests: Mapping[str, Files]) -> int | None:
+def newest_whole(
+    found: Mapping[str, Mapping[str, tuple[int, int]]],
+    manifests: Mapping[str, Mapping[str, tuple[int, int]]],
+) -> int | None:
     """The step of the newest checkpoint that is whole, or None if none is.
 
     A checkpoint is a folder named step_N, where N is the number of its step, in decimal digits and

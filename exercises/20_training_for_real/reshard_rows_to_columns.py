@@ -10,14 +10,14 @@ Save it while `jaxpar` runs, or check it with `jaxpar check reshard_rows_to_colu
 #   gradient      1  the gradient with respect to x
 #   sharding      1  each device returns its own part only
 #   communication 3  an all-to-all or permutes: (n-1)/n of x, each way
-#   memory        1  at most 3 times the library's bytes of intermediate results; gathering holds
+#   memory        1  at most 2 times the library's bytes of intermediate results; gathering holds
 #                    n times x
 #   errors        1  ValueError where n does not divide the columns; n does not divide the
 #                    columns; there are fewer columns than devices
 #
 # Tried with, on each device:
-#   mesh fsdp=4
-#     x     float32[4, 24]
+#   mesh fsdp=8
+#     x     float32[4, 64]
 #     axis  "fsdp"
 #   mesh dp=2,tp=3
 #     x     float32[5, 12]

@@ -21,7 +21,10 @@ def fingerprint(data: bytes) -> tuple[int, int]:
     return len(data), zlib.crc32(data)
 
 
-def newest_whole(found: Mapping[str, Files], manifests: Mapping[str, Files]) -> int | None:
+def newest_whole(
+    found: Mapping[str, Mapping[str, tuple[int, int]]],
+    manifests: Mapping[str, Mapping[str, tuple[int, int]]],
+) -> int | None:
     """The step of the newest checkpoint that is whole, or None if none is.
 
     A checkpoint is a folder named step_N, where N is the number of its step, in decimal digits and
@@ -61,7 +64,7 @@ def block_range(size: int, blocks: int, index: int) -> tuple[int, int]:
 
 def chunks_to_read(
     shape: Sequence[int], saved: Sequence[int], wanted: Sequence[int], part: Sequence[int]
-) -> list[tuple[tuple[int, ...], Ranges, Ranges]]:
+) -> list[tuple[tuple[int, ...], tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]:
     """What a device reads of an array that was saved in chunks: its part, and no byte besides.
 
     The array has the sizes `shape`. It was saved in saved[k] chunks along dim k, and is to be split
