@@ -68,8 +68,9 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     run, taken = runs[8]
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
-        "losses", "gradient_norms", "largest_loads", "dropped", "validation", "step_seconds",
-        "tokens_per_second", "memory", "bytes_by_axis", "collectives", "moved", "checkpoint",
+        "losses", "gradient_norms", "largest_loads", "dropped", "skipped_steps", "validation",
+        "step_seconds", "tokens_per_second", "memory", "bytes_by_axis", "collectives", "moved",
+        "checkpoint",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
@@ -94,6 +95,7 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "gradient_norms": [],
         "largest_loads": [],
         "dropped": [],
+        "skipped_steps": [],
         "validation": [],
         "step_seconds": [],
         "tokens_per_second": None,
