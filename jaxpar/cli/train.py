@@ -431,7 +431,7 @@ def _train(
         with closing(run):
             show_start(run, recipe["mesh"], screen)
             for step in show_steps(run, count, screen):
-                told = step.largest_load, step.dropped, step.validated
+                told = step.largest_load, step.dropped, step.validated, step.skipped
                 taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
     except KeyboardInterrupt:
         code = LEFT
