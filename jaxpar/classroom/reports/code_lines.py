@@ -36,7 +36,7 @@ def code_lines(submission: Submission, record: dict[str, Any]) -> list[CodeLine]
         for sentence in result.text.split("\n"):
             for number in dict.fromkeys(map(int, _LINE.findall(sentence))):
                 found.setdefault(number, []).append(f"{result.name}: {safe_line(sentence)}")
-    lines = submission.text.split("\n")[:MOST_LINES]
+    lines = submission.text.removesuffix("\n").split("\n")[:MOST_LINES]
     return [
         CodeLine(number, line, tuple(dict.fromkeys(found.get(number, ()))))
         for number, line in enumerate(lines, 1)
