@@ -5,11 +5,10 @@ folder/steps.csv    a row for each step
 """
 
 import csv
-import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jaxpar.train.files import write_whole
 
@@ -60,26 +59,41 @@ def write_about(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def read_rows(folder: Path) -> list[Row]:
-    """What each step told, oldest first, without a row that was not written to its end.
+    """What each step told, oldest first.
 
     Raises:
         ValueError: there is something else than numbers.
         OSError: the file cannot be read.
     """
-    path = folder / STEPS
-    text = path.read_text("utf-8") if path.exists() else ""
-    whole = text[: text.rfind("\n") + 1]
     return [
         {name: float(value) for name, value in row.items() if value}
-        for row in csv.DictReader(io.StringIO(whole))
+        for row in csv.DictReader(_lines(folder))
     ]
 
 
-def to_csv(rows: Iterable[Row], *, header: bool = False) -> str:
-    """Rows as lines of the file of steps."""
-    file = io.StringIO()
-    writer = csv.DictWriter[str](file, COLUMNS, lineterminator="\n")
-    if header:
-        writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+def begin_rows(folder: Path, last: int) -> IO[str]:
+    """The file of steps, open at its end, with the rows up to step `last` of what was there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    head, before = ",".join(COLUMNS), _lines(folder)[1:]
+    kept = [line for line in before if float(line.partition(",")[0]) <= last]
+    write_whole(folder / STEPS, "\n".join([head, *kept]) + "\n")
+    return (folder / STEPS).open("a", encoding="utf-8", newline="")
+
+
+def write_row(file: IO[str], row: Row) -> None:
+    """Adds a row, which is in the file when this returns.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    csv.writer(file, lineterminator="\n").writerow([row.get(name) for name in COLUMNS])
+    file.flush()
+
+
+def _lines(folder: Path) -> list[str]:
+    """The lines of the file of steps, without one that was not written to its end."""
+    path = folder / STEPS
+    return path.read_text("utf-8").split("\n")[:-1] if path.exists() else []

@@ -14,8 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from jaxpar.train.files import write_whole
-from jaxpar.train.record import STEPS, Row, read_rows, to_csv
+from jaxpar.train.record import Row, begin_rows, write_row
 
 
 class Tracker(Protocol):
@@ -49,14 +48,10 @@ class _Csv:
     packages: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, folder: Path, about: Mapping[str, Any], first_step: int) -> None:
-        path = folder / STEPS
-        before = [row for row in read_rows(folder) if row["step"] <= first_step]
-        write_whole(path, to_csv(before, header=True))
-        self._file = path.open("a", encoding="utf-8", newline="")
+        self._file = begin_rows(folder, first_step)
 
     def log(self, step: int, row: Row) -> None:
-        self._file.write(to_csv([{"step": step, **row}]))
-        self._file.flush()
+        write_row(self._file, {"step": step, **row})
 
     def close(self) -> None:
         self._file.close()

@@ -71,6 +71,8 @@ class Tracking:
             write_about(self.folder, whole)
             return self._kind(self.folder.absolute(), whole, attempt["after_step"])
         except Exception as error:  # of the tracker's library
+            if not self.before:
+                (self.folder / RUN).unlink(missing_ok=True)
             raise ValueError(
                 f"train: --track {self.tracker}: {self.folder}: {_reason(error)}; give a folder "
                 "that can be written, or leave --track out"
@@ -150,8 +152,8 @@ def _before(
         return None
     if not resumes:
         raise ValueError(
-            f"{where} holds the record of a run; go on with it by --checkpoint and --resume, or "
-            "give another folder"
+            f"{where} holds the record of a run; go on with it by --checkpoint and --resume, give "
+            "another folder, or remove it"
         )
     there = {"track": about["tracker"]} | about["options"]
     here: Mapping[str, Any] = {"track": tracker, **options}
