@@ -102,7 +102,7 @@ class _Wandb:
 
     def __init__(self, folder: Path, about: Mapping[str, Any], first_step: int) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        wandb = import_module("wandb")
+        self._wandb = wandb = import_module("wandb")
         again = {"resume_from": f"{about['id']}?_step={first_step}"}
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "jaxpar"),
@@ -120,6 +120,7 @@ class _Wandb:
 
     def close(self) -> None:
         self._run.finish()
+        self._wandb.teardown()  # which returns when all is on the disk
 
     @staticmethod
     def viewer(folder: Path) -> str:

@@ -233,7 +233,7 @@ class Recorder:
             "mfu": at_peak and at_peak / trained.seconds,
             "largest_load": trained.largest_load,
             "dropped": trained.dropped,
-            "skipped": float(trained.skipped),
+            "skipped": trained.skipped,
             "validation_loss": validated and validated.loss,
             "perplexity": validated and validated.perplexity,
             "bits_per_byte": validated and validated.bits_per_byte,
