@@ -305,6 +305,15 @@ TrackTo = Annotated[
         "after it, or a new folder in runs/. A run that is resumed goes on in its record.",
     ),
 ]
+ProfileFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        metavar="DIR",
+        help="Trace three steps, after the first two, into this folder, which TensorBoard and "
+        "Perfetto show; say how long collectives take, and how much of that no computing hides.",
+    ),
+]
 
 
 # A line that is \b alone keeps the lines after it as they are.
@@ -325,6 +334,7 @@ Examples:
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
   jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
+  jaxpar train --mesh dp=4,tp=2 --steps 5 --profile trace1
 """
 
 
@@ -376,6 +386,7 @@ def train_model(
     watchdog: WatchdogSeconds = None,
     track: Track = None,
     track_to: TrackTo = None,
+    profile: ProfileFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Trains a decoder on bytes or tokens of a text, and shows what each device sends and holds.
@@ -404,7 +415,7 @@ def train_model(
     }  # fmt: skip
     options = {
         "data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout,
-        "watchdog_seconds": watchdog,
+        "watchdog_seconds": watchdog, "profile": profile,
     }  # fmt: skip
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}
@@ -430,6 +441,7 @@ def _train(
         from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
         from jaxpar.train.launch import TERMINATED
+        from jaxpar.train.profile import check_profile
         from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
@@ -447,6 +459,7 @@ def _train(
         with screen.status("Starting"):
             made = make_recipe(**recipe)
             made.check_steps(count)
+            check_profile(options["profile"], made, count)
             options["keeping"] = make_keeping(made, **keeping)
             options["validating"] = make_validating(made, **validating)
             options["tracking"] = make_tracking(

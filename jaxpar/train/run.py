@@ -28,6 +28,7 @@ from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
+from jaxpar.train.profile import Profile
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.restarts import RESTARTED
 from jaxpar.train.sent import Sent, sent_over_axes
@@ -93,6 +94,7 @@ class Run:
         seconds_at_peak: how long a step would take at the peak of all devices; None: their peak is
             unknown.
         recorder: what tells a tracker each step; None: nothing does, here.
+        profile: what traces some steps; None: nothing does, here.
     """
 
     report: Report
@@ -109,6 +111,7 @@ class Run:
     watchdog: Watchdog | None = None
     seconds_at_peak: float | None = None
     recorder: Recorder | None = None
+    profile: Profile | None = None
 
     @property
     def first_step(self) -> int:
@@ -125,7 +128,11 @@ class Run:
         each = self.round_steps or 1
         with termination() as is_asked:
             for number in range(self.first_step + each, steps + 1, each):
+                if self.profile:
+                    self.profile.before_step()
                 trained = next(self.steps)
+                if self.profile:
+                    self.profile.after_step(trained.params)
                 if self.watchdog:
                     self.watchdog.completed(trained.seconds)
                 ends = is_asked(number)
@@ -150,6 +157,8 @@ class Run:
         """
         if self.watchdog:
             self.watchdog.close()
+        if self.profile:
+            self.profile.close()
         if self.recorder:
             self.recorder.close()
         try:
@@ -190,6 +199,7 @@ def start(
     validating: Validating | None = None,
     tokenizer: Path | None = None,
     tracking: Tracking | None = None,
+    profile: Path | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
@@ -215,6 +225,7 @@ def start(
     run = begin(
         settings, recipe, mesh, text,
         seed=seed, name=name, keeping=keeping, validating=validating, tokenizer=read,
+        profile=profile,
     )  # fmt: skip
     recorder = _recorder(run, recipe, tracking) if tracking else None
     return replace(run, watchdog=_watchdog(watchdog_seconds), recorder=recorder)
@@ -231,12 +242,14 @@ def begin(
     keeping: Keeping | None = None,
     validating: Validating | None = None,
     tokenizer: Tokenizer | None = None,
+    profile: Path | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
     begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
     is held out of training. `tokenizer` makes tokens of it, and without one its bytes are tokens.
+    `profile` is the folder for a trace of some steps.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -278,7 +291,13 @@ def begin(
         validation=validation,
         unit=unit_of(texts.training),
         seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
+        profile=_profile(profile, made.step),
     )
+
+
+def _profile(folder: Path | None, step: Any) -> Profile | None:
+    """What traces the steps that this compiled program takes, in process 0."""
+    return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
 
 
 class _Texts(NamedTuple):
@@ -352,6 +371,7 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "bytes_by_axis": [one._asdict() for one in (run.sent if run else ())],
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
         "moved": run and run.moved and run.moved._asdict(),
+        "profile": [one._asdict() for one in (run.profile.spent if run and run.profile else ())],
         "checkpoint": run and run.checkpoints and run.checkpoints.results(),
     }
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
+from jaxpar.train.profile import COMPUTING, TRACED, Profile
 from jaxpar.train.run import Run, StepResult
 from jaxpar.train.validation import Validated
 
@@ -105,6 +106,18 @@ def _speed(run: Run, steps: int, seconds: float) -> Iterator[str]:
         yield f"MFU {steps * run.seconds_at_peak / seconds:.1%}"
 
 
+def _spent(profile: Profile) -> Table:
+    """What a step is spent on, and how much of it nothing is computed beside."""
+    title = f"Traced: {TRACED} steps, mean of each"
+    table = Table("", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("in all", "exposed"):
+        table.add_column(name, justify="right")
+    for kind, *seconds in profile.spent:
+        shown = [f"{1000 * each:,.3f} ms" for each in seconds]
+        table.add_row(kind, *shown[: 1 if kind == COMPUTING else 2])
+    return table
+
+
 def _left(seconds: float, steps: int, left: int) -> Iterator[str]:
     """How long the steps that are left take, if they take as long as those after the first did.
 
@@ -140,6 +153,9 @@ def show_end(run: Run, taken: Sequence[StepResult], steps: int, console: Console
     if run.checkpoints and run.checkpoints.saved:
         saved = ", ".join(map(str, run.checkpoints.saved[-run.checkpoints.keeping.keep :]))
         console.print(f"\nsaved in {run.checkpoints.keeping.folder} after step {saved}")
+    if run.profile and run.profile.spent:
+        console.print("", _spent(run.profile))
+        console.print(f"The trace is in {run.profile.folder}.", soft_wrap=True)
     if taken:
         speed = ", ".join(_speed(run, len(taken), sum(step.seconds for step in taken)))
         console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

@@ -70,7 +70,7 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     assert list(found) == [
         "losses", "gradient_norms", "largest_loads", "dropped", "skipped_steps", "validation",
         "step_seconds", "tokens_per_second", "mfu", "memory", "bytes_by_axis", "collectives",
-        "moved", "checkpoint",
+        "moved", "profile", "checkpoint",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
