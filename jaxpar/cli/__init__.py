@@ -18,6 +18,7 @@ try:
         learn,
         memory,
         plan,
+        report,
         schedule,
         similarity,
         tools,

@@ -289,6 +289,31 @@ WatchdogSeconds = Annotated[
         "--max-restarts; elsewhere nothing watches.",
     ),
 ]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Record each step: in a table (csv), or for tensorboard, wandb (offline, unless "
+        "WANDB_MODE is set) or mlflow, which are installed by the extra jaxpar[track].",
+    ),
+]
+TrackTo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="The folder of that record; unless given, the name of --checkpoint with -record "
+        "after it, or a new folder in runs/. A run that is resumed goes on in its record.",
+    ),
+]
+ProfileFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile",
+        metavar="DIR",
+        help="Trace three steps, after the first two, into this folder, which TensorBoard and "
+        "Perfetto show; say how long collectives take, and how much of that no computing hides.",
+    ),
+]
 
 
 # A line that is \b alone keeps the lines after it as they are.
@@ -308,6 +333,8 @@ Examples:
   jaxpar train --mesh dp=8 --steps 500 --data FOLDER --validate-every 100
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
+  jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
+  jaxpar train --mesh dp=4,tp=2 --steps 5 --profile trace1
 """
 
 
@@ -357,6 +384,9 @@ def train_model(
     resume: Resume = False,
     timeout: Timeout = 60,
     watchdog: WatchdogSeconds = None,
+    track: Track = None,
+    track_to: TrackTo = None,
+    profile: ProfileFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Trains a decoder on bytes or tokens of a text, and shows what each device sends and holds.
@@ -385,11 +415,12 @@ def train_model(
     }  # fmt: skip
     options = {
         "data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout,
-        "watchdog_seconds": watchdog,
+        "watchdog_seconds": watchdog, "profile": profile,
     }  # fmt: skip
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}
-    _train(steps, as_json, sizes, recipe, options, keeping, validating)
+    tracking = {"tracker": track, "folder": track_to}
+    _train(steps, as_json, sizes, recipe, options, keeping, validating, tracking)
 
 
 def _train(
@@ -400,6 +431,7 @@ def _train(
     options: dict[str, Any],
     keeping: dict[str, Any],
     validating: dict[str, Any],
+    tracking: dict[str, Any],
 ) -> None:
     """Trains and prints until the end, Ctrl-C or SIGTERM, and then ends this process."""
     with _held_back() as interrupts:
@@ -409,10 +441,12 @@ def _train(
         from jaxpar.train.checkpoint import make_keeping
         from jaxpar.train.cluster import find_place, leave
         from jaxpar.train.launch import TERMINATED
+        from jaxpar.train.profile import check_profile
         from jaxpar.train.recipe import make_recipe
         from jaxpar.train.run import StepResult, results, start
         from jaxpar.train.screen import show_end, show_start, show_steps
         from jaxpar.train.termination import Terminated
+        from jaxpar.train.tracking import make_tracking
         from jaxpar.train.validation import make_validating
 
     place, run, taken, code = None, None, [], 0
@@ -425,8 +459,15 @@ def _train(
         with screen.status("Starting"):
             made = make_recipe(**recipe)
             made.check_steps(count)
+            check_profile(options["profile"], made, count)
             options["keeping"] = make_keeping(made, **keeping)
             options["validating"] = make_validating(made, **validating)
+            options["tracking"] = make_tracking(
+                **tracking,
+                keeping=options["keeping"],
+                options=_given(sizes, recipe, options, {"validate_every": validating["every"]}),
+                writes=not (place and place.rank),
+            )
             run = start(Settings(**sizes), made, place, **options)
         with closing(run):
             show_start(run, recipe["mesh"], screen)
@@ -451,6 +492,13 @@ def _train(
         elif run:
             show_end(run, taken, count, screen)
     leave(code, place)
+
+
+def _given(*options: dict[str, Any]) -> dict[str, Any]:
+    """All options that have a plain value, by name, as data for JSON."""
+    flat = {name: value for some in options for name, value in some.items()}
+    plain = {name: str(value) if isinstance(value, Path) else value for name, value in flat.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, str | int | float)}
 
 
 @contextmanager

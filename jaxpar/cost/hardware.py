@@ -113,6 +113,14 @@ def find_cluster(name_or_path: str) -> Cluster:
     return _cluster(_Table(str(path), table), path.stem)
 
 
+def find_device(kind: str) -> Accelerator | None:
+    """The accelerator that JAX gives this `device_kind`; None: there are no figures of it."""
+    for key, table in _presets()["accelerators"].items():
+        if kind in table["device_kinds"]:
+            return _accelerator(_Table(f"hardware.toml, [accelerators.{key}]", table))
+    return None
+
+
 class _Table:
     """A table of a TOML file, in which keys that are missing, wrong or never read are errors."""
 
@@ -200,6 +208,7 @@ def _accelerator(table: _Table) -> Accelerator:
         memory_bytes_per_second=table.number("memory_bytes_per_second", "as 1008e9", 1e6),
     )
     table.get("sources", dict, "a table of texts", default={})
+    table.get("device_kinds", list, "a list of names", default=[])
     peaks.read.update(DTYPES)
     peaks.done()
     if not {"bf16", "fp16"} & peaks.values.keys():

@@ -8,13 +8,14 @@ since what reads the arrays takes a flipped bit for a number, and a CRC-32 of it
 """
 
 import json
-import os
 import re
 import shutil
 import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from jaxpar.train.files import write_whole
 
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 STEP, DAMAGED = re.compile(r"step-(\d{8,})"), "damaged-"
@@ -58,12 +59,7 @@ def write_manifest(folder: Path, step: int, about: dict[str, Any]) -> int:
     sizes = {path.relative_to(here).as_posix(): _size_and_crc(path) for path in files}
     contents = {"step": step, "about": about, "files": sizes}
     text = json.dumps({"crc32": _crc_of(contents), "contents": contents}, indent=1)
-    new = here / f".{MANIFEST}"
-    with new.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(here / MANIFEST)
+    write_whole(here / MANIFEST, text)
     return sum(size for size, _ in sizes.values())
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +28,12 @@ from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
+from jaxpar.train.profile import Profile
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.restarts import RESTARTED
 from jaxpar.train.sent import Sent, sent_over_axes
 from jaxpar.train.setup import set_up, validation_loss
+from jaxpar.train.speed import seconds_at_peak
 from jaxpar.train.spikes import MOST_IN_A_ROW
 from jaxpar.train.termination import Terminated, termination
 from jaxpar.train.text import (
@@ -44,6 +47,7 @@ from jaxpar.train.text import (
     unit_of,
 )
 from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
+from jaxpar.train.tracking import Recorder, Tracking
 from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 from jaxpar.train.watchdog import Watchdog
 
@@ -87,6 +91,10 @@ class Run:
         validation: what is done on held-out text; None: none is held out.
         unit: what the text consists of, bytes or tokens.
         watchdog: what ends the process if it is stuck; None: nothing does.
+        seconds_at_peak: how long a step would take at the peak of all devices; None: their peak is
+            unknown.
+        recorder: what tells a tracker each step; None: nothing does, here.
+        profile: what traces some steps; None: nothing does, here.
     """
 
     report: Report
@@ -101,6 +109,9 @@ class Run:
     validation: Validation | None = None
     unit: str = "bytes"
     watchdog: Watchdog | None = None
+    seconds_at_peak: float | None = None
+    recorder: Recorder | None = None
+    profile: Profile | None = None
 
     @property
     def first_step(self) -> int:
@@ -117,12 +128,16 @@ class Run:
         each = self.round_steps or 1
         with termination() as is_asked:
             for number in range(self.first_step + each, steps + 1, each):
+                if self.profile:
+                    self.profile.before_step()
                 trained = next(self.steps)
+                if self.profile:
+                    self.profile.after_step(trained.params)
                 if self.watchdog:
                     self.watchdog.completed(trained.seconds)
                 ends = is_asked(number)
                 with self.watchdog.paused() if self.watchdog else nullcontext():
-                    trained = self._saved_and_validated(number, trained, number == steps, ends)
+                    trained = self._validated_and_saved(number, trained, number == steps, ends)
                 yield trained
                 if ends:
                     raise Terminated
@@ -142,6 +157,10 @@ class Run:
         """
         if self.watchdog:
             self.watchdog.close()
+        if self.profile:
+            self.profile.close()
+        if self.recorder:
+            self.recorder.close()
         try:
             if self.checkpoints:
                 self.checkpoints.close()
@@ -149,18 +168,22 @@ class Run:
             if self.folder:
                 self.folder.cleanup()
 
-    def _saved_and_validated(
+    def _validated_and_saved(
         self, number: int, trained: Trained, last: bool, ends: bool
     ) -> Trained:
-        """Saves a step, and validates after it, if this is asked for; that may take a while.
+        """Validates after a step, records and saves it, where this is asked for; it may take long.
 
-        `ends` says that the process was asked to end, which leaves no time to validate.
+        A step that is saved is recorded: nobody takes it again. `ends` says that the process was
+        asked to end, which leaves no time to validate.
         """
+        if self.validation and not ends:
+            validated = self.validation.after(number, trained.params, last=last)
+            trained = trained._replace(validated=validated)
+        if self.recorder:
+            self.recorder.after(number, trained)
         if self.checkpoints:
             self.checkpoints.after(number, trained.params, trained.state, last=last or ends)
-        if not self.validation or ends:
-            return trained
-        return trained._replace(validated=self.validation.after(number, trained.params, last=last))
+        return trained
 
 
 def start(
@@ -175,6 +198,8 @@ def start(
     keeping: Keeping | None = None,
     validating: Validating | None = None,
     tokenizer: Path | None = None,
+    tracking: Tracking | None = None,
+    profile: Path | None = None,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
@@ -200,8 +225,10 @@ def start(
     run = begin(
         settings, recipe, mesh, text,
         seed=seed, name=name, keeping=keeping, validating=validating, tokenizer=read,
+        profile=profile,
     )  # fmt: skip
-    return replace(run, watchdog=_watchdog(watchdog_seconds))
+    recorder = _recorder(run, recipe, tracking) if tracking else None
+    return replace(run, watchdog=_watchdog(watchdog_seconds), recorder=recorder)
 
 
 def begin(
@@ -215,12 +242,14 @@ def begin(
     keeping: Keeping | None = None,
     validating: Validating | None = None,
     tokenizer: Tokenizer | None = None,
+    profile: Path | None = None,
 ) -> Run:
     """Makes or restores the parameters, and compiles and inspects the step.
 
     `seed` chooses the first parameters and the order of the examples. An error about the text
     begins with `name`. `keeping` says where checkpoints are, and `validating` how much of the text
     is held out of training. `tokenizer` makes tokens of it, and without one its bytes are tokens.
+    `profile` is the folder for a trace of some steps.
 
     Raises:
         ValueError: the model cannot be split in this way, the text does not fill a batch, or there
@@ -261,7 +290,14 @@ def begin(
         checkpoints=checkpoints,
         validation=validation,
         unit=unit_of(texts.training),
+        seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
+        profile=_profile(profile, made.step),
     )
+
+
+def _profile(folder: Path | None, step: Any) -> Profile | None:
+    """What traces the steps that this compiled program takes, in process 0."""
+    return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
 
 
 class _Texts(NamedTuple):
@@ -309,7 +345,6 @@ def _store(layout: Layout) -> tuple[tempfile.TemporaryDirectory | None, Store | 
 
 def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     """The results of a run so far, as data for JSON; memory and collectives are per device."""
-    memory = run and run.report.memory
     return {
         "losses": [_finite(step.loss) for step in steps],
         "gradient_norms": [_finite(step.gradient_norm) for step in steps],
@@ -331,11 +366,12 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         ],
         "step_seconds": [step.seconds for step in steps],
         "tokens_per_second": run and tokens_per_second(run, steps),
-        "memory": memory
-        and {"arguments_bytes": memory.arguments_bytes, "temp_bytes": memory.temp_bytes},
+        "mfu": run and mfu(run, steps),
+        "memory": run and _memory(run),
         "bytes_by_axis": [one._asdict() for one in (run.sent if run else ())],
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
         "moved": run and run.moved and run.moved._asdict(),
+        "profile": [one._asdict() for one in (run.profile.spent if run and run.profile else ())],
         "checkpoint": run and run.checkpoints and run.checkpoints.results(),
     }
 
@@ -344,6 +380,51 @@ def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
     seconds = sum(step.seconds for step in steps)
     return len(steps) * run.tokens / seconds if seconds else None
+
+
+def mfu(run: Run, steps: Sequence[StepResult]) -> float | None:
+    """Model FLOPs utilization over these steps; None without steps, or where no peak is known."""
+    if not steps or run.seconds_at_peak is None:
+        return None
+    return len(steps) * run.seconds_at_peak / sum(step.seconds for step in steps)
+
+
+def _memory(run: Run) -> dict[str, int] | None:
+    memory = run.report.memory
+    return memory and {
+        "arguments_bytes": memory.arguments_bytes,
+        "temp_bytes": memory.temp_bytes,
+    }
+
+
+def _recorder(run: Run, recipe: Recipe, tracking: Tracking) -> Recorder:
+    """Makes the record of a run that is about to begin."""
+    about = {
+        "parameters": run.parameters,
+        "tokens": run.tokens,
+        "unit": run.unit,
+        "round_steps": run.round_steps,
+        "updates": str(recipe.optimizer),
+        "checkpoint": run.checkpoints and str(run.checkpoints.keeping.folder),
+    }
+    attempt = {
+        "after_step": run.first_step,
+        "began": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "mesh": recipe.layout.mesh,
+        "zero": recipe.layout.zero,
+        "devices": recipe.layout.devices,
+        "device": jax.devices()[0].device_kind,
+        "processes": jax.process_count(),
+        "memory": _memory(run),
+        "bytes_by_axis": [one._asdict() for one in run.sent],
+    }
+    return Recorder(
+        tracking,
+        tracking.begin(about, attempt),
+        tokens=run.tokens,
+        rate=recipe.optimizer.rate,
+        seconds_at_peak=run.seconds_at_peak,
+    )
 
 
 def _finite(number: float) -> float | None:

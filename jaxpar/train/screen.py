@@ -1,15 +1,18 @@
 """A run on the screen: lines for each step, and on a terminal a bar under them."""
 
+import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
-from jaxpar.train.run import Run, StepResult, tokens_per_second
+from jaxpar.train.profile import COMPUTING, TRACED, Profile
+from jaxpar.train.run import Run, StepResult
 from jaxpar.train.validation import Validated
 
 
@@ -35,6 +38,8 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
             f"validates every {run.validation.every} steps, and after the last, on "
             f"{run.validation.examples:,} examples of the text that are held out\n"
         )
+    if run.recorder:
+        console.print(f"{run.recorder.tracking.words}\n", soft_wrap=True)
     if run.first_step:
         console.print(f"goes on after step {run.first_step}\n")
     if run.moved:
@@ -66,15 +71,18 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
         Terminated: the process was asked to end.
         ValueError: a step could not be saved.
     """
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps  {task.fields[pace]}"))
     each = run.round_steps or 1
     width = len(str(steps))
     norm = "moved by" if run.round_steps else "gradient norm"
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("", total=steps, completed=run.first_step)
+        task = bar.add_task("", total=steps, completed=run.first_step, pace="")
+        first_ended = seconds = 0.0
         for number, step in enumerate(run.proceed(steps), 1):
+            now, seconds = time.perf_counter(), seconds + step.seconds
+            first_ended = first_ended or now
             bar.console.print(
                 f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
                 f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
@@ -85,8 +93,38 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
                 )
             if step.validated:
                 bar.console.print(_of_validation(step.validated))
-            bar.advance(task, each)
+            left = (steps - run.first_step) // each - number
+            pace = [*_speed(run, number, seconds), *_left(now - first_ended, number - 1, left)]
+            bar.update(task, advance=each, pace="  ".join(pace))
             yield step
+
+
+def _speed(run: Run, steps: int, seconds: float) -> Iterator[str]:
+    """Tokens in a second, and of the peak of the devices what that takes, where one is known."""
+    yield f"{steps * run.tokens / seconds:,.0f} tokens/s"
+    if run.seconds_at_peak:
+        yield f"MFU {steps * run.seconds_at_peak / seconds:.1%}"
+
+
+def _spent(profile: Profile) -> Table:
+    """What a step is spent on, and how much of it nothing is computed beside."""
+    title = f"Traced: {TRACED} steps, mean of each"
+    table = Table("", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("in all", "exposed"):
+        table.add_column(name, justify="right")
+    for kind, *seconds in profile.spent:
+        shown = [f"{1000 * each:,.3f} ms" for each in seconds]
+        table.add_row(kind, *shown[: 1 if kind == COMPUTING else 2])
+    return table
+
+
+def _left(seconds: float, steps: int, left: int) -> Iterator[str]:
+    """How long the steps that are left take, if they take as long as those after the first did.
+
+    That counts all that is done between steps: validations, and waiting for what is saved.
+    """
+    if steps:
+        yield f"{timedelta(seconds=round(seconds / steps * left))} left"
 
 
 def _of_validation(validated: Validated) -> str:
@@ -115,6 +153,9 @@ def show_end(run: Run, taken: Sequence[StepResult], steps: int, console: Console
     if run.checkpoints and run.checkpoints.saved:
         saved = ", ".join(map(str, run.checkpoints.saved[-run.checkpoints.keeping.keep :]))
         console.print(f"\nsaved in {run.checkpoints.keeping.folder} after step {saved}")
+    if run.profile and run.profile.spent:
+        console.print("", _spent(run.profile))
+        console.print(f"The trace is in {run.profile.folder}.", soft_wrap=True)
     if taken:
-        speed = f"{tokens_per_second(run, taken):,.0f} tokens/s"
+        speed = ", ".join(_speed(run, len(taken), sum(step.seconds for step in taken)))
         console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

@@ -44,6 +44,14 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["train", "--tokenizer", "nowhere"], "train: --tokenizer nowhere: "),
         (["train", "--validation", "0.1"], "train: --validation 0.1 without --validate-every: it"),
+        (
+            ["train", "--track-to", "a"],
+            "train: --track-to a without --track: it says where the rec",
+        ),
+        (
+            ["train", "--profile", "a", "--steps", "4"],
+            "train: --profile a with --steps 4: 3 steps a",
+        ),
         (["train", "--checkpoint", "none", "--resume"], "there is no checkpoint to resume; check"),
         (["train", "--checkpoint", "."], " more, which no training run has written; give an empty"),
         (["launch", "--", "check", "add_rank"], "'check' does not run in several processes"),

@@ -69,8 +69,8 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     found = json.loads(json.dumps(results(run, taken), allow_nan=False))
     assert list(found) == [
         "losses", "gradient_norms", "largest_loads", "dropped", "skipped_steps", "validation",
-        "step_seconds", "tokens_per_second", "memory", "bytes_by_axis", "collectives", "moved",
-        "checkpoint",
+        "step_seconds", "tokens_per_second", "mfu", "memory", "bytes_by_axis", "collectives",
+        "moved", "profile", "checkpoint",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3

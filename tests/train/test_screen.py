@@ -65,6 +65,16 @@ def test_each_step_has_a_line_and_a_terminal_a_bar(terminal: bool) -> None:
     assert ("/10" in text) == terminal
 
 
+def test_what_is_left_is_computed_from_the_steps_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10 seconds pass from each step to the next, most of them between the steps."""
+    monkeypatch.setattr("jaxpar.train.screen.time.perf_counter", itertools.count(500, 10).__next__)
+    endless = (Trained(*step[:3], None, None) for step in itertools.cycle(TAKEN))
+    run = replace(RUN, steps=endless, seconds_at_peak=0.15)
+    text = shown(lambda *given: itertools.islice(show_steps(*given), 2), run, 5, terminal=True)
+    assert "5,461 tokens/s  MFU 40.0%  0:00:30 left" in text
+    assert "MFU 40.0%" in shown(show_end, run, TAKEN, 2)
+
+
 def test_a_step_with_experts_tells_their_largest_load() -> None:
     steps = (Trained(*step[:3], None, None, 1.756) for step in TAKEN)
     text = shown(show_steps, replace(RUN, steps=steps), 1)

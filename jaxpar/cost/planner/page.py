@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from jaxpar.cost.planner.plan import GB, Plan, show_gb
 from jaxpar.cost.planner.report import (
     failures_cost,
@@ -16,15 +14,8 @@ from jaxpar.cost.planner.report import (
 )
 from jaxpar.cost.terms import Term
 from jaxpar.drawing.bars import Bars
+from jaxpar.drawing.pages import inline, render
 from jaxpar.layout import describe
-
-TEMPLATES = Environment(
-    loader=PackageLoader("jaxpar.cost.planner", ""),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 
 
 def page(plans: Sequence[Plan]) -> str:
@@ -35,12 +26,14 @@ def page(plans: Sequence[Plan]) -> str:
     """
     titles = [f"{number}. {describe(plan.layout)}" for number, plan in enumerate(plans, 1)]
     device_bytes = plans[0].job.cluster.device.memory_bytes
-    return TEMPLATES.get_template("page.html").render(
+    return render(
+        "jaxpar.cost.planner",
+        "plans.html",
         heading=heading(plans[0]),
         plans=[_row(number, plan) for number, plan in enumerate(plans, 1)],
         device_memory=show_gb(device_bytes),
-        memory=_memory(titles, plans, device_bytes).to_svg(),
-        time=_time(titles, plans).to_svg(),
+        memory=inline(_memory(titles, plans, device_bytes).to_svg()),
+        time=inline(_time(titles, plans).to_svg()),
         details=[_details(title, plan) for title, plan in zip(titles, plans, strict=True)],
     )
 
