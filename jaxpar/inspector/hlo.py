@@ -17,7 +17,7 @@ from jaxpar.inspector.hlo_text import Computation, HloText, Instruction, parse_h
 from jaxpar.inspector.loops import MIRRORED, count_trips
 from jaxpar.inspector.report import Collective, Kind
 
-KINDS: dict[str, Kind] = {
+_KINDS: dict[str, Kind] = {
     "all-reduce": "all_reduce",
     "reduce-scatter": "reduce_scatter",
     "all-gather": "all_gather",
@@ -187,7 +187,7 @@ _FLOPS = {"dot": _dot_flops, "convolution": _convolution_flops}
 def _collective(site: HloSite, module: HloText, mesh: Mapping[str, int]) -> Collective | None:
     instruction = site.instruction
     opcode = instruction.opcode.removesuffix("-start")
-    if opcode not in KINDS:
+    if opcode not in _KINDS:
         if _COMMUNICATES.fullmatch(opcode) and not opcode.endswith(("-done", "-update")):
             raise ValueError(f"inspector: HLO {opcode!r} is not known; its bytes are not counted")
         return None
@@ -201,11 +201,11 @@ def _collective(site: HloSite, module: HloText, mesh: Mapping[str, int]) -> Coll
         for operand in instruction.operands
         for dtype, sizes in shapes_of(operand, site.computation)
     ]
-    if KINDS[opcode] == "permute":
+    if _KINDS[opcode] == "permute":
         numbers = instruction.attribute("source_target_pairs", r"\{[\d,{}]*\}")
         pairs = [(int(a), int(b)) for a, b in re.findall(r"\{(\d+),(\d+)\}", numbers)]
         return make_permute(pairs, mesh, operands, **rest)
-    return make_collective(KINDS[opcode], _groups(instruction, mesh), mesh, operands, **rest)
+    return make_collective(_KINDS[opcode], _groups(instruction, mesh), mesh, operands, **rest)
 
 
 def _groups(instruction: Instruction, mesh: Mapping[str, int]) -> list[list[int]]:

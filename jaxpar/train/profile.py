@@ -11,16 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 
-from jaxpar.inspector.hlo import KINDS
 from jaxpar.inspector.hlo_text import parse_hlo
+from jaxpar.inspector.report import Kind
 from jaxpar.train.recipe import Recipe
 
 WARM_UP, TRACED = 2, 3  # steps of a run that are taken before, and in the trace
 COMPUTING = "computing"
+KINDS = {kind.replace("_", "-"): kind for kind in get_args(Kind)} | {
+    "collective-permute": "permute"
+}
 CONTAINERS = frozenset({"while", "conditional", "call"})  # whose time is that of what is in them
 
 Interval = tuple[float, float]
