@@ -32,24 +32,25 @@ for task in "${started[@]}"; do wait "$task"; ended=$?; ((ended > code)) && code
 exit "$code\"""",
     "scontrol": 'echo "$@" >> requeued',
 }
-# Process 0 ends with the codes in CODES, one for each attempt, and first saves in as many attempts as
-# SAVES says. Process 1 waits for it, unless it ends well or was asked to end.
+# Process 0 ends with the codes in CODES, one for each attempt, and saves in as many attempts as SAVES
+# says. Process 1 waits for it to the end, unless it ends well or was asked to end.
 FAKE = """
 import os, sys, time
 from pathlib import Path
 folder = Path(sys.argv[sys.argv.index("--checkpoint") + 1])
-rank = os.environ.get("JAX_PROCESS_ID", os.environ.get("SLURM_PROCID"))
-attempt = len(list(Path().glob(f"attempt-{rank}-*")))
-Path(f"attempt-{rank}-{attempt}").write_text(" ".join(sys.argv[1:]))
-code = int(os.environ["CODES"].split()[attempt])
-if rank != "0":
-    time.sleep(0 if code in (0, 143) or "SLURM_PROCID" in os.environ else 60)
+codes = os.environ["CODES"].split()
+attempts = lambda: len(list(Path().glob("attempt-*")))
+if os.environ.get("JAX_PROCESS_ID", os.environ.get("SLURM_PROCID")) != "0":
+    while "JAX_PROCESS_ID" in os.environ and codes[attempts() - 1] not in ("0", "143"):
+        time.sleep(0.05)
     sys.exit(0)
+attempt = attempts()
 if attempt < int(os.environ["SAVES"]):
     saved = folder / f"step-{attempt + 1:08}"
     saved.mkdir(parents=True)
     (saved / "manifest.json").touch()
-sys.exit(code)
+Path(f"attempt-{attempt}").write_text(" ".join(sys.argv[1:]))
+sys.exit(int(codes[attempt]))
 """
 
 
@@ -129,7 +130,7 @@ def test_ssh_starts_again_while_there_is_progress(
     # A name with a space, which the shell of each host must not split.
     script = started(SSH, machine / "run", "--data", "two words")
     out, _ = script.communicate(timeout=60)
-    seen = [path.read_text() for path in sorted(machine.glob("attempt-0-*"))]
+    seen = [path.read_text() for path in sorted(machine.glob("attempt-*"))]
     assert (script.returncode, len(seen)) == (code, attempts), out
     assert [text.endswith(" --resume") for text in seen] == [n > 0 for n in range(attempts)]
     assert seen[0].startswith("train --data two words --checkpoint ")
