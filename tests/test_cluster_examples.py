@@ -32,8 +32,8 @@ for task in "${started[@]}"; do wait "$task"; ended=$?; ((ended > code)) && code
 exit "$code\"""",
     "scontrol": 'echo "$@" >> requeued',
 }
-# Process 0 ends with the codes in CODES, one for each attempt, and saves in as many attempts as SAVES
-# says. Process 1 waits for it to the end, unless it ends well or was asked to end.
+# Process 0 ends with the codes in CODES, one for each attempt, and saves in as many attempts as
+# SAVES says. Process 1 waits for it to the end, unless it ends well or was asked to end.
 FAKE = """
 import os, sys, time
 from pathlib import Path

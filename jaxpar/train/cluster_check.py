@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import jax
@@ -75,12 +75,12 @@ class Pair:
     Attributes:
         processes: their numbers.
         num_bytes: the sizes of messages, over all devices, in one direction.
-        seconds: the time of an exchange of each size.
+        seconds: the time of an exchange of each size: the fastest of several, on the slower side.
     """
 
-    processes: tuple[int, int]
-    num_bytes: tuple[int, ...]
-    seconds: tuple[float, ...]
+    processes: Sequence[int]
+    num_bytes: Sequence[int]
+    seconds: Sequence[float]
 
     @property
     def latency_seconds(self) -> float:
@@ -140,26 +140,18 @@ def measure_permutes(
 
 def measure_pairs(store: KeyValueStore) -> list[Pair]:
     """Times exchanges of each two processes, of pairs that have no process in common at once."""
-    mine = []
-    for pair in (pair for pairs in rounds(store.count) for pair in pairs if store.rank in pair):
-        sides = [[it for it in jax.devices() if it.process_index == rank] for rank in pair]
-        each = min(map(len, sides))
-        devices = [device for side in sides for device in side[:each]]
-        sizes, seconds = [], []
-        for size in SIZES:
-            elements = max(1, size // FLOAT_BYTES // each)
-            program, x = _program("permute", devices, elements, shift=each)
-            name = f"an exchange of {size} bytes between processes {pair[0]} and {pair[1]}"
-            seconds.append(_seconds(store, name, pair, program, x))
-            sizes.append(elements * FLOAT_BYTES * each)
-        mine.append((pair, sizes, seconds))
-    told = [one for theirs in store.gather("pairs", mine) for one in theirs]
-    slowest: dict[tuple[int, int], list[float]] = {}
-    for (first, second), _, seconds in told:
-        known = slowest.get((first, second), seconds)
-        slowest[first, second] = [max(pair) for pair in zip(known, seconds, strict=True)]
-    sizes_of = {tuple(pair): tuple(sizes) for pair, sizes, _ in told}
-    return [Pair(pair, sizes_of[pair], tuple(slowest[pair])) for pair in sorted(slowest)]
+    mine = [
+        _exchange(store, pair)
+        for pairs in rounds(store.count)
+        for pair in pairs
+        if store.rank in pair
+    ]
+    told = [Pair(**one) for theirs in store.gather("pairs", mine) for one in theirs]
+    told.sort(key=lambda pair: tuple(pair.processes))
+    both = zip(told[::2], told[1::2], strict=True)  # each pair as seen from either side
+    return [
+        replace(one, seconds=tuple(map(max, one.seconds, other.seconds))) for one, other in both
+    ]
 
 
 def measure_compute(store: KeyValueStore) -> list[Computes]:
@@ -228,6 +220,24 @@ BODIES: Mapping[str, Callable[[Array, int, int], Array]] = {
 }
 
 
+def _exchange(store: KeyValueStore, pair: tuple[int, int]) -> dict[str, Any]:
+    """Times messages of each size in both directions at once, between all devices of two processes.
+
+    Returns the fields of a `Pair`.
+    """
+    sides = [[it for it in jax.devices() if it.process_index == rank] for rank in pair]
+    each = min(map(len, sides))
+    devices = [device for side in sides for device in side[:each]]
+    sizes, seconds = [], []
+    for size in SIZES:
+        elements = max(1, size // FLOAT_BYTES // each)
+        program, x = _program("permute", devices, elements, shift=each)
+        name = f"an exchange of {size} bytes between processes {pair[0]} and {pair[1]}"
+        seconds.append(min(_seconds(store, name, pair, program, x)))
+        sizes.append(elements * FLOAT_BYTES * each)
+    return {"processes": pair, "num_bytes": sizes, "seconds": seconds}
+
+
 def _timing(
     store: KeyValueStore,
     kind: Kind,
@@ -241,7 +251,7 @@ def _timing(
     program, x = _program(kind, devices, elements, shift=shift, within=within)
     num_bytes = elements * FLOAT_BYTES
     name = f"{kind} of {num_bytes} bytes, shift {shift} within {within or len(devices)}"
-    own = _seconds(store, name, range(store.count), program, x)
+    own = statistics.median(_seconds(store, name, range(store.count), program, x))
     return Timing(kind, num_bytes, len(devices), max(store.gather(name, own)))
 
 
@@ -265,24 +275,18 @@ def _seconds(
     members: Sequence[int],
     program: Callable[[Array], Array],
     x: Array,
-) -> float:
-    """The median time of a call, which all members make equally often."""
-    with _in_time(f"process {store.rank} of {store.count}", name):
-        try:
-            _timed(program, x)  # connects the processes
-            once = _timed(program, x)
-            if len(members) > 1:
-                if store.rank == members[0]:
-                    store.tell(f"{name}/once", once)
-                once = store.hear(f"{name}/once")
-            repetitions = max(1, min(MOST_REPETITIONS, int(MEASURED_SECONDS / once)))
-            return statistics.median(_timed(program, x) for _ in range(repetitions))
-        except jax.errors.JaxRuntimeError as error:
-            raise ValueError(
-                f"measure_cluster: process {store.rank} of {store.count} cannot do {name}: "
-                f"{str(error).splitlines()[0]}; the processes reach process 0, and not each other: "
-                "check the address of each host's name, the interface, and firewalls between them"
-            ) from None
+) -> list[float]:
+    """The times of several calls, which all members make equally often."""
+    with _watched(store, name):
+        _timed(program, x)  # connects the processes
+        once = _timed(program, x)
+    if len(members) > 1:
+        if store.rank == members[0]:
+            store.tell(f"{name}/once", once)
+        once = store.hear(f"{name}/once")
+    repetitions = max(1, min(MOST_REPETITIONS, int(MEASURED_SECONDS / once)))
+    with _watched(store, name):
+        return [_timed(program, x) for _ in range(repetitions)]
 
 
 def _timed(program: Callable[[Array], Array], x: Array) -> float:
@@ -292,27 +296,38 @@ def _timed(program: Callable[[Array], Array], x: Array) -> float:
 
 
 @contextmanager
-def _in_time(process: str, what: str) -> Iterator[None]:
-    """Ends the process where a collective takes too long, which nothing else can stop."""
+def _watched(store: KeyValueStore, what: str) -> Iterator[None]:
+    """Says what is wrong where a collective fails, or never ends: then it ends the process, too.
 
-    def end() -> None:
-        print(
-            f"doctor: {process} has waited {SECONDS_ALLOWED} s for {what}; where smaller messages "
-            "came through, packets of full size are lost: compare the MTU of all interfaces and "
-            "switches between (ping -M do -s 8972 HOST, 1472 without jumbo frames); else look for "
-            "a process that is stuck",
-            file=sys.stderr,
-            flush=True,
-        )
-        os._exit(HUNG)
-
-    timer = threading.Timer(SECONDS_ALLOWED, end)
+    Raises:
+        ValueError: the collective fails.
+    """
+    process = f"process {store.rank} of {store.count}"
+    timer = threading.Timer(SECONDS_ALLOWED, _give_up, [process, what])
     timer.daemon = True
     timer.start()
     try:
         yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        raise ValueError(
+            f"measure_cluster: {process} cannot do {what}: {str(error).splitlines()[0]}; all reach "
+            "process 0, and not each other: check what each host's name resolves to, the "
+            "interfaces, and firewalls between them"
+        ) from None
     finally:
         timer.cancel()
+
+
+def _give_up(process: str, what: str) -> None:
+    print(
+        f"doctor: {process} has waited {SECONDS_ALLOWED} s for {what}; where smaller messages came "
+        "through, packets of full size are lost: compare the MTU of all interfaces and of the "
+        "switches between them (ping -M do -s 8972 HOST, or 1472 without jumbo frames); else look "
+        "for a process that is stuck",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(HUNG)
 
 
 def _product_rate(mesh: Mesh, dtype: Any) -> float:
@@ -364,7 +379,7 @@ def _copy_seconds(array: np.ndarray) -> float:
 
 
 def _ones(mesh: Mesh, shape: tuple[int, ...], dtype: Any) -> Array:
-    def part(index: tuple[slice, ...]) -> np.ndarray:
+    def part(index: Any) -> np.ndarray:
         sizes = [len(range(*one.indices(n))) for one, n in zip(index, shape, strict=True)]
         return np.ones(sizes, dtype)
 

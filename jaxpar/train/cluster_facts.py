@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
+from jaxlib.version import __version__ as jaxlib_version
 
 from jaxpar import __version__
 from jaxpar.train.key_value import KeyValueStore
@@ -78,7 +78,7 @@ def look() -> Facts:
         versions={
             "python": platform.python_version(),
             "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
+            "jaxlib": jaxlib_version,
             "jaxpar": __version__,
         },
         platform=device.platform,

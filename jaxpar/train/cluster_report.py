@@ -18,7 +18,7 @@ from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_cl
 SLOW_PROCESS = 1.2
 """A process is slow whose product takes so many times the median of all."""
 SLOW_LINK = 2
-"""A link is slow whose largest message takes so many times the median of its kind."""
+"""A link is slow on which a message takes so many times as long as on a good one."""
 OVERLAP = 0.7  # not measured: as jaxpar/cost/hardware.toml has it
 GB = 1e9
 
@@ -183,7 +183,7 @@ class ClusterReport:
             ],
         )
         yield ""
-        yield "Latency (alpha) and bandwidth (1/beta), fitted to permutes up to 1 MiB and from there"
+        yield "Latency (alpha), bandwidth (1/beta): fitted to permutes up to 1 MiB and from there"
         heads = ["link", "messages", "alpha us", "1/beta GB/s", "worst error"]
         yield from table(
             heads,
@@ -280,23 +280,29 @@ def slow_processes(computes: Sequence[Computes], hosts: Sequence[str]) -> list[s
 
 
 def slow_links(pairs: Sequence[Pair], hosts: Sequence[str]) -> list[str]:
-    """Links that are much slower than the median of their kind, a line for each.
+    """Links that are much slower than a good one of their kind, a line for each.
 
-    Links inside a host are compared with each other, and so are those between hosts.
+    Links inside a host are compared with each other, and so are those between hosts. The good one
+    is the first quartile, since one bad network card makes all links of its host slow.
     """
     lines = []
     for alike in _by_kind(pairs, hosts):
         for index, message in ((0, "small"), (-1, "large")):
-            usual = statistics.median(pair.seconds[index] for pair in alike)
+            ordered = sorted(alike, key=lambda pair: pair.seconds[index])
+            good = ordered[len(ordered) // 4]
             for pair in alike:
-                ratio = pair.seconds[index] / usual
-                ends = " and ".join(f"{rank} ({hosts[rank]})" for rank in pair.processes)
+                ratio = pair.seconds[index] / good.seconds[index]
                 if ratio > SLOW_LINK:
                     lines.append(
-                        f"slow link: between processes {ends} a {message} message takes "
-                        f"{ratio:.1f} times the median; check the cable, port and route of these two"
+                        f"slow link: between {_ends(pair, hosts)} a {message} message takes "
+                        f"{ratio:.1f} times as long as between {_ends(good, hosts)}; check the "
+                        "cable, port and route of these two"
                     )
     return lines
+
+
+def _ends(pair: Pair, hosts: Sequence[str]) -> str:
+    return "process " + " and ".join(f"{rank} ({hosts[rank]})" for rank in pair.processes)
 
 
 def _by_kind(pairs: Sequence[Pair], hosts: Sequence[str]) -> Iterator[list[Pair]]:
