@@ -140,12 +140,10 @@ def measure_permutes(
 
 def measure_pairs(store: KeyValueStore) -> list[Pair]:
     """Times exchanges of each two processes, of pairs that have no process in common at once."""
-    mine = [
-        _exchange(store, pair)
-        for pairs in rounds(store.count)
-        for pair in pairs
-        if store.rank in pair
-    ]
+    mine = []
+    for pairs in rounds(store.count):
+        store.gather("ready for a round", None)  # so that the pair that fails is named, no other
+        mine += [_exchange(store, pair) for pair in pairs if store.rank in pair]
     told = [Pair(**one) for theirs in store.gather("pairs", mine) for one in theirs]
     told.sort(key=lambda pair: tuple(pair.processes))
     both = zip(told[::2], told[1::2], strict=True)  # each pair as seen from either side

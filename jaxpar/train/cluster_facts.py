@@ -93,15 +93,16 @@ def look() -> Facts:
 
 
 def differences(processes: Sequence[Facts]) -> list[str]:
-    """What is not alike, a line for each: which processes have what, and what most have."""
+    """What is not alike, a line for each process that has not what most have."""
     lines = []
     compared = [facts.compared for facts in processes]
     for name in dict.fromkeys(name for one in compared for name in one):
         values = [one.get(name, "nothing") for one in compared]
         usual, _ = Counter(values).most_common(1)[0]
+        other = values.index(usual)
         lines += [
-            f"{name}: process {rank} ({processes[rank].host}) has {value}, most have {usual}; "
-            "make them equal"
+            f"{name}: process {rank} ({processes[rank].host}) has {value}, and process {other} "
+            f"({processes[other].host}) {usual}; make all equal"
             for rank, value in enumerate(values)
             if value != usual
         ]

@@ -1,21 +1,24 @@
 """`jaxpar doctor --cluster`: two processes with faults, and what follows from figures."""
 
 import json
-import os
+import queue
 import socket
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import pytest
 
+from jaxpar.cli import cluster_doctor
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner import Job, explore
-from jaxpar.train import cluster_check
+from jaxpar.train import cluster_check, cluster_report
 from jaxpar.train.cluster_check import Computes, Pair, Timing, rounds
 from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_clocks
 from jaxpar.train.cluster_report import ClusterReport, Meeting, slow_links, slow_processes
@@ -23,6 +26,7 @@ from jaxpar.train.cluster_report import ClusterReport, Meeting, slow_links, slow
 ROOT = Path(__file__).parents[2]
 VERSIONS = {"python": "3.11.7", "jax": "0.10.2", "jaxlib": "0.10.2", "jaxpar": "0.1.0"}
 NODE = Facts("node0", "10.0.0.1", "10.0.0.1", "eth0", 1500, VERSIONS, "gpu", "H100", 8, {})
+ALONE: Any = SimpleNamespace(rank=0, count=1)
 COMPUTES = Computes({"bf16": 6e14, "fp32": 4e13}, 2e12, 1e-5, 2e10)
 
 
@@ -47,8 +51,9 @@ def test_what_differs_is_named_with_its_process(reported: tuple[dict[str, Any], 
     report, host = reported[0], socket.gethostname()
     found = [line for line in report["findings"] if not line.startswith("slow")]
     assert found[:2] == [
-        f"jaxpar: process 1 ({host}) has 0.0.9, most have 0.1.0; make them equal",
-        f"NCCL_SOCKET_IFNAME: process 1 ({host}) has eth1, most have nothing; make them equal",
+        f"jaxpar: process 1 ({host}) has 0.0.9, and process 0 ({host}) 0.1.0; make all equal",
+        f"NCCL_SOCKET_IFNAME: process 1 ({host}) has eth1, and process 0 ({host}) nothing; make "
+        "all equal",
     ]
     assert found[2].startswith(f"clock: that of process 1 ({host}) is 3.0 s ahead of that of proc")
     assert len(found) == 3
@@ -100,9 +105,9 @@ def test_processes_that_differ_are_compared_with_most() -> None:
     other = replace(NODE, host="node2", devices=4, mtu=9000, versions=VERSIONS | {"jax": "0.10.1"})
     assert differences([NODE, NODE]) == []
     assert differences([NODE, NODE, other]) == [
-        "jax: process 2 (node2) has 0.10.1, most have 0.10.2; make them equal",
-        "devices: process 2 (node2) has 4, most have 8; make them equal",
-        "MTU: process 2 (node2) has 9000, most have 1500; make them equal",
+        "jax: process 2 (node2) has 0.10.1, and process 0 (node0) 0.10.2; make all equal",
+        "devices: process 2 (node2) has 4, and process 0 (node0) 8; make all equal",
+        "MTU: process 2 (node2) has 9000, and process 0 (node0) 1500; make all equal",
     ]
 
 
@@ -179,31 +184,28 @@ def make_report(processes: list[Facts]) -> ClusterReport:
     )
 
 
-def test_a_collective_that_never_ends_ends_the_process() -> None:
-    code = (
-        "import time\nfrom types import SimpleNamespace\nfrom jaxpar.train import cluster_check\n"
-        "cluster_check.SECONDS_ALLOWED = 0.1\n"
-        "store = SimpleNamespace(rank=1, count=2)\n"
-        "with cluster_check._watched(store, 'permute of 8 bytes'): time.sleep(60)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 75
-    assert ended.stderr.startswith("doctor: process 1 of 2 has waited 0.1 s for permute of 8 byte")
-    assert "compare the MTU of all interfaces" in ended.stderr
+def test_a_collective_that_never_ends_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(cluster_check, "SECONDS_ALLOWED", 0.01)
+    monkeypatch.setattr(cluster_check.os, "_exit", ended.put)
+    with cluster_check._watched(ALONE, "permute of 8 bytes"):
+        assert ended.get(timeout=60) == 75
+    line = capsys.readouterr().err
+    assert line.startswith("doctor: process 0 of 1 has waited 0.01 s for permute of 8 bytes; where")
+    assert "compare the MTU of all interfaces" in line
 
 
-def test_a_device_alone_has_no_link_to_measure() -> None:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("JAX_") and name != "XLA_FLAGS"
-    }
-    ended = subprocess.run(
-        [sys.executable, "-m", "jaxpar.cli", "doctor", "--cluster"],
-        cwd=ROOT,
-        env=environment | {"JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 2
-    assert "doctor: --cluster in one process with one device, which has no link" in ended.stderr
+def test_a_collective_that_fails_is_told_with_what_to_check() -> None:
+    with (
+        pytest.raises(ValueError, match=r"process 0 of 1 cannot do permute of 8 bytes: no route; "),
+        cluster_check._watched(ALONE, "permute of 8 bytes"),
+    ):
+        raise jax.errors.JaxRuntimeError("no route\nmore")
+
+
+def test_a_device_alone_has_no_link_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_report, "sort_by_node", lambda nodes: ["the device"])
+    with pytest.raises(ValueError, match="doctor: --cluster in one process with one device, whic"):
+        cluster_doctor._measured(ALONE, Meeting([NODE], [(0.0, 0.0)]))
