@@ -92,16 +92,16 @@ def test_ssh_saves_on_sigterm_and_slurm_goes_on(
     monkeypatch.setenv("JAXPAR", f"{Path(sys.executable).parent / 'jaxpar'}")
     folder = machine / "run"
     by_ssh = started(SSH, folder, *SIZES, "--every=5", "--steps", "100000")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not newest_whole(folder) and by_ssh.poll() is None and time.monotonic() < deadline:
         time.sleep(0.1)
     by_ssh.send_signal(signal.SIGTERM)
-    out, _ = by_ssh.communicate(timeout=60)
+    out, _ = by_ssh.communicate(timeout=300)
     saved = newest_whole(folder)
     assert (by_ssh.returncode, bool(saved)) == (143, True), out
     assert saved
     by_slurm = started(SLURM, folder, *SIZES, "--every=5", "--steps", str(saved + 3), "--json")
-    out, _ = by_slurm.communicate(timeout=120)
+    out, _ = by_slurm.communicate(timeout=300)
     assert by_slurm.returncode == 0, out
     assert f'"restored_step": {saved}' in out
     assert newest_whole(folder) == saved + 3

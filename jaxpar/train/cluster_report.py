@@ -69,7 +69,7 @@ class Meeting:
         rows = [
             [
                 str(rank), facts.host, facts.address, facts.interface or "?", str(facts.mtu or "?"),
-                f"{facts.devices} x {facts.kind}", f"{1e3 * offset:+.1f} ± {1e3 * error:.1f} ms",
+                f"{facts.devices} x {facts.kind}", f"{1e3 * offset:+.1f} +- {1e3 * error:.1f} ms",
             ]
             for rank, (facts, (offset, error)) in enumerate(
                 zip(self.processes, self.clocks, strict=True)

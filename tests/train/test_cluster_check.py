@@ -152,7 +152,7 @@ def test_a_report_is_read_as_lines() -> None:
     report = make_report([NODE, replace(NODE, host="node1")])
     lines = "\n".join([*report.meeting.lines(), *report.lines()])
     assert "Process 0 has python 3.11.7, jax 0.10.2, jaxlib 0.10.2, jaxpar 0.1.0" in lines
-    assert "node1  10.0.0.1       eth0  1500  8 x H100  +0.0 ± 0.0 ms" in lines
+    assert "node1  10.0.0.1       eth0  1500  8 x H100  +0.0 +- 0.0 ms" in lines
     # 64 MB in 10 ms: 6.4 GB/s, and of an all-reduce of 16 devices 2 * 15/16 of it on a bus.
     assert "all_reduce  64,000,000  10,000.0           6.400    12.000" in lines
     assert lines.endswith("found        nothing wrong")
