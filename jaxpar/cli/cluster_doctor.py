@@ -83,9 +83,7 @@ def _measured(store: KeyValueStore, meeting: Meeting) -> ClusterReport:
     per_node = meeting.per_node
     permutes = cluster_check.measure_permutes(store, devices, per_node) if per_node else ([], [])
     collectives = list(cluster_check.measure_collectives(store, devices))
-    return ClusterReport(
-        meeting, cluster_check.measure_compute(store), pairs, collectives, *permutes
-    )
+    return ClusterReport(meeting, cluster_check.measure_rates(store), pairs, collectives, *permutes)
 
 
 def _hardware(report: ClusterReport) -> str:

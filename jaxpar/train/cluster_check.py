@@ -1,4 +1,4 @@
-"""Measures a run's cluster: links between processes, collectives, and what each process computes.
+"""Measures a run's cluster: links between processes, collectives, and what each process reaches.
 
 Every process calls these functions in the same order, and gets the same results.
 """
@@ -30,8 +30,18 @@ SIZES = (2**3, 2**15, 2**20, 2**22, 2**24)
 """Bytes of a message, and of the whole array of a collective."""
 FLOAT_BYTES = 4
 MOST_REPETITIONS, MEASURED_SECONDS = 20, 0.5
-SECONDS_ALLOWED = 120  # for one call of a collective
+SECONDS_ALLOWED = 60  # for the repetitions of one collective
+PACKET_BYTES = 1000  # a message up to here is a single packet on every network
 AXIS = "all"
+UNREACHED = (
+    "all reach process 0, and not each other: check what each host's name resolves to, the "
+    "interfaces, and firewalls between them"
+)
+LOST = (
+    "one packet came through before, and packets of full size are lost: compare the MTU of all "
+    "interfaces and of the switches between them (ping -M do -s 8972 HOST, or 1472 without jumbo "
+    "frames); else look for a process that is stuck"
+)
 LEAST_SECONDS = 0.02  # what a product or a copy takes at least, so that its start does not count
 DTYPES: Mapping[str, Any] = {"bf16": jnp.bfloat16, "fp32": jnp.float32}
 
@@ -94,7 +104,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Computes:
+class Rates:
     """What a device of a process reaches while all devices of all processes are busy.
 
     Attributes:
@@ -152,20 +162,20 @@ def measure_pairs(store: KeyValueStore) -> list[Pair]:
     ]
 
 
-def measure_compute(store: KeyValueStore) -> list[Computes]:
+def measure_rates(store: KeyValueStore) -> list[Rates]:
     """What the devices of each process compute and move, all at the same time."""
     store.gather("ready to compute", None)
     mesh = Mesh(np.array(jax.local_devices()), (AXIS,))
     copied = 2**26
     host = np.ones(copied // FLOAT_BYTES, np.float32)
     memory = _memory_rate(mesh)
-    mine = Computes(
+    mine = Rates(
         {name: _product_rate(mesh, dtype) for name, dtype in DTYPES.items()},
         memory,
         _copy_seconds(host[:1]),
         min(memory, copied / _copy_seconds(host)),  # a CPU may take the array as it is
     )
-    return [Computes(**one) for one in store.gather("computes", vars(mine))]
+    return [Rates(**one) for one in store.gather("rates", vars(mine))]
 
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:
@@ -275,7 +285,8 @@ def _seconds(
     x: Array,
 ) -> list[float]:
     """The times of several calls, which all members make equally often."""
-    with _watched(store, name):
+    advice = UNREACHED if x.nbytes // x.sharding.num_devices <= PACKET_BYTES else LOST
+    with _watched(store, name, advice):
         _timed(program, x)  # connects the processes
         once = _timed(program, x)
     if len(members) > 1:
@@ -283,7 +294,7 @@ def _seconds(
             store.tell(f"{name}/once", once)
         once = store.hear(f"{name}/once")
     repetitions = max(1, min(MOST_REPETITIONS, int(MEASURED_SECONDS / once)))
-    with _watched(store, name):
+    with _watched(store, name, advice):
         return [_timed(program, x) for _ in range(repetitions)]
 
 
@@ -294,37 +305,30 @@ def _timed(program: Callable[[Array], Array], x: Array) -> float:
 
 
 @contextmanager
-def _watched(store: KeyValueStore, what: str) -> Iterator[None]:
+def _watched(store: KeyValueStore, what: str, advice: str) -> Iterator[None]:
     """Says what is wrong where a collective fails, or never ends: then it ends the process, too.
 
     Raises:
         ValueError: the collective fails.
     """
     process = f"process {store.rank} of {store.count}"
-    timer = threading.Timer(SECONDS_ALLOWED, _give_up, [process, what])
+    timer = threading.Timer(SECONDS_ALLOWED, _give_up, [process, what, advice])
     timer.daemon = True
     timer.start()
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
         raise ValueError(
-            f"measure_cluster: {process} cannot do {what}: {str(error).splitlines()[0]}; all reach "
-            "process 0, and not each other: check what each host's name resolves to, the "
-            "interfaces, and firewalls between them"
+            f"measure_cluster: {process} cannot do {what}: {reason}; {advice}"
         ) from None
     finally:
         timer.cancel()
 
 
-def _give_up(process: str, what: str) -> None:
-    print(
-        f"doctor: {process} has waited {SECONDS_ALLOWED} s for {what}; where smaller messages came "
-        "through, packets of full size are lost: compare the MTU of all interfaces and of the "
-        "switches between them (ping -M do -s 8972 HOST, or 1472 without jumbo frames); else look "
-        "for a process that is stuck",
-        file=sys.stderr,
-        flush=True,
-    )
+def _give_up(process: str, what: str, advice: str) -> None:
+    waited = f"doctor: {process} has waited {SECONDS_ALLOWED} s for {what}"
+    print(f"{waited}; {advice}", file=sys.stderr, flush=True)
     os._exit(HUNG)
 
 

@@ -12,7 +12,7 @@ from jaxpar.cost.communication import Link
 from jaxpar.cost.hardware import Accelerator, Cluster, Efficiency
 from jaxpar.cost.hardware_file import hardware_text
 from jaxpar.cost.link_fit import Fit, fit_small_and_large
-from jaxpar.train.cluster_check import Computes, Pair, Timing
+from jaxpar.train.cluster_check import Pair, Rates, Timing
 from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_clocks
 
 SLOW_PROCESS = 1.2
@@ -87,7 +87,7 @@ class ClusterReport:
 
     Attributes:
         meeting: what the processes told each other.
-        computes: what a device of each process reaches.
+        rates: what a device of each process reaches.
         pairs: the link between each two processes.
         collectives: of each kind and size, over all devices.
         inside: permutes inside nodes, at each size; empty where a node has one device.
@@ -95,7 +95,7 @@ class ClusterReport:
     """
 
     meeting: Meeting
-    computes: Sequence[Computes]
+    rates: Sequence[Rates]
     pairs: Sequence[Pair]
     collectives: Sequence[Timing]
     inside: Sequence[Timing]
@@ -107,7 +107,7 @@ class ClusterReport:
         hosts = [facts.host for facts in self.meeting.processes]
         return [
             *self.meeting.findings,
-            *slow_processes(self.computes, hosts),
+            *slow_processes(self.rates, hosts),
             *slow_links(self.pairs, hosts),
         ]
 
@@ -128,7 +128,7 @@ class ClusterReport:
         return {
             "processes": [asdict(facts) for facts in self.meeting.processes],
             "clocks": clocks,
-            "computes": [asdict(one) for one in self.computes],
+            "rates": [asdict(one) for one in self.rates],
             "pairs": [asdict(pair) for pair in self.pairs],
             "collectives": collectives,
             "fits": {name: _fits_dict(timings) for name, timings in self._fitted().items()},
@@ -137,70 +137,15 @@ class ClusterReport:
 
     def lines(self) -> Iterator[str]:
         """All that was measured, and what looks wrong."""
-        yield "What a device computes while all do, in each process"
-        heads = ["process", *(f"{name} GFLOP/s" for name in self.computes[0].flops), "memory GB/s"]
-        yield from table(
-            heads,
-            [
-                [
-                    str(rank),
-                    *(f"{flops / GB:,.1f}" for flops in one.flops.values()),
-                    f"{one.memory_bytes_per_second / GB:,.2f}",
-                ]
-                for rank, one in enumerate(self.computes)
-            ],
+        parts = (
+            self._rate_lines(),
+            self._pair_lines(),
+            self._collective_lines(),
+            self._fit_lines(),
         )
-        if self.pairs:
+        for part in parts:
+            yield from part
             yield ""
-            yield "Links between processes, all devices of both at once, both directions"
-            heads = ["processes", "latency us", "largest message", "GB/s each way"]
-            yield from table(
-                heads,
-                [
-                    [
-                        "{} - {}".format(*pair.processes),
-                        f"{1e6 * pair.latency_seconds:,.0f}",
-                        f"{pair.num_bytes[-1]:,} B",
-                        f"{pair.bytes_per_second / GB:,.3f}",
-                    ]
-                    for pair in self.pairs
-                ],
-            )
-        yield ""
-        yield f"Collectives over all {self.collectives[0].devices} devices, float32"
-        heads = ["collective", "bytes", "us", "algorithm GB/s", "bus GB/s"]
-        yield from table(
-            heads,
-            [
-                [
-                    timing.kind,
-                    f"{timing.num_bytes:,}",
-                    f"{1e6 * timing.seconds:,.1f}",
-                    f"{timing.algorithm_bytes_per_second / GB:,.3f}",
-                    f"{timing.bus_bytes_per_second / GB:,.3f}",
-                ]
-                for timing in self.collectives
-            ],
-        )
-        yield ""
-        yield "Latency (alpha), bandwidth (1/beta): fitted to permutes up to 1 MiB and from there"
-        heads = ["link", "messages", "alpha us", "1/beta GB/s", "worst error"]
-        yield from table(
-            heads,
-            [
-                [
-                    name,
-                    part,
-                    f"{1e6 * fit.link.latency_seconds:,.1f}",
-                    f"{fit.link.bytes_per_second / GB:,.3f}",
-                    f"{fit.error:.0%}",
-                ]
-                for name, timings in self._fitted().items()
-                for part, fit in zip(("small", "large"), fits(timings), strict=True)
-                if fit
-            ],
-        )
-        yield ""
         yield from (f"found        {line}" for line in self.findings or ["nothing wrong"])
 
     def hardware(self, host_bytes: float, memory_bytes: float) -> str:
@@ -222,8 +167,8 @@ class ClusterReport:
                 "with equally many, and two devices at least; leave --write out"
             )
         # The median process: one that is slow is found, and mended.
-        slowest = statistics.median_low([one.flops["bf16"] for one in self.computes])
-        typical = next(one for one in self.computes if one.flops["bf16"] == slowest)
+        ordered = sorted(self.rates, key=lambda one: one.flops["bf16"])
+        typical = ordered[(len(ordered) - 1) // 2]
         device = Accelerator(
             self.meeting.processes[0].kind,
             typical.flops,
@@ -241,6 +186,65 @@ class ClusterReport:
             efficiency=Efficiency("measured", 1.0, 1.0, 1.0, 1.0, OVERLAP),
         )
         return hardware_text(cluster, self._comments())
+
+    def _rate_lines(self) -> Iterator[str]:
+        yield "What a device reaches while all are busy, in each process"
+        heads = ["process", *(f"{name} GFLOP/s" for name in self.rates[0].flops), "memory GB/s"]
+        rows = [
+            [
+                str(rank),
+                *(f"{flops / GB:,.1f}" for flops in one.flops.values()),
+                f"{one.memory_bytes_per_second / GB:,.2f}",
+            ]
+            for rank, one in enumerate(self.rates)
+        ]
+        yield from table(heads, rows)
+
+    def _pair_lines(self) -> Iterator[str]:
+        yield "Links between processes, with all devices of both, in both directions at once"
+        heads = ["processes", "latency us", "largest message", "GB/s each way"]
+        rows = [
+            [
+                "{} - {}".format(*pair.processes),
+                f"{1e6 * pair.latency_seconds:,.0f}",
+                f"{pair.num_bytes[-1]:,} B",
+                f"{pair.bytes_per_second / GB:,.3f}",
+            ]
+            for pair in self.pairs
+        ]
+        yield from table(heads, rows) if rows else ["none: there is one process"]
+
+    def _collective_lines(self) -> Iterator[str]:
+        yield f"Collectives over all {self.collectives[0].devices} devices, float32"
+        heads = ["collective", "bytes", "us", "algorithm GB/s", "bus GB/s"]
+        rows = [
+            [
+                timing.kind,
+                f"{timing.num_bytes:,}",
+                f"{1e6 * timing.seconds:,.1f}",
+                f"{timing.algorithm_bytes_per_second / GB:,.3f}",
+                f"{timing.bus_bytes_per_second / GB:,.3f}",
+            ]
+            for timing in self.collectives
+        ]
+        yield from table(heads, rows)
+
+    def _fit_lines(self) -> Iterator[str]:
+        yield "Latency (alpha), bandwidth (1/beta): fitted to permutes up to 1 MiB and from there"
+        heads = ["link", "messages", "alpha us", "1/beta GB/s", "worst error"]
+        rows = [
+            [
+                name,
+                part,
+                f"{1e6 * fit.link.latency_seconds:,.1f}",
+                f"{fit.link.bytes_per_second / GB:,.3f}",
+                f"{fit.error:.0%}",
+            ]
+            for name, timings in self._fitted().items()
+            for part, fit in zip(("small", "large"), fits(timings), strict=True)
+            if fit
+        ]
+        yield from table(heads, rows)
 
     def _fitted(self) -> dict[str, Sequence[Timing]]:
         found = {"inside a node": self.inside, "between nodes": self.between}
@@ -266,10 +270,10 @@ class ClusterReport:
         }
 
 
-def slow_processes(computes: Sequence[Computes], hosts: Sequence[str]) -> list[str]:
+def slow_processes(rates: Sequence[Rates], hosts: Sequence[str]) -> list[str]:
     """Processes whose matrix product takes much longer than the median, a line for each."""
-    rates = [one.flops["fp32"] for one in computes]
-    times = [statistics.median(rates) / rate for rate in rates]
+    flops = [one.flops["fp32"] for one in rates]
+    times = [statistics.median(flops) / each for each in flops]
     return [
         f"slow process: process {rank} ({hosts[rank]}) takes {ratio:.1f} times the median for a "
         "matrix product, and all others wait for it in every step; look for other programs, heat "
