@@ -49,10 +49,17 @@ def examine_cluster(file: Path | None, as_json: bool) -> None:
 
 
 def _examine(file: Path | None, as_json: bool) -> None:
+    import jax
+
     from jaxpar.train.cluster_facts import Facts, clock_offset, look
     from jaxpar.train.cluster_report import Meeting
     from jaxpar.train.key_value import KeyValueStore
 
+    if jax.device_count() == 1:
+        raise ValueError(
+            "doctor: --cluster in one process with one device, which has no link to measure; start "
+            "it in every process of the cluster, or here by jaxpar launch -- doctor --cluster"
+        )
     store = KeyValueStore()
     processes = [Facts(**one) for one in store.gather("facts", vars(look()))]
     clocks = store.gather("clock", clock_offset(store))
@@ -61,12 +68,12 @@ def _examine(file: Path | None, as_json: bool) -> None:
     # What differs is told at once, since it may be why a collective never ends.
     _print(shown, [*meeting.lines(), *(f"found        {line}" for line in meeting.findings), ""])
     report = _measured(store, meeting)
-    if store.rank == 0 and file:
-        write_text("doctor", file, _hardware(report))
     _print(shown, report.lines())
     if store.rank == 0 and as_json:
         print_json(report.to_dict())
     store.gather("end", None)
+    if store.rank == 0 and file:
+        write_text("doctor", file, _hardware(report))
 
 
 def _measured(store: KeyValueStore, meeting: Meeting) -> ClusterReport:
@@ -74,11 +81,6 @@ def _measured(store: KeyValueStore, meeting: Meeting) -> ClusterReport:
     from jaxpar.train.cluster_report import ClusterReport, sort_by_node
 
     devices = sort_by_node(meeting.nodes)
-    if len(devices) == 1:
-        raise ValueError(
-            "doctor: --cluster in one process with one device, which has no link to measure; start "
-            "it in every process of the cluster, or here by jaxpar launch -- doctor --cluster"
-        )
     pairs = cluster_check.measure_pairs(store)
     per_node = meeting.per_node
     permutes = cluster_check.measure_permutes(store, devices, per_node) if per_node else ([], [])

@@ -18,7 +18,7 @@ from jaxpar.cli import cluster_doctor
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner import Job, explore
-from jaxpar.train import cluster_check, cluster_report
+from jaxpar.train import cluster_check
 from jaxpar.train.cluster_check import Pair, Rates, Timing, rounds
 from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_clocks
 from jaxpar.train.cluster_report import ClusterReport, Meeting, slow_links, slow_processes
@@ -207,6 +207,6 @@ def test_a_collective_that_fails_is_told_with_what_to_check() -> None:
 
 
 def test_a_device_alone_has_no_link_to_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_report, "sort_by_node", lambda nodes: ["the device"])
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="doctor: --cluster in one process with one device, whic"):
-        cluster_doctor._measured(ALONE, Meeting([NODE], [(0.0, 0.0)]))
+        cluster_doctor._examine(None, as_json=False)
