@@ -65,7 +65,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOSTS", "localhost localhost")
     monkeypatch.setenv("SLURM_JOB_ID", str(os.getpid()))  # it chooses the port
     monkeypatch.setenv("PORT", str(20000 + os.getpid() % 10000))
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
     monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -86,6 +86,8 @@ def started(script: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.full
+@pytest.mark.timeout(1200)
 def test_ssh_saves_on_sigterm_and_slurm_goes_on(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

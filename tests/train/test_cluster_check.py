@@ -2,6 +2,7 @@
 
 import json
 import queue
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
 from jaxpar.cost.planner import Job, explore
 from jaxpar.train import cluster_check
+from jaxpar.train.cluster import Place, explain
 from jaxpar.train.cluster_check import Pair, Rates, Timing, rounds
 from jaxpar.train.cluster_facts import Facts, differences, unreachable, wrong_clocks
 from jaxpar.train.cluster_report import ClusterReport, Meeting, slow_links, slow_processes
@@ -210,3 +212,39 @@ def test_a_device_alone_has_no_link_to_measure(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     with pytest.raises(ValueError, match="doctor: --cluster in one process with one device, whic"):
         cluster_doctor._examine(None, as_json=False)
+
+
+def printed() -> dict[str, str]:
+    """What is printed for the faults that docs/cluster.md lists, by the fault."""
+    older = replace(NODE, host="node1", versions=VERSIONS | {"jaxpar": "0.0.9"})
+    loop = replace(NODE, named_address="127.0.1.1")
+    hosts = ["node0", "node1", "node2"]
+    pairs = [pair(0, 1, 1.0, 1.0), pair(0, 2, 1.0, 37.1), pair(1, 2, 1.0, 1.0)]
+    slow = replace(RATES, flops={"bf16": 1.0, "fp32": 4e13 / 2.8})
+    exchange = "an exchange of {} bytes between processes {} and {}".format
+    waited = "process {} of {} has waited {} s for {}; {}".format
+    patience = cluster_check.SECONDS_ALLOWED
+    return {
+        "version": differences([NODE, older])[0],
+        "interface": unreachable([loop, older])[0],
+        "clock": wrong_clocks([NODE, older], [(0, 0), (3.2, 0)])[0],
+        "link": slow_links(pairs, hosts)[0],
+        "process": slow_processes([RATES, slow, RATES], hosts)[0],
+        "MTU": waited(0, 2, patience, exchange(32768, 0, 1), cluster_check.LOST),
+        "firewall": waited(1, 3, patience, exchange(8, 1, 2), cluster_check.UNREACHED),
+        "listens": f"process 0 of 2, as the environment says, waited 60 s in vain: {listens()}",
+    }
+
+
+def listens() -> str:
+    return explain(Place("the environment", 0, 2, "10.77.0.10:1234"))
+
+
+@pytest.mark.parametrize("fault", printed())
+def test_the_page_quotes_what_is_printed(fault: str) -> None:
+    page = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    codes = [code for row in rows for code in re.findall(r"`([^`]+)`", row)]
+    quotes = [code.split("...") for code in codes if len(code) > 60]
+    message = printed()[fault]
+    assert any(all(part.strip() in message for part in parts) for parts in quotes), message
