@@ -68,7 +68,7 @@ def attempt(group: PlacementGroup, gpus: int, arguments: list[str], asked: list[
     try:
         while running and code in (0, TERMINATED):
             done, running = ray.wait(running, timeout=1)
-            code = max([code, *ray.get(done)])
+            code = code or next(filter(None, ray.get(done)), 0)
             if asked:
                 asked.clear()
                 actors[0].terminate.remote()
@@ -90,8 +90,9 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="options of jaxpar train, after --")
     options = parser.parse_args()
     asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     ray.init()
+    # After ray.init, which sets a handler of its own.
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     bundle = {"CPU": 1, "GPU": options.gpus} if options.gpus else {"CPU": 1}
     # All processes at once or none; on different nodes, if there are as many.
     group = placement_group([bundle] * options.processes, strategy="SPREAD")
