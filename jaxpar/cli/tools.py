@@ -19,6 +19,7 @@ from jaxpar.cli.base import (
     print_lines,
     show,
 )
+from jaxpar.cli.cluster_doctor import examine_cluster
 from jaxpar.cli.grading_doctor import attacks_held, copy_python_to
 from jaxpar.course.catalog import BadUseError
 from jaxpar.course.command import command
@@ -40,21 +41,47 @@ CopyPython = Annotated[
     ),
 ]
 
+OfCluster = Annotated[
+    bool,
+    typer.Option(
+        "--cluster",
+        help="Examine the processes of a run and the links between them; start it in each.",
+    ),
+]
+Write = Annotated[
+    Path | None,
+    typer.Option(
+        "--write",
+        metavar="FILE",
+        help="With --cluster: write what was measured, for plan and memory --hardware FILE.toml.",
+    ),
+]
+
 
 @app.command("doctor")
 def doctor(
     as_json: AsJson = False,
+    cluster: OfCluster = False,
+    write: Write = None,
     grading: Grading = False,
     only: Only = None,
     copy_python: CopyPython = None,
 ) -> None:
     """Shows versions, devices, memory and disk space, and says what is missing.
 
+    With --cluster it compares the processes of a run, and measures links and collectives. Start it
+    as `train` is started: in every process of the cluster, or by `launch`.
+
     With --grading it says which level of isolation this machine allows for `grade`, and which
     attacks that level holds against. This takes some minutes; a run that was stopped goes on.
     """
     if (only or copy_python) and not grading:
         raise BadUseError("doctor: --only and --copy-python belong to --grading; say that, too")
+    if write and not cluster:
+        raise BadUseError("doctor: --write belongs to --cluster; say that, too")
+    if cluster:
+        examine_cluster(write, as_json)
+        return
     if copy_python:
         copy_python_to(copy_python, as_json)
         return

@@ -16,7 +16,7 @@ import typer
 from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, by_verb, print_json
 from jaxpar.course.catalog import BadUseError
 
-DISTRIBUTED = ("train",)
+DISTRIBUTED = ("train", "doctor")
 MOST_PROCESSES, MOST_DEVICES = 64, 512  # a process takes about half a gigabyte
 PRECISION = (
     "What is sent and multiplied: fp32, bf16 or fp16. The optimizer keeps its weights in float32, "
@@ -516,7 +516,9 @@ def _held_back() -> Iterator[list[int]]:
 def launch_processes(
     arguments: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND", help="The command to run: train and its options."),
+        typer.Argument(
+            metavar="COMMAND", help="The command to run: train or doctor, and its options."
+        ),
     ],
     processes: Annotated[
         int,
@@ -546,7 +548,8 @@ def launch_processes(
     """
     if arguments[0] not in DISTRIBUTED:
         raise BadUseError(
-            f"launch: {arguments[0]!r} does not run in several processes; use {DISTRIBUTED[0]}"
+            f"launch: {arguments[0]!r} does not run in several processes; use "
+            f"{' or '.join(DISTRIBUTED)}"
         )
     from jaxpar.train.launch import launch
     from jaxpar.train.restarts import launch_again
@@ -567,7 +570,7 @@ def _checkpoint_of(arguments: list[str], max_restarts: int) -> Path:
     """
     verb = typer.main.get_group(app).commands[arguments[0]]
     context = verb.make_context(arguments[0], arguments[1:], resilient_parsing=True)
-    folder = context.params["checkpoint"]
+    folder = context.params.get("checkpoint")
     if folder is None:
         raise BadUseError(
             f"launch: --max-restarts {max_restarts} without --checkpoint: a run that is not saved "

@@ -76,10 +76,12 @@ def join(place: Place | None, timeout_seconds: int) -> None:
     thread.start()
     thread.join(timeout_seconds)
     if thread.is_alive():
-        raise ValueError(f"train: {place} waited {timeout_seconds} s in vain: {explain(place)}")
+        raise ValueError(
+            f"join_processes: {place} waited {timeout_seconds} s in vain: {explain(place)}"
+        )
     if failures:
         raise ValueError(
-            f"train: {place} could not start: {str(failures[0]).splitlines()[0]}; set "
+            f"join_processes: {place} could not start: {str(failures[0]).splitlines()[0]}; set "
             f"{ADDRESS}=host:port, the same for all: the host of process 0, and a free port there"
         )
 
@@ -141,9 +143,9 @@ def _check_port(address: str) -> None:
         socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
     except OSError as error:
         raise ValueError(
-            f"train: process 0 cannot listen at {address} ({os.strerror(error.errno or 0)}); no "
-            f"other program may have this port; set {ADDRESS} to a free one, the same for all "
-            "processes"
+            f"join_processes: process 0 cannot listen at {address} "
+            f"({os.strerror(error.errno or 0)}); no other program may have this port; set "
+            f"{ADDRESS} to a free one, the same for all processes"
         ) from None
 
 
@@ -169,7 +171,9 @@ def _numbers(environment: Mapping[str, str], *names: str) -> list[int]:
     found = [environment.get(name, "") for name in names]
     if not all(value.isdecimal() for value in found):
         given = ", ".join(f"{name}={value}" for name, value in zip(names, found, strict=True))
-        raise ValueError(f"train: the environment has {given}; each must be a number; set both")
+        raise ValueError(
+            f"find_place: the environment has {given}; each must be a number; set both"
+        )
     return [int(value) for value in found]
 
 
@@ -177,12 +181,13 @@ def _checked(place: Place) -> Place:
     host, colon, port = (place.address or "").rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 2**16):
         raise ValueError(
-            f"train: {ADDRESS} is {place.address!r}; it must be host:port, where process 0 listens"
+            f"find_place: {ADDRESS} is {place.address!r}; it must be host:port, where process 0 "
+            "listens"
         )
     assert place.rank is not None and place.count is not None
     if place.rank >= place.count:
         raise ValueError(
-            f"train: {RANK} is {place.rank} of {place.count} processes; "
+            f"find_place: {RANK} is {place.rank} of {place.count} processes; "
             f"use a number from 0 to {place.count - 1}"
         )
     return place

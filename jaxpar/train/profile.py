@@ -11,18 +11,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax
 
 from jaxpar.inspector.hlo_text import parse_hlo
-from jaxpar.inspector.report import Kind
+from jaxpar.inspector.report import KINDS
 from jaxpar.train.recipe import Recipe
 
 WARM_UP, TRACED = 2, 3  # steps of a run that are taken before, and in the trace
 COMPUTING = "computing"
-KINDS = {kind.replace("_", "-"): kind for kind in get_args(Kind)} | {
-    "collective-permute": "permute"
+OPCODES = {
+    f"collective-{kind}" if kind in ("permute", "broadcast") else kind.replace("_", "-"): kind
+    for kind in KINDS
 }
 CONTAINERS = frozenset({"while", "conditional", "call"})  # whose time is that of what is in them
 
@@ -158,7 +159,7 @@ def _kind(opcode: str) -> str | None:
     """The kind of collective, or `COMPUTING`; None: its time is that of others."""
     if opcode in CONTAINERS or opcode.endswith("-done"):
         return None
-    return KINDS.get(opcode.removesuffix("-start"), COMPUTING)
+    return OPCODES.get(opcode.removesuffix("-start"), COMPUTING)
 
 
 def _merged(intervals: Iterable[Interval]) -> list[Interval]:

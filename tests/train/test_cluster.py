@@ -90,10 +90,12 @@ def test_a_taken_port_and_a_missing_process_are_told() -> None:
         taken = joined(address, 0)
     missing = joined(address, 0)
     assert (taken.returncode, missing.returncode) == (2, 2)
-    in_use = f"train: process 0 cannot listen at {address} (Address already in use); no "
+    in_use = f"join_processes: process 0 cannot listen at {address} (Address already in use); no "
     assert taken.stdout.startswith(in_use)
     waited = "process 0 of 2, as the environment says, waited 1 s in vain"
-    assert missing.stdout.startswith(f"train: {waited}: it listens at {address}, and others did")
+    assert missing.stdout.startswith(
+        f"join_processes: {waited}: it listens at {address}, and others did"
+    )
     assert "check that all 2 processes were started" in missing.stdout
 
 
