@@ -209,7 +209,9 @@ DataOption = Annotated[
     typer.Option(
         metavar="PATH",
         help="A text: a file, or a folder, whose text files are joined in the order of their "
-        "paths, without hidden ones; without it, the sources of Python's library.",
+        "paths, without hidden ones. Parquet files, JSON Lines (.jsonl) and datasets saved by the "
+        "library datasets have documents, in the column text or the only one with text. Without "
+        "it, the sources of Python's library.",
     ),
 ]
 TokenizerFile = Annotated[

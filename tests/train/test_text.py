@@ -82,10 +82,10 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named(
 ) -> None:
     (tmp_path / "a").write_text("text")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, _: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ValueError, match=rf"text: {tmp_path}/a: Permission denied; give a file"):
         read_data(tmp_path)
 
