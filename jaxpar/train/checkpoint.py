@@ -197,7 +197,7 @@ class Checkpoints:
             return
         self._wait()
         tree = _by_name(parts_of(self._recipe, params, state))
-        consumed = self.examples + (step - self.step) * self._recipe.batch
+        consumed = self.examples + self._recipe.examples(step) - self._recipe.examples(self.step)
         with self._explained(step):
             ocp, orbax = self._started()
             path = folder_of(self.keeping.folder, step) / ARRAYS
@@ -274,7 +274,8 @@ class Checkpoints:
             except DamagedError as error:
                 damaged[step] = error
                 continue
-            _check_same_run(where, about, self._about)
+            self._about["run"]["optimizer"] = self._optimizer_of(about, step)
+            _check_same_run(where, about, self._about, _hint(self._recipe))
             notes = [
                 f"the checkpoint of step {other} is damaged, and now in {DAMAGED}step-{other:08}; "
                 f"step {step} is taken: {error}"
@@ -286,6 +287,13 @@ class Checkpoints:
             f"{where}: every checkpoint is damaged ({reasons}); restore a copy of the folder, or "
             "begin a run in another one"
         )
+
+    def _optimizer_of(self, about: dict[str, Any], step: int) -> str:
+        """The optimizer in words, with the steps of the run before while they say nothing."""
+        optimizer = self._recipe.optimizer
+        before = replace(optimizer, steps=about.get("steps", 0))
+        same = step <= min(before.constant_until, optimizer.constant_until)
+        return str(before if same else optimizer)
 
     def _lock(self, where: str) -> None:
         """Keeps other runs out of the folder until this process ends."""
@@ -401,10 +409,12 @@ def _about(
             "text": f"of {len(text)} {unit_of(text)} (CRC-32 {zlib.crc32(text.data):08x})",
             "tokenizer": tokenizer or "none",
             "optimizer": str(recipe.optimizer),
+            "average": recipe.average,
             "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
             "precision": recipe.precision,
             "rounds": rounds and f"of {rounds} steps on dp={layout.dp}, then {recipe.outer}",
         },
+        "steps": recipe.optimizer.steps,
         "devices": {
             "mesh": layout.mesh,
             "zero": layout.zero,
@@ -414,18 +424,29 @@ def _about(
     }
 
 
-def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any]) -> None:
+def _hint(recipe: Recipe) -> str:
+    """How a run whose rate falls at its end can go on to another end."""
+    if recipe.optimizer.decay != "wsd":
+        return ""
+    return (
+        f"; wsd over {recipe.optimizer.steps} steps goes on from a checkpoint of step "
+        f"{recipe.optimizer.constant_until} or before, in which the rate has not fallen: for other "
+        "--steps, give a copy of the folder without later ones"
+    )
+
+
+def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], hint: str) -> None:
     """Refuses to resume another run; what differs is named, with both values."""
     differ = [
         f"{name} {old} there, {here[part].get(name)} here"
         for part in ("model", "run")
-        for name, old in there[part].items()
+        for name, old in (dict.fromkeys(here[part]) | there[part]).items()
         if old != here[part].get(name)
     ]
     if differ:
         raise ValueError(
             f"{where} holds another run: {'; '.join(differ)}; use the same options and text, or "
-            "another folder"
+            f"another folder{hint}"
         )
 
 

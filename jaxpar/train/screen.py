@@ -31,10 +31,13 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
         for note in run.checkpoints.notes:
             console.print(note)
     if run.validation:
+        what = "the average of the parameters " if run.validation.averaged else ""
         console.print(
-            f"validates every {run.validation.every} steps, and after the last, on "
+            f"validates {what}every {run.validation.every} steps, and after the last, on "
             f"{run.validation.examples:,} examples of the text that are held out\n"
         )
+    if run.ramp:
+        console.print(f"batches: {run.ramp}; the numbers above are those of the last size\n")
     if run.first_step:
         console.print(f"goes on after step {run.first_step}\n")
     if run.moved:

@@ -120,19 +120,21 @@ def batches(
     seed: int,
     consumed: int = 0,
     name: str = "text",
+    sizes: Iterator[int] | None = None,
 ) -> Iterator[Int[Array, "b s"]]:
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
     has `batch` examples over all devices, each with `sequence` bytes or tokens to predict. The
     first `consumed` examples are left out, since an earlier run has taken them. An error message
-    begins with `name`.
+    begins with `name`. `sizes` are the examples in each batch, where some have fewer than `batch`.
 
     Raises:
         ValueError: the text does not fill one batch.
     """
     order = _order(_examples(text, batch, sequence, name), seed, consumed)
-    taken = (np.array(list(itertools.islice(order, batch))) for _ in itertools.count())
+    sizes = itertools.repeat(batch) if sizes is None else sizes
+    taken = (np.array(list(itertools.islice(order, size))) for size in sizes)
     return (_batch(text, numbers, sequence, sharding) for numbers in taken)
 
 

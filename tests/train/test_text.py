@@ -152,6 +152,14 @@ def test_what_was_consumed_is_not_drawn_again(consumed: int) -> None:
     assert np.array_equal(list(itertools.islice(rest, 5)), list(skipped))
 
 
+def test_batches_of_several_sizes_take_the_same_examples_in_order() -> None:
+    sharding = NamedSharding(make_mesh("dp=2"), spec("b_dp t"))
+    grown = batches(SENTENCE, sharding, batch=4, sequence=11, seed=0, sizes=iter([2, 2, 4, 4]))
+    found = [np.asarray(batch) for batch in grown]
+    assert [len(batch) for batch in found] == [2, 2, 4, 4]
+    assert np.array_equal(np.concatenate(found), np.concatenate(drawn("dp=1", 2)))
+
+
 def test_a_device_holds_its_rows_only() -> None:
     sharding = NamedSharding(make_mesh("dp=3"), spec("b_dp t"))
     batch = next(batches(SENTENCE, sharding, batch=6, sequence=11, seed=0))
