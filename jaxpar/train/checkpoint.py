@@ -274,8 +274,8 @@ class Checkpoints:
             except DamagedError as error:
                 damaged[step] = error
                 continue
-            self._about["run"]["optimizer"] = self._optimizer_of(about, step)
-            _check_same_run(where, about, self._about, _hint(self._recipe))
+            run = self._about["run"] | {"optimizer": self._optimizer_of(about, step)}
+            _check_same_run(where, about, self._about | {"run": run}, _hint(self._recipe))
             notes = [
                 f"the checkpoint of step {other} is damaged, and now in {DAMAGED}step-{other:08}; "
                 f"step {step} is taken: {error}"

@@ -140,6 +140,6 @@ def _column(path: Path, names: Sequence[str] | dict[str, Any], texts: Sequence[s
     if COLUMN in texts or len(texts) == 1:
         return COLUMN if COLUMN in texts else texts[0]
     raise ValueError(
-        f"text: {path} has the columns {', '.join(names)}, of which {len(texts)} have text and none "
-        f"is named {COLUMN}; rename the one with the documents to {COLUMN}"
+        f"text: {path} has the columns {', '.join(names)}, of which {len(texts)} have text and "
+        f"none is named {COLUMN}; rename the one with the documents to {COLUMN}"
     )

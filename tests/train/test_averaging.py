@@ -40,9 +40,7 @@ def begun(recipe: Recipe, keeping: Keeping | None = None) -> Run:
 def taken(recipe: Recipe, keeping: Keeping | None = None) -> list[Any]:
     """The validations of a run, and its parameters after each step."""
     run = begun(recipe, keeping)
-    found = [
-        (jax.tree.map(np.asarray, step.params), step.validated) for step in run.proceed(STEPS)
-    ]
+    found = [(jax.tree.map(np.asarray, step.params), step.validated) for step in run.proceed(STEPS)]
     run.close()
     return found
 
