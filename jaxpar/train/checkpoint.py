@@ -274,8 +274,11 @@ class Checkpoints:
             except DamagedError as error:
                 damaged[step] = error
                 continue
-            run = self._about["run"] | {"optimizer": self._optimizer_of(about, step)}
-            _check_same_run(where, about, self._about | {"run": run}, _hint(self._recipe))
+            alike = self._alike_until(about)
+            run = dict(self._about["run"])
+            if step <= alike:
+                run["optimizer"] = str(replace(self._recipe.optimizer, steps=about["steps"]))
+            _check_same_run(where, about, self._about | {"run": run}, alike)
             notes = [
                 f"the checkpoint of step {other} is damaged, and now in {DAMAGED}step-{other:08}; "
                 f"step {step} is taken: {error}"
@@ -288,12 +291,15 @@ class Checkpoints:
             "begin a run in another one"
         )
 
-    def _optimizer_of(self, about: dict[str, Any], step: int) -> str:
-        """The optimizer in words, with the steps of the run before while they say nothing."""
-        optimizer = self._recipe.optimizer
-        before = replace(optimizer, steps=about.get("steps", 0))
-        same = step <= min(before.constant_until, optimizer.constant_until)
-        return str(before if same else optimizer)
+    def _alike_until(self, about: dict[str, Any]) -> int:
+        """Up to which step this run has the rates of one with other steps; 0: it has not.
+
+        Source: Hu et al. 2024 (MiniCPM), section 4.3
+        """
+        optimizer, steps = self._recipe.optimizer, about.get("steps")
+        if not steps:
+            return 0
+        return min(replace(optimizer, steps=steps).constant_until, optimizer.constant_until)
 
     def _lock(self, where: str) -> None:
         """Keeps other runs out of the folder until this process ends."""
@@ -424,19 +430,11 @@ def _about(
     }
 
 
-def _hint(recipe: Recipe) -> str:
-    """How a run whose rate falls at its end can go on to another end."""
-    if recipe.optimizer.decay != "wsd":
-        return ""
-    return (
-        f"; wsd over {recipe.optimizer.steps} steps goes on from a checkpoint of step "
-        f"{recipe.optimizer.constant_until} or before, in which the rate has not fallen: for other "
-        "--steps, give a copy of the folder without later ones"
-    )
+def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], alike: int) -> None:
+    """Refuses to resume another run; what differs is named, with both values.
 
-
-def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], hint: str) -> None:
-    """Refuses to resume another run; what differs is named, with both values."""
+    `alike` is the last step from which a run could go on to other --steps; 0: there is none.
+    """
     differ = [
         f"{name} {old} there, {here[part].get(name)} here"
         for part in ("model", "run")
@@ -444,9 +442,13 @@ def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], hin
         if old != here[part].get(name)
     ]
     if differ:
+        hint = (
+            f"; other --steps can follow a checkpoint of step {alike} or before, where the rate has "
+            "not fallen: give a copy of the folder without later ones"
+        )
         raise ValueError(
             f"{where} holds another run: {'; '.join(differ)}; use the same options and text, or "
-            f"another folder{hint}"
+            f"another folder{hint if alike else ''}"
         )
 
 

@@ -13,8 +13,7 @@ class Ramp:
         sizes: the examples in a batch, each twice the one before; the last is that of the recipe.
         each: how many steps every size but the last has.
 
-    Source: Brown et al. 2020 (GPT-3), appendix B, who raise the batch by equal parts; McCandlish
-        et al. 2018, section 5.2: the batch that is worth its time grows as the loss falls
+    Source: Brown et al. 2020 (GPT-3), appendix B, who raise the batch linearly
     """
 
     sizes: tuple[int, ...]

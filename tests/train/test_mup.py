@@ -96,7 +96,7 @@ def test_every_mix_trains_as_one_device(mesh: str, options: dict[str, Any]) -> N
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="--mup-base 4 with --optimizer sgd: .* use adamw"):
+    with pytest.raises(ValueError, match=r"--mup-base 4 with --optimizer sgd: .* use adamw"):
         make_recipe("dp=1", optimizer="sgd").check(replace(SETTINGS, mup_base=4))
     with pytest.raises(ValueError, match="mup_base is 0; use 1 or more"):
         Settings(mup_base=0)

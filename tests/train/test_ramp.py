@@ -1,4 +1,4 @@
-"""The ramp of the batch: its sizes, the examples that it takes, and that mixes and resumes agree."""
+"""The ramp of the batch: its sizes, the examples that it takes, and that all mixes agree."""
 
 import shutil
 from dataclasses import replace
