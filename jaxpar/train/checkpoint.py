@@ -292,12 +292,12 @@ class Checkpoints:
         )
 
     def _alike_until(self, about: dict[str, Any]) -> int:
-        """Up to which step this run has the rates of one with other steps; 0: it has not.
+        """Up to which step this run has the rates of one with other steps; 0: there is no other.
 
         Source: Hu et al. 2024 (MiniCPM), section 4.3
         """
         optimizer, steps = self._recipe.optimizer, about.get("steps")
-        if not steps:
+        if steps in (None, 0, optimizer.steps):
             return 0
         return min(replace(optimizer, steps=steps).constant_until, optimizer.constant_until)
 
@@ -443,8 +443,8 @@ def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], ali
     ]
     if differ:
         hint = (
-            f"; other --steps can follow a checkpoint of step {alike} or before, where the rate has "
-            "not fallen: give a copy of the folder without later ones"
+            f"; other --steps can follow a checkpoint of step {alike} or before, where the rate "
+            "has not fallen: give a copy of the folder without later ones"
         )
         raise ValueError(
             f"{where} holds another run: {'; '.join(differ)}; use the same options and text, or "
