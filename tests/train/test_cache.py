@@ -1,8 +1,9 @@
 """The cache on disk: each key is made once, whole or not at all, and mapped."""
 
-import multiprocessing
-import os
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -42,26 +43,23 @@ def test_what_fails_midway_leaves_nothing(folder: Path) -> None:
     assert cached("a", np.uint8, lambda: [b"whole"]).tobytes() == b"whole"
 
 
-def make_in_a_process(log: Path) -> None:
+def test_what_is_asked_for_at_the_same_time_is_made_once() -> None:
+    """The lock is that of an open file, so threads exclude each other as processes do."""
+    pytest.importorskip("fcntl")
+    together, made = threading.Barrier(4), []
+
     def parts() -> Iterator[bytes]:
-        with log.open("a") as file:
-            file.write("made\n")
+        made.append(1)
+        time.sleep(0.1)  # in which the others come here if nothing holds them back
         yield b"text"
 
-    assert cached("a", np.uint8, parts).tobytes() == b"text"
+    def ask(_: int) -> bytes:
+        together.wait()
+        return cached("a", np.uint8, parts).tobytes()
 
-
-def test_processes_at_the_same_time_make_it_once(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
-    context = multiprocessing.get_context("fork" if os.name == "posix" else "spawn")
-    log = tmp_path / "log"
-    started = [context.Process(target=make_in_a_process, args=(log,)) for _ in range(4)]
-    for one in started:
-        one.start()
-    for one in started:
-        one.join()
-    assert [one.exitcode for one in started] == [0] * 4
-    assert log.read_text() == "made\n"
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(4))) == [b"text"] * 4
+    assert made == [1]
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
