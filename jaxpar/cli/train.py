@@ -67,7 +67,8 @@ Decay = Annotated[
     typer.Option(
         metavar="HOW",
         help="How the learning rate falls to a tenth: none (it stays), cosine (over all steps "
-        "after the warm-up) or wsd (linearly, in the last tenth of the steps).",
+        "after the warm-up) or wsd (linearly, in the last tenth of the steps; until it falls, a "
+        "run can be resumed with other --steps).",
     ),
 ]
 SkipSpikes = Annotated[
@@ -76,6 +77,31 @@ SkipSpikes = Annotated[
         metavar="FACTOR",
         help="Skip a step whose gradient norm is not finite, or above FACTOR times the running "
         "mean of the norms before it.",
+    ),
+]
+Average = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DECAY",
+        help="Keep an exponential average of the parameters, in float32, which is validated and "
+        "saved; with 0.999, over about 1000 steps.",
+    ),
+]
+BatchRamp = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIRST:STEPS",
+        help="Begin with FIRST examples in a batch, and double them until STEPS steps later there "
+        "are --batch; every size has equally many steps.",
+    ),
+]
+MupBase = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="WIDTH",
+        help="Scale rates, logits and layers by muP, so that a learning rate that is best at "
+        "--d-model WIDTH is best at others; let --heads grow with --d-model.",
     ),
 ]
 WeightDecay = Annotated[
@@ -209,7 +235,9 @@ DataOption = Annotated[
     typer.Option(
         metavar="PATH",
         help="A text: a file, or a folder, whose text files are joined in the order of their "
-        "paths, without hidden ones; without it, the sources of Python's library.",
+        "paths, without hidden ones. Parquet files, JSON Lines (.jsonl) and datasets saved by the "
+        "library datasets have documents, in the column text or the only one with text. Without "
+        "it, the sources of Python's library.",
     ),
 ]
 TokenizerFile = Annotated[
@@ -331,6 +359,7 @@ Examples:
   jaxpar train --mesh dp=8 --sync-every 10 --outer nesterov --compress int4
   jaxpar train --mesh dp=8 --steps 500 --warmup 50 --decay wsd --clip 1
   jaxpar train --mesh dp=8 --steps 500 --data FOLDER --validate-every 100
+  jaxpar train --mesh dp=8 --steps 500 --batch-ramp 8:100 --average 0.99 --validate-every 100
   jaxpar train --mesh fsdp=8 --steps 1000 --checkpoint run1 --every 100
   jaxpar train --mesh fsdp=4,tp=2 --steps 1000 --checkpoint run1 --resume
   jaxpar train --mesh dp=8 --steps 500 --validate-every 100 --track csv --track-to record1
@@ -356,6 +385,8 @@ def train_model(
     decay: Decay = "none",
     weight_decay: WeightDecay = None,
     skip_spikes: SkipSpikes = None,
+    average: Average = None,
+    batch_ramp: BatchRamp = None,
     clip: Clip = None,
     context: Context = None,
     attention: Attention = None,
@@ -376,6 +407,7 @@ def train_model(
     capacity_factor: CapacityFactor = None,
     shared_experts: SharedExperts = 0,
     balance: Balance = "loss",
+    mup_base: MupBase = None,
     batch: Batch = 16,
     sequence: Sequence = 128,
     checkpoint: CheckpointFolder = None,
@@ -406,12 +438,13 @@ def train_model(
         "optimizer": optimizer, "clip": clip, "context": context, "attention": attention,
         "sync_every": sync_every, "outer": outer, "compress": compress,
         "learning_rate": learning_rate, "warmup": warmup, "decay": decay,
-        "weight_decay": weight_decay, "skip_spikes": skip_spikes, "steps": steps,
+        "weight_decay": weight_decay, "skip_spikes": skip_spikes, "average": average,
+        "batch_ramp": batch_ramp, "steps": steps,
     }  # fmt: skip
     sizes = {
         "layers": layers, "d_model": d_model, "heads": heads, "sequence": sequence,
         "experts": experts, "top_k": top_k, "capacity_factor": capacity_factor,
-        "shared_experts": shared_experts, "balance": balance,
+        "shared_experts": shared_experts, "balance": balance, "mup_base": mup_base,
     }  # fmt: skip
     options = {
         "data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout,

@@ -41,7 +41,7 @@ class Attention(nnx.Module):
         self.query = matrix(rngs, d, d)
         self.key = matrix(rngs, d, d_kv)
         self.value = matrix(rngs, d, d_kv)
-        self.output = matrix(rngs, d, d, settings.layers)
+        self.output = matrix(rngs, d, d, settings.adding_layers)
         self.d_head, self.kv_heads = settings.d_head, settings.key_heads
         self.rotary = settings.positions == "rotary"
 
@@ -69,12 +69,16 @@ class Layer(nnx.Module):
         self.attention = Attention(settings, rngs)
         self.mlp_norm = Norm(settings)
         self.mlp = Mixture(settings, rngs) if settings.experts else MLP(settings, rngs)
+        self.branch_scale = settings.branch_scale
 
     def __call__(self, x: Float[Array, "b t d"], split: Split = WHOLE) -> Float[Array, "b t d"]:
         """The residual stream after this layer."""
-        x = x + self.attention(self.attention_norm(x), split)
+        x = x + self._scaled(self.attention(self.attention_norm(x), split))
         x = checkpoint_name(x, "stream")
-        return x + self.mlp(self.mlp_norm(x), split)
+        return x + self._scaled(self.mlp(self.mlp_norm(x), split))
+
+    def _scaled(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
+        return x if self.branch_scale == 1 else self.branch_scale * x
 
 
 class Decoder(nnx.Module):
@@ -89,6 +93,7 @@ class Decoder(nnx.Module):
         self.layers = nnx.split_rngs(splits=settings.layers)(stacked)(rngs)
         self.final_norm = Norm(settings)
         self.head = None if settings.tied else _table(rngs, d, v)
+        self.width = settings.width
 
     def enter(self, tokens: Int[Array, "b s"], split: Split) -> Float[Array, "b t d"]:
         """Embeds the tokens: the input of the first layer.
@@ -110,7 +115,9 @@ class Decoder(nnx.Module):
         Where devices split the layers, each has the logits of its own part of the vocabulary.
         """
         head = self.embedding[...].T if self.head is None else self.head[...]
-        (logits,) = split.columns(self.final_norm(x), head, name="final")
+        x = self.final_norm(x)
+        x = x if self.width == 1 else x / self.width
+        (logits,) = split.columns(x, head, name="final")
         return logits
 
     def _check_positions(self, s: int) -> None:

@@ -50,7 +50,7 @@ class Experts(nnx.Module):
         d, f, e = settings.d_model, settings.d_hidden, settings.experts
         self.gate = matrix(rngs, d, f, count=e)
         self.up = matrix(rngs, d, f, count=e)
-        self.down = matrix(rngs, f, d, settings.layers, count=e)
+        self.down = matrix(rngs, f, d, settings.adding_layers, count=e)
         self.count, self.capacity_factor = e, settings.capacity_factor
 
     def __call__(

@@ -20,7 +20,7 @@ class MLP(nnx.Module):
         d, f = settings.d_model, copies * settings.d_hidden
         self.gate = matrix(rngs, d, f) if settings.mlp == "swiglu" else None
         self.up = matrix(rngs, d, f)
-        self.down = matrix(rngs, f, d, settings.layers)
+        self.down = matrix(rngs, f, d, settings.adding_layers)
 
     def __call__(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b t d"]:
         """Applies the MLP to every activation."""

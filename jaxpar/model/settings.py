@@ -38,6 +38,11 @@ class Settings:
         shared_experts: how many further experts every token goes to.
         balance: what balances the load: "loss", an auxiliary loss, and one of the router's logits;
             "bias", a bias of each expert, by which sigmoids are ranked; or "none".
+        mup_base: the width at which muP changes nothing, so that what is found there, such as the
+            learning rate, stays right where d_model is larger and the size of a head the same: the
+            logits are divided by d_model / mup_base, as the optimizer divides the rate of matrices.
+            It also scales what a layer adds to the residual stream by 1/sqrt(2 layers), in place
+            of its first parameters. None: no muP.
 
     Raises:
         ValueError: a size is below 1, a size does not divide another, or a part is unknown.
@@ -59,6 +64,7 @@ class Settings:
     capacity_factor: float | None = None
     shared_experts: int = 0
     balance: str = "loss"
+    mup_base: int | None = None
 
     def __post_init__(self) -> None:
         """Checks every field, and the sizes that must divide one another."""
@@ -71,6 +77,8 @@ class Settings:
             if getattr(self, name) not in kinds:
                 allowed = " or ".join(map(repr, kinds))
                 raise ValueError(f"Settings: {name} is {getattr(self, name)!r}; use {allowed}")
+        if self.mup_base is not None and self.mup_base < 1:
+            raise ValueError(f"Settings: mup_base is {self.mup_base}; use 1 or more")
         self._check_experts()
         self._check_divides("heads", self.heads, "d_model", self.d_model)
         self._check_divides("kv_heads", self.key_heads, "heads", self.heads)
@@ -85,6 +93,21 @@ class Settings:
     def d_head(self) -> int:
         """The size of a head."""
         return self.d_model // self.heads
+
+    @property
+    def width(self) -> float:
+        """How many times as wide as the base of muP this decoder is; 1 without muP."""
+        return self.d_model / self.mup_base if self.mup_base else 1.0
+
+    @property
+    def branch_scale(self) -> float:
+        """What attention and MLP are multiplied by before a layer adds them to its input."""
+        return (2 * self.layers) ** -0.5 if self.mup_base else 1.0
+
+    @property
+    def adding_layers(self) -> int:
+        """The layers for which the first parameters of outputs are scaled down; 0: for none."""
+        return 0 if self.mup_base else self.layers
 
     @property
     def key_heads(self) -> int:

@@ -197,7 +197,7 @@ class Checkpoints:
             return
         self._wait()
         tree = _by_name(parts_of(self._recipe, params, state))
-        consumed = self.examples + (step - self.step) * self._recipe.batch
+        consumed = self.examples + self._recipe.examples(step) - self._recipe.examples(self.step)
         with self._explained(step):
             ocp, orbax = self._started()
             path = folder_of(self.keeping.folder, step) / ARRAYS
@@ -274,7 +274,11 @@ class Checkpoints:
             except DamagedError as error:
                 damaged[step] = error
                 continue
-            _check_same_run(where, about, self._about)
+            alike = self._alike_until(about)
+            run = dict(self._about["run"])
+            if step <= alike:
+                run["optimizer"] = str(replace(self._recipe.optimizer, steps=about["steps"]))
+            _check_same_run(where, about, self._about | {"run": run}, alike)
             notes = [
                 f"the checkpoint of step {other} is damaged, and now in {DAMAGED}step-{other:08}; "
                 f"step {step} is taken: {error}"
@@ -286,6 +290,16 @@ class Checkpoints:
             f"{where}: every checkpoint is damaged ({reasons}); restore a copy of the folder, or "
             "begin a run in another one"
         )
+
+    def _alike_until(self, about: dict[str, Any]) -> int:
+        """Up to which step this run has the rates of one with other steps; 0: there is no other.
+
+        Source: Hu et al. 2024 (MiniCPM), section 4.3
+        """
+        optimizer, steps = self._recipe.optimizer, about.get("steps")
+        if steps in (None, 0, optimizer.steps):
+            return 0
+        return min(replace(optimizer, steps=steps).constant_until, optimizer.constant_until)
 
     def _lock(self, where: str) -> None:
         """Keeps other runs out of the folder until this process ends."""
@@ -401,10 +415,12 @@ def _about(
             "text": f"of {len(text)} {unit_of(text)} (CRC-32 {zlib.crc32(text.data):08x})",
             "tokenizer": tokenizer or "none",
             "optimizer": str(recipe.optimizer),
+            "average": recipe.average,
             "skipped above": recipe.skip_spikes and f"{recipe.skip_spikes:g} times the mean norm",
             "precision": recipe.precision,
             "rounds": rounds and f"of {rounds} steps on dp={layout.dp}, then {recipe.outer}",
         },
+        "steps": recipe.optimizer.steps,
         "devices": {
             "mesh": layout.mesh,
             "zero": layout.zero,
@@ -414,18 +430,25 @@ def _about(
     }
 
 
-def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any]) -> None:
-    """Refuses to resume another run; what differs is named, with both values."""
+def _check_same_run(where: str, there: dict[str, Any], here: dict[str, Any], alike: int) -> None:
+    """Refuses to resume another run; what differs is named, with both values.
+
+    `alike` is the last step from which a run could go on to other --steps; 0: there is none.
+    """
     differ = [
         f"{name} {old} there, {here[part].get(name)} here"
         for part in ("model", "run")
-        for name, old in there[part].items()
+        for name, old in (dict.fromkeys(here[part]) | there[part]).items()
         if old != here[part].get(name)
     ]
     if differ:
+        hint = (
+            f"; other --steps can follow a checkpoint of step {alike} or before, where the rate "
+            "has not fallen: give a copy of the folder without later ones"
+        )
         raise ValueError(
             f"{where} holds another run: {'; '.join(differ)}; use the same options and text, or "
-            "another folder"
+            f"another folder{hint if alike else ''}"
         )
 
 

@@ -32,8 +32,9 @@ def least_bytes(settings: Settings, recipe: Recipe) -> float:
     """
     layout = recipe.layout
     on_disk = layout.offload != "none" and layout.store == "disk"
+    optimizer = OPTIMIZER_BYTES[recipe.optimizer.name] + (FLOAT_BYTES if recipe.average else 0)
     states = (  # the bytes of each for a parameter, and the stage of ZeRO that shards it
-        (0 if on_disk else OPTIMIZER_BYTES[recipe.optimizer.name], 1),
+        (0 if on_disk else optimizer, 1),
         (FLOAT_BYTES if recipe.precision == "fp32" else FLOAT_BYTES / 2, 2),
         (FLOAT_BYTES, 3),
     )

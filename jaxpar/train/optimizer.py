@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
+from jaxpar.collectives.leaves import STACKED
 from jaxpar.long_run.learning_rates import cosine_schedule, wsd_schedule
+from jaxpar.model import is_dropped, is_load
 
 # Without moments, a wrong scale of the gradients shows in the loss; with Adam's, it does not.
 RATES = {"adamw": 1e-3, "sgd": 0.1}
@@ -30,6 +32,8 @@ class Optimization:
             at the peak and decays linearly to a tenth over the last tenth of the steps.
         steps: the steps of a run that decays.
         weight_decay: by how much AdamW shrinks matrices in each step, over the rate.
+        width: how many times as wide as the base of muP the model is; the matrices of layers have
+            a rate that is so many times smaller. Their weight decay stays.
     """
 
     name: str = "adamw"
@@ -38,6 +42,7 @@ class Optimization:
     decay: str = "none"
     steps: int = 0
     weight_decay: float = WEIGHT_DECAY
+    width: float = 1.0
 
     def __str__(self) -> str:
         """The optimizer in words, which differ where the optimizers do."""
@@ -59,6 +64,13 @@ class Optimization:
         return lambda taken: rates[jnp.minimum(taken, count - 1)]
 
     @property
+    def constant_until(self) -> int:
+        """After how many steps the rate begins to fall, before which `steps` says nothing."""
+        if self.decay != "wsd":
+            return 0
+        return max(self.warmup, self.steps - max(1, round(DECAYING * self.steps)))
+
+    @property
     def _highest(self) -> float:
         return RATES[self.name] if self.peak is None else self.peak
 
@@ -69,7 +81,7 @@ class Optimization:
             case "cosine":
                 return cosine_schedule(**given, decay=rest, final=final)
             case "wsd":
-                decay = min(rest, max(1, round(DECAYING * self.steps)))
+                decay = self.steps - self.constant_until
                 return wsd_schedule(**given, stable=rest - decay, decay=decay, final=final)
             case _:
                 return wsd_schedule(**given, stable=1, decay=0, final=peak)
@@ -116,9 +128,36 @@ def make_optimizer(optimization: Optimization) -> optax.GradientTransformation:
     """The optimizer as optax has it."""
     if optimization.name == "sgd":
         return optax.sgd(optimization.rate)
-    return optax.adamw(
-        optimization.rate, weight_decay=optimization.weight_decay, mask=decaying_leaves
+    if optimization.width == 1:
+        return optax.adamw(
+            optimization.rate, weight_decay=optimization.weight_decay, mask=decaying_leaves
+        )
+    return optax.chain(
+        optax.scale_by_adam(),
+        by_width(optimization.width),
+        optax.add_decayed_weights(optimization.weight_decay, decaying_leaves),
+        optax.scale_by_learning_rate(optimization.rate),
     )
+
+
+def by_width(width: float) -> optax.GradientTransformation:
+    """Divides what Adam moves the matrices of layers by, which grow in both dims, by the width.
+
+    Source: Yang et al. 2022 (Tensor Programs V), table 8
+    """
+
+    def divide(updates: PyTree[Any], _: PyTree[Any]) -> PyTree[Any]:
+        return jax.tree_util.tree_map_with_path(
+            lambda path, move: move / width if _grows_in_both_dims(path) else move, updates
+        )
+
+    return optax.stateless(divide)
+
+
+def _grows_in_both_dims(path: tuple[Any, ...]) -> bool:
+    """Whether a leaf of the parameters is a matrix of layers, and not a table, bias or gain."""
+    keys = [getattr(key, "key", "") for key in path]
+    return keys[0] == STACKED and not ("norm" in keys[1] or is_load(path) or is_dropped(path))
 
 
 def decaying_leaves(params: PyTree[Any]) -> PyTree[bool]:

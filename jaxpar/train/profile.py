@@ -101,6 +101,11 @@ def check_profile(folder: Path | None, recipe: Recipe, steps: int) -> None:
             f"train: --profile {folder} with --offload: such a step is many programs, and its "
             "trace says little of collectives; leave one of the two out"
         )
+    if recipe.ramp:
+        raise ValueError(
+            f"train: --profile {folder} with --batch-ramp: the steps that are traced are those of "
+            "a smaller batch; leave one of the two out"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

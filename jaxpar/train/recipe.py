@@ -16,6 +16,7 @@ from jaxpar.schedules import Table, make_table
 from jaxpar.schedules.files import read_table
 from jaxpar.train.compression import Compression, parse_compression
 from jaxpar.train.optimizer import DECAYS, RATES, Optimization, make_optimization
+from jaxpar.train.ramp import Ramp, parse_ramp
 from jaxpar.train.rounds import OUTERS
 
 GATHERS = ("use", "step")
@@ -52,6 +53,8 @@ class Recipe:
         outer: after these steps, what `jaxpar.train.rounds.OUTERS` names.
         compression: how gradients are sent over dp, or after local steps what these have changed;
             None: as it is.
+        average: the decay of an exponential average of the parameters; None: there is none.
+        ramp: the batches of the first steps, if these are smaller.
     """
 
     layout: Layout
@@ -67,6 +70,12 @@ class Recipe:
     sync_every: int | None = None
     outer: str = DEFAULT_OUTER
     compression: Compression | None = None
+    average: float | None = None
+    ramp: Ramp | None = None
+
+    def examples(self, steps: int) -> int:
+        """The examples in the first `steps` batches."""
+        return self.ramp.examples(steps) if self.ramp else steps * self.batch
 
     @property
     def gathers_layers(self) -> bool:
@@ -103,6 +112,12 @@ class Recipe:
         check_split(settings, self.layout)
         if settings.experts:
             self._check_experts()
+        if settings.mup_base and self.optimizer.name != "adamw":
+            raise ValueError(
+                f"train: --mup-base {settings.mup_base} with --optimizer {self.optimizer.name}: "
+                "how rates change with the width is that of Adam here; use adamw, or leave "
+                "--mup-base out"
+            )
         if self.table:
             layer_order(self.table, settings.layers)
 
@@ -147,6 +162,8 @@ def make_recipe(
     decay: str = "none",
     weight_decay: float | None = None,
     skip_spikes: float | None = None,
+    average: float | None = None,
+    batch_ramp: str | None = None,
     steps: int = 0,
 ) -> Recipe:
     """A recipe from the options of `jaxpar train`.
@@ -177,6 +194,8 @@ def make_recipe(
         decay: how it falls afterwards, one of `DECAYS`.
         weight_decay: of AdamW; None: `WEIGHT_DECAY`.
         skip_spikes: how many times the running mean a gradient norm may be; None: any norm may be.
+        average: the decay of an exponential average of the parameters; None: there is none.
+        batch_ramp: how the batch grows to `batch`, as `parse_ramp` reads it; None: it does not.
         steps: of a run whose learning rate falls.
 
     Raises:
@@ -212,6 +231,11 @@ def make_recipe(
             f"train: --skip-spikes is {skip_spikes}; use a factor above 1, such as 3, or leave it "
             "out"
         )
+    if average is not None and not 0 < average < 1:
+        raise ValueError(
+            f"train: --average is {average}; use a decay between 0 and 1, such as 0.999, or leave "
+            "it out"
+        )
     _check_layers(mesh, sizes, sequence_parallel, schedule, chunks)
     _check_states(mesh, sizes, stage, remat, gather)
     _check_attention(mesh, sizes, context, attention)
@@ -246,7 +270,12 @@ def make_recipe(
         clip,
         attention,
         skip_spikes,
+        average=average,
     )
+    if batch_ramp is not None:
+        parts = layout.batch_parts * microbatches
+        ramp = parse_ramp(batch_ramp, batch=batch, parts=parts, rounds=sync_every or 1)
+        recipe = replace(recipe, ramp=ramp)
     if skip_spikes is not None and layout.offload != "none":
         raise ValueError(
             f"train: --skip-spikes {skip_spikes} with --offload: a state outside of the devices is "
@@ -412,6 +441,11 @@ def _check_rounds(recipe: Recipe, given: str) -> None:
         raise ValueError(
             f"train: {given} with --skip-spikes {recipe.skip_spikes}: a device that skips a local "
             "step alone does not know the gradients of the others; leave --skip-spikes out"
+        )
+    if recipe.average is not None:
+        raise ValueError(
+            f"train: {given} with --average {recipe.average}: between two averages over devices, "
+            "each has other parameters; leave --average out"
         )
 
 

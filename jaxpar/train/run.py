@@ -3,10 +3,11 @@
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,16 +24,17 @@ from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings
 from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Store, Transfers
-from jaxpar.train.checkpoint import Checkpoints, Keeping
+from jaxpar.train.checkpoint import OPTIMIZER, Checkpoints, Keeping, parts_of
 from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
 from jaxpar.train.profile import Profile
+from jaxpar.train.ramp import Ramp
 from jaxpar.train.recipe import Recipe
 from jaxpar.train.restarts import RESTARTED
 from jaxpar.train.sent import Sent, sent_over_axes
-from jaxpar.train.setup import set_up, validation_loss
+from jaxpar.train.setup import published_average, set_up, validation_loss
 from jaxpar.train.speed import seconds_at_peak
 from jaxpar.train.spikes import MOST_IN_A_ROW
 from jaxpar.train.termination import Terminated, termination
@@ -81,7 +83,7 @@ class Run:
     Attributes:
         report: what each device sends and holds in one step.
         parameters: the number of parameters of the model.
-        tokens: the number of tokens that a step predicts, over all devices.
+        tokens: the number of tokens that a step predicts, over all devices; of a ramp, the last.
         steps: an endless iterator; each step is computed when it is requested.
         sent: what a device sends over each group of axes, with every branch and by the schedule.
         moved: the bytes that an offloaded state moves in a step; None without offload.
@@ -95,6 +97,7 @@ class Run:
             unknown.
         recorder: what tells a tracker each step; None: nothing does, here.
         profile: what traces some steps; None: nothing does, here.
+        ramp: the batches of the first steps, if these are smaller.
     """
 
     report: Report
@@ -112,11 +115,28 @@ class Run:
     seconds_at_peak: float | None = None
     recorder: Recorder | None = None
     profile: Profile | None = None
+    ramp: Ramp | None = None
 
     @property
     def first_step(self) -> int:
         """How many steps were taken before this run began, by the one that it resumes."""
         return self.checkpoints.step if self.checkpoints else 0
+
+    def predicted(self, count: int) -> float:
+        """How many tokens the first `count` steps, or rounds, of this run predict."""
+        if not self.ramp:
+            return count * self.tokens
+        first, each = self.first_step, self.round_steps or 1
+        examples = self.ramp.examples(first + count * each) - self.ramp.examples(first)
+        return examples * self.tokens / (self.ramp.sizes[-1] * each)
+
+    def share(self, step: int) -> float:
+        """The part of a full batch that the step, or the round, has that ends with `step`."""
+        if not self.ramp:
+            return 1.0
+        each = self.round_steps or 1
+        examples = self.ramp.examples(step) - self.ramp.examples(step - each)
+        return examples / (self.ramp.sizes[-1] * each)
 
     def proceed(self, steps: int) -> Iterator[Trained]:
         """The steps of this run until there are so many in all, saved and validated as was asked.
@@ -177,8 +197,8 @@ class Run:
         asked to end, which leaves no time to validate.
         """
         if self.validation and not ends:
-            validated = self.validation.after(number, trained.params, last=last)
-            trained = trained._replace(validated=validated)
+            found = self.validation.after(number, trained.params, trained.state, last=last)
+            trained = trained._replace(validated=found)
         if self.recorder:
             self.recorder.after(number, trained)
         if self.checkpoints:
@@ -256,7 +276,8 @@ def begin(
             is no checkpoint to resume.
     """
     recipe.check(settings)
-    layout, batch, t = recipe.layout, recipe.batch * (recipe.sync_every or 1), settings.sequence
+    layout, t, rounds = recipe.layout, settings.sequence, recipe.sync_every or 1
+    batch = recipe.batch * rounds
     texts = _in_tokens(text, validating.fraction if validating else 0.0, tokenizer, name)
     sharding = NamedSharding(mesh, P(layout.batch_axes))
     mark = tokenizer.mark if tokenizer else None
@@ -264,20 +285,30 @@ def begin(
         Checkpoints(keeping, settings, recipe, texts.training, seed, mark) if keeping else None
     )
     consumed = checkpoints.examples if checkpoints else 0
-    examples = batches(
-        texts.training, sharding, batch=batch, sequence=t, seed=seed, consumed=consumed, name=name
+    first = checkpoints.step if checkpoints else 0
+    sizes = (
+        recipe.examples(step + rounds) - recipe.examples(step) for step in count(first, rounds)
     )
+    examples = batches(
+        texts.training, sharding,
+        batch=batch, sequence=t, seed=seed, consumed=consumed, name=name, sizes=sizes,
+    )  # fmt: skip
     held_out = _held_out_batches(texts.held_out, recipe, sharding, t, validating, name)
-    shape = jax.ShapeDtypeStruct((batch, t + 1), jnp.int32, sharding=sharding)
+    smaller = recipe.ramp.sizes_from(first)[:-1] if recipe.ramp else ()
+    shape, *shapes = (
+        jax.ShapeDtypeStruct((size * rounds, t + 1), jnp.int32, sharding=sharding)
+        for size in (recipe.batch, *smaller)
+    )
     folder, store = _store(layout)
-    made = set_up(settings, recipe, mesh, shape, seed, store)
+    made = set_up(settings, recipe, mesh, shape, seed, store, shapes)
     params, state = made.params, made.state
     if checkpoints:
         params, state = checkpoints.restore(params, state)
     validation = None
     if validating:
         loss = validation_loss(settings, recipe, mesh, params, held_out[0])
-        validation = Validation(validating.every, loss, held_out, texts.token_bytes)
+        averaged = _averaged(settings, recipe, mesh) if recipe.average else None
+        validation = Validation(validating.every, loss, held_out, texts.token_bytes, averaged)
     return Run(
         report=made.report,
         parameters=settings.parameters,
@@ -292,12 +323,19 @@ def begin(
         unit=unit_of(texts.training),
         seconds_at_peak=seconds_at_peak(settings, recipe, mesh.devices.flat[0].device_kind),
         profile=_profile(profile, made.step),
+        ramp=recipe.ramp,
     )
 
 
 def _profile(folder: Path | None, step: Any) -> Profile | None:
     """What traces the steps that this compiled program takes, in process 0."""
     return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
+
+
+def _averaged(settings: Settings, recipe: Recipe, mesh: Mesh) -> Callable[[Any], Any]:
+    """The function from the state of a run to its averaged parameters."""
+    published = published_average(settings, recipe, mesh)
+    return lambda state: published(parts_of(recipe, None, state)[OPTIMIZER])
 
 
 class _Texts(NamedTuple):
@@ -379,14 +417,15 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
 def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
     seconds = sum(step.seconds for step in steps)
-    return len(steps) * run.tokens / seconds if seconds else None
+    return run.predicted(len(steps)) / seconds if seconds else None
 
 
 def mfu(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Model FLOPs utilization over these steps; None without steps, or where no peak is known."""
     if not steps or run.seconds_at_peak is None:
         return None
-    return len(steps) * run.seconds_at_peak / sum(step.seconds for step in steps)
+    full_steps = run.predicted(len(steps)) / run.tokens
+    return full_steps * run.seconds_at_peak / sum(step.seconds for step in steps)
 
 
 def _memory(run: Run) -> dict[str, int] | None:
@@ -422,6 +461,7 @@ def _recorder(run: Run, recipe: Recipe, tracking: Tracking) -> Recorder:
         tracking,
         tracking.begin(about, attempt),
         tokens=run.tokens,
+        share=run.share,
         rate=recipe.optimizer.rate,
         seconds_at_peak=run.seconds_at_peak,
     )

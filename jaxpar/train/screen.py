@@ -34,12 +34,15 @@ def show_start(run: Run, mesh: str, console: Console) -> None:
         for note in run.checkpoints.notes:
             console.print(note)
     if run.validation:
+        what = "the average of the parameters " if run.validation.averaged else ""
         console.print(
-            f"validates every {run.validation.every} steps, and after the last, on "
+            f"validates {what}every {run.validation.every} steps, and after the last, on "
             f"{run.validation.examples:,} examples of the text that are held out\n"
         )
     if run.recorder:
         console.print(f"{run.recorder.tracking.words}\n", soft_wrap=True)
+    if run.ramp:
+        console.print(f"batches: {run.ramp}; the numbers above are those of the last size\n")
     if run.first_step:
         console.print(f"goes on after step {run.first_step}\n")
     if run.moved:
@@ -101,9 +104,10 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
 
 def _speed(run: Run, steps: int, seconds: float) -> Iterator[str]:
     """Tokens in a second, and of the peak of the devices what that takes, where one is known."""
-    yield f"{steps * run.tokens / seconds:,.0f} tokens/s"
+    tokens = run.predicted(steps)
+    yield f"{tokens / seconds:,.0f} tokens/s"
     if run.seconds_at_peak:
-        yield f"MFU {steps * run.seconds_at_peak / seconds:.1%}"
+        yield f"MFU {tokens / run.tokens * run.seconds_at_peak / seconds:.1%}"
 
 
 def _spent(profile: Profile) -> Table:

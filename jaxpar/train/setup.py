@@ -1,6 +1,6 @@
 """What a recipe needs to begin: the first parameters and state, and the compiled step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from jaxpar.parallel.pipeline import layer_order
 from jaxpar.parallel.precision import POLICIES, LossScaling, cast, master_weights
 from jaxpar.parallel.remat import scan_layers
 from jaxpar.parallel.zero import state_specs
+from jaxpar.train.averaging import averaging, make_published
 from jaxpar.train.compression import (
     Compression,
     Group,
@@ -75,17 +76,25 @@ class Setup(NamedTuple):
 
 
 def set_up(
-    settings: Settings, recipe: Recipe, mesh: Mesh, batch: Any, seed: int, store: Store | None
+    settings: Settings,
+    recipe: Recipe,
+    mesh: Mesh,
+    batch: Any,
+    seed: int,
+    store: Store | None,
+    smaller: Sequence[Any] = (),
 ) -> Setup:
     """Makes parameters and state as the recipe shards them, and compiles and inspects the step.
 
-    `batch` gives the shape, dtype and sharding of a batch. `store` keeps an offloaded state.
+    `batch` gives the shape, dtype and sharding of a batch, and `smaller` those of others that the
+    step takes as well. `store` keeps an offloaded state.
     """
     policy = POLICIES[recipe.precision]
     mixed = recipe.precision != "fp32"
-    optimizer = make_optimizer(recipe.optimizer)
+    optimizer = make_optimizer(replace(recipe.optimizer, width=settings.width))
     if settings.experts:
         optimizer = balanced(optimizer, BIAS_RATE if settings.balance == "bias" else 0.0)
+    optimizer = averaging(optimizer, recipe.average) if recipe.average else optimizer
     optimizer = master_weights(optimizer) if mixed else optimizer
     optimizer = skipping(optimizer, recipe.skip_spikes) if recipe.skip_spikes else optimizer
     scaling = LossScaling() if recipe.precision == "fp16" else None
@@ -98,13 +107,15 @@ def set_up(
     scale = jax.device_put(scaling.init(), shardings(mesh, WHOLE)) if scaling else None
     if store:
         offloaded = OffloadedState(store, init_state, masters)
-        find = make_find(technique, mesh, recipe.clip).lower(params, scale, batch)
+        finding = make_find(technique, mesh, recipe.clip)
+        lowered = finding.lower(params, scale, batch)
         update = make_update(technique, optimizer, mesh)
-        compiled = compile_program(find, optimize=True)
-        report = _report(recipe, find, compiled)
-        sent = update_collectives(update, optimizer, find.out_info[0], params)
+        compiled = compile_program(lowered, optimize=True)
+        report = _report(recipe, lowered, compiled)
+        sent = update_collectives(update, optimizer, lowered.out_info[0], params)
         report = replace(report, collectives=report.collectives + sent)
-        step = make_offloaded_step(compiled.executable, update, scaling)
+        find = _by_batch(finding, (params, scale), batch, compiled, smaller)
+        step = make_offloaded_step(find, update, scaling)
         return Setup(step, params, (offloaded, scale), report, offloaded.transfers)
 
     state = init_state(masters)
@@ -121,7 +132,28 @@ def set_up(
         state = (state, scale) if scaling else state
     lowered = step.lower(params, state, batch)
     compiled = compile_program(lowered, optimize=True)
-    return Setup(compiled.executable, params, state, _report(recipe, lowered, compiled))
+    report = _report(recipe, lowered, compiled)
+    step = _by_batch(step, (params, state), batch, compiled, smaller)
+    return Setup(step, params, state, report)
+
+
+def _by_batch(
+    function: jax.stages.Wrapped,
+    first: tuple[Any, Any],
+    batch: Any,
+    compiled: Compiled,
+    others: Sequence[Any],
+) -> Callable:
+    """A function whose last argument is a batch, compiled for each of several shapes of it.
+
+    `first` are its other arguments, and `compiled` is the function for the shape of `batch`.
+    """
+    if not others:
+        return compiled.executable
+    programs = {batch.shape: compiled} | {
+        one.shape: compile_program(function.lower(*first, one), optimize=True) for one in others
+    }
+    return lambda *args: programs[args[-1].shape].executable(*args)
 
 
 def _compressed(
@@ -173,6 +205,14 @@ def _in_rounds(
         technique, optimizer, mesh, groups, recipe.compression, steps=steps, outer=outer
     )
     return step, (*states, kept)
+
+
+def published_average(
+    settings: Settings, recipe: Recipe, mesh: Mesh
+) -> Callable[[PyTree[Array]], PyTree[Array]]:
+    """The function from the optimizer's state to the averaged parameters, as steps use them."""
+    technique = technique_of(settings, recipe, learns=False)
+    return make_published(technique, mesh, POLICIES[recipe.precision].params)
 
 
 def validation_loss(

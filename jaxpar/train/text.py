@@ -20,6 +20,8 @@ from jax.sharding import NamedSharding
 from jaxtyping import Int, UInt
 
 from jaxpar.long_run.data_position import epoch_order
+from jaxpar.train.cache import mapped
+from jaxpar.train.documents import files_of_dataset, has_documents, joined
 
 LIBRARY_BYTES = 8_000_000
 MOST_FOLLOWING = 3  # bytes of a character of UTF-8 after its first
@@ -50,21 +52,24 @@ def read_library() -> Text:
 
 
 def read_data(path: Path) -> Text:
-    """The bytes of a file, or of all text files under a folder.
+    """The bytes of a file, of all text files under a folder, or of a dataset saved on disk.
 
     Those of a folder are joined in the order of their paths, the same on every system. Hidden files
     and folders are left out, and so are files that are no text: as Git and grep see it, those with
-    a zero byte near their beginning.
+    a zero byte near their beginning. Where there are files with documents, as parquet and JSON
+    Lines, each document and each other file ends with `jaxpar.train.documents.END`.
+
+    Memory: a folder of text files is read; all else is mapped, so that its pages are the system's.
 
     Raises:
-        ValueError: there is no such path, it cannot be read into memory, or a folder has no text.
+        ValueError: there is no such path, it cannot be read, or a folder has no text.
     """
     try:
         if path.is_dir():
             return _read_folder(path)
         if path.exists() and not path.is_file():
             raise OSError("it is a device or a pipe")
-        return np.fromfile(path, np.uint8)
+        return joined([path]) if has_documents(path) else mapped(path)
     except (OSError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         where = getattr(error, "filename", None) or path
@@ -115,19 +120,21 @@ def batches(
     seed: int,
     consumed: int = 0,
     name: str = "text",
+    sizes: Iterator[int] | None = None,
 ) -> Iterator[Int[Array, "b s"]]:
     """Batches without end; every process makes the rows of its own devices.
 
     The text is the same on every process, and `sharding` is that of a batch on the mesh. A batch
     has `batch` examples over all devices, each with `sequence` bytes or tokens to predict. The
     first `consumed` examples are left out, since an earlier run has taken them. An error message
-    begins with `name`.
+    begins with `name`. `sizes` are the examples in each batch, where some have fewer than `batch`.
 
     Raises:
         ValueError: the text does not fill one batch.
     """
     order = _order(_examples(text, batch, sequence, name), seed, consumed)
-    taken = (np.array(list(itertools.islice(order, batch))) for _ in itertools.count())
+    sizes = itertools.repeat(batch) if sizes is None else sizes
+    taken = (np.array(list(itertools.islice(order, size))) for size in sizes)
     return (_batch(text, numbers, sequence, sharding) for numbers in taken)
 
 
@@ -195,9 +202,12 @@ def _sources(folder: str) -> Iterator[Path]:
 
 
 def _read_folder(folder: Path) -> Text:
+    if dataset := files_of_dataset(folder):
+        return joined(dataset)
     files = sorted(_visible(folder), key=lambda path: path.relative_to(folder).as_posix())
-    read = (path.read_bytes() for path in files)
-    found = np.frombuffer(b"".join(text for text in read if _is_text(text)), np.uint8)
+    if any(map(has_documents, files)):
+        return joined([path for path in files if has_documents(path) or _is_text(path)])
+    found = np.frombuffer(b"".join(path.read_bytes() for path in files if _is_text(path)), np.uint8)
     if not len(found):
         raise OSError(f"of its {len(files)} files that are not hidden, none has any text")
     return found
@@ -219,5 +229,6 @@ def _visible(folder: Path) -> Iterator[Path]:
         yield from (path for path in paths if path.is_file())
 
 
-def _is_text(data: bytes) -> bool:
-    return b"\0" not in data[:BEGINNING_BYTES]
+def _is_text(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"\0" not in file.read(BEGINNING_BYTES)

@@ -183,12 +183,14 @@ class Recorder:
         tracker: Tracker,
         *,
         tokens: int,
+        share: Callable[[int], float],
         rate: float | Callable[[int], Any],
         seconds_at_peak: float | None,
     ) -> None:
         self.tracking = tracking
         self._tracker: Tracker | None = tracker
-        self._tokens, self._rate, self._seconds_at_peak = tokens, rate, seconds_at_peak
+        self._tokens, self._share, self._rate = tokens, share, rate
+        self._seconds_at_peak = seconds_at_peak
 
     def after(self, step: int, trained: Trained) -> None:
         """Tells what this step gave."""
@@ -222,15 +224,15 @@ class Recorder:
             tracker.close()
 
     def _row(self, step: int, trained: Trained) -> Row:
-        validated = trained.validated
+        validated, share = trained.validated, self._share(step)
         at_peak = self._seconds_at_peak
         row = {
             "loss": trained.loss,
             "gradient_norm": trained.gradient_norm,
             "learning_rate": self._learning_rate(step, trained),
             "seconds": trained.seconds,
-            "tokens_per_second": self._tokens / trained.seconds,
-            "mfu": at_peak and at_peak / trained.seconds,
+            "tokens_per_second": share * self._tokens / trained.seconds,
+            "mfu": at_peak and share * at_peak / trained.seconds,
             "largest_load": trained.largest_load,
             "dropped": trained.dropped,
             "skipped": trained.skipped,

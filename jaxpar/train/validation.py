@@ -80,22 +80,26 @@ class Validation:
         loss: the function (params, batch) -> the mean loss of a batch.
         batches: of held-out examples, the same each time.
         token_bytes: how many bytes of the held-out text a token has in the mean.
+        averaged: the function from the state to the parameters that are validated, which are an
+            average; None: the parameters themselves are validated.
     """
 
     every: int
     loss: Callable[[Any, Any], Array]
     batches: Sequence[Array]
     token_bytes: float = 1.0
+    averaged: Callable[[Any], Any] | None = None
 
     @property
     def examples(self) -> int:
         """The number of held-out examples that are taken."""
         return sum(len(batch) for batch in self.batches)
 
-    def after(self, step: int, params: Any, *, last: bool) -> Validated | None:
+    def after(self, step: int, params: Any, state: Any, *, last: bool) -> Validated | None:
         """Validates the parameters after this step if it is time to, as it is after the last."""
         if step % self.every and not last:
             return None
+        params = self.averaged(state) if self.averaged else params
         # One after the other: simulated devices may not begin a program before all have ended one.
         loss = float(np.mean([float(self.loss(params, batch)) for batch in self.batches]))
         of_byte = loss / self.token_bytes

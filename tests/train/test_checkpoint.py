@@ -134,6 +134,21 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(
     assert resumed.run.checkpoints and not resumed.run.checkpoints.notes
 
 
+def test_a_rate_that_has_not_fallen_may_have_another_end(tmp_path: Path) -> None:
+    short, long = (make_recipe("dp=1", decay="wsd", steps=steps) for steps in (END, 2 * END))
+    keeping = Keeping(tmp_path / "run", every=SAVED)
+    measured(short, SMALL, keeping)
+    resuming = replace(keeping, resume=True)
+    line = r"wsd over 8 steps there, .*; other --steps can follow a checkpoint of step 7 or before"
+    with pytest.raises(ValueError, match=line):
+        begun(long, SMALL, resuming)
+    shutil.rmtree(folder_of(keeping.folder, END))
+    resumed = measured(long, SMALL, resuming, end=2 * END)
+    assert resumed.losses == measured(long, SMALL, end=2 * END).losses[SAVED:]
+    with pytest.raises(ValueError, match=r"wsd over 16 steps there, .* of step 7 or before"):
+        begun(short, SMALL, resuming)
+
+
 def test_saving_changes_nothing(small: tuple[Path, Measured]) -> None:
     assert measured(ONE, SMALL)[:2] == small[1][:2]
 

@@ -82,10 +82,10 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named(
 ) -> None:
     (tmp_path / "a").write_text("text")
 
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, _: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ValueError, match=rf"text: {tmp_path}/a: Permission denied; give a file"):
         read_data(tmp_path)
 
@@ -150,6 +150,14 @@ def test_what_was_consumed_is_not_drawn_again(consumed: int) -> None:
     whole = batches(SENTENCE, sharding, batch=3, sequence=11, seed=0)
     skipped = itertools.islice(whole, consumed // 3, consumed // 3 + 5)
     assert np.array_equal(list(itertools.islice(rest, 5)), list(skipped))
+
+
+def test_batches_of_several_sizes_take_the_same_examples_in_order() -> None:
+    sharding = NamedSharding(make_mesh("dp=2"), spec("b_dp t"))
+    grown = batches(SENTENCE, sharding, batch=4, sequence=11, seed=0, sizes=iter([2, 2, 4, 4]))
+    found = [np.asarray(batch) for batch in grown]
+    assert [len(batch) for batch in found] == [2, 2, 4, 4]
+    assert np.array_equal(np.concatenate(found), np.concatenate(drawn("dp=1", 2)))
 
 
 def test_a_device_holds_its_rows_only() -> None:

@@ -38,7 +38,7 @@ def begun(tracker: str, folder: Path, first_step: int = 0) -> Recorder:
     made = make_tracking(tracker, folder, keeping, OPTIONS)
     assert made
     begins = made.begin({"parameters": 7}, {"after_step": first_step})
-    return Recorder(made, begins, tokens=64, rate=0.5, seconds_at_peak=None)
+    return Recorder(made, begins, tokens=64, share=lambda step: 1.0, rate=0.5, seconds_at_peak=None)
 
 
 def tell(recorder: Recorder, losses: Losses) -> None:
@@ -132,7 +132,9 @@ def test_a_row_has_all_that_a_step_told(tmp_path: Path) -> None:
     assert made
     begins = made.begin({}, {"after_step": 0})
     rate = Optimization(peak=1.0, warmup=4).rate
-    recorder = Recorder(made, begins, tokens=64, rate=rate, seconds_at_peak=0.1)
+    recorder = Recorder(
+        made, begins, tokens=64, share=lambda step: 1.0, rate=rate, seconds_at_peak=0.1
+    )
     validated = Validated(3, 2.0, 7.39, 2.89)
     of_experts = {"largest_load": 1.5, "dropped": 0.125, "validated": validated}
     one, two = (ScaleByScheduleState(jnp.int32(count)) for count in (1, 2))

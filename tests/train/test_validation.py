@@ -194,16 +194,16 @@ def test_a_held_out_part_too_small_for_a_batch_is_refused_before_anything_compil
 def test_a_loss_is_told_in_three_ways() -> None:
     batches: Any = [SimpleNamespace(loss=2.0), SimpleNamespace(loss=4.0)]
     validation = Validation(5, lambda _, batch: batch.loss, batches)
-    assert validation.after(4, None, last=False) is None
-    assert validation.after(5, None, last=False) == Validated(
+    assert validation.after(4, None, None, last=False) is None
+    assert validation.after(5, None, None, last=False) == Validated(
         5, 3.0, math.exp(3), pytest.approx(3 / math.log(2))
     )
     of_tokens = replace(validation, token_bytes=2.0)
-    assert of_tokens.after(7, None, last=True) == Validated(
+    assert of_tokens.after(7, None, None, last=True) == Validated(
         7, 3.0, math.exp(1.5), pytest.approx(1.5 / math.log(2))
     )
     batches[0].loss = 1e6
-    diverged = validation.after(5, None, last=False)
+    diverged = validation.after(5, None, None, last=False)
     assert diverged and diverged.perplexity == math.inf
     found = results(None, [StepResult(3.0, 1.0, 0.5, validated=diverged), StepResult(3.0, 1.0, 1)])
     assert found["validation"] == [
