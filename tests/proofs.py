@@ -3,10 +3,10 @@
 Every test belongs to a subject: an exercise or a lesson where its mark `subject` names one, else
 its own file. The record beside this file holds, for each subject, a hash of everything that its
 proof depends on: the Python files that it reaches through imports, without comments and docstrings,
-the data in the folders of these files, and the versions of Python and JAX. Where that hash is in
-the record, tests marked `full` are left out, and each test function runs with its first parameters
-only; where it is not, everything runs. What is marked `always` is never left out: it looks at files
-that no import shows.
+the data in their folders that they may read, and the versions of Python and JAX. Where that hash is
+in the record, tests marked `full` are left out, and each test function runs with its first
+parameters only; where it is not, everything runs. What is marked `always` is never left out: it looks
+at files that no import shows.
 
 `make test` and `make test-all` record each subject as soon as all of its tests have passed, so a
 run that is stopped keeps what it has proved; a subject of which a test fails leaves the record.
@@ -147,22 +147,28 @@ def _modules_in(text: str, file: str) -> set[str]:
 
 
 def _data_beside(files: set[str]) -> set[str]:
-    """The data in the folders of these files, and in those below that hold no Python."""
-    folders = {Path(file).parent for file in files}
-    return {file for file, folder in _data().items() if folder in folders}
+    """The data that one of these files may read."""
+    return {data for data, readers in _readers().items() if readers & files}
 
 
 @cache
-def _data() -> dict[str, Path]:
-    """All files of the package and of the tests but Python's, each with its nearest package."""
+def _readers() -> dict[str, frozenset[str]]:
+    """All files of the package and of the tests but Python's, each with those that may read it.
+
+    These are the Python files of its nearest package which name it, or all if none of them does.
+    """
     files = (path for folder in ("jaxpar", "tests") for path in (ROOT / folder).rglob("*.*"))
-    others = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
-    return {path.relative_to(ROOT).as_posix(): _package_of(path) for path in others}
+    data = (path for path in files if path.suffix not in (".py", ".pyc") and path != RECORD)
+    found = {}
+    for path in data:
+        beside = {one.relative_to(ROOT).as_posix() for one in _package_of(path).glob("*.py")}
+        naming = {one for one in beside if path.name in (ROOT / one).read_text(encoding="utf-8")}
+        found[path.relative_to(ROOT).as_posix()] = frozenset(naming or beside)
+    return found
 
 
 def _package_of(path: Path) -> Path:
-    folder = next(parent for parent in path.parents if parent == ROOT or any(parent.glob("*.py")))
-    return folder.relative_to(ROOT)
+    return next(parent for parent in path.parents if parent == ROOT or any(parent.glob("*.py")))
 
 
 @cache

@@ -9,7 +9,7 @@ from markupsafe import Markup
 def render(package: str, template: str, **values: Any) -> str:
     """A page from a template of this package, which may extend page.html; values are escaped."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader("jaxpar.drawing", "")]),
+        loader=ChoiceLoader([PackageLoader(package, ""), PackageLoader(__name__, "")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
