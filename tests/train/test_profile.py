@@ -72,6 +72,8 @@ def test_a_collective_is_exposed_where_its_own_device_computes_nothing() -> None
     }
 
 
+# On Python 3.12, the reader of traces in jaxlib makes types that it warns of, and dies of an error.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__:DeprecationWarning")
 def test_a_real_trace_tells_what_was_run(tmp_path: Path) -> None:
     mesh = make_mesh({"dp": 4})
 

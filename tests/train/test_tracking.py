@@ -205,6 +205,7 @@ def test_bad_use_is_refused_and_nothing_is_lost(
     tell(begun("csv", ours), {1: 5.5})
     before = (ours / STEPS).read_text()
     resumed = Keeping(ours, resume=True)
+    monkeypatch.setattr(tracking, "find_spec", lambda _: "found")
     other: Mapping[str, Any] = OPTIONS | {"seed": 4}
     for given, words in (
         (("csw", None, None, OPTIONS), "--track"),
