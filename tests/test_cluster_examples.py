@@ -130,12 +130,12 @@ def test_ssh_starts_again_while_there_is_progress(
 ) -> None:
     prepare(monkeypatch, machine, codes, saves)
     # A name with a space, which the shell of each host must not split.
-    script = started(SSH, machine / "run", "--data", "two words")
+    script = started(SSH, machine / "the run", "--data", "two words")
     out, _ = script.communicate(timeout=60)
     seen = [path.read_text() for path in sorted(machine.glob("attempt-*"))]
     assert (script.returncode, len(seen)) == (code, attempts), out
-    assert [text.endswith(" --resume") for text in seen] == [n > 0 for n in range(attempts)]
-    assert seen[0].startswith("train --data two words --checkpoint ")
+    assert [" --resume" in text for text in seen] == [n > 0 for n in range(attempts)]
+    assert seen[0].startswith("train --data two words --watchdog 600")
     assert line in out
 
 

@@ -13,21 +13,26 @@ shift
 port=${PORT:-12355}
 pids=$checkpoints.pids # the process of each host, for signals: ssh passes none on
 mkdir -p "$pids"
-printf -v options ' %q' "$@" # quoted for the shells of the hosts
+options=
+if (($#)); then
+    printf -v options ' %q' "$@" # quoted for the shells of the hosts
+fi
 
 newest() { # the newest checkpoint that was completed; none prints nothing
     compgen -G "$checkpoints/step-*/manifest.json" | sort | tail -n 1
 }
 
 terminate() { # one process is enough: JAX tells the others at which step all end
-    # shellcheck disable=SC2029  # the folder is the same here and there
-    ssh "${hosts[0]}" "kill -TERM \$(cat $pids/0)"
+    # shellcheck disable=SC2029  # the path is the same here and there
+    ssh "${hosts[0]}" "kill -TERM \$(cat $(printf %q "$pids/0"))"
 }
 
 start() { # starts process $1 on its host; where ssh ends, -tt makes the process end, too
     local place="JAX_COORDINATOR_ADDRESS=${hosts[0]}:$port JAX_NUM_PROCESSES=${#hosts[@]} JAX_PROCESS_ID=$1"
-    local command="${JAXPAR:-jaxpar} train$options --checkpoint $checkpoints --watchdog 600 ${before:+--resume}"
-    ssh -tt "${hosts[$1]}" "cd $PWD && echo \$\$ > $pids/$1 && exec env $place $command" < /dev/null &
+    local run="${JAXPAR:-jaxpar} train$options --watchdog 600 ${before:+--resume}" command
+    printf -v command "cd %q && echo \$\$ > %q && exec env %s %s --checkpoint %q" \
+        "$PWD" "$pids/$1" "$place" "$run" "$checkpoints"
+    ssh -tt "${hosts[$1]}" "$command" < /dev/null &
 }
 
 attempt() { # runs all processes; returns the exit code of the first that does not end well
