@@ -45,7 +45,7 @@ def _against_torch() -> list[Row]:
     return [*found, Row(f"stored, and by {RIVAL}", "reported", ", ".join(stored))]
 
 
-def _turns() -> list[tuple[Taken, Taken]]:
+def _turns() -> list[list[Taken]]:
     """What both sides took, turn by turn, after one that warms up."""
     sides = [
         subprocess.Popen(
@@ -57,7 +57,7 @@ def _turns() -> list[tuple[Taken, Taken]]:
         for command in (OURS, THEIRS)
     ]
     try:
-        taken = [tuple(map(_turn, sides)) for _ in range(1 + TURNS)]
+        taken = [[_turn(side) for side in sides] for _ in range(1 + TURNS)]
     finally:
         for side in sides:
             side.communicate()

@@ -5,8 +5,8 @@ its own file. The record beside this file holds, for each subject, a hash of eve
 proof depends on: the Python files that it reaches through imports, without comments and docstrings,
 the data in their folders that they may read, and the versions of Python and JAX. Where that hash is
 in the record, tests marked `full` are left out, and each test function runs with its first
-parameters only; where it is not, everything runs. What is marked `always` is never left out: it looks
-at files that no import shows.
+parameters only; where it is not, everything runs. What is marked `always` is never left out: it
+looks at files that no import shows.
 
 `make test` and `make test-all` record each subject as soon as all of its tests have passed, so a
 run that is stopped keeps what it has proved; a subject of which a test fails leaves the record.
