@@ -76,7 +76,8 @@ def _summary(about: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
     seconds = sum(row["seconds"] for row in rows)
     yield f"step {last['step']:,.0f} of {about['options']['steps']:,}"
     yield f"loss {first['loss']:.4f} -> {last['loss']:.4f}"
-    yield f"{len(rows) * about['tokens'] / seconds:,.0f} tokens/s"
+    tokens = sum(row["tokens_per_second"] * row["seconds"] for row in rows)
+    yield f"{tokens / seconds:,.0f} tokens/s"
     if "mfu" in last:
         yield f"MFU {sum(row['mfu'] * row['seconds'] for row in rows) / seconds:.1%}"
 
