@@ -415,7 +415,7 @@ shown = [(name, round(busiest, 2), round(error, 2)) for name, busiest, error in 
 table(f"The last {WINDOW} steps", headers, shown)
 last = {name: busiest for name, busiest, _ in rows}
 assert last["none"] > 2 and last["loss"] < 2 and last["bias"] < 1.3
-assert max(row[2] for row in rows) - min(row[2] for row in rows) < 0.1
+assert max(row[2] for row in rows) - min(row[2] for row in rows) < 0.15
 
 # %% [markdown]
 # With nothing for balance, the busiest expert ends with more than twice the mean load, and some
