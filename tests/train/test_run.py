@@ -99,10 +99,12 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "validation": [],
         "step_seconds": [],
         "tokens_per_second": None,
+        "mfu": None,
         "memory": None,
         "bytes_by_axis": [],
         "collectives": [],
         "moved": None,
+        "profile": [],
         "checkpoint": None,
     }
     run, _ = runs[8]
