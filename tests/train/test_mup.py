@@ -74,7 +74,7 @@ def test_the_first_step_moves_matrices_less_and_all_else_as_much(experts: int) -
 
 
 def test_at_its_base_the_decoder_computes_the_same_at_first() -> None:
-    tokens = read_library()[:32].astype(np.int32).reshape(2, 16)
+    tokens = jnp.asarray(read_library()[:32].reshape(2, 16), jnp.int32)
 
     def first(mup_base: int | None) -> Any:
         settings = replace(SETTINGS, mup_base=mup_base)
