@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jaxpar.files import write_atomically
 from jaxpar.grading import cache as home
 from jaxpar.grading.evidence import Evidence
-from jaxpar.grading.files import write_atomically
 from jaxpar.grading.submission import Submission
 
 GRADER_VERSION = 1

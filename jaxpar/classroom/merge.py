@@ -15,7 +15,7 @@ from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.records import same_verdict
 from jaxpar.classroom.results import load_checked
 from jaxpar.classroom.untrusted_text import safe_line
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 NO_VERDICT = ("infrastructure", "not-submitted")
 

@@ -21,7 +21,7 @@ from jaxpar.classroom.handins import Handin
 from jaxpar.classroom.marks import MARKS
 from jaxpar.classroom.records import verdict_moved
 from jaxpar.classroom.untrusted_text import printable, safe_line
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 MOST_NAME = 200
 MOST_SPELLED = 60

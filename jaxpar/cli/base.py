@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,13 +70,30 @@ def by_verb(message: str) -> str:
     return f"{verb}: {rest}" if of_library else message
 
 
+def tell(error: BaseException, *, alone: bool) -> int:
+    """Tells why a process of a run ends, and returns the exit code.
+
+    Raises:
+        BadUseError: it was used badly, and is `alone`, so it can end as all other commands do.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return LEFT
+    if isinstance(error, ValueError):
+        if alone:
+            raise BadUseError(str(error)) from None
+        print(by_verb(str(error)), file=sys.stderr)
+        return BAD_USE
+    traceback.print_exception(error)
+    return WRONG
+
+
 def write_text(verb: str, path: Path, text: str) -> None:
     """Writes a file that an option of the verb names, and says so on standard error.
 
     Raises:
         ValueError: it cannot be written, or its folder is not there.
     """
-    from jaxpar.grading.files import write_atomically
+    from jaxpar.files import write_atomically
 
     if not path.parent.is_dir():
         raise ValueError(f"{verb}: {path}: there is no folder {path.parent}; make it first")

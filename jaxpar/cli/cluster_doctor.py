@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jaxpar.cli.base import BAD_USE, LEFT, WRONG, by_verb, print_json, print_lines, write_text
-from jaxpar.course.catalog import BadUseError
+from jaxpar.cli.base import print_json, print_lines, tell, write_text
 
 if TYPE_CHECKING:
     from jaxpar.train.cluster_report import ClusterReport, Meeting
@@ -35,16 +33,8 @@ def examine_cluster(file: Path | None, as_json: bool) -> None:
         place = find_place(os.environ)
         join(place, SECONDS_TO_JOIN)
         _examine(file, as_json)
-    except KeyboardInterrupt:
-        code = LEFT
-    except ValueError as error:
-        if place is None:
-            raise BadUseError(str(error)) from None
-        print(by_verb(str(error)), file=sys.stderr)
-        code = BAD_USE
-    except Exception:
-        traceback.print_exc()
-        code = WRONG
+    except (KeyboardInterrupt, Exception) as error:
+        code = tell(error, alone=place is None)
     leave(code, place)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxpar.cli.base import AS_JSON, BAD_USE, LEFT, WRONG, AsJson, app, by_verb, print_json
+from jaxpar.cli.base import AS_JSON, LEFT, AsJson, app, print_json, tell
 from jaxpar.course.catalog import BadUseError
 
 DISTRIBUTED = ("train", "doctor")
@@ -507,18 +506,10 @@ def _train(
             for step in show_steps(run, count, screen):
                 told = step.largest_load, step.dropped, step.validated, step.skipped
                 taken.append(StepResult(step.loss, step.gradient_norm, step.seconds, *told))
-    except KeyboardInterrupt:
-        code = LEFT
     except Terminated:
         code = TERMINATED
-    except ValueError as error:
-        if place is None:
-            raise BadUseError(str(error)) from None
-        print(by_verb(str(error)), file=sys.stderr)
-        code = BAD_USE
-    except Exception:
-        traceback.print_exc()
-        code = WRONG
+    except (KeyboardInterrupt, Exception) as error:
+        code = tell(error, alone=place is None)
     if code in (0, LEFT, TERMINATED) and not (place and place.rank):
         if as_json:
             print_json(results(run, taken))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.folder import Course, original
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 
 def reset(course: Course, row: Exercise) -> Path | None:

@@ -13,7 +13,7 @@ from jaxpar.course.catalog import BadUseError, Exercise
 from jaxpar.course.check import Verdicts
 from jaxpar.course.folder import Course
 from jaxpar.course.progress import status
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 from jaxpar.grading.submission import SubmissionError, is_stub, read_submission
 
 HANDIN = "handin.zip"

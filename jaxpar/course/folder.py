@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxpar.course.catalog import EXERCISES, LESSONS, BadUseError, Exercise, Lesson, exercise
 from jaxpar.course.command import command
 from jaxpar.course.variants import read_variants
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 PACKAGE = Path(str(files("jaxpar")))
 

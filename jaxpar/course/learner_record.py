@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 from jaxpar.grading.verdict import Verdict
 
 

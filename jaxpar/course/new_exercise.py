@@ -12,7 +12,7 @@ from string import Template
 
 from jaxpar.contracts.base import load
 from jaxpar.course.catalog import EXERCISES, BadUseError, Lesson, lesson
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 TEMPLATES = Path(__file__).with_name("templates") / "exercise"
 NEEDED = {"Array": "jax", "lax": "jax", "Float": "jaxtyping"}

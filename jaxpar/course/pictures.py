@@ -14,7 +14,7 @@ from jaxpar.drawing.elements import printable
 from jaxpar.drawing.lanes import Lanes
 from jaxpar.drawing.layout import Panels
 from jaxpar.drawing.schedule import Timeline
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 Picture = TypeVar("Picture", Panels, Timeline, Lanes, Bars, Curves, Points, Roofline)
 

@@ -13,7 +13,7 @@ from jaxpar.contracts.base import Contract, load
 from jaxpar.course.catalog import EXERCISES, Exercise
 from jaxpar.course.command import command
 from jaxpar.course.exercise_rules import rule_lines
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 from jaxpar.grading.submission import Submission, is_stub
 
 WIDTH = 100

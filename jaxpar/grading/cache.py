@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 from jaxpar.grading.submission import Submission
 from jaxpar.grading.verdict import Verdict
 

@@ -1,7 +1,6 @@
 """A cache on disk of what is made of a text once: the files are mapped into memory, not read."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt
 from numpy.typing import DTypeLike
+
+from jaxpar.files import write_atomically
 
 try:
     import fcntl
@@ -35,7 +36,7 @@ def cached(
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder / f"{key}.lock"):
             if not path.exists():
-                _write(path, parts())
+                write_atomically(path, parts())
         return mapped(path, dtype)
     except OSError as error:
         raise ValueError(
@@ -49,20 +50,6 @@ def mapped(path: Path, dtype: DTypeLike = np.uint8) -> UInt[np.ndarray, " n"]:
     if not path.stat().st_size:
         return np.empty(0, dtype)  # nothing can be mapped
     return np.asarray(np.memmap(path, dtype, "r"))
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> None:
-    """Writes a file that is there as a whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        try:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            os.unlink(file.name)
-            raise
-    os.replace(file.name, path)
 
 
 @contextmanager

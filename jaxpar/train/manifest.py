@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jaxpar.train.files import write_whole
+from jaxpar.files import write_atomically
 
 ARRAYS, MANIFEST = "arrays", "manifest.json"
 STEP, DAMAGED = re.compile(r"step-(\d{8,})"), "damaged-"
@@ -59,7 +59,7 @@ def write_manifest(folder: Path, step: int, about: dict[str, Any]) -> int:
     sizes = {path.relative_to(here).as_posix(): _size_and_crc(path) for path in files}
     contents = {"step": step, "about": about, "files": sizes}
     text = json.dumps({"crc32": _crc_of(contents), "contents": contents}, indent=1)
-    write_whole(here / MANIFEST, text)
+    write_atomically(here / MANIFEST, text.encode(), public=True)
     return sum(size for size, _ in sizes.values())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from jaxpar.train.files import write_whole
+from jaxpar.files import write_atomically
 
 RUN, STEPS = "run.json", "steps.csv"
 COLUMNS = (
@@ -55,7 +55,7 @@ def write_about(folder: Path, about: Mapping[str, Any]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    write_whole(folder / RUN, json.dumps(about, indent=1))
+    write_atomically(folder / RUN, json.dumps(about, indent=1).encode(), public=True)
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -79,7 +79,8 @@ def begin_rows(folder: Path, last: int) -> IO[str]:
     """
     head, before = ",".join(COLUMNS), _lines(folder)[1:]
     kept = [line for line in before if float(line.partition(",")[0]) <= last]
-    write_whole(folder / STEPS, "\n".join([head, *kept]) + "\n")
+    text = "\n".join([head, *kept]) + "\n"
+    write_atomically(folder / STEPS, text.encode(), public=True)
     return (folder / STEPS).open("a", encoding="utf-8", newline="")
 
 

@@ -144,7 +144,7 @@ def _before(
         others = sorted(folder.iterdir()) if folder.exists() and about is None else []
     except (OSError, ValueError) as error:
         raise ValueError(f"{where}: {_reason(error)}; give an empty folder, or a new one") from None
-    if others := [path.name for path in others if path.name != f".{RUN}"]:
+    if others := [path.name for path in others if not path.name.startswith(f".{RUN}.")]:
         raise ValueError(
             f"{where} holds {others[0]}, and no record of a run; give an empty folder, or a new one"
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxpar.classroom.journal import environment
 from jaxpar.classroom.sandbox.levels import Sandbox
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 Found = tuple[dict[str, Any], str]
 """The record of a file of attacks, and what it harmed."""

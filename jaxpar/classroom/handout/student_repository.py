@@ -10,7 +10,7 @@ from string import Template
 
 from jaxpar.classroom.handout.pinned_versions import constraints
 from jaxpar.classroom.handout.wheel import wheel
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 TEMPLATES = files("jaxpar.classroom.handout") / "templates"
 

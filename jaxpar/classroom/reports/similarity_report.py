@@ -8,7 +8,7 @@ from pathlib import Path
 from jaxpar.classroom.reports.pages import render
 from jaxpar.classroom.reports.spreadsheets import BYTE_ORDER_MARK, csv_line
 from jaxpar.classroom.similarity import AlikeAnswers
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 TABLE, PAGE = "similarity.csv", "html/similarity.html"
 HEADER = ("exercise", "student", "other", "percent", "passages")

@@ -12,7 +12,7 @@ from jaxpar.classroom.class_summary import ClassSummary, summarize
 from jaxpar.classroom.gradebook import Gradebook
 from jaxpar.classroom.journal import Journal
 from jaxpar.classroom.reports import classroom50, gradescope, junit, pages, spreadsheets
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 CLASS_PAGE = "html/index.html"
 STUDENT_PAGE = f"html/{pages.STUDENTS}/{{}}.html"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpar.grading.files import write_atomically
+from jaxpar.files import write_atomically
 
 
 def test_the_new_bytes_are_there(tmp_path: Path) -> None:
