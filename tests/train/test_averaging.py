@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +12,21 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpar.mesh import make_mesh
 from jaxpar.model import loss_fn
-from jaxpar.train import setup
 from jaxpar.train.averaging import averaging
 from jaxpar.train.checkpoint import OPTIMIZER, Keeping, parts_of
 from jaxpar.train.manifest import folder_of
 from jaxpar.train.recipe import Recipe, make_recipe
-from jaxpar.train.run import Run, begin
 from jaxpar.train.text import read_library
 from jaxpar.train.validation import Validating
-from tests.train.runs import SETTINGS, compile_quickly
+from tests.train.quick_runs import begin_quickly
+from tests.train.runs import SETTINGS
 
 TEXT = read_library()[:16_000]
 EACH = Validating(2, 0.1)
 DECAY, STEPS = 0.6, 4
 OPTIONS = {"average": DECAY, "learning_rate": 0.02, "batch": 8}
-
-
-def begun(recipe: Recipe, keeping: Keeping | None = None) -> Run:
-    mesh = make_mesh(recipe.layout.mesh_sizes)
-    with patch.object(setup, "compile_program", compile_quickly):
-        return begin(SETTINGS, recipe, mesh, TEXT, seed=3, keeping=keeping, validating=EACH)
+begun = partial(begin_quickly, TEXT, validating=EACH)
 
 
 def taken(recipe: Recipe, keeping: Keeping | None = None) -> list[Any]:

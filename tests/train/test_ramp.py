@@ -2,32 +2,25 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from jaxpar.mesh import make_mesh
-from jaxpar.train import setup
 from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.manifest import folder_of, read_manifest
 from jaxpar.train.ramp import Ramp, parse_ramp
 from jaxpar.train.recipe import Recipe, make_recipe
-from jaxpar.train.run import Run, begin, results, tokens_per_second
+from jaxpar.train.run import results, tokens_per_second
 from jaxpar.train.text import read_library
-from tests.train.runs import SETTINGS, compile_quickly
+from tests.train.quick_runs import begin_quickly
 
 TEXT = read_library()[: 16 * 36 + 1]  # 36 examples: an epoch ends within the steps below
 SIZES = [4, 4, 8, 8, 16, 16]
 OPTIONS = {"batch": 16, "batch_ramp": "4:4"}
-
-
-def begun(recipe: Recipe, keeping: Keeping | None = None) -> Run:
-    mesh = make_mesh(recipe.layout.mesh_sizes)
-    with patch.object(setup, "compile_program", compile_quickly):
-        return begin(SETTINGS, recipe, mesh, TEXT, seed=3, keeping=keeping)
+begun = partial(begin_quickly, TEXT)
 
 
 def losses(recipe: Recipe, keeping: Keeping | None = None, end: int = len(SIZES)) -> list[float]:

@@ -1,7 +1,7 @@
 """Steps with bad gradients are skipped, by all devices alike, on every mix; a diverged run ends."""
 
 import itertools
-from unittest.mock import patch
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,23 +9,16 @@ import numpy as np
 import optax
 import pytest
 
-from jaxpar.mesh import make_mesh
-from jaxpar.train import setup
 from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.recipe import Recipe, make_recipe
-from jaxpar.train.run import Run, begin, results
+from jaxpar.train.run import results
 from jaxpar.train.spikes import MOST_IN_A_ROW, skipping, told
 from jaxpar.train.text import read_library
-from tests.train.runs import SETTINGS, compile_quickly
+from tests.train.quick_runs import begin_quickly
 
 WILD = {"learning_rate": 0.05, "skip_spikes": 1.2, "batch": 8}  # so that norms jump
 STEPS = 6
-
-
-def begun(recipe: Recipe, keeping: Keeping | None = None) -> Run:
-    mesh = make_mesh(recipe.layout.mesh_sizes)
-    with patch.object(setup, "compile_program", compile_quickly):
-        return begin(SETTINGS, recipe, mesh, read_library(), seed=3, keeping=keeping)
+begun = partial(begin_quickly, read_library())
 
 
 def taken(recipe: Recipe, keeping: Keeping | None = None) -> list:
