@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+from scipy.optimize import nnls
+
 from jaxpar.cost.communication import Link
 
 SMALL_BYTES = 2**20
@@ -37,17 +40,13 @@ def fit_link(sizes: Sequence[float], seconds: Sequence[float]) -> Fit:
             f"fit_link: sizes {list(sizes)} with times {list(seconds)}; give two different sizes "
             "or more, each with its time, all above 0"
         )
-    # Rows of the design matrix, divided by the time: a for alpha, b for beta; the target is 1.
-    a = [1 / time for time in seconds]
-    b = [size / time for size, time in zip(sizes, seconds, strict=True)]
-    aa, ab, bb = (_dot(*pair) for pair in ((a, a), (a, b), (b, b)))
-    determinant = aa * bb - ab * ab
-    alpha = (bb * sum(a) - ab * sum(b)) / determinant
-    beta = (aa * sum(b) - ab * sum(a)) / determinant
-    # Where either is below 0, the best fit has 0 for one of them.
-    lines = [(alpha, beta)] if min(alpha, beta) > 0 else [(0.0, sum(b) / bb), (sum(a) / aa, 0.0)]
-    alpha, beta = min(lines, key=lambda line: sum(map(_squared, _errors(*line, a, b))))
-    return Fit(Link(alpha, 1 / beta if beta else inf), max(map(abs, _errors(alpha, beta, a, b))))
+    largest = max(sizes)  # in these units both columns have numbers of one order
+    columns = np.stack([np.ones(len(sizes)), np.array(sizes) / largest], axis=1)
+    rows = columns / np.array(seconds)[:, None]
+    (alpha, beta), _ = nnls(rows, np.ones(len(sizes)))
+    errors = rows @ np.array([alpha, beta]) - 1
+    bandwidth = largest / beta if beta else inf
+    return Fit(Link(float(alpha), float(bandwidth)), float(np.abs(errors).max()))
 
 
 def fit_small_and_large(
@@ -61,15 +60,3 @@ def fit_small_and_large(
     )
     small, large = (fit_link(*zip(*part, strict=True)) if len(part) > 1 else None for part in parts)
     return small, large
-
-
-def _errors(alpha: float, beta: float, a: Sequence[float], b: Sequence[float]) -> list[float]:
-    return [alpha * x + beta * y - 1 for x, y in zip(a, b, strict=True)]
-
-
-def _squared(x: float) -> float:
-    return x * x
-
-
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(a, b, strict=True))
