@@ -77,6 +77,8 @@ def doctor(
     """
     if (only or copy_python) and not grading:
         raise BadUseError("doctor: --only and --copy-python belong to --grading; say that, too")
+    if cluster and grading:
+        raise BadUseError("doctor: --cluster and --grading look at different things; give one")
     if write and not cluster:
         raise BadUseError("doctor: --write belongs to --cluster; say that, too")
     if cluster:
