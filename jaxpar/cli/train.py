@@ -247,6 +247,13 @@ TokenizerFile = Annotated[
         "size of the vocabulary; without it, each byte is a token.",
     ),
 ]
+DocumentMasks = Annotated[
+    bool,
+    typer.Option(
+        "--document-masks",
+        help="Let each position attend within its own document only, of a text that has documents.",
+    ),
+]
 ValidateEvery = Annotated[
     int | None,
     typer.Option(
@@ -395,6 +402,7 @@ def train_model(
     steps: Steps = 50,
     data: DataOption = None,
     tokenizer: TokenizerFile = None,
+    document_masks: DocumentMasks = False,
     validate_every: ValidateEvery = None,
     validation: ValidationFraction = None,
     seed: Seed = 0,
@@ -447,7 +455,7 @@ def train_model(
     }  # fmt: skip
     options = {
         "data": data, "tokenizer": tokenizer, "seed": seed, "timeout_seconds": timeout,
-        "watchdog_seconds": watchdog, "profile": profile,
+        "watchdog_seconds": watchdog, "profile": profile, "document_masks": document_masks,
     }  # fmt: skip
     keeping = {"folder": checkpoint, "every": every, "keep": keep, "resume": resume}
     validating = {"every": validate_every, "fraction": validation}

@@ -83,7 +83,8 @@ def loss_fn(
 
     def loss(params: Params, tokens: Int[Array, "b s"]) -> Float[Array, ""]:
         inputs, targets = split.own_tokens(tokens[:, :-1]), split.own_tokens(tokens[:, 1:])
-        predicted = logits(settings, params, inputs, apply_layers, split)
+        here = split.within_documents(tokens[:, :-1], settings.document_end)
+        predicted = logits(settings, params, inputs, apply_layers, here)
         return split.cross_entropy(predicted, targets).mean()
 
     return loss

@@ -43,6 +43,8 @@ class Settings:
             logits are divided by d_model / mup_base, as the optimizer divides the rate of matrices.
             It also scales what a layer adds to the residual stream by 1/sqrt(2 layers), in place
             of its first parameters. None: no muP.
+        document_end: the token that ends a document; no position attends to one of a document
+            before its own. None: the documents that a sequence has are not told apart.
 
     Raises:
         ValueError: a size is below 1, a size does not divide another, or a part is unknown.
@@ -65,6 +67,7 @@ class Settings:
     shared_experts: int = 0
     balance: str = "loss"
     mup_base: int | None = None
+    document_end: int | None = None
 
     def __post_init__(self) -> None:
         """Checks every field, and the sizes that must divide one another."""
@@ -79,6 +82,11 @@ class Settings:
                 raise ValueError(f"Settings: {name} is {getattr(self, name)!r}; use {allowed}")
         if self.mup_base is not None and self.mup_base < 1:
             raise ValueError(f"Settings: mup_base is {self.mup_base}; use 1 or more")
+        if self.document_end is not None and not 0 <= self.document_end < self.vocabulary:
+            raise ValueError(
+                f"Settings: document_end is {self.document_end}; use a token of the vocabulary, 0 "
+                f"to {self.vocabulary - 1}"
+            )
         self._check_experts()
         self._check_divides("heads", self.heads, "d_model", self.d_model)
         self._check_divides("kv_heads", self.key_heads, "heads", self.heads)

@@ -43,6 +43,8 @@ class Split:
         experts: the mesh axis that splits the experts; None if each device has all of them.
         routes: the mesh axes whose devices have other tokens to route, or a part of their gradient.
         added: how many microbatches there are whose gradients are added up, and not averaged.
+        documents: the numbers of the documents of all positions, [b, s], within which these attend;
+            None: attention crosses from a document to the next.
     """
 
     axis: str | None = None
@@ -54,6 +56,7 @@ class Split:
     experts: str | None = None
     routes: tuple[str, ...] = ()
     added: int = 1
+    documents: Array | None = None
 
     @classmethod
     def of(cls, layout: Layout, attention: str | None = None) -> "Split":
@@ -157,8 +160,18 @@ class Split:
     ) -> Float[Array, "b a t h"]:
         """Causal attention of this device's positions to those of all devices."""
         if self.context is None:
-            return on_one_device(self.attention)(q, k, v)
-        return over_devices(self.by, self.context)(q, k, v)
+            return on_one_device(self.attention)(q, k, v, self.documents)
+        return over_devices(self.by, self.context)(q, k, v, self.documents)
+
+    def within_documents(self, tokens: Int[Array, "b s"], end: int | None) -> "Split":
+        """This split with attention within the documents of all these tokens.
+
+        `end` is the token that ends a document, and belongs to it; None: they are not told apart.
+        """
+        if end is None:
+            return self
+        ends = (tokens == end).astype(tokens.dtype)
+        return replace(self, documents=jnp.cumsum(ends, axis=1) - ends)
 
     def own_kv_heads(self, w: Float[Array, "d o"], kv_heads: int) -> Float[Array, "d p"]:
         """The columns of this device's kv heads."""
@@ -236,6 +249,24 @@ def check_split(settings: Settings, layout: Layout) -> None:
     divide("Split", "t", settings.sequence, axes, math.prod(over.values()))
     if layout.cp > 1:
         _check_context(settings, layout)
+    if settings.document_end is not None:
+        _check_documents(layout)
+
+
+def _check_documents(layout: Layout) -> None:
+    """Checks that attention can be kept within documents."""
+    if layout.pp > 1:
+        raise ValueError(
+            f"Split: attention within documents over mesh axis pp (size {layout.pp}): a stage "
+            "receives activations, and not the tokens that end documents; leave axis pp, or the "
+            "document masks, out"
+        )
+    if layout.cp > 1 and not CONTEXTS[layout.context].takes_documents:
+        raise ValueError(
+            f"Split: attention within documents over mesh axis cp (size {layout.cp}) with context "
+            f"{layout.context}: only where all keys are gathered is their document known; "
+            "use --context gather"
+        )
 
 
 def _check_context(settings: Settings, layout: Layout) -> None:

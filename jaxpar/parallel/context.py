@@ -112,7 +112,7 @@ def gather_attention(
     q: Float[Array, "b a t h"],
     k: Float[Array, "b k t h"],
     v: Float[Array, "b k t h"],
-    documents: Int[Array, "b t"] | None = None,
+    documents: Int[Array, "b s"] | None = None,
     *,
     axis: str,
     layout: str = "zigzag",
@@ -120,9 +120,9 @@ def gather_attention(
     """Causal attention after an all-gather of all keys and values.
 
     `layout` says which positions this device has (`positions`). With few kv heads, keys and values
-    are small compared with what is computed with them. `documents` has, for each of this device's
-    positions, the number of its document; a query sees its own document only. Under "zigzag" every
-    device computes (2n+1)/4n of all scores, and under other layouts all of them.
+    are small compared with what is computed with them. `documents` has, for each of all n*t
+    positions in their order, the number of its document; a query sees its own document only. Under
+    "zigzag" every device computes (2n+1)/4n of all scores, and under other layouts all of them.
 
     Math: y = softmax(q @ [k_1, ..., k_n].T / sqrt(h), over the keys that the query sees)
         @ [v_1, ..., v_n]
@@ -137,10 +137,12 @@ def gather_attention(
             heads.
     """
     q, k, v = _checked("gather_attention", q, k, v)
-    pattern_of = partial(_gathered, layout=layout, t=q.shape[2], axis=axis)
-    gather = partial(lax.all_gather, axis_name=axis, tiled=True)
-    both = None if documents is None else (documents, gather(documents, axis=1))
-    return attend_with_pattern(pattern_of, q, gather(k, axis=2), gather(v, axis=2), both)
+    t = q.shape[2]
+    own, every = positions(layout, t, axis=axis), _gathered_positions(layout, t, axis)
+    both = None if documents is None else (documents[:, own], documents[:, every])
+    gather = partial(lax.all_gather, axis_name=axis, axis=2, tiled=True)
+    pattern_of = partial(_gathered, layout=layout, t=t, axis=axis)
+    return attend_with_pattern(pattern_of, q, gather(k), gather(v), both)
 
 
 def ring_attention(
@@ -451,14 +453,19 @@ def _positions_of(i: int | Array, layout: str, t: int, n: int) -> Array:
     return place + jnp.where(place < chunk, i * chunk, (2 * n - 2 - i) * chunk)
 
 
+def _gathered_positions(layout: str, t: int, axis: str) -> Array:
+    """The positions of all devices, each of which has t, in the order of the devices."""
+    n = lax.axis_size(axis)
+    return jnp.concatenate([_positions_of(j, layout, t, n) for j in range(n)])
+
+
 def _gathered(documents: tuple[Array, Array] | None, *, layout: str, t: int, axis: str) -> Pattern:
     """What the t queries of this device see of the keys of all, in the order of the devices.
 
     Under a zigzag, these are as many tiles on every device. Otherwise all tiles are computed.
     """
     n = lax.axis_size(axis)
-    own = positions(layout, t, axis=axis)
-    every = jnp.concatenate([_positions_of(j, layout, t, n) for j in range(n)])
+    own, every = positions(layout, t, axis=axis), _gathered_positions(layout, t, axis)
     if layout == "zigzag":
         size = usual_tile(t // 2)
         rows, columns = _folded(t // 2 // size, axis)

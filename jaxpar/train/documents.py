@@ -14,6 +14,7 @@ from jaxpar.train.cache import cached
 
 END = b"\xff"  # after each document; UTF-8 has no such byte
 COLUMN = "text"
+PART_BYTES = 1 << 22  # of a text that are looked at together
 STATE, SPLITS = "state.json", "dataset_dict.json"  # of what `datasets` saves
 
 
@@ -39,6 +40,12 @@ def joined(files: Sequence[Path]) -> UInt[np.ndarray, " n"]:
 def has_documents(path: Path) -> bool:
     """Whether a file has documents, by the end of its name."""
     return path.suffix in READERS
+
+
+def has_ends(text: UInt[np.ndarray, " n"]) -> bool:
+    """Whether some document ends in a text."""
+    parts = (text[at : at + PART_BYTES] for at in range(0, len(text), PART_BYTES))
+    return any((part == END[0]).any() for part in parts)
 
 
 def files_of_dataset(folder: Path) -> list[Path] | None:

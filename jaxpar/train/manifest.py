@@ -11,6 +11,8 @@ import json
 import re
 import shutil
 import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,8 @@ def write_manifest(folder: Path, step: int, about: dict[str, Any]) -> int:
     """
     here = folder_of(folder, step)
     files = sorted(path for path in (here / ARRAYS).rglob("*") if path.is_file())
-    sizes = {path.relative_to(here).as_posix(): _size_and_crc(path) for path in files}
+    names = [path.relative_to(here).as_posix() for path in files]
+    sizes = dict(zip(names, _sizes_and_crcs(files), strict=True))
     contents = {"step": step, "about": about, "files": sizes}
     text = json.dumps({"crc32": _crc_of(contents), "contents": contents}, indent=1)
     write_atomically(here / MANIFEST, text.encode(), public=True)
@@ -71,19 +74,21 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
     """
     here = folder_of(folder, step)
     try:
-        found = json.loads((here / MANIFEST).read_text("utf-8"))
-        contents, crc = found["contents"], found["crc32"]
+        manifest = json.loads((here / MANIFEST).read_text("utf-8"))
+        contents, crc = manifest["contents"], manifest["crc32"]
     except (OSError, ValueError, KeyError, TypeError):
         raise DamagedError(f"{MANIFEST} cannot be read") from None
     if crc != _crc_of(contents) or contents["step"] != step:
         raise DamagedError(f"{MANIFEST} was changed after it was written")
-    for name, (size, crc) in contents["files"].items():
-        try:
-            now, crc_now = _size_and_crc(here / name)
-        except FileNotFoundError:
-            raise DamagedError(f"{name} is missing") from None
-        except OSError as error:
-            raise DamagedError(f"{name}: {error.strerror}") from None
+    try:
+        found = _sizes_and_crcs([here / name for name in contents["files"]])
+    except OSError as error:
+        name = Path(error.filename).relative_to(here).as_posix()
+        missing = isinstance(error, FileNotFoundError)
+        raise DamagedError(
+            f"{name} is missing" if missing else f"{name}: {error.strerror}"
+        ) from None
+    for (name, (size, crc)), (now, crc_now) in zip(contents["files"].items(), found, strict=True):
         if now != size:
             raise DamagedError(f"{name} has {now} bytes, not {size}")
         if crc_now != crc:
@@ -130,6 +135,11 @@ def _started(folder: Path) -> list[int]:
     """The steps of all checkpoints, half-written ones too, oldest first."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     return sorted(int(match[1]) for match in map(STEP.fullmatch, names) if match)
+
+
+def _sizes_and_crcs(paths: Sequence[Path]) -> list[tuple[int, int]]:
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(_size_and_crc, paths))
 
 
 def _size_and_crc(path: Path) -> tuple[int, int]:

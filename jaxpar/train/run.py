@@ -26,6 +26,7 @@ from jaxpar.parallel.disk import DiskStore
 from jaxpar.parallel.offload import HostStore, Store, Transfers
 from jaxpar.train.checkpoint import OPTIMIZER, Checkpoints, Keeping, parts_of
 from jaxpar.train.cluster import Place, join
+from jaxpar.train.documents import END, has_ends
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
@@ -48,7 +49,7 @@ from jaxpar.train.text import (
     spread_batches,
     unit_of,
 )
-from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
+from jaxpar.train.tokenizer import ENDS, Tokenizer, read_tokenizer
 from jaxpar.train.tracking import Recorder, Tracking
 from jaxpar.train.validation import MOST_BATCHES, Validated, Validating, Validation
 from jaxpar.train.watchdog import Watchdog
@@ -220,10 +221,12 @@ def start(
     tokenizer: Path | None = None,
     tracking: Tracking | None = None,
     profile: Path | None = None,
+    document_masks: bool = False,
 ) -> Run:
     """Connects with the other processes, if there are any, and begins a run over all devices.
 
-    A watchdog ends the process when no step is completed for `watchdog_seconds`; unless given,
+    With `document_masks`, attention does not cross from one document of the text to the next. A
+    watchdog ends the process when no step is completed for `watchdog_seconds`; unless given,
     there is one, which takes its limit from the steps, where the launcher starts again what ends.
 
     Raises:
@@ -232,8 +235,12 @@ def start(
     """
     read = read_tokenizer(tokenizer) if tokenizer else None
     settings = replace(settings, vocabulary=read.vocabulary) if read else settings
+    if document_masks:
+        settings = replace(settings, document_end=_document_end(read))
     recipe.check(settings)
     text = read_data(data) if data else read_library()
+    if document_masks:
+        _check_documents(text, data)
     join(place, timeout_seconds)
     _simulate(recipe.layout.devices, place)
     mesh = _mesh(recipe.layout)
@@ -249,6 +256,27 @@ def start(
     )  # fmt: skip
     recorder = _recorder(run, recipe, tracking) if tracking else None
     return replace(run, watchdog=_watchdog(watchdog_seconds), recorder=recorder)
+
+
+def _document_end(tokenizer: Tokenizer | None) -> int:
+    """The token that ends a document."""
+    if not tokenizer:
+        return END[0]
+    if not tokenizer.end:
+        raise ValueError(
+            f"train: --document-masks with --tokenizer {tokenizer.path}: it has no token for the "
+            f"end of a document; add one of {', '.join(ENDS)} to it, or leave --document-masks out"
+        )
+    return tokenizer.end[0]
+
+
+def _check_documents(text: Text, data: Path | None) -> None:
+    if not has_ends(text):
+        raise ValueError(
+            f"train: --document-masks, and the text {data or 'of the library'} has no documents, "
+            "whose ends are known only of parquet files, JSON Lines and datasets; give such a one "
+            "with --data, or leave --document-masks out"
+        )
 
 
 def begin(

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from jaxpar.train.cache import cached
-from jaxpar.train.documents import END
+from jaxpar.train.documents import END, PART_BYTES
 from jaxpar.train.text import Text
 
 MULTIPLE = 128  # of which the vocabulary of a model is one, so that tp divides it
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # as GPT, Llama 3, Llama, Gemma
-PART_BYTES = 1 << 22  # of documents that become tokens at a time
 
 
 @dataclass(frozen=True)
