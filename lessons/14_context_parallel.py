@@ -353,8 +353,8 @@ jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5), after, e
 # ### Several devices: gathered keys and values
 #
 # The library's function works for any layout of the positions. If several documents are packed into
-# one sequence, it also takes the number of the document at each of all positions. Every device knows
-# these, so they are not sent:
+# one sequence, it also takes, for each of all positions, the number of its document. Every device
+# knows these numbers, so nothing is sent for them:
 
 # %%
 show(context.gather_attention)

@@ -3,6 +3,7 @@
 The state is that of a decoder with AdamW, in float32, over eight devices or processes.
 """
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -47,6 +48,8 @@ def serve(saver: Saver, folder: Path) -> None:
         wait()
         load, _ = timed(saver.load, second)
         stored = sum(path.stat().st_size for path in first.rglob("*") if path.is_file())
+        for old in (first, second):
+            shutil.rmtree(old)  # otherwise each turn fills memory that the system must find first
         print(*Taken(save, blocks, load, stored), flush=True)
 
 

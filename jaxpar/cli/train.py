@@ -345,7 +345,8 @@ ProfileFolder = Annotated[
         "--profile",
         metavar="DIR",
         help="Trace three steps, after the first two, into this folder, which TensorBoard and "
-        "Perfetto show; say how long collectives take, and how much of that no computing hides.",
+        "Perfetto show; say how long the parts of a step take, and collectives, and how much of "
+        "these no computing hides.",
     ),
 ]
 

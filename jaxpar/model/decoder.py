@@ -73,9 +73,11 @@ class Layer(nnx.Module):
 
     def __call__(self, x: Float[Array, "b t d"], split: Split = WHOLE) -> Float[Array, "b t d"]:
         """The residual stream after this layer."""
-        x = x + self._scaled(self.attention(self.attention_norm(x), split))
+        with jax.named_scope("attention"):
+            x = x + self._scaled(self.attention(self.attention_norm(x), split))
         x = checkpoint_name(x, "stream")
-        return x + self._scaled(self.mlp(self.mlp_norm(x), split))
+        with jax.named_scope("experts" if isinstance(self.mlp, Mixture) else "mlp"):
+            return x + self._scaled(self.mlp(self.mlp_norm(x), split))
 
     def _scaled(self, x: Float[Array, "b t d"]) -> Float[Array, "b t d"]:
         return x if self.branch_scale == 1 else self.branch_scale * x

@@ -52,9 +52,9 @@ def pieces(settings: Settings, split: Split = WHOLE) -> Pieces:
         return nnx.merge(graph, like | params)
 
     return Pieces(
-        lambda params, tokens: ends(params).enter(tokens, split),
+        jax.named_scope("embedding")(lambda params, tokens: ends(params).enter(tokens, split)),
         lambda params, x: nnx.merge(layer_graph, params)(x, split),
-        lambda params, x: ends(params).leave(x, split),
+        jax.named_scope("logits")(lambda params, x: ends(params).leave(x, split)),
     )
 
 

@@ -124,6 +124,10 @@ class Split:
         self, logits: Float[Array, "b s v"], targets: Int[Array, "b s"]
     ) -> Float[Array, "b s"]:
         """The loss of each token."""
+        with jax.named_scope("cross_entropy"):
+            return self._cross_entropy(logits, targets)
+
+    def _cross_entropy(self, logits: Array, targets: Array) -> Array:
         if self.axis is None:
             return nn.cross_entropy(logits, targets)
         return vocabulary.vocab_parallel_cross_entropy(logits, targets, axis=self.axis)

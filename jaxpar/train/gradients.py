@@ -72,13 +72,15 @@ def over_devices(
     def of_all(params: Any, batch: Any, scale: Any) -> LossAndGradients:
         # Without the cast, JAX would sum the gradients over these devices by itself.
         params = jax.tree.map(partial(vary, axes=(*axes, *apart)), params)
-        params = params if by_shards else fetch(params, layouts)
+        with jax.named_scope("fetch"):
+            params = params if by_shards else fetch(params, layouts)
         # Divided before the sum over devices: in float16 the sum could overflow.
         loss, gradients = find(params, batch, scale / parts)
-        if by_shards:
-            gradients = sum_gradients(gradients, specs_of(layouts, "owned"))
-        else:
-            gradients = reduce_gradients(gradients, layouts)
+        with jax.named_scope("reduce_gradients"):
+            if by_shards:
+                gradients = sum_gradients(gradients, specs_of(layouts, "owned"))
+            else:
+                gradients = reduce_gradients(gradients, layouts)
         return _sum(loss / parts, apart), gradients
 
     return of_all

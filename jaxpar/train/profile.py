@@ -1,17 +1,18 @@
-"""A trace of some steps, and what it says of collectives: how long they take, and what is exposed.
+"""A trace of some steps: what the parts of a step take, what collectives take, and what is exposed.
 
-A collective is exposed while its device computes nothing beside it.
+A collective is exposed while its device computes nothing beside it. Parts are the scopes that the
+decoder and the step give names to, by `jax.named_scope`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
@@ -25,9 +26,17 @@ OPCODES = {
     f"collective-{kind}" if kind in ("permute", "broadcast") else kind.replace("_", "-"): kind
     for kind in KINDS
 }
+PARTS = (
+    "embedding", "attention", "mlp", "experts", "logits", "cross_entropy",
+    "fetch", "reduce_gradients", "clip_gradients", "update_owned",
+)  # fmt: skip
+OTHER = "other"
+FORWARD, RECOMPUTED, BACKWARD = PASSES = ("forward", "recomputed", "backward")
+OP_NAME = re.compile(r'^\s*(?:ROOT )?%?([\w.\-]+) = .*op_name="([^"]*)"', re.MULTILINE)
 CONTAINERS = frozenset({"while", "conditional", "call"})  # whose time is that of what is in them
 
 Interval = tuple[float, float]
+Key = TypeVar("Key")
 
 
 class Spent(NamedTuple):
@@ -44,6 +53,20 @@ class Spent(NamedTuple):
     exposed: float
 
 
+class PartSpent(NamedTuple):
+    """What a device spends a step on, in the mean over devices and traced steps, by its parts.
+
+    Attributes:
+        part: one of `PARTS`; of what is in none of them, the kind of a collective, or `OTHER`.
+        of: one of `PASSES`; None: the part is not differentiated.
+        seconds: how long something of it runs, collectives too.
+    """
+
+    part: str
+    of: str | None
+    seconds: float
+
+
 @dataclass
 class Profile:
     """The trace of a run, in process 0.
@@ -52,13 +75,15 @@ class Profile:
         folder: where it is written, as TensorBoard and Perfetto read it.
         hlo: the text of the step that is run.
         taken: how many steps were taken so far.
-        spent: what the trace says; empty before its end.
+        spent: what the trace says of collectives; empty before its end.
+        parts: what it says of the parts of a step.
     """
 
     folder: Path
     hlo: str
     taken: int = 0
     spent: Sequence[Spent] = ()
+    parts: Sequence[PartSpent] = ()
 
     def __post_init__(self) -> None:
         self._tracing = ExitStack()
@@ -75,7 +100,9 @@ class Profile:
             jax.block_until_ready(results)
             self.close()
             newest = max(self.folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_mtime)
-            self.spent = spent(jax.profiler.ProfileData.from_file(str(newest)), self.hlo, TRACED)
+            trace = jax.profiler.ProfileData.from_file(str(newest))
+            self.spent = spent(trace, self.hlo, TRACED)
+            self.parts = parts(trace, self.hlo, TRACED)
 
     def close(self) -> None:
         """Ends the trace, if it has begun."""
@@ -122,18 +149,8 @@ def spent(trace: Any, hlo: str, steps: int) -> list[Spent]:
         hlo: the text of the program as it was run.
         steps: how many there are.
     """
-    opcodes = {
-        name: one.opcode
-        for computation in parse_hlo(hlo).computations.values()
-        for name, one in computation.instructions.items()
-    }
-    found = re.match(r"HloModule ([\w.\-]+)", hlo)
-    assert found
-    by_device: dict[Any, dict[str, list[Interval]]] = defaultdict(lambda: defaultdict(list))
-    for device, name, interval in _operations(trace, found[1]):
-        kind = _kind(opcodes.get(name, ""))
-        if kind:
-            by_device[device][kind].append(interval)
+    opcodes = _opcodes(hlo)
+    by_device = _by_device(trace, hlo, lambda name: _kind(opcodes.get(name, "")))
     seconds: dict[str, float] = defaultdict(float)
     exposed: dict[str, float] = defaultdict(float)
     for kinds in by_device.values():
@@ -145,6 +162,60 @@ def spent(trace: Any, hlo: str, steps: int) -> list[Spent]:
     each = 1e9 * steps * max(1, len(by_device))
     made = [Spent(kind, seconds[kind] / each, exposed[kind] / each) for kind in seconds]
     return sorted(made, key=lambda one: -one.seconds)
+
+
+def parts(trace: Any, hlo: str, steps: int) -> list[PartSpent]:
+    """What the parts of a step take, with the arguments of `spent`: in the order of `PARTS`."""
+    names = dict(OP_NAME.findall(hlo))
+    opcodes = _opcodes(hlo)
+
+    def key(name: str) -> tuple[str, str | None] | None:
+        kind = _kind(opcodes.get(name, ""))
+        return kind and _part(names.get(name, ""), OTHER if kind == COMPUTING else kind)
+
+    by_device = _by_device(trace, hlo, key)
+    seconds: dict[tuple[str, str | None], float] = defaultdict(float)
+    for found in by_device.values():
+        for part, intervals in found.items():
+            seconds[part] += _length(_merged(intervals))
+    each = 1e9 * steps * max(1, len(by_device))
+    order = (*PARTS, *KINDS, OTHER)
+    made = [PartSpent(*part, total / each) for part, total in seconds.items()]
+    return sorted(made, key=lambda one: (order.index(one.part), (None, *PASSES).index(one.of)))
+
+
+def _part(op_name: str, otherwise: str) -> tuple[str, str | None]:
+    """The part of a step that the name of an operation tells, and the pass that it belongs to."""
+    words = re.findall(r"\w+", op_name)
+    part = next((word for word in reversed(words) if word in PARTS), otherwise)
+    if "rematted_computation" in words:
+        return part, RECOMPUTED
+    if "transpose(jvp" in op_name:
+        return part, BACKWARD
+    return part, FORWARD if "jvp" in words else None
+
+
+def _opcodes(hlo: str) -> dict[str, str]:
+    """The opcode of every instruction of a program, by its name."""
+    return {
+        name: one.opcode
+        for computation in parse_hlo(hlo).computations.values()
+        for name, one in computation.instructions.items()
+    }
+
+
+def _by_device(
+    trace: Any, hlo: str, key: Callable[[str], Key | None]
+) -> dict[Any, dict[Key, list[Interval]]]:
+    """When each device runs what has a key, by this key; those of None are left out."""
+    module = re.match(r"HloModule ([\w.\-]+)", hlo)
+    assert module
+    by_device: dict[Any, dict[Key, list[Interval]]] = defaultdict(lambda: defaultdict(list))
+    for device, name, interval in _operations(trace, module[1]):
+        found = key(name)
+        if found is not None:
+            by_device[device][found].append(interval)
+    return by_device
 
 
 def _operations(trace: Any, module: str) -> Iterator[tuple[Any, str, Interval]]:

@@ -273,9 +273,9 @@ def _document_end(tokenizer: Tokenizer | None) -> int:
 def _check_documents(text: Text, data: Path | None) -> None:
     if not has_ends(text):
         raise ValueError(
-            f"train: --document-masks, and the text {data or 'of the library'} has no documents, "
-            "whose ends are known only of parquet files, JSON Lines and datasets; give such a one "
-            "with --data, or leave --document-masks out"
+            f"train: --document-masks: the text {data or 'of the library'} has no documents, whose "
+            "ends are known only in parquet files, JSON Lines and datasets; give such a text with "
+            "--data, or leave --document-masks out"
         )
 
 
@@ -438,6 +438,9 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
         "moved": run and run.moved and run.moved._asdict(),
         "profile": [one._asdict() for one in (run.profile.spent if run and run.profile else ())],
+        "profile_parts": [
+            one._asdict() for one in (run.profile.parts if run and run.profile else ())
+        ],
         "checkpoint": run and run.checkpoints and run.checkpoints.results(),
     }
 

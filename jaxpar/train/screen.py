@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jaxpar.inspector import render
 from jaxpar.train.loop import Trained
-from jaxpar.train.profile import COMPUTING, TRACED, Profile
+from jaxpar.train.profile import COMPUTING, PASSES, TRACED, Profile
 from jaxpar.train.run import Run, StepResult
 from jaxpar.train.validation import Validated
 
@@ -122,6 +122,20 @@ def _spent(profile: Profile) -> Table:
     return table
 
 
+def _parts(profile: Profile) -> Table:
+    """What the parts of a step take, in each pass."""
+    table = Table("", box=box.SIMPLE_HEAD)
+    for name in (*PASSES, "in all"):
+        table.add_column(name, justify="right")
+    by_part: dict[str, dict[str | None, float]] = {}
+    for part, of, seconds in profile.parts:
+        by_part.setdefault(part, {})[of] = seconds
+    for part, passes in by_part.items():
+        taken = *map(passes.get, PASSES), sum(passes.values())
+        table.add_row(part, *("" if one is None else f"{1000 * one:,.3f} ms" for one in taken))
+    return table
+
+
 def _left(seconds: float, steps: int, left: int) -> Iterator[str]:
     """How long the steps that are left take, if they take as long as those after the first did.
 
@@ -158,7 +172,7 @@ def show_end(run: Run, taken: Sequence[StepResult], steps: int, console: Console
         saved = ", ".join(map(str, run.checkpoints.saved[-run.checkpoints.keeping.keep :]))
         console.print(f"\nsaved in {run.checkpoints.keeping.folder} after step {saved}")
     if run.profile and run.profile.spent:
-        console.print("", _spent(run.profile))
+        console.print("", _spent(run.profile), _parts(run.profile))
         console.print(f"The trace is in {run.profile.folder}.", soft_wrap=True)
     if taken:
         speed = ", ".join(_speed(run, len(taken), sum(step.seconds for step in taken)))

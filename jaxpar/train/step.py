@@ -93,7 +93,8 @@ def make_step(
         inner, scale = state if scaling else (state, None)
         gradients, measures, finite = clipped_gradients(technique, params, batch, scale, max_norm)
         knowing = told(optimizer, measures.gradient_norm)
-        new = update_owned(gradients, params, inner, knowing, technique.layouts)
+        with jax.named_scope("update_owned"):
+            new = update_owned(gradients, params, inner, knowing, technique.layouts)
         if scaling and scale:
             new = select(finite, new, (params, inner))
             scale = scaling.update(scale, finite)
@@ -132,7 +133,8 @@ def clipped_gradients(
     else:
         loss, gradients = technique.find(params, batch, scale.scale)
         gradients = jax.tree.map(lambda leaf: leaf / scale.scale, cast(gradients, jnp.float32))
-    gradients, norm = clipped(gradients, max_norm)
+    with jax.named_scope("clip_gradients"):
+        gradients, norm = clipped(gradients, max_norm)
     finite = jnp.bool_(True) if scale is None else _true_everywhere(all_finite(gradients))
     of_experts = largest_load(gradients), dropped_share(gradients)
     return gradients, Measures(loss, norm, *of_experts), finite

@@ -43,6 +43,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             "train: --every without --checkpoint: it says how a run is sav",
         ),
         (["train", "--tokenizer", "nowhere"], "train: --tokenizer nowhere: "),
+        (["train", "--document-masks"], "the text of the library has no documents, whose ends are"),
         (["train", "--validation", "0.1"], "train: --validation 0.1 without --validate-every: it"),
         (
             ["train", "--track-to", "a"],

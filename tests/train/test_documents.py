@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxpar.train import tokenizer
+from jaxpar.train import documents, tokenizer
 from jaxpar.train.text import hold_out, read_data
 
 DOCUMENTS = ["one", "zwei \u00e9", "", None, "three\nlines\n"]
@@ -111,6 +111,15 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ValueError, match="pyarrow is not installed; run pip install pyarrow"):
         read_data(parquet)
+
+
+def test_ends_are_found_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "PART_BYTES", 4)
+    for place in range(9):
+        text = np.zeros(9, np.uint8)
+        assert not documents.has_ends(text)
+        text[place] = 0xFF
+        assert documents.has_ends(text)
 
 
 def made_tokenizer(end: list[str]) -> tokenizer.Tokenizer:

@@ -1,5 +1,7 @@
-"""What a trace says of collectives."""
+"""What a trace says of the parts of a step and of collectives."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,23 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from jaxpar.mesh import make_mesh
-from jaxpar.train.profile import COMPUTING, TRACED, WARM_UP, Profile, check_profile, spent
+from jaxpar.model import Settings
+from jaxpar.train.profile import (
+    BACKWARD,
+    COMPUTING,
+    FORWARD,
+    OTHER,
+    PARTS,
+    RECOMPUTED,
+    TRACED,
+    WARM_UP,
+    Profile,
+    check_profile,
+    parts,
+    spent,
+)
 from jaxpar.train.recipe import make_recipe
+from jaxpar.train.setup import set_up
 
 HLO = """HloModule jit_step, is_scheduled=true
 
@@ -70,6 +87,62 @@ def test_a_collective_is_exposed_where_its_own_device_computes_nothing() -> None
         "all_gather": pytest.approx((8 * each, 4 * each)),
         COMPUTING: pytest.approx((16 * each, 0)),
     }
+
+
+PARTS_OF_HLO = """HloModule jit_step, is_scheduled=true
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %one = f32[4]{0} fusion(%x), kind=kLoop, metadata={op_name="jit(step)/jvp(mlp)/dot_general"}
+  %two = f32[4]{0} add(%x, %x), metadata={op_name="jit(step)/jvp()/while/body/attention/transpose"}
+  %three = f32[4]{0} add(%x, %x), metadata={op_name="jit(step)/transpose(jvp(mlp))/mul"}
+  %four = f32[4]{0} add(%x, %x), metadata={op_name="transpose(jvp())/rematted_computation/mlp/mul"}
+  %five = f32[4]{0} all-gather(%x), dimensions={0}, metadata={op_name="jit(step)/jvp()/gather"}
+  %six = f32[4]{0} all-gather(%x), dimensions={0}, metadata={op_name="jit(step)/fetch/gather"}
+  ROOT %seven = f32[4]{0} add(%x, %x)
+}
+"""
+
+
+def test_parts_are_scopes_and_passes() -> None:
+    events = [
+        event("one", 0, 4),
+        event("one", 2, 6),  # 6 in all
+        event("two", 0, 1),
+        event("three", 10, 12),
+        event("four", 10, 13),
+        event("five", 20, 25),
+        event("six", 30, 37),
+        event("seven", 40, 48),
+    ]
+    each = pytest.approx
+    assert parts(trace(a=events), PARTS_OF_HLO, steps=2) == [
+        ("attention", FORWARD, each(0.5e-6)),
+        ("mlp", FORWARD, each(3e-6)),
+        ("mlp", RECOMPUTED, each(1.5e-6)),
+        ("mlp", BACKWARD, each(1e-6)),
+        ("fetch", None, each(3.5e-6)),
+        ("all_gather", FORWARD, each(2.5e-6)),
+        (OTHER, None, each(4e-6)),
+    ]
+
+
+def test_every_part_has_a_name_in_a_program() -> None:
+    """Of two recipes, one of which gathers all parameters at once."""
+    small = Settings(layers=1, d_model=16, heads=2, sequence=16)
+    found = set()
+    for settings, recipe in (
+        (small, make_recipe("dp=2,fsdp=2", gather="step", clip=1.0)),
+        (replace(small, experts=2), make_recipe("dp=2", zero=1)),
+    ):
+        mesh = make_mesh(recipe.layout.mesh_sizes)
+        batch = jax.ShapeDtypeStruct(
+            (16, 17), jnp.int32, sharding=NamedSharding(mesh, P(recipe.layout.batch_axes))
+        )
+        step: Any = set_up(settings, recipe, mesh, batch, 0, None).step
+        found |= {word for name in re.findall(r'op_name="(.*?)"', step.as_text())
+                  for word in re.findall(r"\w+", name)}  # fmt: skip
+    assert set(PARTS) <= found
 
 
 # On Python 3.12, the reader of traces in jaxlib makes types that it warns of, and dies of an error.

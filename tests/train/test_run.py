@@ -70,7 +70,7 @@ def test_the_results_are_plain_data_per_device(runs) -> None:
     assert list(found) == [
         "losses", "gradient_norms", "largest_loads", "dropped", "skipped_steps", "validation",
         "step_seconds", "tokens_per_second", "mfu", "memory", "bytes_by_axis", "collectives",
-        "moved", "profile", "checkpoint",
+        "moved", "profile", "profile_parts", "checkpoint",
     ]  # fmt: skip
     columns = ("losses", "gradient_norms", "step_seconds")
     assert [len(found[name]) for name in columns] == [STEPS] * 3
@@ -105,6 +105,7 @@ def test_a_run_cut_short_has_results_too(runs) -> None:
         "collectives": [],
         "moved": None,
         "profile": [],
+        "profile_parts": [],
         "checkpoint": None,
     }
     run, _ = runs[8]
