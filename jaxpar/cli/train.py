@@ -574,6 +574,16 @@ def launch_processes(
             "checkpoint, after one has died.",
         ),
     ] = 0,
+    min_processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="M",
+            help="With --max-restarts, how many processes are enough: after two attempts in a row "
+            "that saved nothing there are fewer, and --mesh has a smaller dp, or fsdp. Unless "
+            "given, there are always --processes.",
+        ),
+    ] = None,
 ) -> None:
     """Runs a command in several processes on this machine, which talk over loopback.
 
@@ -585,25 +595,42 @@ def launch_processes(
             f"{' or '.join(DISTRIBUTED)}"
         )
     from jaxpar.train.launch import launch
-    from jaxpar.train.restarts import launch_again
+    from jaxpar.train.restarts import Shrinking, launch_again
 
     command = [sys.executable, "-m", "jaxpar.cli", *arguments]
     sizes = {"processes": processes, "devices": devices, "as_json": AS_JSON in arguments}
-    if max_restarts:
-        folder = _checkpoint_of(arguments, max_restarts)
-        raise typer.Exit(launch_again(command, folder, restarts=max_restarts, **sizes))
-    raise typer.Exit(launch(command, **sizes))
+    if min_processes and not 1 <= min_processes <= processes * (max_restarts > 0):
+        raise BadUseError(
+            f"launch: --min-processes {min_processes} with --processes {processes} and "
+            f"--max-restarts {max_restarts}: a run that is started again may have fewer; use "
+            f"--max-restarts of 1 or more, and at most {processes}"
+        )
+    if not max_restarts:
+        raise typer.Exit(launch(command, **sizes))
+    options = _options_of(arguments)
+    shrinking = None
+    if min_processes:
+        examples = options["batch"] // options["microbatches"]
+        shrinking = Shrinking(min_processes, options["mesh"], examples)
+    folder = _checkpoint_of(options, max_restarts)
+    raise typer.Exit(
+        launch_again(command, folder, restarts=max_restarts, shrinking=shrinking, **sizes)
+    )
 
 
-def _checkpoint_of(arguments: list[str], max_restarts: int) -> Path:
+def _options_of(arguments: list[str]) -> dict[str, Any]:
+    """The options of a command, by name."""
+    verb = typer.main.get_group(app).commands[arguments[0]]
+    return verb.make_context(arguments[0], arguments[1:], resilient_parsing=True).params
+
+
+def _checkpoint_of(options: dict[str, Any], max_restarts: int) -> Path:
     """The folder in which the run of a command saves itself.
 
     Raises:
         BadUseError: it does not save itself.
     """
-    verb = typer.main.get_group(app).commands[arguments[0]]
-    context = verb.make_context(arguments[0], arguments[1:], resilient_parsing=True)
-    folder = context.params.get("checkpoint")
+    folder = options.get("checkpoint")
     if folder is None:
         raise BadUseError(
             f"launch: --max-restarts {max_restarts} without --checkpoint: a run that is not saved "

@@ -60,6 +60,10 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             ["launch", "--max-restarts", "3", "--", "train", "--steps", "5"],
             "launch: --max-restarts 3 without --checkpoint: a run that is not saved cannot go on; ",
         ),
+        (
+            ["launch", "--min-processes", "1", "--", "train"],
+            "launch: --min-processes 1 with --processes 2 and --max-restarts 0: a run that is sta",
+        ),
     ],
 )
 def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], line: str) -> None:
@@ -135,5 +139,16 @@ def test_launch_knows_where_a_run_is_saved(
     ended = run("launch", "--max-restarts", "2", "--", "train", "--mesh", "dp=8", *words)
     assert ended.code == 5
     command = [sys.executable, "-m", "jaxpar.cli", "train", "--mesh", "dp=8", *words]
-    sizes = {"restarts": 2, "processes": 2, "devices": 4, "as_json": False}
+    sizes = {"restarts": 2, "processes": 2, "devices": 4, "as_json": False, "shrinking": None}
     assert asked == [((command, Path("run1")), sizes)]
+
+
+def test_launch_knows_how_a_run_may_shrink(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        restarts, "launch_again", lambda *_, shrinking, **__: asked.append(shrinking) or 0
+    )
+    words = ["--mesh", "dp=4,tp=2", "--batch", "24", "--microbatches", "3", "--checkpoint", "run1"]
+    options = ["--max-restarts", "2", "--min-processes", "1"]
+    assert run("launch", *options, "--", "train", *words).code == 0
+    assert asked == [restarts.Shrinking(1, "dp=4,tp=2", 8)]

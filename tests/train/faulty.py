@@ -1,7 +1,7 @@
 """`jaxpar` with a fault: in the first attempt, process 1 dies or hangs when it makes batch 8.
 
-That is while the devices take step 7. The first argument says how: die, hang or stop; all others
-are those of `jaxpar`.
+That is while the devices take step 7. The first argument says how: die, hang, stop, or gone, which
+dies in later attempts, too, when it makes its first batch. All others are those of `jaxpar`.
 """
 
 import os
@@ -25,19 +25,25 @@ def hang() -> None:
         time.sleep(0.1)
 
 
+def die() -> None:
+    """Ends this process at once."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 FAULTS = {
-    "die": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "die": die,
+    "gone": die,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "hang": hang,
 }
 
 
-def with_fault(batches: Any, fault: Any) -> Any:
-    """Batches, with a fault after some of them."""
+def with_fault(batches: Any, fault: Any, after: int) -> Any:
+    """Batches, with a fault after so many of them."""
 
     def made(*args: Any, **options: Any) -> Iterator[Any]:
         for number, batch in enumerate(batches(*args, **options)):
-            if number == BATCHES:
+            if number == after:
                 fault()
             yield batch
 
@@ -46,6 +52,7 @@ def with_fault(batches: Any, fault: Any) -> Any:
 
 if __name__ == "__main__":
     how = sys.argv.pop(1)
-    if os.environ[RANK] == "1" and os.environ[RESTARTED] == "0":
-        run.batches = with_fault(run.batches, FAULTS[how])
+    first = os.environ[RESTARTED] == "0"
+    if os.environ[RANK] == "1" and (first or how == "gone"):
+        run.batches = with_fault(run.batches, FAULTS[how], BATCHES if first else 0)
     main()

@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jaxpar.train.manifest import ARRAYS, folder_of, newest_whole, steps_in, write_manifest
-from jaxpar.train.restarts import launch_again
+from jaxpar.train.restarts import Shrinking, launch_again
 
 ROOT = Path(__file__).parents[2]
 HEAD = (
@@ -20,10 +21,10 @@ HEAD = (
 SIZES = "--layers 1 --d-model 8 --heads 2 --sequence 16 --batch 8 --seed 3 --json --steps 10"
 
 
-def again(code: str, folder: Path, *arguments: str, restarts: int = 2) -> int:
+def again(code: str, folder: Path, *arguments: str, restarts: int = 2, **options: Any) -> int:
     """Launches two processes that run `code`."""
     command = [sys.executable, "-c", HEAD + code, *arguments]
-    return launch_again(command, folder, restarts=restarts, processes=2, devices=1)
+    return launch_again(command, folder, restarts=restarts, processes=2, devices=1, **options)
 
 
 def save(folder: Path, step: int) -> None:
@@ -76,6 +77,45 @@ def test_without_a_checkpoint_it_begins_anew_so_many_times(
     ]
 
 
+def test_without_one_that_does_not_come_back_it_goes_on_with_fewer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(tmp_path, 4)
+    code = "print(*sys.argv[1:])\nif rank == '1': sys.exit(3)\nif attempt < 2: time.sleep(60)"
+    shrinking = Shrinking(1, "dp=4,tp=2", 8)
+    assert again(code, tmp_path, "--mesh=dp=4", restarts=5, shrinking=shrinking) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == "[0] --mesh=dp=4 --resume --mesh dp=2,tp=2"
+    assert printed.err.splitlines() == [
+        "launch: process 1 ended with exit code 3; restart 1 of 5: it goes on after step 4",
+        "launch: process 1 ended with exit code 3; restart 2 of 5: it goes on after step 4 with 1 "
+        "process, --mesh dp=2,tp=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "examples", "processes", "expected"),
+    [
+        ("dp=8", 16, 4, (2, "dp=4")),  # 6 parts would not divide the batch
+        ("dp=8", 48, 4, (3, "dp=6")),
+        ("dp=8", 16, 2, (1, "dp=2")),  # after the first has shrunk
+        ("fsdp=8,tp=2", 16, 4, (2, "fsdp=4,tp=2")),
+        ("dp=2,fsdp=4", 16, 4, (2, "dp=1,fsdp=4")),
+        ("dp=3,fsdp=4", 36, 4, (3, "dp=3,fsdp=3")),
+        ("pp=2,tp=4", 16, 4, None),
+        ("dp=8", 16, 1, None),
+    ],
+)
+def test_the_mesh_of_fewer(
+    mesh: str, examples: int, processes: int, expected: tuple[int, str] | None
+) -> None:
+    assert Shrinking(1, mesh, examples).after(processes, first=4) == expected
+
+
+def test_there_are_never_fewer_than_are_enough() -> None:
+    assert Shrinking(2, "dp=8", 16).after(2, first=4) is None
+
+
 @pytest.mark.parametrize("code", [2, 130, 143])
 def test_who_was_used_badly_or_asked_to_end_stays_ended(
     code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -118,15 +158,18 @@ def test_no_folder_has_no_checkpoint(tmp_path: Path) -> None:
 
 
 def trained(
-    fault: str | None, folder: Path, *, devices: int, options: str
+    fault: str | None, folder: Path, *, devices: int, options: str, shrinks: bool = False
 ) -> tuple[int, dict, list[str]]:
     """The exit code, the results and the errors of a run on 2 processes, with a fault or none."""
     program = ["-m", "tests.train.faulty", fault] if fault else ["-m", "jaxpar.cli"]
     mesh = f"--mesh dp={2 * devices} --checkpoint {folder} {options}"
     command = [sys.executable, *program, "train", *f"{mesh} {SIZES}".split()]
     code = (
-        "import sys\nfrom pathlib import Path\nfrom jaxpar.train.restarts import launch_again\n"
-        f"sizes = dict(restarts=2, processes=2, devices={devices}, as_json=True)\n"
+        "import sys\nfrom pathlib import Path\n"
+        "from jaxpar.train.restarts import Shrinking, launch_again\n"
+        f"shrinking = Shrinking(1, 'dp={2 * devices}', 8) if {shrinks} else None\n"
+        f"sizes = dict(processes=2, devices={devices}, as_json=True)\n"
+        "sizes |= dict(restarts=3, shrinking=shrinking) if shrinking else dict(restarts=2)\n"
         f"sys.exit(launch_again({command!r}, Path({str(folder)!r}), **sizes))"
     )
     ended = subprocess.run(
@@ -172,6 +215,24 @@ def test_a_run_of_which_a_process_dies_goes_on_with_the_same_bits(
     said = [line for line in errors if line.startswith("launch:")]
     assert said == [
         f"launch: process 1 ended with signal 9; restart 1 of 2: it goes on after step {restored}"
+    ]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_a_run_of_which_a_process_is_gone_goes_on_with_the_others(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"devices": 2, "options": "--every 2"}
+    code, whole, errors = trained(None, tmp_path / "whole", **sizes)
+    assert code == 0, errors
+    code, results, errors = trained("gone", tmp_path / "fewer", **sizes, shrinks=True)
+    assert code == 0, errors
+    restored = results["checkpoint"]["restored_step"]
+    assert results["losses"] == pytest.approx(whole["losses"][restored:], rel=1e-5)
+    said = [line for line in errors if line.startswith("launch:")]
+    assert [line.partition(": it goes on ")[2] for line in said] == [
+        f"after step {restored}",
+        f"after step {restored}",
+        f"after step {restored} with 1 process, --mesh dp=2",
     ]
 
 
