@@ -28,7 +28,7 @@ TARGETS = {
 
 
 def rows() -> list[Row]:
-    return [*_against_torch(), _added_to_a_step()]
+    return [*_against_torch(), _added_to_a_step(), _read_again()]
 
 
 def _against_torch() -> list[Row]:
@@ -88,6 +88,17 @@ def _step_seconds(every: int) -> float:
     """The mean of a run's steps."""
     command = [sys.executable, "-m", "benchmarks.sides.saving_run", str(every)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def _read_again() -> Row:
+    command = [sys.executable, "-m", "benchmarks.sides.restored_bytes"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    read = [line.split("\t") for line in printed.splitlines()]
+    return Row(
+        "bytes that one process reads to restore a run of fsdp=8, over those stored",
+        "1, the bytes read once",
+        ", ".join(f"{times} onto {mesh}" for mesh, times in read),
+    )
 
 
 if __name__ == "__main__":
