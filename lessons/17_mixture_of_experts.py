@@ -42,6 +42,7 @@ from jaxpar.drawing.layout import NOBODY, Panels, panel
 from jaxpar.inspector import inspect
 from jaxpar.layout import Layout
 from jaxpar.parallel import expert
+from jaxpar.parallel.exchange import moe_exchange
 from jaxpar.schedules import overlap
 from jaxpar.train.text import read_library
 
@@ -482,14 +483,26 @@ assert np.mean(own) > 2 and of_all < 1.05
 # other ways.
 #
 # - `lax.ragged_all_to_all` takes the number of rows for each device at run time, and sends only
-#   these. Its buffers must still have room for the worst case, in which all tokens choose experts
-#   of one device. On a CPU it does not compile.
+#   these, so that nothing is dropped and no empty row travels. Its buffers must still have room for
+#   the worst case, in which all tokens choose experts of one device. `moe_exchange` uses it.
 # - `lax.ragged_dot` multiplies each group of rows by its own matrix. On GPUs and TPUs it does so by
 #   kernels that read one matrix for a block of rows. (On a CPU it multiplies all rows by all
 #   matrices, as the table above shows.) In PyTorch, MegaBlocks and `torch.nn.functional.grouped_mm`
 #   have such kernels.
 # - DeepEP is DeepSeek's library for the two all-to-alls. It sends a token over the network only
 #   once to each node, and inside the node by NVLink to each of the token's experts.
+#
+# On a CPU, `lax.ragged_all_to_all` does not compile. There `moe_exchange` sends rows of fixed
+# numbers: to each device as many as the sender has choices. What does this padding cost?
+
+# %%
+padded, _ = counted(moe_exchange, block=16)
+chosen = (n - 1) / n * 2 * t * k * d * 4  # rows to other devices, and their results
+print(f"Sent by a device: {padded:,.0f} B padded, {chosen:,.0f} B of rows that are chosen.")
+assert round(padded / chosen, 1) == n
+
+# %% [markdown]
+# It costs a factor of n, so on a CPU the gather is the better way, and `jaxpar train` takes it.
 #
 # ### How much a layer sends
 #

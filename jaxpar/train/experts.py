@@ -14,7 +14,9 @@ from jaxtyping import Float, PyTree
 from jaxpar.mesh import in_mesh_order, varying_axes
 from jaxpar.model import is_dropped, is_load
 
-BIAS_RATE = 1e-3  # of DeepSeek-AI 2024 (DeepSeek-V3), section 4.2
+# DeepSeek-V3 has 1e-3 (DeepSeek-AI 2024, section 4.2), and takes many more steps: after 400 steps
+# on real text, the busiest expert has 1.38 times the mean load with 1e-3, and 1.20 times with this.
+BIAS_RATE = 3e-3
 
 
 def balanced(optimizer: optax.GradientTransformation, rate: float) -> optax.GradientTransformation:
