@@ -171,7 +171,9 @@ def parts(trace: Any, hlo: str, steps: int) -> list[PartSpent]:
 
     def key(name: str) -> tuple[str, str | None] | None:
         kind = _kind(opcodes.get(name, ""))
-        return kind and _part(names.get(name, ""), OTHER if kind == COMPUTING else kind)
+        if kind is None:
+            return None
+        return _part(names.get(name, ""), OTHER if kind == COMPUTING else kind)
 
     by_device = _by_device(trace, hlo, key)
     seconds: dict[tuple[str, str | None], float] = defaultdict(float)
