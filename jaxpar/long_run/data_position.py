@@ -1,15 +1,16 @@
 """The data position: which examples come next, from how many have been consumed; numpy only."""
 
 import numpy as np
+from jaxtyping import Int
 
 
-def epoch_order(examples: int, *, epoch: int, seed: int) -> list[int]:
+def epoch_order(examples: int, *, epoch: int, seed: int) -> Int[np.ndarray, " {examples}"]:
     """The order in which an epoch goes through the examples, equal on every process.
 
     Math: a random permutation of 0 to examples - 1, for each seed and epoch another one
     Source: PyTorch, torch.utils.data.distributed.DistributedSampler
     """
-    return np.random.default_rng([seed, epoch]).permutation(examples).tolist()
+    return np.random.default_rng([seed, epoch]).permutation(examples)
 
 
 def resume_indices(
@@ -38,7 +39,7 @@ def resume_indices(
     offset = first % examples
     while len(indices) < size:
         order = epoch_order(examples, epoch=epoch, seed=seed)
-        indices += order[offset : offset + size - len(indices)]
+        indices += order[offset : offset + size - len(indices)].tolist()
         epoch, offset = epoch + 1, 0
     return indices
 

@@ -30,9 +30,9 @@ def test_batches_of_any_size_follow_each_other(
 
 
 def test_each_epoch_has_each_example_once_in_an_order_of_its_own() -> None:
-    first, second = (epoch_order(20, epoch=epoch, seed=0) for epoch in (0, 1))
+    first, second = (epoch_order(20, epoch=epoch, seed=0).tolist() for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(20))
-    assert first != second != epoch_order(20, epoch=1, seed=1)
+    assert first != second != epoch_order(20, epoch=1, seed=1).tolist()
 
 
 @pytest.mark.parametrize(

@@ -75,12 +75,12 @@ CONTRACT = Contract(
 
 def _at(places, how: dict) -> list[int]:
     """The examples at these places of the stream."""
-    orders: dict[int, list[int]] = {}
+    orders = {}
     found = []
     for place in places:
         epoch, i = divmod(place, how["examples"])
         if epoch not in orders:
-            orders[epoch] = epoch_order(how["examples"], epoch=epoch, seed=how["seed"])
+            orders[epoch] = epoch_order(how["examples"], epoch=epoch, seed=how["seed"]).tolist()
         found.append(orders[epoch][i])
     return found
 
@@ -190,7 +190,7 @@ def epoch_dealt_out_first(consumed: int, **how) -> list[int]:
     devices that gives other examples. Take the part of the next batch."""
     size, _ = _checked(consumed, how)
     epoch = consumed // how["examples"]
-    order = epoch_order(how["examples"], epoch=epoch, seed=how["seed"])
+    order = epoch_order(how["examples"], epoch=epoch, seed=how["seed"]).tolist()
     own = order[how["rank"] :: how["world_size"]]
     start = consumed % how["examples"] // how["world_size"]
     return own[start : start + size]
