@@ -474,7 +474,7 @@ on_disk = sum(size for size, _ in manifest["contents"]["files"].values())
 exact = 12 * settings.parameters
 reshard_report = inspect(jax.jit(in_memory), table_now)
 print(f"Parameters and two means have {exact:,} bytes. Orbax wrote {on_disk:,}:")
-print(f"{on_disk / exact:.2f} times as many: it adds names and shapes, and compresses all.\n")
+print(f"{on_disk / exact:.2f} times as many: it adds names, shapes and an index.\n")
 
 # %% [markdown]
 # ## Compare
