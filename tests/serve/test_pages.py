@@ -1,4 +1,4 @@
-"""Pages are counted right whatever happens, shared where they are equal, and copied when written."""
+"""Pages are counted right whatever happens, shared where equal, and copied when written."""
 
 import pytest
 from hypothesis import settings
