@@ -100,8 +100,7 @@ class DraftModel:
     def guess(self, works: Sequence[Work], batch: Batch) -> list[list[int]]:
         """What it would choose itself."""
         tokens = np.asarray(self._guess(_newest(batch)))
-        rows = [(work.generation.row, work.count - 1) for work in works]
-        return [tokens[row, :count].tolist() for row, count in rows]
+        return [tokens[work.row, : work.count - 1].tolist() for work in works]
 
 
 def _newest(batch: Batch) -> Batch:
