@@ -24,6 +24,18 @@ KINDS = ("flash", "plain")
 FLASH_FROM = 512
 
 
+class Cached(NamedTuple):
+    """How new tokens attend where the keys and values of earlier ones are in a cache.
+
+    Attributes:
+        positions: those of the new tokens, which differ from row to row, [b, t].
+        attend: the function, which writes their keys and values, too.
+    """
+
+    positions: Array
+    attend: Attend
+
+
 class Context(NamedTuple):
     """A way to attend between positions on different devices.
 

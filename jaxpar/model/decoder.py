@@ -17,6 +17,7 @@ from jaxpar.model.mixture import Mixture
 from jaxpar.model.mlp import MLP, matrix
 from jaxpar.model.settings import Settings
 from jaxpar.model.split import WHOLE, Split
+from jaxpar.parallel.decode import rotary_by_row
 
 
 class Norm(nnx.Module):
@@ -52,7 +53,8 @@ class Attention(nnx.Module):
         q, k, v = map(self._heads, products)
         if self.rotary:
             positions = split.positions(q.shape[2])
-            q, k = nn.rotary(q, positions), nn.rotary(k, positions)
+            rotary = nn.rotary if positions.ndim == 1 else rotary_by_row
+            q, k = rotary(q, positions), rotary(k, positions)
         q, k, v = map(checkpoint_name, (q, k, v), ("query", "key", "value"))
         heads = split.attend(q, k, v).swapaxes(1, 2)  # [b, s, a, h]
         return split.total(nn.matmul(heads.reshape(*heads.shape[:2], -1), self.output[...]))
@@ -108,8 +110,9 @@ class Decoder(nnx.Module):
             return x
         t = tokens.shape[1]
         self._check_positions(t * split.contexts)
-        here = self.positions[...][split.positions(t)]
-        return x + split.own_positions(here)[None]
+        at = split.positions(t)
+        here = self.positions[...][at]
+        return x + (split.own_positions(here)[None] if at.ndim == 1 else here)
 
     def leave(self, x: Float[Array, "b t d"], split: Split) -> Float[Array, "b s v"]:
         """The logits of the token after each position, from the result of the last layer.

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, PyTree
 from jaxpar import nn
 from jaxpar.layout import Layout
 from jaxpar.mesh import divide, vary
-from jaxpar.model.attention import CONTEXTS, on_one_device, over_devices
+from jaxpar.model.attention import CONTEXTS, Cached, on_one_device, over_devices
 from jaxpar.model.settings import Settings
 from jaxpar.parallel import context, tensor, vocabulary
 from jaxpar.parallel.sequence import (
@@ -45,6 +45,7 @@ class Split:
         added: how many microbatches there are whose gradients are added up, and not averaged.
         documents: the numbers of the documents of all positions, [b, s], within which these attend;
             None: attention crosses from a document to the next.
+        cached: how new tokens attend in inference; None: all tokens of a sequence are there.
     """
 
     axis: str | None = None
@@ -57,6 +58,7 @@ class Split:
     routes: tuple[str, ...] = ()
     added: int = 1
     documents: Array | None = None
+    cached: Cached | None = None
 
     @classmethod
     def of(cls, layout: Layout, attention: str | None = None) -> "Split":
@@ -90,8 +92,8 @@ class Split:
         """
         if not (self.sequence and self.keep == "gathered"):
             x = checkpoint_name(x, name)
-        if self.axis is None:
-            return tuple(nn.matmul(x, w) for w in weights)
+        if self.axis is None or self.cached:  # to join weights copies them, in each decode step
+            return tuple(nn.matmul(self.enter(x), w) for w in weights)
         if self.sequence:
             return gathered_linear(x, *weights, axis=self.axis, keep=self.keep)
         return nn.matmuls(tensor.enter(x, axis=self.axis), *weights)
@@ -153,8 +155,10 @@ class Split:
         """The number of parts that all positions are split into."""
         return 1 if self.context is None else lax.axis_size(self.context)
 
-    def positions(self, t: int) -> Int[Array, " t"]:
-        """The t positions of this device's context."""
+    def positions(self, t: int) -> Int[Array, "*b t"]:
+        """The t positions of this device's context, or those of each row in inference."""
+        if self.cached:
+            return self.cached.positions
         if self.context is None:
             return jnp.arange(t)
         return context.positions(CONTEXTS[self.by].layout, t, axis=self.context)
@@ -162,7 +166,9 @@ class Split:
     def attend(
         self, q: Float[Array, "b a t h"], k: Float[Array, "b k t h"], v: Float[Array, "b k t h"]
     ) -> Float[Array, "b a t h"]:
-        """Causal attention of this device's positions to those of all devices."""
+        """Causal attention of this device's positions to those of all devices, or in a cache."""
+        if self.cached:
+            return self.cached.attend(q, k, v)
         if self.context is None:
             return on_one_device(self.attention)(q, k, v, self.documents)
         return over_devices(self.by, self.context)(q, k, v, self.documents)

@@ -1,0 +1,1 @@
+"""Inference: a cache of keys and values, a scheduler, and the engine that answers requests."""
