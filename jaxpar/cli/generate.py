@@ -71,7 +71,9 @@ Seed = Annotated[
 MeshOption = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZES", help="Devices that split each layer and the cache, as in tp=4; one."
+        metavar="SIZES",
+        help="Devices: tp splits each layer, and the cache by heads, cp the cache by positions. "
+        "One device unless given.",
     ),
 ]
 Speculate = Annotated[
@@ -124,25 +126,29 @@ def generate(
                 f"generate: {option} with --checkpoint: it is for a model that is trained first; "
                 "leave one of them out"
             )
+    from jaxpar.serve.sampling import Sampling
+    from jaxpar.serve.trained import from_checkpoint, from_training, mesh_of, speculation_of
+    from jaxpar.serve.writer import Writer
+    from jaxpar.train.launch import TERMINATED
+    from jaxpar.train.termination import Terminated
+
     try:
         with errors_as_bad_use():
-            from jaxpar.serve.sampling import Sampling
-            from jaxpar.serve.trained import from_checkpoint, from_training, mesh_of, speculation_of
-            from jaxpar.serve.writer import Writer
-
             sampling, devices = Sampling(temperature, top_k, top_p, seed), mesh_of("generate", mesh)
             guesses = speculation_of("generate", speculate)
             if checkpoint:
                 where = f"generate: --checkpoint {checkpoint}"
-                decoder = from_checkpoint(where, checkpoint, tokenizer)
+                model = from_checkpoint(where, checkpoint, tokenizer)
             else:
                 how = {"data": data, "tokenizer": tokenizer, "seed": seed}
-                decoder = from_training(steps or USUAL_STEPS, mesh, **how)
+                model = from_training(steps or USUAL_STEPS, mesh, **how)
             how = {"mesh": devices, "cache": cache, "speculation": guesses}
-            writer = Writer("generate", decoder, prompt, tokens, sampling, **how)
+            writer = Writer("generate", model, prompt, tokens, sampling, **how)
         _write(writer, prompt, as_json)
     except KeyboardInterrupt:
         raise typer.Exit(LEFT) from None
+    except Terminated:
+        raise typer.Exit(TERMINATED) from None
 
 
 def _write(writer: Writer, prompt: str, as_json: bool) -> None:

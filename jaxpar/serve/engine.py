@@ -131,11 +131,11 @@ class _Begun(NamedTuple):
 class Engine:
     """A decoder that answers requests. It is used by one thread.
 
-    `params` are as `jaxpar.model.init` makes them. On a mesh with an axis tp its devices split each
-    layer, and the cache by kv heads. `cache` says in which form keys and values are kept: "model",
-    as they are computed, or "int8". Two programs are compiled at once, and no others later: one for
-    a chunk of a prompt, one for a token of each slot with the drafts behind it. A draft that is a
-    model has two of its own.
+    `params` are as `jaxpar.model.init` makes them. On a mesh the devices of tp split each layer,
+    and the cache by kv heads; those of cp split the cache by positions. `cache` says in which form
+    keys and values are kept: "model", as they are computed, or "int8". Two programs are compiled at
+    once, and no others later: one for a chunk of a prompt, one for a token of each slot with the
+    drafts behind it. A draft that is a model has two of its own.
 
     Raises:
         ValueError: the sizes do not fit the model, the mesh or one another.

@@ -1,5 +1,6 @@
 """A trained decoder to serve: from a checkpoint, or trained for some steps first."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ NGRAM = "ngram"
 
 
 @dataclass(frozen=True)
-class Decoder:
+class TrainedModel:
     """A trained decoder, and what its tokens stand for.
 
     Attributes:
@@ -43,27 +44,28 @@ def mesh_of(where: str, text: str | None) -> Mesh | None:
     """The mesh for inference, as an option names it; its devices are simulated if there are none.
 
     Raises:
-        ValueError: it is no mesh, has another axis than tp, or there are too few devices.
+        ValueError: it is no mesh, has an axis that splits nothing, or there are too few devices.
     """
     if text is None:
         return None
     sizes = parse_mesh(text)
-    if others := sorted(set(sizes) - {"tp"}):
+    if others := sorted(set(sizes) - {"tp", "cp"}):
         raise ValueError(
-            f"{where}: --mesh {text} has axis {others[0]}; in inference devices split each layer; "
-            "use tp, as in tp=4"
+            f"{where}: --mesh {text} has axis {others[0]}; in inference devices split each layer "
+            "(tp), and the positions of the cache (cp); use these, as in tp=4"
         )
-    simulate_unless_chosen(sizes["tp"])
-    if sizes["tp"] > jax.device_count():
+    devices = math.prod(sizes.values())
+    simulate_unless_chosen(devices)
+    if devices > jax.device_count():
         raise ValueError(
-            f"{where}: --mesh {text} needs {sizes['tp']} devices; there are {jax.device_count()} "
+            f"{where}: --mesh {text} needs {devices} devices; there are {jax.device_count()} "
             f"({jax.default_backend()}); use fewer, or simulate them: JAX_PLATFORMS=cpu, with "
             "their number in JAX_NUM_CPU_DEVICES"
         )
     return make_mesh(sizes)
 
 
-def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> Decoder:
+def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> TrainedModel:
     """What a training run has saved in a folder. Errors begin with `where`.
 
     Raises:
@@ -71,12 +73,14 @@ def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> 
     """
     saved = read_saved(where, folder, tokenizer)
     about = f"{folder}, step {saved.step}: {saved.settings.parameters:,} parameters"
-    return Decoder(saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about))
+    return TrainedModel(
+        saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about)
+    )
 
 
 def from_training(
     steps: int, mesh: str | None, *, data: Path | None, tokenizer: Path | None, seed: int
-) -> Decoder:
+) -> TrainedModel:
     """A decoder of the usual size, after so many steps of training on these devices.
 
     Raises:
@@ -96,7 +100,7 @@ def from_training(
         f"trained {steps} steps: {settings.parameters:,} parameters, "
         f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
     )
-    return Decoder(settings, jax.tree.map(np.asarray, params), _alphabet(read), (about,))
+    return TrainedModel(settings, jax.tree.map(np.asarray, params), _alphabet(read), (about,))
 
 
 def speculation_of(where: str, text: str | None) -> Speculation | None:

@@ -35,6 +35,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "budget": {"sizes": replace(SIZES, budget=4)},
     "tp=2": {"sizes": SIZES, "mesh": "tp=2"},
     "tp=4 in slots": {"sizes": SLOTS, "mesh": "tp=4"},
+    "cp=2": {"sizes": SIZES, "mesh": "cp=2"},
+    "cp=3,tp=2 in slots": {"sizes": SLOTS, "mesh": "cp=3,tp=2"},
 }
 
 
@@ -269,6 +271,7 @@ def test_a_name_that_is_being_served() -> None:
         ({"sizes": SLOTS, "cache": "int8"}, "Engine: a cache in int8 without a page_size"),
         ({"cache": "int4"}, "Engine: cache is 'int4'; use one of model, int8"),
         ({"mesh": "dp=2,tp=2"}, r"Engine: mesh axis dp \(size 2\)"),
+        ({"mesh": "cp=3"}, r"Engine: dim s .* \(size 4\) must be divisible by mesh axis cp"),
         ({"mesh": "tp=3"}, r"Split: heads: dim a \(size 4\) must be divisible by mesh axis tp"),
         (
             {"speculation": Speculation(2, replace(SETTINGS, vocabulary=64))},
