@@ -99,10 +99,15 @@ def read_manifest(folder: Path, step: int) -> dict[str, Any]:
 
 def newest_whole(folder: Path) -> int | None:
     """The step of the newest checkpoint that is as it was written; None: there is none."""
+    found = read_newest(folder)
+    return found and found[0]
+
+
+def read_newest(folder: Path) -> tuple[int, dict[str, Any]] | None:
+    """That step, and what the checkpoint is of."""
     for step in reversed(steps_in(folder)):
         with suppress(DamagedError):
-            read_manifest(folder, step)
-            return step
+            return step, read_manifest(folder, step)
     return None
 
 

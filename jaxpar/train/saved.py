@@ -18,8 +18,7 @@ from jaxpar.train.manifest import (
     ARRAYS,
     TOKENIZER,
     folder_of,
-    newest_whole,
-    read_manifest,
+    read_newest,
     steps_in,
 )
 from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
@@ -58,13 +57,13 @@ def read_saved(where: str, folder: Path, tokenizer: Path | None = None) -> Saved
             that of the run.
     """
     steps = _steps(where, folder)
-    step = newest_whole(folder)
-    if step is None:
+    found = read_newest(folder)
+    if found is None:
         raise ValueError(
             f"{where}: every checkpoint in it is damaged (steps {', '.join(map(str, steps))}); "
             "restore a copy of the folder"
         )
-    about = read_manifest(folder, step)
+    step, about = found
     version = about["run"]["format"]
     if version != FORMAT:
         raise ValueError(
