@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float, Int, PyTree
 
+from jaxpar.cost.experts import DROPPED
 from jaxpar.model import Settings, Split, pieces
 from jaxpar.model.attention import Attend, Cached
 from jaxpar.serve.cache import Layer, Pages, Slots
@@ -60,15 +61,24 @@ def extend(
     return kept, decoders[0].last(_ends(params), x)
 
 
+def in_inference(settings: Settings, devices: int = 1) -> Settings:
+    """The settings of the same decoder in inference: experts drop nothing.
+
+    If there are more devices than kv heads, each has a copy of one: there are as many heads then.
+    """
+    return replace(settings, kv_heads=max(settings.key_heads, devices), capacity_factor=None)
+
+
 def unstacked(settings: Settings, params: PyTree[Array]) -> dict[str, Any]:
     """The parameters with a list of layers, of which none is sliced in each step.
 
-    Here and in a cache, dim k has as many kv heads as `settings` say: where the parameters have
-    fewer, as where devices are more, each is repeated for its consecutive query heads.
+    The settings are those in inference: where the parameters have fewer kv heads, each is repeated
+    for its consecutive query heads.
     """
     leaves, tree = jax.tree.flatten(params["layers"])
     layers = [tree.unflatten(x[i] for x in leaves) for i in range(settings.layers)]
     for layer in layers:
+        layer["mlp"].pop(DROPPED, None)
         attention = layer["attention"]
         for name in ("key", "value"):
             attention[name] = _repeated(attention[name], settings)

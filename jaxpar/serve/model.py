@@ -1,7 +1,6 @@
 """A decoder on the devices of a mesh, with its cache, and the programs that are compiled for it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ from jaxpar.layout import Layout
 from jaxpar.model import Settings, Split, check_split, split_specs
 from jaxpar.serve.batch import Batch
 from jaxpar.serve.cache import Layer, empty_layer
-from jaxpar.serve.extend import extend, unstacked
+from jaxpar.serve.extend import extend, in_inference, unstacked
 from jaxpar.serve.sampling import choose
 
 HEADS = P(None, "tp")  # of a cache, [p, k, s, h]
@@ -55,8 +54,7 @@ class Model:
     """A decoder whose devices split each layer over tp, and its cache by kv heads.
 
     Attributes:
-        settings: those of the decoder in inference: no expert drops tokens, and there are at least
-            as many kv heads as devices.
+        settings: those of the decoder in inference.
         programs: how many programs were compiled.
 
     Raises:
@@ -76,9 +74,7 @@ class Model:
         n = _devices(mesh)
         if n > 1:
             check_split(settings, Layout(tp=n))
-        self.settings = settings = replace(
-            settings, kv_heads=max(settings.key_heads, n), capacity_factor=None
-        )
+        self.settings = settings = in_inference(settings, n)
         self._mesh, self._split = (mesh, Split(axis="tp")) if n > 1 else (None, Split())
         make_params = partial(unstacked, settings)
         kept = jax.tree.leaves(params)[0].dtype
