@@ -253,7 +253,8 @@ class _Completions:
     ) -> AsyncIterator[tuple[str, str | None, int]]:
         """Yields new text, why it ends or None, and how many tokens there are so far.
 
-        What comes while nobody asks for it is one piece.
+        What comes while nobody asks for it is one piece. A piece is empty where its tokens are part
+        of a character, or of what may become a string that ends the text.
         """
         decoder, stops = self._service.served.vocabulary.decoder(), Stops(asked.stops)
         count, ended = 0, None
@@ -271,8 +272,7 @@ class _Completions:
                 ended = "stop"
             elif ended:
                 piece += stops.end()
-            if piece or ended:
-                yield piece, ended, count
+            yield piece, ended, count
 
     def _said(
         self, job: Job, text: str, ended: str | None, counts: dict[str, int] | None = None

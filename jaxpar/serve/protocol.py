@@ -149,7 +149,8 @@ def _prompt(prompt: Any, vocabulary: Vocabulary) -> tuple[int, ...]:
         try:
             return tuple(vocabulary.encode(prompt))
         except ValueError as error:
-            raise ApiError(400, str(error), param="prompt") from None
+            message = str(error).partition(": ")[2]
+            raise ApiError(400, message, param="prompt") from None
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
         return tuple(prompt)
     raise _wrong("prompt", prompt, what)
