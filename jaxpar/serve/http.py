@@ -21,7 +21,8 @@ from jaxpar.serve.engine import Request, Stats
 from jaxpar.serve.metrics import Metrics, by_replica, samples
 from jaxpar.serve.protocol import ApiError, Completion, completion, event, parse, usage
 from jaxpar.serve.replicas import FullError, Job, NotServedError, Replicas, Serves
-from jaxpar.serve.text import Stops, Vocabulary
+from jaxpar.serve.stops import Stops
+from jaxpar.serve.text import Alphabet
 
 JSON = "application/json"
 SECONDS_TO_SAY_WHY = 1.0
@@ -65,12 +66,12 @@ class Served:
     Attributes:
         name: the name of the model.
         context: the most tokens of a request, with its prompt.
-        vocabulary: makes tokens of text, and text of tokens.
+        alphabet: what its tokens stand for.
     """
 
     name: str
     context: int
-    vocabulary: Vocabulary
+    alphabet: Alphabet
 
 
 class LeftError(Exception):
@@ -124,7 +125,7 @@ class Service:
         """
         if self._ends:
             raise ApiError(503, "the server is shutting down", code="shutting_down")
-        name, ends = f"cmpl-{uuid.uuid4().hex}", self.served.vocabulary.ends
+        name, ends = f"cmpl-{uuid.uuid4().hex}", self.served.alphabet.stop
         request = Request(name, asked.prompt, asked.tokens, asked.sampling, ends)
         try:
             return await self.replicas.begin(request, arrived)
@@ -222,7 +223,7 @@ class _Completions:
         arrived, service = time.perf_counter(), self._service
         _check_json(request)
         body = await _body(request, receive, service.limits.body_bytes)
-        asked = parse(body, service.served.name, service.served.vocabulary)
+        asked = parse(body, service.served.name, service.served.alphabet)
         job = await service.begin(asked, arrived)
         try:
             write = self._stream if asked.stream else self._whole
@@ -256,18 +257,19 @@ class _Completions:
         What comes while nobody asks for it is one piece. A piece is empty where its tokens are part
         of a character, or of what may become a string that ends the text.
         """
-        decoder, stops = self._service.served.vocabulary.decoder(), Stops(asked.stops)
+        stream = self._service.served.alphabet.stream(asked.prompt)
+        stops = Stops(asked.stops)
         count, ended = 0, None
         while not ended:
             tokens, ended = await job.more()
             piece = ""
             for token in tokens:
-                piece += stops.feed(decoder.feed(token))
+                piece += stops.feed(stream.feed([token]))
                 count += 1
                 if stops.found:
                     break
             if ended and not stops.found:
-                piece += stops.feed(decoder.end())
+                piece += stops.feed(stream.close())
             if stops.found:
                 ended = "stop"
             elif ended:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpar.serve.sampling import MOST_SEED, Sampling
-from jaxpar.serve.text import Vocabulary
+from jaxpar.serve.text import Alphabet
 
 DEFAULT_TOKENS, MOST_STOPS, MOST_STOP_LETTERS, MOST_TEMPERATURE = 16, 4, 256, 2.0
 MOST_SHOWN = 100
@@ -76,7 +76,7 @@ class Completion:
     counts: bool
 
 
-def parse(body: bytes, model: str, vocabulary: Vocabulary) -> Completion:
+def parse(body: bytes, model: str, alphabet: Alphabet) -> Completion:
     """Reads the body of a request.
 
     Raises:
@@ -92,7 +92,7 @@ def parse(body: bytes, model: str, vocabulary: Vocabulary) -> Completion:
         if given not in (None, only, {}):
             raise _wrong(name, given, f"only {json.dumps(only)} is known here; leave it out")
     return Completion(
-        prompt=_prompt(asked.get("prompt"), vocabulary),
+        prompt=_prompt(asked.get("prompt"), alphabet),
         tokens=_whole(asked, "max_tokens", DEFAULT_TOKENS, 1),
         sampling=Sampling(
             temperature=_number(asked, "temperature", 1.0, 0.0, MOST_TEMPERATURE),
@@ -143,14 +143,13 @@ def _object(body: bytes) -> dict[str, Any]:
     return asked
 
 
-def _prompt(prompt: Any, vocabulary: Vocabulary) -> tuple[int, ...]:
+def _prompt(prompt: Any, alphabet: Alphabet) -> tuple[int, ...]:
     what = "send a text, or a list of tokens, that is not empty"
     if isinstance(prompt, str) and prompt:
         try:
-            return tuple(vocabulary.encode(prompt))
-        except ValueError as error:
-            message = str(error).partition(": ")[2]
-            raise ApiError(400, message, param="prompt") from None
+            return tuple(alphabet.encode(prompt))
+        except UnicodeEncodeError:
+            raise _wrong("prompt", prompt, "it has half of a character; send whole ones") from None
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
         return tuple(prompt)
     raise _wrong("prompt", prompt, what)

@@ -1,114 +1,119 @@
-"""Text while tokens of it come: decoding token by token, and strings that end it. No JAX."""
+"""Text into tokens, and tokens into text as they come: of bytes, or of a tokenizer."""
 
 import codecs
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-BYTES = 256
+from jaxpar.train.documents import END
+
+SHOWN = {"\n", "\t"}  # of the characters that control a terminal
 
 
-class Decoder(Protocol):
-    """What makes text of the tokens of one request, in the order in which they come."""
+class Stream(Protocol):
+    """Text that grows: a character whose bytes are not all there yet waits for them."""
 
-    def feed(self, token: int) -> str:
-        """The text that is certain with this token; part of a character waits for the rest."""
+    def feed(self, tokens: Iterable[int]) -> str:
+        """What these tokens add to the text."""
         ...
 
-    def end(self) -> str:
-        """What still waits, once there are no more tokens."""
+    def close(self) -> str:
+        """What is left: a character that was never completed, as the replacement character."""
         ...
 
 
-class Vocabulary(Protocol):
-    """What makes tokens of a text, and text of tokens.
+class Alphabet(Protocol):
+    """What tokens stand for.
 
     Attributes:
-        ends: tokens at which a text ends.
+        stop: tokens that end a text.
     """
 
-    ends: frozenset[int]
+    stop: frozenset[int]
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text.
-
-        Raises:
-            ValueError: it has what no token stands for.
-        """
+        """The tokens of a text."""
         ...
 
-    def decoder(self) -> Decoder:
-        """A decoder for one request."""
+    def stream(self, prompt: Sequence[int]) -> Stream:
+        """The text after a prompt."""
         ...
 
 
-class ByteVocabulary:
-    """Each byte of a text in UTF-8 is a token."""
+@dataclass(frozen=True)
+class Bytes:
+    """Each byte of the text in UTF-8 is a token."""
 
-    ends: frozenset[int] = frozenset()
+    stop: frozenset[int] = frozenset(END)
 
     def encode(self, text: str) -> list[int]:
-        """The bytes of a text."""
-        try:
-            return list(text.encode())
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"ByteVocabulary: character {error.start} of the text is half of a surrogate pair; "
-                "send whole characters"
-            ) from None
+        """Its bytes; those of a command line that are not UTF-8 are as they were."""
+        return list(text.encode("utf-8", "surrogateescape"))
 
-    def decoder(self) -> Decoder:
-        """A decoder for one request."""
-        return _ByteDecoder()
+    def stream(self, prompt: Sequence[int]) -> "ByteStream":
+        """The text after a prompt, which may end within a character."""
+        return ByteStream(prompt)
 
 
-class _ByteDecoder:
-    """Bytes that are not UTF-8, and tokens that are no bytes, become U+FFFD."""
+class ByteStream:
+    """Text of bytes that come one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: Sequence[int]) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder.decode(bytes(prompt))
 
-    def feed(self, token: int) -> str:
-        """The characters that are complete."""
-        if token < BYTES:
-            return self._decoder.decode(bytes([token]))
-        return self.end() + "\ufffd"
+    def feed(self, tokens: Iterable[int]) -> str:
+        """The characters that these bytes complete."""
+        return self._decoder.decode(bytes(tokens))
 
-    def end(self) -> str:
-        """U+FFFD if a character is not complete."""
-        return self._decoder.decode(b"", final=True)
+    def close(self) -> str:
+        """The replacement character, if there are bytes left."""
+        return self._decoder.decode(b"", True)
 
 
-class Stops:
-    """Ends a text before the first of some strings, which come in pieces.
-
-    That is the string whose end comes first, so the result does not depend on where pieces end.
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a tokenizer of the library `tokenizers`.
 
     Attributes:
-        found: whether one has come.
+        made: the tokenizer.
+        stop: tokens that end a text.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops, self._held, self.found = stops, "", False
+    made: Any
+    stop: frozenset[int] = frozenset()
 
-    def feed(self, piece: str) -> str:
-        """What is certainly part of the text: all but what may be the beginning of a string."""
-        text = self._held + piece
-        starts = [(text.find(stop), stop) for stop in self._stops]
-        ends = [(start + len(stop), start) for start, stop in starts if start >= 0]
-        if ends:
-            self.found, self._held = True, ""
-            return text[: min(ends)[1]]
-        kept = len(text) - max((_begun(text, stop) for stop in self._stops), default=0)
-        self._held = text[kept:]
-        return text[:kept]
+    def encode(self, text: str) -> list[int]:
+        """Its tokens, without those that only begin or end a text."""
+        return self.made.encode(_valid(text), add_special_tokens=False).ids
 
-    def end(self) -> str:
-        """What was held back, as no string came of it."""
-        held, self._held = self._held, ""
-        return held
+    def stream(self, prompt: Sequence[int]) -> "TokenStream":
+        """The text after a prompt."""
+        return TokenStream(self.made, prompt)
 
 
-def _begun(text: str, stop: str) -> int:
-    """How many of the last characters of a text are the first of a string."""
-    most = min(len(stop) - 1, len(text))
-    return next((n for n in range(most, 0, -1) if text.endswith(stop[:n])), 0)
+class TokenStream:
+    """Text of tokens, some of which end within a character, or belong to the word before."""
+
+    def __init__(self, made: Any, prompt: Sequence[int]) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._made = made
+        self._stream = DecodeStream(ids=list(prompt), skip_special_tokens=True)
+
+    def feed(self, tokens: Iterable[int]) -> str:
+        """The characters that these tokens complete."""
+        return "".join(self._stream.step(self._made, token) or "" for token in tokens)
+
+    def close(self) -> str:
+        """Nothing is told of a character that was never completed."""
+        return ""
+
+
+def printable(text: str) -> str:
+    """The text, in which no character controls the terminal that shows it."""
+    return "".join(one if one.isprintable() or one in SHOWN else "\ufffd" for one in text)
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -16,10 +16,10 @@ from jaxpar.serve.http import Limits, Served, Service
 from jaxpar.serve.pages import PagePool
 from jaxpar.serve.scheduler import Generation, Scheduler
 from jaxpar.serve.server import listen
-from jaxpar.serve.text import ByteVocabulary
+from jaxpar.serve.text import Bytes
 
 SLOTS, CONTEXT, PAGES, PAGE_SIZE = 4, 64, 40, 4
-SERVED = Served("small", CONTEXT, ByteVocabulary())
+SERVED = Served("small", CONTEXT, Bytes())
 HEADERS = {"content-type": "application/json"}
 
 

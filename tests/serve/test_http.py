@@ -3,12 +3,13 @@
 import json
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from jaxpar.serve.http import Served
-from jaxpar.serve.text import ByteVocabulary
+from jaxpar.serve.text import Bytes
 from tests.serve.serving import (
     HEADERS,
     PAGES,
@@ -25,6 +26,13 @@ from tests.serve.serving import (
 @pytest.fixture
 def engine() -> StandIn:
     return StandIn()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """A client of a server that several tests share."""
+    with served([StandIn()]) as client:
+        yield client
 
 
 def streamed(client: Client, prompt: str, **more: object) -> list:
@@ -78,19 +86,20 @@ def test_a_stop_string_ends_both_forms_at_the_same_token(engine: StandIn) -> Non
         until(lambda: client.pages() == [(PAGES, 0)])
 
 
-class Accents(ByteVocabulary):
+class Accents(Bytes):
     """Tokens are letters to the engine, and become two bytes each for the client."""
 
-    def decoder(self):
-        inner = super().decoder()
+    def stream(self, prompt):
+        inner = super().stream(prompt)
 
-        class Decoder:
-            def feed(self, token: int) -> str:
-                return inner.feed(0xC3) + inner.feed(0xA0 + token % 32)
+        class Stream:
+            def feed(self, tokens):
+                (token,) = tokens
+                return inner.feed([0xC3]) + inner.feed([0xA0 + token % 32])
 
-            end = staticmethod(inner.end)
+            close = staticmethod(inner.close)
 
-        return Decoder()
+        return Stream()
 
 
 def test_streams_have_whole_characters(engine: StandIn) -> None:
@@ -108,7 +117,7 @@ def test_streams_have_whole_characters(engine: StandIn) -> None:
         (b"[]", 400, "list"),
         (b"[" * 100_000, 400, "not JSON"),
         (b'{"prompt": "a", "max_tokens": 1' + b"0" * 5000 + b"}", 400, "not JSON"),
-        (b'{"prompt": "\\ud800"}', 400, "surrogate"),
+        (b'{"prompt": "\\ud800"}', 400, "character"),
         (b'{"prompt": ""}', 400, "prompt"),
         (b'{"prompt": ["a", "b"]}', 400, "prompt"),
         (b'{"prompt": [true]}', 400, "prompt"),
@@ -133,15 +142,14 @@ def test_streams_have_whole_characters(engine: StandIn) -> None:
     ],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else str(value),
 )
-def test_bad_bodies_are_refused(engine: StandIn, body: bytes, status: int, word: str) -> None:
-    with served([engine]) as client:
-        response = client.post("/v1/completions", content=body, headers=HEADERS)
-        error = response.json()["error"]
-        assert response.status_code == status
-        assert word in error["message"]
-        assert "Engine" not in error["message"] and "cmpl-" not in error["message"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert client.ask("a").status_code == 200
+def test_bad_bodies_are_refused(client: Client, body: bytes, status: int, word: str) -> None:
+    response = client.post("/v1/completions", content=body, headers=HEADERS)
+    error = response.json()["error"]
+    assert response.status_code == status
+    assert word in error["message"]
+    assert "Engine" not in error["message"] and "cmpl-" not in error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert client.ask("a").status_code == 200
 
 
 def test_other_errors_have_openais_form_too(engine: StandIn) -> None:
@@ -213,18 +221,19 @@ def test_a_request_has_a_limit_of_time(engine: StandIn) -> None:
         until(lambda: client.pages() == [(PAGES, 0)])
 
 
-class Verbose(ByteVocabulary):
+class Verbose(Bytes):
     """Each token is a text that no buffer of a socket holds."""
 
-    def decoder(self):
-        class Decoder:
-            def feed(self, token: int) -> str:
-                return chr(token) * 2_000_000
+    def stream(self, prompt):
+        inner = super().stream(prompt)
 
-            def end(self) -> str:
-                return ""
+        class Stream:
+            def feed(self, tokens):
+                return 2_000_000 * inner.feed(tokens)
 
-        return Decoder()
+            close = staticmethod(inner.close)
+
+        return Stream()
 
 
 def test_a_client_that_does_not_read_is_left_after_its_time(engine: StandIn) -> None:
