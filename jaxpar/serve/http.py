@@ -162,6 +162,7 @@ class Service:
             "status": "shutting down" if self._ends else status if well else "dead",
             "open": self.replicas.open,
             "reruns": self.metrics.reruns,
+            "kill": self.limits.kill,
             "replicas": each,
         }
         return JSONResponse(said, 200 if well else 503)
