@@ -16,6 +16,7 @@ try:
         classroom,
         grade,
         learn,
+        load,
         memory,
         plan,
         report,

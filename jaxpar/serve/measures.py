@@ -94,6 +94,11 @@ class Summary:
     good_requests_per_second: float
     failures: dict[str, int]
 
+    @property
+    def failed(self) -> bool:
+        """Whether a request failed whose client did not mean to leave."""
+        return any(kind != LEFT for kind in self.failures)
+
     def to_dict(self) -> dict[str, Any]:
         """The numbers as data for JSON."""
         named = {"first_token": self.first_token, "gap": self.gap, "whole": self.whole}
