@@ -22,6 +22,7 @@ try:
         plan,
         report,
         schedule,
+        serve,
         similarity,
         tools,
         train,

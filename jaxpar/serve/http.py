@@ -175,7 +175,8 @@ class Service:
         lines += samples("requests_open", "gauge", "Requests without a whole answer.", open_now)
         stats = await self.replicas.stats()
         for name, (kind, what, of) in OF_REPLICAS.items():
-            lines += samples(name, kind, what, by_replica(of(its or Stats()) for its in stats))
+            values = by_replica(of(its) if its else None for its in stats)
+            lines += samples(name, kind, what, values)
         return PlainTextResponse("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
 
     async def _models(self, request: HttpRequest) -> Response:

@@ -59,9 +59,10 @@ class Metrics:
             yield from _histogram(name, histogram, what)
 
 
-def by_replica(values: Iterable[float]) -> dict[str, float]:
-    """A sample for each replica, in their order."""
-    return {_labels(replica=str(number)): value for number, value in enumerate(values)}
+def by_replica(values: Iterable[float | None]) -> dict[str, float]:
+    """A sample for each replica, in their order; None: it has none."""
+    numbered = enumerate(values)
+    return {_labels(replica=str(n)): value for n, value in numbered if value is not None}
 
 
 def samples(name: str, kind: str, what: str, values: Mapping[str, float]) -> Iterable[str]:

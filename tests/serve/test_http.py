@@ -274,7 +274,7 @@ def test_a_dead_replicas_requests_are_run_again() -> None:
             '{replica="0"}': 1,
             '{replica="1"}': 0,
         }
-        assert client.pages()[0] == (PAGES, 0)
+        assert client.pages() == [(PAGES, 0)]  # a dead one has none
 
 
 def test_without_a_replica_all_requests_fail() -> None:
