@@ -125,6 +125,8 @@ class _Sender:
             failed = "not connected"
         except httpx.HTTPError:
             failed = "broken off"
+        except (ValueError, TypeError, LookupError, AttributeError):  # some other JSON, or none
+            failed = "not understood"
         arrival, times = self._planned.arrival, tuple(self._times)
         return Outcome(arrival, times, self._tokens or len(times), self._now(), failed)
 

@@ -203,8 +203,12 @@ class Replica:
             result = question.do(engine)
         except ValueError as its:
             error = its
-        if question.future:
-            self._loop.call_soon_threadsafe(_resolve, question.future, result, error)
+        except BaseException as its:
+            error = DiedError(str(its))
+            raise
+        finally:
+            if question.future:
+                self._loop.call_soon_threadsafe(_resolve, question.future, result, error)
 
     def _die(self, why: str) -> None:
         self.alive, self.why = False, why

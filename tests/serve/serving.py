@@ -129,19 +129,24 @@ class Client(httpx.Client):
 def served(engines: Sequence[Any], served: Served = SERVED, **limits: Any) -> Iterator[Client]:
     """A client of a server in a thread."""
     service = Service(served, engines, Limits(**({"slots": SLOTS} | limits)))
+    with running(service.app) as address, Client(base_url=address, timeout=60) as client:
+        client.service = service
+        yield client
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """The address of an application in a thread."""
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        service.app, log_level="critical", lifespan="on", ws="none", timeout_graceful_shutdown=2
+        app, log_level="critical", lifespan="auto", ws="none", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
-    port = listener.getsockname()[1]
     try:
         until(lambda: server.started)
-        with Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            client.service = service
-            yield client
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join()
