@@ -101,18 +101,22 @@ def serve(
             from jaxpar.serve.http import Limits, Served, Service
             from jaxpar.serve.server import listen, run
 
-            listener = listen(host, port)
-            devices = devices_of("serve", mesh, replicas)
-            how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
-            decoder = read_decoder("serve", checkpoint, **how)
-            engines = make_engines(decoder, Sizes(**sizes), devices)
-        for note in decoder.notes:
-            warn(note)
-        served = Served(checkpoint.name if checkpoint else "trained", context, decoder.alphabet)
-        service = Service(served, engines, Limits(**limits))
-        shown, number = listener.getsockname()[:2]
-        print(f"http://{f'[{shown}]' if ':' in shown else shown}:{number}", flush=True)
-        signalled = run(service, listener, grace_seconds=grace)
+            with listen(host, port) as listener:
+                devices = devices_of("serve", mesh, replicas)
+                how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
+                decoder = read_decoder("serve", checkpoint, **how)
+                engines = make_engines(decoder, Sizes(**sizes), devices)
+                for note in decoder.notes:
+                    warn(note)
+                name = checkpoint.resolve().name if checkpoint else "trained"
+                served = Served(name, context, decoder.alphabet)
+                service = Service(served, engines, Limits(**limits))
+                print(_url(*listener.getsockname()[:2]), flush=True)
+                signalled = run(service, listener, grace_seconds=grace)
     except KeyboardInterrupt:
         raise typer.Exit(LEFT) from None
     raise typer.Exit(SIGNALLED + signalled if signalled else 0)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

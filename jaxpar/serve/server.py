@@ -39,7 +39,8 @@ def run(service: Service, listener: socket.socket, *, grace_seconds: float) -> i
     """
     config = uvicorn.Config(
         service.app,
-        log_level=logging.WARNING,
+        log_config=None,
+        log_level=logging.ERROR,
         access_log=False,
         lifespan="on",
         ws="none",

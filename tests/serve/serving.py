@@ -139,7 +139,7 @@ def running(app: Any) -> Iterator[str]:
     """The address of an application in a thread."""
     listener = listen("127.0.0.1", 0)
     config = uvicorn.Config(
-        app, log_level="critical", lifespan="auto", ws="none", timeout_graceful_shutdown=2
+        app, log_config=None, log_level="critical", ws="none", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
