@@ -182,6 +182,7 @@ def test_too_many_requests_are_refused_and_later_ones_served(engine: StandIn) ->
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         engine.release()
         assert [one.result().status_code for one in asked] == [200] * (SLOTS + 2)
+        until(lambda: client.get("/health").json()["open"] == 0)
         assert client.ask("one more").status_code == 200
         results = {'{result="length"}': SLOTS + 3, '{result="overloaded"}': 1}
         until(lambda: client.metric("jaxpar_requests_total") == results)
