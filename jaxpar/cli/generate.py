@@ -71,7 +71,9 @@ Seed = Annotated[
 MeshOption = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZES", help="Devices that split each layer and the cache, as in tp=4; one."
+        metavar="SIZES",
+        help="Devices: tp splits each layer, and the cache by heads, cp the cache by positions. "
+        "One device unless given.",
     ),
 ]
 Speculate = Annotated[

@@ -23,13 +23,12 @@ class Stream(Protocol):
 
 
 class Alphabet(Protocol):
-    """What tokens stand for.
+    """What tokens stand for."""
 
-    Attributes:
-        stop: tokens that end a text.
-    """
-
-    stop: frozenset[int]
+    @property
+    def stop(self) -> frozenset[int]:
+        """Tokens that end a text."""
+        ...
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text."""

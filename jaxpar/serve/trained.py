@@ -1,5 +1,6 @@
 """A trained decoder to serve: from a checkpoint, or trained for some steps first."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,20 +44,21 @@ def mesh_of(where: str, text: str | None) -> Mesh | None:
     """The mesh for inference, as an option names it; its devices are simulated if there are none.
 
     Raises:
-        ValueError: it is no mesh, has another axis than tp, or there are too few devices.
+        ValueError: it is no mesh, has an axis that splits nothing, or there are too few devices.
     """
     if text is None:
         return None
     sizes = parse_mesh(text)
-    if others := sorted(set(sizes) - {"tp"}):
+    if others := sorted(set(sizes) - {"tp", "cp"}):
         raise ValueError(
-            f"{where}: --mesh {text} has axis {others[0]}; in inference devices split each layer; "
-            "use tp, as in tp=4"
+            f"{where}: --mesh {text} has axis {others[0]}; in inference devices split each layer "
+            "(tp), and the positions of the cache (cp); use these, as in tp=4"
         )
-    simulate_unless_chosen(sizes["tp"])
-    if sizes["tp"] > jax.device_count():
+    devices = math.prod(sizes.values())
+    simulate_unless_chosen(devices)
+    if devices > jax.device_count():
         raise ValueError(
-            f"{where}: --mesh {text} needs {sizes['tp']} devices; there are {jax.device_count()} "
+            f"{where}: --mesh {text} needs {devices} devices; there are {jax.device_count()} "
             f"({jax.default_backend()}); use fewer, or simulate them: JAX_PLATFORMS=cpu, with "
             "their number in JAX_NUM_CPU_DEVICES"
         )
