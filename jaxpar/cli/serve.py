@@ -27,7 +27,9 @@ Replicas = Annotated[
 MeshOption = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZES", help="Devices that split each layer of a replica, as in tp=2; one."
+        metavar="SIZES",
+        help="Devices of a replica, which split each layer (tp) and the positions of the cache "
+        "(cp), as in tp=2; one.",
     ),
 ]
 Queue = Annotated[
@@ -88,8 +90,6 @@ def serve(
     (for Prometheus). There is no password and no encryption: put a proxy before it where others
     reach the port.
     """
-    sizes = {"slots": slots, "context": context, "chunk": chunk}
-    sizes |= {"page_size": page_size, "pages": pages}
     limits = {"slots": slots, "queue": queue, "seconds": timeout, "kill": allow_kill}
     try:
         with errors_as_bad_use():
@@ -97,15 +97,16 @@ def serve(
 
             need_libraries("serve")
             from jaxpar.serve.engine import Sizes
-            from jaxpar.serve.engines import devices_of, make_engines
+            from jaxpar.serve.engines import make_engines, meshes_of
             from jaxpar.serve.http import Limits, Served, Service
             from jaxpar.serve.server import listen, run
 
             with listen(host, port) as listener:
-                devices = devices_of("serve", mesh, replicas)
+                meshes = meshes_of("serve", mesh, replicas)
                 how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
                 decoder = read_decoder("serve", checkpoint, **how)
-                engines = make_engines(decoder, Sizes(**sizes), devices)
+                sizes = Sizes(slots, context, chunk, page_size=page_size, pages=pages)
+                engines = make_engines(decoder, sizes, meshes)
                 for note in decoder.notes:
                     warn(note)
                 name = checkpoint.resolve().name if checkpoint else "trained"
