@@ -36,6 +36,9 @@ class Kill:
     replica: int
     seconds: float
 
+    def __str__(self) -> str:
+        return f"--kill {self.replica}@{self.seconds:g}s"
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -188,13 +191,11 @@ async def _check_kill(client: httpx.AsyncClient, kill: Kill) -> None:
     replicas = len(health.get("replicas", ()))
     if not health.get("kill"):
         raise ValueError(
-            f"load: --kill {kill.replica}@{kill.seconds:g}s: this server kills no replicas; start "
-            "jaxpar serve with --allow-kill"
+            f"load: {kill}: this server kills no replicas; start jaxpar serve with --allow-kill"
         )
     if kill.replica >= replicas:
         raise ValueError(
-            f"load: --kill {kill.replica}@{kill.seconds:g}s: the server has {replicas} replicas; "
-            f"use 0 to {replicas - 1}"
+            f"load: {kill}: the server has {replicas} replicas; use 0 to {replicas - 1}"
         )
 
 
@@ -204,6 +205,5 @@ async def _kill(client: httpx.AsyncClient, kill: Kill) -> None:
         (await client.post(f"/replicas/{kill.replica}/kill", json={})).raise_for_status()
     except httpx.HTTPError as error:
         raise ValueError(
-            f"load: --kill {kill.replica}@{kill.seconds:g}s: the server did not do so ({error}); "
-            "look at what it prints"
+            f"load: {kill}: the server did not do so ({error}); look at what it prints"
         ) from None
