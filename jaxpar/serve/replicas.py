@@ -19,7 +19,7 @@ from jaxpar.serve.engine import Event, Request, Stats
 from jaxpar.serve.metrics import Metrics
 
 ENDS_KEPT, MOST_SECONDS_TO_WAIT = 16, 60
-JOIN_SECONDS = 10
+SECONDS_TO_ANSWER, SECONDS_TO_END = 5, 10
 
 
 class Serves(Protocol):
@@ -180,7 +180,7 @@ class Replica:
     def close(self) -> None:
         """Ends its thread after the running step."""
         self._inbox.put(None)
-        self._thread.join(JOIN_SECONDS)
+        self._thread.join(SECONDS_TO_END)
 
     def _run(self, engine: Serves) -> None:
         try:
@@ -284,10 +284,10 @@ class Replicas:
             job.fail(why)
 
     async def stats(self) -> list[Stats | None]:
-        """What each replica has done and holds; None: it is dead."""
+        """What each replica has done and holds; None: it is dead, or does not answer."""
         asked = [replica.ask(lambda engine: engine.stats) for replica in self.all]
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        return [one if isinstance(one, Stats) else None for one in told]
+        await asyncio.wait(asked, timeout=SECONDS_TO_ANSWER)
+        return [one.result() if one.done() and not one.exception() else None for one in asked]
 
     def close(self) -> None:
         """Ends all threads."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jaxpar.serve import replicas as replicas_module
 from jaxpar.serve.engine import Event, Request
 from jaxpar.serve.metrics import Metrics
 from jaxpar.serve.replicas import FullError, NotServedError, Replicas
@@ -146,6 +147,22 @@ def test_a_client_that_leaves_while_its_request_is_moved_is_forgotten() -> None:
         assert alive and alive.running + alive.waiting == 0
         assert (alive.pages_free, alive.pages_held) == (PAGES, 0)
         assert not replicas.all[1].jobs
+
+    run(engines, body)
+
+
+def test_a_replica_that_does_not_answer_has_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas_module, "SECONDS_TO_ANSWER", 0.05)
+    engines = [StandIn(), StandIn()]
+
+    async def body(replicas: Replicas) -> None:
+        engines[0].hold()
+        job = await replicas.begin(request("stuck"), 0.0)
+        stuck, well = await replicas.stats()
+        assert stuck is None
+        assert well and well.pages_free == PAGES
+        engines[0].release()
+        replicas.release(job)
 
     run(engines, body)
 
