@@ -9,7 +9,7 @@ from jaxpar.model import Settings, init
 from jaxpar.serve.engine import Request, Sizes
 from jaxpar.serve.engines import make_engines, meshes_of
 from jaxpar.serve.text import Bytes
-from jaxpar.serve.trained import Decoder
+from jaxpar.serve.trained import TrainedModel
 from tests.serve.decoders import collect
 
 SIZES = Sizes(slots=2, context=32, chunk=8, page_size=4)
@@ -36,7 +36,7 @@ def test_devices() -> None:
 def test_every_replica_says_the_same(mesh: str | None) -> None:
     settings = Settings(layers=1, d_model=32, heads=2)
     params = jax.tree.map(np.asarray, init(settings, jax.random.key(0)))
-    decoder = Decoder(settings, params, Bytes(), ())
+    decoder = TrainedModel(settings, params, Bytes(), ())
     meshes = meshes_of("serve", mesh, 2)
     before = set(map(id, jax.live_arrays()))
     engines = make_engines(decoder, SIZES, meshes)
