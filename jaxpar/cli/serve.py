@@ -99,9 +99,10 @@ def serve(
             from jaxpar.serve.libraries import need_libraries
 
             need_libraries("serve")
+            from jaxpar.serve.completions import Limits, Served
             from jaxpar.serve.engine import Sizes
             from jaxpar.serve.engines import make_engines, meshes_of
-            from jaxpar.serve.http import Limits, Served, Service
+            from jaxpar.serve.http import Service
             from jaxpar.serve.server import listen, run
 
             with listen(host, port) as listener:

@@ -1,31 +1,24 @@
 """An HTTP server over engines, with OpenAI's completions; all of it runs in one event loop."""
 
-import asyncio
-import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
+from jaxpar.serve.answer import headers_of
+from jaxpar.serve.completions import Completions, Limits, Served, check_json
 from jaxpar.serve.engine import Request, Stats
 from jaxpar.serve.metrics import Metrics, by_replica, samples
-from jaxpar.serve.protocol import ApiError, Completion, completion, event, parse, usage
-from jaxpar.serve.replicas import FullError, Job, NotServedError, Replicas, Serves
-from jaxpar.serve.stops import Stops
-from jaxpar.serve.text import Alphabet
+from jaxpar.serve.protocol import ApiError, Completion
+from jaxpar.serve.replicas import FullError, Job, Replicas, Serves
 
-JSON = "application/json"
-SECONDS_TO_SAY_WHY = 1.0
 OWN_PAGE = (
     "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 )
@@ -38,44 +31,6 @@ OF_REPLICAS: dict[str, tuple[str, str, Callable[[Stats], int]]] = {
     "shared_tokens_total": ("counter", "Tokens found in the cache.", lambda its: its.shared),
     "preemptions_total": ("counter", "Requests that lost their pages.", lambda its: its.preempted),
 }
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a client can take of a server.
-
-    Attributes:
-        slots: the requests that run at once on a replica.
-        queue: how many more may be open, over all replicas.
-        seconds: the time from the arrival of a request to the end of its answer.
-        body_bytes: the largest body.
-        kill: whether a client may kill a replica.
-    """
-
-    slots: int
-    queue: int = 64
-    seconds: float = 600.0
-    body_bytes: int = 1 << 20
-    kill: bool = False
-
-
-@dataclass(frozen=True)
-class Served:
-    """What is served.
-
-    Attributes:
-        name: the name of the model.
-        context: the most tokens of a request, with its prompt.
-        alphabet: what its tokens stand for.
-    """
-
-    name: str
-    context: int
-    alphabet: Alphabet
-
-
-class LeftError(Exception):
-    """The client has left."""
 
 
 class Service:
@@ -91,12 +46,13 @@ class Service:
         self._engines, self._started = engines, int(time.time())
         self._replicas: Replicas | None = None
         self._ends = False
+        completions = Completions(served, limits, self.metrics, self.begin, self._release)
         routes = [
             Route("/", self._page),
             Route("/health", self._health),
             Route("/metrics", self._show_metrics),
             Route("/v1/models", self._models),
-            Route("/v1/completions", _Completions(self), methods=["POST"]),
+            Route("/v1/completions", completions, methods=["POST"]),
         ]
         if limits.kill:
             routes.append(Route("/replicas/{number:int}/kill", self._kill, methods=["POST"]))
@@ -140,6 +96,9 @@ class Service:
         except FullError as error:
             message = f"{self.replicas.open} requests are open; try again"
             raise ApiError(429, message, code="overloaded", retry_seconds=error.seconds) from None
+
+    def _release(self, job: Job) -> None:
+        self.replicas.release(job)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -190,205 +149,12 @@ class Service:
         return JSONResponse({"object": "list", "data": [its]})
 
     async def _kill(self, request: HttpRequest) -> Response:
-        _check_json(request)
+        check_json(request)
         number, known = request.path_params["number"], len(self.replicas.all)
         if number >= known:
             raise ApiError(404, f"replica {number} is unknown; use 0 to {known - 1}")
         self.replicas.all[number].kill()
         return JSONResponse({"killed": number})
-
-
-class _Completions:
-    """Answers a request for a completion, whole or as a stream."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request, and counts how it ended."""
-        answer, result = _Answer(send), "error"
-        try:
-            async with asyncio.timeout(self._service.limits.seconds):
-                result = await self._answered(HttpRequest(scope, receive), receive, answer)
-        except LeftError:
-            result = "left"
-        except TimeoutError:
-            result = "timeout"
-            limit = f"there was no whole answer in {self._service.limits.seconds:g} s"
-            await answer.fail(ApiError(504, limit, code="timeout"))
-        except NotServedError as error:
-            result = "failed"
-            await answer.fail(ApiError(503, str(error)))
-        except ApiError as error:
-            result = {429: "overloaded", 503: "failed"}.get(error.status, "refused")
-            await answer.fail(error)
-        finally:
-            self._service.metrics.requests[result] += 1
-
-    async def _answered(self, request: HttpRequest, receive: Receive, answer: "_Answer") -> str:
-        """Answers, and returns how the text ended."""
-        arrived, service = time.perf_counter(), self._service
-        _check_json(request)
-        body = await _body(request, receive, service.limits.body_bytes)
-        asked = parse(body, service.served.name, service.served.alphabet)
-        job = await service.begin(asked, arrived)
-        try:
-            write = self._stream if asked.stream else self._whole
-            return await _unless_left(receive, write(job, asked, answer))
-        finally:
-            service.replicas.release(job)
-
-    async def _whole(self, job: Job, asked: Completion, answer: "_Answer") -> str:
-        text, ended, count = [], None, 0
-        async for piece, ended, count in self._pieces(job, asked):  # noqa: B007
-            text.append(piece)
-        counts = usage(len(asked.prompt), count)
-        await answer.whole(self._said(job, "".join(text), ended, counts))
-        return str(ended)
-
-    async def _stream(self, job: Job, asked: Completion, answer: "_Answer") -> str:
-        ended, count = None, 0
-        async for piece, ended, count in self._pieces(job, asked):  # noqa: B007
-            await answer.part(self._said(job, piece, ended))
-        if asked.counts:
-            counts = usage(len(asked.prompt), count)
-            await answer.part(self._said(job, "", None, counts) | {"choices": []})
-        await answer.end("[DONE]")
-        return str(ended)
-
-    async def _pieces(
-        self, job: Job, asked: Completion
-    ) -> AsyncIterator[tuple[str, str | None, int]]:
-        """Yields new text, why it ends or None, and how many tokens there are so far.
-
-        What comes while nobody asks for it is one piece. A piece is empty where its tokens are part
-        of a character, or of what may become a string that ends the text.
-        """
-        stream = self._service.served.alphabet.stream(asked.prompt)
-        stops = Stops(asked.stops)
-        count, ended = 0, None
-        while not ended:
-            tokens, ended = await job.more()
-            piece = ""
-            for token in tokens:
-                piece += stops.feed(stream.feed([token]))
-                count += 1
-                if stops.found:
-                    break
-            if ended and not stops.found:
-                piece += stops.feed(stream.close())
-            if stops.found:
-                ended = "stop"
-            elif ended:
-                piece += stops.end()
-            yield piece, ended, count
-
-    def _said(
-        self, job: Job, text: str, ended: str | None, counts: dict[str, int] | None = None
-    ) -> dict[str, Any]:
-        name, created = job.request.name, int(time.time())
-        return completion(name, self._service.served.name, created, text, ended, counts)
-
-
-class _Answer:
-    """An HTTP response that begins with its first part."""
-
-    def __init__(self, send: Send) -> None:
-        self._send, self._begun, self._ended = send, False, False
-
-    async def whole(
-        self, data: Any, status: int = 200, headers: Sequence[tuple[str, str]] = ()
-    ) -> None:
-        """Sends all at once."""
-        await self._begin(status, JSON, headers)
-        await self._finish(json.dumps(data).encode())
-
-    async def part(self, data: Any) -> None:
-        """Sends an event of a stream; waits while the client does not read."""
-        if not self._begun:
-            await self._begin(200, "text/event-stream", [("cache-control", "no-cache")])
-        await self._send({"type": "http.response.body", "body": event(data), "more_body": True})
-
-    async def end(self, data: Any) -> None:
-        """Sends the last event of a stream."""
-        await self._finish(event(data))
-
-    async def fail(self, error: ApiError) -> None:
-        """Sends an error: as a response, or as the last event of a stream.
-
-        If the client does not read it, the server closes the connection.
-        """
-        if self._ended:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SECONDS_TO_SAY_WHY):
-                if self._begun:
-                    await self.end(error.body)
-                else:
-                    await self.whole(error.body, error.status, _headers(error))
-
-    async def _finish(self, body: bytes) -> None:
-        self._ended = True
-        await self._send({"type": "http.response.body", "body": body})
-
-    async def _begin(self, status: int, kind: str, headers: Sequence[tuple[str, str]]) -> None:
-        self._begun = True
-        pairs = [("content-type", kind), *headers]
-        encoded = [(name.encode(), value.encode()) for name, value in pairs]
-        await self._send({"type": "http.response.start", "status": status, "headers": encoded})
-
-
-async def _unless_left(receive: Receive, work: Coroutine[Any, Any, str]) -> str:
-    """Does the work, unless the client leaves before its end.
-
-    Raises:
-        LeftError: it has left; the work was cancelled.
-    """
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise LeftError
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _body(request: HttpRequest, receive: Receive, most: int) -> bytes:
-    """The body, of which no more is held than may be."""
-    too_large = ApiError(413, f"the body is too large; send {most:,} bytes or fewer")
-    length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > most:
-        raise too_large
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise LeftError
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > most:
-            raise too_large
-    return bytes(body)
-
-
-def _check_json(request: HttpRequest) -> None:
-    """Refuses what a page of another site could make a browser send without asking."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON:
-        raise ApiError(415, f"content-type is {kind[:100]!r}; send {JSON}")
-
-
-def _headers(error: ApiError) -> list[tuple[str, str]]:
-    return [("retry-after", str(error.retry_seconds))] if error.retry_seconds else []
 
 
 async def _told(request: HttpRequest, error: Exception) -> Response:
@@ -399,5 +165,5 @@ async def _told(request: HttpRequest, error: Exception) -> Response:
     elif not isinstance(error, ApiError):
         headers, error = {}, ApiError(500, "the server has failed")
     else:
-        headers = dict(_headers(error))
+        headers = dict(headers_of(error))
     return JSONResponse(error.body, error.status, headers)

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from jaxpar.serve.completions import Limits, Served
 from jaxpar.serve.engine import Event, Request, Stats
-from jaxpar.serve.http import Limits, Served, Service
+from jaxpar.serve.http import Service
 from jaxpar.serve.pages import PagePool
 from jaxpar.serve.scheduler import Generation, Scheduler
 from jaxpar.serve.server import listen

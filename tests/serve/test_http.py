@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jaxpar.serve.http import Served
+from jaxpar.serve.completions import Served
 from jaxpar.serve.text import Bytes
 from tests.serve.serving import (
     HEADERS,

@@ -17,7 +17,8 @@ from tests.serve.serving import events, text_after
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys, time
-from jaxpar.serve.http import Limits, Service
+from jaxpar.serve.completions import Limits
+from jaxpar.serve.http import Service
 from jaxpar.serve.server import listen, run
 from tests.serve.serving import SERVED, SLOTS, StandIn
 

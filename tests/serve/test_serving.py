@@ -13,8 +13,8 @@ import jax
 import pytest
 
 from jaxpar.model import Settings, init
+from jaxpar.serve.completions import Served
 from jaxpar.serve.engine import Engine, Request, Sizes
-from jaxpar.serve.http import Served
 from jaxpar.serve.sampling import Sampling
 from jaxpar.serve.text import Bytes
 from tests.serve.decoders import collect
