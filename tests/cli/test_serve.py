@@ -35,6 +35,7 @@ MORE = "--steps 7 --queue 3 --timeout 9 --grace 4 --allow-kill"
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax.devices()  # a command that needs one device would simulate no more
     compile_all_quickly(monkeypatch)
 
 
