@@ -224,10 +224,11 @@ class Engine:
                 "more of each"
             )
         if prompt + request.tokens > context:
+            left = context - prompt
             raise ValueError(
                 f"{where}: {prompt} tokens of a prompt and {request.tokens} to generate; a request "
-                f"has at most {context} in all; use a shorter prompt, or at most "
-                f"{max(0, context - prompt)} tokens"
+                f"has at most {context} in all; use a shorter prompt"
+                + (f", or at most {left} tokens" if left > 0 else "")
             )
         v = self.settings.vocabulary
         if unknown := [token for token in request.prompt if not 0 <= token < v]:
