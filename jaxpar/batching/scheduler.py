@@ -57,6 +57,12 @@ class Work(NamedTuple):
     decodes: bool
 
     @property
+    def row(self) -> int:
+        """The row of the request, which runs."""
+        assert self.generation.row is not None
+        return self.generation.row
+
+    @property
     def ends_known(self) -> bool:
         """Whether the token after the last known one follows from it."""
         return self.decodes or self.start + self.count == len(self.generation.tokens)

@@ -14,6 +14,7 @@ try:
     from jaxpar.cli import (  # noqa: F401
         check,
         classroom,
+        generate,
         grade,
         learn,
         memory,

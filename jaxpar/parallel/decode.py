@@ -187,7 +187,7 @@ def paged_attention(
     def read(j: Array) -> tuple[Array, Array]:
         return k_pages[table[:, j]], v_pages[table[:, j]]
 
-    return attend_page_by_page(q, read, lengths, page_size=k_pages.shape[2])
+    return attend_page_by_page(q, read, lengths, page_size=k_pages.shape[2], axis=None)
 
 
 def attend_page_by_page(
@@ -196,31 +196,57 @@ def attend_page_by_page(
     lengths: Int[Array, " b"],
     *,
     page_size: int,
+    axis: str | None,
 ) -> Float[Array, "b a t h"]:
     """As `paged_attention`, of pages that `read(j)` returns: the j-th keys and values of each row.
 
-    So a page can be kept in fewer bits than it is computed with.
+    So a page can be kept in fewer bits than it is computed with. An axis splits the tokens of each
+    page, of which `page_size` are on a device: device i of n has those at i, i+n, ... Then the
+    parts of all devices are merged. Without an axis nothing is sent.
 
     Math: the parts of all pages, merged
     Comm:
-        forward: nothing
+        forward: all_reduce(axis) q+2*q/h
         backward: no derivative
     Memory: q
-    Source: Kwon et al. 2023 (PagedAttention), section 4.1
+    Source: Kwon et al. 2023 (PagedAttention), section 4.1; Shyam et al. 2024 (Tree Attention),
+        section 5
     """
+    n, own = (1, 0) if axis is None else (lax.axis_size(axis), lax.axis_index(axis))
     positions = lengths[:, None] - q.shape[2] + jnp.arange(q.shape[2])[None]
+    q = q if axis is None else vary(q, (axis,))
 
     def with_page(j: Array, done: tuple[Array, Array]) -> tuple[Array, Array]:
         k, v = read(j)
-        at = j * page_size + jnp.arange(page_size)[None]
+        at = (j * page_size + jnp.arange(page_size)[None]) * n + own
         v = jnp.where((at < lengths[:, None])[:, None, :, None], v, 0)
         seen = at[:, None] <= positions[:, :, None]
         return merge(done, attend(q, k, v, seen))
 
     wide = jnp.promote_types(q.dtype, jnp.float32)
     nothing = jnp.zeros_like(q, wide), jnp.full_like(q[..., 0], _NOTHING, wide)
-    last = (lengths.max() + page_size - 1) // page_size
-    return lax.fori_loop(0, last, with_page, nothing)[0].astype(q.dtype)
+    last = (lengths.max() + n * page_size - 1) // (n * page_size)
+    o, lse = lax.fori_loop(0, last, with_page, nothing)
+    return (o if axis is None else merge_over_shards(o, lse, axis=axis)).astype(q.dtype)
+
+
+def merge_over_shards(
+    o: Float[Array, "b a t h"], lse: Float[Array, "b a t"], *, axis: str
+) -> Float[Array, "b a t h"]:
+    """Attention to the keys of all devices, each of which has attended to its own.
+
+    `o` and `lse` are what `jaxpar.flash.attend` returns. The result is equal on all devices.
+
+    Math: y = sum_j exp(lse_j - top) * o_j / sum_j exp(lse_j - top), top = max_j lse_j
+    Comm:
+        forward: all_reduce(axis) o+2*lse
+        backward: no derivative
+    Memory: o
+    Source: Shyam et al. 2024 (Tree Attention), section 5
+    """
+    weight = jnp.exp(lse - lax.pmax(lse, axis))[..., None]
+    total, weights = lax.psum((o * weight, weight), axis)
+    return total / weights
 
 
 def sample_parallel(

@@ -1,9 +1,8 @@
 """What a program computes in one call, as arrays, and how these are filled row by row."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 from jaxtyping import Int
@@ -58,7 +57,7 @@ class Rows:
         if self._table is not None:
             self._table[row, : len(table)] = table
         if self._rows is not None:
-            self._rows[row] = one.row
+            self._rows[row] = work.row
         self._temperature[row], self._top_k[row] = sampling.temperature, sampling.top_k
         self._top_p[row], self._seed[row] = sampling.top_p, sampling.seed
 
@@ -69,7 +68,17 @@ class Rows:
 
     def batch(self) -> Batch:
         """The batch, whose arrays do not change any more."""
-        where = Slots(self._rows) if self._table is None else Pages(self._table)
-        choices = Choices(self._temperature, self._top_k, self._top_p, self._seed)
-        arrays = Batch(self._tokens, self._starts, self._counts, where, choices)
-        return jax.tree.map(np.copy, arrays)
+        if self._table is not None:
+            where = Pages(_copy(self._table))
+        else:
+            where = Slots(None if self._rows is None else _copy(self._rows))
+        choices = Choices(
+            _copy(self._temperature), _copy(self._top_k), _copy(self._top_p), _copy(self._seed)
+        )
+        starts, counts = _copy(self._starts), _copy(self._counts)
+        return Batch(_copy(self._tokens), starts, counts, where, choices)
+
+
+def _copy(x: np.ndarray) -> Any:
+    """A copy: a program may still read the array when its row is filled again."""
+    return x.copy()

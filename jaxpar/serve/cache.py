@@ -8,10 +8,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, Int, Shaped
 
-from jaxpar.parallel.decode import attend_page_by_page, slot_attention, write_tokens
+from jaxpar.flash import attend
+from jaxpar.mesh import vary
+from jaxpar.parallel.decode import (
+    attend_page_by_page,
+    merge_over_shards,
+    slot_attention,
+    write_tokens,
+)
 
 MOST = 127  # the largest number of 8 bits that has a negative one
 
@@ -71,14 +78,21 @@ class Slots(NamedTuple):
     rows: Int[Array, " b"] | None = None
 
     def at(self, positions: Int[Array, "b t"], size: int) -> tuple[Array, Array]:
-        """The place and the offset of each token."""
+        """The place and the offset of each token, in places for `size` tokens."""
         rows = jnp.arange(len(positions)) if self.rows is None else self.rows
         return jnp.broadcast_to(rows[:, None], positions.shape), positions
 
-    def attend(self, q: Array, layer: Layer, lengths: Int[Array, " b"]) -> Array:
+    def attend(
+        self, q: Array, layer: Layer, lengths: Int[Array, " b"], *, axis: str | None
+    ) -> Array:
         """Attention of the last tokens of each row, which has `lengths` of them."""
         keys, values = (layer.keys, layer.values) if self.rows is None else layer.read(self.rows)
-        return slot_attention(q, keys, values, lengths)
+        if axis is None:
+            return slot_attention(q, keys, values, lengths)
+        positions = lengths[:, None] - q.shape[2] + jnp.arange(q.shape[2])[None]
+        here = jnp.arange(layer.size) * lax.axis_size(axis) + lax.axis_index(axis)
+        part = attend(vary(q, (axis,)), keys, values, here[None, None] <= positions[:, :, None])
+        return merge_over_shards(*part, axis=axis).astype(q.dtype)
 
 
 class Pages(NamedTuple):
@@ -87,18 +101,31 @@ class Pages(NamedTuple):
     table: Int[Array, "b m"]
 
     def at(self, positions: Int[Array, "b t"], size: int) -> tuple[Array, Array]:
-        """The place and the offset of each token."""
+        """The place and the offset of each token, in places for `size` tokens."""
         last = self.table.shape[1] - 1
         pages = jnp.take_along_axis(self.table, jnp.minimum(positions // size, last), axis=1)
         return pages, positions % size
 
-    def attend(self, q: Array, layer: Layer, lengths: Int[Array, " b"]) -> Array:
+    def attend(
+        self, q: Array, layer: Layer, lengths: Int[Array, " b"], *, axis: str | None
+    ) -> Array:
         """Attention of the last tokens of each row, which has `lengths` of them."""
 
         def read(j: Array) -> tuple[Array, Array]:
             return layer.read(self.table[:, j])
 
-        return attend_page_by_page(q, read, lengths, page_size=layer.size)
+        return attend_page_by_page(q, read, lengths, page_size=layer.size, axis=axis)
+
+
+def own_offsets(offsets: Int[Array, "b t"], size: int, *, axis: str | None) -> Int[Array, "b t"]:
+    """The offsets on this device, which has `size` of a place: `size` for those of other devices.
+
+    Device i of n has the tokens at i, i+n, ..., so that all have equally many of any length.
+    """
+    if axis is None:
+        return offsets
+    n = lax.axis_size(axis)
+    return jnp.where(offsets % n == lax.axis_index(axis), offsets // n, size)
 
 
 def empty_layer(

@@ -131,11 +131,11 @@ class _Begun(NamedTuple):
 class Engine:
     """A decoder that answers requests. It is used by one thread.
 
-    `params` are as `jaxpar.model.init` makes them. On a mesh with an axis tp its devices split each
-    layer, and the cache by kv heads. `cache` says in which form keys and values are kept: "model",
-    as they are computed, or "int8". Two programs are compiled at once, and no others later: one for
-    a chunk of a prompt, one for a token of each slot with the drafts behind it. A draft that is a
-    model has two of its own.
+    `params` are as `jaxpar.model.init` makes them. On a mesh the devices of tp split each layer,
+    and the cache by kv heads; those of cp split the cache by positions. `cache` says in which form
+    keys and values are kept: "model", as they are computed, or "int8". Two programs are compiled at
+    once, and no others later: one for a chunk of a prompt, one for a token of each slot with the
+    drafts behind it. A draft that is a model has two of its own.
 
     Raises:
         ValueError: the sizes do not fit the model, the mesh or one another.
@@ -162,19 +162,21 @@ class Engine:
             budget=sizes.budget or sizes.chunk + sizes.slots * (1 + self._drafts),
             drafts=self._drafts,
         )
-        kept = {"places": self._pool.pages, "size": self._pool.page_size}
-        kept["bits"] = 8 if cache == "int8" else None
+        bits = 8 if cache == "int8" else None
+        model = partial(
+            Model, mesh=mesh, places=self._pool.pages, size=self._pool.page_size, bits=bits
+        )
         pages = None if sizes.page_size is None else self._pool.needed(sizes.context)
         rows = partial(Rows, pages=pages)
         self._chunk_rows = partial(rows, 1, sizes.chunk, own=False)
         self._decode_rows = partial(rows, sizes.slots, 1 + self._drafts, own=True)
         chunk, decode = self._chunk_rows().batch(), self._decode_rows().batch()
-        self._model = Model(settings, params, mesh, **kept)
+        self._model = model(settings, params)
         self._chunk = self._model.compiled(after_last, chunk)
         self._decode = self._model.compiled(after_each, decode)
         self._draft: Draft | None = None
         if speculation and speculation.settings:
-            smaller = Model(speculation.settings, speculation.params, mesh, **kept)
+            smaller = model(speculation.settings, speculation.params)
             self._draft = DraftModel(smaller, self._drafts, chunk, decode)
         elif speculation:
             self._draft = NGram()
@@ -261,14 +263,14 @@ class Engine:
         """Begins a token of each row, with drafts behind it."""
         rows = self._decode_rows()
         for work in works:
-            self._fill(rows, _row_of(work), work)
+            self._fill(rows, work.row, work)
         guesses: Sequence[Sequence[int]] = [[] for _ in works]
         if self._draft:
             guesses = self._draft.guess(works, rows.batch())
             for work, guess in zip(works, guesses, strict=True):
-                rows.guess(_row_of(work), guess)
+                rows.guess(work.row, guess)
         self._drafted += sum(map(len, guesses))
-        return _Begun(works, [_row_of(work) for work in works], guesses, self._decode(rows.batch()))
+        return _Begun(works, [work.row for work in works], guesses, self._decode(rows.batch()))
 
     def _run_chunk(self, work: Work) -> _Begun:
         """Begins a chunk of a prompt."""
@@ -308,12 +310,6 @@ class Engine:
     def _end(self, name: str) -> None:
         self._scheduler.finish(self._generations.pop(name))
         del self._requests[name]
-
-
-def _row_of(work: Work) -> int:
-    """The row of a request that runs."""
-    assert work.generation.row is not None
-    return work.generation.row
 
 
 def _pool(sizes: Sizes) -> PagePool:

@@ -5,13 +5,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jaxtyping import Float, Int, PyTree
 
 from jaxpar.cost.experts import DROPPED
 from jaxpar.model import Settings, Split, pieces
 from jaxpar.model.attention import Attend, Cached
-from jaxpar.serve.cache import Layer, Pages, Slots
+from jaxpar.serve.cache import Layer, Pages, Slots, own_offsets
 
 
 def extend(
@@ -24,13 +24,15 @@ def extend(
     where: Slots | Pages,
     *,
     split: Split,
+    over: str | None = None,
     only: Int[Array, " b"] | None = None,
 ) -> tuple[list[Layer], Float[Array, "b t v"]]:
     """Adds t tokens to each row, and returns the cache and the logits of the token after each.
 
     Row i has `starts[i]` tokens in the cache, `where` says where. Of its new tokens the first
     `counts[i]` count: the others are not written, and their logits mean nothing. With `only`, the
-    logits are those after one token of each row, `only[i]`, and t of the result is 1.
+    logits are those after one token of each row, `only[i]`, and t of the result is 1. Devices
+    split the cache by kv heads where they split the layers, and by positions over the axis `over`.
 
     `params` are as `unstacked` makes them. The layers are not a loop: a loop would copy the part of
     the cache that belongs to each layer, so the program grows with the number of layers here.
@@ -40,12 +42,14 @@ def extend(
     kept = []
 
     def attend_in(layer: Layer) -> Attend:
-        places, offsets = where.at(positions, layer.size)
+        parts = 1 if over is None else lax.axis_size(over)
+        places, offsets = where.at(positions, layer.size * parts)
+        offsets = own_offsets(offsets, layer.size, axis=over)
         offsets = jnp.where(steps < counts[:, None], offsets, layer.size)  # not in the cache
 
         def attend(q: Array, k: Array, v: Array) -> Array:
             kept.append(layer.write(k, v, places, offsets))
-            return where.attend(q, kept[-1], starts + tokens.shape[1])
+            return where.attend(q, kept[-1], starts + tokens.shape[1], axis=over)
 
         return attend
 

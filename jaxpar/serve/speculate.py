@@ -22,11 +22,10 @@ from jaxtyping import Int, PyTree
 
 from jaxpar.batching.scheduler import Work
 from jaxpar.checks import check_positive
-from jaxpar.model import Settings, Split
+from jaxpar.model import Settings
 from jaxpar.serve.batch import Batch
 from jaxpar.serve.cache import Layer
-from jaxpar.serve.extend import extend
-from jaxpar.serve.model import Model, after_last
+from jaxpar.serve.model import Model, Spread, add, after_last
 from jaxpar.serve.sampling import choose
 
 LONGEST = 3  # tokens at the end of a text that are looked for in it
@@ -100,8 +99,7 @@ class DraftModel:
     def guess(self, works: Sequence[Work], batch: Batch) -> list[list[int]]:
         """What it would choose itself."""
         tokens = np.asarray(self._guess(_newest(batch)))
-        rows = [(work.generation.row, work.count - 1) for work in works]
-        return [tokens[row, :count].tolist() for row, count in rows]
+        return [tokens[work.row, : work.count - 1].tolist() for work in works]
 
 
 def _newest(batch: Batch) -> Batch:
@@ -110,7 +108,7 @@ def _newest(batch: Batch) -> Batch:
 
 
 def after_one_another(
-    most: int, settings: Settings, split: Split, params: Any, cache: list[Layer], batch: Batch
+    most: int, decoder: Spread, params: Any, cache: list[Layer], batch: Batch
 ) -> tuple[list[Layer], Int[Array, "b t"]]:
     """Adds a token to each row, and then, one after the other, those that it chooses itself.
 
@@ -119,11 +117,11 @@ def after_one_another(
     """
     token, chosen = batch.tokens, []
     for i in range(most + 1):
-        starts, adds = batch.starts + i, (batch.counts > i).astype(jnp.int32)
-        cache, logits = extend(
-            settings, params, cache, token, starts, adds, batch.where, split=split
-        )
-        token = choose(logits[:, 0], starts + 1, batch.choices, axis=split.axis)[:, None]
+        adds = (batch.counts > i).astype(jnp.int32)
+        one = batch._replace(tokens=token, starts=batch.starts + i, counts=adds)
+        cache, logits = add(decoder, params, cache, one)
+        positions = one.starts + 1
+        token = choose(logits[:, 0], positions, batch.choices, axis=decoder.split.axis)[:, None]
         chosen.append(token)
     return cache, jnp.concatenate(chosen[:most], axis=1)
 

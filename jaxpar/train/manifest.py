@@ -2,6 +2,7 @@
 
     folder/step-00000100/arrays/...       what orbax writes
     folder/step-00000100/manifest.json    written last: what the checkpoint is of, and its files
+    folder/tokenizer.json                 a copy of the tokenizer, if the run has one
 
 A folder without a manifest is half-written. The manifest has the size and the CRC-32 of every file,
 since what reads the arrays takes a flipped bit for a number, and a CRC-32 of its own contents.
@@ -17,9 +18,9 @@ from typing import Any
 
 from jaxpar.files import write_atomically
 
-ARRAYS, MANIFEST = "arrays", "manifest.json"
+ARRAYS, MANIFEST, TOKENIZER = "arrays", "manifest.json", "tokenizer.json"
 STEP, DAMAGED = re.compile(r"step-(\d{8,})"), "damaged-"
-OURS = re.compile(rf"\..*|({DAMAGED})?{STEP.pattern}")
+OURS = re.compile(rf"\..*|({DAMAGED})?{STEP.pattern}|{re.escape(TOKENIZER)}")
 PARTS = re.compile(rf"\..*|{ARRAYS}.*|{re.escape(MANIFEST)}")
 CHUNK_BYTES = 1 << 20
 

@@ -17,6 +17,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxpar.files import write_atomically
 from jaxpar.inspector.program import COUNT_FLAG
 from jaxpar.inspector.report import Report
 from jaxpar.layout import Layout
@@ -29,6 +30,7 @@ from jaxpar.train.cluster import Place, join
 from jaxpar.train.launch import FOLLOWS, SCRATCH
 from jaxpar.train.loop import Trained, train
 from jaxpar.train.machine import check_memory
+from jaxpar.train.manifest import TOKENIZER
 from jaxpar.train.profile import Profile
 from jaxpar.train.ramp import Ramp
 from jaxpar.train.recipe import Recipe
@@ -235,7 +237,7 @@ def start(
     recipe.check(settings)
     text = read_data(data) if data else read_library()
     join(place, timeout_seconds)
-    _simulate(recipe.layout.devices, place)
+    simulate_unless_chosen(recipe.layout.devices, place)
     mesh = _mesh(recipe.layout)
     if jax.default_backend() == "cpu":
         here = 1 if FOLLOWS in os.environ else jax.local_device_count() / jax.device_count()
@@ -284,6 +286,8 @@ def begin(
     checkpoints = (
         Checkpoints(keeping, settings, recipe, texts.training, seed, mark) if keeping else None
     )
+    if keeping and tokenizer and not jax.process_index():
+        _keep_tokenizer(keeping.folder, tokenizer)
     consumed = checkpoints.examples if checkpoints else 0
     first = checkpoints.step if checkpoints else 0
     sizes = (
@@ -330,6 +334,17 @@ def begin(
 def _profile(folder: Path | None, step: Any) -> Profile | None:
     """What traces the steps that this compiled program takes, in process 0."""
     return Profile(folder, step.as_text()) if folder and not jax.process_index() else None
+
+
+def _keep_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """Puts a copy beside the checkpoints, for whoever uses the model."""
+    try:
+        write_atomically(folder / TOKENIZER, tokenizer.data, public=True)
+    except OSError as error:
+        raise ValueError(
+            f"train: --checkpoint {folder}: the tokenizer cannot be copied into it: "
+            f"{error.strerror}; give a folder that can be written"
+        ) from None
 
 
 def _averaged(settings: Settings, recipe: Recipe, mesh: Mesh) -> Callable[[Any], Any]:
@@ -478,7 +493,7 @@ def _watchdog(seconds: int | None) -> Watchdog | None:
     return Watchdog(f"process {jax.process_index()} of {jax.process_count()}", seconds)
 
 
-def _simulate(devices: int, place: Place | None) -> None:
+def simulate_unless_chosen(devices: int, place: Place | None = None) -> None:
     """Simulates this process's part of `devices`, unless the environment sets a number."""
     processes = place.count if place else 1
     chosen = "JAX_NUM_CPU_DEVICES" in os.environ or COUNT_FLAG in os.environ.get("XLA_FLAGS", "")

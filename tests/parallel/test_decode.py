@@ -1,6 +1,7 @@
 """Attention through a cache, and the choice of a token, equal one device and plain attention."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -9,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import P
+from jax import P, lax
 
 from jaxpar import nn
+from jaxpar.flash import attend
 from jaxpar.inspector import inspect
 from jaxpar.mesh import make_mesh
 from jaxpar.parallel import decode
@@ -101,7 +103,7 @@ def test_cached_attention_equals_a_loop_over_rows(sizes: str, heads: int, kv_hea
     assert_close(call.program(sizes, differentiate=False)(*call.args), expected)
 
 
-def assert_docstring_holds_forward(call: Call, sizes: str) -> None:
+def assert_docstring_holds_forward(call: Call, sizes: str, axis: str = "tp") -> None:
     """Checks what a function without a derivative says it sends and holds."""
     mesh, function = make_mesh(sizes), call.function
     lowered = call.program(sizes, differentiate=False).lower(*call.args)
@@ -110,7 +112,7 @@ def assert_docstring_holds_forward(call: Call, sizes: str) -> None:
     names = dict(zip(signature(function).parameters, arguments, strict=False))
     names |= {"y": held, **call.names}
     assert comm(function, "backward") is None
-    assert measured(lowered) == stated(function, "forward", {"axis": "tp"}, names)
+    assert measured(lowered) == stated(function, "forward", {"axis": axis}, names)
     assert held == evaluate(memory(function), names)
 
 
@@ -187,7 +189,9 @@ def test_all_tokens_at_once_are_causal_attention() -> None:
 PAGES, SIZE, MOST = 40, 4, 6
 
 
-def paged(heads: int, kv_heads: int, t: int) -> tuple[tuple[Any, ...], np.ndarray]:
+def paged(
+    heads: int, kv_heads: int, t: int, size: int = SIZE
+) -> tuple[tuple[Any, ...], np.ndarray]:
     """Pages in any order; what is not a row's is NaN, and its table ends in what is no page."""
     draw = np.random.default_rng(0)
     lengths = np.array([3, 21, 8, 11, 16, 4], np.int32)
@@ -198,11 +202,11 @@ def paged(heads: int, kv_heads: int, t: int) -> tuple[tuple[Any, ...], np.ndarra
     )
     table = draw.choice([-1, 0, PAGES, 10**6], (B, MOST)).astype(np.int32)
     free = list(draw.permutation(PAGES))
-    k_pages, v_pages = np.full((2, PAGES, kv_heads, SIZE, H), np.nan, np.float32)
+    k_pages, v_pages = np.full((2, PAGES, kv_heads, size, H), np.nan, np.float32)
     for i, length in enumerate(lengths):
-        for start in range(0, length, SIZE):
-            page = table[i, start // SIZE] = free.pop()
-            for place in range(start, min(start + SIZE, length)):
+        for start in range(0, length, size):
+            page = table[i, start // size] = free.pop()
+            for place in range(start, min(start + size, length)):
                 k_pages[page, :, place - start] = k[i, :, place]
                 v_pages[page, :, place - start] = v[i, :, place]
     return (20 * q, k_pages, v_pages, table, lengths), whole(20.0 * q, k, v, lengths)
@@ -245,6 +249,43 @@ def test_no_more_than_a_page_of_each_row_is_gathered() -> None:
 
     assert temp_bytes(64) <= 1.1 * temp_bytes(8)
     assert temp_bytes(64) < 2 * 4 * B * 64 * 4 * 16 * 8 / 8
+
+
+@pytest.mark.parametrize("sizes", ["cp=4", "dp=2,cp=3"])
+def test_pages_whose_tokens_are_split(sizes: str) -> None:
+    """Device i of n has the tokens at i, i+n, ... of each page; the parts are merged."""
+    n = make_mesh(sizes).shape["cp"]
+    (q, k_pages, v_pages, table, lengths), expected = paged(6, 2, 3, size=12)
+    inside = np.arange(12).reshape(-1, n).T.ravel()
+    pages = P(None, None, "cp")
+
+    def per_device(q: jax.Array, k: jax.Array, v: jax.Array, table: Any, lengths: Any) -> Any:
+        read = lambda j: (k[table[:, j]], v[table[:, j]])  # noqa: E731
+        how = {"page_size": k.shape[2], "axis": "cp"}
+        return decode.attend_page_by_page(q, read, lengths, **how)
+
+    specs = EQUAL, pages, pages, EQUAL, EQUAL
+    args = q, k_pages[:, :, inside], v_pages[:, :, inside], table, lengths
+    call = Call(decode.attend_page_by_page, per_device, args, specs, EQUAL, names={"h": H})
+    assert_close(call.program(sizes, differentiate=False)(*args), expected)
+    assert_docstring_holds_forward(call, sizes, axis="cp")
+
+
+def test_parts_of_devices_are_merged() -> None:
+    """A device that saw no key counts for nothing."""
+    q, k, v = random(B, 6, 2, H), random(B, 2, 12, H), random(B, 2, 12, H)[::-1]
+
+    def per_device(k: jax.Array, v: jax.Array) -> jax.Array:
+        far = lax.axis_index("cp") == 1
+        seen = jnp.broadcast_to(~far, (1, 2, k.shape[2]))
+        return decode.merge_over_shards(*attend(jnp.asarray(q), k, v, seen), axis="cp")
+
+    call = Call(decode.merge_over_shards, per_device, (k, v), (P(None, None, "cp"),) * 2, EQUAL)
+    got = call.program("cp=3", differentiate=False)(k, v)
+    kept = [jnp.asarray(np.delete(x, range(4, 8), axis=2)) for x in (k, v)]
+    assert_close(got, attend(jnp.asarray(q), *kept)[0])
+    part = replace(call, names={"o": q.size, "lse": q.size // H})
+    assert_docstring_holds_forward(part, "dp=2,cp=3", axis="cp")
 
 
 def test_16_bits_stay_16_bits() -> None:
@@ -383,8 +424,8 @@ def test_what_sends_nothing_says_so() -> None:
     write = partial(decode.write_tokens, places=places % 4, offsets=places // 4)
     written = Call(decode.write_tokens, write, (cache, new), (EQUAL,) * 2, EQUAL)
     q, k, v = random(B, 4, 2, H), random(B, 2, S, H), random(B, 2, S, H)
-    attend = partial(decode.slot_attention, lengths=LENGTHS)
-    attended = Call(decode.slot_attention, attend, (q, k, v), (EQUAL,) * 3, EQUAL)
+    slots = partial(decode.slot_attention, lengths=LENGTHS)
+    attended = Call(decode.slot_attention, slots, (q, k, v), (EQUAL,) * 3, EQUAL)
     for call in (written, attended):
         assert_docstring_holds(call, "tp=2", axis="tp")
 

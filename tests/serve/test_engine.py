@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpar.mesh import make_mesh
-from jaxpar.model import Settings, init
+from jaxpar.model import Settings
 from jaxpar.serve.engine import Engine, Event, Request, Sampling, Sizes
 from jaxpar.serve.speculate import Speculation
 from tests.serve.decoders import (
@@ -35,12 +35,20 @@ WAYS: dict[str, dict[str, Any]] = {
     "budget": {"sizes": replace(SIZES, budget=4)},
     "tp=2": {"sizes": SIZES, "mesh": "tp=2"},
     "tp=4 in slots": {"sizes": SLOTS, "mesh": "tp=4"},
+    "cp=2": {"sizes": SIZES, "mesh": "cp=2"},
+    "cp=3,tp=2 in slots": {"sizes": SLOTS, "mesh": "cp=3,tp=2"},
 }
 
 
 def engine(sizes: Sizes = SIZES, mesh: str | None = None, **how: Any) -> Engine:
     on = make_mesh(mesh) if mesh else None
     return Engine(SETTINGS, params_of(SETTINGS), sizes, mesh=on, **how)
+
+
+@cache
+def served(way: str) -> Engine:
+    """The engine of a way, which several tests use one after the other."""
+    return engine(**WAYS[way])
 
 
 @contextmanager
@@ -69,16 +77,17 @@ def test_compiling_is_noticed() -> None:
 def test_greedy_texts_are_those_of_the_whole_forward_pass(way: str) -> None:
     """In any company, with any chunks, in slots or pages, on one device or more."""
     asked = requests(9)
-    got = answers(engine(**WAYS[way]), asked)
+    got = answers(served(way), asked)
     for one in asked:
         expected = greedy(SETTINGS, params_of(SETTINGS), one.prompt, one.tokens)
         assert got[one.name] == expected, one
 
 
 def test_few_pages_preempt() -> None:
-    few = engine(**WAYS["few pages"])
+    few = served("few pages")
+    before = few.stats.preempted
     answers(few, requests(9))
-    assert few.stats.preempted > 0
+    assert few.stats.preempted > before
 
 
 @pytest.mark.parametrize("way", ["slots", "few pages", "tp=2"])
@@ -91,8 +100,8 @@ def test_the_same_seed_gives_the_same_text_in_any_company(way: str) -> None:
         Sampling(1.3, top_p=0.8, seed=7),
     ]
     asked = [replace(one, sampling=kinds[i % 4]) for i, one in enumerate(requests(8))]
-    got = answers(engine(**WAYS[way]), asked)
-    alone = engine(**WAYS["one at a time"])
+    got = answers(served(way), asked)
+    alone = served("one at a time")
     for one in asked:
         assert answers(alone, [one])[one.name] == got[one.name]
     other = replace(asked[0], sampling=Sampling(1.0, seed=50), tokens=20, prompt=(1, 2))
@@ -117,7 +126,7 @@ def test_a_stop_ends_a_text_and_is_not_told() -> None:
     text = greedy(SETTINGS, params_of(SETTINGS), one.prompt, CONTEXT - len(one.prompt))
     stop = text[3]
     asked = replace(one, tokens=len(text), stop=frozenset([stop]))
-    serving = engine()
+    serving = served("pages")
     serving.submit(asked)
     events = []
     while serving.busy:
@@ -139,7 +148,7 @@ def test_equal_beginnings_are_computed_once() -> None:
 
 
 def test_a_cancelled_request_ends_and_its_pages_are_free() -> None:
-    serving = engine()
+    serving = served("pages")
     asked = [replace(one, tokens=CONTEXT - len(one.prompt)) for one in requests(5)]
     for one in asked:
         serving.submit(one)
@@ -158,12 +167,13 @@ def test_a_cancelled_request_ends_and_its_pages_are_free() -> None:
 
 
 def test_a_cancellation_is_told_even_if_nothing_else_is_left() -> None:
-    serving = engine()
+    serving = served("pages")
+    steps = serving.stats.steps
     serving.submit(Request("a", (1, 2), 3))
     serving.cancel("a")
     assert serving.busy
     assert serving.step() == [Event("a", (), "cancelled")]
-    assert not serving.busy and serving.stats.steps == 0
+    assert not serving.busy and serving.stats.steps == steps
     serving.submit(Request("a", (1, 2), 3))  # the name is free again
     assert len(collect(serving)["a"]) == 3
 
@@ -171,7 +181,7 @@ def test_a_cancellation_is_told_even_if_nothing_else_is_left() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_random_streams_with_cancels_and_a_full_pool(seed: int) -> None:
     draw, asked = random.Random(seed), requests(14, seed)
-    serving = streamed()
+    serving = served("few pages")
     told: list[Event] = []
     waiting = list(asked)
     while waiting or serving.busy:
@@ -191,12 +201,6 @@ def test_random_streams_with_cancels_and_a_full_pool(seed: int) -> None:
         expected = greedy(SETTINGS, params_of(SETTINGS), one.prompt, one.tokens)
         assert events[-1].ended in ("length", "cancelled")
         assert got == (expected if events[-1].ended == "length" else expected[: len(got)])
-
-
-@cache
-def streamed() -> Engine:
-    """An engine with few pages, which several tests use one after the other."""
-    return engine(**WAYS["few pages"])
 
 
 def test_8_bits_nearly() -> None:
@@ -248,15 +252,15 @@ def test_other_decoders_on_two_devices(settings: Settings) -> None:
 )
 def test_requests_that_are_refused(request_: Request, says: str) -> None:
     with pytest.raises(ValueError, match=f"Engine: request 'a': {says}"):
-        streamed().submit(request_)
-    assert not streamed().busy
+        served("few pages").submit(request_)
+    assert not served("few pages").busy
 
 
 def test_a_name_that_is_being_served() -> None:
-    streamed().submit(Request("a", (1,), 3))
+    served("few pages").submit(Request("a", (1,), 3))
     with pytest.raises(ValueError, match="'a' is being served"):
-        streamed().submit(Request("a", (1,), 3))
-    collect(streamed())
+        served("few pages").submit(Request("a", (1,), 3))
+    collect(served("few pages"))
 
 
 @pytest.mark.parametrize(
@@ -267,6 +271,7 @@ def test_a_name_that_is_being_served() -> None:
         ({"sizes": SLOTS, "cache": "int8"}, "Engine: a cache in int8 without a page_size"),
         ({"cache": "int4"}, "Engine: cache is 'int4'; use one of model, int8"),
         ({"mesh": "dp=2,tp=2"}, r"Engine: mesh axis dp \(size 2\)"),
+        ({"mesh": "cp=3"}, r"Engine: dim s .* \(size 4\) must be divisible by mesh axis cp"),
         ({"mesh": "tp=3"}, r"Split: heads: dim a \(size 4\) must be divisible by mesh axis tp"),
         (
             {"speculation": Speculation(2, replace(SETTINGS, vocabulary=64))},
@@ -286,4 +291,4 @@ def test_more_numbers_that_do_not_fit() -> None:
         Speculation(0)
     learned = replace(SETTINGS, positions="learned", sequence=32)
     with pytest.raises(ValueError, match=r"a context of 48 tokens; .* reach 32; use 32 or fewer"):
-        Engine(learned, init(learned, jax.random.key(0)), SIZES)
+        Engine(learned, {}, SIZES)
