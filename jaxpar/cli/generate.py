@@ -9,9 +9,9 @@ import typer
 
 from jaxpar.cli.base import LEFT, AsJson, app, errors_as_bad_use, print_json, warn
 from jaxpar.cli.train import DataOption
-from jaxpar.course.catalog import BadUseError
 
 if TYPE_CHECKING:
+    from jaxpar.serve.trained import Decoder
     from jaxpar.serve.writer import Writer
 
 USUAL_STEPS = 50
@@ -120,31 +120,50 @@ def generate(
 
     A text ends after --tokens, or where the model ends a document.
     """
-    for option, value in (("--steps", steps), ("--data", data)):
-        if checkpoint and value is not None:
-            raise BadUseError(
-                f"generate: {option} with --checkpoint: it is for a model that is trained first; "
-                "leave one of them out"
-            )
     try:
         with errors_as_bad_use():
             from jaxpar.serve.sampling import Sampling
-            from jaxpar.serve.trained import from_checkpoint, from_training, mesh_of, speculation_of
+            from jaxpar.serve.trained import mesh_of, speculation_of
             from jaxpar.serve.writer import Writer
 
             sampling, devices = Sampling(temperature, top_k, top_p, seed), mesh_of("generate", mesh)
             guesses = speculation_of("generate", speculate)
-            if checkpoint:
-                where = f"generate: --checkpoint {checkpoint}"
-                decoder = from_checkpoint(where, checkpoint, tokenizer)
-            else:
-                how = {"data": data, "tokenizer": tokenizer, "seed": seed}
-                decoder = from_training(steps or USUAL_STEPS, mesh, **how)
+            how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
+            decoder = read_decoder("generate", checkpoint, **how, seed=seed)
             how = {"mesh": devices, "cache": cache, "speculation": guesses}
             writer = Writer("generate", decoder, prompt, tokens, sampling, **how)
         _write(writer, prompt, as_json)
     except KeyboardInterrupt:
         raise typer.Exit(LEFT) from None
+
+
+def read_decoder(
+    verb: str,
+    checkpoint: Path | None,
+    *,
+    steps: int | None,
+    data: Path | None,
+    tokenizer: Path | None,
+    mesh: str | None,
+    seed: int = 0,
+) -> Decoder:
+    """The decoder that the options of a verb name: a run's, or one that is trained first.
+
+    Raises:
+        ValueError: there is none, or an option does not go with a checkpoint.
+    """
+    from jaxpar.serve.trained import from_checkpoint, from_training
+
+    if checkpoint is None:
+        how = {"data": data, "tokenizer": tokenizer, "seed": seed}
+        return from_training(steps or USUAL_STEPS, mesh, **how)
+    for option, value in (("--steps", steps), ("--data", data)):
+        if value is not None:
+            raise ValueError(
+                f"{verb}: {option} with --checkpoint: it is for a model that is trained first; "
+                "leave one of them out"
+            )
+    return from_checkpoint(f"{verb}: --checkpoint {checkpoint}", checkpoint, tokenizer)
 
 
 def _write(writer: Writer, prompt: str, as_json: bool) -> None:
