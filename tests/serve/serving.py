@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import uvicorn
 
+from jaxpar.batching.pages import PagePool
+from jaxpar.batching.scheduler import Generation, Scheduler
 from jaxpar.serve.engine import Event, Request, Stats
 from jaxpar.serve.http import Limits, Served, Service
-from jaxpar.serve.pages import PagePool
-from jaxpar.serve.scheduler import Generation, Scheduler
 from jaxpar.serve.server import listen
 from jaxpar.serve.text import Bytes
 
