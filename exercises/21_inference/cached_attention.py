@@ -24,7 +24,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check cached_attention`.
 #     w_o           float32[64, 16]
 #     k_cache       float32[6, 2, 48, 8]
 #     v_cache       float32[6, 2, 48, 8]
-#     lengths       integers from 0 to count - 1, made from int32[6]
+#     lengths       how many tokens each row has: different numbers, up to what there is room for,
+#                   made from int32[6]
 #     num_heads     16
 #     num_kv_heads  4
 #     axis          "tp"
@@ -36,7 +37,8 @@ Save it while `jaxpar` runs, or check it with `jaxpar check cached_attention`.
 #     w_o           float32[16, 20]
 #     k_cache       float32[4, 1, 64, 4]
 #     v_cache       float32[4, 1, 64, 4]
-#     lengths       integers from 0 to count - 1, made from int32[4]
+#     lengths       how many tokens each row has: different numbers, up to what there is room for,
+#                   made from int32[4]
 #     num_heads     24
 #     num_kv_heads  2
 #     axis          "tpx"

@@ -17,14 +17,16 @@ Save it while `jaxpar` runs, or check it with `jaxpar check paged_attention`.
 #     q        float32[6, 2, 1, 8]
 #     k_pages  float32[80, 1, 16, 8]
 #     v_pages  float32[80, 1, 16, 8]
-#     table    pages of a table, and by `NO_PAGE` entries that are none, made from int32[6, 12]
-#     lengths  integers from `least` to `most`, made from int32[6]
+#     table    the pages of each row, by number, made from int32[6, 12]
+#     lengths  how many tokens each row has: different numbers, up to what there is room for, made
+#              from int32[6]
 #   mesh dp=2,tpx=3
 #     q        float32[4, 3, 3, 16]
 #     k_pages  float32[60, 3, 8, 16]
 #     v_pages  float32[60, 3, 8, 16]
-#     table    pages of a table, and by `NO_PAGE` entries that are none, made from int32[4, 14]
-#     lengths  integers from `least` to `most`, made from int32[4]
+#     table    the pages of each row, by number, made from int32[4, 14]
+#     lengths  how many tokens each row has: different numbers, up to what there is room for, made
+#              from int32[4]
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh, jaxpar.flash.attend,

@@ -11,17 +11,17 @@ Save it while `jaxpar` runs, or check it with `jaxpar check sample_parallel`.
 #
 # Tried with, on each device:
 #   mesh tp=8
-#     logits       multiples of 1/steps, none of them -0, so that sums are exact, and some are
-#                  equal, made from float32[24, 13]
-#     noise        multiples of 1/steps, none of them -0, so that sums are exact, and some are
-#                  equal, made from float32[24, 13]
+#     logits       multiples of a power of two, so that sums are exact, and some are equal, made
+#                  from float32[24, 13]
+#     noise        multiples of a power of two, so that sums are exact, and some are equal, made
+#                  from float32[24, 13]
 #     temperature  0 or a power of two from 1/4 to 4, made from int32[24]
 #     axis         "tp"
 #   mesh dp=2,tpx=3
-#     logits       multiples of 1/steps, none of them -0, so that sums are exact, and some are
-#                  equal, made from float32[20, 16]
-#     noise        multiples of 1/steps, none of them -0, so that sums are exact, and some are
-#                  equal, made from float32[20, 16]
+#     logits       multiples of a power of two, so that sums are exact, and some are equal, made
+#                  from float32[20, 16]
+#     noise        multiples of a power of two, so that sums are exact, and some are equal, made
+#                  from float32[20, 16]
 #     temperature  0 or a power of two from 1/4 to 4, made from int32[20]
 #     axis         "tpx"
 # and with others, drawn for each check.

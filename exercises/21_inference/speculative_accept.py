@@ -13,19 +13,15 @@ Save it while `jaxpar` runs, or check it with `jaxpar check speculative_accept`.
 #
 # Tried with, on each device:
 #   mesh dp=4
-#     draft         integers from 0 to count - 1, made from int32[8, 4]
-#     draft_probs   multiples of 1/256, `least` or more of them for each token: exact in bfloat16,
-#                   too, made from float32[8, 4, 11]
-#     target_probs  multiples of 1/256, `least` or more of them for each token: exact in bfloat16,
-#                   too, made from float32[8, 5, 11]
-#     uniforms      multiples of 1/64 below 1, made from int32[8, 4]
+#     draft         tokens of the vocabulary, made from int32[8, 4]
+#     draft_probs   distributions of tokens, in multiples of 1/256, made from float32[8, 4, 11]
+#     target_probs  distributions of tokens, in multiples of 1/256, made from float32[8, 5, 11]
+#     uniforms      numbers from 0 to below 1, in multiples of 1/64, made from int32[8, 4]
 #   mesh dp=2,tp=3
-#     draft         integers from 0 to count - 1, made from int32[10, 2]
-#     draft_probs   multiples of 1/256, `least` or more of them for each token: exact in bfloat16,
-#                   too, made from float32[10, 2, 8]
-#     target_probs  multiples of 1/256, `least` or more of them for each token: exact in bfloat16,
-#                   too, made from float32[10, 3, 8]
-#     uniforms      multiples of 1/64 below 1, made from int32[10, 2]
+#     draft         tokens of the vocabulary, made from int32[10, 2]
+#     draft_probs   distributions of tokens, in multiples of 1/256, made from float32[10, 2, 8]
+#     target_probs  distributions of tokens, in multiples of 1/256, made from float32[10, 3, 8]
+#     uniforms      numbers from 0 to below 1, in multiples of 1/64, made from int32[10, 2]
 # and with others, drawn for each check.
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,

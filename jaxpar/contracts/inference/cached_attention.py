@@ -32,7 +32,7 @@ from jaxpar.parallel import decode
 from jaxpar.parallel.decode import rotary_by_row
 
 Result = tuple[Array, Array, Array]
-BELOW = Function(f"{common.__name__}:below")
+COUNTS = Function(f"{common.__name__}:counts")
 
 
 def _rotated(x: Array, positions: Array) -> Array:
@@ -109,7 +109,7 @@ def _case(
         "w_o": ArraySpec((heads * h, d), f"q_{axis} d", dtype),
         "k_cache": cache,
         "v_cache": cache,
-        "lengths": Made(BELOW, (ArraySpec((b,), rows, "int32", "large"), s)),
+        "lengths": Made(COUNTS, (ArraySpec((b,), rows, "int32", "large"), 0, s - 1)),
     }
     return Case(mesh, args, {"num_heads": heads, "num_kv_heads": kv_heads, "axis": axis})
 

@@ -12,13 +12,13 @@ LARGE = 1e35
 """A number that stands where nothing may look: finite, and larger than any mask that is added."""
 
 
-def below(drawn: Array, count: int) -> Array:
-    """Integers from 0 to count - 1."""
-    return drawn % count
+def tokens(drawn: Array, v: int) -> Array:
+    """Tokens of the vocabulary."""
+    return drawn % v
 
 
-def between(drawn: Array, least: int, most: int) -> Array:
-    """Integers from `least` to `most`."""
+def counts(drawn: Array, least: int, most: int) -> Array:
+    """How many tokens each row has: different numbers, up to what there is room for."""
     return least + drawn % (most - least + 1)
 
 

@@ -24,12 +24,12 @@ from jaxpar.parallel import decode
 NOTHING = -1e30
 FEW, OPPOSITE = 7, 3008.0  # pages of one row, and values of two of them, which cancel
 NO_PAGE = -(2**30)  # less than any number that is drawn; stands for -1
-BETWEEN = Function(f"{common.__name__}:between")
+COUNTS = Function(f"{common.__name__}:counts")
 ENTRIES = Function("jaxpar.contracts.inference.paged_attention:entries")
 
 
 def entries(drawn: Array, pages: int) -> Array:
-    """Pages of a table, and by `NO_PAGE` entries that are none."""
+    """The pages of each row, by number."""
     return jnp.where(drawn <= NO_PAGE, drawn - NO_PAGE - 1, drawn % pages)
 
 
@@ -74,7 +74,7 @@ def _case(
         "k_pages": cache,
         "v_pages": cache,
         "table": Made(ENTRIES, (ArraySpec((n * b, m), f"b_{rows} m", "int32", "large"), pages)),
-        "lengths": Made(BETWEEN, (ArraySpec((n * b,), f"b_{rows}", "int32", "large"), t, m * size)),
+        "lengths": Made(COUNTS, (ArraySpec((n * b,), f"b_{rows}", "int32", "large"), t, m * size)),
     }
     return Case(mesh, args)
 

@@ -24,8 +24,9 @@ MASKED = -np.inf
 
 
 def on_a_grid(x: Array, steps: float) -> Array:
-    """Multiples of 1/steps, none of them -0, so that sums are exact, and some are equal."""
+    """Multiples of a power of two, so that sums are exact, and some are equal."""
     found = jnp.round(x * steps) / steps
+    # -0 would be smaller than 0 for some functions, and equal to it for others.
     return jnp.where(found == 0, 0, found)
 
 

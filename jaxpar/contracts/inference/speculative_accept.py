@@ -22,7 +22,7 @@ Result = tuple[Array, Array]
 
 
 def distributions(drawn: Array, least: int) -> Array:
-    """Multiples of 1/256, `least` or more of them for each token: exact in bfloat16, too."""
+    """Distributions of tokens, in multiples of 1/256."""
     v = drawn.shape[-1]
     few = jnp.floor(drawn.astype(jnp.float32) * (PARTS // v))
     few = jnp.clip(few, least, PARTS // v)
@@ -33,7 +33,7 @@ def distributions(drawn: Array, least: int) -> Array:
 
 
 def fractions(drawn: Array) -> Array:
-    """Multiples of 1/64 below 1."""
+    """Numbers from 0 to below 1, in multiples of 1/64."""
     return (drawn % 64).astype(jnp.float32) / 64
 
 
@@ -60,7 +60,7 @@ def _case(mesh: str, *, b: int, t: int, v: int, dtype: str = "float32", after: i
     """Every device has b rows of its own."""
     b, at = b * math.prod(parse_mesh(mesh).values()), f"b_{all_axes(mesh)}"
     made, unit = Function(f"{HERE}:distributions"), Function(f"{HERE}:fractions")
-    below = Function(f"{common.__name__}:below")
+    token = Function(f"{common.__name__}:tokens")
 
     def drawn(count: int, least: int) -> Made:
         spec = ArraySpec((b, count, v), f"{at} t v", dtype, "positive")
@@ -69,7 +69,7 @@ def _case(mesh: str, *, b: int, t: int, v: int, dtype: str = "float32", after: i
     return Case(
         mesh,
         {
-            "draft": Made(below, (ArraySpec((b, t), f"{at} t", "int32", "large"), v)),
+            "draft": Made(token, (ArraySpec((b, t), f"{at} t", "int32", "large"), v)),
             "draft_probs": drawn(t, 1),
             "target_probs": drawn(t + after, 0),
             "uniforms": Made(unit, (ArraySpec((b, t), f"{at} t", "int32", "large"),)),
