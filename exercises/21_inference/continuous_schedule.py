@@ -15,7 +15,7 @@ Save it while `jaxpar` runs, or check it with `jaxpar check continuous_schedule`
 #       1)]]
 #   continuous_schedule([[0, 3, 5], [0, 3, 2], [0, 3, 2]], slots=2, budget=8) -> [[(0, 3), (1,
 #       3)], [(0, 1), (1, 1)], [(0, 1), (2, 3)], [(0, 1), (2, 1)], [(0, 1)]]
-#   continuous_schedule([[0, 3, 2]], slots=0, budget=4) raises ValueError
+#   continuous_schedule([], slots=0, budget=4) raises ValueError
 #
 # You may import jax, numpy, optax, flax, jaxtyping, jaxpar.mesh and, of Python's own,
 #                collections, dataclasses, functools, itertools, math, operator, typing.

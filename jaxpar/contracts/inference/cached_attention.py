@@ -288,6 +288,13 @@ def one_position_for_all_rows(*arrays: Array, **sizes: Any) -> Result:
 
 
 @wrong("values")
+def written_where_the_first_row_ends(*arrays: Array, **sizes: Any) -> Result:
+    """The new keys and values of all rows are written at the place of the first one, as one
+    lax.dynamic_update_slice does; write each at the length of its row."""
+    return _decoded(*arrays, **sizes, place=lambda lengths: jnp.full_like(lengths, lengths[0]))
+
+
+@wrong("values")
 def rotated_by_the_longest_row(*arrays: Array, **sizes: Any) -> Result:
     """Queries and keys are rotated by the position of the longest row, as if steps were counted;
     rotate each row by its own length."""

@@ -235,6 +235,14 @@ def divided_by_temperature(logits: Array, noise: Array, temperature: Array, *, a
 
 
 @wrong("values")
+def whole_rows_divided(logits: Array, noise: Array, temperature: Array, *, axis: str) -> Array:
+    """Rows with a temperature of 0 are divided by it, and become infinite or NaN; logit +
+    temperature * noise is right for them, too, and no logit need be gathered."""
+    scores = logits / vary(temperature, (axis,))[:, None] + noise
+    return jnp.argmax(gathered(scores, axis, 1), axis=1).astype(jnp.int32)
+
+
+@wrong("values")
 def noise_divided(logits: Array, noise: Array, temperature: Array, *, axis: str) -> Array:
     """The noise is divided by the temperature; it is the logits that may be divided by it, or the
     noise multiplied."""
