@@ -22,11 +22,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check continuous_schedule`
 
 from collections.abc import Sequence
 
-from jaxpar.batching.schedule import Asked
-
 
 def continuous_schedule(
-    requests: Sequence[Asked], *, slots: int, budget: int
+    requests: Sequence[tuple[int, int, int]], *, slots: int, budget: int
 ) -> list[list[tuple[int, int]]]:
     """Which tokens each step computes until all requests have ended.
 

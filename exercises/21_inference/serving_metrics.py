@@ -26,11 +26,9 @@ Save it while `jaxpar` runs, or check it with `jaxpar check serving_metrics`.
 
 from collections.abc import Sequence
 
-from jaxpar.batching.measures import Served
-
 
 def serving_metrics(
-    log: Sequence[Served], *, ttft_limit: float, itl_limit: float
+    log: Sequence[tuple[float, Sequence[float], bool]], *, ttft_limit: float, itl_limit: float
 ) -> dict[str, float | None]:
     """What users of a server notice, from the times of all tokens, in seconds.
 

@@ -1,4 +1,4 @@
-"""Exercise speculative_accept (lesson 21): which guessed tokens are kept, and what comes after them.
+"""Exercise speculative_accept (lesson 21): which guessed tokens are kept, and what follows them.
 
 Your task: return how many drafted tokens are accepted, and the distribution of the next one.
 

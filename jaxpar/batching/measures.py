@@ -4,9 +4,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-Served = tuple[float, Sequence[float], bool]
-"""A request: when it arrived, when each of its tokens came, and whether it was answered whole."""
-
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """What `percent` % of the values are at most, between two of them by a straight line.
@@ -28,7 +25,7 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 
 
 def serving_metrics(
-    log: Sequence[Served], *, ttft_limit: float, itl_limit: float
+    log: Sequence[tuple[float, Sequence[float], bool]], *, ttft_limit: float, itl_limit: float
 ) -> dict[str, float | None]:
     """What users of a server notice, from the times of all tokens, in seconds.
 

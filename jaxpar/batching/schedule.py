@@ -6,12 +6,9 @@ from jaxpar.batching.pages import PagePool
 from jaxpar.batching.scheduler import Generation, Scheduler
 from jaxpar.checks import check_positive
 
-Asked = tuple[int, int, int]
-"""A request: the step in which it arrives, the tokens of its prompt, and those it generates."""
-
 
 def continuous_schedule(
-    requests: Sequence[Asked], *, slots: int, budget: int
+    requests: Sequence[tuple[int, int, int]], *, slots: int, budget: int
 ) -> list[list[tuple[int, int]]]:
     """Which tokens each step computes until all requests have ended.
 

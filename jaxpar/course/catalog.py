@@ -603,7 +603,7 @@ EXERCISES = (
     ),
     Exercise(
         id="speculative_accept", lesson="21", kind="program", minutes=30,
-        title="which guessed tokens are kept, and what comes after them",
+        title="which guessed tokens are kept, and what follows them",
     ),
     Exercise(
         id="page_tables", lesson="21", kind="value", minutes=25,

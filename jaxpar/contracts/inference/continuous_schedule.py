@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxpar.batching.schedule import Asked, continuous_schedule
+from jaxpar.batching.schedule import continuous_schedule
 from jaxpar.contracts.base import Call, Contract, wrong
 
 Rows = list[list[tuple[int, int]]]
-Requests = Sequence[Asked]
+Requests = Sequence[tuple[int, int, int]]
 
 
 def _streams(rng: np.random.Generator) -> list[Call]:

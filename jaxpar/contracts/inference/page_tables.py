@@ -227,16 +227,12 @@ def page_taken_early(events: Events, *, page_size: int, pages: int) -> Tables:
             return length // self.size + 1
 
         def append(self, name: str) -> None:
-            if (self.of(name) and self.lengths[name] + 1) % self.size:
-                super().append(name) if self.lengths[name] % self.size else self.written(name)
-            else:
-                super().append(name)
-                self.tables[name].append(self.take())
-
-        def written(self, name: str) -> None:
-            if self.counts[self.tables[name][-1]] > 1:
-                self.copy(self.tables[name])
+            table = self.of(name)
+            if self.counts[table[-1]] > 1:
+                self.copy(table)
             self.lengths[name] += 1
+            if self.lengths[name] % self.size == 0:
+                table.append(self.take())
 
     return _kept(Book, events, page_size, pages)
 
@@ -381,7 +377,8 @@ def pages_never_given_back(events: Events, *, page_size: int, pages: int) -> Tab
 
     class Book(_Book):
         def free(self, name: str) -> None:
-            del self.tables[self.of(name) and name], self.lengths[name]
+            self.of(name)
+            del self.tables[name], self.lengths[name]
 
     return _kept(Book, events, page_size, pages)
 

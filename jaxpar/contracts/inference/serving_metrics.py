@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxpar.batching.measures import Served, percentile, serving_metrics
+from jaxpar.batching.measures import percentile, serving_metrics
 from jaxpar.contracts.base import Call, Contract, wrong
 
+Served = tuple[float, Sequence[float], bool]
 Log = Sequence[Served]
 Metrics = dict[str, float | None]
 
