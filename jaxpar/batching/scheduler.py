@@ -130,7 +130,9 @@ class Scheduler:
         """What the next step computes: decodes first, then chunks; nothing if all have ended."""
         work, left = [], self.budget
         for one in list(self.running):
-            drafts = min(self.drafts, one.limit - len(one.tokens) - 1)
+            if one.row is None:  # it was preempted for one before it
+                continue
+            drafts = min(self.drafts, one.limit - len(one.tokens) - 1, self._spare(one))
             if one.decodes and self._has_room(one, len(one.tokens) + drafts):
                 work.append(Work(one, one.computed, 1 + drafts, decodes=True))
                 left -= 1 + drafts
@@ -163,6 +165,11 @@ class Scheduler:
     def _chunk_of(self, one: Generation, left: int) -> Work:
         count = min(self.chunk, left, len(one.tokens) - one.computed)
         return Work(one, one.computed, count, decodes=one.decodes)
+
+    def _spare(self, one: Generation) -> int:
+        """Tokens behind those of a request for which there is room without preempting another."""
+        pages = len(self.pool.tables[one.name]) + self.pool.free
+        return max(0, pages * self.pool.page_size - len(one.tokens))
 
     def _has_room(self, one: Generation, length: int) -> bool:
         """Makes room for `length` tokens; False: the request itself had to be preempted."""

@@ -11,7 +11,7 @@ from jaxpar.cli.base import LEFT, AsJson, app, errors_as_bad_use, print_json, wa
 from jaxpar.cli.train import DataOption
 
 if TYPE_CHECKING:
-    from jaxpar.serve.trained import Decoder
+    from jaxpar.serve.trained import TrainedModel
     from jaxpar.serve.writer import Writer
 
 USUAL_STEPS = 50
@@ -120,24 +120,28 @@ def generate(
 
     A text ends after --tokens, or where the model ends a document.
     """
+    from jaxpar.serve.sampling import Sampling
+    from jaxpar.serve.trained import mesh_of, speculation_of
+    from jaxpar.serve.writer import Writer
+    from jaxpar.train.launch import TERMINATED
+    from jaxpar.train.termination import Terminated
+
     try:
         with errors_as_bad_use():
-            from jaxpar.serve.sampling import Sampling
-            from jaxpar.serve.trained import mesh_of, speculation_of
-            from jaxpar.serve.writer import Writer
-
             sampling, devices = Sampling(temperature, top_k, top_p, seed), mesh_of("generate", mesh)
             guesses = speculation_of("generate", speculate)
             how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
-            decoder = read_decoder("generate", checkpoint, **how, seed=seed)
+            model = read_model("generate", checkpoint, **how, seed=seed)
             how = {"mesh": devices, "cache": cache, "speculation": guesses}
-            writer = Writer("generate", decoder, prompt, tokens, sampling, **how)
+            writer = Writer("generate", model, prompt, tokens, sampling, **how)
         _write(writer, prompt, as_json)
     except KeyboardInterrupt:
         raise typer.Exit(LEFT) from None
+    except Terminated:
+        raise typer.Exit(TERMINATED) from None
 
 
-def read_decoder(
+def read_model(
     verb: str,
     checkpoint: Path | None,
     *,
@@ -146,8 +150,8 @@ def read_decoder(
     tokenizer: Path | None,
     mesh: str | None,
     seed: int = 0,
-) -> Decoder:
-    """The decoder that the options of a verb name: a run's, or one that is trained first.
+) -> TrainedModel:
+    """The model that the options of a verb name: a run's, or one that is trained first.
 
     Raises:
         ValueError: there is none, or an option does not go with a checkpoint.

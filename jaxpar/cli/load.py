@@ -130,10 +130,12 @@ def load_server(
         load = Load(rate, requests, **lengths, leave=leave, seed=seed)
         given = {name: context.params[name] for name in OF_SIMULATION}
         _check_use(url, simulate, kill, given)
-        limits = {"first_token": slo_ttft, "gap": slo_itl}
+        objectives = {"first_token": slo_ttft, "gap": slo_itl}
         try:
             found = (
-                _simulated(load, given, limits) if simulate else _loaded(url, load, kill, limits)
+                _simulated(load, given, objectives)
+                if simulate
+                else _loaded(url, load, kill, objectives)
             )
         except KeyboardInterrupt:
             raise typer.Exit(LEFT) from None
@@ -159,7 +161,7 @@ def _check_use(url: str | None, simulate: bool, kill: str | None, given: dict[st
 
 
 def _loaded(
-    url: str | None, load: Load, kill: str | None, limits: dict[str, float | None]
+    url: str | None, load: Load, kill: str | None, objectives: dict[str, float | None]
 ) -> Found:
     from jaxpar.serve.libraries import need_libraries
 
@@ -176,10 +178,10 @@ def _loaded(
         f"clients     {1e6 * each:,.0f} us of processor time a token, and at most "
         f"{1e3 * loaded.late_seconds:,.1f} ms late"
     )
-    return _summary(loaded.outcomes, limits), more, [note]
+    return _summary(loaded.outcomes, objectives), more, [note]
 
 
-def _simulated(load: Load, given: dict[str, Any], limits: dict[str, float | None]) -> Found:
+def _simulated(load: Load, given: dict[str, Any], objectives: dict[str, float | None]) -> Found:
     from jaxpar.cost.hardware import find_cluster
     from jaxpar.cost.models import find_model
     from jaxpar.serve.simulate import Server, pages_that_fit, simulate, step_time
@@ -193,13 +195,15 @@ def _simulated(load: Load, given: dict[str, Any], limits: dict[str, float | None
     outcomes = simulate(plan(load), Server(time, pages=pages, **sizes))
     name = f"{its['model']} on {its['tp']} of {cluster.device.name}"
     note = f"simulated   {name}, {its['batching']} batching, {pages:,} pages of {its['page_size']}"
-    return _summary(outcomes, limits), its | {"pages": pages}, [note]
+    return _summary(outcomes, objectives), its | {"pages": pages}, [note]
 
 
-def _summary(outcomes: list[Any], limits: dict[str, float | None]) -> Summary:
-    from jaxpar.serve.measures import Limits, summary
+def _summary(outcomes: list[Any], objectives: dict[str, float | None]) -> Summary:
+    from jaxpar.serve.measures import Objectives, summary
 
-    return summary(outcomes, Limits(**{name: x for name, x in limits.items() if x is not None}))
+    return summary(
+        outcomes, Objectives(**{name: x for name, x in objectives.items() if x is not None})
+    )
 
 
 def _span(option: str, text: str) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from jaxpar.cli.base import LEFT, app, errors_as_bad_use, warn
-from jaxpar.cli.generate import CheckpointFolder, Steps, TokenizerFile, read_decoder
+from jaxpar.cli.generate import CheckpointFolder, Steps, TokenizerFile, read_model
 from jaxpar.cli.sizes import whole
 from jaxpar.cli.train import DataOption
 
@@ -27,7 +27,9 @@ Replicas = Annotated[
 MeshOption = Annotated[
     str | None,
     typer.Option(
-        metavar="SIZES", help="Devices that split each layer of a replica, as in tp=2; one."
+        metavar="SIZES",
+        help="Devices of a replica, which split each layer (tp) and the positions of the cache "
+        "(cp), as in tp=2; one.",
     ),
 ]
 Queue = Annotated[
@@ -88,8 +90,9 @@ def serve(
     (for Prometheus). There is no password and no encryption: put a proxy before it where others
     reach the port.
     """
-    sizes = {"slots": slots, "context": context, "chunk": chunk}
-    sizes |= {"page_size": page_size, "pages": pages}
+    from jaxpar.train.launch import TERMINATED
+    from jaxpar.train.termination import Terminated
+
     limits = {"slots": slots, "queue": queue, "seconds": timeout, "kill": allow_kill}
     try:
         with errors_as_bad_use():
@@ -97,24 +100,27 @@ def serve(
 
             need_libraries("serve")
             from jaxpar.serve.engine import Sizes
-            from jaxpar.serve.engines import devices_of, make_engines
+            from jaxpar.serve.engines import make_engines, meshes_of
             from jaxpar.serve.http import Limits, Served, Service
             from jaxpar.serve.server import listen, run
 
             with listen(host, port) as listener:
-                devices = devices_of("serve", mesh, replicas)
+                meshes = meshes_of("serve", mesh, replicas)
                 how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
-                decoder = read_decoder("serve", checkpoint, **how)
-                engines = make_engines(decoder, Sizes(**sizes), devices)
-                for note in decoder.notes:
+                model = read_model("serve", checkpoint, **how)
+                sizes = Sizes(slots, context, chunk, page_size=page_size, pages=pages)
+                engines = make_engines(model, sizes, meshes)
+                for note in model.notes:
                     warn(note)
                 name = checkpoint.resolve().name if checkpoint else "trained"
-                served = Served(name, context, decoder.alphabet)
+                served = Served(name, context, model.alphabet)
                 service = Service(served, engines, Limits(**limits))
                 print(_url(*listener.getsockname()[:2]), flush=True)
                 signalled = run(service, listener, grace_seconds=grace)
     except KeyboardInterrupt:
         raise typer.Exit(LEFT) from None
+    except Terminated:  # while it was trained
+        raise typer.Exit(TERMINATED) from None
     raise typer.Exit(SIGNALLED + signalled if signalled else 0)
 
 

@@ -117,6 +117,11 @@ class Service:
         """Ends all requests that still run."""
         self.replicas.end_all("the server is shutting down")
 
+    def close(self) -> None:
+        """Ends the threads of the replicas, if they have been started."""
+        if self._replicas:
+            self._replicas.close()
+
     async def begin(self, asked: Completion, arrived: float) -> Job:
         """Takes a request, which must be released.
 
@@ -145,7 +150,7 @@ class Service:
         try:
             yield
         finally:
-            self._replicas.close()
+            self.close()
 
     async def _page(self, request: HttpRequest) -> Response:
         page = files("jaxpar.serve").joinpath("chat.html").read_text("utf-8")

@@ -36,6 +36,9 @@ class Kill:
     replica: int
     seconds: float
 
+    def __str__(self) -> str:
+        return f"--kill {self.replica}@{self.seconds:g}s"
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -85,10 +88,11 @@ async def _run(
             _Sender(client, model, one, prompt, start)
             for one, prompt in zip(planned, prompts, strict=True)
         ]
-        sent = [sender.outcome() for sender in senders]
-        outcomes = await asyncio.gather(*sent, *([_kill(client, kill)] if kill else []))
+        sent = asyncio.gather(*(sender.outcome() for sender in senders))
+        if kill:
+            await asyncio.gather(sent, _kill(client, kill))
         return Loaded(
-            outcomes[: len(senders)],
+            await sent,
             max(sender.late_seconds for sender in senders),
             time.process_time() - before,
         )
@@ -139,7 +143,8 @@ class _Sender:
                 await response.aread()
                 return f"HTTP {response.status_code}"
             whole = False
-            async with aclosing(response.aiter_lines()) as lines:
+            lines: Any = response.aiter_lines()
+            async with aclosing(lines):
                 async for line in lines:
                     if not line.startswith(DATA):
                         continue
@@ -186,16 +191,19 @@ async def _check_kill(client: httpx.AsyncClient, kill: Kill) -> None:
     replicas = len(health.get("replicas", ()))
     if not health.get("kill"):
         raise ValueError(
-            f"load: --kill {kill.replica}@{kill.seconds:g}s: this server kills no replicas; start "
-            "jaxpar serve with --allow-kill"
+            f"load: {kill}: this server kills no replicas; start jaxpar serve with --allow-kill"
         )
     if kill.replica >= replicas:
         raise ValueError(
-            f"load: --kill {kill.replica}@{kill.seconds:g}s: the server has {replicas} replicas; "
-            f"use 0 to {replicas - 1}"
+            f"load: {kill}: the server has {replicas} replicas; use 0 to {replicas - 1}"
         )
 
 
 async def _kill(client: httpx.AsyncClient, kill: Kill) -> None:
     await asyncio.sleep(kill.seconds)
-    (await client.post(f"/replicas/{kill.replica}/kill", json={})).raise_for_status()
+    try:
+        (await client.post(f"/replicas/{kill.replica}/kill", json={})).raise_for_status()
+    except httpx.HTTPError as error:
+        raise ValueError(
+            f"load: {kill}: the server did not do so ({error}); look at what it prints"
+        ) from None

@@ -46,16 +46,16 @@ class Outcome:
         """Between each token and the next."""
         return np.diff(self.times).tolist()
 
-    def within(self, limits: "Limits") -> bool:
+    def within(self, objectives: "Objectives") -> bool:
         """Whether its first token, and its gaps in the mean, came in time."""
         gaps = self.gap_seconds
         mean = sum(gaps) / len(gaps) if gaps else 0.0
-        return self.first_token_seconds <= limits.first_token and mean <= limits.gap
+        return self.first_token_seconds <= objectives.first_token and mean <= objectives.gap
 
 
 @dataclass(frozen=True)
-class Limits:
-    """The service level: what a user of the server puts up with, in seconds.
+class Objectives:
+    """Service level objectives: what a user of the server puts up with, in seconds.
 
     Attributes:
         first_token: from arrival to the first token.
@@ -79,7 +79,7 @@ class Summary:
         whole: from arrival to the last token.
         tokens_per_second: tokens of requests that ended well.
         requests_per_second: the same of the requests.
-        good_requests_per_second: of those that were within the limits, too.
+        good_requests_per_second: of those that were within the objectives, too.
         failures: how many did not end well, by kind.
     """
 
@@ -124,11 +124,11 @@ class Summary:
             *(f"{name:20}" + "".join(map(_shown, some)) for name, some in rows),
             f"throughput  {self.tokens_per_second:,.0f} tokens/s, "
             f"{self.requests_per_second:.2f} requests/s",
-            f"goodput     {self.good_requests_per_second:.2f} requests/s within the limits",
+            f"goodput     {self.good_requests_per_second:.2f} requests/s within the objectives",
         ]
 
 
-def summary(outcomes: Sequence[Outcome], limits: Limits) -> Summary:
+def summary(outcomes: Sequence[Outcome], objectives: Objectives) -> Summary:
     """The numbers of a run.
 
     Raises:
@@ -148,7 +148,7 @@ def summary(outcomes: Sequence[Outcome], limits: Limits) -> Summary:
         whole=_percentiles([one.end - one.arrival for one in well]),
         tokens_per_second=per_second * sum(one.tokens for one in well),
         requests_per_second=per_second * len(well),
-        good_requests_per_second=per_second * sum(one.within(limits) for one in well),
+        good_requests_per_second=per_second * sum(one.within(objectives) for one in well),
         failures=dict(Counter(one.failed for one in outcomes if one.failed)),
     )
 

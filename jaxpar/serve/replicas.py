@@ -6,6 +6,7 @@ depends on the seed and the position alone, the text is the one that the first w
 """
 
 import asyncio
+import logging
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ from jaxpar.serve.engine import Event, Request, Stats
 from jaxpar.serve.metrics import Metrics
 
 ENDS_KEPT, MOST_SECONDS_TO_WAIT = 16, 60
-JOIN_SECONDS = 10
+SECONDS_TO_ANSWER, SECONDS_TO_END = 5, 10
 
 
 class Serves(Protocol):
@@ -138,7 +139,7 @@ class Replica:
     Attributes:
         alive: whether it serves.
         jobs: what it serves, by name.
-        why: what it died of.
+        why: the kind of error that it died of.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class Replica:
     def close(self) -> None:
         """Ends its thread after the running step."""
         self._inbox.put(None)
-        self._thread.join(JOIN_SECONDS)
+        self._thread.join(SECONDS_TO_END)
 
     def _run(self, engine: Serves) -> None:
         try:
@@ -193,8 +194,8 @@ class Replica:
                 if events := engine.step():
                     self._loop.call_soon_threadsafe(self._told, self, events)
         except BaseException as error:
-            why = f"{type(error).__name__}: {error}"
-            self._loop.call_soon_threadsafe(self._die, why)
+            logging.getLogger(__name__).exception("a replica has died")
+            self._loop.call_soon_threadsafe(self._die, type(error).__name__)
 
     def _answer(self, question: "_Question", engine: Serves) -> None:
         """Does what is asked, and lets the event loop know."""
@@ -204,7 +205,7 @@ class Replica:
         except ValueError as its:
             error = its
         except BaseException as its:
-            error = DiedError(str(its))
+            error = DiedError(type(its).__name__)
             raise
         finally:
             if question.future:
@@ -229,13 +230,13 @@ class _Question:
 class Replicas:
     """Several replicas, of which the one with the fewest requests takes the next one.
 
-    At most `slots * replicas + queue` requests are open; a request is open until it is released,
-    so one whose client reads slowly counts.
+    At most `queue` requests are open beyond the slots of those alive; a request is open until it is
+    released, so one whose client reads slowly counts.
     """
 
     def __init__(self, engines: Sequence[Serves], metrics: Metrics, *, slots: int, queue: int):
         self.all = [Replica(engine, self._told, self._died) for engine in engines]
-        self.metrics, self.most = metrics, len(engines) * slots + queue
+        self.metrics, self._slots, self._queue = metrics, slots, queue
         self._open: set[Job] = set()
         self._reruns: set[asyncio.Task[None]] = set()
         self._ends: deque[float] = deque(maxlen=ENDS_KEPT)
@@ -258,7 +259,7 @@ class Replicas:
             FullError: too many are open.
             NotServedError: no replica is alive.
         """
-        if len(self._open) >= self.most:
+        if self.alive and len(self._open) >= len(self.alive) * self._slots + self._queue:
             raise FullError(self._seconds_to_wait())
         job = Job(request, arrived)
         self._open.add(job)
@@ -284,10 +285,10 @@ class Replicas:
             job.fail(why)
 
     async def stats(self) -> list[Stats | None]:
-        """What each replica has done and holds; None: it is dead."""
+        """What each replica has done and holds; None: it is dead, or does not answer."""
         asked = [replica.ask(lambda engine: engine.stats) for replica in self.all]
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        return [one if isinstance(one, Stats) else None for one in told]
+        await asyncio.wait(asked, timeout=SECONDS_TO_ANSWER)
+        return [one.result() if one.done() and not one.exception() else None for one in asked]
 
     def close(self) -> None:
         """Ends all threads."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 from types import FrameType
 
 import uvicorn
@@ -12,6 +13,9 @@ from jaxpar.serve.http import Service
 
 CONNECTIONS = 1000  # the most that are open at once; each may hold what its client does not read
 SECONDS_TO_CLOSE = 5
+# How long a thread of Python goes on while another waits: the event loop needs its turn many times
+# for each token, and the threads of engines are always busy.
+SWITCH_SECONDS = 5e-4
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -50,9 +54,13 @@ def run(service: Service, listener: socket.socket, *, grace_seconds: float) -> i
     server = _Server(config, service, grace_seconds)
     # uvicorn raises the signals that it has taken again, once it has ended.
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         server.run([listener])
     finally:
+        service.close()  # which a second Ctrl-C has left out
+        sys.setswitchinterval(interval)
         for number, handler in before.items():
             signal.signal(number, handler)
     return server.asked

@@ -24,7 +24,7 @@ NGRAM = "ngram"
 
 
 @dataclass(frozen=True)
-class Decoder:
+class TrainedModel:
     """A trained decoder, and what its tokens stand for.
 
     Attributes:
@@ -65,7 +65,7 @@ def mesh_of(where: str, text: str | None) -> Mesh | None:
     return make_mesh(sizes)
 
 
-def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> Decoder:
+def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> TrainedModel:
     """What a training run has saved in a folder. Errors begin with `where`.
 
     Raises:
@@ -73,12 +73,14 @@ def from_checkpoint(where: str, folder: Path, tokenizer: Path | None = None) -> 
     """
     saved = read_saved(where, folder, tokenizer)
     about = f"{folder}, step {saved.step}: {saved.settings.parameters:,} parameters"
-    return Decoder(saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about))
+    return TrainedModel(
+        saved.settings, saved.params, _alphabet(saved.tokenizer), (*saved.notes, about)
+    )
 
 
 def from_training(
     steps: int, mesh: str | None, *, data: Path | None, tokenizer: Path | None, seed: int
-) -> Decoder:
+) -> TrainedModel:
     """A decoder of the usual size, after so many steps of training on these devices.
 
     Raises:
@@ -98,7 +100,7 @@ def from_training(
         f"trained {steps} steps: {settings.parameters:,} parameters, "
         f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
     )
-    return Decoder(settings, jax.tree.map(np.asarray, params), _alphabet(read), (about,))
+    return TrainedModel(settings, jax.tree.map(np.asarray, params), _alphabet(read), (about,))
 
 
 def speculation_of(where: str, text: str | None) -> Speculation | None:

@@ -9,7 +9,7 @@ from jax.sharding import Mesh
 
 from jaxpar.serve.engine import Engine, Request, Sampling, Sizes
 from jaxpar.serve.speculate import Speculation
-from jaxpar.serve.trained import Decoder
+from jaxpar.serve.trained import TrainedModel
 
 CHUNK, PAGE_SIZE = 128, 32
 MOST_CONTEXT = 1 << 16
@@ -28,7 +28,7 @@ class Writer:
     def __init__(
         self,
         where: str,
-        decoder: Decoder,
+        model: TrainedModel,
         prompt: str,
         tokens: int,
         sampling: Sampling,
@@ -37,7 +37,7 @@ class Writer:
         cache: str = "model",
         speculation: Speculation | None = None,
     ) -> None:
-        alphabet, trained = decoder.alphabet, decoder.settings.sequence
+        alphabet, trained = model.alphabet, model.settings.sequence
         self._prompt, self._text = prompt, ""
         self._read = tuple(alphabet.encode(prompt))
         context = len(self._read) + tokens
@@ -46,7 +46,7 @@ class Writer:
                 f"{where}: a prompt of {len(self._read)} tokens, and {tokens} to write; there is "
                 f"at least one of each, and at most {MOST_CONTEXT} in all"
             )
-        self.notes = list(decoder.notes)
+        self.notes = list(model.notes)
         if context > trained:
             self.notes.append(
                 f"the model was trained on {trained} tokens at once, and this text may have "
@@ -55,7 +55,7 @@ class Writer:
         chunk = min(CHUNK, len(self._read))
         sizes = Sizes(slots=1, context=context, chunk=chunk, page_size=PAGE_SIZE)
         self._engine = Engine(
-            decoder.settings, decoder.params, sizes, mesh=mesh, cache=cache, speculation=speculation
+            model.settings, model.params, sizes, mesh=mesh, cache=cache, speculation=speculation
         )
         self._stream = alphabet.stream(self._read)
         self._engine.submit(Request("text", self._read, tokens, sampling, alphabet.stop))

@@ -24,6 +24,8 @@ from jaxpar.train.manifest import (
 )
 from jaxpar.train.tokenizer import Tokenizer, read_tokenizer
 
+AVERAGE = ".average."  # in the names of what the optimizer averages
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -31,7 +33,8 @@ class Saved:
 
     Attributes:
         settings: its sizes and parts.
-        params: its parameters, as `jaxpar.model.init` makes them, on the host.
+        params: its parameters, as `jaxpar.model.init` makes them, on the host; the average of
+            them, if the run has kept one.
         tokenizer: what made tokens of the text; None: bytes are tokens.
         step: after how many steps they were saved.
         notes: what a user should know.
@@ -69,7 +72,10 @@ def read_saved(where: str, folder: Path, tokenizer: Path | None = None) -> Saved
             "version of jaxpar that saved it"
         )
     settings = Settings(**about["model"])
-    params = _read(settings, folder_of(folder, step) / ARRAYS)
+    run = about["run"]
+    # After local steps, each device of dp has an average of its own.
+    averaged = run["average"] is not None and run["rounds"] is None
+    params = _read(settings, folder_of(folder, step) / ARRAYS, averaged=averaged)
     places = np.argsort(about["devices"]["layers"])  # a pipeline has its layers in another order
     params[STACKED] = jax.tree.map(lambda leaf: leaf[places], params[STACKED])
     notes = [f"step {one} is damaged; step {step} is taken" for one in steps if one > step]
@@ -93,19 +99,27 @@ def _steps(where: str, folder: Path) -> list[int]:
     return steps
 
 
-def _read(settings: Settings, path: Path) -> dict[str, Any]:
-    """The parameters, as they were stored."""
+def _read(settings: Settings, path: Path, *, averaged: bool) -> dict[str, Any]:
+    """The parameters, or the average of them, in the dtype of the parameters."""
     import orbax.checkpoint as ocp
 
     logging.getLogger("absl").setLevel(logging.CRITICAL)
-    shapes = {"params": jax.eval_shape(lambda: init(settings, jax.random.key(0)))}
+    shapes = jax.eval_shape(lambda: init(settings, jax.random.key(0)))
     pairs, tree = jax.tree.flatten_with_path(shapes)
-    like = {jax.tree_util.keystr(name, simple=True, separator="."): leaf for name, leaf in pairs}
-    on_host = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in like}
-    arguments = ocp.args.PyTreeRestore(like, on_host, partial_restore=True)
+    names = [jax.tree_util.keystr(name, simple=True, separator=".") for name, _ in pairs]
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as orbax:
+        there = orbax.metadata(path.absolute()).item_metadata.tree
+        prefix = "params."
+        if averaged:  # it is inside of other states of the optimizer
+            before, average, _ = next(one for one in there if AVERAGE in one).partition(AVERAGE)
+            prefix = f"{before}{average}"
+        like = {f"{prefix}{name}": leaf for name, (_, leaf) in zip(names, pairs, strict=True)}
+        on_host = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in like}
+        arguments = ocp.args.PyTreeRestore(like, on_host, partial_restore=True)
         stored = orbax.restore(path.absolute(), args=arguments)
-    return tree.unflatten(stored[name] for name in like)["params"]
+    return tree.unflatten(
+        stored[f"{prefix}{name}"].astype(there[f"params.{name}"].dtype) for name in names
+    )
 
 
 def _tokenizer(where: str, folder: Path, given: Path | None, mark: str) -> Tokenizer | None:

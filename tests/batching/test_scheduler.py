@@ -117,6 +117,16 @@ def test_drafts_end_with_the_request() -> None:
     assert work.count == 1
 
 
+def test_nobody_is_preempted_for_drafts() -> None:
+    one = scheduler(pages=5, slots=2, drafts=3, budget=16)
+    one.add(generation("a", 7, 9))
+    one.add(generation("b", 7, 3))
+    for work in one.next():
+        one.record(work, [1] if work.ends_known else [])
+    assert rows(one.next()) == [("a", 7, 4), ("b", 7, 1)]
+    assert one.preempted == 0
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [

@@ -18,7 +18,7 @@ from jaxpar.model import Settings, init
 from jaxpar.serve import libraries, server, trained
 from jaxpar.serve.server import listen
 from jaxpar.serve.text import Bytes
-from jaxpar.serve.trained import Decoder
+from jaxpar.serve.trained import TrainedModel
 from jaxpar.train import setup
 from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.recipe import make_recipe
@@ -30,7 +30,7 @@ from tests.train.runs import compile_quickly
 
 SETTINGS = Settings(layers=1, d_model=32, heads=2)
 SMALL = "--port 0 --slots 2 --context 32 --chunk 8 --page-size 4"
-MORE = "--steps 7 --replicas 2 --queue 3 --timeout 9 --grace 4 --allow-kill"
+MORE = "--steps 7 --queue 3 --timeout 9 --grace 4 --allow-kill"
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +43,10 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What a short training run makes, without the run; returns what was asked for."""
     asked: list[Any] = []
 
-    def train(*given: Any, **how: Any) -> Decoder:
+    def train(*given: Any, **how: Any) -> TrainedModel:
         asked.append((*given, how))
         params = jax.tree.map(np.asarray, init(SETTINGS, jax.random.key(0)))
-        return Decoder(SETTINGS, params, Bytes(), ("a note",))
+        return TrainedModel(SETTINGS, params, Bytes(), ("a note",))
 
     monkeypatch.setattr(trained, "from_training", train)
     return asked

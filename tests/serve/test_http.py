@@ -291,7 +291,7 @@ def test_without_a_replica_all_requests_fail() -> None:
         assert client.ask("hello").status_code == 503
         health = client.get("/health")
         assert health.status_code == 503
-        assert health.json()["replicas"][0]["died_of"] == "RuntimeError: no memory is left"
+        assert health.json()["replicas"][0]["died_of"] == "RuntimeError"
         assert client.get("/metrics").status_code == 200
 
 

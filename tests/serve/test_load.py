@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from jaxpar.serve.load import Kill, run_load
-from jaxpar.serve.measures import Limits, summary
+from jaxpar.serve.measures import Objectives, summary
 from jaxpar.serve.workload import Load, Planned, plan
 from tests.serve.serving import PAGES, SLOTS, Client, StandIn, running, served, until
 
@@ -35,7 +35,7 @@ def test_every_client_is_noted() -> None:
             assert outcome.failed in ("left", None)  # the last parts may have come at once
     assert any(one.failed for one in loaded.outcomes)
     assert loaded.cpu_seconds > 0
-    assert not summary(loaded.outcomes, Limits()).failed
+    assert not summary(loaded.outcomes, Objectives()).failed
 
 
 def test_requests_do_not_wait_for_one_another() -> None:
@@ -62,7 +62,7 @@ def test_what_is_refused_fails_by_its_status() -> None:
     engine = StandIn()
     with served([engine], slots=1, queue=0) as client:
         loaded = run_load(url(client), [Planned(0.0, 4, 40)] * 8 + [Planned(0.5, 60, 40)])
-    kinds = summary(loaded.outcomes, Limits()).failures
+    kinds = summary(loaded.outcomes, Objectives()).failures
     assert kinds["HTTP 429"] > 0
     assert kinds["HTTP 400"] == 1
 

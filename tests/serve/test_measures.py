@@ -2,7 +2,7 @@
 
 import pytest
 
-from jaxpar.serve.measures import Limits, Outcome, summary
+from jaxpar.serve.measures import Objectives, Outcome, summary
 
 
 def test_the_numbers_of_a_run() -> None:
@@ -12,7 +12,7 @@ def test_the_numbers_of_a_run() -> None:
         Outcome(arrival=3.0, times=(3.1, 3.9), tokens=2, end=11.0, failed="left"),
         Outcome(arrival=4.0, times=(), tokens=0, end=4.0, failed="HTTP 429"),
     ]
-    found = summary(outcomes, Limits(first_token=1.0, gap=0.16))
+    found = summary(outcomes, Objectives(first_token=1.0, gap=0.16))
     assert (found.requests, found.well, found.seconds) == (4, 2, 10.0)
     assert found.first_token == pytest.approx((1.75, 2.75, 2.975))
     assert found.gap == pytest.approx((0.15, 0.19, 0.199))
@@ -28,13 +28,13 @@ def test_the_numbers_of_a_run() -> None:
 
 def test_a_mean_gap_above_the_limit_is_not_good() -> None:
     one = Outcome(arrival=0.0, times=(0.1, 0.2, 0.6), tokens=3, end=0.6)
-    assert one.within(Limits(gap=0.2501))
-    assert not one.within(Limits(gap=0.2499))
-    assert not one.within(Limits(first_token=0.09))
+    assert one.within(Objectives(gap=0.2501))
+    assert not one.within(Objectives(gap=0.2499))
+    assert not one.within(Objectives(first_token=0.09))
 
 
 def test_a_run_in_which_nothing_ended_well_has_no_percentiles() -> None:
-    found = summary([Outcome(0.0, (), 0, 1.0, "left")], Limits())
+    found = summary([Outcome(0.0, (), 0, 1.0, "left")], Objectives())
     assert (found.first_token, found.gap, found.tokens_per_second) == ((), (), 0.0)
     assert not found.failed
     assert found.lines()
@@ -42,4 +42,4 @@ def test_a_run_in_which_nothing_ended_well_has_no_percentiles() -> None:
 
 def test_no_request_is_no_run() -> None:
     with pytest.raises(ValueError, match="0 requests"):
-        summary([], Limits())
+        summary([], Objectives())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jaxpar.serve import replicas as replicas_module
 from jaxpar.serve.engine import Event, Request
 from jaxpar.serve.metrics import Metrics
 from jaxpar.serve.replicas import FullError, NotServedError, Replicas
@@ -84,7 +85,7 @@ def test_a_replica_that_dies_in_a_step_is_replaced() -> None:
                 while True:
                     await whole(replicas, "more")
         assert replicas.open == 0
-        assert all("broken" in one.why for one in replicas.all if not one.alive)
+        assert [one.why for one in replicas.all if not one.alive][-1:] == ["RuntimeError"]
 
     run(engines, body)
 
@@ -129,6 +130,20 @@ def test_there_is_a_limit_to_open_requests() -> None:
     run([StandIn()], body, queue=2)
 
 
+def test_a_dead_replica_takes_its_slots_with_it() -> None:
+    async def body(replicas: Replicas) -> None:
+        replicas.all[0].kill()
+        while replicas.all[0].alive:
+            await asyncio.sleep(0)
+        jobs = [await replicas.begin(request(str(i)), 0.0) for i in range(SLOTS + 1)]
+        with pytest.raises(FullError):
+            await replicas.begin(request("more"), 0.0)
+        for job in jobs:
+            replicas.release(job)
+
+    run([StandIn(), StandIn()], body, queue=1)
+
+
 def test_a_client_that_leaves_while_its_request_is_moved_is_forgotten() -> None:
     engines = [StandIn(), StandIn()]
 
@@ -146,6 +161,22 @@ def test_a_client_that_leaves_while_its_request_is_moved_is_forgotten() -> None:
         assert alive and alive.running + alive.waiting == 0
         assert (alive.pages_free, alive.pages_held) == (PAGES, 0)
         assert not replicas.all[1].jobs
+
+    run(engines, body)
+
+
+def test_a_replica_that_does_not_answer_has_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas_module, "SECONDS_TO_ANSWER", 0.05)
+    engines = [StandIn(), StandIn()]
+
+    async def body(replicas: Replicas) -> None:
+        engines[0].hold()
+        job = await replicas.begin(request("stuck"), 0.0)
+        stuck, well = await replicas.stats()
+        assert stuck is None
+        assert well and well.pages_free == PAGES
+        engines[0].release()
+        replicas.release(job)
 
     run(engines, body)
 

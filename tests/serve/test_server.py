@@ -92,6 +92,7 @@ def test_what_does_not_end_is_told(start) -> None:
         client.get("/health")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
 def test_a_client_that_does_not_read_does_not_hold_the_server(start) -> None:
     process, client = start(step=0.0, grace=0.1)

@@ -4,7 +4,7 @@ import pytest
 
 from jaxpar.cost.hardware import find_cluster
 from jaxpar.cost.models import find_model
-from jaxpar.serve.measures import Limits, Summary, summary
+from jaxpar.serve.measures import Objectives, Summary, summary
 from jaxpar.serve.simulate import Server, StepTime, pages_that_fit, simulate, step_time
 from jaxpar.serve.workload import Load, Planned, plan
 
@@ -97,7 +97,7 @@ def found(batching: str, chunk: int, rate: float) -> Summary:
     load = Load(rate=rate, requests=150, prompt=(128, 4096), output=(16, 256))
     pages = pages_that_fit(time, cluster, 16)
     its = Server(time, batching, slots=64, chunk=chunk, pages=pages, page_size=16)
-    return summary(simulate(plan(load), its), Limits())
+    return summary(simulate(plan(load), its), Objectives())
 
 
 def test_continuous_batches_serve_more_and_chunks_end_long_gaps() -> None:

@@ -86,6 +86,31 @@ def test_parameters_are_those_of_the_last_step(recipe: Recipe, tmp_path: Path) -
     assert dtypes == {"bfloat16" if recipe.precision == "bf16" else "float32"}
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        make_recipe("fsdp=2", precision="bf16", average=0.5, skip_spikes=10.0),
+        make_recipe("pp=2", schedule="interleaved", microbatches=4, average=0.5),
+    ],
+    ids=["fsdp in bf16", "pipeline"],
+)
+def test_an_average_is_read_in_place_of_the_parameters(recipe: Recipe, tmp_path: Path) -> None:
+    """That of two steps, from the parameters that were saved after each."""
+    trained(tmp_path / "run", recipe, SETTINGS)
+    found = read_saved("x", tmp_path / "run").params
+    # Read where the weights in float32 are, or else the parameters.
+    with patch("jaxpar.train.saved.AVERAGE", ".master." if recipe.precision == "bf16" else "ms."):
+        last = read_saved("x", tmp_path / "run").params
+        shutil.rmtree(folder_of(tmp_path / "run", 2))
+        first = read_saved("x", tmp_path / "run").params
+    for one, two, average in zip(*map(jax.tree.leaves, (first, last, found)), strict=True):
+        assert average.dtype == two.dtype
+        expected = (one.astype(np.float32) + 2 * two.astype(np.float32)) / 3
+        tolerance = 0.01 if recipe.precision == "bf16" else 1e-5
+        np.testing.assert_allclose(average.astype(np.float32), expected, rtol=tolerance, atol=1e-3)
+        assert np.abs(average.astype(np.float32) - two.astype(np.float32)).max() > 0
+
+
 def test_the_newest_whole_checkpoint_is_read(copied: Path) -> None:
     assert read_saved("x", copied).step == 2
     file = next((folder_of(copied, 2) / "arrays").rglob("d/*"))
