@@ -368,9 +368,9 @@ np.testing.assert_allclose(drawn, jax.nn.softmax(some / 0.7), atol=0.01)
 # them all in one step. If the draft has the probabilities q and the large model p, a guess x is
 # accepted with probability min(1, p(x)/q(x)). After a refusal, the next token is drawn from max(0,
 # p - q), divided by its sum. Then all tokens are distributed exactly as those of the large model.
-# One guess is accepted with the probability `alpha = sum(min(p, q))`, and a round gives `(1 -
-# alpha**(g+1)) / (1 - alpha)` tokens. The rule is your exercise `speculative_accept`; let us see
-# that it does what the formula says, with g = 4.
+# One guess is accepted with the probability `alpha = sum(min(p, q))`. A round gives
+# `(1 - alpha**(g+1)) / (1 - alpha)` tokens. The rule is your exercise `speculative_accept`; let us
+# see that it does what the formula says, with g = 4.
 
 # %%
 g, trials = 4, 20_000
@@ -401,10 +401,10 @@ np.testing.assert_allclose(first_tokens + refused, p, atol=0.015)
 #
 # ### Is the cache copied?
 #
-# A cache that is copied in each step doubles what is read and written, and nobody sees it in the
-# results. Here are three ways through four layers. As an input and output of a scan, as in
-# training; in the carry of a scan; and as a list of layers in a Python loop. The cache is donated
-# each time.
+# A program that copies the cache in each step reads and writes all of it once more, and nobody sees
+# that in the results. Here are three ways through four layers. As an input and output of a scan, as
+# in training; in the carry of a scan; and as a list of layers in a Python loop. The cache is
+# donated each time.
 
 # %%
 LAYERS, b, room = 4, 16, 256
@@ -606,16 +606,17 @@ assert whole.first_token[0] < large.first_token[0] < small.first_token[0]
 # in a hundred is as long as the prefill of somebody else's prompt. Chunks bring that down, and the
 # smaller they are, the more. Their price is a somewhat longer wait for the first token.
 #
-# `serving_metrics`, the numbers of this table from the times of all tokens, are an exercise. Two
-# traps are in them. A mean over a request hides its one long gap. And a load test that sends a
-# request only when the one before has ended (a *closed loop*) never shows what happens when more
-# come than can be served.
+# `serving_metrics`, which computes the numbers of this table from the times of all tokens, is an
+# exercise. There are two traps in such numbers. A mean over a request hides its one long gap. And a
+# load test that sends a request only when the one before has ended (a *closed loop*) never shows
+# what happens when more come than can be served.
 #
 # ### What else matters
 #
-# - **Latency of collectives.** Llama 3 70B over tp=8 sends 160 all-reduces in a decode step. At b =
-#   64 they take 0.65 ms by their bytes over NVLink, beside 5.3 ms for the weights. But each also
-#   has a latency, and that counts more. So servers use one-shot all-reduces for small arrays.
+# - **Latency of collectives.** Llama 3 70B over tp=8 sends 160 all-reduces in a decode step. With
+#   64 requests they take 0.65 ms by their bytes over NVLink, beside 5.3 ms for the weights. But
+#   each also has a latency, and that counts more. So servers use one-shot all-reduces for small
+#   arrays.
 # - **Kernels.** Attention to pages is a kernel of its own: FlashInfer or FlashAttention on GPUs,
 #   and ragged paged attention on TPUs.
 # - **The host.** At full bandwidth a step of Llama 3 8B takes 4.8 ms for the weights, which leaves
