@@ -41,8 +41,8 @@ CLAIMS = (
     ),
     published("within 1 s, and a mean gap of at most 50 ms", "given"),
     computed(
-        "Llama 3 70B over tp=8 sends {160} all-reduces in a decode step. With 64 requests they take "
-        "{0.65} ms by their bytes over NVLink, beside {5.3} ms for the weights",
+        "Llama 3 70B over tp=8 sends {160} all-reduces in a decode step. With 64 requests they "
+        "take {0.65} ms by their bytes over NVLink, beside {5.3} ms for the weights",
         SUMS,
         1e3 * SUMS_BYTES / NVLINK,
         1e3 * ON_EACH / MEMORY,

@@ -27,7 +27,7 @@ from jaxpar.contracts.case import ArraySpec, Case, Function, Made
 from jaxpar.contracts.draws import axis_names, mesh_of, pick
 from jaxpar.contracts.inference import common
 from jaxpar.contracts.inference.common import LARGE, seen_attention, with_heads
-from jaxpar.contracts.steps import Step, among_zeros, as_it_is, enter, gathered
+from jaxpar.contracts.steps import among_zeros, enter, gathered
 from jaxpar.parallel import decode
 from jaxpar.parallel.decode import rotary_by_row
 
@@ -184,8 +184,7 @@ CONTRACT = Contract(
 
 def _at_lengths(cache: Array, new: Array, lengths: Array) -> Array:
     """[b k s h] with new [b k 1 h] at the length of each row."""
-    cache, new = cache, new[:, :, 0]
-    return cache.at[jnp.arange(len(cache)), :, lengths].set(new)
+    return cache.at[jnp.arange(len(cache)), :, lengths].set(new[:, :, 0])
 
 
 def _up_to_the_new_one(s: int, lengths: Array) -> Array:
@@ -193,7 +192,7 @@ def _up_to_the_new_one(s: int, lengths: Array) -> Array:
 
 
 def _in_groups(q: Array, k: Array, v: Array, seen: Array, scale: float) -> Array:
-    """Attention without a copy of the caches for each query head; a mask of None sees all."""
+    """Attention [b a h] without a copy of the caches for each query head."""
     b, kv, _, h = k.shape
     wide = q.reshape(b, kv, -1, h)
     scores = jnp.einsum("bkgh,bksh->bkgs", wide, k, preferred_element_type=jnp.float32)
@@ -218,7 +217,7 @@ def _decoded(
     attention: Callable[..., Array] = _in_groups,
     written: Callable[[Array, Array, Array], Array] = _at_lengths,
     written_v: Callable[[Array, Array, Array], Array] | None = None,
-    total: Step = lax.psum,
+    last: Callable[[Array, Array, str], Array] = lambda y, w_o, axis: lax.psum(y @ w_o, axis),
 ) -> Result:  # fmt: skip
     """A step of decoding, with one thing done in another way."""
     n = lax.axis_size(axis)
@@ -234,8 +233,7 @@ def _decoded(
     v_cache = (written_v or written)(v_cache, v.astype(v_cache.dtype), place(lengths))
     mask = seen(k_cache.shape[2], lengths)
     y = attention(q.reshape(len(x), -1, h), k_cache, v_cache, mask, scale(h))
-    y = total(y.reshape(len(x), -1).astype(x.dtype) @ w_o, axis)
-    return y, k_cache, v_cache
+    return last(y.reshape(len(x), -1).astype(x.dtype), w_o, axis), k_cache, v_cache
 
 
 @wrong("values")
@@ -371,7 +369,7 @@ def caches_as_they_were(*arrays: Array, **sizes: Any) -> Result:
 def partial_results_of_heads(*arrays: Array, **sizes: Any) -> Result:
     """Each device returns the part of its own heads; add the parts with lax.psum, after the product
     with w_o."""
-    return _decoded(*arrays, **sizes, total=as_it_is)
+    return _decoded(*arrays, **sizes, last=lambda y, w_o, axis: y @ w_o)
 
 
 @wrong("values")
@@ -454,20 +452,11 @@ def caches_gathered(*arrays: Array, **sizes: Any) -> Result:
 def w_o_gathered(*arrays: Array, **sizes: Any) -> Result:
     """The results of all heads and all of w_o are gathered for the last product; multiply by the
     rows of your own heads, and add the products of all devices."""
-    axis, w_o = sizes["axis"], arrays[4]
 
-    def total(part: Array, axis: str) -> Array:
-        return part
+    def last(y: Array, w_o: Array, axis: str) -> Array:
+        return gathered(y, axis, 1) @ gathered(w_o, axis)
 
-    kept: list[Array] = []
-
-    def attention(q: Array, k: Array, v: Array, seen: Array, scale: float) -> Array:
-        kept.append(_in_groups(q, k, v, seen, scale))
-        return kept[0]
-
-    y, k_cache, v_cache = _decoded(*arrays, **sizes, attention=attention, total=total)
-    heads = gathered(kept[0].astype(arrays[0].dtype), axis, 1)
-    return heads.reshape(len(y), -1) @ gathered(w_o, axis), k_cache, v_cache
+    return _decoded(*arrays, **sizes, last=last)
 
 
 @wrong("memory")
