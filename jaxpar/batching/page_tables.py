@@ -1,4 +1,7 @@
-"""The page tables after a list of events, with pages that several requests share."""
+"""The page tables after a list of events, with pages that several requests share.
+
+This is for teaching. The engine asks the pool itself.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Continuous batching without any model: which tokens each step computes, as rows of numbers."""
+"""Continuous batching without any model: which tokens each step computes, as rows of numbers.
+
+This is for teaching. The engine asks the scheduler itself, step by step.
+"""
 
 from collections.abc import Sequence
 
