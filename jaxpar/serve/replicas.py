@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any, Protocol
@@ -194,8 +195,8 @@ class Replica:
                 if events := engine.step():
                     self._loop.call_soon_threadsafe(self._told, self, events)
         except BaseException as error:
-            logging.getLogger(__name__).exception("a replica has died")
             self._loop.call_soon_threadsafe(self._die, type(error).__name__)
+            logging.getLogger(__name__).exception("a replica has died")
 
     def _answer(self, question: "_Question", engine: Serves) -> None:
         """Does what is asked, and lets the event loop know."""
@@ -306,13 +307,12 @@ class Replicas:
             replica = job.replica = min(self.alive, key=lambda one: len(one.jobs))
             replica.jobs[name] = job
             request = job.rest()
-            try:
+            with suppress(DiedError):
                 await replica.ask(lambda engine, request=request: engine.submit(request))
-            except DiedError:
-                continue
-            job.placed = replica.alive  # it may have died since it answered
+                job.placed = replica.alive  # it may have died since it answered
             if job.placed:
                 return
+            replica.jobs.pop(name, None)  # its death may not be known here yet
 
     def _told(self, replica: Replica, events: list[Event]) -> None:
         for event in events:

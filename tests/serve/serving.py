@@ -43,8 +43,8 @@ class StandIn:
         raises: what the next step raises.
     """
 
-    def __init__(self) -> None:
-        self._pool = PagePool(PAGES, PAGE_SIZE)
+    def __init__(self, pages: int = PAGES) -> None:
+        self._pool = PagePool(pages, PAGE_SIZE)
         self._scheduler = Scheduler(self._pool, slots=SLOTS, chunk=8, budget=16)
         self._all: dict[str, tuple[Generation, frozenset[int]]] = {}
         self._told: list[Event] = []

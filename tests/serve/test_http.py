@@ -152,6 +152,19 @@ def test_bad_bodies_are_refused(client: Client, body: bytes, status: int, word: 
     assert client.ask("a").status_code == 200
 
 
+def test_a_request_that_no_pages_hold_is_refused_while_others_wait() -> None:
+    engine = StandIn(pages=8)
+    with served([engine]) as client, ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(client.ask, "hello", max_tokens=25) for _ in range(3)]
+        refused = client.ask("hello", max_tokens=40)
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"].endswith(
+            "need 11 pages; there are 8; use 33 tokens or fewer"
+        )
+        assert [one.result().status_code for one in asked] == [200] * 3
+        until(lambda: client.pages() == [(8, 0)])
+
+
 def test_other_errors_have_openais_form_too(engine: StandIn) -> None:
     with served([engine]) as client:
         for response, status in (

@@ -99,10 +99,16 @@ class Refusing(StandIn):
 
 def test_an_error_that_is_no_refusal_is_the_death_of_a_replica() -> None:
     async def body(replicas: Replicas) -> None:
-        assert await whole(replicas, "hello") == text_after("hello", 10)
-        assert [one.alive for one in replicas.all] == [False, True]
+        names = [f"request {i}" for i in range(12)]
+        texts = await asyncio.gather(*(whole(replicas, name, 30) for name in names))
+        assert texts == [text_after(name, 30) for name in names]
+        while len(replicas.alive) > 1:
+            await asyncio.sleep(0)
+        assert replicas.all[-1].alive
+        assert replicas.metrics.reruns == 0
+        assert not any(one.jobs for one in replicas.all)
 
-    run([Refusing(), StandIn()], body)
+    run([*(Refusing() for _ in range(5)), StandIn()], body)
 
 
 def test_a_request_that_does_not_fit_is_refused_and_forgotten() -> None:
