@@ -40,7 +40,7 @@ from jaxpar.model import Settings, init, logits
 from jaxpar.parallel import context, decode
 from jaxpar.parallel.decode import slot_attention, write_tokens
 from jaxpar.serve.engine import Engine, Request, Sizes
-from jaxpar.serve.measures import Limits, summary
+from jaxpar.serve.measures import Objectives, summary
 from jaxpar.serve.simulate import Server, pages_that_fit, simulate, step_time
 from jaxpar.serve.workload import Load, plan
 
@@ -579,7 +579,7 @@ fitting = pages_that_fit(time, h100, page_size=16)
 outcomes = {}
 for name, (batching, chunk) in setups.items():
     server = Server(time, batching, slots=64, chunk=chunk, pages=fitting, page_size=16)
-    outcomes[name] = summary(simulate(requests, server), Limits(first_token=1.0, gap=0.05))
+    outcomes[name] = summary(simulate(requests, server), Objectives(first_token=1.0, gap=0.05))
 
 # %% tags=["fold"]
 shown = [
