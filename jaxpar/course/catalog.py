@@ -211,6 +211,11 @@ LESSONS = (
             "fingerprint", "block_range", "epoch_order", "write_manifest", "cosine_schedule",
         ),
     ),
+    Lesson(
+        number="21", topic="inference", title="Inference",
+        needs=("11",), minutes=40,
+        prints=("slot_attention", "write_tokens"),
+    ),
 )  # fmt: skip
 
 EXERCISES = (
@@ -582,6 +587,35 @@ EXERCISES = (
     Exercise(
         id="guarded_update", lesson="20", kind="program", minutes=30,
         title="a step that all devices skip together", needs=("global_norm_of_shards",),
+    ),
+    Exercise(
+        id="cached_attention", lesson="21", kind="program", minutes=35,
+        title="a new token of each row attends to a split cache", needs=("parallel_attention",),
+    ),
+    Exercise(
+        id="paged_attention", lesson="21", kind="program", minutes=30,
+        title="attention to pages that lie in any order", needs=("cached_attention",),
+    ),
+    Exercise(
+        id="sample_parallel", lesson="21", kind="program", minutes=25,
+        title="a random token, of logits that no device has whole",
+        needs=("reduce_max_location",),
+    ),
+    Exercise(
+        id="speculative_accept", lesson="21", kind="program", minutes=30,
+        title="which guessed tokens are kept, and what follows them",
+    ),
+    Exercise(
+        id="page_tables", lesson="21", kind="value", minutes=25,
+        title="pages that requests share, until one writes",
+    ),
+    Exercise(
+        id="continuous_schedule", lesson="21", kind="value", minutes=25,
+        title="which requests get which tokens computed in each step",
+    ),
+    Exercise(
+        id="serving_metrics", lesson="21", kind="value", minutes=15,
+        title="how long users wait, and how many are served in time",
     ),
 )  # fmt: skip
 

@@ -165,7 +165,8 @@ def paged_attention(
     Row i has `lengths[i]` tokens in the cache, and its queries are those of the last t of them;
     each sees the tokens up to its own. `table[i]` lists the row's pages in the order of its tokens.
     What the table lists beyond these, and what is in a page beyond them, may be anything, NaN too.
-    Each of the k kv heads serves a/k consecutive query heads.
+    Each of the k kv heads serves a/k consecutive query heads. Scores and sums are in float32, or in
+    float64 if q is, and the result has the dtype of q.
 
     A loop takes one page of each row at a time, and merges what it gives (`jaxpar.flash.merge`); it
     ends with the last page of the longest row. So no more than a page of each row is gathered.
@@ -259,7 +260,8 @@ def sample_parallel(
 
     With Gumbel noise this is a sample of softmax(logits / temperature), and no logit is sent. A
     temperature of 0 takes the most likely token. Where several have the largest sum, the first is
-    taken. The result is equal on all devices.
+    taken. A token whose logit is minus infinity is never taken. All is computed in float32, and the
+    result is equal on all devices.
 
     Math: y = argmax_i(logits_i + temperature * noise_i), over the vocabularies of all devices
     Comm:
@@ -290,7 +292,7 @@ def speculative_accept(
     are those of the model at the same places, and after the last of them. `uniforms` are in [0, 1).
     A token is accepted if its number times the draft's probability is below the target's, and all
     before it were. Tokens chosen in this way are distributed as those of the target alone. All is
-    computed in float32.
+    computed in float32, and so is the distribution.
 
     Math: accepted = the first i with uniforms_i * q_i(x_i) >= p_i(x_i), or t; the distribution is
         max(0, p_i - q_i), over its sum, or p_t if all are accepted

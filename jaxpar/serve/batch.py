@@ -7,9 +7,9 @@ import numpy as np
 from jax import Array
 from jaxtyping import Int
 
+from jaxpar.batching.scheduler import Work
 from jaxpar.serve.cache import Pages, Slots
 from jaxpar.serve.sampling import Choices, Sampling
-from jaxpar.serve.scheduler import Work
 
 
 class Batch(NamedTuple):

@@ -10,13 +10,13 @@ from jax import Array
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
+from jaxpar.batching.pages import PagePool
+from jaxpar.batching.scheduler import Generation, Scheduler, Work
 from jaxpar.checks import check_one_of, check_positive
 from jaxpar.model import Settings
 from jaxpar.serve.batch import Rows
 from jaxpar.serve.model import Model, after_each, after_last
-from jaxpar.serve.pages import PagePool
 from jaxpar.serve.sampling import Sampling as Sampling
-from jaxpar.serve.scheduler import Generation, Scheduler, Work
 from jaxpar.serve.speculate import Draft, DraftModel, NGram, Speculation
 
 CACHES = ("model", "int8")

@@ -47,7 +47,7 @@ def extend(
         offsets = own_offsets(offsets, layer.size, axis=over)
         offsets = jnp.where(steps < counts[:, None], offsets, layer.size)  # not in the cache
 
-        def attend(q: Array, k: Array, v: Array) -> Array:
+        def attend(q: Array, k: Array, v: Array, _documents: Array | None = None) -> Array:
             kept.append(layer.write(k, v, places, offsets))
             return where.attend(q, kept[-1], starts + tokens.shape[1], axis=over)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from jaxpar.batching.pages import PagePool
+from jaxpar.batching.scheduler import Generation, Scheduler, Work
 from jaxpar.checks import check_one_of
 from jaxpar.cost.architecture import Architecture
 from jaxpar.cost.flops import forward_flops, head_flops
@@ -22,8 +24,6 @@ from jaxpar.cost.layout import check_axis
 from jaxpar.cost.network import collective_seconds
 from jaxpar.layout import Layout
 from jaxpar.serve.measures import LEFT, Outcome
-from jaxpar.serve.pages import PagePool
-from jaxpar.serve.scheduler import Generation, Scheduler, Work
 from jaxpar.serve.workload import Planned
 
 BATCHINGS = ("continuous", "static")

@@ -20,13 +20,13 @@ import numpy as np
 from jax import Array
 from jaxtyping import Int, PyTree
 
+from jaxpar.batching.scheduler import Work
 from jaxpar.checks import check_positive
 from jaxpar.model import Settings
 from jaxpar.serve.batch import Batch
 from jaxpar.serve.cache import Layer
 from jaxpar.serve.model import Model, Spread, add, after_last
 from jaxpar.serve.sampling import choose
-from jaxpar.serve.scheduler import Work
 
 LONGEST = 3  # tokens at the end of a text that are looked for in it
 

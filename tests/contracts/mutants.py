@@ -38,6 +38,7 @@ FLOAT32_INSIDE = (
     "mixed_precision_step",  # its parameters are float32, and the dtype of its products is judged
     "remat_layers",  # sends nothing, and layer_fn decides in which dtype it computes
     "route",  # its docstring promises float32
+    "sample_parallel",  # its docstring promises float32
 )
 ONE_DTYPE = (
     "bucketed_all_reduce",  # its docstring says that all leaves have the same dtype

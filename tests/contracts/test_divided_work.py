@@ -40,6 +40,8 @@ def _flops_on_one_device(contract: Contract) -> int | None:
 def test_divided_work_is_judged(row: Exercise) -> None:
     contract = load(row.where)
     own, whole = _flops_of_a_device(contract), _flops_on_one_device(contract)
-    assert own is not None and whole is not None
-    if own and whole > 1.5 * own:
+    assert whole is not None
+    if own is None:  # a loop whose length depends on the data: nothing is sent, so none does more
+        assert contract.communication and contract.communication.forward == ((),)
+    elif own and whole > 1.5 * own:
         assert contract.flops, f"{whole:,} flops on one device, {own:,} on each of several"

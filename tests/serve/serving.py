@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import uvicorn
 
+from jaxpar.batching.pages import PagePool
+from jaxpar.batching.scheduler import Generation, Scheduler
 from jaxpar.serve.completions import Limits, Served
 from jaxpar.serve.engine import Event, Request, Stats
 from jaxpar.serve.http import Service
-from jaxpar.serve.pages import PagePool
-from jaxpar.serve.scheduler import Generation, Scheduler
 from jaxpar.serve.server import listen
 from jaxpar.serve.text import Bytes
 

@@ -42,12 +42,24 @@ FOR_ONE_AXIS = {
     "zero.zero2_accumulate",
     "zero.zero3_gradients",
 }
+# What the engine runs, and the trainer does not: as `tests/serve` shows.
+FOR_INFERENCE = {
+    "decode.attend_page_by_page",
+    "decode.merge_over_shards",
+    "decode.rotary_by_row",
+    "decode.sample_parallel",
+    "decode.slot_attention",
+    "decode.write_tokens",
+}
 # Taught as the step between an idea and what runs; each is a few lines of what runs.
 SIMPLER = {
     "checkpoint_layout.fingerprint": "of bytes in memory; the trainer's manifest reads in pieces",
     "checkpoint_layout.newest_whole": "reads all files; the trainer those of the newest first",
     "data_position.resume_indices": "of one batch; the trainer goes on from there",
     "guarded.guarded_update": "one axis; the trainer judges the norm of any mix",
+    "decode.cached_attention": "a layer's step as a whole; the decoder attends through its cache",
+    "decode.paged_attention": "pages of one dtype; the engine's may be in 8 bits, or split",
+    "decode.speculative_accept": "with noise of its own; the engine's drafts share the noise",
     "fsdp.fsdp_apply": "a flat parameter; the trainer gathers leaf by leaf, as fully_shard does",
     "gpipe.gpipe_loss": "the backward pass by differentiation; the trainer runs any schedule",
     "gpipe.naive_forward": "one microbatch",
@@ -145,7 +157,8 @@ def test_the_trainer_reaches_what_is_taught() -> None:
             trained(make_recipe("ep=2"), with_experts, steps=1)
     finally:
         sys.setprofile(before)
-    assert {*names.values()} - reached == FOR_ONE_AXIS | {*SIMPLER} | {*WITHOUT_OPTION}
+    others = FOR_ONE_AXIS | FOR_INFERENCE | {*SIMPLER} | {*WITHOUT_OPTION}
+    assert {*names.values()} - reached == others
 
 
 PARAMS = {"w": np.arange(48, dtype=np.float32).reshape(8, 6) / 50, "b": np.ones(8, np.float32)}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxpar.serve.pages import PagePool
-from jaxpar.serve.scheduler import Generation, Scheduler, Work
+from jaxpar.batching.pages import PagePool
+from jaxpar.batching.scheduler import Generation, Scheduler, Work
 
 
 def scheduler(pages: int = 64, page_size: int = 4, **how: int) -> Scheduler:

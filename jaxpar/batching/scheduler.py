@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jaxpar.batching.pages import FullError, PagePool
 from jaxpar.checks import check_positive
-from jaxpar.serve.pages import FullError, PagePool
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jaxpar.serve.pages import Copy, FullError, PagePool
+from jaxpar.batching.pages import Copy, FullError, PagePool
 
 
 def test_a_request_has_as_many_pages_as_its_tokens_fill() -> None:
