@@ -55,14 +55,14 @@ def moe_exchange(
     counts = lax.all_gather(jnp.bincount(choices, length=n * own), axis)  # [n, e]
     traffic = Traffic.of(counts.reshape(n, n, own), axis)
     order = jnp.argsort(choices)
-    arrived = send(x[order // k], traffic, axis=axis)  # [n, t*k, d]
+    arrived = _send(x[order // k], traffic, axis=axis)  # [n, t*k, d]
     ones = jnp.ones_like(weights, shape=(n * t * k, 1))
     own_weights = w_gate, w_up, w_down
     y = dropless(
         arrived.reshape(n * t * k, -1), ones, traffic.experts(t * k), *own_weights,
         block=block, skip=skip,
     )  # fmt: skip
-    back = send_back(y.reshape(arrived.shape), traffic, axis=axis)
+    back = _send_back(y.reshape(arrived.shape), traffic, axis=axis)
     weighted = back * weights.reshape(-1)[order][:, None]
     return jnp.zeros_like(x, weighted.dtype).at[order // k].add(weighted).astype(x.dtype)
 
@@ -95,57 +95,44 @@ class Traffic(NamedTuple):
         return (places >= ends[:, None]).sum(axis=2).reshape(-1, 1)
 
 
-def send(rows: Float[Array, "r d"], traffic: Traffic, *, axis: str) -> Float[Array, "n r d"]:
+def _send(rows: Float[Array, "r d"], traffic: Traffic, *, axis: str) -> Float[Array, "n r d"]:
     """Sends the rows for device 0 there, then those for device 1, and so on; what has arrived.
 
     What came from device i is in part i, and after it are rows of 0.
-
-    Comm:
-        forward: all_to_all(axis) n*rows
-        backward: all_to_all(axis) n*rows
-    Memory: n*rows
-    Source: Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.1
     """
-    way = padded_send if is_cpu() else ragged_send
+    way = _padded_send if _is_cpu() else _ragged_send
     return way(*vary_alike(rows, *traffic), axis=axis)
 
 
-def send_back(y: Float[Array, "n r d"], traffic: Traffic, *, axis: str) -> Float[Array, "r d"]:
-    """What has become of the rows that `send` has sent, in their order.
-
-    Comm:
-        forward: all_to_all(axis) y
-        backward: all_to_all(axis) y
-    Memory: y/n
-    Source: Rajbhandari et al. 2022 (DeepSpeed-MoE), section 5.1
-    """
-    way = padded_back if is_cpu() else ragged_back
+def _send_back(y: Float[Array, "n r d"], traffic: Traffic, *, axis: str) -> Float[Array, "r d"]:
+    """What has become of the rows that `_send` has sent, in their order."""
+    way = _padded_back if _is_cpu() else _ragged_back
     return way(*vary_alike(y, *traffic), axis=axis)
 
 
-def is_cpu() -> bool:
+def _is_cpu() -> bool:
     """Whether the devices are CPUs, which cannot run `lax.ragged_all_to_all`."""
     return jax.devices()[0].platform == "cpu"
 
 
-def padded_send(rows: Array, sent: Array, _received: Array, _places: Array, *, axis: str) -> Array:
-    """`send` with as many rows to each device as there are rows in all."""
+def _padded_send(rows: Array, sent: Array, _received: Array, _places: Array, *, axis: str) -> Array:
+    """`_send` with as many rows to each device as there are rows in all."""
     first, places = jnp.cumsum(sent) - sent, jnp.arange(len(rows))[None]
     parts = rows.at[first[:, None] + places].get(mode="fill", fill_value=0)  # [n, r, d]
     parts = jnp.where((places < sent[:, None])[..., None], parts, 0)
     return lax.all_to_all(parts, axis, 0, 0, tiled=True)
 
 
-def padded_back(y: Array, sent: Array, _received: Array, _places: Array, *, axis: str) -> Array:
-    """`send_back` with empty rows, too."""
+def _padded_back(y: Array, sent: Array, _received: Array, _places: Array, *, axis: str) -> Array:
+    """`_send_back` with empty rows, too."""
     parts = lax.all_to_all(y, axis, 0, 0, tiled=True)
     places, ends = jnp.arange(y.shape[1]), jnp.cumsum(sent)
     device = (places[:, None] >= ends[None]).sum(axis=1)
     return parts[device, places - (ends - sent)[device]]
 
 
-def ragged_send(rows: Array, sent: Array, received: Array, _places: Array, *, axis: str) -> Array:
-    """`send` with no row that is empty."""
+def _ragged_send(rows: Array, sent: Array, received: Array, _places: Array, *, axis: str) -> Array:
+    """`_send` with no row that is empty."""
     n, r = len(sent), len(rows)
     arrived = lax.ragged_all_to_all(
         rows,
@@ -159,8 +146,8 @@ def ragged_send(rows: Array, sent: Array, received: Array, _places: Array, *, ax
     return arrived.reshape(n, r, -1)
 
 
-def ragged_back(y: Array, sent: Array, received: Array, places: Array, *, axis: str) -> Array:
-    """`send_back` with no row that is empty."""
+def _ragged_back(y: Array, sent: Array, received: Array, places: Array, *, axis: str) -> Array:
+    """`_send_back` with no row that is empty."""
     n, r, d = y.shape
     return lax.ragged_all_to_all(
         y.reshape(n * r, d),

@@ -73,9 +73,9 @@ def test_padded_and_ragged_rows_are_the_same(skew: float, monkeypatch: pytest.Mo
         counts = lax.all_gather(jnp.bincount(choices, length=E), "ep")
         traffic = exchange.Traffic.of(counts.reshape(4, 4, E // 4), "ep")
         rows = x[jnp.argsort(choices) // K]
-        sends = exchange.padded_send, exchange.ragged_send
+        sends = exchange._padded_send, exchange._ragged_send
         there = [send(rows, *traffic, axis="ep") for send in sends]
-        backs = exchange.padded_back, exchange.ragged_back
+        backs = exchange._padded_back, exchange._ragged_back
         return there, [rows, *(back(3 * there[0], *traffic, axis="ep") for back in backs)]
 
     rows = P("ep")
@@ -93,7 +93,7 @@ def test_padded_and_ragged_rows_are_the_same(skew: float, monkeypatch: pytest.Mo
 def test_other_devices_than_cpus_send_no_empty_row(
     platform: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "is_cpu", lambda: platform == "cpu")
+    monkeypatch.setattr(exchange, "_is_cpu", lambda: platform == "cpu")
     chosen = call(exchange.moe_exchange, block=4)
     traced = chosen.program("ep=4", differentiate=True).trace(*chosen.args)
     text = traced.lower(lowering_platforms=(platform,)).as_text()

@@ -87,6 +87,7 @@ WITHOUT_OPTION = {
     "context.striped_ring_attention": "history: a zigzag has equal work",
     "data.bucketed_all_reduce": "XLA combines all-reduces by itself",
     "data.masked_mean": "the trainer's examples have no padding",
+    "exchange.moe_exchange": "on CPUs it sends n times as many rows as are chosen",
     "expert.expert_choice": "a decoder cannot know which of its tokens come later",
     "fsdp.fsdp_shardings": "the compiler's FSDP",
     "hybrid.masked_gradients": "the trainer's examples have no padding",
