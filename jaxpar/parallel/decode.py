@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from jaxpar import nn
 from jaxpar.flash import attend, merge
@@ -102,11 +102,11 @@ def cached_attention(
 
 
 def write_tokens(
-    cache: Float[Array, "p k s h"],
-    new: Float[Array, "b k t h"],
+    cache: Shaped[Array, "p k s h"],
+    new: Shaped[Array, "b k t h"],
     places: Int[Array, "b _"],
     offsets: Int[Array, "b t"],
-) -> Float[Array, "p k s h"]:
+) -> Shaped[Array, "p k s h"]:
     """Writes new keys or values into a cache, each at its place (a row, a page) and offset in it.
 
     A token whose place or offset is not in the cache, and is not negative, is left out. XLA writes
@@ -283,16 +283,16 @@ def sample_parallel(
 def speculative_accept(
     draft: Int[Array, "b t"],
     draft_probs: Float[Array, "b t v"],
-    target_probs: Float[Array, "b t+1 v"],
+    target_probs: Float[Array, "b s v"],
     uniforms: Float[Array, "b t"],
 ) -> tuple[Int[Array, " b"], Float[Array, "b v"]]:
     """How many of t drafted tokens are accepted, and the distribution of the token after them.
 
     `draft_probs` are the distributions that the drafted tokens were drawn from, and `target_probs`
-    are those of the model at the same places, and after the last of them. `uniforms` are in [0, 1).
-    A token is accepted if its number times the draft's probability is below the target's, and all
-    before it were. Tokens chosen in this way are distributed as those of the target alone. All is
-    computed in float32, and so is the distribution.
+    are those of the model at the same places, and after the last of them, so s is t+1. `uniforms`
+    are in [0, 1). A token is accepted if its number times the draft's probability is below the
+    target's, and all before it were. Tokens chosen in this way are distributed as those of the
+    target alone. All is computed in float32, and so is the distribution.
 
     Math: accepted = the first i with uniforms_i * q_i(x_i) >= p_i(x_i), or t; the distribution is
         max(0, p_i - q_i), over its sum, or p_t if all are accepted

@@ -420,11 +420,11 @@ def test_rotary_by_row_is_rotary_of_each_row() -> None:
 
 def test_what_sends_nothing_says_so() -> None:
     """Writing has a gradient with respect to both arguments, and attention to all three."""
-    cache, new, places = random(4, 2, 8, H), random(B, 2, 3, H), np.arange(3 * B).reshape(B, 3)
+    cache, new, places = random(4, 2, 8, H), random(B, 2, 3, H), jnp.arange(3 * B).reshape(B, 3)
     write = partial(decode.write_tokens, places=places % 4, offsets=places // 4)
     written = Call(decode.write_tokens, write, (cache, new), (EQUAL,) * 2, EQUAL)
     q, k, v = random(B, 4, 2, H), random(B, 2, S, H), random(B, 2, S, H)
-    slots = partial(decode.slot_attention, lengths=LENGTHS)
+    slots = partial(decode.slot_attention, lengths=jnp.asarray(LENGTHS))
     attended = Call(decode.slot_attention, slots, (q, k, v), (EQUAL,) * 3, EQUAL)
     for call in (written, attended):
         assert_docstring_holds(call, "tp=2", axis="tp")
