@@ -58,9 +58,16 @@ def test_requests_do_not_wait_for_one_another() -> None:
     assert seconds[0] > 0.1 * (SLOTS - 1)
 
 
+class Slow(StandIn):
+    """A request takes longer than others take to arrive."""
+
+    def step(self) -> list:
+        time.sleep(0.005)
+        return super().step()
+
+
 def test_what_is_refused_fails_by_its_status() -> None:
-    engine = StandIn()
-    with served([engine], slots=1, queue=0) as client:
+    with served([Slow()], slots=1, queue=0) as client:
         loaded = run_load(url(client), [Planned(0.0, 4, 40)] * 8 + [Planned(0.5, 60, 40)])
     kinds = summary(loaded.outcomes, Objectives()).failures
     assert kinds["HTTP 429"] > 0
@@ -68,11 +75,6 @@ def test_what_is_refused_fails_by_its_status() -> None:
 
 
 def test_a_replica_is_killed_and_nobody_notices() -> None:
-    class Slow(StandIn):
-        def step(self) -> list:
-            time.sleep(0.005)
-            return super().step()
-
     load = Load(rate=200, requests=40, prompt=(1, 20), output=(30, 40))
     with served([Slow(), Slow()], queue=100, kill=True) as client:
         loaded = run_load(url(client), plan(load), kill=Kill(0, 0.1))
