@@ -8,24 +8,15 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
+
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """What `percent` % of the values are at most, between two of them by a straight line.
 
-    None if there are no values. `numpy.percentile` is the same.
-
-    Raises:
-        ValueError: `percent` is below 0 or above 100.
+    None if there are no values.
     """
-    if not 0 <= percent <= 100:
-        raise ValueError(f"percentile: percent is {percent}; use 0 to 100")
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    place = (len(ordered) - 1) * percent / 100
-    below, part = int(place), place - int(place)
-    above = ordered[min(below + 1, len(ordered) - 1)]
-    return ordered[below] + part * (above - ordered[below])
+    return float(np.percentile(values, percent)) if len(values) else None
 
 
 def serving_metrics(

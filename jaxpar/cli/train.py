@@ -607,12 +607,11 @@ def launch_processes(
         )
     if not max_restarts:
         raise typer.Exit(launch(command, **sizes))
-    options = _options_of(arguments)
-    shrinking = None
+    options, shrinking = _options_of(arguments), None
+    folder = _checkpoint_of(options, max_restarts)
     if min_processes:
         examples = options["batch"] // options["microbatches"]
         shrinking = Shrinking(min_processes, options["mesh"], examples)
-    folder = _checkpoint_of(options, max_restarts)
     raise typer.Exit(
         launch_again(command, folder, restarts=max_restarts, shrinking=shrinking, **sizes)
     )

@@ -33,7 +33,7 @@ class Cached(NamedTuple):
     """
 
     positions: Array
-    attend: Attend
+    attend: Callable[[Array, Array, Array], Array]
 
 
 class Context(NamedTuple):

@@ -168,7 +168,7 @@ class Split:
     ) -> Float[Array, "b a t h"]:
         """Causal attention of this device's positions to those of all devices, or in a cache."""
         if self.cached:
-            return self.cached.attend(q, k, v, self.documents)
+            return self.cached.attend(q, k, v)
         if self.context is None:
             return on_one_device(self.attention)(q, k, v, self.documents)
         return over_devices(self.by, self.context)(q, k, v, self.documents)

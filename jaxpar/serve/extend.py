@@ -1,5 +1,6 @@
 """The decoder with a cache: one function for prompts, chunks of them, decode steps and drafts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from jaxtyping import Float, Int, PyTree
 
 from jaxpar.cost.experts import DROPPED
 from jaxpar.model import Settings, Split, pieces
-from jaxpar.model.attention import Attend, Cached
+from jaxpar.model.attention import Cached
 from jaxpar.serve.cache import Layer, Pages, Slots, own_offsets
 
 
@@ -41,13 +42,13 @@ def extend(
     positions = starts[:, None] + steps
     kept = []
 
-    def attend_in(layer: Layer) -> Attend:
+    def attend_in(layer: Layer) -> Callable[[Array, Array, Array], Array]:
         parts = 1 if over is None else lax.axis_size(over)
         places, offsets = where.at(positions, layer.size * parts)
         offsets = own_offsets(offsets, layer.size, axis=over)
         offsets = jnp.where(steps < counts[:, None], offsets, layer.size)  # not in the cache
 
-        def attend(q: Array, k: Array, v: Array, _documents: Array | None = None) -> Array:
+        def attend(q: Array, k: Array, v: Array) -> Array:
             kept.append(layer.write(k, v, places, offsets))
             return where.attend(q, kept[-1], starts + tokens.shape[1], axis=over)
 

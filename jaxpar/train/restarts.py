@@ -4,8 +4,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jaxpar.axes import parse_mesh, show_mesh
+from jaxpar.layout import Layout
 from jaxpar.train.launch import Ended, run_group
 from jaxpar.train.manifest import newest_whole
 
@@ -37,12 +39,10 @@ class Shrinking:
             for axis in ("dp", "fsdp"):
                 sizes = parse_mesh(self.mesh)
                 size, rest = divmod(sizes.get(axis, 0) * fewer, first)
-                if size and not rest and self.examples % self._parts(sizes | {axis: size}) == 0:
-                    return fewer, show_mesh(sizes | {axis: size})
+                smaller: dict[str, Any] = sizes | {axis: size}
+                if size and not rest and self.examples % Layout(**smaller).batch_parts == 0:
+                    return fewer, show_mesh(smaller)
         return None
-
-    def _parts(self, sizes: dict[str, int]) -> int:
-        return sizes.get("dp", 1) * sizes.get("fsdp", 1) * sizes.get("ep", 1)
 
 
 def launch_again(

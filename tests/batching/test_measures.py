@@ -1,19 +1,11 @@
-"""What users notice: by hand, and percentiles as numpy has them."""
+"""What users notice, by hand."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jaxpar.batching.measures import percentile, serving_metrics
+from jaxpar.batching.measures import serving_metrics
 
 LIMITS = {"ttft_limit": 1.0, "itl_limit": 0.25}
 QUICK, SLOW = (2.0, [2.5, 2.75, 3.0], True), (1.0, [2.25, 2.5, 3.5], True)
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 100))
-def test_percentiles_are_those_of_numpy(values: list[float], percent: float) -> None:
-    assert percentile(values, percent) == pytest.approx(np.percentile(values, percent))
 
 
 def test_by_hand() -> None:
@@ -46,8 +38,3 @@ def test_where_nobody_was_answered_there_are_no_percentiles() -> None:
 def test_what_cannot_be_is_refused(log: list, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         serving_metrics(log, **LIMITS)
-
-
-def test_a_percentile_is_from_0_to_100() -> None:
-    with pytest.raises(ValueError, match="percent is 101"):
-        percentile([1.0], 101)

@@ -64,6 +64,10 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             ["launch", "--min-processes", "1", "--", "train"],
             "launch: --min-processes 1 with --processes 2 and --max-restarts 0: a run that is sta",
         ),
+        (
+            ["launch", "--max-restarts", "1", "--min-processes", "1", "--", "doctor"],
+            "launch: --max-restarts 1 without --checkpoint",
+        ),
     ],
 )
 def test_bad_use_is_one_line_and_ends_with_2(run: Any, arguments: list[str], line: str) -> None:
