@@ -115,7 +115,7 @@ def compared(ours: Sequence[Turn], theirs: Sequence[Turn]) -> str:
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> str:
     middle = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
-    return f"{middle:.2f} ({statistics.median(ours):.2f} s, {statistics.median(theirs):.2f} s)"
+    return f"{middle:.2f} ({statistics.median(ours):.3g} s, {statistics.median(theirs):.3g} s)"
 
 
 if __name__ == "__main__":

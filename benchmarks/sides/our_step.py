@@ -21,20 +21,22 @@ DEVICES, BATCH = 8, 16
 SETTINGS = Settings()
 
 
-def random_tokens(batch: int, sequence: int = SETTINGS.sequence) -> Int[Array, "b s"]:
+def random_tokens(
+    batch: int, sequence: int = SETTINGS.sequence, vocabulary: int = SETTINGS.vocabulary
+) -> Int[Array, "b s"]:
     """The same in every side that races: one token more than positions."""
     shape = (batch, sequence + 1)
-    return jax.random.randint(jax.random.key(1), shape, 0, SETTINGS.vocabulary, jnp.int32)
+    return jax.random.randint(jax.random.key(1), shape, 0, vocabulary, jnp.int32)
 
 
-def take_steps(recipe: Recipe, sequence: int) -> None:
+def take_steps(recipe: Recipe, settings: Settings) -> None:
     """Steps of AdamW on random tokens."""
-    simulate_devices(recipe.layout.devices)
     mesh = make_mesh(recipe.layout.mesh_sizes)
     sharding = NamedSharding(mesh, P(recipe.layout.batch_axes))
-    tokens = jax.device_put(random_tokens(recipe.batch, sequence), sharding)
+    tokens = random_tokens(recipe.batch, settings.sequence, settings.vocabulary)
+    tokens = jax.device_put(tokens, sharding)
     like = jax.ShapeDtypeStruct(tokens.shape, tokens.dtype, sharding=sharding)
-    made = set_up(replace(SETTINGS, sequence=sequence), recipe, mesh, like, 0, None)
+    made = set_up(settings, recipe, mesh, like, 0, None)
     params, state = made.params, made.state
 
     def step() -> float:
@@ -56,4 +58,6 @@ def ours(batch: int = BATCH, sequence: int = SETTINGS.sequence, **options: objec
 
 
 if __name__ == "__main__":
-    take_steps(make_recipe(**json.loads(sys.argv[1])), int(sys.argv[2]))
+    recipe = make_recipe(**json.loads(sys.argv[1]))
+    simulate_devices(recipe.layout.devices)
+    take_steps(recipe, replace(SETTINGS, sequence=int(sys.argv[2])))

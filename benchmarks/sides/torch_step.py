@@ -39,7 +39,7 @@ from torch.nn.parallel import DistributedDataParallel  # pyright: ignore[reportM
 from benchmarks.sides.our_step import BATCH, SETTINGS, random_tokens
 from benchmarks.sides.race import serve
 from jaxpar.mesh import parse_mesh
-from jaxpar.model import init
+from jaxpar.model import Settings, init
 from jaxpar.train.optimizer import RATES, WEIGHT_DECAY
 
 
@@ -58,10 +58,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class Layer(nn.Module):
     """RMSNorm and attention with rotary positions, RMSNorm and SwiGLU."""
 
-    def __init__(self, attend: Attend) -> None:
+    def __init__(self, attend: Attend, settings: Settings) -> None:
         super().__init__()
         self.attend = attend
-        d, f = SETTINGS.d_model, SETTINGS.d_hidden
+        d, f = settings.d_model, settings.d_hidden
+        self.d_head = settings.d_head
         self.attention_norm, self.mlp_norm = (nn.RMSNorm(d, eps=1e-6) for _ in range(2))
         self.query_key_value, self.output = linear(d, 3 * d), linear(d, d)
         self.gate, self.up, self.down = linear(d, f), linear(d, f), linear(f, d)
@@ -69,7 +70,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """The stream [b, t, d] after this layer."""
         b, t, _ = x.shape
-        heads = (b, t, -1, 3, SETTINGS.d_head)  # of this process
+        heads = (b, t, -1, 3, self.d_head)  # of this process
         projected = self.query_key_value(self.attention_norm(x)).view(heads)
         q, k, v = projected.permute(3, 0, 2, 1, 4)  # each [b, a, t, h]
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
@@ -80,20 +81,25 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The decoder that `Settings()` describes, with our first parameters, at these positions."""
+    """The decoder that settings describe, with our first parameters, at these positions."""
 
-    def __init__(self, positions: Sequence[int] | None = None, attend: Attend = attend) -> None:
+    def __init__(
+        self,
+        positions: Sequence[int] | None = None,
+        attend: Attend = attend,
+        settings: Settings = SETTINGS,
+    ) -> None:
         super().__init__()
-        positions = range(SETTINGS.sequence) if positions is None else positions
-        d = SETTINGS.d_model
-        self.embedding = nn.Embedding(SETTINGS.vocabulary, d)
-        self.layers = nn.ModuleList(Layer(attend) for _ in range(SETTINGS.layers))
-        self.norm, self.head = nn.RMSNorm(d, eps=1e-6), linear(d, SETTINGS.vocabulary)
-        half = SETTINGS.d_head // 2
+        positions = range(settings.sequence) if positions is None else positions
+        d = settings.d_model
+        self.embedding = nn.Embedding(settings.vocabulary, d)
+        self.layers = nn.ModuleList(Layer(attend, settings) for _ in range(settings.layers))
+        self.norm, self.head = nn.RMSNorm(d, eps=1e-6), linear(d, settings.vocabulary)
+        half = settings.d_head // 2
         angles = torch.tensor(positions)[:, None] / 10_000 ** (torch.arange(half) / half)
         self.register_buffer("cos", angles.cos())
         self.register_buffer("sin", angles.sin())
-        self.load_state_dict(first_parameters(), strict=False)
+        self.load_state_dict(first_parameters(settings), strict=False)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         """The mean cross-entropy of the labels of tokens, both [b, t]."""
@@ -109,10 +115,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
-def first_parameters() -> dict[str, Tensor]:
+def first_parameters(settings: Settings) -> dict[str, Tensor]:
     """Our first parameters, as `Decoder` names and lays them out."""
-    params = jax.tree.map(tensor, init(SETTINGS, jax.random.key(0)))
-    layers, d_head = params["layers"], SETTINGS.d_head
+    params = jax.tree.map(tensor, init(settings, jax.random.key(0)))
+    layers, d_head = params["layers"], settings.d_head
     attention, mlp = layers["attention"], layers["mlp"]
     # The rows of a head are together, so that processes that split the rows get whole heads.
     by_heads = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jaxpar.checks import check_one_of
 from jaxpar.cli.base import LEFT, AsJson, app, errors_as_bad_use, print_json, warn
 from jaxpar.cli.train import DataOption
 
@@ -120,6 +121,7 @@ def generate(
 
     A text ends after --tokens, or where the model ends a document.
     """
+    from jaxpar.serve.engine import CACHES
     from jaxpar.serve.sampling import Sampling
     from jaxpar.serve.trained import mesh_of, speculation_of
     from jaxpar.serve.writer import Writer
@@ -128,6 +130,7 @@ def generate(
 
     try:
         with errors_as_bad_use():
+            check_one_of("generate", "--cache", cache, CACHES)
             sampling, devices = Sampling(temperature, top_k, top_p, seed), mesh_of("generate", mesh)
             guesses = speculation_of("generate", speculate)
             how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}

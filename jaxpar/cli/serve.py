@@ -6,8 +6,16 @@ from typing import Annotated
 
 import typer
 
+from jaxpar.checks import check_one_of
 from jaxpar.cli.base import LEFT, app, errors_as_bad_use, warn
-from jaxpar.cli.generate import CheckpointFolder, Steps, TokenizerFile, read_model
+from jaxpar.cli.generate import (
+    Cache,
+    CheckpointFolder,
+    Speculate,
+    Steps,
+    TokenizerFile,
+    read_model,
+)
 from jaxpar.cli.sizes import whole
 from jaxpar.cli.train import DataOption
 
@@ -59,6 +67,7 @@ Examples:
   jaxpar serve --steps 100
   jaxpar serve --checkpoint run1 --port 8001 --slots 16 --context 1024
   jaxpar serve --checkpoint run1 --mesh tp=2 --replicas 2
+  jaxpar serve --checkpoint run1 --cache int8 --speculate ngram:4
   curl localhost:8000/v1/completions -H 'content-type: application/json' \\
     -d '{"prompt": "import ", "max_tokens": 40, "stream": true}'
 """
@@ -77,6 +86,8 @@ def serve(
     chunk: Chunk = 64,
     page_size: PageSize = 16,
     pages: Pages = None,
+    cache: Cache = "model",
+    speculate: Speculate = None,
     mesh: MeshOption = None,
     replicas: Replicas = 1,
     queue: Queue = 64,
@@ -100,17 +111,20 @@ def serve(
 
             need_libraries("serve")
             from jaxpar.serve.completions import Limits, Served
-            from jaxpar.serve.engine import Sizes
+            from jaxpar.serve.engine import CACHES, Sizes
             from jaxpar.serve.engines import make_engines, meshes_of
             from jaxpar.serve.http import Service
             from jaxpar.serve.server import listen, run
+            from jaxpar.serve.trained import speculation_of
 
+            check_one_of("serve", "--cache", cache, CACHES)
             with listen(host, port) as listener:
                 meshes = meshes_of("serve", mesh, replicas)
+                guesses = speculation_of("serve", speculate)
                 how = {"data": data, "tokenizer": tokenizer, "steps": steps, "mesh": mesh}
                 model = read_model("serve", checkpoint, **how)
                 sizes = Sizes(slots, context, chunk, page_size=page_size, pages=pages)
-                engines = make_engines(model, sizes, meshes)
+                engines = make_engines(model, sizes, meshes, cache=cache, speculation=guesses)
                 for note in model.notes:
                     warn(note)
                 name = checkpoint.resolve().name if checkpoint else "trained"

@@ -20,6 +20,7 @@ from jaxpar.parallel.decode import (
     write_tokens,
 )
 
+TOKENS_AT_ONCE = 64  # of a row, in a loop over its pages
 MOST = 127  # the largest number of 8 bits that has a negative one
 
 
@@ -52,9 +53,9 @@ class Layer(NamedTuple):
             new = Layer(k, v, key_scales, value_scales)
         return jax.tree.map(lambda x, one: write_tokens(x, one, places, offsets), self, new)
 
-    def read(self, places: Int[Array, " b"]) -> tuple[Array, Array]:
-        """The keys and values of one place of each row."""
-        here = jax.tree.map(lambda x: x[places], self)
+    def read(self, places: Int[Array, "b m"]) -> tuple[Array, Array]:
+        """The keys and values of some places of each row, one after the other."""
+        here = jax.tree.map(lambda x: _joined(x[places]), self)
         if here.key_scales is None:
             return here.keys, here.values
         return here.keys * here.key_scales, here.values * here.value_scales
@@ -86,7 +87,9 @@ class Slots(NamedTuple):
         self, q: Array, layer: Layer, lengths: Int[Array, " b"], *, axis: str | None
     ) -> Array:
         """Attention of the last tokens of each row, which has `lengths` of them."""
-        keys, values = (layer.keys, layer.values) if self.rows is None else layer.read(self.rows)
+        keys, values = layer.keys, layer.values
+        if self.rows is not None:
+            keys, values = layer.read(self.rows[:, None])
         if axis is None:
             return slot_attention(q, keys, values, lengths)
         positions = lengths[:, None] - q.shape[2] + jnp.arange(q.shape[2])[None]
@@ -110,11 +113,20 @@ class Pages(NamedTuple):
         self, q: Array, layer: Layer, lengths: Int[Array, " b"], *, axis: str | None
     ) -> Array:
         """Attention of the last tokens of each row, which has `lengths` of them."""
+        # Some pages at once: the products of one are too small to be fast.
+        count = max(1, TOKENS_AT_ONCE // layer.size)
+        table = jnp.pad(self.table, ((0, 0), (0, -self.table.shape[1] % count)))
 
         def read(j: Array) -> tuple[Array, Array]:
-            return layer.read(self.table[:, j])
+            return layer.read(lax.dynamic_slice_in_dim(table, j * count, count, axis=1))
 
-        return attend_page_by_page(q, read, lengths, page_size=layer.size, axis=axis)
+        return attend_page_by_page(q, read, lengths, page_size=count * layer.size, axis=axis)
+
+
+def _joined(x: Shaped[Array, "b m k s h"]) -> Shaped[Array, "b k n h"]:
+    """The tokens of the places of each row as those of one place."""
+    b, m, k, s, h = x.shape
+    return x.swapaxes(1, 2).reshape(b, k, m * s, h)
 
 
 def own_offsets(offsets: Int[Array, "b t"], size: int, *, axis: str | None) -> Int[Array, "b t"]:

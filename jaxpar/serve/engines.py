@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from jaxpar.axes import parse_mesh
 from jaxpar.serve.engine import Engine, Sizes
+from jaxpar.serve.speculate import Speculation
 from jaxpar.serve.trained import TrainedModel, mesh_of
 from jaxpar.train.run import simulate_unless_chosen
 
@@ -42,16 +43,31 @@ def meshes_of(where: str, text: str | None, replicas: int) -> list[Mesh]:
     return [Mesh(its, first.axis_names, axis_types=first.axis_types) for its in taken]
 
 
-def make_engines(model: TrainedModel, sizes: Sizes, meshes: Sequence[Mesh]) -> list[Engine]:
-    """An engine for each replica, whose programs are compiled.
+def make_engines(
+    model: TrainedModel,
+    sizes: Sizes,
+    meshes: Sequence[Mesh],
+    *,
+    cache: str = "model",
+    speculation: Speculation | None = None,
+) -> list[Engine]:
+    """An engine for each replica, whose programs are compiled; see `Engine`.
 
     Raises:
         ValueError: the sizes do not fit the model, the devices or one another.
     """
-    return [_engine(model, sizes, mesh) for mesh in meshes]
-
-
-def _engine(model: TrainedModel, sizes: Sizes, mesh: Mesh) -> Engine:
-    # An engine on one device takes the usual one.
-    with jax.default_device(mesh.devices.flat[0]) if mesh.size == 1 else nullcontext():
-        return Engine(model.settings, model.params, sizes, mesh=mesh)
+    engines = []
+    for mesh in meshes:
+        # An engine on one device takes the usual one.
+        with jax.default_device(mesh.devices.flat[0]) if mesh.size == 1 else nullcontext():
+            engines.append(
+                Engine(
+                    model.settings,
+                    model.params,
+                    sizes,
+                    mesh=mesh,
+                    cache=cache,
+                    speculation=speculation,
+                )
+            )
+    return engines

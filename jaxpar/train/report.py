@@ -73,13 +73,14 @@ def _summary(about: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
         yield f"no step of {about['options']['steps']} was taken"
         return
     first, last = rows[0], rows[-1]
-    seconds = sum(row["seconds"] for row in rows)
+    later = rows[1:] or rows  # the first also loads the program and its libraries
+    seconds = sum(row["seconds"] for row in later)
     yield f"step {last['step']:,.0f} of {about['options']['steps']:,}"
     yield f"loss {first['loss']:.4f} -> {last['loss']:.4f}"
-    tokens = sum(row["tokens_per_second"] * row["seconds"] for row in rows)
+    tokens = sum(row["tokens_per_second"] * row["seconds"] for row in later)
     yield f"{tokens / seconds:,.0f} tokens/s"
     if "mfu" in last:
-        yield f"MFU {sum(row['mfu'] * row['seconds'] for row in rows) / seconds:.1%}"
+        yield f"MFU {sum(row['mfu'] * row['seconds'] for row in later) / seconds:.1%}"
 
 
 def _curves(rows: Sequence[Row]) -> Iterator[Curves]:

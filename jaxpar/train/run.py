@@ -133,6 +133,22 @@ class Run:
         examples = self.ramp.examples(first + count * each) - self.ramp.examples(first)
         return examples * self.tokens / (self.ramp.sizes[-1] * each)
 
+    def tokens_per_second(self, count: int, seconds: float, first: float) -> float:
+        """Predicted tokens in a second, over all devices, of `count` steps that took `seconds`.
+
+        The first step, which took `first` of them, is left out where there are others: on GPUs it
+        also loads the program and its libraries.
+        """
+        if count == 1:
+            return self.predicted(1) / seconds
+        return (self.predicted(count) - self.predicted(1)) / (seconds - first)
+
+    def mfu(self, tokens_per_second: float) -> float | None:
+        """Model FLOPs utilization at a speed; None where no peak is known."""
+        if self.seconds_at_peak is None:
+            return None
+        return tokens_per_second / self.tokens * self.seconds_at_peak
+
     def share(self, step: int) -> float:
         """The part of a full batch that the step, or the round, has that ends with `step`."""
         if not self.ramp:
@@ -426,6 +442,7 @@ def _store(layout: Layout) -> tuple[tempfile.TemporaryDirectory | None, Store | 
 
 def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     """The results of a run so far, as data for JSON; memory and collectives are per device."""
+    pace = speed(run, steps) if run else None
     return {
         "losses": [_finite(step.loss) for step in steps],
         "gradient_norms": [_finite(step.gradient_norm) for step in steps],
@@ -446,8 +463,8 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
             if step.validated
         ],
         "step_seconds": [step.seconds for step in steps],
-        "tokens_per_second": run and tokens_per_second(run, steps),
-        "mfu": run and mfu(run, steps),
+        "tokens_per_second": pace,
+        "mfu": run and pace and run.mfu(pace),
         "memory": run and _memory(run),
         "bytes_by_axis": [one._asdict() for one in (run.sent if run else ())],
         "collectives": [asdict(one) for one in (run.report.collectives if run else ())],
@@ -460,18 +477,12 @@ def results(run: Run | None, steps: Sequence[StepResult]) -> dict[str, Any]:
     }
 
 
-def tokens_per_second(run: Run, steps: Sequence[StepResult]) -> float | None:
+def speed(run: Run, steps: Sequence[StepResult]) -> float | None:
     """Predicted tokens in a second, over all devices; None before the first step."""
-    seconds = sum(step.seconds for step in steps)
-    return run.predicted(len(steps)) / seconds if seconds else None
-
-
-def mfu(run: Run, steps: Sequence[StepResult]) -> float | None:
-    """Model FLOPs utilization over these steps; None without steps, or where no peak is known."""
-    if not steps or run.seconds_at_peak is None:
+    if not steps:
         return None
-    full_steps = run.predicted(len(steps)) / run.tokens
-    return full_steps * run.seconds_at_peak / sum(step.seconds for step in steps)
+    seconds = [step.seconds for step in steps]
+    return run.tokens_per_second(len(steps), sum(seconds), seconds[0])
 
 
 def _memory(run: Run) -> dict[str, int] | None:

@@ -82,10 +82,10 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task("", total=steps, completed=run.first_step, pace="")
-        first_ended = seconds = 0.0
+        first_ended = first = seconds = 0.0
         for number, step in enumerate(run.proceed(steps), 1):
             now, seconds = time.perf_counter(), seconds + step.seconds
-            first_ended = first_ended or now
+            first_ended, first = first_ended or now, first or step.seconds
             bar.console.print(
                 f"step {run.first_step + number * each:{width}}  loss {step.loss:.4f}  "
                 f"{norm} {step.gradient_norm:.4f}  {_of_experts(step)}{step.seconds:6.3f} s"
@@ -97,17 +97,18 @@ def show_steps(run: Run, steps: int, console: Console) -> Iterator[Trained]:
             if step.validated:
                 bar.console.print(_of_validation(step.validated))
             left = (steps - run.first_step) // each - number
-            pace = [*_speed(run, number, seconds), *_left(now - first_ended, number - 1, left)]
-            bar.update(task, advance=each, pace="  ".join(pace))
+            speed = _speed(run, number, seconds, first)
+            pace = "  ".join([*speed, *_left(now - first_ended, number - 1, left)])
+            bar.update(task, advance=each, pace=pace)
             yield step
 
 
-def _speed(run: Run, steps: int, seconds: float) -> Iterator[str]:
+def _speed(run: Run, steps: int, seconds: float, first: float) -> Iterator[str]:
     """Tokens in a second, and of the peak of the devices what that takes, where one is known."""
-    tokens = run.predicted(steps)
-    yield f"{tokens / seconds:,.0f} tokens/s"
-    if run.seconds_at_peak:
-        yield f"MFU {tokens / run.tokens * run.seconds_at_peak / seconds:.1%}"
+    speed = run.tokens_per_second(steps, seconds, first)
+    yield f"{speed:,.0f} tokens/s"
+    if mfu := run.mfu(speed):
+        yield f"MFU {mfu:.1%}"
 
 
 def _spent(profile: Profile) -> Table:
@@ -175,5 +176,6 @@ def show_end(run: Run, taken: Sequence[StepResult], steps: int, console: Console
         console.print("", _spent(run.profile), _parts(run.profile))
         console.print(f"The trace is in {run.profile.folder}.", soft_wrap=True)
     if taken:
-        speed = ", ".join(_speed(run, len(taken), sum(step.seconds for step in taken)))
+        seconds = [step.seconds for step in taken]
+        speed = ", ".join(_speed(run, len(taken), sum(seconds), seconds[0]))
         console.print(f"\nloss {taken[0].loss:.4f} -> {taken[-1].loss:.4f}, {speed}")

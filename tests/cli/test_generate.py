@@ -143,7 +143,7 @@ def test_bad_use_is_one_line_and_ends_with_2(
     [
         ("", [], "generate: a prompt of 0 tokens, and 100 to write"),
         ("x" * 70_000, [], "a prompt of 70000 tokens, and 100 to write; there is at least one of"),
-        (PROMPT, ["--cache", "int3"], "generate: cache is 'int3'; use one of model, int8"),
+        (PROMPT, ["--cache", "int3"], "generate: --cache is 'int3'; use one of model, int8"),
         (PROMPT, ["--mesh", "tp=3"], "generate: heads: dim a (size 4) must be divisible by"),
     ],
 )

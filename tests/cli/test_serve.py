@@ -16,6 +16,7 @@ import pytest
 from jaxpar.mesh import make_mesh
 from jaxpar.model import Settings, init
 from jaxpar.serve import libraries, server, trained
+from jaxpar.serve.engine import Request
 from jaxpar.serve.server import listen
 from jaxpar.serve.text import Bytes
 from jaxpar.serve.trained import TrainedModel
@@ -77,6 +78,24 @@ def test_the_options_are_what_is_served(run: Any, decoder: list, signalled: list
     limits = service.limits
     assert (limits.slots, limits.queue, limits.seconds, limits.kill) == (2, 3, 9.0, True)
     assert (service.served.name, service.served.context, grace) == ("trained", 32, 4.0)
+
+
+def test_the_cache_and_what_guesses_are_chosen(run: Any, decoder: list, signalled: list) -> None:
+    run("serve", *SMALL.split(), "--cache", "int8", "--speculate", "ngram:2")
+    ((service, _),) = signalled
+    (engine,) = service._engines
+    assert engine._model._cache[0].keys.dtype == np.int8
+    engine.submit(Request("one", (1, 2, 1, 2, 1), 8))
+    while engine.busy:
+        engine.step()
+    assert engine.stats.drafted > 0
+    refused = run("serve", "--speculate", "ngram")
+    assert refused.code == 2
+    assert "serve: --speculate ngram: write what guesses" in refused.err
+    trained_before = len(decoder)
+    told = run("serve", "--cache", "int4").err
+    assert told == "serve: --cache is 'int4'; use one of model, int8\n"
+    assert len(decoder) == trained_before
 
 
 @pytest.mark.parametrize(

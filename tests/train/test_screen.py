@@ -71,8 +71,8 @@ def test_what_is_left_is_computed_from_the_steps_taken(monkeypatch: pytest.Monke
     endless = (Trained(*step[:3], None, None) for step in itertools.cycle(TAKEN))
     run = replace(RUN, steps=endless, seconds_at_peak=0.15)
     text = shown(lambda *given: itertools.islice(show_steps(*given), 2), run, 5, terminal=True)
-    assert "5,461 tokens/s  MFU 40.0%  0:00:30 left" in text
-    assert "MFU 40.0%" in shown(show_end, run, TAKEN, 2)
+    assert "8,192 tokens/s  MFU 60.0%  0:00:30 left" in text
+    assert "MFU 60.0%" in shown(show_end, run, TAKEN, 2)
 
 
 def test_a_step_with_experts_tells_their_largest_load() -> None:
@@ -127,6 +127,6 @@ def test_a_resumed_run_counts_from_where_it_began() -> None:
 
 
 def test_the_end_tells_the_speed_and_what_is_missing() -> None:
-    assert shown(show_end, RUN, TAKEN, 2) == "\nloss 5.5000 -> 4.2500, 5,461 tokens/s\n"
+    assert shown(show_end, RUN, TAKEN, 2) == "\nloss 5.5000 -> 4.2500, 8,192 tokens/s\n"
     assert "stopped after 2 of 50 steps" in shown(show_end, RUN, TAKEN, 50)
     assert shown(show_end, RUN, [], 50) == "stopped after 0 of 50 steps\n"
