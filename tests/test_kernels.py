@@ -25,6 +25,7 @@ from jaxpar.parallel import remat
 from tests.parallel.calls import assert_close
 
 B, A, K, T, H = 2, 4, 2, 256, 128
+SEAM = partial(on_one_device("flash"), documents=None)
 INTERPRETED = partial(kernels.by_splash, interpret=True)
 GPU = SimpleNamespace(platform="gpu", compute_capability="8.0")
 TPU = SimpleNamespace(platform="tpu")
@@ -45,6 +46,11 @@ def both_passes(function, q, k, v):
 def test_splash_attention_is_attention() -> None:
     args = arguments()
     assert_close(both_passes(INTERPRETED, *args), both_passes(nn.attention, *args))
+
+
+def test_the_seam_attends_by_what_this_device_has() -> None:
+    args = arguments()
+    assert_close(both_passes(SEAM, *args), both_passes(nn.attention, *args))
 
 
 @pytest.mark.parametrize(("policy", "times"), [("products", 1), ("full", 2)])
@@ -121,7 +127,7 @@ def attend_by_kernel() -> None:
     """Attention on this process's first device, by its kernel."""
     args = arguments("bfloat16")
     assert kernels.kernel_for(jax.devices()[0], args[0])
-    found = jax.jit(partial(both_passes, on_one_device("flash")))(*args)
+    found = jax.jit(partial(both_passes, SEAM))(*args)
     expected = both_passes(nn.attention, *(x.astype(jnp.float32) for x in args))
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one.astype(np.float32), other, rtol=0.05, atol=0.05)
