@@ -28,7 +28,7 @@ from jaxpar.train.compression import (
 from jaxpar.train.recipe import make_recipe
 from jaxpar.train.rounds import OUTERS
 from jaxpar.train.setup import technique_of
-from jaxpar.train.text import batches, read_library
+from jaxpar.train.text import batches
 from tests.train.runs import (
     BATCH,
     GENTLE,
@@ -36,6 +36,7 @@ from tests.train.runs import (
     SETTINGS,
     assert_sends_what_was_predicted,
     assert_trains_as_one_device,
+    license_text,
     trained,
 )
 
@@ -167,7 +168,7 @@ class InFewBits:
 def on_one_device(
     outer: str, steps: int, rounds: int, replicas: int, average: Callable[[list], Any] = mean_of
 ) -> tuple[list, Any]:
-    """The losses of rounds and the parameters after, with one replica after the other.
+    """The losses of rounds over the license, and the parameters after, one replica after another.
 
     `average` is the mean of what the replicas have changed.
     """
@@ -175,7 +176,7 @@ def on_one_device(
     params = init(SETTINGS, jax.random.key(3))
     whole = jax.NamedSharding(make_mesh("dp=1"), jax.P())
     text = batches(
-        read_library(), whole, batch=steps * BATCH, sequence=SETTINGS.sequence, seed=3, name=""
+        license_text(), whole, batch=steps * BATCH, sequence=SETTINGS.sequence, seed=3, name=""
     )
     outer_state, losses = by.init(params) if by else None, []
     for batch in itertools.islice(text, rounds):
@@ -201,7 +202,8 @@ def on_one_device(
 def test_a_round_is_that_of_replicas_one_after_the_other(outer: str) -> None:
     recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer)
     expected, _ = on_one_device(outer, steps=3, rounds=3, replicas=4)
-    assert trained(recipe, steps=3).losses == pytest.approx(expected, rel=1e-5)
+    taken = trained(recipe, steps=3, text=license_text())
+    assert taken.losses == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("outer", [pytest.param("average", marks=pytest.mark.full), "nesterov"])
@@ -210,7 +212,7 @@ def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
     recipe = make_recipe(
         "dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer, compress="int4"
     )
-    taken = trained(recipe, steps=2)
+    taken = trained(recipe, steps=2, text=license_text())
     last = next(taken.run.steps)
     found = {}
     for feedback in (True, False):

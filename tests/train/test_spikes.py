@@ -13,12 +13,12 @@ from jaxpar.train.checkpoint import Keeping
 from jaxpar.train.recipe import Recipe, make_recipe
 from jaxpar.train.run import results
 from jaxpar.train.spikes import MOST_IN_A_ROW, skipping, told
-from jaxpar.train.text import read_library
 from tests.train.quick_runs import begin_quickly
+from tests.train.runs import license_text
 
 WILD = {"learning_rate": 0.05, "skip_spikes": 1.2, "batch": 8}  # so that norms jump
 STEPS = 6
-begun = partial(begin_quickly, read_library())
+begun = partial(begin_quickly, license_text())
 
 
 def taken(recipe: Recipe, keeping: Keeping | None = None) -> list:
