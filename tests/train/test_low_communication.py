@@ -166,13 +166,18 @@ class InFewBits:
 
 
 def on_one_device(
-    outer: str, steps: int, rounds: int, replicas: int, average: Callable[[list], Any] = mean_of
+    outer: str,
+    steps: int,
+    rounds: int,
+    replicas: int,
+    average: Callable[[list], Any] = mean_of,
+    rate: float = GENTLE["sgd"],
 ) -> tuple[list, Any]:
     """The losses of rounds over the license, and the parameters after, one replica after another.
 
     `average` is the mean of what the replicas have changed.
     """
-    sgd, by = optax.sgd(GENTLE["sgd"]), OUTERS[outer]
+    sgd, by = optax.sgd(rate), OUTERS[outer]
     params = init(SETTINGS, jax.random.key(3))
     whole = jax.NamedSharding(make_mesh("dp=1"), jax.P())
     text = batches(
@@ -209,15 +214,17 @@ def test_a_round_is_that_of_replicas_one_after_the_other(outer: str) -> None:
 @pytest.mark.parametrize("outer", [pytest.param("average", marks=pytest.mark.full), "nesterov"])
 def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
     """Parameters and errors too, but for the few numbers that are rounded the other way."""
-    recipe = make_recipe(
-        "dp=4", batch=BATCH, optimizer="sgd", sync_every=3, outer=outer, compress="int4"
-    )
+    rate = 0.005  # a higher one magnifies how sums are rounded
+    options = {"sync_every": 3, "outer": outer, "compress": "int4", "learning_rate": rate}
+    recipe = make_recipe("dp=4", batch=BATCH, optimizer="sgd", **options)
     taken = trained(recipe, steps=2, text=license_text())
     last = next(taken.run.steps)
     found = {}
     for feedback in (True, False):
         average = InFewBits(7, 4, feedback=feedback)
-        losses, params = on_one_device(outer, steps=3, rounds=3, replicas=4, average=average)
+        losses, params = on_one_device(
+            outer, steps=3, rounds=3, replicas=4, average=average, rate=rate
+        )
         ((errors, second),) = last.state[2]
         pairs = [
             (ravel_pytree(last.params)[0], ravel_pytree(params)[0]),
@@ -227,7 +234,8 @@ def test_compressed_rounds_are_those_of_replicas_that_round(outer: str) -> None:
         found[feedback] = [np.mean(~np.isclose(*pair, rtol=1e-3, atol=1e-6)) for pair in pairs]
         if feedback:
             assert [*taken.losses, last.loss] == pytest.approx(losses, rel=1e-5)
-    assert max(found[True]) < 0.01
+    for differ, without_feedback in zip(found[True], found[False], strict=True):
+        assert differ < without_feedback / 10
     assert min(found[False]) > 0.1
 
 
