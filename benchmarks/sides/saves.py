@@ -41,15 +41,18 @@ class Taken(NamedTuple):
 
 def serve(saver: Saver, folder: Path) -> None:
     """Answers every line of stdin with what one turn has taken."""
+    old: tuple[Path, ...] = ()
     for number, _ in enumerate(sys.stdin):
         first, second = folder / f"{number}-save", folder / f"{number}-behind"
         save, _ = timed(saver.save, first)
+        # Otherwise each turn fills memory that the system must find first. All processes are here.
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)  # another process may be faster
+        old = first, second
         blocks, wait = timed(saver.save_behind, second)
         wait()
         load, _ = timed(saver.load, second)
         stored = sum(path.stat().st_size for path in first.rglob("*") if path.is_file())
-        for old in (first, second):
-            shutil.rmtree(old)  # otherwise each turn fills memory that the system must find first
         print(*Taken(save, blocks, load, stored), flush=True)
 
 
