@@ -15,7 +15,7 @@ from jaxpar.model import init, loss_fn
 from jaxpar.serve.engine import Engine, Request, Sizes
 
 # Requests of various lengths, for two ways of batching.
-SLOTS, REQUESTS, MEAN_OUTPUT = 16, 96, 64
+SLOTS, REQUESTS, MEAN_OUTPUT = 16, 64, 32
 # Requests of one length, all at once.
 PROMPT, OUTPUT = 64, 64
 PREFILLED = 512
