@@ -31,7 +31,6 @@ from jaxpar.cost.communication import wire_bytes
 
 HOOKS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "fp16": lambda: (None, default_hooks.fp16_compress_hook),
-    "bf16": lambda: (None, default_hooks.bf16_compress_hook),
 }
 
 
